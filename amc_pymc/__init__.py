@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from amc_pymc.simulators import SimulatorProblem
     from amc_pymc.step_methods import (
         Audits,
-        BardenetRace,
         BernsteinRace,
         ExactRace,
         GaussianProposal,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
         RacingSlice,
         RandomWalkProposal,
         TaylorProxy,
-        TTestRace,
     )
 
 __version__ = "0.1.0"
@@ -58,7 +56,6 @@ __version__ = "0.1.0"
 __all__ = [
     "ArmError",
     "Audits",
-    "BardenetRace",
     "BernsteinRace",
     "DataProxy",
     "ExactRace",
@@ -76,7 +73,6 @@ __all__ = [
     "RandomWalkProposal",
     "Rows",
     "SimulatorProblem",
-    "TTestRace",
     "TaylorProxy",
     "TreeProposal",
     "__version__",
@@ -136,7 +132,6 @@ _PLACES = {
     "row_store": ("Rows",),
     "step_methods": (
         "Audits",
-        "BardenetRace",
         "BernsteinRace",
         "ExactRace",
         "GaussianProposal",
@@ -148,7 +143,6 @@ _PLACES = {
         "RacingMetropolis",
         "RacingSlice",
         "RandomWalkProposal",
-        "TTestRace",
         "TaylorProxy",
     ),
 }

@@ -31,7 +31,9 @@ def positive_int(name: str, value: object) -> int:
     3
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        whole = isinstance(value, float | np.floating) and float(value).is_integer()
+        hint = f"; write {int(value)}" if whole else ""  # type: ignore[call-overload]
+        raise TypeError(f"{name} must be an integer, got {value!r}{hint}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return int(value)

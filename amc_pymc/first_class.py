@@ -8,10 +8,7 @@ few instructions, which compiles quickly, passes the address of its own record.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import os
 import sys
-import tempfile
 import threading
 import weakref
 
@@ -23,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from llvmlite import ir
-from numba import cfunc, types
+from numba import types
 from numba.core import cgutils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import lower_constant
@@ -31,11 +28,12 @@ from numba.core.registry import cpu_target
 from numba.experimental.function_type import FunctionModel
 from numba.extending import NativeValue, intrinsic, register_model, typeof_impl, unbox
 
-from amc_pymc.jit import kernel_folder, source_digest
+from amc_pymc.jit import compiled_callback, source_digest, stamp_of
 
 __all__ = [
     "FirstClassFunction",
     "FirstClassType",
+    "bindable",
     "bound_function",
     "caller",
     "first_class",
@@ -219,7 +217,7 @@ def first_class(signature: Any, *, cache: bool = False, kept: Any = None) -> Cal
     """
 
     def compiled(function: Any) -> Any:
-        code: Any = cfunc(signature, cache=cache)(function)
+        code = compiled_callback(function, signature, cache)
         return FirstClassFunction(signature, code.address, (code, kept))
 
     return compiled
@@ -233,8 +231,14 @@ class _Stub:
         self.address = _compiled(code, self.record.ctypes.data)
 
 
-#: Code and unused stubs by module. Code is never freed, because compiled loops refer to it.
-_codes: dict[str, tuple[Any, list[_Stub]]] = {}
+#: Code and unused stubs by source and signature. Code is never freed, because compiled loops refer to it.
+_codes: dict[tuple[str, Any], tuple[Any, list[_Stub]]] = {}
+
+
+def bindable(array: np.ndarray) -> np.ndarray:
+    """Return an array that code can read from its address on, a copy if it is strided, unaligned or byte-swapped."""
+    array = np.asarray(array, array.dtype.newbyteorder("="))
+    return array if array.flags.forc and array.flags.aligned else array.copy("C")
 
 
 def bound_function(
@@ -248,8 +252,8 @@ def bound_function(
         Defined in a module of the package.
     signature : numba signature
         Types of the leading arguments and the result.
-    arrays : sequence of contiguous arrays
-        In C or Fortran order. They are bound by address and kept alive by the function.
+    arrays : sequence of arrays
+        Bound by address and kept alive by the function; :func:`bindable` copies those that are not contiguous.
     kept : object, optional
         Further object that the function keeps alive.
 
@@ -257,12 +261,17 @@ def bound_function(
     -------
     FirstClassFunction
     """
-    module = printed_module(_printed(kernel, len(signature.args), arrays))
+    arrays = [bindable(a) for a in arrays]
+    stamps = stamp_of(kernel.py_func), source_digest(Path(__file__))
+    known = None not in stamps
+    digest = hashlib.blake2b(repr(stamps if known else id(kernel)).encode(), digest_size=12)
+    source = _printed(kernel, digest.hexdigest(), len(signature.args), arrays)
+    whole = signature.return_type(types.int64, *signature.args)
     with _one_at_a_time:
-        if module.__name__ not in _codes:
-            whole = signature.return_type(types.int64, *signature.args)
-            _codes[module.__name__] = cfunc(whole, cache=True)(module.native), []
-        code, free = _codes[module.__name__]
+        if (source, whole) not in _codes:
+            native = printed_module(source).native
+            _codes[source, whole] = compiled_callback(native, whole, known), []
+        code, free = _codes[source, whole]
         record = [v for a in arrays for v in (a.ctypes.data, *a.shape)]
         stub = free.pop() if free else _Stub(code, len(record))
         stub.record[: len(record)] = record
@@ -291,7 +300,7 @@ def _compiled(code: Any, place: int) -> int:
     return address
 
 
-def _printed(kernel: Any, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
+def _printed(kernel: Any, digest: str, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
     """Return the source of a module that binds arrays of these types and dimensions."""
     leading, views, k = [f"a{j}" for j in range(n_leading)], [], 0
     for array in arrays:
@@ -301,7 +310,7 @@ def _printed(kernel: Any, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
         views.append(f"{view}(pointer({place[0]}), ({shape}), np.{array.dtype.name})")
         k += 1 + array.ndim
     return _SOURCE.format(
-        digest=_digest(kernel),
+        digest=digest,
         module=kernel.py_func.__module__,
         name=kernel.py_func.__name__,
         leading=", ".join(["place", *leading]),
@@ -309,44 +318,17 @@ def _printed(kernel: Any, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
     )
 
 
-def _digest(kernel: Callable[..., Any]) -> str:
-    """Return a hash of all sources of the package from which the machine code is compiled."""
-    source = sys.modules[kernel.py_func.__module__].__file__ or ""  # type: ignore[attr-defined]
-    files = [Path(source), Path(__file__)]
-    return hashlib.blake2b(b"".join(map(source_digest, files)), digest_size=12).hexdigest()
-
-
 #: Lock that keeps threads from finding an incomplete module.
 _one_at_a_time = threading.RLock()
 
 
 def printed_module(source: str) -> ModuleType:
-    """Return the module of a source text, imported from a file beside which Numba can cache."""
+    """Return the module of a source text, whose kernels can be cached."""
     name = f"amc_pymc_bound_{hashlib.blake2b(source.encode(), digest_size=12).hexdigest()}"
     with _one_at_a_time:
-        if name in sys.modules:
-            return sys.modules[name]
-        path = _written(kernel_folder(), name, source)
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-        return module
-
-
-def _written(folder: Path, name: str, source: str) -> Path:
-    """Write the file of a module, to a temporary folder if the cache is not writable; return its path."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{name}.py"
-        if not path.exists() or path.read_text() != source:
-            handle, temporary = tempfile.mkstemp(dir=folder, suffix=".py")
-            with os.fdopen(handle, "w") as file:
-                file.write(source)
-            Path(temporary).replace(path)  # atomic, even if other processes write it
-        return path
-    except OSError:
-        path = Path(tempfile.mkdtemp(prefix="amc_pymc_")) / f"{name}.py"
-        path.write_text(source)
-        return path
+        if name not in sys.modules:
+            module = ModuleType(name)
+            module.__dict__["SOURCE_STAMP"] = source.encode()
+            exec(compile(source, f"<{name}>", "exec"), module.__dict__)
+            sys.modules[name] = module
+        return sys.modules[name]

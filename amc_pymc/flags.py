@@ -44,6 +44,9 @@ arm_silent: {arm!r} has failed in all of its {draws:,} draws
 arm_constant: all {draws:,} draws of {arm!r} have the same value, from which the estimate is {errors:.1f} standard errors away
     it may not have met its rare values, and its weight is kept small
     draw more, or leave it out
+no_spread: no estimator has returned two different values in {draws:,} draws
+    an error of zero does not show that the estimate is exact: values that few draws take may be missing
+    draw more, unless you know that every draw is exact
 all_failed: all {draws:,} draws of all estimators have failed
     there is no estimate
     mend the estimators
@@ -96,6 +99,9 @@ own_chains_disagree: the chains that the run has made do not agree (R-hat {r_hat
 chains_find_other: own chains and a bridge find another evidence ({other:.2f} +- {error:.2f}), and no fitted mixture is close to the posterior
     one of the two misses a part of it, and the error is raised to cover the difference
     sample long with pm.sample and compare with estimate_evidence(idata=...)
+prior_mismatch: the prior density of {variable!r} integrates to {integral:.3g} under its own draws
+    its logp and random are not of the same distribution, or logp is not normalised, and the evidence is that of another prior
+    correct the pm.CustomDist
 unbounded: {share:.0%} of the posterior draws of {variable!r} are as small or large as floating-point numbers get
     the likelihood or the posterior is unbounded, and the evidence not defined
     give {variable!r} a prior that keeps away from there
@@ -144,6 +150,9 @@ halves_disagree: the halves of the draws tell evidences that differ by {apart:.2
 foreign_draws: the draws are not distributed as the model's density says (estimates that lean on either end differ by {gap:.2f} nats)
     the draws are of another model or other data, or have not converged, and the estimate is off by a number of this size
     use the model and data that were sampled, or sample longer
+unvisited_mode: a search from prior draws found a mode that the draws have not visited, and with it the log evidence is about {total:.2f}
+    the estimate is too low by what the mode holds
+    use estimate_evidence(model) without idata, or draws of chains that start in all modes
 bridge_too_short: the standard error is {error:.3g} where target_mcse={target:g} was wanted, after {steps}, the most that {most}
     the estimate is less precise than asked for
     {remedy} if that matters
@@ -192,6 +201,9 @@ tolerance_missed: the tolerance ended at {tolerance:.3g}, above {wanted:.3g} tha
 tolerance_shift: the tolerance {tolerance:.3g} may shift posterior means by {overall:.2g} posterior standard deviations, that of {name} by {largest:.2g}, while their Monte Carlo error is {chance:.2g}
     the tolerance is the main error of means, and 'error' in the group 'estimates' includes it
     simulate more, try adjust='linear', or give fewer summary statistics
+uncertain_probabilities: the tolerance {tolerance:.3g} may change the probability of {name} by {size:.2g}
+    probabilities of whole numbers, such as indices of models, may change most for simulations that are closer still
+    simulate more, lower the tolerance, or give fewer summary statistics
 not_adjusted: draws are not adjusted
     regression moves all of them to where the prior has no density
     write Potentials as distributions, or leave adjust out
@@ -211,11 +223,14 @@ simulations_interrupted: the run was interrupted after {done:,} of {total:,} sim
     the tolerance is higher than at the end
     resume with checkpoint=, or run again
 not_reproducible: the simulator does not take all its random numbers from the generator that it is given
-    it gives other results with the same one, and a checkpoint leads to other numbers
+    it gives other results with the same one, worker processes may repeat each other's noise, and neither a seed nor a checkpoint leads to the same numbers
     use no other random numbers
 mode_tolerance_missed: the tolerance ended at {tolerance:.3g}, far above {lowest:.3g}
     the mode is that of a wider posterior
     simulate more
+mode_of_prior: simulations near the mode come about as close to the data as draws from the prior, within a factor of {ratio:.2g} at tolerance {tolerance:.3g}
+    the mode is about that of the prior
+    give fewer or more informative summary statistics, or use sample_abc_tree(adjust='auto')
 mode_biased: the shift of the mode by the tolerance is most of its standard error
     the mode is off by about as much
     simulate more
@@ -241,6 +256,15 @@ mode_not_found: the mode of the posterior was not found, {message}
 wrong_decisions: {wrong} of {audited} audited decisions were wrong about {what}, more than delta={delta:g} allows
     batch means are not normal
     raise batch_size, or TaylorProxy(exact_rows=)
+slow_chain: {what} still drifts or hardly moves, {share:.0%} of its variance lies between tenths of the chain
+    the chain has not converged, and neither its draws nor decision_error show how far off they are
+    integrate effects out (marginalize=), write them in the other form (centred or not), tune longer, or use NUTS
+start_replaced: the chain did not begin at the initial values it was given, which are over five standard deviations from the mode, but near the mode
+    chains that begin near one mode agree with each other, and R-hat tells nothing about other modes
+    begin within five standard deviations of the mode, or compare with NUTS from your initial values
+excluded: {number} of {total} discrete elements ({what}) kept, in all draws, a state that leaves a coefficient out of the likelihood
+    such a coefficient is drawn from its prior and hardly ever comes near the likelihood, so they may be stuck there, whatever their draws say
+    begin chains with coefficients included (initvals=), give these narrower priors, or compare models by sample_product_space
 few_round_trips: the chains came back to {models} fewer than {fewest} times
     the errors of Bayes factors are larger than stated
     draw and tune longer, try pseudo_prior='pilot', or give parameters a transform in which their posterior is closer to a Gaussian
@@ -262,7 +286,8 @@ FLAGS = _texts(_TEXTS.splitlines())
 #: Flags of racing steps: bit k of the statistic ``race_flags`` is that of flag k.
 RACING_FLAGS = (
     "no_control_variate", "rounded_rows", "large_group", "quadrature_varies", "quadrature_changes",
-    "wrong_decisions",
+    "wrong_decisions", "slow_chain", "start_replaced",
+    "excluded",
 )  # fmt: skip
 
 
@@ -309,8 +334,8 @@ def flag_attributes(flags: Iterable[Flag]) -> dict[str, str]:
 
 
 def flag_bits(flags: Iterable[Flag]) -> int:
-    """Return the statistic ``race_flags`` of racing steps, the sum of 2**k over flags."""
-    return sum(1 << RACING_FLAGS.index(f.name) for f in flags)
+    """Return the statistic ``race_flags`` of racing steps, the sum of 2**k over different flags."""
+    return sum(1 << k for k in {RACING_FLAGS.index(f.name) for f in flags})
 
 
 def flags_of_bits(bits: Any) -> list[str]:

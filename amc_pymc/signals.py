@@ -1,14 +1,84 @@
 """Signals: Ctrl-C, and alarms whose exceptions must not be taken for failures."""
 
+import math
 import signal
 import threading
+import time
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import FrameType
 from typing import Any
 
-__all__ = ["on_interrupt", "raise_if_signalled", "signals_heard"]
+__all__ = ["ends_loops", "held_back", "on_interrupt", "raise_if_signalled", "signals_heard"]
+
+#: Seconds after an interrupted call in which the next one raises.
+_AGAIN = 1.0
+
+
+class _Pressed:
+    """Whether Ctrl-C was pressed during a call, and when the last such call returned."""
+
+    now = False
+    returned = -math.inf
+
+
+def ends_loops[**P, T](function: Callable[P, T]) -> Callable[P, T]:
+    """Let Ctrl-C end a loop over calls of public functions that return their partial results.
+
+    A call that begins within a second after one during which Ctrl-C was pressed has returned raises
+    KeyboardInterrupt. Exceptions of that type that code raises by itself do not count.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from amc_pymc.signals import ends_loops, held_back
+    >>> @ends_loops
+    ... def estimate():
+    ...     with held_back():
+    ...         signal.raise_signal(signal.SIGINT)
+    ...     return "what is complete"
+    >>> estimate()
+    'what is complete'
+    >>> estimate()
+    Traceback (most recent call last):
+    KeyboardInterrupt: the last call was interrupted less than a second ago
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler) or threading.current_thread() is not threading.main_thread():
+            return function(*args, **kwargs)
+        if time.monotonic() - _Pressed.returned < _AGAIN:
+            _Pressed.returned = -math.inf
+            raise KeyboardInterrupt("the last call was interrupted less than a second ago")
+        _Pressed.now = False
+        with on_interrupt(handler):
+            found = function(*args, **kwargs)
+        if _Pressed.now:
+            _Pressed.returned = time.monotonic()
+        return found
+
+    return call
+
+
+@contextmanager
+def held_back() -> Iterator[list[int]]:
+    """Hold back the first Ctrl-C until the end of the block, which receives a list that then is not empty.
+
+    The second one raises KeyboardInterrupt.
+    """
+    pressed: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    with on_interrupt(hold):
+        yield pressed
 
 
 @contextmanager
@@ -30,7 +100,7 @@ def on_interrupt(handler: Any) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, handler)
+    before = signal.signal(signal.SIGINT, _noting(handler) if callable(handler) else handler)
     try:
         yield
     finally:
@@ -97,6 +167,14 @@ def signals_heard() -> Iterator[None]:
                 signal.signal(key, before[key])
     if raised:
         raise raised[0]
+
+
+def _noting(handler: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
+    def handle(number: int, frame: FrameType | None) -> Any:
+        _Pressed.now = True
+        return handler(number, frame)
+
+    return handle
 
 
 def _recording(

@@ -1,4 +1,4 @@
-"""Fill Numba's caches on disk, so that the first run of a demo or test does not wait for compilers.
+"""Fill the kernel cache on disk, so that the first run of a demo or test does not wait for compilers.
 
 `make venv` runs it once. Without it everything works, but the first runs take some minutes longer.
 The loops that it compiles are the same for all models; those of a model compile in a moment.
@@ -102,8 +102,6 @@ def stored(features: np.ndarray) -> None:
 #: Arguments without which a policy cannot be made.
 SETTINGS = {
     "lcb": {"values": "natural"},
-    "eucbv": {"horizon": 100},
-    "robust": {"moment_bound": 1.0},
 }
 
 

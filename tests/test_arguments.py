@@ -48,7 +48,12 @@ def test_numbers(check):
 
 @pytest.mark.parametrize(
     ("value", "error", "message"),
-    [(0, ValueError, "at least 1, got 0"), (1.0, TypeError, "1.0"), (np.True_, TypeError, "True")],
+    [
+        (0, ValueError, "at least 1, got 0"),
+        (5e3, TypeError, "5000.0; write 5000"),
+        (1.5, TypeError, "1.5$"),
+        (np.True_, TypeError, "True"),
+    ],
 )
 def test_no_count(value, error, message):
     with pytest.raises(error, match=f"n must be .*{message}"):

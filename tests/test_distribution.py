@@ -40,6 +40,13 @@ def test_the_version_is_stated_in_one_place():
     assert f"## [{VERSION}]" in changelog
 
 
+def test_dependencies_are_complete_and_bounded():
+    """PyMC's progress bar imports Matplotlib, files need a backend, and private parts change with versions."""
+    needed = {re.match(r"[\w-]+", d)[0]: d for d in PROJECT["dependencies"]}
+    assert {"h5netcdf", "h5py", "matplotlib"} <= set(needed)
+    assert all("<" in needed[name] for name in ("numba", "pymc", "pytensor"))
+
+
 @pytest.mark.slow
 def test_the_wheel_has_the_package_and_nothing_else(built):
     with zipfile.ZipFile(built[0]) as wheel:

@@ -16,7 +16,7 @@ from amc_pymc.jit import njit as kernel_njit
 SIGNATURE = types.float64(types.float64[::1])
 SOURCE = '''"""A kernel to bind."""
 
-from numba import njit
+from amc_pymc.jit import njit
 
 
 @njit(cache=True)
@@ -50,12 +50,32 @@ def kernel(tmp_path, monkeypatch):
     return printed_module(SOURCE).weighted
 
 
-def test_columns_may_lie_one_after_the_other(kernel):
-    """An array in the order of Fortran, beside one of the same shape in that of C."""
+def test_arrays_of_any_order(kernel):
+    """In the order of C and of Fortran, strided in several ways, unaligned and with swapped bytes."""
     weights, table, place = arrays(2)
-    for each in (table, np.asfortranarray(table)):
-        function = bound_function(kernel, SIGNATURE, [weights, each, place])
-        assert call(function, X) == pytest.approx(expected(weights, table, place), rel=1e-14)
+    unaligned = np.zeros(table.nbytes + 1, np.uint8)[1:].view(float).reshape(table.shape)
+    unaligned[:] = table
+    orders = [
+        table,
+        np.asfortranarray(table),
+        np.repeat(np.repeat(table, 2, 0), 3, 1)[::2, ::3],
+        table[::-1, ::-1].copy()[::-1, ::-1],
+        unaligned,
+        table.astype(">f8"),
+    ]
+    for each in orders:
+        for line in (weights, np.repeat(weights, 2)[::2], weights.astype(">f8")):
+            function = bound_function(kernel, SIGNATURE, [line, each, place])
+            assert call(function, X) == pytest.approx(expected(weights, table, place), rel=1e-14)
+
+
+def test_kernels_are_bound_for_each_signature(kernel):
+    """Those of one number of arguments and the same arrays."""
+    bound = [np.array([2.0, 3.0]), np.ones((3, 2)), np.array([0])]
+    function = bound_function(kernel, SIGNATURE, bound)
+    single = types.float64(types.float32[::1])
+    assert call(function, X) == 36.0
+    assert call(bound_function(kernel, single, bound), X.astype(np.float32)) == 36.0
 
 
 def test_each_function_has_its_own_arrays(kernel):

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from amc_pymc.flags import FLAGS, Flag, flag, flag_attributes, warn_of
+from amc_pymc.flags import (
+    FLAGS,
+    RACING_FLAGS,
+    Flag,
+    flag,
+    flag_attributes,
+    flag_bits,
+    flags_of_bits,
+    warn_of,
+)
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [p.read_text(encoding="utf-8") for p in (ROOT / "amc_pymc").rglob("*.py")]
@@ -46,6 +55,12 @@ def test_an_error_with_semicolons_stays_one_flag():
     assert len(stored["flags"].split("; ")) == 2
     assert stored["flag_names"] == "arm_failed; all_zero"
     assert flag_attributes([]) == {"flags": "", "flag_names": ""}
+
+
+def test_bits_are_those_of_the_flags_however_often_they_occur():
+    made = [Flag(RACING_FLAGS[k], "", "", "") for k in (0, 2, 0, 2, 2)]
+    assert flag_bits(made) == 5 and flag_bits([]) == 0
+    assert flags_of_bits(flag_bits(made)) == [RACING_FLAGS[0], RACING_FLAGS[2]]
 
 
 def test_warnings_name_the_caller():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from amc_pymc.logweights import relative
@@ -19,7 +21,9 @@ _LARGEST_SHARE = 0.03
 _FEWEST = 30
 
 
-def batch_sizes(max_simulations: int, batch_size: int | None = None) -> list[int]:
+def batch_sizes(
+    max_simulations: int, batch_size: int | None = None, done: Sequence[int] = ()
+) -> list[int]:
     """Return the sizes of the batches that spend a budget, fixed before any simulation.
 
     Parameters
@@ -27,6 +31,8 @@ def batch_sizes(max_simulations: int, batch_size: int | None = None) -> list[int
     max_simulations : int
     batch_size : int, optional
         By default, batches grow with the number of earlier simulations.
+    done : sequence of int
+        Sizes of batches that exist already, perhaps as part of a smaller budget.
 
     Examples
     --------
@@ -34,17 +40,12 @@ def batch_sizes(max_simulations: int, batch_size: int | None = None) -> list[int
     >>> batch_sizes(1000), batch_sizes(1000, 300)
     ([100, 100, 100, 120, 168, 235, 177], [300, 300, 300, 100])
     """
-    if batch_size is not None:
-        full, rest = divmod(max_simulations, batch_size)
-        return [batch_size] * full + ([rest] if rest else [])
-    if max_simulations < 1.5 * _LEAST:
-        return [max_simulations]
+    sizes, left = list(done), max_simulations - sum(done)
     first = min(max_simulations, max(_LEAST, math.ceil(_FIRST * max_simulations)))
-    sizes, left = [first], max_simulations - first
-    while left:
-        size = max(first, int(_GROWTH * (max_simulations - left)))
-        # The last batch must not be smaller than half of its planned size.
-        size = left if left < 1.5 * size else size
+    while left > 0:
+        size = batch_size or max(first, int(_GROWTH * (max_simulations - left)))
+        # A last batch that is not of the size asked for must not be smaller than half of its planned size.
+        size = left if left < (1.0 if batch_size else 1.5) * size else size
         sizes.append(size)
         left -= size
     return sizes

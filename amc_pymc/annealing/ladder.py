@@ -46,6 +46,8 @@ class Ladder:
         from these draws only, because no schedule helps the others.
     per_move : tuple of float
         Mean evaluations and gradients per move of a particle, without tuning.
+    drawn : int
+        Number of draws from the base, 0 if unknown.
     """
 
     betas: np.ndarray
@@ -57,6 +59,7 @@ class Ladder:
     gradients: int
     possible: float
     per_move: tuple[float, float]
+    drawn: int = 0
 
     @property
     def barrier(self) -> float:
@@ -174,6 +177,7 @@ def climb(
         gradients,
         possible,
         (float(spent[0]) / moves, float(spent[1]) / moves),
+        len(x),
     )
 
 

@@ -206,13 +206,27 @@ class Kernels(NamedTuple):
     choose_many: Callable[[np.ndarray, float, np.ndarray, int], np.ndarray]
 
 
+def _compiled(inner: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles a closure over a compiled function, and names it after that.
+
+    Symbols of cached machine code consist of names and of a count of the process that compiled it, so closures of the
+    same name, from two processes, would call each other's functions.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        function.__qualname__ += f".{inner.py_func.__module__}.{inner.py_func.__qualname__}"
+        return njit(cache=True)(function)
+
+    return decorate
+
+
 def kernels_of(
     indices: Callable[[np.ndarray, float, np.ndarray], np.ndarray],
     choose: Callable[[np.ndarray, float, np.ndarray], int],
 ) -> Kernels:
     """Add to compiled functions the choice of several arms, each of which is pending for the next ones."""
 
-    @njit(cache=True)
+    @_compiled(choose)
     def choose_many(table: np.ndarray, t: float, constants: np.ndarray, n: int) -> np.ndarray:
         table = table.copy()
         arms = np.empty(n, np.int64)
@@ -247,7 +261,7 @@ def index_kernels(
     """
     surely_below: Any = beaten
 
-    @njit(cache=True)
+    @_compiled(index)
     def of_arm(table: np.ndarray, k: int, t: float, constants: np.ndarray) -> float:
         n = table[TOLD, k] + table[PENDING, k]
         if n == 0.0:
@@ -255,14 +269,14 @@ def index_kernels(
         mean, variance = unit_moments(table, k)
         return table[LOW, k] + table[WIDTH, k] * index(n, mean, variance, t, constants)
 
-    @njit(cache=True)
+    @_compiled(index)
     def indices(table: np.ndarray, t: float, constants: np.ndarray) -> np.ndarray:
         out = np.empty(table.shape[1])
         for k in range(out.size):
             out[k] = of_arm(table, k, t, constants)
         return out
 
-    @njit(cache=True)
+    @_compiled(index)
     def skipped(table: np.ndarray, k: int, t: float, constants: np.ndarray, largest: float) -> bool:
         n, width = table[TOLD, k] + table[PENDING, k], table[WIDTH, k]
         if n == 0.0 or width == 0.0:
@@ -270,7 +284,7 @@ def index_kernels(
         mean, variance = unit_moments(table, k)
         return surely_below(n, mean, variance, t, constants, (largest - table[LOW, k]) / width)
 
-    @njit(cache=True)
+    @_compiled(index)
     def choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
         best, largest = 0, -np.inf
         for k in range(table.shape[1]):

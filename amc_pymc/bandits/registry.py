@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amc_pymc.bandits.baselines import FixedArm, RandomChoice, RoundRobin
-from amc_pymc.bandits.eucbv import EUCBV
 from amc_pymc.bandits.klucb import KLUCB
 from amc_pymc.bandits.lcb import LCB
-from amc_pymc.bandits.moss import MOSS
 from amc_pymc.bandits.policy import Policy
-from amc_pymc.bandits.robust import RobustUCB
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.tightest import TightestBound
 from amc_pymc.bandits.top_two import TopTwoThompsonSampling
 from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
@@ -25,13 +21,9 @@ _CLASSES: tuple[type[Policy], ...] = (
     UCB1,
     UCBV,
     KLUCB,
-    MOSS,
-    EUCBV,
-    TightestBound,
     ThompsonSampling,
     TopTwoThompsonSampling,
     UCBCV,
-    RobustUCB,
     RandomChoice,
     RoundRobin,
     FixedArm,

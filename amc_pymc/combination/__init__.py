@@ -10,7 +10,14 @@ from amc_pymc.combination.arms import (
     draw,
     join_samples,
 )
-from amc_pymc.combination.engine import Combination, Estimate, Round, combine_arms, run_here
+from amc_pymc.combination.engine import (
+    Combination,
+    Estimate,
+    Round,
+    combine_arms,
+    no_pulls,
+    run_here,
+)
 from amc_pymc.combination.payoffs import Payoff
 from amc_pymc.combination.rounds import Plan, plan_rounds
 
@@ -29,6 +36,7 @@ __all__ = [
     "combine_arms",
     "draw",
     "join_samples",
+    "no_pulls",
     "plan_rounds",
     "run_here",
 ]

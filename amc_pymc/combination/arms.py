@@ -119,7 +119,9 @@ def as_arms(arms: Mapping[str, Any] | Sequence[Any]) -> list[Arm]:
         If there are no arms, scales differ, or an estimator is invalid; the message names it.
     """
     if isinstance(arms, Mapping):
-        named = [(str(k), v) for k, v in arms.items()]
+        if others := [k for k in arms if not isinstance(k, str)]:
+            raise TypeError(f"names of arms must be strings, got {others[0]!r}.")
+        named = list(arms.items())
     elif isinstance(arms, Sequence) and not isinstance(arms, str | bytes):
         named = [(_name_of(v, i), v) for i, v in enumerate(arms)]
     else:
@@ -159,9 +161,10 @@ def _as_arm(name: str, estimator: Any) -> Arm:
         raise ValueError(f"scale of arm {name!r} must be 'natural' or 'log', got {scale!r}.")
     cost = getattr(estimator, "cost", None)
     if cost is not None:
+        number = isinstance(cost, int | float | np.number) and not isinstance(cost, bool)
+        if not number or not 0.0 < cost < np.inf:
+            raise ValueError(f"cost of arm {name!r} must be positive and finite, got {cost!r}.")
         cost = float(cost)
-        if not 0.0 < cost < np.inf:
-            raise ValueError(f"cost of arm {name!r} must be positive and finite, got {cost}.")
     means = getattr(estimator, "control_means", None)
     if means is not None:
         means = np.atleast_1d(np.asarray(means, float))
@@ -226,7 +229,7 @@ def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sampl
         first = int(bad.argmax())
         raise ArmError.of(arm.name, first, f"returned {values[first]}")
     if callable(cost):
-        costs = np.array([cost(v) for v in values], float)
+        costs = np.array([_cost_of(arm, i, v, cost) for i, v in enumerate(values)])
     elif cost == "cpu":
         costs = np.full(n, max(seconds, 1e-9) / max(n, 1))
     elif costs is None:
@@ -279,12 +282,25 @@ def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Samp
         seconds = clock() - begin
         if not value < math.inf or value == lowest:
             raise ArmError.of(arm.name, i, f"returned {value}", _part(values, costs, i))
-        spent = float(cost(value)) if callable(cost) else _known_cost(arm, seconds, cost)
+        if callable(cost):
+            spent = _cost_of(arm, i, value, cost)
+        else:
+            spent = _known_cost(arm, seconds, cost)
         if not 0.0 < spent < math.inf:
             what = f"has the cost {spent}, which must be positive and finite"
             raise ArmError.of(arm.name, i, what, _part(values, costs, i))
         values[i], costs[i] = value, spent
     return Sample(values, costs, None, np.isnan(values))
+
+
+def _cost_of(arm: Arm, i: int, value: float, cost: Callable[..., float]) -> float:
+    """Return the cost of a value by a function of the user."""
+    try:
+        return float(cost(value))
+    except Exception as error:
+        raise_if_signalled(error)
+        what = f"has no cost: cost({value!r}) raised {type(error).__name__}: {error}"
+        raise ArmError.of(arm.name, i, what) from error
 
 
 def _no_clock() -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,7 +26,7 @@ from amc_pymc.combination.payoffs import Adapter, Payoff
 from amc_pymc.combination.record import ArmRecord
 from amc_pymc.combination.rounds import Fold, Plan, Round
 
-__all__ = ["Combination", "Estimate", "Round", "combine_arms", "run_here"]
+__all__ = ["Combination", "Estimate", "Round", "combine_arms", "no_pulls", "run_here"]
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Combination:
         """Cost of all draws so far."""
         return float(sum(r.cost for r in self.rounds))
 
-    def next_round(self, rng: np.random.Generator) -> Round | None:
-        """Return the next round, decided from earlier ones; None after the last."""
+    def next_round(self, rng: np.random.Generator, most: float = math.inf) -> Round | None:
+        """Return the next round, decided from earlier ones, of at most some size; None after the last."""
         number = len(self.rounds)
         if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
             return None
@@ -102,19 +102,18 @@ class Combination:
             return None
         last = number == len(self.plan.sizes) - 1
         size = self._budget_left if last else min(self.plan.sizes[number], self._budget_left)
-        pulls, counts = self._allocate(size, rng)
+        pulls, counts = self._allocate(min(size, most), rng)
         planned = self._planned_cost(counts)
         self._budget_left -= planned
         last = last or self._exhausted()
-        return Round(number, pulls, counts, last)
+        return Round(number, pulls, counts, last, planned=planned)
 
     def certify(self, counts: np.ndarray) -> Round:
         """Return a last round of given size that takes all the weight of earlier rounds."""
         for done in self.rounds:
             done.folds = [replace(f, weight=0.0) for f in done.folds]
         self._mass, self._budget_left = 1.0, 0.0
-        empty = Pulls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-        return Round(len(self.rounds), empty, counts, last=True)
+        return Round(len(self.rounds), no_pulls(), counts, last=True)
 
     def record(self, decided: Round, samples: list[Sample | None]) -> None:
         """Record the draws of a round: one sample per arm, None for arms without draws."""
@@ -127,7 +126,7 @@ class Combination:
                 self._fruitless[k] += bool(sample.failed.all())
         decided.cost = float(sum(s.costs.sum() for s in samples if s is not None))
         if self.plan.unit == "cost":
-            self._budget_left += self._planned_cost(decided.counts) - decided.cost
+            self._budget_left += decided.planned - decided.cost
         self.rounds.append(decided)
 
     @property
@@ -147,14 +146,13 @@ class Combination:
     # decisions
 
     def _costs(self) -> np.ndarray:
-        """Return the cost (K,) of a draw of each arm; the largest known one if unknown."""
+        """Return the mean cost (K,) of a draw of each arm, or that expected; the largest other one if unknown."""
         if self.plan.unit == "draws":
             return np.ones(len(self.arms))
-        known = np.array([a.cost if a.cost is not None else r.cost for a, r in self._pairs()])
-        return np.where(np.isnan(known), np.nanmax(known, initial=1.0), known)
-
-    def _pairs(self) -> Iterator[tuple[Arm, ArmRecord]]:
-        return zip(self.arms, self.records, strict=True)
+        costs = np.array([r.cost for r in self.records])
+        unknown = np.isnan(costs)
+        costs[unknown] = 1.0 if unknown.all() else costs[~unknown].max(initial=0.0)
+        return costs
 
     def _planned_cost(self, counts: np.ndarray) -> float:
         return float(counts @ self._costs())
@@ -223,6 +221,11 @@ class Combination:
             spent = np.cumsum(costs[pulls.arms])
             fits = int(np.searchsorted(spent, left, side="right"))
             if fits == 0 and not asked:
+                affordable = np.flatnonzero((costs <= left) & ~self.given_up)
+                if affordable.size:
+                    self.policy.drop(pulls)
+                    pulls = self.policy.ask(rng, 1, among=affordable)
+                    spent = costs[pulls.arms]
                 fits = 1
             self.policy.drop(pulls[fits:])
             if fits:
@@ -317,7 +320,7 @@ class Combination:
         if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) == 1:
             now = self._planned_cost(decided.counts)
             return now / (now + self._budget_left)
-        if not self.rounds:
+        if not any(len(r.pulls) for r in self.rounds):
             return 0.0
         price = np.where(np.isfinite(likely), self._costs() * likely, np.inf)
         best = int(np.argmin(price))
@@ -325,10 +328,12 @@ class Combination:
             return 0.0
         # A variance used both now and later cancels; one guessed from very few draws must not.
         ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
-        told = np.divide(drawn, careful, where=drawn > 0, out=np.zeros(drawn.size))
-        now, later = float(told.sum()), self._budget_left / (self._costs()[best] * ahead)
-        if ahead <= 0.0 or math.isinf(now):
+        here = drawn > 0
+        if ahead <= 0.0 or not careful[here].all():
             now, later = self._planned_cost(decided.counts), self._budget_left
+        else:
+            now = float((drawn[here] / careful[here]).sum())
+            later = self._budget_left / (self._costs()[best] * ahead)
         return now / (now + later) if now > 0.0 else 0.0
 
     # estimates
@@ -340,7 +345,12 @@ class Combination:
         return combine_arms(self.records, weights)
 
     def _predictable(self) -> Estimate:
-        done = [f for r in self.rounds for f in r.folds if f.weight > 0.0]
+        every = [f for r in self.rounds for f in r.folds]
+        done = [f for f in every if f.weight > 0.0]
+        if (
+            not done
+        ):  # cut short after the first round of several arms, which has no weight beside later ones
+            done = [replace(f, weight=1.0) for f in every]
         if not done:
             return Estimate(math.nan, math.nan, 0.0)
         offset = max(f.offset for f in done) if self.scale == "log" else 0.0
@@ -373,6 +383,11 @@ def run_here(run: Combination, rng: np.random.Generator, cost: Cost = "count") -
             ],
         )
     return run
+
+
+def no_pulls() -> Pulls:
+    """Return the decisions of a round that the policy has not decided."""
+    return Pulls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
 def planning_variances(records: list[ArmRecord]) -> np.ndarray:

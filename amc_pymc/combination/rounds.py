@@ -28,7 +28,7 @@ class Plan:
 
 
 def plan_rounds(
-    total: float, first: float, unit: Literal["draws", "cost"], rounds: Literal["doubling"] | int
+    total: float, first: float, unit: Literal["draws", "cost"], rounds: Literal["doubling"] | float
 ) -> Plan:
     """Plan a first round, then rounds that double or that all have the same size.
 
@@ -41,8 +41,8 @@ def plan_rounds(
     first : float
         Budget of the first round, at most `total`.
     unit : {"draws", "cost"}
-    rounds : "doubling" or int
-        An int is the budget of every round after the first.
+    rounds : "doubling" or float
+        A number is the budget of every round after the first.
 
     Examples
     --------
@@ -100,6 +100,8 @@ class Round:
         Whether the round takes all the remaining weight.
     folds : list of Fold
     cost : float
+    planned : float
+        Cost that was expected.
     """
 
     number: int
@@ -108,6 +110,7 @@ class Round:
     last: bool
     folds: list[Fold] = field(default_factory=list)
     cost: float = 0.0
+    planned: float = 0.0
 
     @property
     def weight(self) -> float:

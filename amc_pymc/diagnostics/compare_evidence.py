@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ _ROUGH = 1.0
 
 
 def compare_evidence(
-    compare_dict: Mapping[str, xr.DataTree | tuple[float, float]],
+    compare_dict: Mapping[str, xr.DataTree | tuple[float, float] | float],
     *,
     prior_probs: Mapping[str, float] | Sequence[float] | None = None,
 ) -> pd.DataFrame:
@@ -32,10 +33,11 @@ def compare_evidence(
 
     Parameters
     ----------
-    compare_dict : mapping of {str : DataTree or (float, float)}
+    compare_dict : mapping of {str : DataTree, (float, float) or float}
         For each model the result of :func:`amc_pymc.sample_ais`, :func:`amc_pymc.estimate_evidence` or
-        :func:`pymc.sample_smc`, or a pair of its natural log evidence and the standard error (nan if unknown). The
-        estimates must be independent of each other.
+        :func:`pymc.sample_smc`, or a pair of its natural log evidence and the standard error (nan if unknown), or
+        the exact natural log evidence, such as the log likelihood of a point hypothesis. -inf is the log evidence
+        of a model that is impossible given the data. The estimates must be independent of each other.
     prior_probs : mapping of {str : float} or sequence of float, optional
         Prior probabilities of the models, by name or in the order of `compare_dict`. They must be positive and need
         not sum to one. Uniform by default.
@@ -60,8 +62,8 @@ def compare_evidence(
     Raises
     ------
     TypeError, ValueError
-        If there are no models, a value is neither a result nor a pair of numbers, a group is missing, a log
-        evidence is not finite, or `prior_probs` do not match.
+        If there are no models, a value is neither a result nor numbers, a group is missing, a log evidence is nan
+        or +inf, all are -inf, or `prior_probs` do not match.
 
     Warns
     -----
@@ -133,6 +135,10 @@ def compare_evidence(
     names = sorted(given, key=lambda name: -given[name].log_evidence)
     log_evidence = np.array([given[name].log_evidence for name in names])
     mcse = np.array([given[name].mcse for name in names])
+    if log_evidence[0] == -math.inf:
+        raise ValueError(
+            f"The log evidence of all models ({', '.join(map(str, names))}) is -inf: none of them allows the data."
+        )
     log_bf = log_evidence - log_evidence[0]
     log_bf_mcse = np.hypot(mcse, mcse[0])
     log_bf_mcse[0] = 0.0
@@ -188,7 +194,7 @@ class _Evidence(NamedTuple):
     observed: np.ndarray | None
 
 
-def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
+def _read(name: str, result: Any) -> _Evidence:
     """Return the evidence, flags and data of a result after checking them."""
     flags, observed = _Flags({}), None
     if isinstance(result, xr.DataTree):
@@ -200,8 +206,10 @@ def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
             log_evidence, mcse = _of_smc(name, result, flags)
     else:
         log_evidence, mcse = _of_pair(name, result)
-    if not math.isfinite(log_evidence):
-        raise ValueError(f"The log evidence of {name!r} must be finite, got {log_evidence}.")
+    if not log_evidence < math.inf:
+        raise ValueError(
+            f"The log evidence of {name!r} must be a finite number or -inf, got {log_evidence}."
+        )
     if mcse < 0.0:
         raise ValueError(
             f"The standard error of the log evidence of {name!r} must not be negative, got {mcse}."
@@ -214,9 +222,7 @@ def _read(name: str, result: xr.DataTree | tuple[float, float]) -> _Evidence:
     return _Evidence(log_evidence, mcse, _interval(result, log_evidence, mcse), flags, observed)
 
 
-def _interval(
-    result: xr.DataTree | tuple[float, float], log_evidence: float, mcse: float
-) -> tuple[float, float]:
+def _interval(result: Any, log_evidence: float, mcse: float) -> tuple[float, float]:
     """Return the interval that a result states, else that of a normal estimate."""
     ends = ("log_evidence_lower", "log_evidence_upper")
     group = result.children.get("evidence") if isinstance(result, xr.DataTree) else None
@@ -230,9 +236,11 @@ def _interval(
 def _of_pair(name: str, result: object) -> tuple[float, float]:
     wrong = TypeError(
         f"Model {name!r} must be a result of amc_pymc.sample_ais, amc_pymc.estimate_evidence or "
-        "pymc.sample_smc, or a tuple (log_evidence, mcse) of numbers, got "
+        "pymc.sample_smc, a tuple (log_evidence, mcse) of numbers, or an exact log evidence, got "
         f"{result!r}."[:400]
     )
+    if isinstance(result, Real) and not isinstance(result, bool):
+        result = (result, 0.0)
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise wrong
     try:

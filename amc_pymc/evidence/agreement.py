@@ -7,7 +7,7 @@ import math
 from amc_pymc.annealing import Ladder
 from amc_pymc.importance import AdaptedMixture
 
-__all__ = ["PER_STEP", "clearly_more", "error_of", "less_than_climb", "prior_error"]
+__all__ = ["PER_STEP", "clearly_more", "error_of", "less_than_climb", "prior_error", "share_error"]
 
 #: Relative variance of the weights in one step of a pilot run, and the factor by which the errors of pilot runs
 #: exceed the sum of these steps.
@@ -32,7 +32,12 @@ def less_than_climb(log_z: float, error: float, ladder: Ladder) -> float:
 def prior_error(ladder: Ladder) -> float:
     """Return a rough standard error of the log evidence from a pilot run that starts at the prior."""
     steps, particles = len(ladder.betas) - 1, len(ladder.particles.x)
-    return _CORRELATED * math.sqrt(PER_STEP * steps / particles)
+    return math.hypot(_CORRELATED * math.sqrt(PER_STEP * steps / particles), share_error(ladder))
+
+
+def share_error(ladder: Ladder) -> float:
+    """Return the standard error of the logarithm of the share of prior draws with a positive likelihood."""
+    return math.sqrt((1.0 / ladder.possible - 1.0) / ladder.drawn) if ladder.drawn else 0.0
 
 
 def error_of(adapted: AdaptedMixture) -> float:

@@ -14,6 +14,9 @@ from amc_pymc.kernels import HMC, Particles, Path, Tuning, scale_of, start, tune
 
 __all__ = ["ChainSettings", "Chains", "run_chains", "split_r_hat"]
 
+#: Factor by which the predicted length of chains may exceed the maximum before they are given up.
+_MARGIN = 4.0
+
 
 @dataclass(frozen=True)
 class ChainSettings:
@@ -74,6 +77,7 @@ def run_chains(
     x: np.ndarray,
     rng: np.random.Generator,
     settings: ChainSettings | None = None,
+    budget: Callable[[float], bool] = lambda cost: True,
     report: Callable[[str], None] = lambda text: None,
 ) -> Chains:
     """Run chains at the end of a path, started from rough draws.
@@ -89,6 +93,9 @@ def run_chains(
         Rough draws with positive density.
     rng : numpy.random.Generator
     settings : ChainSettings, optional
+    budget : callable, optional
+        Function that returns whether the cost of a further part is affordable. The first round of warm-up and an
+        eighth of the minimum number of draws always are.
     report : callable, optional
         Function called with a text before each part.
 
@@ -101,7 +108,9 @@ def run_chains(
     particles = start(path, x[chosen], with_gradient=True)
     gradients = settings.chains
     seen, last, kernel, size = x, (math.nan, 0.0), HMC(n_leapfrog=4), None
+    first = settings.draws[0]
     for number in range(settings.rounds[1]):
+        before = gradients
         report(f"round {number + 1} of warm-up")
         scale = scale_of(seen, dense=path.n_dim <= settings.dense)
         kernel, tuning, particles, spent = _tuned(
@@ -116,17 +125,24 @@ def run_chains(
         last = now
         if number + 1 >= settings.rounds[0] and settled:
             break
+        ahead = gradients - before + first * settings.chains * kernel.n_leapfrog
+        if not budget(2.0 * ahead + 2.0 * first * settings.chains):
+            break
     scale = scale_of(seen, dense=path.n_dim <= settings.dense)
     kernel, tuning, particles, spent = _tuned(path, particles, scale, kernel, size, settings, rng)
     gradients += spent
-    n = settings.draws[0]
+    price = 2.0 * settings.chains * (kernel.n_leapfrog + 2)  # of a draw of each chain, and a bridge
+    n = next((k for k in (first, first // 2, first // 4) if budget(k * price)), first // 8)
     report(f"{n:,} draws")
     draws, heights, particles = _moved(path, particles, kernel, tuning, n, rng)
     while True:
         gradients += n * settings.chains * kernel.n_leapfrog
         r_hat = split_r_hat(np.concatenate([draws, heights[:, :, None]], axis=2))
         n = draws.shape[1]
-        if r_hat <= settings.r_hat or 2 * n > settings.draws[1]:
+        # The square of R-hat is one plus the autocorrelation time over n, if chains mix at all.
+        wanted = n * (r_hat**2 - 1.0) / (settings.r_hat**2 - 1.0)
+        hopeless = 2 * n > settings.draws[1] or wanted > _MARGIN * settings.draws[1]
+        if r_hat <= settings.r_hat or hopeless or not budget(n * price):
             return Chains(draws, r_hat, gradients, kernel.n_leapfrog)
         report(f"{2 * n:,} draws")
         more, above, particles = _moved(path, particles, kernel, tuning, n, rng)

@@ -8,11 +8,12 @@ import numpy as np
 
 from amc_pymc.evidence.joint import Joint, PriorPath
 from amc_pymc.evidence.recording_path import RecordingPath
-from amc_pymc.evidence.search import distinct_ends, finite, searched
+from amc_pymc.evidence.search import distinct_ends, finite, searched, spread
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.importance import (
     AdaptedMixture,
     StudentTMixture,
+    choose_mixture,
     distinct_modes,
     laplace_components,
     log_mixture_density,
@@ -27,6 +28,7 @@ __all__ = [
     "search_again",
     "second_look",
     "share_uncovered",
+    "unvisited",
 ]
 
 
@@ -135,6 +137,8 @@ def search_again(
     starts: np.ndarray,
     rng: np.random.Generator,
     settings: PilotSettings = DEFAULTS,
+    *,
+    share: float = DEFENSIVE_SHARE,
 ) -> tuple[float, np.ndarray]:
     """Return the log evidence of modes that are neither known nor covered, and the modes (M, D); none if negligible.
 
@@ -145,7 +149,7 @@ def search_again(
     ends, values = searched(joint, starts)
     if not len(ends):
         return none
-    thin = log_weights(adapted, ends, joint.terms(ends)) > settings.thin
+    thin = log_weights(adapted, ends, joint.terms(ends), share) > settings.thin
     ends, values, curvatures = distinct_ends(joint, ends[thin], values[thin], settings)
     if laplace is not None and len(ends):
         new = _unknown(laplace, ends, curvatures)
@@ -157,11 +161,35 @@ def search_again(
     mixture = StudentTMixture(weights, mixture.means, mixture.choleskys, mixture.dof)
     y = mixture.sample(max(settings.weighed_least, settings.weighed * joint.n_dim), rng)
     terms = joint.terms(y)
-    thin = log_weights(adapted, y, terms) > settings.thin
+    thin = log_weights(adapted, y, terms, share) > settings.thin
     log_mass = log_mean_exp(np.where(thin, terms.sum(axis=0) - mixture.log_density(y), -np.inf))
     if log_mass - adapted.log_mean < math.log(settings.covered):
         return none
     return float(log_mass), mixture.means
+
+
+def unvisited(
+    joint: Joint,
+    path: PriorPath,
+    draws: np.ndarray,
+    log_z: float,
+    rng: np.random.Generator,
+    settings: PilotSettings = DEFAULTS,
+) -> float:
+    """Return the log evidence of modes that draws (P, D) with log evidence `log_z` have not visited; -inf if none.
+
+    Searches start from prior draws. What they find counts if a mixture fitted to some draws is far below the posterior
+    there, and if few of all draws lie at such points.
+    """
+    few = draws[np.linspace(0, len(draws) - 1, settings.weighed_least).astype(int)]
+    mixture = choose_mixture(few, None, rng, max_components=6)
+    known = AdaptedMixture(mixture, math.inf, 0.0, 0, log_z, np.empty(0))
+    starts = spread(path.draw_prior(4 * settings.starts, rng), settings.starts, rng)
+    log_mass, _ = search_again(joint, known, None, starts, rng, settings, share=0.0)
+    if log_mass == -math.inf:
+        return -math.inf
+    there = log_weights(known, few, joint.terms(few), 0.0) > settings.thin
+    return log_mass if 3.0 * there.mean() < math.exp(min(log_mass - log_z, 0.0)) else -math.inf
 
 
 def heaviest(
@@ -173,13 +201,15 @@ def heaviest(
     return x[order[log_w[order] > settings.thin]]
 
 
-def log_weights(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """Return log-weights less the log evidence, for the mixture with its share of the prior as the proposal."""
+def log_weights(
+    adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray, share: float = DEFENSIVE_SHARE
+) -> np.ndarray:
+    """Return log-weights less the log evidence, for the mixture with a share of the prior as the proposal."""
     log_q = adapted.mixture.log_density(x)
     log_f = terms.sum(axis=0)
     possible = log_f > -np.inf
     log_w = np.full(len(x), -np.inf)
-    log_g = log_mixture_density(log_q, terms[0], DEFENSIVE_SHARE)
+    log_g = log_mixture_density(log_q, terms[0], share)
     log_w[possible] = log_f[possible] - log_g[possible] - adapted.log_mean
     return log_w
 

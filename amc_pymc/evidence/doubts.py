@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.evidence.agreement import PER_STEP, clearly_more, error_of
+from amc_pymc.evidence.agreement import PER_STEP, clearly_more, error_of, share_error
 from amc_pymc.evidence.from_chains import BridgedChains, missing_evidence
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.flags import Flag, flag
@@ -31,6 +31,7 @@ def disagreements(z: float, error: float, pilot: Pilot) -> list[Flag]:
         return []
     ladder, adapted = pilot.ladder, pilot.adapted
     rough = math.sqrt(PER_STEP * len(ladder.betas) / len(ladder.particles.x))
+    rough = math.hypot(rough, share_error(ladder))
     flags = []
     if clearly_more(ladder.log_z, rough, z, error, _ERRORS):
         flags.append(flag("pilot_found_more", other=ladder.log_z))

@@ -186,15 +186,17 @@ def bridge_draws(
         steps = _affordable(_next(stage, target, halves), stage.steps, halves, budget)
 
 
-def tension_of(stages: list[Stage]) -> float:
+def tension_of(stages: list[Stage], nats: float = _APART) -> float:
     """Return the most significant difference in nats between the two ends over all stages; 0 if within its error.
+
+    The error is five standard errors, at least `nats`.
 
     Estimates tilted towards the draws and towards the Gaussian have the same expectation if the draws are from the
     posterior.
     """
     known = [s.tension for s in stages if 0.0 < s.tension[1] < math.inf]
     gap, error = max(known, key=lambda t: abs(t[0]) / t[1], default=(0.0, math.inf))
-    return gap if abs(gap) > _TENSE * error + _APART else 0.0
+    return gap if abs(gap) > max(_TENSE * error, nats) else 0.0
 
 
 def halves_of(joint: Path, draws: np.ndarray) -> tuple[Half, Half]:

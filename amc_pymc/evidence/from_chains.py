@@ -93,7 +93,7 @@ def bridge_chains(
     target : float or None
         Standard error of log Z at which to stop.
     budget : callable
-        Function that returns whether the cost of an annealing stage is affordable.
+        Function that returns whether the cost of a further part of the chains, or an annealing stage, is affordable.
     settings : ChainSettings, optional
     report : callable, optional
         Function called with a text before each part.
@@ -106,7 +106,7 @@ def bridge_chains(
     if target is not None:
         settings = replace(settings, r_hat=min(settings.r_hat, 1.0 + _OF_TARGET[0] * target))
         target = _OF_TARGET[1] * target
-    chains = run_chains(path, pilot.ladder.particles.x, rng, settings, report)
+    chains = run_chains(path, pilot.ladder.particles.x, rng, settings, budget, report)
     *_, stages = bridge_draws(
         path, chains.draws, kernel, rng, target=target, budget=budget,
         report=lambda steps: report(f"bridge of {steps} steps"),

@@ -30,7 +30,7 @@ from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.importance import AdaptedMixture, StudentTMixture, choose_mixture
 from amc_pymc.kernels import DiscreteMetropolis, Kernel
 
-__all__ = ["DEFENSIVE_SHARE", "Pilot", "PriorPath", "explore", "overlooked"]
+__all__ = ["DEFENSIVE_SHARE", "Pilot", "PilotInterrupted", "PriorPath", "explore", "overlooked"]
 
 
 class Modes(NamedTuple):
@@ -39,6 +39,14 @@ class Modes(NamedTuple):
     mixture: StudentTMixture | None
     x: np.ndarray
     log_evidence: np.ndarray
+
+
+class PilotInterrupted(KeyboardInterrupt):
+    """Ctrl-C after the posterior was reached; carries the pilot run without a fit."""
+
+    def __init__(self, pilot: Pilot):
+        super().__init__("interrupted during the pilot run")
+        self.pilot = pilot
 
 
 class Fit(NamedTuple):
@@ -137,6 +145,11 @@ def explore(
     Returns
     -------
     Pilot
+
+    Raises
+    ------
+    PilotInterrupted
+        At Ctrl-C after the annealing.
     """
     many = chains and path.n_dim > settings.most_fitted
     n = settings.few_particles if many else settings.particles
@@ -146,11 +159,30 @@ def explore(
         seen if fitted else path, x, kernel, rng,
         n_moves=settings.few_moves if many else settings.moves, n_particles=n, report=report,
     )  # fmt: skip
-    evaluations, gradients = ladder.evaluations + len(x), ladder.gradients
-    none = np.empty((0, path.n_dim))
-    if not fitted:
-        nothing = Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients)
-        return _with_discrete_proposal(nothing, path, kernel, rng, settings)
+    evaluations, gradients, none = ladder.evaluations + len(x), ladder.gradients, x[:0]
+    nothing = Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients, unfit=True)
+    try:
+        if not fitted:
+            return _with_discrete_proposal(
+                replace(nothing, unfit=False), path, kernel, rng, settings
+            )
+        return _fitted(nothing, path, seen, kernel, rng, settings, many, report)
+    except KeyboardInterrupt as error:
+        raise PilotInterrupted(nothing) from error
+
+
+def _fitted(
+    climbed: Pilot,
+    path: PriorPath,
+    seen: RecordingPath,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    settings: PilotSettings,
+    many: bool,
+    report: Callable[[str], None],
+) -> Pilot:
+    """Search for modes, and fit a mixture."""
+    ladder, evaluations, gradients = climbed.ladder, climbed.evaluations, climbed.gradients
     joint = Joint(seen)
     report("modes")
     if many:

@@ -107,10 +107,10 @@ def prior_searches(n_dim: int, spent: float, settings: PilotSettings = DEFAULTS)
 
 
 def prior_summits(joint: Joint, x: np.ndarray, settings: PilotSettings = DEFAULTS) -> np.ndarray:
-    """Return the highest local maxima among points (P, D), that is, points higher than their neighbours.
+    """Return the local maxima among points (P, D) that stand out most, those furthest above all their neighbours.
 
     A narrow mode far from a wide one is lower than the slopes of the wide one nearly everywhere, but the point
-    closest to it is higher than its neighbours.
+    closest to it is much higher than its neighbours.
     """
     x = finite(x)
     log_f = joint.log_density(x)
@@ -120,8 +120,9 @@ def prior_summits(joint: Joint, x: np.ndarray, settings: PilotSettings = DEFAULT
         return x
     z = (x - np.median(x, axis=0)) / np.maximum(x.std(axis=0), 1e-300)
     _, near = cKDTree(z).query(z, k=n_neighbours)
-    summits = np.flatnonzero(log_f >= log_f[near].max(axis=1))
-    return x[summits[np.argsort(-log_f[summits])][: 2 * settings.starts]]
+    prominence = log_f - log_f[near[:, 1:]].max(axis=1)
+    summits = np.flatnonzero(prominence >= 0.0)
+    return x[summits[np.argsort(-prominence[summits])][: 2 * settings.starts]]
 
 
 def scan(

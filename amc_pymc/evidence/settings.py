@@ -113,9 +113,9 @@ class PilotSettings:
     search_cost: float = 10.0
     most_searches: int = 512
     cheap_dimensions: int = 8
-    prior_scanned: int = 8192
+    prior_scanned: int = 16_384
     prior_scanned_dimensions: int = 5
-    neighbours: int = 2
+    neighbours: int = 4
     same: float = 0.05
     scanned: int = 24_576
     scanned_dimensions: int = 10

@@ -6,44 +6,35 @@ Printed functions take pointers and integers and return nothing. The scalar func
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
-import logging
-import os
-import pickle
 import re
-import tempfile
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import llvmlite
 import llvmlite.binding as llvm
-import numba
 import numpy as np
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from amc_pymc.expressions.functions import CALLED
-from amc_pymc.jit import kernel_folder, source_digest
+from amc_pymc.jit import read_cached, source_digest, surroundings, write_cached
 
 __all__ = ["Printed", "call", "function_name"]
 
-_log = logging.getLogger("amc_pymc")
-#: Prefix of the names of printed functions, which is replaced by a hash in the process.
+#: Prefix of the names of printed functions.
 _PREFIX = "amc."
 #: Prefix of the names of scalar functions.
 _CALLED_PREFIX = "amc_pymc.number."
-
-#: Libraries by the hash of their code; never dropped, because addresses in them are in use.
-_libraries: dict[str, Any] = {}
 
 
 def function_name(name: str, called: bool = False) -> str:
@@ -79,61 +70,78 @@ class Printed:
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Layout (L,) with the addresses in this process, and the table."""
-        return _arrays(self)
+        """Layout (L,) with the addresses in this process, and the table.
+
+        The layout and its views keep the machine code alive. A copy of them does not.
+        """
+        library = _library(self.text)
+        values = [library.address(v) if isinstance(v, str) else v for v in self.layout]
+        program: Any = (ctypes.c_int64 * len(values))(*values)
+        program.library = library
+        return np.frombuffer(program, np.int64), np.array(self.table)
 
     def encode(self) -> bytes:
         """Return bytes that identify the functions, layout and table."""
         return repr((self.text, self.layout, self.table)).encode()
 
 
-@functools.lru_cache(maxsize=512)
-def _arrays(printed: Printed) -> tuple[np.ndarray, np.ndarray]:
-    names = [v for v in printed.layout if isinstance(v, str)]
-    found = dict(zip(names, _addresses(printed.text, names)))
-    program = np.array([found[v] if isinstance(v, str) else v for v in printed.layout], np.int64)
-    return program, np.array(printed.table)
+class _Library:
+    """Printed functions in memory, which is freed with the object.
+
+    Numba's own engine never frees code.
+    """
+
+    def __init__(self, code: bytes):
+        target = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+        self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """Return the address of a function."""
+        found: int = self._engine.get_function_address(function_name(name))
+        return found
 
 
+@functools.lru_cache(maxsize=32)
 @global_compiler_lock
-def _addresses(text: str, names: Sequence[str]) -> list[int]:
-    """Return the addresses of printed functions."""
-    digest = hashlib.blake2b(text.encode() + _surroundings(), digest_size=12).hexdigest()
-    if digest not in _libraries:
-        _libraries[digest] = _from_disk(digest) or _compiled(digest, text)
-    library = _libraries[digest]
-    return [library.get_pointer_to_function(f"{digest}.{name}") for name in names]
-
-
-@functools.cache
-def _surroundings() -> bytes:
-    """Return all that machine code depends on besides its own source, as bytes."""
-    codegen = _codegen()
-    versions = (numba.__version__, llvmlite.__version__, codegen.magic_tuple())
-    return repr(versions).encode() + source_digest(Path(__file__))
+def _library(text: str) -> _Library:
+    """Return printed functions; those used last are kept for models that are prepared again."""
+    stamp = source_digest(Path(__file__))
+    key = repr((text, stamp, surroundings(_codegen()))).encode()
+    name = f"{hashlib.sha256(key).hexdigest()[:40]}.machine"
+    code = read_cached(name) if stamp else None
+    if code is None:
+        code = _compiled(text)
+        if stamp:
+            write_cached(name, code)
+    return _Library(code)
 
 
 def _codegen():
     return cpu_target.target_context.codegen()
 
 
-def _compiled(digest: str, text: str):
-    library = _codegen().create_library(digest)
-    library.enable_object_caching()
-    called = sorted(set(re.findall(rf'@"{re.escape(_CALLED_PREFIX)}(\w+)"', text)))
-    for name in called:
-        library.add_linking_library(_number_function(name))
-    module = llvm.parse_assembly(text.replace(f'@"{_PREFIX}', f'@"{digest}.'))
+def _compiled(text: str) -> bytes:
+    """Return the object code of printed functions, optimised as Numba does.
+
+    LLVM frees what it keeps for a module with its context, which Numba's modules share.
+    """
+    codegen, context = _codegen(), llvm.create_context()
+    library = codegen.create_library("printed")
+    module = library._final_module = llvm.parse_assembly(text, context)
+    module.triple = codegen._tm.triple
+    library._optimize_functions(module)
+    for name in sorted(set(re.findall(rf'@"{re.escape(_CALLED_PREFIX)}(\w+)"', text))):
+        module.link_in(llvm.parse_bitcode(_number_function(name), context))
+    library._optimize_final_module()
     module.verify()
-    library.add_llvm_module(module)
-    library.finalize()
-    _to_disk(digest, library)
-    return library
+    return codegen._tm.emit_object(module)
 
 
 @functools.cache
 def _number_function(name: str):
-    """Return a library with a scalar function, ``double (double, ...)``, to be linked into others."""
+    """Return the bitcode of a scalar function, ``double (double, ...)``, to be linked into others."""
     function: Any = CALLED[name]
     arguments = (types.float64,) * function.py_func.__code__.co_argcount
     function.compile(arguments)
@@ -154,35 +162,8 @@ def _number_function(name: str):
     builder.ret(out)
     library.add_ir_module(module)
     library.add_linking_library(compiled.library)
-    return library
-
-
-# --- on disk ----------------------------------------------------------------------------------------
-
-
-def _from_disk(digest: str):
-    """Load a library from disk; None if this fails."""
-    try:
-        state = pickle.loads((kernel_folder() / f"{digest}.machine").read_bytes())
-        return _codegen().unserialize_library(state)
-    except FileNotFoundError:
-        return None
-    except Exception as error:  # whatever a broken file raises, the code is recompiled
-        _log.debug("Machine code %s cannot be used: %r", digest, error)
-        return None
-
-
-def _to_disk(digest: str, library) -> None:
-    """Save a library; without a writable folder it is recompiled in each process."""
-    folder = kernel_folder()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            pickle.dump(library.serialize_using_object_code(), file)
-        Path(temporary).replace(folder / f"{digest}.machine")  # atomic
-    except OSError:
-        return
+    library.finalize()
+    return library._get_module_for_linking().as_bitcode()
 
 
 # --- from loops ---------------------------------------------------------------------------------------
@@ -192,13 +173,15 @@ def _to_disk(digest: str, library) -> None:
 def call(typingctx, *arguments):
     """Call the printed function at an address, the first argument, with arrays and integers.
 
-    Arrays are passed as pointers to their first entries.
+    Arrays are passed as pointers to their first entries. Their last axis must be contiguous.
     """
     if isinstance(arguments[0], types.BaseTuple):  # already typed
         (arguments,) = arguments
     kinds = tuple(arguments)
     if not all(isinstance(t, types.Array | types.Integer) for t in kinds):
         return None
+    if any(isinstance(t, types.Array) and t.layout == "F" for t in kinds):
+        raise TypingError("printed functions read arrays in C order")
 
     def codegen(context, builder, signature, args):
         given = cgutils.unpack_tuple(builder, args[0])
@@ -217,5 +200,14 @@ def call(typingctx, *arguments):
 
 def _pointer(context, builder, kind, array):
     """Return a pointer to the first entry of an array."""
-    data = context.make_array(kind)(context, builder, value=array).data
-    return builder.bitcast(data, ir.IntType(8).as_pointer())
+    view = context.make_array(kind)(context, builder, value=array)
+    if kind.layout == "A":
+        size, step = (builder.extract_value(v, kind.ndim - 1) for v in (view.shape, view.strides))
+        strided = builder.and_(
+            builder.icmp_signed(">", size, size.type(1)),
+            builder.icmp_signed("!=", step, view.itemsize),
+        )
+        with builder.if_then(strided, likely=False):
+            message = "an array of a printed function is not contiguous"
+            context.call_conv.return_user_exc(builder, ValueError, (message,))
+    return builder.bitcast(view.data, ir.IntType(8).as_pointer())

@@ -475,8 +475,3 @@ class ModelDensities(RowDensities, RestDensities):
     ):
         RowDensities.__init__(self, rows, expand=expand, compile_kwargs=compile_kwargs)
         RestDensities.__init__(self, rest, value_vars, self.layout, compile_kwargs)
-
-    def changed_data(self, model) -> tuple[str, ...]:
-        """Return the names of data of the model that have changed since they were extracted."""
-        changed = () if self.rows.is_current(model) else self.rows.shared_names
-        return changed or self.changed_rest_data(model)

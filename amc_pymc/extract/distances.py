@@ -19,12 +19,17 @@ from pytensor.graph.op import Op
 
 from amc_pymc.extract.batched import Batched
 
-__all__ = ["distance_function", "is_gaussian", "statistic_function"]
+__all__ = ["distance_function", "is_gaussian", "is_python", "statistic_function"]
 
 
 def is_gaussian(given) -> bool:
     """Whether a Simulator's distance is the Gaussian one."""
     return given is pymc_simulator.gaussian
+
+
+def is_python(statistic: Callable[[np.ndarray], np.ndarray]) -> bool:
+    """Whether a function of :func:`statistic_function` calls the user's own on one simulation after the other."""
+    return isinstance(statistic, _Statistic)
 
 
 def statistic_function(given, data: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -21,9 +21,15 @@ from amc_pymc.extract.memo import remembered
 
 __all__ = ["initial_point_of", "is_random", "lowered", "opened", "rebuilt"]
 
+#: Seed of random initial values, independent of the user's seed.
+_SEED = 20161
+
 
 def initial_point_of(model) -> dict[str, np.ndarray]:
-    """Return ``model.initial_point()``, interpreted: rewriting its graph takes longer than running it once."""
+    """Return ``model.initial_point()``, interpreted: rewriting its graph takes longer than running it once.
+
+    Random initial values, such as ``initval="prior"``, come from a fixed seed.
+    """
     return {name: np.copy(value) for name, value in _initial_point(model).items()}
 
 
@@ -37,7 +43,7 @@ def _initial_point(model) -> dict[str, np.ndarray]:
             return_transformed=True,
         )
     )
-    reseed_rngs(find_rng_nodes(values), None)
+    reseed_rngs(find_rng_nodes(values), _SEED)
     found = plain_function([], values)()
     return {model.rvs_to_values[rv].name: x for rv, x in zip(model.free_RVs, found, strict=True)}
 

@@ -464,13 +464,6 @@ class GroupedModel(GroupDensities, RestDensities):
             self, rest, value_vars, self.layout, compile_kwargs, groups.centring, groups.held
         )
 
-    def changed_data(self, model) -> tuple[str, ...]:
-        """Return the names of data of the model that have changed since they were extracted."""
-        for source in self.groups.sources:
-            if not source.is_current(model):
-                return source.shared_names
-        return self.changed_rest_data(model)
-
     def hold(self, point) -> None:
         """Set the values of held variables, if any, to those of a point of the user's model."""
         groups = self.groups

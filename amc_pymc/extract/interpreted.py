@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,12 @@ from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.graph.utils import MissingInputError
 from pytensor.link.c.op import COp
+from pytensor.scalar.basic import Add, Mul
+from pytensor.tensor.elemwise import Elemwise
 
 __all__ = [
     "MakeFunction",
@@ -34,8 +37,19 @@ type MakeFunction = Callable[
 
 #: Maximum number of rows for which an evaluation without rewriting costs less than rewriting.
 _FEW_ROWS = 100_000
+#: Number of arrays from which a NumPy function computes another.
+_MOST_INPUTS = 31
 #: Excluded rewrites of sums and products; they take minutes for a recursion of a hundred terms and gain little.
 _SLOW = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
+
+
+@node_rewriter([Elemwise])
+def _narrow(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Split a sum or product of more arrays than NumPy's functions take."""
+    op = node.op.scalar_op
+    if len(node.inputs) <= _MOST_INPUTS or not isinstance(op, Add | Mul):
+        return None
+    return [reduce(Elemwise(op), node.inputs)]
 
 
 class _RewritersOnce(Mode):
@@ -49,10 +63,14 @@ class _RewritersOnce(Mode):
         return super().optimizer
 
 
+#: The rewrite and its position, after all others.
+_NARROW = in2out(_narrow), 100.0
+
+
 @cache
 def interpreted_mode() -> Mode:
     """Return the mode for graphs that run a few times, such as log densities."""
-    mode = _RewritersOnce(linker="py", optimizer="fast_compile")
+    mode = _RewritersOnce(linker="py", optimizer="fast_compile").register(_NARROW)
     return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
 
 
@@ -61,9 +79,9 @@ def rewritten_mode() -> Mode:
     """Mode with the rewrites of compiled functions, for comparisons with these.
 
     Without them a logistic likelihood underflows where the compiled one does not. Rewrites that put many terms into
-    one sum are left out, since NumPy's functions take at most 32 arrays.
+    one sum are left out, since they would be split again.
     """
-    mode = _RewritersOnce(linker="py", optimizer="fast_run")
+    mode = _RewritersOnce(linker="py", optimizer="fast_run").register(_NARROW)
     mode = mode.excluding("fusion", "inplace", "BlasOpt", "cxx_only")
     return mode.excluding("add_mul_fusion", "local_add_canonizer")
 
@@ -75,7 +93,7 @@ def unrewritten_mode() -> Mode:
     It does no rewriting, which would take most of the time. Log densities need rewriting: without it the logarithm
     of a logistic function underflows. If nothing is updated, :func:`plain_function` takes less time.
     """
-    return _RewritersOnce(linker="py", optimizer=None)
+    return _RewritersOnce(linker="py", optimizer=None).register(_NARROW)
 
 
 def plain_function(
@@ -102,7 +120,7 @@ def plain_function(
     several = isinstance(outputs, list | tuple)
     wanted = list(outputs) if several else [outputs]
     nodes = io_toposort(inputs, wanted)
-    if not all(_is_plain(node.op) for node in nodes):
+    if not all(_is_plain(node.op) and len(node.inputs) <= _MOST_INPUTS for node in nodes):
         return by_pytensor(unrewritten_mode())(inputs, outputs)
     evaluate = _Plain(list(inputs), wanted, nodes)
     return evaluate if several else lambda *values: evaluate(*values)[0]

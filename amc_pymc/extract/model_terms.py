@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc.distributions import Uniform
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import DiracDeltaRV, PartialObservedRV
 from pymc.distributions.multivariate import CARRV
@@ -42,7 +45,7 @@ def model_logp(model, variables):
     return _summed(variables, parts) + sum(left_out)
 
 
-def model_log_likelihood(model, parts):
+def model_log_likelihood(model, parts) -> Any:
     """Return the summed log density of observed variables and Potentials."""
     observed = [v for v in model.observed_RVs if v in parts]
     potentials = [v for v in model.potentials if v in parts]
@@ -71,8 +74,6 @@ def _left_out(rv, value):
 
 def check_evidence_defined(model) -> None:
     """Refuse models whose evidence is undefined or differs from that of the model as written."""
-    if not model.free_RVs:
-        raise ValueError("model has no free variable: its evidence is its likelihood.")
     if not model.observed_RVs and not model.potentials:
         raise ValueError(
             "model has no likelihood: give a variable observed=, or add a pm.Potential, which counts as "
@@ -98,7 +99,7 @@ def check_evidence_defined(model) -> None:
 def _refuse_prior(rv, others: list) -> None:
     for op in _ops(toposort([rv], blockers=others)):
         kind = type(op).__name__.removesuffix("RV")
-        if isinstance(op, IMPROPER):
+        if isinstance(op, IMPROPER) or (op is rv.owner.op and _endless(rv)):
             raise ValueError(
                 f"{rv.name!r} has an improper prior ({kind}): the evidence is not defined. Give it a "
                 "proper distribution."
@@ -113,6 +114,14 @@ def _refuse_prior(rv, others: list) -> None:
             f"{rv.name!r} are missing values of a multivariate variable, whose density PyMC does not tell "
             "from that of the others. Leave rows with missing values out."
         )
+
+
+def _endless(rv) -> bool:
+    """Whether a variable is uniform between ends one of which is infinite."""
+    if not isinstance(rv.owner.op, Uniform.rv_type):
+        return False
+    ends = [end for end in rv.owner.op.dist_params(rv.owner) if not is_random([end])]
+    return any(np.isinf(end).any() for end in plain_function([], ends)())
 
 
 def _ops(nodes):

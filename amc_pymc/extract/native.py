@@ -22,7 +22,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.math import tri_gamma
 
 from amc_pymc.expressions.machine import call
-from amc_pymc.first_class import FirstClassFunction, bound_function, first_class, pointer
+from amc_pymc.first_class import FirstClassFunction, bindable, bound_function, first_class, pointer
 from amc_pymc.jit import njit
 
 __all__ = [
@@ -79,8 +79,8 @@ def native_function(fn, signature, arrays: Sequence[np.ndarray] = ()):
         From :func:`compile_graph`, with one output; its last inputs are the ``arrays``.
     signature : numba signature
         Types of the leading inputs and the output.
-    arrays : sequence of C-contiguous arrays
-        Bound by address; keep them alive as long as the function is used.
+    arrays : sequence of arrays
+        Bound by address if they are in C order, else copied.
     """
     leading = ", ".join(f"a{k}" for k in range(len(signature.args)))
     names, data, bound = _bind(fn, arrays)
@@ -121,7 +121,7 @@ def native_states(fn, signature, arrays: Sequence[np.ndarray]):
 def _bind(fn, arrays):
     """Return names for generated code to view arrays and the function's shared values by address."""
     shared = [np.asarray(s.get_value(borrow=True)) for s in fn.get_shared()]
-    bound = [*arrays, *shared]
+    bound = [np.asarray(bindable(a), order="C") for a in (*arrays, *shared)]
     names: dict[str, object] = {
         "jit": fn.vm.jit_fn,
         "ascontiguousarray": np.ascontiguousarray,

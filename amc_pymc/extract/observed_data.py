@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 
 import numpy as np
 import pytensor.tensor as pt
@@ -10,7 +11,9 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import ScalarFromTensor
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.extract.graphs import is_random, lowered
@@ -22,9 +25,8 @@ __all__ = [
     "NotRowFactorised",
     "choose_observed",
     "constant_data",
-    "data_fingerprint",
     "data_frontier",
-    "data_names",
+    "data_stamps",
     "elementwise_logp",
     "evaluated",
     "refuse_unsliceable",
@@ -49,7 +51,15 @@ def refused(name: str, reason: str) -> NotRowFactorised:
 def choose_observed(model, observed_vars=None) -> list[Variable]:
     """Return the observed variables named by the user, or those with the most rows."""
     if not model.observed_RVs:
-        raise NotRowFactorised("The model has no observed variable: there are no rows to subsample")
+        advice = (
+            ". A pm.Potential has no rows: write weights as a parameter of an observed variable, as in "
+            "pm.CustomDist('y', mu, w, logp=lambda value, mu, w: w * pm.logp(pm.Normal.dist(mu, 1), "
+            "value), observed=y)"
+        )
+        raise NotRowFactorised(
+            "The model has no observed variable: there are no rows to subsample"
+            f"{advice if model.potentials else ''}"
+        )
     if observed_vars is None:
         lengths = [_length(model, rv) for rv in model.observed_RVs]
         return [rv for rv, n in zip(model.observed_RVs, lengths) if n == max(lengths)]
@@ -169,6 +179,10 @@ def evaluated(frontier, name: str) -> list[np.ndarray]:
     lazy = [v for v in frontier if not isinstance(v, Constant | SharedVariable)]
     if is_random(lazy):
         raise refused(name, "its data pass through a random variable (pm.Minibatch)")
+    if any(isinstance(v.type, SparseTensorType) for v in frontier):
+        raise refused(
+            name, "it reads a sparse matrix; make it dense (X.toarray()) if memory allows"
+        )
     computed = {}
     if lazy:
         computed = dict(zip(lazy, plain_function([], lazy)()))
@@ -178,20 +192,15 @@ def evaluated(frontier, name: str) -> list[np.ndarray]:
     return out
 
 
-def data_names(frontier) -> tuple[str, ...]:
-    """Return the names of the mutable data that variables are computed from."""
-    shared = {v.name for v in ancestors(frontier) if isinstance(v, SharedVariable) and v.name}
-    return tuple(sorted(shared))
-
-
-def data_fingerprint(model, names) -> str:
-    """Return a hash of the model's mutable data and dimension lengths."""
-    known = {**{v.name: v for v in model.data_vars}, **model.dim_lengths}
-    digest = hashlib.blake2b(digest_size=16)
-    for name in names:
-        variable = known.get(name)
-        if isinstance(variable, SharedVariable):
-            value = np.ascontiguousarray(variable.get_value(borrow=True))
-            digest.update(f"{name}{value.shape}{value.dtype}".encode())
-            digest.update(value.reshape(-1).view(np.uint8))
-    return digest.hexdigest()
+def data_stamps(model) -> dict[SharedVariable, bytes]:
+    """Return a hash of each shared variable that the model's density reads, pm.Data or any other."""
+    stamps = {}
+    for v in ancestors([*model.basic_RVs, *model.rvs_to_values.values(), *model.potentials]):
+        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType):
+            value = v.get_value(borrow=True)
+            dense = isinstance(value, np.ndarray)
+            told = f"{value.shape}{value.dtype}" if dense else type(value).__name__
+            digest = hashlib.blake2b(told.encode(), digest_size=16)
+            digest.update(np.ascontiguousarray(value) if dense else pickle.dumps(value))
+            stamps[v] = digest.digest()
+    return stamps

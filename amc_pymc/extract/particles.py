@@ -389,6 +389,8 @@ def extract_particles(model, *, check: bool = True) -> ParticleDensities:
     array([[-0.919, -5.419],
            [-5.419, -0.919]])
     """
+    if not model.free_RVs:
+        raise ValueError("model has no free variable: its evidence is its likelihood.")
     check_evidence_defined(model)
     likelihood = [*model.observed_RVs, *model.potentials]
     return particles_of(model, model.free_RVs, likelihood, check=check)

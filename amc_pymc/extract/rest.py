@@ -18,7 +18,6 @@ from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.native import compile_graph, native_function
 from amc_pymc.extract.printed_total import PrintedTotal, printed_total
-from amc_pymc.extract.rows import data_fingerprint, data_names
 from amc_pymc.first_class import bound_function
 
 __all__ = ["RestDensities", "gradient_by"]
@@ -59,7 +58,6 @@ class RestDensities:
         centring: Centring | None = None,
         held: Held | None = None,
     ):
-        self._rest_names = data_names([rest])
         self._point = pt.vector("x", shape=(layout.size,))
         plain, log_jacobian = self._point, 0.0
         if centring is not None:
@@ -71,19 +69,11 @@ class RestDensities:
         self._rest = rest.astype("float64")
         self._layout, self._centring, self._held = layout, centring, held
         self._rest_kwargs = dict(compile_kwargs or {})
-        self._rest_stamp: str | None = None
 
     @property
     def rest_graph(self):
         """Log density as a symbolic scalar, and its inputs."""
         return self._rest, [self._point]
-
-    def changed_rest_data(self, model) -> tuple[str, ...]:
-        """Return names of mutable data that :attr:`rest` reads, if changed since the first call."""
-        stamp = data_fingerprint(model, self._rest_names)
-        if self._rest_stamp is None:
-            self._rest_stamp = stamp
-        return () if stamp == self._rest_stamp else self._rest_names
 
     @cached_property
     def rest(self):

@@ -38,9 +38,7 @@ from amc_pymc.extract.observed_data import (
     NotRowFactorised,
     choose_observed,
     constant_data,
-    data_fingerprint,
     data_frontier,
-    data_names,
     elementwise_logp,
     evaluated,
     refuse_unsliceable,
@@ -57,9 +55,7 @@ __all__ = [
     "RowLogp",
     "choose_observed",
     "constant_data",
-    "data_fingerprint",
     "data_frontier",
-    "data_names",
     "evaluated",
     "extract_rows",
     "possible_points",
@@ -101,8 +97,6 @@ class RowLogp:
     observed_vars: tuple[str, ...]
     value_vars: tuple[str, ...]
     layout: FlatLayout
-    fingerprint: str
-    shared_names: tuple[str, ...] = ()
     row_local: tuple[str, ...] = ()
     _output: Variable = field(repr=False, default=None)
     _values: dict[str, Variable] = field(repr=False, default_factory=dict)
@@ -187,10 +181,6 @@ class RowLogp:
         inputs = tuple(replace(i, array=i.array[:0].copy()) for i in self._inputs)
         return replace(self, _inputs=inputs, _output=None, _cut=None)
 
-    def is_current(self, model) -> bool:
-        """Whether the data of ``model`` are those this object was built from."""
-        return self.fingerprint == data_fingerprint(model, self.shared_names)
-
 
 @dataclass(frozen=True, eq=False)
 class CallbackRows:
@@ -202,7 +192,6 @@ class CallbackRows:
     value_vars: tuple[str, ...]
     layout: FlatLayout
     row_local: tuple[str, ...] = ()
-    shared_names: tuple[str, ...] = ()
 
     def flat_call(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Return the log-likelihood (m,) of the rows ``idx`` at the flat point x."""
@@ -217,10 +206,6 @@ class CallbackRows:
                 f"shape {idx.shape}"
             )
         return values
-
-    def is_current(self, model) -> bool:
-        """Return True: the data that the function reads are not checked."""
-        return True
 
 
 @remembering()
@@ -278,7 +263,6 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
     logps = [elementwise_logp(model, rv, n_rows) for rv in observed]
     names = tuple(rv.name for rv in observed)
     frontier = data_frontier(logps, model.value_vars)
-    shared_names = data_names(frontier)
     data = evaluated(frontier, names[0])
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     xs = possible_points(model, layout, point, rng, 3)
@@ -297,9 +281,6 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
             failure = failure or error
             continue
         if problem is None:
-            stamp = data_fingerprint(model, shared_names)
-            object.__setattr__(rows, "fingerprint", stamp)
-            object.__setattr__(rows, "shared_names", shared_names)
             object.__setattr__(rows, "_cut", _data_cut(frontier, plan))
             return rows
         failure = failure or problem
@@ -374,7 +355,6 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
         observed_vars=names,
         value_vars=tuple(v.name for v in values),
         layout=layout,
-        fingerprint="",
         row_local=tuple(row_local),
         _output=sum(outs[1:], start=outs[0]),
         _values=placeholders,
@@ -463,7 +443,10 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
             idx = rng.integers(0, n_rows, size=m)
             out.append(_Check(x, idx, full[idx]))
     if not possible:
-        raise refused(name, "no row has a finite log-likelihood near the initial point")
+        raise NotRowFactorised(
+            f"The log-likelihood of {name} is not finite in any row near the initial point. Clean or "
+            "rescale the data, or start where they are possible (initval=)."
+        )
     return out
 
 

@@ -10,13 +10,18 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
-from amc_pymc.extract.distances import distance_function, is_gaussian, statistic_function
+from amc_pymc.extract.distances import (
+    distance_function,
+    is_gaussian,
+    is_python,
+    statistic_function,
+)
 from amc_pymc.extract.interpreted import plain_function, unrewritten_mode
 from amc_pymc.extract.prior_transform import PriorTransform
 from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
-    check_simulations,
+    check_simulation,
     check_timeout,
     clipped,
     run_batch,
@@ -80,7 +85,7 @@ class ModelProblem:
         self._cube, self.simulators = cube, simulators
         self.deterministic_names: list[str] = deterministic_names
         self.observed = {s.name: s.observed for s in simulators}
-        self.observed_summaries = self._summaries([s.observed[None] for s in simulators])[0]
+        self.observed_summaries = _flat(self._statistics([s.observed[None] for s in simulators]))[0]
 
     @classmethod
     def from_model(cls, model: pm.Model) -> ModelProblem:
@@ -151,12 +156,6 @@ class ModelProblem:
         """Return the natural log (n,) of the prior density, with Potentials and likelihoods, without Jacobians."""
         return self._cube.log_prior(clipped(u, self.n_dim))
 
-    def check(
-        self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
-    ) -> np.ndarray:
-        """Return distances (k,) at draws from the prior; raise ValueError if no simulation succeeds."""
-        return check_simulations(self, rng, batched=batched, timeout=timeout)
-
     def simulate(
         self,
         u: np.ndarray,
@@ -170,7 +169,8 @@ class ModelProblem:
 
         The simulator is called as by PyMC: ``fn(rng, *parameters, size)``, where parameters have the
         number of axes required by its signature and the data. In a batch of n, size is (n, ...) and
-        parameters have a first axis of length n, and therefore broadcast against it.
+        parameters have a first axis of length n, and therefore broadcast against it. One by one, simulations that
+        a Python function summarises may have other lengths than the data.
 
         Raises
         ------
@@ -182,8 +182,7 @@ class ModelProblem:
         rows, n = np.flatnonzero(possible), len(u)
         values = {k: v[rows] for k, v in values.items()} if len(rows) < n else values
         together = self._with_parameters(values)
-        shapes = [s.observed.shape for s in self.simulators]
-        summary = Summary(self._summaries, self.observed_summaries.size) if summaries else None
+        size = self.observed_summaries.size
         place = np.zeros(n, int)
         place[rows] = np.arange(len(rows))
         if batched:
@@ -194,27 +193,38 @@ class ModelProblem:
                     given = self._with_parameters({k: v[place[part]] for k, v in values.items()})
                 return [s.many(rng, p, len(part)) for s, p in given]
 
-            return run_batch(call, self.distances, rows, n, shapes, rng, summary=summary)
+            shapes = [s.observed.shape for s in self.simulators]
+            flat = (
+                Summary(lambda found: _flat(self._statistics(found)), size) if summaries else None
+            )
+            return run_batch(call, self.distances, rows, n, shapes, rng, summary=flat)
         at = place.tolist()
         return run_each(
             lambda i: [s.one(rng, [p[at[i], ...] for p in ps]) for s, ps in together],
-            self.distances, rows, n, shapes, timeout, summary=summary,
+            self._distances, rows, n, [s.shape for s in self.simulators], timeout,
+            summary=Summary(_flat, size) if summaries else None,
         )  # fmt: skip
 
     def _with_parameters(self, values: dict[str, np.ndarray]) -> list[tuple[_Simulator, list]]:
         """Return Simulators and their parameters (n, ...) for values (n, *shape) of free variables."""
         return [(s, self._cube.evaluate(_key(s.name), values)) for s in self.simulators]
 
-    def _summaries(self, simulations: list[np.ndarray]) -> np.ndarray:
-        each = [s.summaries(x) for s, x in zip(self.simulators, simulations, strict=True)]
-        return np.concatenate(each, axis=1)
+    def _statistics(self, simulations: list[np.ndarray]) -> list[np.ndarray]:
+        return [s.statistics(x) for s, x in zip(self.simulators, simulations, strict=True)]
 
     def distances(self, simulations: list[np.ndarray]) -> np.ndarray:
         """Return distances (n,) from the data; `simulations` has an array (n, *shape) of each Simulator."""
-        each = [s.distance(x) for s, x in zip(self.simulators, simulations, strict=True)]
+        return self._distances(self._statistics(simulations))
+
+    def _distances(self, statistics: list[np.ndarray]) -> np.ndarray:
+        each = [s.distance(x) for s, x in zip(self.simulators, statistics, strict=True)]
         if len(each) > 1 and all(s.is_gaussian for s in self.simulators):
             return np.sqrt(np.square(each).sum(axis=0))
         return np.sum(each, axis=0)
+
+
+def _flat(statistics: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([s.reshape(len(s), -1).astype(float) for s in statistics], axis=1)
 
 
 def _key(name: str) -> str:
@@ -230,30 +240,30 @@ class _Simulator:
         self.observed = _observed(model, rv)
         self._function = type(op).fn
         self._size = _size(model, rv)
-        self._parameter_ndims = [p.type.ndim for p in op.dist_params(rv.owner)]
         self._epsilon = _epsilon(model, rv)
         distance, statistic = type(op)._distance, type(op)._sum_stat
         self.is_gaussian = is_gaussian(distance)
         self._statistic = statistic_function(statistic, self.observed)
-        self._of_data = self._statistic(self.observed[None])[0]
-        self._from_data = distance_function(distance, self._epsilon, self._of_data)
+        of_data = self._statistic(self.observed[None])[0]
+        self.shape = of_data.shape
+        self._from_data = distance_function(distance, self._epsilon, of_data)
 
     def one(self, rng, parameters) -> np.ndarray:
-        """Run one simulation."""
-        return self._function(rng, *parameters, self._size)
+        """Return the summary statistics of one simulation, which may be longer or shorter than the data."""
+        found = np.asarray(self._function(rng, *parameters, self._size))
+        check_simulation(found, self.observed.shape, any_length=is_python(self._statistic))
+        if np.isnan(found).any():
+            return np.full(self.shape, np.nan)
+        return self.statistics(found[None])[0]
 
     def many(self, rng, parameters, n: int) -> np.ndarray:
         """Run simulations of n rows in one call."""
         return self._function(rng, *parameters, (n, *(self._size or ())))
 
-    def summaries(self, simulated: np.ndarray) -> np.ndarray:
-        """Return the summary statistics (n, S) of simulations (n, *shape)."""
-        return np.asarray(self._statistics(simulated), dtype=float).reshape(len(simulated), -1)
-
-    def distance(self, simulated: np.ndarray) -> np.ndarray:
-        """Return the distances (n,) of simulations (n, *shape) from the data."""
+    def distance(self, statistics: np.ndarray) -> np.ndarray:
+        """Return the distances (n,) of statistics (n, ...) from those of the data."""
         with np.errstate(over="ignore"):
-            found = self._from_data(self._statistics(simulated))
+            found = self._from_data(statistics)
         if np.any(found < 0.0):
             raise NegativeDistance(
                 f"the distance of {self.name!r} from its data must not be negative, got {found.min()}: a "
@@ -261,13 +271,12 @@ class _Simulator:
             )
         return found
 
-    def _statistics(self, simulated: np.ndarray) -> np.ndarray:
+    def statistics(self, simulated: np.ndarray) -> np.ndarray:
         """Return summary statistics (n, ...) of the same shape as those of the data; refuse broadcasting."""
         found = self._statistic(simulated.astype(self.dtype, copy=False))
-        if found.shape[1:] != self._of_data.shape:
+        if found.shape[1:] != self.shape:
             raise ValueError(
-                f"sum_stat of {self.name!r} gives shape {found.shape[1:]} for a simulation, for the data "
-                f"{self._of_data.shape}"
+                f"sum_stat of {self.name!r} gives shape {found.shape[1:]} for a simulation, for the data {self.shape}"
             )
         return found
 

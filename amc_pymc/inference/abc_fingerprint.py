@@ -9,63 +9,32 @@ from typing import Any
 import numpy as np
 
 from amc_pymc.abc_tree.run import Settings
-from amc_pymc.flags import Flag, flag
 from amc_pymc.rng import as_generator
 from amc_pymc.running import name_of
 from amc_pymc.simulators.problem import Problem
+from amc_pymc.simulators.trial import Trial
 
 __all__ = ["problem_fingerprint", "settings_fingerprint"]
 
-#: Number of points at which priors are compared, and of simulations compared.
-_PROBES, _TRIALS = 100, 3
-#: Name of the simulations in messages about differences.
-_TRIAL = "a trial of simulator, summaries, distance and epsilon"
+#: Number of points at which priors are compared.
+_PROBES = 100
 
 
-def problem_fingerprint(
-    problem: Problem, *, batched: bool, timeout: float | None, summaries: bool = False
-) -> tuple[dict[str, Any], list[Flag]]:
-    """Return the prior, the data, and the results of a few simulations with a fixed seed.
+def problem_fingerprint(problem: Problem, trial: Trial) -> dict[str, Any]:
+    """Return the prior, the data, and the results of a trial if it is reproducible.
 
-    Parameters
-    ----------
-    problem : Problem
-    batched, timeout, summaries
-        Options of the simulations.
-
-    Returns
-    -------
-    dict of str to array and the like
-        Keys are the names by which differences are reported.
-    list of Flag
-        Flag that the simulations are not reproducible, if so. They are then left out.
+    Keys are the names by which differences are reported.
     """
     u = as_generator(0).random((_PROBES, problem.n_dim))
-    trial, again = (
-        _trial(problem, batched=batched, timeout=timeout, summaries=summaries) for _ in range(2)
-    )
-    same = np.array_equal(trial, again, equal_nan=True)
-    found = {
+    return {
         "shapes": {k: list(v) for k, v in problem.shapes.items()},
         "prior": {k: np.asarray(v) for k, v in problem.parameters(u).items()},
         "prior density": problem.log_prior(u),
         "observed": problem.observed_summaries,
-        _TRIAL: trial if same else None,
+        "a trial of simulator, summaries, distance and epsilon": (
+            trial.numbers if trial.reproducible else None
+        ),
     }
-    if same:
-        return found, []
-    return found, [flag("not_reproducible")]
-
-
-def _trial(
-    problem: Problem, *, batched: bool, timeout: float | None, summaries: bool
-) -> np.ndarray:
-    """Return distances and summary statistics, rounded to six digits to be the same on all machines."""
-    rng = as_generator(1)
-    u = rng.random((_TRIALS, problem.n_dim))
-    found = problem.simulate(u, rng, batched=batched, timeout=timeout, summaries=summaries)
-    numbers = [found.distance, *([] if found.summaries is None else found.summaries)]
-    return np.array([float(f"{x:.6g}") for x in np.concatenate(numbers)])
 
 
 def settings_fingerprint(

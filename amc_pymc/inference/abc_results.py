@@ -28,6 +28,7 @@ from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.round_statistics import prior_acceptance, round_statistics
 from amc_pymc.abc_tree.smoothing import smooth_draws
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
+from amc_pymc.abc_tree.tolerance_bias import closest, tolerance_bias
 from amc_pymc.diagnostics.pareto import pareto_k
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.inference.abc_drawn import Drawn, adjusted_drawn, flat, plain_drawn, values_at
@@ -41,6 +42,8 @@ from amc_pymc.simulators.problem import labels
 
 __all__ = ["abc_tree_data", "final_accepted"]
 
+#: Change of a probability by the tolerance above which a warning is given, and maximum values of a whole number to look at.
+_PROBABILITY, _VALUES = 0.15, 20
 #: Number of effective draws below which, and weight of one draw above which, a warning is given.
 _FEW, _HEAVY = 100.0, 0.1
 
@@ -111,6 +114,7 @@ def abc_tree_data(
         tree["simulations"] = xr.DataTree(_simulations(run))
     _add_data(tree, run)
     flags += _flags(drawn, plain, unique, wanted)
+    flags += _probability_doubt(run, plain)
     flags += tolerance_doubt(
         rows, posterior_sd(found.weight, flat(values)), _elements(values), plain.tolerance
     )
@@ -148,6 +152,29 @@ def _estimated(run: AbcRun, drawn: Drawn, plain: Accepted) -> np.ndarray:
         None if drawn.accepted is plain else (drawn.mean, drawn.mcse),
     )  # fmt: skip
     return stacked(drawn.mean, drawn.mcse, shift)
+
+
+def _probability_doubt(run: AbcRun, plain: Accepted) -> list[Flag]:
+    """Return a flag if the tolerance may change the probability of a whole number."""
+    history, found = run.history, {}
+    index = closest(history.log_weight, history.distance, plain.tolerance)
+    distance = history.distance[index]
+    for name, value in values_at(run.problem, history.u[index]).items():
+        if value.dtype.kind in "iub":
+            columns = value.reshape(len(value), -1).T
+            for label, column in zip(labels(name, value.shape[1:]), columns, strict=True):
+                for whole in np.unique(column[distance <= plain.tolerance])[:_VALUES]:
+                    found[f"{label}={whole}"] = column == whole
+    if not found:
+        return []
+    shift = tolerance_bias(
+        np.array([*found.values()], float).T, history.log_weight[index], distance, plain.tolerance
+    )
+    sizes = np.nan_to_num(np.hypot(shift.bias, shift.error))
+    size, name = max(zip(sizes.tolist(), found, strict=True))
+    if size < _PROBABILITY:
+        return []
+    return [flag("uncertain_probabilities", tolerance=plain.tolerance, name=name, size=size)]
 
 
 def _estimates(run: AbcRun, rows: np.ndarray, values: dict[str, np.ndarray]) -> xr.Dataset:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from amc_pymc.abc_tree.features import Features
 from amc_pymc.abc_tree.history import History
 from amc_pymc.abc_tree.learned import learned_distance
 from amc_pymc.abc_tree.run import Settings, rounds
+from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.simulation_run import How, SimulationRun, failure_flags, simulation_run
 from amc_pymc.simulators.kernels import accepted
@@ -61,7 +61,6 @@ def run_batches(
     description: str,
     problem: Problem,
     model: Model | None,
-    sizes: Sequence[int],
     settings: Settings,
     how: How,
     told: dict[str, Any],
@@ -76,10 +75,12 @@ def run_batches(
     The first batch is the pilot of `distance_scale`. The run ends early if a smaller share than `min_acceptance` of
     a batch is accepted at its own tolerance. The journal recognises a run by `told`.
     """
-    _check_pilot(distance_scale, sizes[0])
     summaries = summaries or learn is not None
     summarised = summaries or distance_scale is not None
-    with simulation_run(description, problem, sizes, how, told, summaries=summarised) as simulated:
+    with simulation_run(
+        description, problem, how, batch_sizes, told, summaries=summarised
+    ) as simulated:
+        _check_pilot(distance_scale, simulated.sizes[0])
         last, *generators = simulated.rngs
         run = AbcRun(problem, model, History(), last, simulated.seconds, simulated.flags)
         run.learned = learn is not None
@@ -104,7 +105,12 @@ def run_batches(
 
         run.history = simulated.follow(
             rounds(
-                problem, simulate, sizes, settings, generators, None if learn is None else learnt
+                problem,
+                simulate,
+                simulated.sizes,
+                settings,
+                generators,
+                None if learn is None else learnt,
             ),
             told=_told,
             enough=lambda history: _few_accepted(history, min_acceptance, simulated),

@@ -23,6 +23,7 @@ from amc_pymc.inference.evidence_results import (
     nan_flags,
 )
 from amc_pymc.inference.model_groups import add_data_groups, draws_group
+from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
@@ -73,6 +74,7 @@ def ais_results(
     with tally.stage("checks"):
         flags += nan_flags(numbers, tally.numbers(), run.densities, run.pilot, rng)
     flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, run.pilot)
+    flags += prior_flags(run.model)
     if run.why != "done":
         why = "interrupted" if run.why == "interrupted" else "max_time was over"
         flags.insert(0, flag("blocks_missing", why=why, done=len(run.done), blocks=len(run.blocks)))

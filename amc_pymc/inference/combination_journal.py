@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from amc_pymc.bandits import Policy
-from amc_pymc.combination import Arm, Sample
+from amc_pymc.combination import Arm, Sample, draw
 from amc_pymc.rng import RandomSeed
 from amc_pymc.running import Journal, begin_journal, name_of, packed, unpacked, words_to_store
 
@@ -39,8 +40,14 @@ class Meter(Protocol):
 class Recorded:
     """Samples of jobs in a journal, one batch per job, in the order of the jobs.
 
-    Other parts of a run may precede them. A job is a tuple whose first elements are the arm and the number of draws.
+    Other parts of a run may precede them. A job is a tuple of arguments of :func:`amc_pymc.combination.draw`.
     Without a journal nothing is recalled and nothing is stored.
+
+    Parameters
+    ----------
+    journal : Journal, optional
+    others : set of str
+        Names of arms that are functions of the user; the first job of each that is recalled is repeated.
 
     Raises
     ------
@@ -48,9 +55,10 @@ class Recorded:
         If a file of the journal is damaged.
     """
 
-    def __init__(self, journal: Journal | None = None):
-        self._journal = journal
+    def __init__(self, journal: Journal | None = None, others: Iterable[str] = ()):
+        self._journal, self._others = journal, set(others)
         self._known = deque([] if journal is None else journal.batches())
+        self._n_known = len(self._known)
 
     @property
     def keeps(self) -> bool:
@@ -73,9 +81,7 @@ class Recorded:
         if self._known:
             arrays = self._known.popleft()
             if "generator" not in arrays or str(arrays["part"]) != name:
-                raise ValueError(
-                    f"checkpoint: {name} is missing; delete the folder or name another one."
-                )
+                raise self._other(f"is not the {name}")
             rng.bit_generator.state = json.loads(str(arrays["generator"]))
             found: T = unpacked(arrays, name)
             return found
@@ -103,8 +109,12 @@ class Recorded:
         """
         todo = deque(jobs)
         while todo and self._known:
-            arm, n, *_ = todo.popleft()
-            yield self._recall(arm, n, number, meter)
+            job = todo.popleft()
+            known = self._recall(job, number, meter)
+            if job[0].name in self._others:
+                self._others.remove(job[0].name)
+                self._try(job, known)
+            yield known
         found = run(list(todo)) if todo else ()
         for (arm, *_), result in zip(todo, found, strict=True):
             sample = result if meter is None else meter.receive(result)
@@ -113,22 +123,31 @@ class Recorded:
                 self._journal.append(_stored(arm, number, sample) | measured)
             yield sample
 
-    def _recall(self, arm: Arm, n: int, number: int, meter: Meter | None) -> Sample:
-        found = self._known.popleft()
+    def _recall(self, job: tuple[Any, ...], number: int, meter: Meter | None) -> Sample:
+        (arm, n, *_), found = job, self._known.popleft()
         if "arm" not in found:
-            raise ValueError(
-                "checkpoint: draws are missing; delete the folder or name another one."
-            )
+            raise self._other("has no draws")
         same = str(found["arm"]) == arm.name and int(found["round"]) == number
         if not (same and found["values"].size == n):
-            raise ValueError(
-                f"checkpoint: {found['values'].size} draws of arm {str(found['arm'])!r} in round {int(found['round'])} "
-                f"are stored where the policy asks for {n} of {arm.name!r} in round {number}; the estimators or the "
-                "policy have changed. Delete the folder or name another one."
+            raise self._other(
+                f"has {found['values'].size} draws of arm {str(found['arm'])!r} in round {int(found['round'])}, which "
+                f"are stored where the policy asks for {n} of {arm.name!r} in round {number}"
             )
         if meter is not None:
             meter.recall(found)
         return Sample(found["values"], found["costs"], found.get("controls"), found["failed"])
+
+    def _try(self, job: tuple[Any, ...], stored: Sample) -> None:
+        """Repeat a job, and once more if it differs: values that differ always do not come from the generator."""
+        arm, n, rng, cost = job
+        first = draw(arm, n, copy.deepcopy(rng), cost)
+        if not _alike(first, stored, cost) and _alike(first, draw(arm, n, rng, cost), cost):
+            raise self._other(f"has other draws of arm {arm.name!r} than this run makes there")
+
+    def _other(self, what: str) -> ValueError:
+        """Return the error that the batch that was just recalled is another one."""
+        assert self._journal is not None
+        return self._journal.other(self._n_known - len(self._known) - 1, what)
 
 
 def open_record(
@@ -160,7 +179,7 @@ def open_record(
     journal, words = begin_journal(
         checkpoint, lambda: facts, words_to_store(random_seed), random_seed
     )
-    return Recorded(journal), words
+    return Recorded(journal, [arm.name for arm in arms]), words
 
 
 def arms_told(arms: Iterable[Arm]) -> dict[str, Any]:
@@ -177,6 +196,14 @@ def settings_told(settings: dict[str, Any]) -> dict[str, Any]:
         return name_of(value) if callable(value) else value
 
     return {name: fact(value) for name, value in settings.items()}
+
+
+def _alike(one: Sample, other: Sample, cost: Any) -> bool:
+    """Whether two samples are equal, except for last digits and for seconds."""
+    pairs: list[tuple[Any, Any]] = [(one.values, other.values), (one.failed, other.failed)]
+    pairs += [] if cost == "cpu" else [(one.costs, other.costs)]
+    pairs += [] if one.controls is None else [(one.controls, other.controls)]
+    return all(np.allclose(a, b, rtol=1e-6, atol=0.0, equal_nan=True) for a, b in pairs)
 
 
 def _stored(arm: Arm, number: int, sample: Sample) -> dict[str, Any]:

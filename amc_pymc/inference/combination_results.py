@@ -126,6 +126,8 @@ def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[
         found.append(_heavy_tail(arms))
     else:
         found += _constant_arms(run, tree["estimate"].to_dataset())
+        if float(tree["estimate"]["mcse"].sel(weights="predictable")) == 0.0:
+            found.append(flag("no_spread", draws=sum(r.n for r in run.records)))
     if budget.target is not None and history.stopped is None:
         found.append(_missed_target(run, tree["estimate"].to_dataset(), budget))
     return [f for f in found if f is not None]

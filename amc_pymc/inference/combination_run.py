@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -23,6 +25,7 @@ from amc_pymc.combination import (
     Sample,
     draw,
     join_samples,
+    no_pulls,
     plan_rounds,
 )
 from amc_pymc.combination.payoffs import PAYOFFS, Payoff
@@ -33,6 +36,7 @@ from amc_pymc.inference.combination_results import combination_flags, combinatio
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.running import Pool, run_loop
+from amc_pymc.signals import held_back
 
 __all__ = [
     "Budget",
@@ -54,8 +58,8 @@ _FIRST_SHARE = 0.2
 _EXPLORED_SHARE, _EXPLORED_DRAWS = 0.25, 30
 #: Minimum size of the certifying round, relative to the number of draws of the best arm so far.
 _CERTIFYING = 0.5
-#: Draws of each arm without a positive value after which a run with a target stops.
-_ALL_ZERO = 10_000
+#: Draws without a positive value of each arm, or of equal values, after which a run with a target stops.
+_ALL_ALIKE = 10_000
 #: Maximum number of draws in one job, and number of jobs for the draws of one arm in a round.
 _LARGEST_JOB, _JOBS = 65_536, 16
 
@@ -122,12 +126,20 @@ def combined(
         Before the first round is complete; later they are flags.
     """
     bandit, paid = _policy(choices, arms, budget)
-    group = 1 if paid is None else PAYOFFS[paid]
-    plan = _plan(arms, budget, group, choices.rounds)
     policy_rng, draw_rng = spawn_generators(random_seed, 2)
-    run = Combination(arms, bandit, plan, paid)
-    history, record = History(run), record or Recorded()
+    record = record or Recorded()
+    n_recalled, started = record.rounds, time.monotonic()
+    until = (started if begin is None else begin) + (math.inf if max_time is None else max_time)
     total = None if budget.target is not None else math.ceil(budget.total)
+
+    def room() -> float:
+        """Return the size of a round that ends in time at the present rate."""
+        now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
+        if max_time is None or len(run.rounds) < 2 or record.keeps:
+            return math.inf
+        done = run.spent if budget.unit == "cost" else done
+        return done / max(now - started, 1e-9) * max(until - now, 0.0)
+
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
         progress("Combining estimators", total, enabled=progressbar) as bar,
@@ -147,15 +159,34 @@ def combined(
                     raise sample
                 found[k].append(sample)
                 bar.advance(n if budget.unit == "draws" else round(float(sample.costs.sum())))
+                if decided.number > n_untimed and time.monotonic() > until:
+                    raise TimeoutError
 
+        pilot, first = None, list[Sample]()
+        n_untimed = max(1, n_recalled)  # the predictable estimate needs two rounds
+        if budget.unit == "cost" and any(a.cost is None for a in arms):
+            pilot = Round(0, no_pulls(), np.ones(len(arms), np.int64), last=False)
+            drawn: list[list[Sample]] = [[] for _ in arms]
+            draws_of(pilot, drawn)
+            arms, first = _measured(arms, [s for (s,) in drawn])
+            n_untimed = max(2, n_recalled)
+        plan = _plan(arms, budget, 1 if paid is None else PAYOFFS[paid], choices.rounds, first)
+        run = Combination(arms, bandit, plan, paid)
+        history = History(run)
+        if pilot is not None:
+            pilot.last = len(plan.sizes) == 1
+            run.record(pilot, [*first])
+            history.add(pilot, [*first])
         try:
             ended = run_loop(
-                _rounds(run, history, draws_of, policy_rng, budget),
-                n_untimed=max(1, record.rounds),  # the predictable estimate needs two rounds
+                _rounds(run, history, draws_of, policy_rng, budget, room),
+                n_untimed=n_untimed,
                 max_time=max_time,
                 begin=begin,
                 enough=lambda _: run.rounds[-1].last,
             )
+        except TimeoutError:
+            history.stopped = flag("out_of_time", limit=max_time)
         except ArmError as error:
             if not history.complete:
                 raise
@@ -166,8 +197,12 @@ def combined(
                 history.stopped = flag("interrupted")
             elif ended.why == "max_time":
                 history.stopped = flag("out_of_time", limit=max_time)
-    tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
-    flags = combination_flags(history, tree, budget) + list(getattr(bandit.rewards, "flags", ()))
+    with held_back():  # all draws are made
+        tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
+        flags = combination_flags(history, tree, budget)
+        flags += list(getattr(bandit.rewards, "flags", ()))
+    if pilot is not None and pilot.last:
+        flags.append(flag("pilot_over_budget", max_cost=budget.total, spent=pilot.cost, least=0.0))
     return Combined(tree, flags)
 
 
@@ -199,7 +234,7 @@ def wanted_budget(
         return Budget(math.inf, "cost", target)
     total = positive_number("max_cost", max_cost)
     if cost == "count":
-        least = sum(1.0 if a.cost is None else a.cost for a in arms)
+        least = sum(a.cost or 0.0 for a in arms)
         if total < least:
             raise ValueError(
                 f"max_cost={total:g} does not pay for one draw of each arm, which costs {least:g}."
@@ -211,7 +246,6 @@ def check_choices(
     choices: Choices,
     scale: Literal["natural", "log"],
     *,
-    draws_known: bool,
     n_arms: int | None = None,
 ) -> None:
     """Raise an error for invalid choices, before arms are made.
@@ -221,8 +255,6 @@ def check_choices(
     choices : Choices
     scale : {"natural", "log"}
         Scale of the arms.
-    draws_known : bool
-        Whether the number of draws, or their total cost, is known in advance.
     n_arms : int, optional
         Number of arms, if it is known.
     """
@@ -240,7 +272,9 @@ def check_choices(
     if isinstance(choices.policy, Policy):
         _check_made_policy(choices.policy, scale, n_arms)
     else:
-        _check_policy_class(policy_class(choices.policy), scale, draws_known)
+        policy = policy_class(choices.policy)
+        if issubclass(policy, UCBCV) and scale == "log":
+            raise _wrong_rewards(policy.name, scale, "none of its own")
 
 
 def _check_made_policy(
@@ -257,20 +291,6 @@ def _check_made_policy(
             )
     elif (scale == "log") != isinstance(policy.rewards, LogLoss):
         raise _wrong_rewards(policy.name, scale, type(policy.rewards).__name__)
-
-
-def _check_policy_class(
-    policy: type[Policy], scale: Literal["natural", "log"], draws_known: bool
-) -> None:
-    if policy.name == "robust":
-        raise ValueError(
-            "policy 'robust' needs a bound on moments of its rewards: pass "
-            "amc_pymc.bandits.RobustUCB(n_arms, moment_bound=...)."
-        )
-    if policy.name == "eucbv" and not draws_known:
-        raise ValueError("policy 'eucbv' needs to know the number of draws: pass draws.")
-    if issubclass(policy, UCBCV) and scale == "log":
-        raise _wrong_rewards(policy.name, scale, "none of its own")
 
 
 def _wrong_rewards(name: str, scale: str, given: str) -> ValueError:
@@ -296,8 +316,7 @@ def positive_number(name: str, value: Any) -> float:
 
 def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, Payoff | None]:
     """Return a fresh policy and its payoff, None if it receives values instead."""
-    draws_known = math.isfinite(budget.total)
-    check_choices(choices, arms[0].scale, draws_known=draws_known, n_arms=len(arms))
+    check_choices(choices, arms[0].scale, n_arms=len(arms))
     policy = choices.policy
     if isinstance(policy, Policy):
         bandit = policy.copy()
@@ -319,8 +338,6 @@ def _settings(policy: type[Policy], arms: list[Arm], budget: Budget) -> dict[str
     if policy.name == "ucbcv":
         return _controls(arms)
     settings: dict[str, Any] = {"rewards": LogLoss() if scale == "log" else RunningRange()}
-    if policy.name == "eucbv":
-        settings["horizon"] = max(len(arms), int(budget.total))
     return settings
 
 
@@ -336,20 +353,38 @@ def _controls(arms: list[Arm]) -> dict[str, Any]:
     return {"n_controls": n_controls, "control_means": means}
 
 
-def _plan(arms: list[Arm], budget: Budget, group: int, rounds: Literal["doubling"] | int) -> Plan:
-    """Plan a first round with some draws of each arm, and later rounds."""
+def _measured(arms: list[Arm], pilot: list[Sample]) -> tuple[list[Arm], list[Sample]]:
+    """Return arms with the costs of a pilot draw of each, and these draws; a failed one is not a dear one."""
+    largest = max((float(s.costs[0]) for s in pilot if not s.failed[0]), default=1.0)
+    found = [s._replace(costs=np.minimum(s.costs, largest)) if s.failed[0] else s for s in pilot]
+    return [replace(a, cost=float(s.costs[0])) for a, s in zip(arms, found, strict=True)], found
+
+
+def _plan(
+    arms: list[Arm],
+    budget: Budget,
+    group: int,
+    rounds: Literal["doubling"] | int,
+    pilot: Sequence[Sample],
+) -> Plan:
+    """Plan a pilot round that has been drawn, if any, a first one with some draws of each arm, and later ones."""
     each = _FIRST_DRAWS if group == 1 else 2 * group
-    costs = np.array([a.cost or 1.0 for a in arms]) if budget.unit == "cost" else np.ones(len(arms))
-    first = float(each * costs.sum())
-    if math.isfinite(budget.total):
-        first = min(first, max(float(costs.sum()) * group, _FIRST_SHARE * budget.total))
-        first = min(first, budget.total)
-        total = budget.total
+    if budget.unit == "draws":
+        costs, before = np.ones(len(arms)), []
+    else:
+        costs = np.array([a.cost or math.nan for a in arms])
+        before = [sum(float(s.costs.sum()) for s in pilot)] if pilot else []
+    total, first = budget.total - sum(before), float(each * costs.sum())
+    if math.isfinite(total):
+        first = min(first, max(float(costs.sum()) * group, _FIRST_SHARE * total), total)
     else:
         total = first * 2.0**40
     if budget.unit == "draws":
         return plan_rounds(int(total), max(1, int(first)), "draws", rounds)
-    return plan_rounds(total, first, "cost", rounds)
+    if total < group * costs.min():
+        return Plan(tuple(before), "cost")
+    size = rounds if rounds == "doubling" else rounds * float(costs.mean())
+    return Plan((*before, *plan_rounds(total, first, "cost", size).sizes), "cost")
 
 
 # --- drawing ------------------------------------------------------------------------------------
@@ -383,15 +418,18 @@ def _job_sizes(n: int, arm: Arm) -> list[int]:
 
 
 def _rounds(
-    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget
-) -> Iterator[None]:
-    """Make one round after the other; with a target, until a last one can certify it."""
-    while (decided := run.next_round(rng)) is not None:
+    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget,
+    room: Callable[[], float],
+) -> Iterator[None]:  # fmt: skip
+    """Make one round after the other, as large as there is room; with a target, until a last one can certify it."""
+    if run.rounds:
+        yield  # the pilot
+    while (decided := run.next_round(rng, room())) is not None:
         _draw_round(run, history, draws_of, decided)
         yield
         if budget.target is None:
             continue
-        counts = _certifying_counts(run, budget)
+        counts = _certifying_counts(run, budget, room())
         if counts is not None:
             _draw_round(run, history, draws_of, run.certify(counts))
             history.certified = True
@@ -406,7 +444,7 @@ def _rounds(
 def _all_zero(run: Combination) -> bool:
     """Whether no arm has returned a positive value in so many draws that none is to be expected."""
     return run.scale == "log" and all(
-        r.offset == -math.inf and r.n + r.failed >= _ALL_ZERO for r in run.records
+        r.offset == -math.inf and r.n + r.failed >= _ALL_ALIKE for r in run.records
     )
 
 
@@ -414,15 +452,18 @@ def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: R
     found: list[list[Sample]] = [[] for _ in run.arms]
     try:
         draws_of(decided, found)
-    except (ArmError, KeyboardInterrupt):
+    except (ArmError, KeyboardInterrupt, TimeoutError):
         history.add_incomplete([join_samples(s) for s in found], decided.number)
         raise
     samples = [join_samples(s) for s in found]
-    run.record(decided, samples)
-    history.add(decided, samples)
+    with held_back() as pressed:
+        run.record(decided, samples)
+        history.add(decided, samples)
+    if pressed:
+        raise KeyboardInterrupt
 
 
-def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
+def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndarray | None:
     """Return the draws of the round that reaches the target error; None while that is too uncertain."""
     assert budget.target is not None
     variances = run.variances()
@@ -441,7 +482,8 @@ def _certifying_counts(run: Combination, budget: Budget) -> np.ndarray | None:
         run.spent if budget.unit == "cost" else sum(r.n + r.failed for r in run.records)
     )
     affordable = left / costs[best]
-    if affordable < 1.0:
+    unseen = run.scale == "natural" and variances[best] == 0.0 and n_best < _ALL_ALIKE
+    if affordable < 1.0 or unseen or most < min(wanted, affordable) * costs[best]:
         return None
     spent = float(sum((r.n + r.failed) * c for r, c in zip(run.records, costs, strict=True)))
     enough = n_best >= _EXPLORED_DRAWS and spent >= _EXPLORED_SHARE * wanted * costs[best]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.bandits import Policy
-from amc_pymc.combination import Cost, as_arms
+from amc_pymc.combination import Arm, Cost, as_arms
 from amc_pymc.combination.payoffs import Payoff
 from amc_pymc.flags import flag_attributes, warn_of
 from amc_pymc.inference.combination_journal import open_record
@@ -24,10 +25,12 @@ from amc_pymc.inference.combination_run import (
 )
 from amc_pymc.rng import RandomSeed
 from amc_pymc.running import check_workers
+from amc_pymc.signals import ends_loops
 
 __all__ = ["combine_estimators"]
 
 
+@ends_loops
 def combine_estimators(
     arms: Mapping[str, Any] | Sequence[Any],
     *,
@@ -71,13 +74,13 @@ def combine_estimators(
         controls.
     policy : str, Policy or class, default "lcb"
         Policy that allocates the draws. "lcb": a lower confidence bound on log cost + log variance. The policies of
-        the papers, "ucb1", "ucbv", "klucb", "moss", "thompson", "top_two", "eucbv" and others of
-        :mod:`amc_pymc.bandits`, receive `payoff` as rewards.
+        the papers, "ucb1", "ucbv", "klucb", "thompson", "top_two" and others of :mod:`amc_pymc.bandits`, receive
+        `payoff` as rewards.
     draws : int, optional
         Total number of draws.
     max_cost : float, optional
-        Budget in units of `cost`. It is not exceeded if costs of draws are known in advance; otherwise rounds are
-        planned by mean costs so far and always finished.
+        Budget in units of `cost`. It is not exceeded if costs of draws are known in advance. Otherwise a draw of each
+        arm measures them first, as a part of the budget; rounds are planned by mean costs so far and always finished.
     target_mcse : float, optional
         Standard error at which to stop: of the mean or, on the log scale, of its logarithm. Rounds are drawn until
         it is known how many draws the target needs; these are made in one last, certifying round, which alone
@@ -98,16 +101,16 @@ def combine_estimators(
         An integer is the number of draws of each round after the first; 1 decides after each draw, as in the
         papers.
     cores : int or None, default 1
-        Worker processes. None: all cores, at most four. Results do not depend on it.
+        Worker processes. None: all cores, at most four. Results do not depend on it. Daemonic processes, such as those
+        of ``multiprocessing.Pool``, have none.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results. Arms are compared by their names, costs and functions' names; what functions
-        do is not known.
+        arguments, with the same results. Arms are compared by their names, costs and a few draws, which are repeated.
     max_time : float, optional
-        Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
-        two batches are always completed: the predictable estimate needs both.
+        Seconds after which no further job starts. The result then depends on the speed of the machine. The first
+        two rounds are always completed: the predictable estimate needs both.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -157,10 +160,9 @@ def combine_estimators(
     1.0
     """
     check_workers(cores, executor)
-    used = as_arms(arms)
+    used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
     choices = Choices(policy, cost, weights, payoff, rounds)
-    known = draws is not None or max_cost is not None
-    check_choices(choices, used[0].scale, draws_known=known or target_mcse is None)
+    check_choices(choices, used[0].scale)
     budget = wanted_budget(used, draws=draws, max_cost=max_cost, target_mcse=target_mcse, cost=cost)
     limit = positive_or_none("max_time", max_time)
     told = choices._asdict() | budget._asdict()
@@ -172,3 +174,10 @@ def combine_estimators(
     found.tree.attrs |= flag_attributes(found.flags)
     warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Combined estimate")
     return found.tree
+
+
+def _known_cost(arm: Arm, cost: Cost) -> float | None:
+    """Return the cost of a draw in the unit of the budget if it is known in advance."""
+    if cost != "count":
+        return None
+    return 1.0 if arm.cost is None and not arm.batched else arm.cost

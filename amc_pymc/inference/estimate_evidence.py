@@ -27,7 +27,7 @@ from amc_pymc.inference.evidence_model import (
     one_blas_thread,
     particle_kernel,
 )
-from amc_pymc.inference.evidence_results import evidence_group
+from amc_pymc.inference.evidence_results import evidence_group, likelihood_as_evidence
 from amc_pymc.inference.evidence_run import Asked, Generators, How, run_evidence
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
@@ -36,9 +36,11 @@ from amc_pymc.inference.marginal_effects import (
     say_if_dear,
 )
 from amc_pymc.inference.model_groups import add_data_groups
+from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import begin_journal, check_workers, name_of
+from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate_evidence"]
 
 
+@ends_loops
 def estimate_evidence(
     model: Model | None = None,
     *,
@@ -53,13 +56,13 @@ def estimate_evidence(
     marginalize: Marginalize = "auto",
     target_mcse: float | None = 0.05,
     max_cost: float | None = None,
-    arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] = "default",
-    policy: str | Policy | type[Policy] = "lcb",
+    arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] | None = None,
+    policy: str | Policy | type[Policy] | None = None,
     cost: Cost = "count",
-    weights: Weights = "predictable",
+    weights: Weights | None = None,
     kernel: str | Kernel = "hmc",
-    draws: int = 500,
-    chains: int = 4,
+    draws: int | None = None,
+    chains: int | None = None,
     cores: int | None = 1,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
@@ -94,7 +97,8 @@ def estimate_evidence(
     ends are annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 4, ..., 512 steps, in both directions; l is
     then the sum of the log-weights along the path, and the same equation holds (Bennett 1976; Crooks 2000). The
     error accounts for the autocorrelation of the draws (Frühwirth-Schnatter 2004). The estimate is consistent, not
-    unbiased, and covers only modes that the draws have visited. To search for others, leave out `idata`.
+    unbiased, and covers only modes that the draws have visited. Short searches from prior draws, if `kernel` uses
+    gradients, raise a flag if they find another mode; to search thoroughly, leave out `idata`.
 
     Local effects u_g of groups g (one value for each school, customer or item) are integrated out if there are
     many. Then x holds only the population parameters, and the likelihood is
@@ -113,7 +117,7 @@ def estimate_evidence(
         Default: the model in the context. A ``pm.Potential`` counts as likelihood.
     idata : DataTree, optional
         At least 100 draws of all free variables in a group ``posterior``, from :func:`pymc.sample` or another
-        sampler, in chains and in order. Free variables must be continuous. Draws are transformed as in the model,
+        sampler, in chains and in order. Their dimensions are read by the labels of the model's ``coords``. Free variables must be continuous. Draws are transformed as in the model,
         or taken from a group ``unconstrained_posterior``. A log density stored by PyMC or nutpie in
         ``sample_stats`` is compared with that of the model.
     marginalize : "auto" or None or a variable or sequence of variables
@@ -127,7 +131,7 @@ def estimate_evidence(
     max_cost : float, optional
         Maximum cost of the evidence, in units of `cost`. It includes the pilot run, unless `cost` is a callable,
         and excludes posterior draws. With `idata` the bridge without annealing is always computed.
-    arms : "default", sequence or mapping
+    arms : "default", sequence or mapping, default "default"
         Estimators: names from "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc", "ais_400",
         "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and ``sample(n, rng)`` (as for
         :func:`combine_estimators`). "default" is all named estimators that look promising after the pilot run, or
@@ -137,12 +141,12 @@ def estimate_evidence(
     cost : "count", "cpu" or callable, default "count"
         "count": evaluations of the model, where a gradient counts as two; a seed then reproduces the run. "cpu":
         CPU seconds. With `idata` it cannot be a callable.
-    weights : {"predictable", "inverse_variance", "uniform"}
+    weights : {"predictable", "inverse_variance", "uniform"}, default "predictable"
         Combined estimate that is reported as ``log_evidence``.
     kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
         Transition kernel of annealing estimators. Discrete variables are updated by Metropolis. With `idata` it
         must be reversible, which "slice" is not.
-    draws, chains : int
+    draws, chains : int, default 500 and 4
         Posterior draws per chain, and chains, in the result. They do not affect the evidence.
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it.
@@ -152,11 +156,11 @@ def estimate_evidence(
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results. Batches are the pilot run, chains with their bridge, and draws of the
-        estimators. The model is compared by its densities at a few points, your own estimators by name and costs.
+        estimators. The model is compared by its densities at a few points, your own estimators by name, costs and a trial.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
-        run, chains and the first two batches are always completed; a bridge is annealed only if that is likely to
-        end in time.
+        run and the first two batches are always completed. Chains and, without `checkpoint`, later batches are
+        shortened to end in time at the present rate; a bridge is annealed only if that is likely to end in time.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -178,7 +182,8 @@ def estimate_evidence(
         run's own chains and a bridge, ``evidence`` has an attribute ``method``, ``log_evidence_iv`` repeats
         ``log_evidence``, and there are no groups ``estimate``, ``rounds`` and ``pulls``. With `idata`, ``arms`` are
         the bridge and each number of steps, the last of which is the estimate, and ``posterior`` and
-        ``sample_stats`` are those of `idata`.
+        ``sample_stats`` are those of `idata`. The evidence of a model without free variables is its likelihood; its
+        result has no groups but ``evidence`` and the data.
 
     Raises
     ------
@@ -186,6 +191,11 @@ def estimate_evidence(
         Before any computation: for invalid arguments, models without likelihood or with an improper prior,
         variables in `marginalize` that cannot be integrated out, and draws that are missing, not finite, of the
         wrong shape, outside the support, too few, or of another model according to the stored log density.
+
+    KeyboardInterrupt
+        At Ctrl-C before there is an estimate, at a second Ctrl-C, and if a call begins within a second after one that
+        Ctrl-C has cut short, so that loops end. The first Ctrl-C otherwise ends the run, which returns what is
+        complete, if need be the estimate of the pilot run, with the flag ``interrupted``.
 
     Warns
     -----
@@ -235,21 +245,31 @@ def estimate_evidence(
     _check(target_mcse, max_cost)
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
-        _check_with_idata(
-            arms=(arms, "default"), policy=(policy, "lcb"), weights=(weights, "predictable"),
-            draws=(draws, 500), chains=(chains, 4), cores=(cores, 1), executor=(executor, None),
-            checkpoint=(checkpoint, None),
+        _refuse_with_idata(
+            arms=arms, policy=policy, weights=weights, draws=draws, chains=chains,
+            cores=None if cores == 1 else cores, executor=executor, checkpoint=checkpoint,
         )  # fmt: skip
         if cost not in ("count", "cpu"):
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
+        model = context_model(model)
+        if not model.free_RVs:
+            return likelihood_as_evidence(model, "estimate_evidence")
         return evidence_from_draws(
-            idata, model=context_model(model), marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
+            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
             limit=limit, kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
-    asked = _asked(arms, target_mcse, max_cost, Choices(policy, cost, weights), draws, chains)
+    choices = Choices(
+        "lcb" if policy is None else policy, cost, "predictable" if weights is None else weights
+    )
+    asked = _asked(
+        "default" if arms is None else arms, target_mcse, max_cost, choices,
+        500 if draws is None else draws, 4 if chains is None else chains,
+    )  # fmt: skip
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
+    if not model.free_RVs:
+        return likelihood_as_evidence(model, "estimate_evidence")
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
     say_if_dear(densities)
     begin = time.process_time()
@@ -259,11 +279,12 @@ def estimate_evidence(
         journal, words = begin_journal(
             checkpoint, lambda: _told(asked, moves, densities), words, random_seed
         )
-        record = Recorded(journal)
+        record = Recorded(journal, asked.own)
     how = How(cores, executor, record, limit, progressbar)
     rngs = Generators(*spawn_generators(words, 6))
     with one_blas_thread():
         found = run_evidence(model, densities, moves, asked, rngs, how)
+    found.flags.extend(prior_flags(model))
     numbers, tree = found.numbers | found.tally.numbers(), found.tree
     numbers["compile_seconds"] = compiling
     numbers["cpu_seconds"] = time.process_time() - begin + found.seconds_elsewhere
@@ -287,12 +308,7 @@ def _asked(
     chains: int,
 ) -> Asked:
     names, own = _named(arms)
-    check_choices(
-        choices,
-        "log",
-        draws_known=max_cost is not None,
-        n_arms=None if names is None else len(names) + len(own),
-    )
+    check_choices(choices, "log", n_arms=None if names is None else len(names) + len(own))
     counts = positive_int("draws", draws), positive_int("chains", chains)
     return Asked(names, own, target, max_cost, choices, *counts)
 
@@ -317,10 +333,10 @@ def _check(target: float | None, budget: float | None) -> None:
             positive_number(name, value)
 
 
-def _check_with_idata(**given: tuple[Any, Any]) -> None:
-    """Raise a ValueError if an argument that does not apply to `idata` is not at its default."""
-    for name, (value, default) in given.items():
-        if value is not default and value != default:
+def _refuse_with_idata(**given: Any) -> None:
+    """Raise a ValueError if an argument that does not apply to `idata` is given."""
+    for name, value in given.items():
+        if value is not None:
             raise ValueError(
                 f"{name}={value!r} is for runs without idata; leave it out, or leave idata out."
             )

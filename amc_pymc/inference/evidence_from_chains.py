@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ChainsAnswer", "chains_answer"]
 
+#: Difference in nats between the ends of the bridge that short chains explain.
+_NATS = 0.1
 #: Attributes that describe the estimate.
 _METHOD = "bridge between own Hamiltonian chains and a Gaussian"
 _UNBIASED = "no, but consistent as the chains become longer"
@@ -87,7 +89,7 @@ def _flags(
     flags = []
     if not found.mixed:
         flags.append(flag("own_chains_disagree", r_hat=found.chains.r_hat))
-    flags += bridge_flags(found.stages, target, max_cost, limit)
+    flags += bridge_flags(found.stages, target, max_cost, limit, _NATS)
     if target is not None and found.stages[-1].mcse <= target < found.mcse:
         error, r_hat = found.mcse, found.chains.r_hat
         flags.append(flag("own_chains_too_short", error=error, target=target, r_hat=r_hat))

@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from amc_pymc.evidence.agreement import clearly_more
+from amc_pymc.evidence.check import unvisited
 from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
+from amc_pymc.evidence.joint import Joint
+from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.extract.counts import counted
 from amc_pymc.flags import Flag, flag, warn_of
-from amc_pymc.inference.evidence_model import Tally, compiled_particles, cost_of, one_blas_thread
-from amc_pymc.inference.evidence_results import (
-    Evidence,
-    evidence_group,
+from amc_pymc.inference.evidence_model import (
+    Tally,
+    compiled_particles,
+    cost_of,
+    one_blas_thread,
+    pilot_settings,
 )
+from amc_pymc.inference.evidence_results import Evidence, effective_size, evidence_group
 from amc_pymc.inference.marginal_effects import (
     Marginalize,
     chosen_effects,
@@ -28,6 +35,7 @@ from amc_pymc.inference.marginal_effects import (
     quadrature,
 )
 from amc_pymc.inference.model_groups import add_data_groups
+from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.inference.stored_draws import (
     Health,
     check_idata,
@@ -42,6 +50,7 @@ from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import run_loop
+from amc_pymc.signals import held_back
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -55,8 +64,10 @@ __all__ = [
     "stage_arms",
 ]
 
-#: Limits for flags: R-hat, effective draws per chain and at most in total, and mean copies of a draw.
-_R_HAT, _FEW, _ENOUGH, _COPIES = 1.02, 100.0, 400.0, 1.5
+#: Limits for flags: effective draws per chain and at most in total, and mean copies of a draw.
+_FEW, _ENOUGH, _COPIES = 100.0, 400.0, 1.5
+#: Difference in nats between the two ends of a bridge, and standard errors of modes not visited, without a flag.
+_NATS, _ERRORS = 0.01, 5.0
 #: Share of divergent transitions above which a flag is raised.
 _DIVERGENT = 0.001
 
@@ -85,7 +96,8 @@ def evidence_from_draws(
     posterior = check_idata(idata, model, () if effects is None else effects.variables)
     densities, compiling = compiled_particles(model, effects)
     begin = time.process_time()
-    (rng,) = spawn_generators(words, 1)
+    rng, search_rng = spawn_generators(words, 2)
+    tally = Tally()
     with one_blas_thread(), counted() as counts:
         x, log_density = stored_draws(idata, posterior, model, densities)
         joint = len(densities.variables) == len(model.free_RVs)
@@ -105,18 +117,38 @@ def evidence_from_draws(
         numbers = bridge_numbers(stages[-1], stages[-1].mcse, health.r_hat)
         numbers |= {"ess_bulk": health.ess_bulk, "n_divergent": health.divergences}
         doubts = quadrature(numbers, densities, flat[1::2], target)
-    tally = Tally()
-    tally.add("bridge", counts)
+        settings = pilot_settings(densities)
+        searched = kernel.needs_gradient and ended.why != "interrupted"
+        if searched and allowed(_search_cost(densities.n_dim, settings)):
+            with held_back(), tally.stage("search"):
+                log_mass = unvisited(
+                    Joint(densities), densities, flat, stages[-1].log_z, search_rng, settings
+                )
+            doubts += _unvisited(*numbers.estimate, log_mass)
+    tally.add("bridge", counts - tally.total())
     numbers |= tally.numbers()
     numbers |= {"compile_seconds": compiling, "cpu_seconds": time.process_time() - begin}
     interrupted = ended.why == "interrupted"
     flags = [flag("interrupted")] if interrupted else []
     flags += _draws_flags(health, x)
     flags += bridge_flags(stages, None if interrupted else target, max_cost, limit)
-    flags += doubts + uncertain(*numbers.estimate)
+    flags += doubts + uncertain(*numbers.estimate) + prior_flags(model)
     tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
+    tree["evaluations"] = xr.DataTree(tally.dataset())
     describe(tree, densities)
     return tree
+
+
+def _search_cost(n_dim: int, settings: PilotSettings) -> float:
+    """Return the expected cost of a search for modes that draws have not visited."""
+    return 2.0 * settings.starts * settings.search_cost * math.sqrt(n_dim) + settings.weighed_least
+
+
+def _unvisited(z: float, error: float, log_mass: float) -> list[Flag]:
+    """Return a flag if modes of some log evidence that the draws have not visited exceed the error."""
+    total = float(np.logaddexp(z, log_mass))
+    more = clearly_more(total, 0.0, z, error, _ERRORS)
+    return [flag("unvisited_mode", total=total)] if more else []
 
 
 class TimeLimit(NamedTuple):
@@ -157,7 +189,7 @@ def bridge_numbers(last: Stage, mcse: float, r_hat: float) -> Evidence:
     return Evidence(
         log_evidence=last.log_z,
         log_evidence_mcse=error,
-        ess=1.0 / error**2 if error > 0.0 else math.inf,
+        ess=effective_size(error),
         pareto_k=math.nan,
         n_steps=last.steps,
         overlap=last.overlap,
@@ -169,7 +201,7 @@ def bridge_numbers(last: Stage, mcse: float, r_hat: float) -> Evidence:
 def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
     """Return flags about the draws."""
     flags, n = [], x.shape[0] * x.shape[1]
-    if not health.r_hat <= _R_HAT:
+    if not health.r_hat <= health.largest:
         flags.append(flag("chains_disagree", r_hat=health.r_hat))
     if health.ess_bulk < min(_FEW * x.shape[0], _ENOUGH):
         flags.append(flag("few_effective_draws", ess=health.ess_bulk))
@@ -183,9 +215,13 @@ def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
 
 
 def bridge_flags(
-    stages: list[Stage], target: float | None, max_cost: float | None, limit: TimeLimit
+    stages: list[Stage],
+    target: float | None,
+    max_cost: float | None,
+    limit: TimeLimit,
+    nats: float = _NATS,
 ) -> list[Flag]:
-    """Return flags about the bridge."""
+    """Return flags about the bridge; `nats` is a difference between its ends that does not matter."""
     limits = {"max_cost": max_cost, "max_time": limit.max_time}
     given = {name: value for name, value in limits.items() if value is not None}
     last, flags = stages[-1], []
@@ -199,7 +235,7 @@ def bridge_flags(
         )  # fmt: skip
     if not last.agree:
         flags.append(flag("halves_disagree", apart=last.apart))
-    if gap := tension_of(stages):
+    if gap := tension_of(stages, nats):
         flags.append(flag("foreign_draws", gap=gap))
     if target is not None and not last.mcse <= target:
         longest = last.steps == STEPS[-1]

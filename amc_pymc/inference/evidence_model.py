@@ -21,6 +21,7 @@ import xarray as xr
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.counts import counted
 from amc_pymc.extract.marginal_particles import Densities, MarginalDensities, extract_marginals
 from amc_pymc.extract.particles import check_evidence_defined, extract_particles
@@ -46,6 +47,7 @@ __all__ = [
     "model_told",
     "one_blas_thread",
     "particle_kernel",
+    "pilot_settings",
     "running_off",
 ]
 
@@ -58,21 +60,6 @@ _SPARING = PilotSettings(
     particles=128, moves=1, starts=8, most_searches=64, prior_scanned=1024, scanned=2048, checked=1024,
     second=1024, weighed_least=500,
 )  # fmt: skip
-
-
-def context_model(model: Any) -> Model:
-    """Return the given model, or that in the context."""
-    from pymc.model.core import Model, modelcontext
-
-    if isinstance(model, xr.DataTree):
-        raise TypeError("model must be a pm.Model, got a DataTree: pass draws as idata=.")
-    try:
-        found = modelcontext(model)
-    except TypeError:
-        raise TypeError("model is missing: pass model=, or call within 'with model:'.") from None
-    if not isinstance(found, Model):
-        raise TypeError(f"model must be a pm.Model, got {model!r}.")
-    return found
 
 
 def compiled_particles(
@@ -150,14 +137,18 @@ def explored(
     ValueError
         If the likelihood is zero at all points evaluated, or unbounded.
     """
-    dear = isinstance(densities, MarginalDensities)
     pilot = explore(
-        densities, kernel, rng, settings=_SPARING if dear else PilotSettings(),
+        densities, kernel, rng, settings=pilot_settings(densities),
         fitted=not densities.discrete.any(), chains=chains, report=report,
     )  # fmt: skip
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0].message}.")
     return pilot
+
+
+def pilot_settings(densities: Densities) -> PilotSettings:
+    """Return settings of pilot runs and searches, which are short with integrals over local effects."""
+    return _SPARING if isinstance(densities, MarginalDensities) else PilotSettings()
 
 
 def model_told(densities: Densities) -> dict[str, Any]:

@@ -12,10 +12,14 @@ import xarray as xr
 
 from amc_pymc.diagnostics.pareto import pareto_k
 from amc_pymc.evidence import Pilot, PosteriorDraws
+from amc_pymc.extract.checks import without_checks
 from amc_pymc.extract.counts import counted
+from amc_pymc.extract.graphs import lowered
+from amc_pymc.extract.interpreted import plain_function
 from amc_pymc.extract.marginal_particles import Densities
-from amc_pymc.flags import Flag, flag, flag_attributes
-from amc_pymc.inference.model_groups import draws_group
+from amc_pymc.extract.model_terms import check_evidence_defined, model_log_likelihood
+from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.inference.model_groups import add_data_groups, draws_group
 from amc_pymc.logweights import reported_variance, summarise_log_weights
 from amc_pymc.results import declared_dataset, described, normal_interval
 from amc_pymc.results.tables import DRAW_STATS, EVIDENCE
@@ -26,8 +30,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Evidence",
     "add_posterior",
+    "effective_size",
     "evidence_group",
     "from_log_weights",
+    "likelihood_as_evidence",
     "nan_flags",
 ]
 
@@ -46,6 +52,11 @@ class Evidence(dict[str, Any]):
         return self["log_evidence"], self["log_evidence_mcse"]
 
 
+def effective_size(error: float) -> float:
+    """Return the number of draws of relative variance one with this standard error of the log evidence."""
+    return 1.0 / error / error if error > 0.0 else math.inf
+
+
 def from_log_weights(log_weights: np.ndarray) -> Evidence:
     """Return log evidence, standard error, effective sample size and Pareto k of independent weights."""
     summary = summarise_log_weights(log_weights)
@@ -62,6 +73,24 @@ def evidence_group(numbers: Mapping[str, Any], flags: Sequence[Flag], **attrs: A
     lower, upper = normal_interval(numbers["log_evidence"], numbers["log_evidence_mcse"])
     ends = {"log_evidence_lower": lower, "log_evidence_upper": upper}
     return declared_dataset(EVIDENCE, {**numbers, **ends}, attrs=flag_attributes(flags) | attrs)
+
+
+def likelihood_as_evidence(model: Model, method: str) -> xr.DataTree:
+    """Return the evidence of a model without free variables, which is its likelihood, without an error."""
+    check_evidence_defined(model)
+    graph = model_log_likelihood(model, [*model.observed_RVs, *model.potentials])
+    found = float(plain_function([], without_checks(lowered([graph])))()[0])
+    value = -math.inf if math.isnan(found) else found
+    flags = [flag("all_zero")] if value == -math.inf else []
+    exact = Evidence(log_evidence=value, log_evidence_mcse=0.0, ess=math.inf, n_likelihood=1)
+    tree = xr.DataTree()
+    tree["evidence"] = xr.DataTree(
+        evidence_group(exact, flags, unbiased="exactly: it is the likelihood")
+    )
+    add_data_groups(tree, model)
+    tree.attrs = {"inference_library": "amc_pymc", "sampling_method": method}
+    warn_of(flags, "Model evidence")
+    return tree
 
 
 def nan_flags(

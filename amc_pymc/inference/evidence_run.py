@@ -26,6 +26,7 @@ from amc_pymc.evidence import (
     overlooked,
     posterior_draws,
 )
+from amc_pymc.evidence.agreement import error_of, prior_error
 from amc_pymc.evidence.doubts import (
     covering_error,
     disagreements,
@@ -33,6 +34,7 @@ from amc_pymc.evidence.doubts import (
     uncertain,
     unlike_chains,
 )
+from amc_pymc.evidence.pilot import PilotInterrupted
 from amc_pymc.extract.counts import counted
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.flags import Flag, flag
@@ -44,6 +46,7 @@ from amc_pymc.inference.evidence_model import Elsewhere, Tally, cost_of, explore
 from amc_pymc.inference.evidence_results import (
     Evidence,
     add_posterior,
+    effective_size,
     nan_flags,
 )
 from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
@@ -52,6 +55,7 @@ from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS
+from amc_pymc.signals import held_back
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -63,8 +67,10 @@ _UNCOVERED = 0.1
 #: Weight above which an arm matters to the estimate, and effective number of prior draws in the region missed by
 #: the reference above which the error of importance sampling accounts for that region.
 _MATTERS, _REACHED = 0.1, 100.0
-#: Standard errors by which the two combined estimates may differ.
-_APART = 5.0
+#: Standard errors by which the two combined estimates may differ, and nats that rounding explains.
+_APART, _ROUNDING = 5.0, 1e-9
+#: Evaluations that chains take at least.
+_LEAST = 50_000.0
 
 
 class Asked(NamedTuple):
@@ -148,9 +154,32 @@ def run_evidence(
 ) -> Found:
     """Make a pilot run; use chains and a bridge if no mixture fits and they succeed, else combine arms.
 
-    Chains also give the estimate if there is no time left for arms.
+    Chains also give the estimate if there is no time left for arms. If Ctrl-C leaves nothing else, the estimate is that
+    of the pilot run.
     """
-    tally, begin, cost = Tally(), time.process_time(), asked.choices.cost
+    tally, known = Tally(), list[Pilot]()
+    try:
+        return _run(model, densities, moves, asked, rngs, how, tally, known)
+    except PilotInterrupted as error:
+        known.append(error.pilot)
+    except KeyboardInterrupt:
+        if not known:
+            raise
+    return _of_pilot(model, densities, moves, asked, rngs, tally, known[0])
+
+
+def _run(
+    model: Model,
+    densities: Densities,
+    moves: Kernel,
+    asked: Asked,
+    rngs: Generators,
+    how: How,
+    tally: Tally,
+    known: list[Pilot],
+) -> Found:
+    """Make a run; append its pilot run to `known` as soon as it is complete."""
+    begin, cost = time.process_time(), asked.choices.cost
     by_chains = _may_run_chains(densities, moves, asked)
 
     def pilot_run() -> Pilot:
@@ -158,24 +187,67 @@ def run_evidence(
             return explored(model, densities, moves, rngs.pilot, chains=by_chains, report=report)
 
     pilot, spent, seconds = _once("pilot", pilot_run, rngs.pilot, how, tally)
+    known.append(pilot)
     with tally.stage("pilot"):
         densities = enough_nodes(densities, _typical(pilot), asked.target)
     price = _price(cost, spent, seconds)
-    bridged = None
-    if by_chains and pilot.unfit:
-        bridged = _chains(densities, pilot, moves, asked, how, rngs, tally, begin, price)
+    bridged, allowed = None, _allowance(asked, how, tally, begin, price)
+    if by_chains and pilot.unfit and allowed(_LEAST):
+        bridged = _chains(densities, pilot, moves, asked, how, rngs, tally, allowed)
         answers = bridged.answers(asked.target, pilot)
         if answers or pilot.adapted is None or how.limit.over():
-            answer = chains_answer(
-                bridged, pilot, model, densities, tally, target=asked.target,
-                max_cost=asked.max_cost, limit=how.limit, draws=asked.draws, chains=asked.chains,
-            )  # fmt: skip
-            with tally.stage("checks"):
+            with held_back():
+                answer = chains_answer(
+                    bridged, pilot, model, densities, tally, target=asked.target,
+                    max_cost=asked.max_cost, limit=how.limit, draws=asked.draws, chains=asked.chains,
+                )  # fmt: skip
+            with held_back(), tally.stage("checks"):
                 flags = quadrature(answer.numbers, densities, answer.draws, asked.target)
             return Found(
                 answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally
             )
     return _combine(model, densities, moves, asked, rngs, how, pilot, bridged, tally, price)
+
+
+def _allowance(
+    asked: Asked, how: How, tally: Tally, begin: float, price: float | None
+) -> Callable[..., bool]:
+    """Return a function of a cost, and of what a part has cost so far, that returns whether the cost is affordable."""
+
+    def allowed(wanted: float, so_far: float = 0.0) -> bool:
+        limit = None if price is None else asked.max_cost
+        cost, spent = str(asked.choices.cost), tally.cost + so_far
+        return budget_of(limit, cost, how.limit, lambda: spent, begin)(wanted)
+
+    return allowed
+
+
+def _of_pilot(
+    model: Model,
+    densities: Densities,
+    moves: Kernel,
+    asked: Asked,
+    rngs: Generators,
+    tally: Tally,
+    pilot: Pilot,
+) -> Found:
+    """Return the estimate of a pilot run, from its mixture if that is close to the posterior, else from annealing."""
+    adapted, ladder, tree = pilot.adapted, pilot.ladder, xr.DataTree()
+    z, error = ladder.log_z, prior_error(ladder)
+    if adapted is not None and not pilot.unfit:
+        z, error = adapted.log_mean, error_of(adapted)
+    flags = [flag("interrupted"), *uncertain(z, error)]
+    numbers = Evidence(log_evidence=z, log_evidence_iv=z, log_evidence_iv_mcse=error)
+    numbers |= {"log_evidence_mcse": covering_error(z, error, pilot, None), "pareto_k": math.nan}
+    numbers["ess"] = effective_size(error)
+    n = asked.draws * asked.chains
+    with tally.stage("posterior"):
+        drawn = posterior_draws(
+            densities, pilot, moves, n, rngs.posterior, discrete=densities.discrete
+        )
+        _, more = add_posterior(tree, model, densities, drawn, asked.chains)
+    attrs = {"weights": "pilot run", "unbiased": "no", "method": "pilot run alone"}
+    return Found(tree, numbers, flags + more, attrs, densities, tally)
 
 
 def _once[T](
@@ -231,22 +303,13 @@ def _chains(
     how: How,
     rngs: Generators,
     tally: Tally,
-    begin: float,
-    price: float | None,
+    allowed: Callable[[float, float], bool],
 ) -> BridgedChains:
     def bridged() -> BridgedChains:
-        before = tally.cost
         with _told("Chains", how) as report, counted() as counts:
-            allowed = budget_of(
-                None if price is None else asked.max_cost,
-                str(asked.choices.cost),
-                how.limit,
-                lambda: before + cost_of(counts),
-                begin,
-            )
             return bridge_chains(
-                densities, pilot, moves, rngs.chains, target=asked.target, budget=allowed,
-                report=report,
+                densities, pilot, moves, rngs.chains, target=asked.target,
+                budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
             )  # fmt: skip
 
     return _once("chains", bridged, rngs.chains, how, tally)[0]
@@ -292,28 +355,29 @@ def _combine(
         )
     if elsewhere is not None:
         tally.add("arms", elsewhere.counts)
-    tree, numbers = found.tree, _numbers(found.tree, asked.choices.weights)
-    with tally.stage("checks"):
-        missed = -math.inf  # arms that start from the prior do not rely on the mixture
-        if bridged is None:
-            missed = max(pilot.missed, overlooked(seen, pilot, rngs.search))
-        flags += found.flags + _flags(numbers, found)
-        flags += _uncovered(pilot, found, densities, rngs.checks)
-        flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
-        flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
-        flags += missed_mode(*numbers.estimate, pilot, missed) + unlike_chains(
-            *numbers.estimate, bridged
-        )
-    numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, bridged)
-    n = asked.draws * asked.chains
-    with tally.stage("posterior"):
-        drawn = posterior_draws(
-            densities, pilot, moves, n, rngs.posterior, discrete=densities.discrete
-        )
-        values, more = add_posterior(tree, model, densities, drawn, asked.chains)
-    with tally.stage("checks"):
-        flags += quadrature(numbers, densities, drawn.x, asked.target)
-    flags += running_off(model, densities, values) + more
+    with held_back():  # the estimate is complete
+        tree, numbers = found.tree, _numbers(found.tree, asked.choices.weights)
+        with tally.stage("checks"):
+            missed = -math.inf  # arms that start from the prior do not rely on the mixture
+            if bridged is None:
+                missed = max(pilot.missed, overlooked(seen, pilot, rngs.search))
+            flags += found.flags + _flags(numbers, found)
+            flags += _uncovered(pilot, found, densities, rngs.checks)
+            flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
+            flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
+            flags += missed_mode(*numbers.estimate, pilot, missed) + unlike_chains(
+                *numbers.estimate, bridged
+            )
+        numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, bridged)
+        n = asked.draws * asked.chains
+        with tally.stage("posterior"):
+            drawn = posterior_draws(
+                densities, pilot, moves, n, rngs.posterior, discrete=densities.discrete
+            )
+            values, more = add_posterior(tree, model, densities, drawn, asked.chains)
+        with tally.stage("checks"):
+            flags += quadrature(numbers, densities, drawn.x, asked.target)
+        flags += running_off(model, densities, values) + more
     _finish_arms(tree, portfolio)
     attrs = {"weights": asked.choices.weights, "unbiased": tree.attrs["unbiased"]}
     seconds = 0.0 if elsewhere is None else elsewhere.seconds
@@ -363,7 +427,7 @@ def _numbers(tree: xr.DataTree, weights: str) -> Evidence:
         log_evidence_mcse=error,
         log_evidence_iv=float(other["log_mean"]),
         log_evidence_iv_mcse=float(other["log_mean_mcse"]),
-        ess=0.0 if z == -math.inf else 1.0 / error**2 if error > 0.0 else math.inf,
+        ess=0.0 if z == -math.inf else effective_size(error),
         pareto_k=float(np.nanmax(k)) if np.isfinite(k).any() else math.nan,
     )
 
@@ -374,8 +438,9 @@ def _flags(numbers: Evidence, found: Combined) -> list[Flag]:
     if z == -math.inf and all(f.name != "all_zero" for f in found.flags):
         flags.append(flag("all_zero"))
     other = numbers["log_evidence_iv"]
-    if abs(z - other) > _APART * error:
-        flags.append(flag("second_opinion", other=other, errors=abs(z - other) / error))
+    if abs(z - other) > _APART * error + _ROUNDING:
+        errors = abs(z - other) / error if error > 0.0 else math.inf
+        flags.append(flag("second_opinion", other=other, errors=errors))
     return flags
 
 

@@ -15,14 +15,14 @@ import xarray as xr
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.inference.map_run import search
-from amc_pymc.inference.simulation_run import How, as_problem, sizes_of
+from amc_pymc.inference.simulation_run import How, as_problem
 from amc_pymc.map_tree.estimate import ESTIMATES, MapResult, map_result
-from amc_pymc.map_tree.schedule import map_batches
-from amc_pymc.map_tree.search import MapSettings
+from amc_pymc.map_tree.search import MapHistory, MapSettings
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
-from amc_pymc.simulators import Problem, SimulatorProblem
+from amc_pymc.signals import ends_loops
+from amc_pymc.simulators import Problem, SimulatorProblem, gaussian_kernel
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -33,8 +33,12 @@ __all__ = ["find_MAP_tree"]
 _FAR = 2.0
 #: Estimated bias, in units of the standard error without it, above which a warning is given.
 _BIASED = 3.0
+#: Mean kernel value at the mode over that of draws from the prior below which, and effective share of these draws
+#: above which, a warning is given.
+_NARROWS, _MOST = 1.5, 0.5
 
 
+@ends_loops
 def find_MAP_tree(
     *,
     max_simulations: int,
@@ -70,7 +74,8 @@ def find_MAP_tree(
     Parameters
     ----------
     max_simulations : int
-        Total number of simulations.
+        Total number of simulations, with 6 (with `batched`, 126) that try the simulator. A run from a `checkpoint` may
+        have a larger budget than before, and goes on.
     policy : {"top_two", "thompson", "ucb", "hoo"}, default "top_two"
         Choice of boxes: top-two Thompson sampling with b = 1/2, Thompson sampling, upper confidence bounds, or, as
         a baseline, hierarchical optimistic optimisation at the tolerance of the first batch.
@@ -126,7 +131,8 @@ def find_MAP_tree(
     Warns
     -----
     UserWarning
-        If the tolerance is more than twice epsilon, simulations failed, or the run was stopped early.
+        If the tolerance is more than twice epsilon, the mode is hardly that of the data, simulations failed, or the run
+        was stopped early.
 
     References
     ----------
@@ -150,18 +156,18 @@ def find_MAP_tree(
     >>> bool(abs(found["mu"] - 2.0) < 0.3)
     True
     """
-    budget, size = sizes_of(max_simulations, batch_size)
     if estimate not in ESTIMATES:
         raise ValueError(f"estimate must be 'kde' or 'box', got {estimate!r}.")
     tolerance = positive_or_none("tolerance", tolerance)
     how = How.of(
-        batched, simulation_timeout, cores, executor, checkpoint, max_time, progressbar, random_seed
-    )
+        max_simulations, batch_size, batched, simulation_timeout, cores, executor, checkpoint,
+        max_time, progressbar, random_seed,
+    )  # fmt: skip
     MapSettings(policy=policy)
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
     settings = MapSettings(policy=policy, tolerance=lowest)
-    history, flags = search(problem, map_batches(budget, size), settings, how)
+    history, flags = search(problem, settings, how)
     found = map_result(
         history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )
@@ -172,6 +178,7 @@ def find_MAP_tree(
     sampling = np.sqrt(np.maximum(found.mode.se**2 - _squared(found.mode.bias, found.mode.se), 0.0))
     if (_squared(found.mode.bias, found.mode.se) > (_BIASED * sampling) ** 2).any():
         flags.append(flag("mode_biased"))
+    flags += _prior_doubt(problem, history, found)
     warn_of(flags, "Likelihood-free inference")
     values = dict(found.parameters)
     if hasattr(problem, "deterministics"):
@@ -181,6 +188,18 @@ def find_MAP_tree(
     if not return_raw:
         return values
     return values, _tree(problem, model, values, found, flags, policy, estimate)
+
+
+def _prior_doubt(problem: Problem, history: MapHistory, found: MapResult) -> list[Flag]:
+    """Return a flag if kernel values are about as large for most draws from the prior as at the mode."""
+    mode = found.mode
+    anywhere = gaussian_kernel(history.rounds[0].distance, mode.tolerance)
+    at_mode = math.exp(mode.log_density - problem.log_prior(mode.u[None])[0])
+    if at_mode > _NARROWS * anywhere.mean() or anywhere.sum() ** 2 < _MOST * len(anywhere) * (
+        anywhere @ anywhere
+    ):
+        return []
+    return [flag("mode_of_prior", ratio=at_mode / anywhere.mean(), tolerance=mode.tolerance)]
 
 
 def _squared(bias: np.ndarray, se: np.ndarray) -> np.ndarray:

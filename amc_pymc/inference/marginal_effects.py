@@ -40,10 +40,8 @@ __all__ = [
 _log = logging.getLogger("amc_pymc")
 
 Marginalize = Literal["auto"] | str | Sequence[Any] | None
-#: Exceptions that mean that a model cannot be split into groups.
-CANNOT = (
-    NotScalar, NotRowFactorised, ParameterValueError, NotImplementedError, ValueError, TypeError, IndexError,
-)  # fmt: skip
+#: Exceptions that mean that a model cannot be split into groups; others are errors of the model or the package.
+CANNOT = (NotScalar, NotRowFactorised, ParameterValueError, NotImplementedError)
 #: Minimum number of local effects to integrate out by default; fewer cost a sampler little.
 _MANY = 20
 #: Number of observed values from which on a run takes minutes.

@@ -20,6 +20,7 @@ from pytensor.graph.basic import Constant
 import amc_pymc.product_space as ps
 
 from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.rows import choose_observed
@@ -46,6 +47,7 @@ from amc_pymc.running import (
 from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report
 from amc_pymc.samplers.index import ModelSpace
 from amc_pymc.samplers.metropolis import Metropolis
+from amc_pymc.signals import ends_loops
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.racing_metropolis import metropolis_sampler
 from amc_pymc.step_methods.racing_step import chosen_vars
@@ -61,6 +63,7 @@ __all__ = ["sample_product_space"]
 _ACCEPT = 0.36
 
 
+@ends_loops
 def sample_product_space(
     models: Mapping[str, Any],
     *,
@@ -71,9 +74,9 @@ def sample_product_space(
     tune: int = 1000,
     chains: int = 4,
     observed_vars: Sequence[Any] | None = None,
-    delta: float = 0.05,
+    delta: float | None = None,
     race: Literal["normal", "bernstein", "exact"] | Race = "normal",
-    batch_size: int = 50,
+    batch_size: int | None = None,
     proposal: Literal["langevin", "auto", "gaussian", "random_walk"] | Proposal = "langevin",
     proxy: Literal["taylor", "data"] | TaylorProxy | DataProxy = "taylor",
     audits: int | Audits = 200,
@@ -199,6 +202,8 @@ def sample_product_space(
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
     check_workers(cores, executor)
+    if executor is not None and mp_ctx is not None:
+        raise ValueError(f"mp_ctx={mp_ctx!r} and executor exclude each other; leave one out.")
     limit, started = positive_or_none("max_time", max_time), time.time()
     as_generator(random_seed)  # raises an error if it is no seed
     workers = 1 if executor is not None else number_of_cores(cores, chains)
@@ -274,9 +279,10 @@ def _checked_models(models: Mapping[str, Model]) -> list[str]:
         raise ValueError(f"models must hold at least two models, got {len(models)}")
     for name, model in models.items():
         if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
-            raise ValueError(f"models must have names without '/', got {name!r}")
+            raise ValueError(f"models must have strings as names, names without '/', got {name!r}")
         if not hasattr(model, "value_vars"):
             raise TypeError(f"models[{name!r}] must be a pm.Model, got {type(model).__name__}")
+        context_model(model)
         discrete = [v.name for v in model.value_vars if not v.dtype.startswith("float")]
         if discrete:
             raise ValueError(

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pymc.model import modelcontext
-
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
@@ -22,6 +21,7 @@ from amc_pymc.step_methods.grouping import Turn, chosen_turns, possible_factors,
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import chosen_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
+from amc_pymc.step_methods.slow_parts import slow_parts
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -47,7 +47,8 @@ class RacingForecast:
     exact_rows : int
         Rows evaluated at every decision.
     pays : bool
-        Whether a decision is expected to read less than a tenth of the rows.
+        Whether a decision is expected to read less than a tenth of the rows, and no variable is known to mix slowly.
+        How well the chain mixes is not measured: see R-hat and the flag ``slow_chain`` of a run.
     suggestion : str
     n_groups : int
         Groups that are raced instead of rows, 0 if rows are raced; ``residual_sd`` and ``plain_sd`` then refer to
@@ -106,7 +107,7 @@ def racing_forecast(
     vars: Sequence[Any] | None = None,
     *,
     observed_vars: Sequence[Any] | None = None,
-    delta: float = 0.05,
+    delta: float | None = None,
     batch_size: int | None = None,
     proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
     marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
@@ -148,7 +149,7 @@ def racing_forecast(
     >>> forecast.pays
     True
     """
-    model = modelcontext(model)
+    model = context_model(model)
     options = Options.among(locals())
     moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     names = moved if vars is not None else [v.name for v in model.value_vars]
@@ -169,7 +170,7 @@ def racing_forecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
         )
     share = forecast.rows * rows_per_unit / n_rows
-    densities = prepared.densities
+    densities, slow = prepared.densities, slow_parts(model, prepared)
     return RacingForecast(
         n_rows,
         size,
@@ -178,8 +179,8 @@ def racing_forecast(
         forecast.rows * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
-        share < 0.1,
-        _suggestion(share, n_rows) + _turns(later),
+        share < 0.1 and not slow,
+        _suggestion(share, n_rows, slow) + _turns(later),
         densities.n_units if isinstance(densities, GroupedModel) else 0,
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
         left,
@@ -203,9 +204,15 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _suggestion(share: float, n_rows: int) -> str:
+def _suggestion(share: float, n_rows: int, slow: Sequence[str]) -> str:
+    if slow:
+        return (
+            f"The chain would mix slowly, however few rows are read: {', '.join(slow)}. Integrate effects "
+            "out (marginalize=), write them centred, or use NUTS; instead of indicators, compare "
+            "models by sample_product_space."
+        )
     if share < 0.1:
-        return "Racing pays: use RacingMetropolis()."
+        return "Racing pays: use RacingMetropolis(). This judges rows per decision, not mixing."
     if n_rows < 20_000:
         return "Too few rows for racing to pay: use NUTS."
     return (

@@ -12,15 +12,16 @@ import numpy as np
 import xarray as xr
 
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
-from pymc.model import modelcontext
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.unconstrain import unconstrain
+from amc_pymc.inference.stored_draws import draws_of
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.row_store import Rows, as_rows
@@ -116,7 +117,7 @@ def recover_marginals(
     >>> bool(np.corrcoef(found, np.bincount(group, y) / 10)[0, 1] > 0.99)
     True
     """
-    model, tries = modelcontext(model), positive_int("tries", tries)
+    model, tries = context_model(model), positive_int("tries", tries)
     if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
         raise ValueError("idata must be what pm.sample returned, with a group posterior")
     posterior = idata["posterior"].to_dataset()
@@ -193,7 +194,7 @@ def _points(
         elif rv.name not in posterior:
             raise ValueError(f"idata has no draws of {rv.name}, which local effects depend on")
         else:
-            array = posterior[rv.name].transpose("chain", "draw", ...).values
+            array = draws_of(posterior, rv.name, model)
             values[rv.name] = array.reshape(number, *array.shape[2:])
     whole = FlatLayout.from_model(model, point)
     flat = unconstrain(model, whole, values)

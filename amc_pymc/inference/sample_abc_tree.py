@@ -14,15 +14,15 @@ from amc_pymc.abc_tree.estimates import keeps_summaries
 from amc_pymc.abc_tree.features import plain_features
 from amc_pymc.abc_tree.learning import Learner
 from amc_pymc.abc_tree.run import Settings
-from amc_pymc.abc_tree.schedule import batch_sizes
 from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
 from amc_pymc.inference.abc_drawn import features_of
 from amc_pymc.inference.abc_fingerprint import settings_fingerprint
 from amc_pymc.inference.abc_results import abc_tree_data, final_accepted
 from amc_pymc.inference.abc_run import run_batches
-from amc_pymc.inference.simulation_run import How, as_problem, sizes_of
+from amc_pymc.inference.simulation_run import How, as_problem
 from amc_pymc.inference.tree_proposal import TreeProposal, one_of
 from amc_pymc.rng import RandomSeed
+from amc_pymc.signals import ends_loops
 from amc_pymc.simulators import Problem
 from amc_pymc.simulators.scale import ScaleName
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
@@ -43,6 +43,7 @@ _NAMES_OF_ALL = {"u", "simulation", "coordinate", "failure", "summaries", "summa
 _DEFAULT = TreeProposal()
 
 
+@ends_loops
 def sample_abc_tree(
     draws: int = 1000,
     *,
@@ -87,7 +88,8 @@ def sample_abc_tree(
     draws : int, default 1000
         Draws per chain in ``posterior``: around accepted simulations or, without `smooth`, copies of them.
     max_simulations : int
-        Total number of simulations.
+        Total number of simulations, with 6 (with `batched`, 126) that try the simulator. A run from a `checkpoint` may
+        have a larger budget than before, and goes on.
     proposal : TreeProposal, optional
         Options of the proposals: partitions, kernels, and the share drawn from the prior.
     tolerance : float, optional
@@ -200,14 +202,11 @@ def sample_abc_tree(
     >>> bool(abs(found["posterior"]["mu"].mean() - 2.0) < 0.4)
     True
     """
-    budget, size = sizes_of(max_simulations, batch_size)
     if not isinstance(proposal, TreeProposal):
         raise TypeError(f"proposal must be an amc_pymc.TreeProposal, got {proposal!r}.")
     return _sample(
         "ABC-Tree",
         proposal.learner(),
-        budget,
-        size,
         draws=draws,
         tolerance=tolerance,
         tolerance_schedule=tolerance_schedule,
@@ -221,18 +220,13 @@ def sample_abc_tree(
         keep_simulations=keep_simulations,
         model=model,
         how=How.of(
-            batched,
-            simulation_timeout,
-            cores,
-            executor,
-            checkpoint,
-            max_time,
-            progressbar,
-            random_seed,
+            max_simulations, batch_size, batched, simulation_timeout, cores, executor, checkpoint,
+            max_time, progressbar, random_seed,
         ),
-    )
+    )  # fmt: skip
 
 
+@ends_loops
 def sample_abc_rejection(
     draws: int = 1000,
     *,
@@ -297,12 +291,9 @@ def sample_abc_rejection(
     >>> bool(abs(found["posterior"]["mu"].mean() - 1.8) < 0.4)
     True
     """
-    budget, size = sizes_of(max_simulations, batch_size)
     return _sample(
         "Rejection",
         None,
-        budget,
-        size,
         draws=draws,
         tolerance=tolerance,
         tolerance_schedule="quantile",
@@ -316,23 +307,15 @@ def sample_abc_rejection(
         keep_simulations=keep_simulations,
         model=model,
         how=How.of(
-            batched,
-            simulation_timeout,
-            cores,
-            executor,
-            checkpoint,
-            max_time,
-            progressbar,
-            random_seed,
+            max_simulations, batch_size, batched, simulation_timeout, cores, executor, checkpoint,
+            max_time, progressbar, random_seed,
         ),
-    )
+    )  # fmt: skip
 
 
 def _sample(
     description: str,
     learner: Learner | None,
-    budget: int,
-    size: int | None,
     *,
     draws: int,
     tolerance: float | None,
@@ -376,7 +359,6 @@ def _sample(
         description,
         problem,
         model,
-        batch_sizes(budget, size),
         settings,
         how,
         settings_fingerprint(

@@ -39,10 +39,13 @@ from amc_pymc.inference.evidence_model import (
     one_blas_thread,
     particle_kernel,
 )
+from amc_pymc.inference.evidence_results import likelihood_as_evidence
+from amc_pymc.inference.stored_draws import draws_of
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import Pool, begin_journal, check_workers, name_of, run_loop
+from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -51,6 +54,8 @@ __all__ = ["sample_ais"]
 
 ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
 _REFERENCES = get_args(ReferenceName)
+#: Default number of steps.
+_N_STEPS = 400
 
 #: Particles in a block, the unit of parallel work and of checkpoints.
 _BLOCK = 250
@@ -58,10 +63,11 @@ _BLOCK = 250
 _USABLE = 100.0
 
 
+@ends_loops
 def sample_ais(
     draws: int = 1000,
     *,
-    n_steps: int = 400,
+    n_steps: int | None = None,
     schedule: Schedule = ("power", 4.0),
     kernel: str | Kernel = "hmc",
     n_moves: int = 1,
@@ -90,6 +96,7 @@ def sample_ais(
         Particles per chain. All are independent.
     n_steps : int, default 400
         Number T of steps in inverse temperature from 0 to 1. The variance of a log-weight decreases as 1 / T.
+        Leave it out if `schedule` gives the temperatures.
     schedule : str, tuple or sequence, default ("power", 4)
         Inverse temperatures: "linear", "power", "geometric", "sigmoid", a pair of such a name and its parameter,
         "adaptive" (from the pilot run), or T + 1 numbers; see :func:`amc_pymc.annealing.make_schedule`.
@@ -166,11 +173,12 @@ def sample_ais(
     """
     if hasattr(draws, "free_RVs"):
         raise TypeError("draws must be an integer, got a model: write sample_ais(model=...).")
+    betas, n_steps = _temperatures(schedule, n_steps)
     settings = _Settings(
         positive_int("draws", draws),
         positive_int("chains", chains),
         positive_int("n_moves", n_moves),
-        _temperatures(schedule, positive_int("n_steps", n_steps)),
+        betas,
         n_steps,
     )
     named = isinstance(reference, str) and reference in _REFERENCES
@@ -183,6 +191,8 @@ def sample_ais(
     limit, started = positive_or_none("max_time", max_time), time.monotonic()
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
+    if not model.free_RVs:
+        return likelihood_as_evidence(model, "sample_ais")
     densities, compiling = compiled_particles(model)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
@@ -213,12 +223,12 @@ def sample_ais(
         apart = time.process_time() - begin
 
         def annealed() -> Iterator[None]:
-            for stored in journal.batches():
+            while (stored := journal.recall(plan.betas)) is not None:
                 done.append(_restored(stored))
                 yield
             jobs = [(plan, n, rng) for (_, n), rng in zip(blocks, rngs, strict=True)]
             for block in pool.map(jobs[len(done) :]):
-                journal.append(_stored(block))
+                journal.append(_stored(block), plan.betas)
                 done.append(block)
                 yield
 
@@ -281,11 +291,17 @@ def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
     return [(chain, size) for chain in range(chains) for size in sizes]
 
 
-def _temperatures(schedule: Any, n_steps: int) -> Any:
-    """Return the inverse temperatures, or "adaptive" if the pilot run determines them."""
+def _temperatures(schedule: Any, n_steps: int | None) -> tuple[Any, int]:
+    """Return the inverse temperatures, or "adaptive" if the pilot run determines them, and their steps."""
+    wanted = _N_STEPS if n_steps is None else positive_int("n_steps", n_steps)
     if isinstance(schedule, str) and schedule == "adaptive":
-        return schedule
-    return make_schedule(schedule, n_steps).tolist()
+        return schedule, wanted
+    betas = make_schedule(schedule, wanted).tolist()
+    if n_steps is not None and len(betas) != wanted + 1:
+        raise ValueError(
+            f"n_steps={n_steps} contradicts schedule=, which has {len(betas) - 1} steps; leave n_steps out."
+        )
+    return betas, len(betas) - 1
 
 
 def _check_reference(reference: Any, densities: Densities) -> None:
@@ -367,8 +383,9 @@ def _unconstrained(model: Model, densities: Densities, draws: Any) -> np.ndarray
     if isinstance(draws, xr.DataTree):
         if "posterior" not in draws.children:
             raise ValueError("reverse_draws has no group 'posterior'.")
-        stacked = draws["posterior"].to_dataset().stack(sample=("chain", "draw"))
-        draws = {str(k): v.transpose("sample", ...).values for k, v in stacked.data_vars.items()}
+        group = draws["posterior"].to_dataset()
+        arrays = {n: draws_of(group, n, model) for n in densities.variables if n in group}
+        draws = {n: a.reshape(-1, *a.shape[2:]) for n, a in arrays.items()}
     if not isinstance(draws, np.ndarray | Mapping):
         raise TypeError(
             f"reverse_draws must be a DataTree, a mapping of names to arrays or an array, got {draws!r}."

@@ -25,12 +25,13 @@ from amc_pymc.running import Journal, begin_journal, check_workers, run_loop
 from amc_pymc.simulators.failures import describe, failure_arrays, failures_from_arrays
 from amc_pymc.simulators.problem import Failure, Problem, Simulated
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
+from amc_pymc.simulators.trial import try_simulator
 from amc_pymc.simulators.workers import Simulate, simulation_workers
 
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["How", "SimulationRun", "as_problem", "failure_flags", "simulation_run", "sizes_of"]
+__all__ = ["How", "SimulationRun", "as_problem", "failure_flags", "simulation_run"]
 
 #: Share of failed simulations above which a warning is given.
 _MANY_FAILED = 0.05
@@ -39,6 +40,8 @@ _MANY_FAILED = 0.05
 class How(NamedTuple):
     """Arguments of the user about the simulations and the run."""
 
+    budget: int
+    batch_size: int | None
     batched: bool
     timeout: float | None
     cores: int | None
@@ -51,6 +54,8 @@ class How(NamedTuple):
     @classmethod
     def of(
         cls,
+        max_simulations: int,
+        batch_size: int | None,
         batched: bool,
         simulation_timeout: float | None,
         cores: int | None,
@@ -61,11 +66,18 @@ class How(NamedTuple):
         random_seed: RandomSeed,
     ) -> How:
         """Check the arguments."""
+        budget, size = _checked_sizes(max_simulations, batch_size)
         check_workers(cores, executor)
         timeout = positive_or_none("simulation_timeout", simulation_timeout)
         limit = positive_or_none("max_time", max_time)
         batched = boolean("batched", batched)
-        return cls(batched, timeout, cores, executor, checkpoint, limit, progressbar, random_seed)
+        return cls(
+            budget, size, batched, timeout, cores, executor, checkpoint, limit, progressbar,
+            random_seed,
+        )  # fmt: skip
+
+
+type SizesOf = Callable[[int, int | None, Sequence[int]], list[int]]
 
 
 class _State(Protocol):
@@ -105,12 +117,12 @@ class SimulationRun:
     seconds: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._stored, self._n_recalled = self.journal.batches(), len(self.journal)
+        self._n_recalled = len(self.journal)
         self._begin = time.monotonic()
 
     def simulate(self, u: np.ndarray, b: int) -> Simulated:
         """Simulate batch b at points (n, D) of the unit cube, unless the journal has it."""
-        stored = next(self._stored, None)
+        stored = self.journal.recall(u)
         if stored is not None:
             self.bar.advance(len(u))
             self.seconds.append(math.nan)
@@ -118,7 +130,7 @@ class SimulationRun:
         start = time.perf_counter()
         found = self.workers(u, [*self.words, b])
         self.seconds.append(time.perf_counter() - start)
-        self.journal.append(_to_store(found))
+        self.journal.append(_to_store(found), u)
         return found
 
     def follow[T: _State](
@@ -160,22 +172,25 @@ class SimulationRun:
 def simulation_run(
     description: str,
     problem: Problem,
-    sizes: Sequence[int],
     how: How,
+    sizes_of: SizesOf,
     settings: dict[str, Any],
     *,
     summaries: bool = False,
 ) -> Iterator[SimulationRun]:
     """Begin a run, or resume it: batches in the journal are treated as if they had just been simulated.
 
+    The budget includes the simulations that try the simulator. It may be larger than that of the run in the journal.
+
     Parameters
     ----------
     description : str
         Name of the sampler.
     problem : Problem
-    sizes : sequence of int
-        Sizes of the batches.
     how : How
+    sizes_of : callable
+        Maps the number of simulations, the size of batches that the user wants, and the sizes of those in the journal
+        to the sizes of all batches.
     settings : dict
         What else the numbers depend on.
     summaries : bool, default False
@@ -186,19 +201,23 @@ def simulation_run(
     TypeError, ValueError
         Before the first batch, for simulators that always fail and checkpoints of other runs.
     """
-    flags: list[Flag] = []
     options: dict[str, Any] = {"batched": how.batched, "timeout": how.timeout}
-
-    def told() -> dict[str, Any]:
-        found, doubts = problem_fingerprint(problem, **options, summaries=summaries)
-        flags.extend(doubts)
-        run = {"sampler": description, "sizes": list(sizes), "batched": how.batched}
-        return {**found, **run, **settings}
-
+    trial = try_simulator(problem, **options)
+    flags = [] if trial.reproducible else [flag("not_reproducible")]
+    run = {"sampler": description, "batched": how.batched, "batch_size": how.batch_size, **settings}
     words = seed_words(how.random_seed)
-    journal, words = begin_journal(how.checkpoint, told, words, how.random_seed)
-    trial, *rngs = spawn_generators(words, 2 + len(sizes))
-    problem.check(trial, **options)
+    journal, words = begin_journal(
+        how.checkpoint, lambda: problem_fingerprint(problem, trial) | run, words, how.random_seed
+    )
+    done = [len(batch["distance"]) for batch in journal.batches()]
+    left = how.budget - trial.simulations
+    if left < 1 or sum(done) > how.budget:
+        why = f"the run in checkpoint={str(how.checkpoint)!r} has {sum(done):,} already"
+        if left < 1:
+            why = f"{trial.simulations} of these are to try the simulator"
+        raise ValueError(f"max_simulations={how.budget} is too small: {why}; raise it.")
+    sizes = sizes_of(left, how.batch_size, done)
+    _, *rngs = spawn_generators(words, 2 + len(sizes))
     with (
         progress(description, sum(sizes), enabled=how.progressbar) as bar,
         simulation_workers(
@@ -234,11 +253,11 @@ def as_problem(model: Model | SimulatorProblem | None) -> tuple[Problem, Any]:
     """Return problem and model of ``model=``: a SimulatorProblem, or a ``pm.Model``, given or from the context."""
     if isinstance(model, SimulatorProblem):
         return model, None
-    model = context_model(model)
+    model = context_model(model, single=True)
     return ModelProblem.from_model(model), model
 
 
-def sizes_of(max_simulations: object, batch_size: object) -> tuple[int, int | None]:
+def _checked_sizes(max_simulations: object, batch_size: object) -> tuple[int, int | None]:
     """Return budget and batch size after checking them."""
     budget = positive_int("max_simulations", max_simulations)
     size = None if batch_size is None else positive_int("batch_size", batch_size)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from arviz_stats.base import array_stats
+from scipy.stats import chi2
 
 from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.extract.unconstrain import unconstrain
@@ -16,10 +20,12 @@ from amc_pymc.extract.unconstrain import unconstrain
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["Health", "check_idata", "foreign_density", "health_of", "stored_draws"]
+__all__ = ["Health", "check_idata", "draws_of", "foreign_density", "health_of", "stored_draws"]
 
 #: Minimum number of draws in total and per chain; fewer cannot be split into useful halves.
 _FEWEST, _SHORTEST = 100, 10
+#: R-hat up to which long chains agree, and the probability that independent draws of a coordinate exceed the limit.
+_R_HAT, _BY_CHANCE = 1.02, 1e-4
 #: Difference between stored and recomputed log densities that rounding explains, in nats and relative,
 #: and share of draws that may differ by more.
 _NATS, _RELATIVE, _SHARE = 0.05, 1e-5, 0.05
@@ -34,8 +40,8 @@ class Health(NamedTuple):
 
     Attributes
     ----------
-    r_hat : float
-        Largest R-hat of all coordinates.
+    r_hat, largest : float
+        Largest R-hat of all coordinates, and the value up to which chains agree.
     ess_bulk : float
         Smallest bulk effective sample size of all coordinates.
     copies : float
@@ -46,6 +52,7 @@ class Health(NamedTuple):
     """
 
     r_hat: float
+    largest: float
     ess_bulk: float
     copies: float
     divergences: int
@@ -133,14 +140,14 @@ def stored_draws(
     expected = densities.constrain(np.zeros((1, densities.n_dim)))
     values = {}
     for name in densities.variables:
-        array = posterior[name].transpose("chain", "draw", ...).values
+        array = draws_of(posterior, name, model)
         if array.shape[2:] != expected[name].shape[1:]:
             raise ValueError(
                 f"draws of {name!r} in idata have shape {array.shape[2:]}, in the model it has "
                 f"{expected[name].shape[1:]}: these are draws of another model, or of other data."
             )
         values[name] = array.reshape(-1, *array.shape[2:])
-    x = _as_stored(idata, posterior, densities)
+    x = _as_stored(idata, posterior, model, densities)
     if x is None:
         with np.errstate(all="ignore"):
             x = unconstrain(model, densities.layout, values)
@@ -148,15 +155,51 @@ def stored_draws(
     return x.reshape(*shape, densities.n_dim), log_density.reshape(shape)
 
 
+def draws_of(group: xr.Dataset, name: str, model: Model, variable: str | None = None) -> np.ndarray:
+    """Return draws of a variable (C, N, ...) in the order of the model, which labels tell.
+
+    Parameters
+    ----------
+    group : Dataset
+    name : str
+        Name in the group.
+    model : pm.Model
+    variable : str, optional
+        Name of the free variable of the model, by default the same.
+
+    Raises
+    ------
+    ValueError
+        If a dimension of the model has other labels in the group.
+    """
+    array, own = group[name], list(model.named_vars_to_dims.get(variable or name, ()))
+    dims = [d for d in array.dims if d not in ("chain", "draw")]
+    dims = own if sorted(own) == sorted(map(str, dims)) else dims
+    array = array.transpose("chain", "draw", *dims)
+    for k, dim in enumerate(dims):
+        labels, default = array.indexes.get(dim), pd.RangeIndex(array.sizes[dim])
+        known = model.coords.get(own[k]) if len(own) == len(dims) else None
+        wanted = default if known is None else pd.Index(known)
+        if labels is None or len(labels) != len(wanted) or labels.equals(wanted):
+            continue
+        if labels.is_unique and wanted.is_unique and labels.isin(wanted).all():
+            array = array.isel({dim: labels.get_indexer(wanted)})
+        elif known is not None and not labels.equals(default):
+            raise ValueError(
+                f"dimension {dim!r} of {name!r} in idata has the labels {list(labels)[:3]}..., in the model "
+                f"{list(wanted)[:3]}...: pass draws of this model, or rename them by assign_coords."
+            )
+    return array.values
+
+
 def _as_stored(
-    idata: xr.DataTree, posterior: xr.Dataset, densities: Densities
+    idata: xr.DataTree, posterior: xr.Dataset, model: Model, densities: Densities
 ) -> np.ndarray | None:
     """Return unconstrained draws (P, D) that a sampler stored; None if they are incomplete."""
     if "unconstrained_posterior" not in idata.children:
         return None
     kept = idata["unconstrained_posterior"].to_dataset()
-    same = {d: kept.sizes.get(d) for d in ("chain", "draw")}
-    if any(posterior.sizes[d] != n for d, n in same.items()):
+    if any(not np.array_equal(posterior[d], kept[d]) for d in ("chain", "draw")):
         return None
     parts = []
     for variable, name, size in zip(
@@ -165,8 +208,8 @@ def _as_stored(
         source = posterior if name == variable else kept
         if name not in source:
             return None
-        array = source[name].transpose("chain", "draw", ...).values
-        if array.size != size * same["chain"] * same["draw"]:  # type: ignore[operator]
+        array = draws_of(source, name, model, variable)
+        if array.size != size * array.shape[0] * array.shape[1]:
             return None
         parts.append(array.reshape(-1, size))
     return np.concatenate(parts, axis=1).astype(float)
@@ -227,16 +270,25 @@ def foreign_density(idata: xr.DataTree, log_density: np.ndarray) -> str | None:
 
 
 def health_of(idata: xr.DataTree, x: np.ndarray) -> Health:
-    """Return R-hat, effective sample size, copies and divergences of draws (C, N, D)."""
-    series = np.ascontiguousarray(np.moveaxis(x, 2, 0))
+    """Return R-hat, effective sample size, copies and divergences of draws (C, N, D); halves of one chain are two."""
+    parts = x if len(x) > 1 else x[:, : x.shape[1] // 2 * 2].reshape(2, -1, x.shape[2])
+    series = np.ascontiguousarray(np.moveaxis(parts, 2, 0))
     r_hat = float(np.max(array_stats.rhat(series, chain_axis=1, draw_axis=2)))
     ess = float(np.min(array_stats.ess(series, chain_axis=1, draw_axis=2)))
     flat = x.reshape(-1, x.shape[2])
     stats = idata["sample_stats"].to_dataset() if "sample_stats" in idata.children else xr.Dataset()
     return Health(
         r_hat,
+        _largest_r_hat(series.shape),
         ess,
         copies=len(flat) / len(np.unique(flat, axis=0)),
         divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
         particles="log_marginal_likelihood" in stats,
     )
+
+
+def _largest_r_hat(shape: tuple[int, ...]) -> float:
+    """Return the split R-hat (D, C, N) up to which chains agree; few independent draws can exceed 1.02 by chance."""
+    n_dim, chains, n = shape[0], 2 * shape[1], shape[2] // 2
+    between = float(chi2.isf(_BY_CHANCE / n_dim, chains - 1)) / (chains - 1)
+    return max(_R_HAT, math.sqrt((n - 1.0 + between) / n))

@@ -37,10 +37,10 @@ class TreeProposal:
         Boxes: two extremely randomised regression trees and two CART trees (at most 1000 leaves each) on parts of
         the simulations, all four randomised for many simulations; one CART tree; dyadic halving; draws of Bayesian
         additive trees (extra ``bart``); or your own :class:`amc_pymc.abc_tree.Partitioner`.
-    local : bool, default True
+    local : bool, optional
         Whether to draw also from mixtures of Student t kernels, which follow posteriors that are narrow in oblique
         directions. Their share of each batch is learned from earlier simulations; boxes and the prior keep at least
-        a tenth. Only for ``utility="ess"``.
+        a tenth. Only, and by default, with ``utility="ess"``.
     utility : {"ess", "efficiency", "posterior", "kl"}, default "ess"
         Objective of the proposals given acceptance probabilities. "ess", effective draws per simulation:
         :math:`q_k \propto \pi_k \mu_k^\gamma`, with :math:`\gamma` chosen by prediction between 1/2, which is
@@ -50,8 +50,9 @@ class TreeProposal:
         Share of each batch drawn from the prior. No weight exceeds 1 / prior_share times the gain.
     rates : {"mean", "draw"}, default "mean"
         Use the means of acceptance probabilities, or draws from their Beta distributions.
-    rotate : bool, default True
+    rotate : bool, optional
         Whether to cut every other tree along principal axes of the accepted simulations, for correlated posteriors.
+        Only, and by default, with several trees: "forest" and "bart".
     honest : bool, default False
         Whether to estimate acceptance probabilities from simulations that did not choose the cuts.
     window : int, optional
@@ -79,11 +80,11 @@ class TreeProposal:
     """
 
     partition: PartitionName | Partitioner = "forest"
-    local: bool = True
+    local: bool | None = None
     utility: Utility = "ess"
     prior_share: float = 0.05
     rates: Rates = "mean"
-    rotate: bool = True
+    rotate: bool | None = None
     honest: bool = False
     window: int | None = None
 
@@ -98,8 +99,16 @@ class TreeProposal:
             check_partitioner(self.partition)
         for name, choices in (("utility", Utility), ("rates", Rates)):
             one_of(name, getattr(self, name), choices)
-        for name in ("local", "rotate", "honest"):
-            boolean(name, getattr(self, name))
+        boolean("honest", self.honest)
+        several = isinstance(self.partition, str) and self.partition in ("forest", "bart")
+        for name, applies, other in (
+            ("local", self.utility == "ess", f"utility='ess', got utility={self.utility!r}"),
+            ("rotate", several, f"several trees, got partition={self.partition!r}"),
+        ):
+            given = getattr(self, name)
+            if given is not None and boolean(name, given) and not applies:
+                raise ValueError(f"{name}=True needs {other}; leave one of them out.")
+            object.__setattr__(self, name, applies if given is None else given)
         if share_or_none("prior_share", self.prior_share) is None:
             raise TypeError("prior_share must be a number between 0 and 1, got None.")
         if self.window is not None:

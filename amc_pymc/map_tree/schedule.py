@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from amc_pymc.simulators.kernels import gaussian_kernel
@@ -18,8 +20,10 @@ _HALVINGS = 60
 _FINEST = 1.0 / 30.0
 
 
-def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int]:
-    """Return batch sizes, fixed before any simulation.
+def map_batches(
+    max_simulations: int, batch_size: int | None = None, done: Sequence[int] = ()
+) -> list[int]:
+    """Return batch sizes, fixed before any simulation; those that are `done` come first.
 
     Examples
     --------
@@ -27,10 +31,9 @@ def map_batches(max_simulations: int, batch_size: int | None = None) -> list[int
     >>> map_batches(10, 4), len(map_batches(1000))
     ([4, 4, 2], 20)
     """
-    if batch_size is None:
-        batch_size = math.ceil(max_simulations / _BATCHES)
-    full, rest = divmod(max_simulations, batch_size)
-    return [batch_size] * full + ([rest] if rest else [])
+    batch_size = batch_size or math.ceil(max_simulations / _BATCHES)
+    full, rest = divmod(max(0, max_simulations - sum(done)), batch_size)
+    return [*done, *[batch_size] * full, *([rest] if rest else [])]
 
 
 def lowered(

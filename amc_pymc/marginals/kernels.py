@@ -33,8 +33,7 @@ class GroupKernels:
     tabulated_rewards = staticmethod(tabulated_rewards)
 
     def __init__(self, printed: Printed, kinked: bool = False):
-        program, _ = printed.arrays
-        self.program = program.copy()  # the original is shared by all models with these functions
+        self.program, _ = printed.arrays
         self.program[KINKED] = kinked
         bound: Callable[..., Callable[..., Any]] = partial(partial, program=self.program)
         self.values, self.sums = bound(loops.values), bound(loops.sums)

@@ -107,7 +107,7 @@ def plot_abc(
     """
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     found = result_group(dt, "abc", _NEEDED, ABC_SOURCE)
     if not found.sizes.get("round", 0):
         raise ValueError("Group 'abc' of dt must have at least one round, got none.")

@@ -142,7 +142,7 @@ def plot_ais(
     """
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     one_of("against", against, get_args(Against))
     annealing = result_group(dt, "annealing", _ANNEALING, _SOURCE)
     found = result_group(dt, "evidence", _EVIDENCE, _SOURCE)

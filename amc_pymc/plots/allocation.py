@@ -106,7 +106,7 @@ def plot_allocation(
     """
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     weights = _weights(dt, weights)
     lines, labels, others = _arm_lines(dt, _checked_arms(max_arms))
     estimate = _estimate(dt, weights, by_cost="cost" in lines)

@@ -100,7 +100,7 @@ def plot_bridge(
     """
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     arms = result_group(dt, "arms", _ARMS, _SOURCE)
     if not arms.sizes.get("arm", 0):
         raise ValueError("Group 'arms' of dt must have at least one stage, got none.")

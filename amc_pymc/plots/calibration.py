@@ -105,7 +105,7 @@ def plot_calibration(
     from arviz_base.labels import BaseLabeller
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     runs = dict(dt) if isinstance(dt, Mapping) and not isinstance(dt, xr.DataTree) else {"": dt}
     lines = _lines(runs, var_names, filter_vars, coords)
     first = next(iter(runs.values()))

@@ -128,7 +128,7 @@ def plot_evidence(
     """
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     rows = evidence_rows(dt)
     scale = _scale(rows)
     points, intervals, texts, text_x = _layers(rows, scale)

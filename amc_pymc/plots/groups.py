@@ -117,7 +117,7 @@ def plot_groups(
     from arviz_plots import visuals as draw
     from arviz_plots.plots.utils import process_group_variables_coords
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     given = result_group(dt, group, (), _SOURCE)
     wanted = _integrated_out(given) if var_names is None else var_names
     draws = process_group_variables_coords(dt, group, wanted, filter_vars, coords)

@@ -65,6 +65,8 @@ class Painter:
     aes_by_visuals : mapping of {str : iterable of str}, optional
     known : iterable of str
         Names of the visuals.
+    pc_kwargs : mapping, optional
+        The user's arguments of a new collection, which must be none if there is one.
 
     Attributes
     ----------
@@ -84,7 +86,12 @@ class Painter:
         visuals: Visuals,
         aes_by_visuals: Aesthetics,
         known: Iterable[str],
+        pc_kwargs: Mapping[str, Any] | None = None,
     ):
+        if plot_collection is not None and pc_kwargs:
+            raise ValueError(
+                f"{listed(pc_kwargs)} and plot_collection exclude each other: its plots are made already."
+            )
         known = tuple(known)
         self.options = _visual_options(visuals, known)
         self._aes = _aesthetics(aes_by_visuals, known)

@@ -143,7 +143,7 @@ def plot_partition(
     """
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     steps = _steps(dt)
     known = [str(name) for name in steps["coordinate"].values]
     wanted = _wanted(var_names, pairs, known)

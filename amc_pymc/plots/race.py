@@ -101,7 +101,7 @@ def plot_race(
     """
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     one_of("by", by, get_args(By))
     table = _table(dt, by)
     names = list(map(str, table.index))

@@ -97,7 +97,7 @@ def plot_regret(
     """
     from arviz_plots import visuals as draw
 
-    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual))
+    paint = Painter(plot_collection, backend, visuals, aes_by_visuals, get_args(Visual), pc_kwargs)
     found = regret(dt, best=best, variances=variances)
     runs = found["run"].values.tolist()
     curves = xr.concat([found["cost"], found["regret"]], "plot_axis").rename("regret")

@@ -4,21 +4,17 @@ from amc_pymc.racing.lil_ucb import LilParameters
 from amc_pymc.racing.population import Population, make_population
 from amc_pymc.racing.race import DECIDED, NOT_FINITE, REWARDS, RaceResult, RaceRule, race
 from amc_pymc.racing.rules import (
-    bardenet_rule,
     bernstein_rule,
     exact_rule,
     lil_rule,
     normal_rule,
-    t_test_rule,
 )
 from amc_pymc.racing.settings import (
-    BardenetRace,
     BernsteinRace,
     ExactRace,
     LilUCBRace,
     NormalRace,
     Race,
-    TTestRace,
     as_race,
 )
 
@@ -26,7 +22,6 @@ __all__ = [
     "DECIDED",
     "NOT_FINITE",
     "REWARDS",
-    "BardenetRace",
     "BernsteinRace",
     "ExactRace",
     "LilParameters",
@@ -36,14 +31,11 @@ __all__ = [
     "Race",
     "RaceResult",
     "RaceRule",
-    "TTestRace",
     "as_race",
-    "bardenet_rule",
     "bernstein_rule",
     "exact_rule",
     "lil_rule",
     "make_population",
     "normal_rule",
     "race",
-    "t_test_rule",
 ]

@@ -14,21 +14,17 @@ from typing import Literal
 
 import numpy as np
 
-from scipy.special import stdtrit
-
 from amc_pymc.bounds import b_normal, bernstein_serfling
 from amc_pymc.racing.lil_ucb import LilParameters
 from amc_pymc.racing.race import RaceRule
 
 __all__ = [
     "Variance",
-    "bardenet_rule",
     "bernstein_rule",
     "exact_rule",
     "lil_rule",
     "normal_rule",
     "schedule",
-    "t_test_rule",
 ]
 
 Variance = Literal["pairwise", "marginal"]
@@ -39,7 +35,7 @@ _ALL_BEYOND = 0.95
 _NO_LIL = LilParameters(0.0, 0.0, 0.0, 0.0, 1)
 
 
-def schedule(n_raced: int, batch_size: int, *, doubling: bool = True) -> np.ndarray:
+def schedule(n_raced: int, batch_size: int) -> np.ndarray:
     """Return the number of rows read after each round.
 
     Parameters
@@ -47,9 +43,7 @@ def schedule(n_raced: int, batch_size: int, *, doubling: bool = True) -> np.ndar
     n_raced : int
         Number of raced rows.
     batch_size : int
-        Rows of the first batch.
-    doubling : bool
-        Whether each round doubles the rows read, or adds ``batch_size``.
+        Rows of the first batch; each round doubles the rows read.
 
     Returns
     -------
@@ -66,7 +60,7 @@ def schedule(n_raced: int, batch_size: int, *, doubling: bool = True) -> np.ndar
     size = batch_size
     while size <= _ALL_BEYOND * n_raced:
         sizes.append(size)
-        size += size if doubling else batch_size
+        size *= 2
     return np.array([*sizes, n_raced], dtype=np.int64)
 
 
@@ -114,49 +108,6 @@ def bernstein_rule(
     sizes = schedule(n_raced, batch_size)
     share = delta / _comparisons(n_arms, variance) / max(1, sizes.size - 1)
     return _bernstein(sizes, share, n_arms, reward_range, variance, zero_sd_decides)
-
-
-def bardenet_rule(
-    n_raced: int,
-    n_arms: int,
-    *,
-    delta: float = 0.05,
-    batch_size: int = 2,
-    p: float = 2.0,
-    reward_range: float | Sequence[float] | None = None,
-    zero_sd_decides: bool = False,
-) -> RaceRule:
-    """Build the rule of Bardenet, Doucet & Holmes (2014), a baseline.
-
-    Racing-EBS with delta_t = (p - 1) / (p T^p) delta for the test after T rows, which leaves little
-    of delta for later tests. *Towards scaling up Markov chain Monte Carlo: an adaptive subsampling
-    approach*, ICML, PMLR 32:405-413.
-    """
-    sizes = schedule(n_raced, batch_size)
-    share = delta / _comparisons(n_arms, "pairwise")
-    shares = (p - 1.0) / (p * np.maximum(sizes, 1.0) ** p) * share
-    return _bernstein(sizes, shares, n_arms, reward_range, "pairwise", zero_sd_decides)
-
-
-def t_test_rule(
-    n_raced: int,
-    n_arms: int,
-    *,
-    delta: float = 0.05,
-    batch_size: int = 500,
-    zero_sd_decides: bool = False,
-) -> RaceRule:
-    """Build the rule of Korattikara, Chen & Welling (2014), a baseline.
-
-    A t-test at level delta after every ``batch_size`` rows, without correction for the number of
-    tests: the error rate of a race exceeds delta. *Austerity in MCMC Land*, ICML, PMLR 32:181-189,
-    algorithm 1.
-    """
-    sizes = schedule(n_raced, batch_size, doubling=False)
-    share = delta / _comparisons(n_arms, "pairwise")
-    quantile = -stdtrit(np.maximum(1, sizes - 1), share)
-    factor = quantile * _standard_error(sizes, n_raced)
-    return _rule(sizes, factor, "pairwise", zero_sd_decides=zero_sd_decides)
 
 
 def exact_rule(n_raced: int, n_arms: int = 2, *, zero_sd_decides: bool = False) -> RaceRule:

@@ -20,17 +20,15 @@ from amc_pymc.racing.race import RaceRule
 from amc_pymc.racing.rules import Variance
 
 __all__ = [
-    "BardenetRace",
     "BernsteinRace",
     "ExactRace",
     "LilUCBRace",
     "NormalRace",
     "Race",
-    "TTestRace",
     "as_race",
 ]
 
-_DELTA, _BATCH_SIZE = 0.05, 50  # defaults of the step methods
+_DELTA = 0.05
 _UNKNOWN_RANGE = 10.0  # standard deviations, for planning
 
 
@@ -57,7 +55,7 @@ class NormalRace:
     """
 
     delta: float = _DELTA
-    batch_size: int = _BATCH_SIZE
+    batch_size: int = 50
     variance: Variance = "pairwise"
 
     def __post_init__(self) -> None:
@@ -207,88 +205,6 @@ class LilUCBRace:
 
 
 @dataclass(frozen=True)
-class TTestRace:
-    """Race of Korattikara, Chen & Welling (2014), a baseline whose error rate exceeds delta.
-
-    A t-test at level ``delta`` after every ``batch_size`` rows, uncorrected for the number of tests.
-
-    Parameters
-    ----------
-    delta : float
-        Level of each test, in (0, 0.5).
-    batch_size : int
-        Rows of every batch.
-    """
-
-    delta: float = _DELTA
-    batch_size: int = 500
-
-    def __post_init__(self) -> None:
-        _check_delta(self.delta)
-        _check_count("batch_size", self.batch_size, 2)
-
-    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
-        return rules.t_test_rule(
-            n_raced,
-            n_arms,
-            delta=self.delta,
-            batch_size=int(self.batch_size),
-            zero_sd_decides=zero_sd_decides,
-        )
-
-    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Return the rows after which the half-width of a two-arm race is below the gap."""
-        return _rows_until(self.rule(n_raced, 2), gap_in_sds)
-
-
-@dataclass(frozen=True)
-class BardenetRace:
-    """Race of Bardenet, Doucet & Holmes (2014), a baseline.
-
-    :class:`BernsteinRace` with delta multiplied by (p - 1) / (p T^p) in the round that ends at T rows.
-
-    Parameters
-    ----------
-    delta, reward_range, batch_size
-        As for :class:`BernsteinRace`.
-    p : float
-        Exponent, above 1.
-    """
-
-    delta: float = _DELTA
-    reward_range: float | Sequence[float] | None = None
-    p: float = 2.0
-    batch_size: int = 2
-
-    def __post_init__(self) -> None:
-        _check_delta(self.delta)
-        _check_count("batch_size", self.batch_size, 2)
-        object.__setattr__(self, "reward_range", _as_range(self.reward_range))
-        if not (_is_real(self.p) and 1.0 < self.p < math.inf):
-            raise ValueError(f"p must be finite and above 1, got {self.p!r}")
-
-    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
-        return rules.bardenet_rule(
-            n_raced,
-            n_arms,
-            delta=self.delta,
-            batch_size=int(self.batch_size),
-            p=self.p,
-            reward_range=self.reward_range,
-            zero_sd_decides=zero_sd_decides,
-        )
-
-    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Return the rows after which the half-width of a two-arm race is below the gap.
-
-        The range is taken to be ten standard deviations of the differences.
-        """
-        return _rows_until(self.rule(n_raced, 2), gap_in_sds)
-
-
-@dataclass(frozen=True)
 class ExactRace:
     """Exact decisions on all rows, as a reference."""
 
@@ -306,63 +222,60 @@ class ExactRace:
         return np.full(_gaps(gap_in_sds).shape, float(n_raced))
 
 
-Race = NormalRace | BernsteinRace | LilUCBRace | TTestRace | BardenetRace | ExactRace
+Race = NormalRace | BernsteinRace | LilUCBRace | ExactRace
+_NAMED: dict[str, Any] = {
+    "normal": NormalRace,
+    "bernstein": BernsteinRace,
+    "lil_ucb": LilUCBRace,
+    "exact": ExactRace,
+}
 
 
 def as_race(
     race: str | Race,
-    delta: float = _DELTA,
+    delta: float | None = None,
     batch_size: int | None = None,
-    variance: Variance = "pairwise",
+    variance: Variance | None = None,
 ) -> Race:
     """Return the settings of the race for a step's arguments.
 
     Parameters
     ----------
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race
-    delta, batch_size, variance
-        Settings of a race given by name. None or 50 rows are 2 rows for "bernstein", otherwise 50.
+    delta, batch_size, variance : optional
+        Settings of a race given by name. Default: those of its class.
 
     Raises
     ------
     ValueError
-        If a value is out of range, the name is unknown, or an argument other than its default
-        contradicts the race.
+        If a value is out of range, the name is unknown, or an argument contradicts the race or has
+        no meaning for it.
     """
-    batch_size = _BATCH_SIZE if batch_size is None else batch_size
-    if isinstance(race, get_args(Race)):
-        _check_agreement(race, delta=delta, batch_size=batch_size, variance=variance)
-        given: Race = race
-        return given
-    checked = NormalRace(delta, batch_size, variance)
-    if race == "normal":
-        return checked
-    if race == "bernstein":
-        first = 2 if batch_size == _BATCH_SIZE else batch_size
-        return BernsteinRace(delta, batch_size=first, variance=variance)
-    if race == "lil_ucb":
-        if batch_size != _BATCH_SIZE:
+    arguments = {"delta": delta, "batch_size": batch_size, "variance": variance}
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if isinstance(race, Race):
+        for name, value in given.items():
+            if value != getattr(race, name, None):
+                raise ValueError(
+                    f"{name}={value!r} contradicts race={race!r}; give it to {type(race).__name__} "
+                    "or leave it out"
+                )
+        return race
+    if not isinstance(race, str) or race not in _NAMED:
+        raise ValueError(
+            f"race must be {', '.join(map(repr, _NAMED))} or a race such as NormalRace(), "
+            f"got {race!r}"
+        )
+    kind = _NAMED[race]
+    for name, value in given.items():
+        if name not in kind.__dataclass_fields__:
+            own = ", ".join(kind.__dataclass_fields__) or "none"
             raise ValueError(
-                f"batch_size={batch_size!r} has no meaning for race='lil_ucb'; "
-                "use LilUCBRace(rows_per_pull=)"
+                f"{name}={value!r} has no meaning for race={race!r}; leave it out (the settings of "
+                f"{kind.__name__}: {own})"
             )
-        return LilUCBRace(delta)
-    if race == "exact":
-        return ExactRace()
-    raise ValueError(
-        "race must be 'normal', 'bernstein', 'lil_ucb', 'exact' or a race such as NormalRace(), "
-        f"got {race!r}"
-    )
-
-
-def _check_agreement(race: Race, **arguments: Any) -> None:
-    defaults = {"delta": _DELTA, "batch_size": _BATCH_SIZE, "variance": "pairwise"}
-    for name, value in arguments.items():
-        if value != defaults[name] and value != getattr(race, name, None):
-            raise ValueError(
-                f"{name}={value!r} contradicts race={race!r}; give it to {type(race).__name__} "
-                "or leave it out"
-            )
+    found: Race = kind(**given)
+    return found
 
 
 def _gaps(gap_in_sds: ArrayLike) -> np.ndarray:

@@ -27,7 +27,9 @@ STEP_STATS: Table = {
         "race_flags", (), "float", "", "",
         "flags: the sum of " + ", ".join(f"{2**k} ({name})" for k, name in enumerate(RACING_FLAGS)),
     )
-}  # fmt: skip
+} | as_table("""
+race_drift      | | float | | | largest share of a coordinate's variance between tenths of the draws at the last draw, of tuning's second half before, 0 if unknown
+""")  # fmt: skip
 #: Further statistics of Metropolis steps.
 METROPOLIS_STATS = as_table("""
 accept          | | float |      | | estimated acceptance probability, mean over the draw's transitions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -17,8 +18,8 @@ from amc_pymc.row_store.pages import release
 
 __all__ = ["ArraySource", "Part", "computed", "file_stamp", "recut"]
 
-#: Number of rows at the beginning, middle and end that identify an array.
-_SAMPLE = 64
+#: Number of rows that are hashed at a time.
+_CHUNK = 65_536
 
 
 class ArraySource:
@@ -48,7 +49,7 @@ class ArraySource:
             yield dict(zip(names, chunk))
 
     def stamp(self) -> list[Any]:
-        """Return shapes, types, and the file of a memory map or a hash of some rows."""
+        """Return shapes, types, and the file of a memory map or a hash of all rows."""
         return [
             [n, list(map(int, a.shape)), str(a.dtype), self._content(a)]
             for n, a in sorted(self._arrays.items())
@@ -80,13 +81,13 @@ class ArraySource:
     def _content(self, array: Any) -> list[Any] | str:
         """Return values that identify the content of an array."""
         name = getattr(array, "filename", None)
-        if isinstance(array, np.memmap) and name is not None:
-            return [*file_stamp(Path(name)), int(array.offset)]
-        n_rows = int(array.shape[0])
+        # Parts of a map, and maps that are changed in memory only, are not what the file says.
+        whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
+        if name is not None and whole and array.mode != "c":
+            return [*file_stamp(Path(name)), int(array.offset), list(array.strides)]
         digest = hashlib.blake2b(digest_size=16)
-        for start in sorted({0, max(0, n_rows // 2), max(0, n_rows - _SAMPLE)}):
-            part = self._computed(array[start : min(start + _SAMPLE, n_rows)])
-            digest.update(np.ascontiguousarray(part).tobytes())
+        for block in self._blocks(array, _CHUNK):
+            digest.update(np.ascontiguousarray(block))
         return digest.hexdigest()
 
 

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 #: Version of the file format.
-FORMAT = 1
+FORMAT = 2
 _MAGIC = b"amc_rows"
 _PREFIX = struct.Struct("<8sQI")
 _PAGE = 4096
@@ -98,14 +98,19 @@ def read_first(file: BinaryIO, header: dict[str, Any]) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the table of groups is damaged.
+        If the table of groups is damaged, or does not increase from 0 to the number of rows.
     """
     start = end_of_rows(header)
     file.seek(start)
     text = file.read(size_of(header) - start)
     if f"{zlib.crc32(text):08x}" != header["first_checksum"]:
         raise ValueError("its table of groups is damaged")
-    return np.frombuffer(text, _FIRST).astype(np.int64)
+    first = np.frombuffer(text, _FIRST).astype(np.int64)
+    if first[0] != 0 or first[-1] != header["n_rows"] or np.any(np.diff(first) < 0):
+        raise ValueError(
+            f"its table of groups does not increase from 0 to its {header['n_rows']:,} rows"
+        )
+    return first
 
 
 #: Fields that must agree for a store to be reused, and the message if they do not.

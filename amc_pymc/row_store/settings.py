@@ -24,7 +24,7 @@ class Rows:
 
     The model is built on placeholders: ``pm.Data`` containers with a few hundred representative
     rows. One pass over the source writes the data that the likelihood needs to a store on disk, in
-    random order. The source is not read again. If group effects are integrated out, the rows of a
+    random order. The source is not read again in this run. If group effects are integrated out, the rows of a
     group are stored together, in the order of the source, and a preceding pass over the group index
     alone counts them.
 
@@ -37,9 +37,10 @@ class Rows:
         For tables and groups: the column of each ``pm.Data`` (N,), or the list of its columns
         (N, K). By default a column has the name of its ``pm.Data``.
     folder : str or path, optional
-        Existing folder in which the store is kept, as ``rows.bin``. Later runs reuse it. By default
-        the store is a temporary file, unnamed if the system allows that, and is removed with the
-        last object that needs it.
+        Existing folder in which the store is kept, as ``rows.bin``. Later runs reuse it if the
+        source is the same: files are recognised by path, size and time of modification, all other
+        sources are read once for a hash. By default the store is a temporary file, unnamed if the
+        system allows that, and is removed with the last object that needs it.
     memory : int, default 256 MiB
         Bytes that the pass may use, in addition to those that the source uses to read a chunk.
     seed : int, default 0

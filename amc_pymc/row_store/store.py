@@ -94,17 +94,23 @@ class RowStore:
                     shape=self.shape,
                 )
         except (OSError, ValueError) as error:
-            raise ValueError(
-                f"The store of rows {self.path} cannot be opened: {error}. A store without a "
-                "folder lasts as long as the step that made it: pass amc_pymc.Rows(folder=) to "
-                "keep it, or make the step anew."
-            ) from error
+            raise self._unusable(error) from error
 
     @cached_property
     def first(self) -> np.ndarray:
         """First row of each group, and the end (G + 1,), if rows are stored by group."""
-        with open(self.path, "rb") as file:
-            return read_first(file, self._header)
+        try:
+            with open(self.path, "rb") as file:
+                return read_first(file, self._header)
+        except (OSError, ValueError) as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> ValueError:
+        return ValueError(
+            f"The store of rows {self.path} cannot be opened: {error}. A store without a "
+            "folder lasts as long as the step that made it: pass amc_pymc.Rows(folder=) to "
+            "keep it, or make the step anew."
+        )
 
     def release(self) -> None:
         """Release the memory that pages of the file take in this process.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +15,6 @@ from amc_pymc.row_store.arrays import Part, computed, file_stamp
 from amc_pymc.row_store.libraries import library
 
 __all__ = ["DaskTable", "ParquetTable"]
-
-#: Number of rows that identify a dataframe.
-_HEAD = 64
 
 Chosen = Mapping[str, str | Sequence[str]]
 
@@ -138,10 +136,14 @@ class DaskTable(Table):
         ]
 
     def stamp(self) -> list[Any]:
-        """Return lengths, types and the first rows."""
-        head = computed(self._frame[self._names].partitions[0], self.client)[:_HEAD]
+        """Return lengths, types and a hash of each column."""
         types = {c: str(self._frame.dtypes[c]) for c in self._names}
-        return [self._lengths, types, _plain(self.labels), head.to_numpy(float).tolist()]
+        digests = {c: hashlib.blake2b(digest_size=16) for c in self._names}
+        for part in self._read(0, self._names):
+            for c, values in part.items():
+                digests[c].update(np.ascontiguousarray(values))
+        content = [digest.hexdigest() for digest in digests.values()]
+        return [self._lengths, types, _plain(self.labels), content]
 
 
 def _put_together(columns: Chosen, read: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -95,7 +95,7 @@ def expected_header(rows: Rows, source: RowSource, packing: Packing) -> dict[str
         "seed": rows.seed,
         "shuffle": rows.shuffle,
         "program": packing.digest,
-        "source": digest_of(source.stamp()),
+        "source": "" if rows.folder is None else digest_of(source.stamp()),
         "sample": [[float(v) for v in row] for row in head],
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,12 @@ __all__ = ["Pool", "check_workers", "number_of_cores"]
 
 
 def number_of_cores(cores: int | None, jobs: int) -> int:
-    """Return the number of worker processes, by default that of available cores, at most 4."""
+    """Return the number of worker processes, by default that of available cores, at most 4.
+
+    It is 1 in a daemonic process, for example one of ``multiprocessing.Pool``, which may not have others.
+    """
+    if multiprocessing.current_process().daemon:
+        jobs = 1
     if cores is None:
         available = (
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -100,6 +106,11 @@ class Pool:
         if executor is not None:
             self._function = Copies.of(self._function, what) if copies else self._function
         elif processes > 1 or supervised:
+            if multiprocessing.current_process().daemon:
+                raise RuntimeError(
+                    "A time limit needs worker processes, which a daemonic process, such as one of "
+                    "multiprocessing.Pool, cannot have. Use concurrent.futures, or no limit."
+                )
             self._processes = Supervisor(self._function, processes, mp_ctx, what=what)
 
     def __enter__(self) -> Self:

@@ -11,7 +11,7 @@ import numpy as np
 
 from amc_pymc.racing import Population, Race, RaceRule, make_population
 from amc_pymc.rng import as_generator
-from amc_pymc.samplers.adaptation import Moments
+from amc_pymc.samplers.adaptation import Moments, Pieces
 from amc_pymc.samplers.auditing import Auditor, AuditTally
 from amc_pymc.samplers.compiled import Densities, Races, entry_point, unit_changes
 from amc_pymc.samplers.logs import without_room
@@ -28,6 +28,9 @@ _LEFT_OUT = 5
 _RECENTRE_SHARE = 0.02
 #: Half-width of a log ratio, in nats, above which only a lead of several half-widths is accepted.
 _SAFE = 5.0
+#: Share of a coordinate's variance between tenths of the draws above which a chain is called slow, and
+#: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
+_DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
 _NO_AUDIT = AuditTally(0, 0, 0)
 
 
@@ -42,14 +45,16 @@ class Counts(Protocol):
 class Sampler:
     """Settings shared by all chains of a sampler.
 
-    ``transitions`` is the number of transitions per draw. Compiled functions are built on first use
-    and not pickled. ``dataclasses.replace(sampler, race=...)`` is the same sampler with another race.
+    ``transitions`` is the number of transitions per draw, ``active`` (A,) are the continuous coordinates
+    that are moved. Compiled functions are built on first use and not pickled.
+    ``dataclasses.replace(sampler, race=...)`` is the same sampler with another race.
     """
 
     prepared: Preparation
     race: Race
     audits: Audits = field(default_factory=Audits)
     transitions: int = 1
+    active: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in ("compiled", "_entry")}
@@ -97,6 +102,7 @@ class Sampler:
             ),
             "audit_rng": rng.spawn(1)[0],
             "tune_draws": tune,
+            "pieces": Pieces(tune - tune // 2, prepared.start.size),
         }
 
 
@@ -105,7 +111,9 @@ class Chain:
     """State of one running chain.
 
     ``moments`` are those of the points x, ``visited`` those of the parameters eta, both without the
-    start of tuning. ``totals`` are the counts since the last adaptation.
+    start of tuning. ``totals`` are the counts since the last adaptation. ``pieces`` are those of the
+    second half of tuning, then of the draws; ``between`` (D,) are the shares of variances between those
+    that were last complete, ``drift`` is the largest, and ``slow`` a coordinate that is too large, or -1.
     """
 
     surrogate: Surrogate
@@ -117,10 +125,29 @@ class Chain:
     totals: Any
     draw: int = 0
     recentred: int = 0
+    pieces: Pieces
+    between: np.ndarray | None = None
+    drift: float = 0.0
+    slow: int = -1
+
+    def watch(self, x: np.ndarray, moved: np.ndarray) -> None:
+        """Add a point x (D,) to the pieces, of whose coordinates those in ``moved`` are judged."""
+        if self.draw <= self.tune_draws // 2:
+            return
+        self.pieces.add(x)
+        share, before = self.pieces.between(), self.between
+        if share is None or not moved.size:
+            return
+        self.between, self.drift = share, float(share[moved].max())
+        excess = share / _DRIFTS
+        if before is not None:
+            excess = np.maximum(excess, np.minimum(share, before) / _DRIFTS_TWICE)
+        worst = int(moved[excess[moved].argmax()])
+        self.slow = worst if excess[worst] > 1.0 else -1
 
     def stats(self) -> dict[str, float]:
         """Return statistics of the chain's state."""
-        return {"race_recentred": float(self.recentred)}
+        return {"race_recentred": float(self.recentred), "race_drift": self.drift}
 
     def log(self, tuning: bool) -> Any:
         """Return the log of decisions, without room while tuning."""

@@ -59,13 +59,12 @@ _FAR, _TOO_FAR = 5.0, 20.0
 
 @dataclass(kw_only=True, eq=False)
 class Metropolis(Sampler):
-    """Metropolis-Hastings sampler of the coordinates ``active`` (A,).
+    """Metropolis-Hastings sampler of the coordinates ``active``.
 
     ``tuning_transitions`` is the number of transitions per tuning draw, if different from later draws.
     A chain that no other step moves may make draws in batches that read up to ``ahead`` units.
     """
 
-    active: np.ndarray
     proposals: tuple[Proposal, ...]
     tuning_transitions: int | None = None
     ahead: int = 0
@@ -80,7 +79,8 @@ class MetropolisChain(Chain):
     """State of a Metropolis-Hastings chain; ``fit`` is the Gaussian that its moves are based on.
 
     ``rest_hessian`` (D, D) is the Hessian of the log density without the units, computed when first
-    needed. ``arrived`` is set once the expansion point of a chain with changing units has settled.
+    needed. ``arrived`` is set once the expansion point of a chain with changing units has settled,
+    ``start_replaced`` if the chain does not begin at the point that its user gave.
     ``made`` is the latest batch of draws.
     """
 
@@ -88,6 +88,7 @@ class MetropolisChain(Chain):
     fit: GaussianFit | None
     rest_hessian: np.ndarray | None = None
     arrived: bool = False
+    start_replaced: bool = False
     made: Ahead | None = None
 
     def stats(self) -> dict[str, float]:

@@ -190,9 +190,6 @@ class RacedModel(Raced, Protocol):
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Convert x (D,) to values of the user's variables."""
 
-    def changed_data(self, model: Any) -> tuple[str, ...]:
-        """Return the names of data that have changed in the user's model."""
-
     def raise_errors(self) -> None:
         """Raise an error that a Python callback raised inside a compiled loop, if any."""
 

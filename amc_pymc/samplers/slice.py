@@ -47,9 +47,8 @@ class Slices(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class Slice(Sampler):
-    """Slice sampler that sweeps along directions over the coordinates ``active`` (A,)."""
+    """Slice sampler that sweeps along directions over the coordinates ``active``."""
 
-    active: np.ndarray
     width: float
     max_steps: int
 

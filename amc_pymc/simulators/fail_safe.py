@@ -18,12 +18,12 @@ import numpy as np
 
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.rng import spawn_generators
-from amc_pymc.simulators.problem import Failure, Problem, Simulated
+from amc_pymc.simulators.problem import Failure, Simulated
 
 __all__ = [
     "NegativeDistance",
     "Summary",
-    "check_simulations",
+    "check_simulation",
     "check_timeout",
     "clipped",
     "run_batch",
@@ -32,8 +32,6 @@ __all__ = [
 
 #: Maximum number of simulated values kept before their distances are computed.
 _KEPT_NUMBERS = 2**18
-#: Maximum trials of a simulator before a run is refused, and number of points in a trial batch.
-_TRIALS, _TRIAL_BATCH = 10, 3
 #: Maximum number of times that both halves of a failed batch are simulated, and maximum for all parts together.
 _TRIES, _MOST_PAIRS = 8, 100
 #: Bounds that exclude the faces of the cube, where quantiles may be infinite.
@@ -88,6 +86,25 @@ def check_timeout(timeout: float | None, batched: bool = False) -> None:
             f"simulation_timeout={timeout!r} works in the main thread of a process only, for it needs signals; use "
             "processes instead of threads, or simulation_timeout=None."
         )
+
+
+def check_simulation(
+    array: np.ndarray, shape: tuple[int, ...], *, any_length: bool = False
+) -> None:
+    """Raise an error if a simulation has not the shape of the data, or their number of axes, or is not numbers."""
+    same_axes = array.ndim == len(shape) > 0
+    if array.shape != shape and not (any_length and same_axes):
+        hint = ""
+        if array.shape == (1, *shape):
+            hint = "; drop the first axis"
+        elif same_axes:
+            hint = (
+                "; if its length varies, return summary statistics, or give pm.Simulator a Python function as "
+                "sum_stat and use batched=False"
+            )
+        raise ValueError(f"simulation of shape {array.shape}, the data call for {shape}{hint}")
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"simulation of dtype {array.dtype}, it must be numbers")
 
 
 def run_each(
@@ -232,47 +249,6 @@ def _in_parts(
     return parts
 
 
-def check_simulations(
-    problem: Problem,
-    rng: np.random.Generator,
-    *,
-    batched: bool = False,
-    timeout: float | None = None,
-) -> np.ndarray:
-    """Simulate at prior draws until a distance is finite and, with batches, two rows succeed.
-
-    Returns
-    -------
-    array (k,)
-        Distances of all simulations in order, inf for those that failed; they depend only on the simulator
-        and the state of `rng`.
-
-    Raises
-    ------
-    TypeError
-        If `timeout` is not a number.
-    ValueError
-        If ten trials fail, with the first failure; if a distance is negative; if `timeout` cannot be
-        enforced.
-    """
-    check_timeout(timeout, batched)
-    told, distances = None, []
-    for _ in range(_TRIALS):
-        u = rng.uniform(size=(_TRIAL_BATCH if batched else 1, problem.n_dim))
-        found = problem.simulate(u, rng, batched=batched, timeout=timeout)
-        distances.append(found.distance)
-        # A single successful row does not show that batches can be simulated.
-        worked = len(u) - len(found.failures) >= min(2, len(u))
-        if worked and np.isfinite(found.distance).any():
-            return np.concatenate(distances)
-        told = told or next((f for f in found.failures), None)
-    why = "all distances are infinite" if told is None else f"{told.kind}: {told.message}"
-    hint = " It is called with batched=True." if batched else ""
-    raise ValueError(
-        f"the simulator gave no distance at {_TRIALS} draws from the prior; at the first: {why}.{hint}"
-    )
-
-
 def _impossible(rows: np.ndarray, n: int) -> tuple[np.ndarray, list[Failure]]:
     left_out = np.setdiff1d(np.arange(n), rows, assume_unique=True)
     message = "the prior has no value here: parameters of a distribution are impossible"
@@ -284,10 +260,7 @@ def _keep(
 ) -> None:
     for array, held, shape in zip(found, kept, shapes, strict=True):
         array = np.asarray(array)
-        if array.shape != tuple(shape):
-            raise ValueError(f"simulation of shape {array.shape}, the data call for {tuple(shape)}")
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"simulation of dtype {array.dtype}, it must be numbers")
+        check_simulation(array, tuple(shape))
         held[k] = array
 
 

@@ -114,8 +114,3 @@ class Problem(Protocol):
         summaries: bool = False,
     ) -> Simulated:
         """Simulate at points (n, D), one by one within `timeout` seconds each, or all in one call."""
-
-    def check(
-        self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
-    ) -> np.ndarray:
-        """Return distances (k,) at prior draws; raise a ValueError if the simulator fails."""

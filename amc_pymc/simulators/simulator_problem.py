@@ -14,7 +14,6 @@ from amc_pymc.arguments import positive_or_none
 from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
-    check_simulations,
     check_timeout,
     clipped,
     run_batch,
@@ -153,12 +152,6 @@ class SimulatorProblem:
     def log_prior(self, u: np.ndarray) -> np.ndarray:
         """Return the natural log prior density or mass (n,)."""
         return self._prior.log_density(self.parameters(u))
-
-    def check(
-        self, rng: np.random.Generator, *, batched: bool = False, timeout: float | None = None
-    ) -> np.ndarray:
-        """Return distances (k,) at prior draws; raise a ValueError if the simulator fails."""
-        return check_simulations(self, rng, batched=batched, timeout=timeout)
 
     def simulate(
         self,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple, cast
 
@@ -188,6 +189,9 @@ def _chunks(u: np.ndarray, seed: np.random.SeedSequence, batched: bool) -> list[
 def _pieces(problem: Problem, how: _How, chunk: _Chunk, rows: int) -> Iterator[Simulated]:
     """Simulate a chunk, `rows` rows at a time; random numbers do not depend on `rows`."""
     rng = chunk.generator()
+    if parent_process() is not None:  # otherwise forked workers share the state of np.random
+        seed_seq: Any = rng.bit_generator.seed_seq
+        np.random.seed(seed_seq.generate_state(4))
     for start in range(0, len(chunk.u), rows):
         piece = _simulated(problem, how, chunk.u[start : start + rows], rng)
         yield piece

@@ -1,12 +1,10 @@
 """Step methods for ``pm.sample`` that read a few rows of tall data per step."""
 
 from amc_pymc.racing import (
-    BardenetRace,
     BernsteinRace,
     ExactRace,
     LilUCBRace,
     NormalRace,
-    TTestRace,
 )
 from amc_pymc.samplers import (
     Audits,
@@ -22,7 +20,6 @@ from amc_pymc.step_methods.settings import TaylorProxy
 
 __all__ = [
     "Audits",
-    "BardenetRace",
     "BernsteinRace",
     "ExactRace",
     "GaussianProposal",
@@ -34,6 +31,5 @@ __all__ = [
     "RacingMetropolis",
     "RacingSlice",
     "RandomWalkProposal",
-    "TTestRace",
     "TaylorProxy",
 ]

@@ -17,6 +17,7 @@ from amc_pymc.extract.groups import Factor, find_factors
 from amc_pymc.extract.layout import FlatLayout
 from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.rows import choose_observed
+from amc_pymc.step_methods.racing_step import named_vars
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 
 __all__ = [
@@ -33,6 +34,9 @@ _log = logging.getLogger("amc_pymc")
 _FEW_LEVELS = 250
 #: Maximum number of rows for which reading most groups is cheap.
 _FEW_ROWS = 20_000
+#: Number of levels below which effects stay among the parameters if they have this many rows each: they are nearly
+#: Gaussian, and a decision reads some hundred rows.
+_FEW_INFORMED, _INFORMED = 50, 250
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +143,7 @@ def _asked(
     wanted: Sequence[Any], factors: Sequence[Factor], model: Model, active_names: Sequence[str]
 ) -> list[Factor]:
     """Return the factors of the variables that the user names."""
-    _check_names(wanted, model, "marginalize")
+    wanted = named_vars("marginalize", wanted, model)
     chosen: list[Factor] = []
     for variable in wanted:
         factor = grouped_by(variable, factors, model, "marginalize")
@@ -250,8 +254,10 @@ def _n_rows(factor: Factor) -> int:
 
 
 def _pays(factor: Factor) -> bool:
-    few_rows = not factor.stored and _n_rows(factor) <= _FEW_ROWS
-    return factor.n_levels >= _FEW_LEVELS or few_rows
+    n, levels = _n_rows(factor), factor.n_levels
+    few_rows = not factor.stored and n <= _FEW_ROWS
+    informed = levels < _FEW_INFORMED and n >= _INFORMED * levels
+    return levels >= _FEW_LEVELS or (few_rows and not informed)
 
 
 def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names: Sequence[str]) -> None:
@@ -279,23 +285,10 @@ def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names: Sequ
     )
 
 
-def _check_names(wanted: Sequence[Any], model: Model, argument: str) -> dict[str, Any]:
-    """Return the free variables by name; raise an error for unknown names."""
-    free = {rv.name: rv for rv in model.free_RVs}
-    unknown = [v for v in wanted if isinstance(v, str) and v not in free]
-    if unknown:
-        raise ValueError(
-            f"{argument} names {', '.join(unknown)}; free variables of this model: "
-            f"{', '.join(free)}"
-        )
-    return free
-
-
 def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: str) -> Factor:
     """Return the factor of the variables named in an argument."""
     wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
-    free = _check_names(wanted, model, argument)
-    named = [free[v] if isinstance(v, str) else v for v in wanted]
+    named = named_vars(argument, wanted, model)
     names = {v.name for v in get_value_vars_from_user_vars(named, model)}
     for factor in factors:
         if names <= set(factor.names):

@@ -11,22 +11,25 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from pymc import Model
-from pymc.model import modelcontext
 from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.memo import remembering
 from amc_pymc.extract.support import element_states
+from amc_pymc.flags import Flag, flag
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import ExactRace, Race, as_race
 from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.row_store import Rows
 from amc_pymc.samplers import Audits, Preparation, gibbs
+from amc_pymc.samplers.adaptation import FEWEST
 from amc_pymc.step_methods.preparation import prepare
 from amc_pymc.step_methods.racing_step import (
     RacingStep,
     chosen_vars,
+    first_of,
     starting_point,
     stat_dtypes,
 )
@@ -52,13 +55,13 @@ class RacingGibbs(RacingStep):
 
     Parameters
     ----------
-    vars : sequence of variables, optional
+    vars : sequence of variables or their names, optional
         Discrete variables to sample; default: all. Others may have their own steps.
     delta : float, default 0.05
         Maximum error probability of a draw, in (0, 0.5).
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
         ``"exact"`` reads all rows: a plain Gibbs sampler, for validation.
-    variance : {"pairwise", "marginal"}
+    variance : {"pairwise", "marginal"}, default "pairwise"
         Whether states are compared by the variance of their difference or by their own variances.
         The latter takes K instead of K^2 operations per row, but reads more rows.
     proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
@@ -128,6 +131,7 @@ class RacingGibbs(RacingStep):
     """
 
     name = "racing_gibbs"
+    sampler: gibbs.Gibbs
     core: ClassVar[ModuleType] = gibbs
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(GIBBS_STATS)
 
@@ -137,9 +141,9 @@ class RacingGibbs(RacingStep):
         vars: Sequence[Any] | None = None,
         *,
         observed_vars: Sequence[Any] | None = None,
-        delta: float = 0.05,
+        delta: float | None = None,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
-        variance: Literal["pairwise", "marginal"] = "pairwise",
+        variance: Literal["pairwise", "marginal"] | None = None,
         batch_size: int | None = None,
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
@@ -157,7 +161,7 @@ class RacingGibbs(RacingStep):
     ):
         if proxy == "auto" and isinstance(as_race(race, delta, batch_size, variance), ExactRace):
             proxy = None  # a control variate would only cost time
-        options, model = Options.among(locals()), modelcontext(model)
+        options, model = Options.among(locals()), context_model(model)
         most = positive_int("max_states", max_states)
         value_vars = chosen_vars(vars, model, type(self).__name__, discrete=True)
         names, point = [v.name for v in value_vars], starting_point(model, initial_point)
@@ -167,6 +171,17 @@ class RacingGibbs(RacingStep):
         settings = options.sampler_settings()
         sampler = gibbs.Gibbs(prepared=prepared, elements=elements, **settings)
         self._set_up(sampler, model, value_vars, rng)
+
+    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
+        doubts, enough = super()._doubts(chain, x), chain.auditor.draws >= FEWEST
+        if enough and (stuck := gibbs.excluding(self.sampler, chain, x)):
+            labels, total = (
+                self.prepared.densities.layout.labels(),
+                self.sampler.elements.raced.size,
+            )
+            what = first_of([labels[c] for c in stuck])
+            doubts.append(flag("excluded", number=len(stuck), total=total, what=what))
+        return doubts
 
 
 def _states(

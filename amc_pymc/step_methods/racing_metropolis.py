@@ -14,11 +14,14 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from pymc import Model
-from pymc.model import modelcontext
 from pymc.util import RandomGenerator, get_random_generator
 
+from amc_pymc.arguments import boolean
+from amc_pymc.extract.context import context_model
+from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
+from amc_pymc.flags import Flag, flag
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results.tables import METROPOLIS_STATS
@@ -80,7 +83,7 @@ class RacingMetropolis(RacingStep):
 
     Parameters
     ----------
-    vars : sequence of variables, optional
+    vars : sequence of variables or their names, optional
         Continuous variables to sample; default: all. Others may have their own steps.
     observed_vars : sequence of str or variables, optional
         Observed variables whose rows are raced; default: those with the most rows. All other terms
@@ -113,8 +116,9 @@ class RacingMetropolis(RacingStep):
     marginalize : "auto" or None or a variable or sequence of variables
         Local effects to integrate out: variables, or their names, of one grouping factor, or of
         several in turns. ``"auto"`` selects the factor with the most levels if it has at least 250
-        levels or there are at most 20,000 rows. Further factors are integrated out in turns if the
-        other variables have more coordinates than ``TaylorProxy.max_dim``. None disables it.
+        levels, or if there are at most 20,000 rows, unless fewer than 50 levels have 250 rows or
+        more each. Further factors are integrated out in turns if the other variables have more
+        coordinates than ``TaylorProxy.max_dim``. None disables it.
     recover : bool, default True
         Draw the effects that are integrated out for every stored draw. If False, their draws are
         NaN, and :func:`amc_pymc.recover_marginals` can draw them afterwards.
@@ -132,7 +136,8 @@ class RacingMetropolis(RacingStep):
     rng : numpy.random.Generator or int, optional
         ``pm.sample`` replaces it for each chain.
     initial_point : dict, optional
-        Point at which the model is checked and the mode search starts.
+        Point at which the model is checked and the mode search starts. Default: the model's own;
+        random values, as of ``initval="prior"``, are then drawn with a fixed seed.
     compile_kwargs : dict, optional
         Keyword arguments of ``pytensor.function``.
     blocked : bool, default True
@@ -260,7 +265,7 @@ class RacingMetropolis(RacingStep):
         vars: Sequence[Any] | None = None,
         *,
         observed_vars: Sequence[Any] | None = None,
-        delta: float = 0.05,
+        delta: float | None = None,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
         batch_size: int | None = None,
         proposal: Literal["auto", "random_walk", "gaussian", "nested", "langevin"]
@@ -279,14 +284,19 @@ class RacingMetropolis(RacingStep):
         blocked: bool = True,
         progressbar: bool = True,
     ):
-        options, model = Options.among(locals()), modelcontext(model)
+        options, model = Options.among(locals()), context_model(model)
         value_vars = chosen_vars(vars, model, type(self).__name__)
         if vars is None and options.marginalize is not None:
             # Discrete effects of groups can be summed out.
             value_vars += [v for v in model.value_vars if v not in value_vars]
         turns = chosen_turns(model, [v.name for v in value_vars], options)
         rngs = [rng] if len(turns) == 1 else get_random_generator(rng).spawn(len(turns))
-        self._recover = bool(recover)
+        self._recover = boolean("recover", recover)
+        if not recover and marginalize is None:
+            raise ValueError(
+                "recover=False is for effects that are integrated out, and marginalize=None integrates "
+                "none out; leave one of them out"
+            )
         steps = [self, *(copy.copy(self) for _ in turns[1:])]
         for step, turn, own in zip(steps, turns, rngs):
             step._take_turn(model, turn, options, proposal, own)
@@ -334,6 +344,7 @@ class RacingMetropolis(RacingStep):
             ahead = _AHEAD if options.rows is None else _STORED_AHEAD
             sampler = dataclasses.replace(sampler, ahead=ahead)
         self._set_up(sampler, model, value_vars, rng)
+        self._usual = densities.ravel(initial_point_of(model))
 
     def replace(self, **settings: Any) -> Self:
         """Return the same step with other sampler settings, such as ``race`` or ``audits``."""
@@ -417,7 +428,14 @@ class RacingMetropolis(RacingStep):
         return {name: new[name] for name in point}  # PyMC relies on the order
 
     def _first_point(self, chain: Any, x: np.ndarray) -> np.ndarray:
-        return metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
+        start = metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
+        given = not np.array_equal(*np.stack([x, self._usual])[:, self.sampler.active])
+        chain.start_replaced = start is not x and given
+        return start
+
+    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
+        replaced = [flag("start_replaced")] if chain.start_replaced else []
+        return super()._doubts(chain, x) + replaced
 
 
 def _is_sampled(value: Any, densities: Any) -> bool:
@@ -440,7 +458,7 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
             out[name] = float(np.bitwise_or.reduce(np.array(values, np.int64)))
         elif name in ("accept", "accepted"):
             out[name] = sum(values) / len(values)
-        elif name == "race_quadrature":
+        elif name in ("race_quadrature", "race_drift"):
             out[name] = max(values)
         elif name not in ("race_delta", "scaling"):
             out[name] = sum(values)

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from pymc import Model
-from pymc.model import modelcontext
 from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import positive_int
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.memo import remembering
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
@@ -47,7 +47,7 @@ class RacingSlice(RacingStep):
 
     Parameters
     ----------
-    vars : sequence of variables, optional
+    vars : sequence of variables or their names, optional
         Continuous variables to sample; default: all. Others may have their own steps.
     width : float, default 3.0
         Width of the initial interval, in standard deviations of the approximation.
@@ -112,7 +112,7 @@ class RacingSlice(RacingStep):
         width: float = 3.0,
         max_steps: int = 10,
         observed_vars: Sequence[Any] | None = None,
-        delta: float = 0.05,
+        delta: float | None = None,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
         batch_size: int | None = None,
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
@@ -127,7 +127,7 @@ class RacingSlice(RacingStep):
         blocked: bool = True,
         progressbar: bool = True,
     ):
-        options, model = Options.among(locals()), modelcontext(model)
+        options, model = Options.among(locals()), context_model(model)
         own = {"width": positive_width(width), "max_steps": positive_int("max_steps", max_steps)}
         value_vars = chosen_vars(vars, model, type(self).__name__)
         names, point = [v.name for v in value_vars], starting_point(model, initial_point)

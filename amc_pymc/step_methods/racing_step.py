@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import multiprocessing
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Self, cast
 
@@ -22,13 +22,16 @@ from rich.table import Column
 from threadpoolctl import threadpool_limits
 
 from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.extract.context import context_model
 from amc_pymc.extract.densities import ModelDensities
 from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.node_choice import TOLERANCE
+from amc_pymc.extract.observed_data import data_stamps
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
 from amc_pymc.results import Table
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
 from amc_pymc.samplers import Chain, Preparation, Sampler, report
+from amc_pymc.samplers.adaptation import FEWEST, Pieces
 from amc_pymc.samplers.auditing import Auditor
 from amc_pymc.step_methods.model_densities import check_rows_finite
 
@@ -37,10 +40,17 @@ _QUADRATURE_ERROR = 0.2
 #: Maximum number of variables named in a warning.
 _NAMED = 4
 
-#: Attributes excluded from pickles: the model, and PyMC's copy of the arguments, which includes it.
-_OF_THE_MODEL = ("_model", "_BlockedStep__newargs")
+#: Attributes excluded from pickles: the model, its data, and PyMC's copy of the arguments.
+_OF_THE_MODEL = ("_model", "_stamps", "_BlockedStep__newargs")
 
-__all__ = ["RacingStep", "chosen_vars", "starting_point", "stat_dtypes"]
+__all__ = [
+    "RacingStep",
+    "chosen_vars",
+    "first_of",
+    "named_vars",
+    "starting_point",
+    "stat_dtypes",
+]
 
 
 def stat_dtypes(own: Table) -> dict[str, Any]:
@@ -71,6 +81,17 @@ class RacingStep(BlockedStep):
     core: ClassVar[ModuleType]
     sampler: Sampler
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Check what PyMC would refuse, or take, with less explanation."""
+        if "target_accept" in kwargs:
+            raise TypeError(
+                f"{cls.__name__} has no target_accept, got {kwargs['target_accept']!r}: it is a setting "
+                "of proposals, as in RacingMetropolis(proposal=GaussianProposal(target_accept=0.6)); "
+                "RacingSlice and RacingGibbs have no acceptance rate."
+            )
+        kwargs["model"] = context_model(kwargs.get("model"))
+        return super().__new__(cls, *args, **kwargs)
+
     def _set_up(
         self, sampler: Sampler, model: Model, value_vars: list[Any], rng: RandomGenerator
     ) -> None:
@@ -79,7 +100,7 @@ class RacingStep(BlockedStep):
         self.var_names = [v.name for v in value_vars]
         self.sampler, self.tune = sampler, True
         self.chain: Chain | None = None
-        self.prepared.densities.changed_data(model)
+        self._stamps = data_stamps(model)
         warn_of(self.prepared.flags, type(self).__name__)
         idle = dataclasses.replace(sampler, transitions=0)
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
@@ -125,7 +146,8 @@ class RacingStep(BlockedStep):
     def _refuse_changed_data(self) -> None:
         """Raise an error if the model's data have changed; a pickled step was checked before."""
         model = getattr(self, "_model", None)
-        changed = () if model is None else self.prepared.densities.changed_data(model)
+        now = {} if model is None else data_stamps(model)
+        changed = [v.name or "a shared variable" for v in now if now[v] != self._stamps.get(v)]
         if changed:
             raise ValueError(
                 f"The data of the model ({', '.join(changed)}) have changed since this "
@@ -150,6 +172,8 @@ class RacingStep(BlockedStep):
         """End tuning, and keep the tuned settings fixed."""
         if self.tune and self.chain is not None and self.chain.draw > 0:
             self.core.learn(self.sampler, self.chain)
+        if self.tune and self.chain is not None:
+            self.chain.pieces = Pieces(self.chain.auditor.draws, self.prepared.start.size)
         self.tune = False
 
     def step(
@@ -168,6 +192,7 @@ class RacingStep(BlockedStep):
         densities = self.prepared.densities
         before = densities.rows_read or 0
         x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
+        chain.watch(x, self.sampler.active)
         read = None if densities.rows_read is None else densities.rows_read - before
         stats: dict[str, Any] = report(self.sampler, chain, counts, tuning=tune)
         stats["race_quadrature"] = densities.approximation_error
@@ -175,10 +200,10 @@ class RacingStep(BlockedStep):
             stats["race_rows"] = float(read)
             stats["race_audit_rows"] *= densities.n_rows / densities.n_units
         densities.touch(stats["race_rows"])
-        doubt = None if tune else self._doubt(chain.auditor)
-        doubts = self.prepared.flags if doubt is None else (*self.prepared.flags, doubt)
-        stats["race_flags"] = float(flag_bits(doubts))
-        stats["warning"] = doubt and SamplerWarning(WarningType.BAD_PARAMS, doubt.message, "warn")
+        doubts = () if chain.auditor.draw != chain.auditor.draws or tune else self._doubts(chain, x)
+        stats["race_flags"] = float(flag_bits({*self.prepared.flags, *doubts}))
+        said = ". ".join(f.message for f in doubts)
+        stats["warning"] = SamplerWarning(WarningType.BAD_PARAMS, said, "warn") if said else None
         return self._moved(point, x), [{key: stats[key] for key in self.stats_dtypes_shapes}]
 
     @staticmethod
@@ -231,11 +256,17 @@ class RacingStep(BlockedStep):
         new = self.prepared.densities.unravel(x)
         return {n: new[n] if n in self.var_names and n in new else v for n, v in point.items()}
 
-    def _doubt(self, auditor: Auditor) -> Flag | None:
-        """Return a flag at the last draw if errors of quadrature or decisions are too large."""
+    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
+        """Return flags at the last draw x (D,) of a chain."""
+        doubts = [f for f in [self._wrong(chain.auditor)] if f]
+        if chain.slow >= 0 and chain.auditor.draws >= FEWEST:
+            what = self.prepared.densities.layout.labels()[chain.slow]
+            doubts.append(flag("slow_chain", what=what, share=chain.between[chain.slow]))
+        return doubts
+
+    def _wrong(self, auditor: Auditor) -> Flag | None:
+        """Return a flag if errors of quadrature or decisions are too large."""
         delta, tally = self.sampler.race.delta, auditor.tally
-        if auditor.draw != auditor.draws:
-            return None
         error = self.prepared.quadrature_error
         if error >= TOLERANCE:
             return flag("quadrature_varies", error=error, limit=TOLERANCE)
@@ -246,12 +277,13 @@ class RacingStep(BlockedStep):
             return flag("quadrature_changes", error=error)
         if clopper_pearson(tally.wrong, tally.audited)[0] <= delta:
             return None
-        what = ", ".join(self.var_names[:_NAMED]) + (
-            ", ..." if len(self.var_names) > _NAMED else ""
-        )
-        return flag(
-            "wrong_decisions", wrong=tally.wrong, audited=tally.audited, what=what, delta=delta
-        )
+        what, wrong, audited = first_of(self.var_names), tally.wrong, tally.audited
+        return flag("wrong_decisions", wrong=wrong, audited=audited, what=what, delta=delta)
+
+
+def first_of(names: list[str]) -> str:
+    """Return the first names of a list for a message."""
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _keep_to_one_thread() -> None:
@@ -305,6 +337,7 @@ def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -
         return chosen
     if not isinstance(vars, list | tuple):
         vars = [vars]
+    vars = named_vars("vars", vars, model)
     chosen = list(dict.fromkeys(get_value_vars_from_user_vars(vars, model)))
     wrong = ", ".join(v.name for v in chosen if not fits(v))
     if wrong:
@@ -315,3 +348,15 @@ def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -
             f"vars holds {other} variables ({wrong}); {step} {moves} {kind} ones. {advice}"
         )
     return chosen
+
+
+def named_vars(argument: str, vars: Sequence[Any], model: Model) -> list[Any]:
+    """Return variables with free variables of the model in the place of their names."""
+    free = {rv.name: rv for rv in model.free_RVs}
+    unknown = [v for v in vars if isinstance(v, str) and v not in free]
+    if unknown:
+        raise ValueError(
+            f"{argument} names {', '.join(unknown)}; free variables of this model: "
+            f"{', '.join(free)}"
+        )
+    return [free[v] if isinstance(v, str) else v for v in vars]

@@ -68,8 +68,8 @@ class TaylorProxy:
 
 
 Proxy = TaylorProxy | DataProxy
-#: Default size of the first batch, of rows or of groups, whose residuals are sums over many rows.
-_ROWS, _GROUPS = 50, 20
+#: Default size of the first batch of groups, whose residuals are sums over many rows.
+_GROUPS = 20
 #: The log of a standard deviation has exponential tails if few groups inform it, and so have the
 #: variables that it scales.
 _FOR_GROUPS = GaussianProposal(target_accept=0.4, freedom=5.0)
@@ -84,9 +84,9 @@ class Options:
     """
 
     observed_vars: Sequence[Any] | None = None
-    delta: float = 0.05
+    delta: float | None = None
     race: Any = "normal"
-    variance: Any = "pairwise"
+    variance: Any = None
     batch_size: int | None = None
     proxy: Any = "auto"
     audits: Any = 200
@@ -103,8 +103,8 @@ class Options:
     def __post_init__(self) -> None:
         proxy, insist = as_proxy(self.proxy)
         checked = {
-            "race": self._race_with(_ROWS),
-            "race_of_groups": self._race_with(_GROUPS if self.race == "normal" else _ROWS),
+            "race": self._race_with(None),
+            "race_of_groups": self._race_with(_GROUPS if self.race == "normal" else None),
             "audits": as_audits(self.audits),
             "transitions_per_draw": _transitions(self.transitions_per_draw),
             "proxy": proxy,
@@ -142,7 +142,7 @@ class Options:
             return "proxy=None"
         return "" if self.row_logp is None else "row_logp has no derivatives"
 
-    def _race_with(self, batch_size: int) -> Race:
+    def _race_with(self, batch_size: int | None) -> Race:
         """Return the race, with a first batch of this size unless the user has chosen one."""
         chosen = batch_size if self.batch_size is None else self.batch_size
         return as_race(self.race, self.delta, chosen, self.variance)

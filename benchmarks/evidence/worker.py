@@ -151,5 +151,6 @@ def left(book: Book, problem: str, wanted: Wanted, first: int) -> Wanted | None:
 def cache_files() -> set[str]:
     """Files of the compilers' caches that this process uses."""
     flags = os.environ.get("PYTENSOR_FLAGS", "").partition("base_compiledir=")[2].split(",")[0]
-    folders = [f for f in (os.environ.get("NUMBA_CACHE_DIR", ""), flags) if f]
-    return {str(p) for f in folders for p in Path(f).rglob("*.nb?")}
+    folders = [f for f in (os.environ.get("AMC_PYMC_CACHE", ""), flags) if f]
+    kinds = {".kernel", ".nbc", ".nbi"}
+    return {str(p) for f in folders for p in Path(f).rglob("*") if p.suffix in kinds}

@@ -10,14 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.bandits import lcb
-from amc_pymc.bandits.eucbv import EUCBV
 from amc_pymc.bandits.klucb import KLUCB
 from amc_pymc.bandits.lcb import LCB
-from amc_pymc.bandits.moss import MOSS
 from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.rewards import PENDING, TOLD, KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.tightest import TightestBound
 from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbv import UCBV
 from amc_pymc.combination.payoffs import rewards
@@ -26,6 +23,9 @@ from benchmarks.harness.intervals import Ratio, bootstrap
 from benchmarks.harness.statements import batches
 from benchmarks.papers.adaptive_ais_bank import KINDS, Bank
 from benchmarks.papers.bandit_runs import run
+from benchmarks.papers.eucbv import EUCBV
+from benchmarks.papers.moss import MOSS
+from benchmarks.papers.tightest import TightestBound
 
 #: Runs that are replayed together.
 _TOGETHER = 50

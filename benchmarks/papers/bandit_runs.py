@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.bandits import eucbv, thompson, ucbcv
+from amc_pymc.bandits import thompson, ucbcv
 from amc_pymc.bandits.control_variates import leave_one_out
-from amc_pymc.bandits.eucbv import EUCBV
 from amc_pymc.bandits.policy import IndexPolicy, Policy, record
 from amc_pymc.bandits.rewards import PENDING, TOLD
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV
 from amc_pymc.jit import njit
+from benchmarks.papers import eucbv
+from benchmarks.papers.eucbv import EUCBV
 
 
 def run(

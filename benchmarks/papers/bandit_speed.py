@@ -18,13 +18,11 @@ from benchmarks.harness.jobs import say
 from benchmarks.harness.results import save
 from benchmarks.harness.tables import markdown
 
-SETTINGS = {"eucbv": {"horizon": 100_000}, "robust": {"moment_bound": 1.0}}
-
 
 def single(name: str, n_arms: int, n: int) -> float:
     """Seconds per ask and tell, after 20 pulls per arm."""
     rng = np.random.default_rng(1)
-    policy = make_policy(name, n_arms, **SETTINGS.get(name, {}))
+    policy = make_policy(name, n_arms)
     top = np.linspace(0.5, 1.0, n_arms)
     controls = np.zeros(1) if name == "ucbcv" else None
     for _ in range(20 * n_arms):
@@ -40,7 +38,7 @@ def single(name: str, n_arms: int, n: int) -> float:
 def many(name: str, n_arms: int, n: int) -> float:
     """Seconds per pull of one ask for n pulls, after 20 pulls per arm."""
     rng = np.random.default_rng(1)
-    policy = make_policy(name, n_arms, **SETTINGS.get(name, {}))
+    policy = make_policy(name, n_arms)
     for _ in range(5):
         pulls = policy.ask(rng, 4 * n_arms)
         policy.tell(pulls, rng.random(len(pulls)), controls=np.zeros((len(pulls), 1)))

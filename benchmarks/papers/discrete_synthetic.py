@@ -15,15 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scipy.special import stdtrit
+
+from amc_pymc.bounds import bernstein_serfling
 from amc_pymc.first_class import first_class
 from amc_pymc.jit import njit
 from amc_pymc.racing import (
     REWARDS,
-    BardenetRace,
     BernsteinRace,
     LilUCBRace,
     NormalRace,
-    TTestRace,
+    RaceRule,
+    bernstein_rule,
+    exact_rule,
     make_population,
     race,
 )
@@ -88,6 +92,22 @@ def make_table(kind: str, n_arms: int, n_rows: int, rng) -> np.ndarray:
     return table
 
 
+def bardenet_rule(n_rows: int, delta: float, ranges: np.ndarray) -> RaceRule:
+    """Rule of Bardenet, Doucet & Holmes (2014): Racing-EBS with delta / (2 T^2) for the test after T rows."""
+    rule = bernstein_rule(n_rows, 2, delta=delta, reward_range=ranges)
+    n = rule.sizes
+    sd, width = bernstein_serfling(delta / (2.0 * n**2.0), n, n_rows)
+    return rule._replace(sd_factor=sd * np.sqrt((n - 1.0) / n), range_factor=width)
+
+
+def t_test_rule(n_rows: int, delta: float) -> RaceRule:
+    """Rule of Korattikara, Chen & Welling (2014): an uncorrected t-test after every 500 rows."""
+    n = np.array([*range(500, int(0.95 * n_rows) + 1, 500), n_rows], dtype=np.int64)
+    error = np.sqrt((1.0 - (n - 1.0) / (n_rows - 1)) / n)
+    factor = -stdtrit(n - 1, delta) * error
+    return exact_rule(n_rows)._replace(sizes=n, sd_factor=factor, range_factor=np.zeros(n.size))
+
+
 def rules(setting: Setting, ranges: np.ndarray, n_rows: int, rows_per_pull: int):
     """Rule of a setting."""
     delta, arms = setting.delta, setting.arms
@@ -98,9 +118,11 @@ def rules(setting: Setting, ranges: np.ndarray, n_rows: int, rows_per_pull: int)
         "Racing-EBS": BernsteinRace(delta, ranges),
         "Racing-EBS, marginal": BernsteinRace(delta, ranges, variance="marginal"),
         "lil'UCB": LilUCBRace(delta, ranges, rows_per_pull=rows_per_pull),
-        "Korattikara et al.": TTestRace(delta),
-        "Bardenet et al.": BardenetRace(delta, ranges),
     }
+    if setting.race == "Korattikara et al.":
+        return t_test_rule(n_rows, delta)
+    if setting.race == "Bardenet et al.":
+        return bardenet_rule(n_rows, delta, ranges)
     rule = made[setting.race].rule(n_rows, arms)
     return rule._replace(guarded=False) if setting.race.endswith("unguarded") else rule
 

@@ -9,13 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.bandits.eucbv import EUCBV
 from amc_pymc.bandits.klucb import KLUCB
-from amc_pymc.bandits.moss import MOSS
 from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.tightest import TightestBound
 from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbv import UCBV
 from benchmarks.harness.intervals import Z95, difference, interval, less, mean_and_half
@@ -23,6 +20,9 @@ from benchmarks.harness.statements import Collected, Part, Statement, batches, t
 from benchmarks.harness.tables import markdown
 from benchmarks.papers import bandit_pictures as pictures
 from benchmarks.papers.bandit_runs import run
+from benchmarks.papers.eucbv import EUCBV
+from benchmarks.papers.moss import MOSS
+from benchmarks.papers.tightest import TightestBound
 from models.cir_caplet import STRIKES, THETAS, Caplet, population_monte_carlo, weights
 from models.scaled_bernoulli import make_problem
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
-from amc_pymc.bandits.eucbv import EUCBV
 from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucb1 import UCB1
@@ -23,6 +22,7 @@ from benchmarks.harness.statements import Part, Statement, Statements, times_up_
 from benchmarks.harness.tables import markdown, number
 from benchmarks.papers import bandit_pictures as pictures
 from benchmarks.papers.bandit_runs import run
+from benchmarks.papers.eucbv import EUCBV
 from models.ucb_cv_instances import VARIANCES_OF_5, Instance, make_instance
 
 # --- Verma & Hanawal -----------------------------------------------------------------------------

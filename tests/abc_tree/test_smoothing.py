@@ -128,6 +128,15 @@ def test_more_points_have_narrower_kernels():
     assert kernel.bandwidth == pytest.approx(0.5 * (1000 / 24_000) ** 0.2)
 
 
+@pytest.mark.parametrize(("n", "bandwidth"), [(900, 0.3), (4000, 0.3 * (1000 / 4000) ** 0.2)])
+def test_bandwidth_for_as_many_points_as_are_worth_it(n, bandwidth):
+    """4,000 points, of which n share the weight."""
+    weight = np.where(np.arange(4000) < n, 1.0 / n, 0.0)
+    x = np.random.default_rng(1).normal(size=(4000, 1))
+    found = fit_smoothing(x, weight, np.random.default_rng(2), chosen=(1.0, 0.3))
+    assert found.bandwidth == pytest.approx(bandwidth)
+
+
 def test_no_draws_where_the_prior_is_zero():
     rng = np.random.default_rng(6)
     u = ndtr(rng.normal(size=(300, 2)))

@@ -121,6 +121,16 @@ def test_error_knows_that_windows_share_simulations():
     np.testing.assert_allclose(ratio, 1.0, atol=4.0 * math.sqrt(2.0 / 100))
 
 
+def test_errors_of_few_simulations_for_many_summaries():
+    """Residuals are corrected for their leverage, here 8 / 42 on average."""
+    rng = np.random.default_rng(4)
+    noise, gaps = rng.normal(size=(42, 4000)), rng.normal(size=(42, 6))
+    known = np.zeros(4000), np.zeros(4000)
+    found = tolerance_bias(noise, np.zeros(42), np.linspace(0.1, 1.0, 42), 1.0, gaps, known)
+    ratio = np.square(found.error).mean() / np.square(found.bias).mean()
+    assert abs(ratio - 1.0) < 4.0 * math.sqrt(2.0 / 4000)
+
+
 def test_another_estimate():
     """An efficient one is compared by the difference of variances."""
     theta, log_weight, distance, gaps = simulated(3)

@@ -8,23 +8,17 @@ import pytest
 from scipy import optimize, special, stats
 
 from amc_pymc.bandits import (
-    EUCBV,
     KLUCB,
     LCB,
-    MOSS,
     UCB1,
     UCBV,
     KnownRange,
     RunningRange,
     ThompsonSampling,
-    TightestBound,
     TopTwoThompsonSampling,
-    eucbv_index,
     kl_upper,
     klucb_index,
     lcb_index,
-    moss_index,
-    tightest_index,
     ucb1_index,
     ucbv_index,
 )
@@ -102,95 +96,6 @@ def test_klucb():
     assert klucb_index(1.0, 0.2, 0.1, 1, c) == klucb_index(1.0, 0.2, 0.1, 3, c)
     assert klucb_index(1.0, 0.2, 0.1, 2, c) == klucb_index(1.0, 0.2, 0.1, 3, c)
     assert klucb_index(1.0, 0.2, 0.1, 4, c) > klucb_index(1.0, 0.2, 0.1, 3, c)
-
-
-def test_moss():
-    # log(100 / (2 * 2)) = 3.218876, / 2, root 1.268637; log(100 / 6) = 2.813411, / 3, root 0.968402
-    np.testing.assert_allclose(told(MOSS(2, horizon=100)).index(), [1.568637, 1.468402], atol=1e-6)
-    # t = 6: log(6 / 4) = 0.405465, / 2, root 0.450258; log(6 / 6) = 0
-    np.testing.assert_allclose(told(MOSS(2)).index(), [0.750258, 0.5], atol=1e-6)
-    assert moss_index(9.0, 0.4, 0.0, 10, np.array([1.0, 2.0, 0.0])) == 0.4
-
-
-def test_tightest():
-    # Each bound at 3 t = 18.
-    e = 1.2 * math.log(18)
-    f = math.log(18) + 3.0 * math.log(math.log(18))
-    rewards = (np.full(40, 0.3) + 0.1 * np.tile([1.0, -1.0], 20), [0.4, 0.5, 0.6])
-    index = tightest_index(40.0, 0.3, 0.01, 6, np.array([1, 1, 1, 2.0, 1.2, 1.0, 3.0]))
-    bounds = (
-        0.3 + math.sqrt(2.0 * math.log(18) / 40),
-        0.3 + math.sqrt(2.0 * 0.01 * e / 40) + 3.0 * e / 40,
-        optimize.brentq(lambda q: 40 * kl(0.3, q) - f, 0.3, 0.999),
-    )
-    assert index == pytest.approx(min(bounds), abs=1e-10)
-
-    for bounds, other in ((("ucb1",), UCB1), (("ucbv",), UCBV), (("klucb",), KLUCB)):
-        np.testing.assert_allclose(
-            told(TightestBound(2, bounds), rewards).index(), told(other(2), rewards).index()
-        )
-    both = told(TightestBound(2, ("ucbv", "klucb")), rewards)
-    t = 2 * (both.asked + 1)
-    for k, r in enumerate(rewards):
-        n, mean, variance = float(len(r)), np.mean(r), np.var(r)
-        expected = min(
-            ucbv_index(n, mean, variance, t, np.array([1.2, 1.0])),
-            klucb_index(n, mean, variance, t, np.array([3.0])),
-        )
-        assert both.index()[k] == pytest.approx(expected, abs=1e-12)
-
-
-def test_eucbv():
-    # T = 100, K = 2: psi = 25, psi T = 2500, epsilon = 1: log 2500 = 7.824046.
-    # sqrt(0.5 * 2.01 * 7.824046 / 8) = 0.991411; sqrt(0.5 * (2 + 0.02 / 3) * 7.824046 / 12) = 0.808812
-    policy = told(EUCBV(2, horizon=100))
-    np.testing.assert_allclose(policy.index(), [1.291411, 1.308812], atol=2e-6)
-    constants = np.array([0.5, math.e**4])
-    assert eucbv_index(2.0, 0.1, 0.0, 0, constants) == pytest.approx(0.1 + math.sqrt(0.5))
-
-
-def eucbv_plain(rewards_of, n_arms, horizon):
-    """The algorithm of the paper, written out."""
-    rho, psi = 0.5, horizon / n_arms**2
-    seen = [[rewards_of(k)] for k in range(n_arms)]
-    alive, m, epsilon = set(range(n_arms)), 0, 1.0
-    last = math.floor(0.5 * math.log2(horizon / math.e))
-    end = n_arms * math.ceil(math.log(psi * horizon * epsilon**2) / (2.0 * epsilon))
-    arms = list(range(n_arms))
-
-    def width(k):
-        log = math.log(psi * horizon * epsilon)
-        return math.sqrt(rho * (np.var(seen[k]) + 2.0) * log / (4.0 * len(seen[k])))
-
-    for t in range(n_arms + 1, horizon + 1):
-        k = max(sorted(alive), key=lambda j: np.mean(seen[j]) + width(j))
-        arms.append(k)
-        seen[k].append(rewards_of(k))
-        floor = max(np.mean(seen[j]) - width(j) for j in alive)
-        alive = {j for j in alive if np.mean(seen[j]) + width(j) >= floor}
-        if t >= end and m <= last:
-            epsilon /= 2.0
-            end = t + len(alive) * math.ceil(math.log(psi * horizon * epsilon**2) / (2.0 * epsilon))
-            m += 1
-    return arms, alive
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_eucbv_goes_through_its_rounds(seed):
-    means, horizon = (0.05, 0.5, 0.95), 1_200
-    tables = np.random.default_rng(seed).random((3, horizon)) < np.array(means)[:, None]
-    streams = [iter(row.astype(float).tolist()) for row in tables]
-    arms, alive = eucbv_plain(lambda k: next(streams[k]), 3, horizon)
-    streams = [iter(row.astype(float).tolist()) for row in tables]
-    policy, rng, chosen = EUCBV(3, horizon=horizon), np.random.default_rng(0), []
-    for _ in range(horizon):
-        pull = policy.ask(rng)
-        chosen.append(pull.arm)
-        policy.tell(pull, next(streams[pull.arm]))
-    assert chosen == arms
-    assert set(np.flatnonzero(policy.active).tolist()) == alive
-    assert len(alive) < 3
-    assert (policy.index()[~policy.active] == -np.inf).all()
 
 
 def test_indices_are_mapped_back_to_each_range():

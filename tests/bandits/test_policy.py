@@ -24,16 +24,16 @@ from amc_pymc.bandits import (
     ThompsonSampling,
     make_policy,
 )
+from amc_pymc.bandits.policy import CompiledPolicy
 
 NAMES = sorted(POLICIES)
 RANDOM = [name for name in NAMES if name in ("thompson", "top_two", "random")]
-SETTINGS = {"eucbv": {"horizon": 2_000}, "robust": {"moment_bound": 1.0}}
 #: Policies that are told rewards in a declared range.
-SCALED = [name for name in NAMES if name not in ("lcb", "ucbcv", "robust")]
+SCALED = [name for name in NAMES if name not in ("lcb", "ucbcv")]
 
 
 def make(name, n_arms=4, **settings):
-    return make_policy(name, n_arms, **{**SETTINGS.get(name, {}), **settings})
+    return make_policy(name, n_arms, **settings)
 
 
 def answer(rng, pulls):
@@ -113,7 +113,7 @@ def test_told_in_any_order_and_together(name):
     np.testing.assert_allclose(c.means, a.means, rtol=1e-10)
     np.testing.assert_array_equal(c.counts, a.counts)
     assert c.asked == 63
-    if name not in ("moss", "eucbv", "klucb", "tightest", "ucb1", "ucbv", "ucbcv", "robust"):
+    if name not in ("klucb", "ucb1", "ucbv", "ucbcv"):
         np.testing.assert_allclose(c.index(), a.index(), rtol=1e-10)  # the others know of t
 
 
@@ -273,6 +273,13 @@ def test_asking_for_many(name):
         assert c.ask(rng, 40).arms.tolist() == one
 
 
+def test_compiled_functions_have_names_of_their_own():
+    """Machine code of two functions of one name, cached by two processes, would be mixed up."""
+    used = [cls._kernels for cls in POLICIES.values() if issubclass(cls, CompiledPolicy)]
+    names = [f"{f.py_func.__module__}.{f.py_func.__qualname__}" for k in used for f in k]
+    assert len(set(names)) == len(names) > 12
+
+
 @pytest.mark.parametrize("name", RANDOM)
 def test_many_at_once_are_distributed_as_one_by_one(name):
     rng = np.random.default_rng(11)
@@ -286,7 +293,7 @@ def test_many_at_once_are_distributed_as_one_by_one(name):
     assert (np.abs(single - many) < 4.0 * se + 1e-12).all()
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "robust"])
+@pytest.mark.parametrize("name", NAMES)
 def test_thousands_of_arms(name):
     rng = np.random.default_rng(12)
     policy = make(name, 5_000)
@@ -314,8 +321,7 @@ def test_every_scale(name, scale):
 
 def test_names():
     assert {
-        "ucb1", "ucbv", "klucb", "moss", "eucbv", "tightest", "thompson", "top_two", "lcb",
-        "random", "round_robin", "fixed",
+        "ucb1", "ucbv", "klucb", "thompson", "top_two", "lcb", "random", "round_robin", "fixed",
     } <= set(POLICIES)  # fmt: skip
     for name, cls in POLICIES.items():
         assert cls.name == name and issubclass(cls, Policy)
@@ -326,7 +332,7 @@ def test_make_policy():
     assert type(policy) is UCB1 and policy.n_arms == 3
     assert type(make_policy(UCB1, 3)) is UCB1
     assert make_policy(policy, 3) is policy
-    with pytest.raises(ValueError, match=r"one of 'eucbv', 'fixed', 'klucb', .*got 'ucb'"):
+    with pytest.raises(ValueError, match=r"one of 'fixed', 'klucb', .*got 'ucb'"):
         make_policy("ucb", 3)
     with pytest.raises(ValueError, match="policy is of 3 arms, there are 4"):
         make_policy(policy, 4)
@@ -344,15 +350,6 @@ def test_make_policy():
         ("ucbv", "zeta", -1.0),
         ("ucbv", "c", math.nan),
         ("klucb", "c", -1.0),
-        ("moss", "c", 0.0),
-        ("moss", "horizon", 0),
-        ("eucbv", "horizon", 0),
-        ("eucbv", "rho", 0.0),
-        ("eucbv", "psi", -1.0),
-        ("tightest", "bounds", ()),
-        ("tightest", "bounds", ("ucb1", "ucb2")),
-        ("tightest", "bounds", "ucb1"),
-        ("tightest", "ucbv_zeta", 0.5),
         ("thompson", "alpha", 0.0),
         ("thompson", "beta", math.inf),
         ("top_two", "b", 0.0),

@@ -8,9 +8,7 @@ import pytest
 from numba import njit
 
 from amc_pymc.bandits import (
-    EUCBV,
     KLUCB,
-    MOSS,
     UCB1,
     UCBV,
     FixedArm,
@@ -138,8 +136,6 @@ def test_regret_of_baselines_is_linear():
         (UCB1, 8.0 / 0.3),
         (UCBV, 10.0 * (0.25 / 0.3 + 2.0)),
         (KLUCB, 8.0 / 0.3),
-        (MOSS, 8.0 / 0.3),
-        (lambda k: EUCBV(k, horizon=2_000), 8.0 / 0.3),
         (ThompsonSampling, 8.0 / 0.3),
     ],
 )

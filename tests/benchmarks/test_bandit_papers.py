@@ -10,13 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.eucbv import EUCBV
 from amc_pymc.bandits.klucb import KLUCB
-from amc_pymc.bandits.moss import MOSS
 from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.tightest import TightestBound
 from amc_pymc.bandits.top_two import TopTwoThompsonSampling
 from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
@@ -24,6 +21,9 @@ from amc_pymc.bandits.ucbv import UCBV
 from benchmarks.papers import neufeld as neufeld
 from benchmarks.papers import verma as verma
 from benchmarks.papers.bandit_runs import run
+from benchmarks.papers.eucbv import EUCBV
+from benchmarks.papers.moss import MOSS
+from benchmarks.papers.tightest import TightestBound
 from models.scaled_bernoulli import make_problem
 from models.ucb_cv_instances import make_instance
 

@@ -88,8 +88,3 @@ def test_handing_out_jobs_imports_nothing_heavy(script):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert not HEAVY & set(json.loads(done.stdout))
-
-
-def test_no_file_is_long():
-    lengths = {name: source.count("\n") for name, (_, source) in modules().items()}
-    assert {name: n for name, n in lengths.items() if n > 500} == {}

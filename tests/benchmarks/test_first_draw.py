@@ -6,63 +6,11 @@ import sys
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.tall import first_draw as bench
-from benchmarks.tall.first_draw_models import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def row(method="racing", factor=1.0, **changes):
-    """What has been measured of a shape."""
-    seconds = dict(zip(bench.STATES, (4.0, 2.0, 3.0), strict=True))
-    keys = ("cpu_s", "wall_s", "step_cpu_s")
-    times = {f"{state}_{key}": factor * s for state, s in seconds.items() for key in keys}
-    imports = {f"{s}_import_pymc_{k}": 0.5 for s in bench.STATES for k in ("cpu_s", "wall_s")}
-    about = {"shape": "normal_mixture", "method": method, "status": "finished"}
-    return {**about, **times, **imports, **changes}
-
-
-def test_shapes_are_those_of_the_models():
-    assert tuple(SHAPES) == bench.SHAPES
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_models(name):
-    model = SHAPES[name](np.random.default_rng(1), 120)
-    assert not model.discrete_value_vars and not model.potentials
-    (observed,) = model.observed_RVs
-    assert observed.type.ndim in (1, 2)
-    assert len(model.rvs_to_values[observed].eval()) == 120
-    again = SHAPES[name](np.random.default_rng(1), 120)
-    values = [m.rvs_to_values[m.observed_RVs[0]].eval() for m in (model, again)]
-    np.testing.assert_array_equal(*values)
-
-
-def test_tables():
-    failed = {"shape": "hsgp_regression", "method": "racing", "status": "cold: failed: why"}
-    rows = [row(), row(factor=3.0), failed, row("pm.sample")]
-    assert bench.line(rows[0])[2:] == ["4", "4", "2", "2", "3", "3", "4", "2", "3", "finished"]
-    assert bench.line(failed)[2:] == ["-"] * 9 + ["cold: failed: why"]
-    assert bench.line(rows[3])[8:11] == ["-"] * 3  # pm.sample makes its step itself
-    _, lines = bench.by_method(rows)
-    assert lines[0] == ["racing", "2", "8 (12)", "8 (12)", "4 (6)", "4 (6)", "6 (9)", "6 (9)"]
-    headers, lines = bench.by_shape([*rows[1:3], row("pm.sample")])
-    assert headers[1:4] == [f"racing, {state}" for state in bench.STATES] and len(headers) == 7
-    assert [line[1:] for line in lines if line[0] == "hsgp_regression"] == [["-"] * 6]
-    assert [line[1:] for line in lines if line[0] != "hsgp_regression"] == [
-        ["12", "6", "9", "4", "2", "3"]
-    ]
-    assert bench.import_times(rows)[1] == [["import pymc", "0.5", "0.5"]]
-
-
-def test_quick_options_may_be_overridden():
-    assert bench.arguments([]).shapes == list(bench.SHAPES)
-    quick = bench.arguments(["--quick", "--rows", "200"])
-    assert (len(quick.shapes), quick.rows) == (2, 200)
-    assert bench.arguments(["--profile"]).profile == "warm"
 
 
 def run(out, *options):
@@ -72,14 +20,6 @@ def run(out, *options):
         [*command, *options], capture_output=True, text=True, check=True, cwd=ROOT
     )
     return done.stdout, json.loads((out / "first_draw.json").read_text())["rows"]
-
-
-def test_a_method_that_does_not_finish_is_reported(tmp_path):
-    (tmp_path / "kernels").mkdir()
-    shape = ["--shapes", "negative_binomial", "--methods", "nutpie", "--limit", "0.1"]
-    text, rows = run(tmp_path, *shape)
-    assert rows[0]["status"].startswith("cold: failed (stopped after 0 s)")
-    assert rows[0]["status"] in text
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def test_names_of_a_mapping_and_of_a_sequence():
     def first(rng):
         return 1.0
 
-    assert [a.name for a in as_arms({"a": first, 2: first})] == ["a", "2"]
+    assert [a.name for a in as_arms({"a": first, "b": first})] == ["a", "b"]
     assert [a.name for a in as_arms([first, lambda rng: 1.0])] == ["first", "arm_1"]
     assert [a.name for a in as_arms([first, first])] == ["first_0", "first_1"]
 
@@ -47,6 +47,8 @@ def test_names_of_a_mapping_and_of_a_sequence():
         ({"x": Batch(cost=-1.0)}, ValueError, "cost of arm 'x' must be positive"),
         ({"x": Batch(cost=0.0)}, ValueError, "cost of arm 'x' must be positive"),
         ({"x": Batch(cost=np.nan)}, ValueError, "cost of arm 'x' must be positive"),
+        ({"x": Batch(cost=-np.inf)}, ValueError, "cost of arm 'x' must be positive.*-inf"),
+        ({"x": Batch(cost="dear")}, ValueError, "cost of arm 'x' must be positive.*'dear'"),
         ({"x": Batch(control_means=[np.nan])}, ValueError, "control_means of arm 'x'"),
         ({"x": Batch(), "y": Batch(scale="log")}, ValueError, "one scale.*'y': 'log'"),
     ],
@@ -108,7 +110,14 @@ def test_bad_values_of_a_batch(values, scale, match):
     assert caught.value.arm == "x"
 
 
-@pytest.mark.parametrize("costs", [[1.0, -1.0], [1.0, 0.0], [1.0, np.nan], [1.0]])
+@pytest.mark.parametrize("cost", [lambda value: None, lambda value: -np.inf, lambda value: 1 / 0])
+@pytest.mark.parametrize("estimator", [Batch(), lambda rng: rng.random()])
+def test_bad_functions_of_costs(estimator, cost):
+    with pytest.raises(ArmError, match=r"'x' has (no cost: cost\(.*\) raised|the cost -inf)"):
+        draw(*as_arms({"x": estimator}), 2, RNG, cost=cost)
+
+
+@pytest.mark.parametrize("costs", [[1.0, -1.0], [1.0, 0.0], [1.0, np.nan], [1.0], [-np.inf, 1.0]])
 def test_bad_costs_of_a_batch(costs):
     arm = Batch()
     arm.sample = lambda n, rng: (np.zeros(n), costs)

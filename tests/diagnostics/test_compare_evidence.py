@@ -100,6 +100,14 @@ def test_errors_of_two_models_are_equal_however_far_apart():
     assert far["prob_mcse"].tolist() == [0.0, 0.0]
 
 
+def test_exact_and_impossible_models():
+    table = compare_evidence({"a": -2.0, "b": (-2.0, 0.1), "c": -np.inf, "d": (-np.inf, np.inf)})
+    assert table["prob"].tolist() == [0.5, 0.5, 0.0, 0.0]
+    assert table["log_bf"].tolist() == [0.0, 0.0, -np.inf, -np.inf]
+    assert table["prob_mcse"].round(6).tolist() == [0.025, 0.025, 0.0, 0.0]
+    assert table["flag_names"].tolist() == ["", "not_separated", "", "unknown_error"]
+
+
 def test_one_model_is_certain():
     table = compare_evidence({"only": (-3.0, np.nan)})
     assert table.loc["only", ["rank", "log_bf", "log_bf_mcse", "prob", "prob_mcse"]].tolist() == [
@@ -250,12 +258,17 @@ def test_it_does_not_alter_what_it_is_given():
         ({}, ValueError, "at least one model"),
         ([(-1.0, 0.1)], TypeError, "mapping of names to results, .*got list"),
         (tree(-1.0, 0.1), TypeError, "mapping of names to results, .*got DataTree"),
-        ({"m": -1.0}, TypeError, r"Model 'm' must be .* or a tuple \(log_evidence, mcse\)"),
+        ({"m": "-1"}, TypeError, r"Model 'm' must be .* a tuple \(log_evidence, mcse\) .* exact"),
+        ({"m": True}, TypeError, "Model 'm' must be a result"),
         ({"m": (-1.0,)}, TypeError, "Model 'm' must be a result"),
         ({"m": (-1.0, None)}, TypeError, "Model 'm' must be a result"),
         ({"m": tree(-1.0, 0.1).to_dataset()}, TypeError, "Model 'm' must be a result"),
-        ({"m": (np.nan, 0.1)}, ValueError, "log evidence of 'm' must be finite, got nan"),
-        ({"m": tree(-np.inf, 0.1)}, ValueError, "log evidence of 'm' must be finite, got -inf"),
+        (
+            {"m": (np.nan, 0.1)},
+            ValueError,
+            "log evidence of 'm' must be a finite number or -inf, got nan",
+        ),
+        ({"m": tree(-np.inf, 0.1), "n": -np.inf}, ValueError, r"all models \(m, n\) is -inf"),
         ({"m": (-1.0, -0.1)}, ValueError, "of 'm' must not be negative, got -0.1"),
         ({"m": smc(np.nan, -1.0)}, ValueError, "Chain 0 of model 'm' has no finite"),
         (

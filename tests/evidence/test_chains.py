@@ -76,14 +76,27 @@ def test_seeds():
 
 
 def test_chains_that_cannot_meet_say_so():
-    """At two modes forty standard deviations apart they run as long as they may, and still disagree."""
+    """At two modes forty standard deviations apart they are given up, because four times the most would not do."""
     path = TwoModes(3, sd=0.1)
     rng = np.random.default_rng(2)
     x = rng.choice([-2.0, 2.0], (64, 1)) + 0.1 * rng.standard_normal((64, 3))
     brief = ChainSettings(chains=16, warm_up=6, rounds=(2, 2), draws=(32, 128), leapfrog=8)
     found = run_chains(path, x, rng, brief)
-    assert found.draws.shape[1] == 128
+    assert found.draws.shape[1] == 32
     assert found.r_hat > 2.0
+
+
+@pytest.mark.parametrize("share", [0.4, 0.8])
+def test_chains_keep_to_a_budget(share, correlated):
+    most, path, rng = share * 2.0 * correlated[1].gradients, Correlated(), np.random.default_rng(1)
+    found = run_chains(
+        path,
+        path.rough(100, rng),
+        rng,
+        budget=lambda cost: 2.0 * path.differentiated + cost <= most,
+    )
+    assert 0.5 * most < 2.0 * found.gradients < 1.2 * most
+    assert found.draws.shape[1] < 128
 
 
 def test_r_hat_of_halves():

@@ -173,6 +173,21 @@ def test_adapted_to_spins(start):
     assert found.log_mean == pytest.approx(path.log_z, abs=0.1)
 
 
+def test_draws_of_a_round_count_as_their_effective_sample_size(monkeypatch):
+    seen = []
+
+    def fit(x, weights, *args, **kwargs):
+        seen.append(weights)
+        return fit_discrete_proposal(x, weights, *args, **kwargs)
+
+    monkeypatch.setattr("amc_pymc.evidence.discrete_proposal.fit_discrete_proposal", fit)
+    path, rng = Spins(), np.random.default_rng(8)
+    adapt_discrete_proposal(path, path.draw_prior(64, rng), range(8), [(0, 1)] * 8, rng, share=0.1)
+    assert len(seen) > 1
+    last = seen[1][64:]
+    assert last.sum() == pytest.approx(last.sum() ** 2 / (last**2).sum())
+
+
 def test_adapted_to_a_label_and_a_number():
     path, rng = LabelAndNumber(), np.random.default_rng(9)
     rough = posterior_draws(path, 512, rng)

@@ -9,7 +9,15 @@ from scipy.special import gammaln
 from scipy.stats import norm, t
 
 from amc_pymc.evidence.bridge import Bridge
-from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, bridge_stage, halves_of
+from amc_pymc.evidence.draws_bridge import (
+    STEPS,
+    Stage,
+    _explained,
+    bridge_draws,
+    bridge_stage,
+    halves_of,
+    tension_of,
+)
 from amc_pymc.kernels import HMC, RandomWalk
 from amc_pymc.rng import as_generator
 from tests.evidence.test_bridge import autoregressive
@@ -182,6 +190,28 @@ def test_shared_errors():
     gaussian, heavy = (halves_of(d, d.draws(1)) for d in (Gaussian(20), Heavy(20)))
     assert gaussian[0].shared > 0.6
     assert heavy[0].shared < 0.2
+
+
+def test_the_share_that_errors_of_the_fits_explain():
+    """Of Gaussians whose means are one apart, half of which is an error of each, and works of variance four."""
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal((100_000, 3))
+    works = rng.normal(0.0, 2.0, len(z))
+    assert _explained(works, z, z + np.array([1.0, 0.0, 0.0])) == pytest.approx(0.125, rel=0.05)
+
+
+def test_the_difference_between_the_ends_is_the_mean_of_independent_halves():
+    halves = [
+        Bridge(0.0, 0.04, 0.04, 1.0, 100.0, 1.0, gap, error)
+        for gap, error in ((0.4, 0.3), (0.2, 0.4))
+    ]
+    stage = Stage(1, (halves[0], halves[1]), 100, 100, 0.0)
+    assert stage.tension == pytest.approx((0.3, 0.25))
+    assert tension_of([stage]) == 0.0
+    far = [h._replace(tension=1.0) for h in halves]
+    assert tension_of([stage, stage._replace(halves=(far[0], far[1]))]) == 0.0
+    far = [h._replace(tension=-1.3) for h in halves]
+    assert tension_of([stage, stage._replace(halves=(far[0], far[1]))]) == pytest.approx(-1.3)
 
 
 def test_halves_that_differ_are_not_believed():

@@ -113,4 +113,8 @@ def test_errors_of_climbs_are_not_understated():
         for rng in map(np.random.default_rng, range(30))
     ]
     spread = np.std([ladder.log_z for ladder in ladders], ddof=1)
-    assert spread < 1.3 * np.mean([prior_error(ladder) for ladder in ladders])
+    assert 0.3 < spread / np.mean([prior_error(ladder) for ladder in ladders]) < 1.3
+    known = ladders[0]
+    few = prior_error(replace(known, drawn=2**16, possible=0.001))
+    counts = np.random.default_rng(1).binomial(2**16, 0.001, 20_000)
+    assert few**2 - prior_error(known) ** 2 == pytest.approx(np.var(np.log(counts)), rel=0.1)

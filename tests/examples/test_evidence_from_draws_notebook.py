@@ -21,7 +21,7 @@ FLAGS = {
     "eight schools, centred": "transitions in idata diverged",
     "small budget": "the standard error is",
     "different places": "the chains of idata do not agree",
-    "one sign": None,
+    "one sign": "found a mode that the draws have not visited",
 }
 
 

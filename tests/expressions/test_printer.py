@@ -1,7 +1,9 @@
 """Printed functions compute what ``Graph.evaluate`` does."""
 
+import gc
 import subprocess
 import sys
+import weakref
 
 from functools import partial
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from numba import njit
+from numba.core.errors import TypingError
 
 from amc_pymc.expressions import GROUP, LOCAL, ROW, Graph, machine
 from amc_pymc.expressions.machine import Printed, call
@@ -183,8 +186,11 @@ print(program[0] != 0)
 """
     run = partial(subprocess.run, [sys.executable, "-c", code], input=printer.text, text=True)
     assert run(capture_output=True, check=True).stdout.strip() == "True"
-    file.write_bytes(b"broken")
-    assert "NoneType" in run(capture_output=True, check=False).stderr  # it is compiled anew
+    whole = bytearray(file.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    for broken in (whole, whole[:-1], b"broken", b""):
+        file.write_bytes(broken)
+        assert "NoneType" in run(capture_output=True, check=False).stderr  # it is compiled anew
 
 
 def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
@@ -196,8 +202,55 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
     assert out([[1.0]])[0, 0] == 1.0 + id(tmp_path)
 
 
-def test_machine_code_belongs_to_the_source_of_the_package(monkeypatch):
-    before = machine._surroundings.__wrapped__()
-    assert machine._surroundings.__wrapped__() == before
-    monkeypatch.setattr(machine, "source_digest", lambda path: b"other source")
-    assert machine._surroundings.__wrapped__() != before
+def test_machine_code_belongs_to_the_source_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
+    text = f'define void @"amc.f"() {{ ret void }} ; {tmp_path}'
+    for n, source in enumerate([b"one", b"other", b"one", None], 1):
+        monkeypatch.setattr(machine, "source_digest", lambda path, source=source: source)
+        machine._library.cache_clear()
+        assert Printed(text, ("f",)).arrays[0][0] != 0
+        assert len(list(kernel_folder().glob("*.machine"))) == min(n, 2)
+
+
+def test_code_lives_as_long_as_its_addresses():
+    """Models of which nothing is left leave no machine code behind; a view of the addresses is enough."""
+    g = Graph()
+
+    def added(k):
+        printer = Printer(g)
+        printer.once("f", ("u", "out"), [g.make("add", g.leaf("local", 0), g.const(0.1 + k))])
+        program, _ = Printed(printer.text, ("f",)).arrays
+        return weakref.ref(program.base.library), program[:1]
+
+    libraries, kept = zip(*map(added, range(80)))
+    kept = dict(enumerate(kept[:40]))
+    gc.collect()
+    assert all(ref() for ref in libraries[:40])
+    assert sum(ref() is not None for ref in libraries[40:]) <= 32
+    for k, program in kept.items():
+        out = np.empty(1)
+        _written(program, np.array([1.0]), out)
+        assert out[0] == 1.1 + k
+    kept.clear()
+    del program
+    gc.collect()
+    assert not any(ref() for ref in libraries[:40])
+
+
+@njit
+def _written(program, u, out):
+    call(program[0], u, out)
+
+
+def test_arrays_that_are_not_contiguous_are_refused():
+    """Printed functions would read other numbers."""
+    printer = Printer(g := Graph())
+    printer.once("f", ("u", "out"), [g.leaf("local", 1)])
+    program, _ = Printed(printer.text, ("f",)).arrays
+    out = np.empty(1)
+    _written(program, np.arange(4.0)[:2], out)
+    assert out[0] == 1.0
+    with pytest.raises(ValueError, match="not contiguous"):
+        _written(program, np.arange(4.0)[::2], out)
+    with pytest.raises(TypingError, match="C order"):
+        _written(program, np.zeros((2, 2), order="F"), out)

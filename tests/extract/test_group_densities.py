@@ -358,11 +358,13 @@ def test_races_sum_over_the_nodes_they_hold(name):
     assert total == pytest.approx(change.sum(), abs=1e-9 * (1.0 + np.abs(change).sum()))
 
 
-def test_nodes_move_where_their_weights_change_much():
+@pytest.mark.parametrize("order", [1, -1])
+def test_nodes_move_where_their_weights_change_much(order):
     d = densities("dummies", 7)
     centre = points(d, 1)[0]
     d.settle(centre)
-    pair = [centre, centre + 0.15 * np.random.default_rng(6).normal(size=centre.size)]
+    there = centre + 0.15 * np.random.default_rng(6).normal(size=centre.size)
+    pair = [centre, there][::order]
     moved = rewards(d, pair, centre)[1]
     d.hold_nodes(7)
     found = rewards(d, pair, centre)[1]
@@ -370,14 +372,14 @@ def test_nodes_move_where_their_weights_change_much():
     spread = np.empty(d.n_units)
     for g in range(d.n_units):
         u = d.modes[g] + z @ d.factors[g].T
-        spread[g] = np.ptp(integrand(d.groups, g, pair[1])(u) - integrand(d.groups, g, centre)(u))
+        spread[g] = np.ptp(integrand(d.groups, g, there)(u) - integrand(d.groups, g, centre)(u))
     far = spread > d.most_spread
     assert 0 < far.sum() < d.n_units
     np.testing.assert_array_equal(found[far], moved[far])
     gradient, hessian = expansion_of_held(d, centre)
-    step = pair[1] - centre
-    held = log_integrals(d, pair[1]) - log_integrals(d, centre)
-    total = found.sum() + gradient @ step + 0.5 * step @ hessian @ step
+    step = there - centre
+    held = log_integrals(d, pair[1]) - log_integrals(d, pair[0])
+    total = found.sum() + order * (gradient @ step + 0.5 * step @ hessian @ step)
     expected = held[~far].sum() + change_as_raced(d, *pair, np.flatnonzero(far))
     assert total == pytest.approx(expected, abs=1e-8 * (1.0 + np.abs(held).sum()))
 
@@ -495,7 +497,6 @@ def test_compiled_groups_and_the_rest_are_the_model(name):
     for n in factor.names:
         np.testing.assert_array_equal(back[n], point[n])
         assert back[n].dtype == np.asarray(point[n]).dtype
-    assert d.changed_data(model) == ()
 
 
 def test_proposals_that_are_nan_are_rejected():

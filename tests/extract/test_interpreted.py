@@ -1,5 +1,6 @@
 """Graphs that are interpreted."""
 
+import math
 import tracemalloc
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.utils import MissingInputError
+from pytensor.tensor.math import variadic_add
 
 import amc_pymc as amc
 
@@ -20,6 +22,7 @@ from amc_pymc.extract.interpreted import (
     interpreted_mode,
     plain_function,
     rewritten_mode,
+    unrewritten_mode,
 )
 
 try:
@@ -41,6 +44,18 @@ def test_inner_graphs_are_rewritten():
     """PyTensor would compile the graph of an operation that is not inlined."""
     inner = OpFromGraph([X], [pt.exp(X)])(X)
     assert functions_for_few([inner + 1.0], 10)[0] == by_pytensor(interpreted_mode())
+
+
+@pytest.mark.parametrize("mode", [interpreted_mode, rewritten_mode, unrewritten_mode, None])
+def test_wide_sums_and_products(mode):
+    """NumPy's functions take at most 32 arrays, and as many results; PyTensor refuses others."""
+    make = plain_function if mode is None else by_pytensor(mode())
+    terms = [X * c for c in range(1, 41)]
+    graphs = [pt.add(*terms), pt.mul(*(1.0 / t for t in terms)), variadic_add(*terms).sum()]
+    total, product, everything = make([X], graphs)([0.5, 2.0])
+    np.testing.assert_allclose(total, [410.0, 1640.0])
+    np.testing.assert_allclose(product, np.array([2.0, 0.5]) ** 40 / math.factorial(40))
+    assert everything == pytest.approx(2050.0)
 
 
 def test_plain_functions_evaluate_what_pytensor_does():

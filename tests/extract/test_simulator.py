@@ -23,6 +23,7 @@ from scipy import special, stats
 
 from amc_pymc.extract.interpreted import interpreted_mode
 from amc_pymc.extract.simulator import ModelProblem
+from amc_pymc.simulators.trial import try_simulator
 
 Y = np.array([1.0, -0.5, 2.0, 0.3, 1.7])
 
@@ -317,7 +318,7 @@ def test_a_positive_kernel_names_the_variable(kernel, batched):
     ):
         problem.simulate(points(problem), np.random.default_rng(1), batched=batched)
     with pytest.raises(ValueError, match="'y'"):
-        problem.check(np.random.default_rng(1), batched=batched)
+        try_simulator(problem, batched=batched)
 
 
 def test_whole_numbers_stay_whole():
@@ -356,7 +357,7 @@ def test_failures_do_not_end_a_run():
     assert np.isfinite(found.distance).tolist() == [True, False, False]
     assert [(f.index, f.kind) for f in found.failures] == [(1, "error"), (2, "nan")]
     assert found.failures[0].message == "RuntimeError: mu is large"
-    problem.check(np.random.default_rng(1))
+    try_simulator(problem)
 
 
 @pytest.mark.parametrize("kind", ["possible", "impossible"])
@@ -418,12 +419,12 @@ def test_slow_simulations_are_stopped():
 def test_limits_that_cannot_be_kept_are_refused():
     problem = problem_of(toy)
     with pytest.raises(ValueError, match="one by one"):
-        problem.check(np.random.default_rng(1), batched=True, timeout=1.0)
+        try_simulator(problem, batched=True, timeout=1.0)
     told = []
 
     def work():
         try:
-            problem.check(np.random.default_rng(1), timeout=1.0)
+            try_simulator(problem, timeout=1.0)
         except ValueError as error:
             told.append(str(error))
 
@@ -453,7 +454,7 @@ def test_limits_that_cannot_be_kept_are_refused():
 def test_checks_tell_what_is_wrong(function, batched, message):
     problem = problem_of(lambda: toy(function=function))
     with pytest.raises(ValueError, match=message):
-        problem.check(np.random.default_rng(1), batched=batched)
+        try_simulator(problem, batched=batched)
 
 
 def test_broken_statistics_are_failures():
@@ -491,13 +492,38 @@ def test_statistics_of_another_shape_are_failures(distance, batched):
         assert re.fullmatch(message, f.message), f.message
 
 
+def test_simulations_of_any_length_that_a_function_summarises():
+    def events(rng, mu, sigma, size):
+        return np.cumsum(rng.exponential(1.0, rng.poisson(np.exp(mu))))
+
+    problem = problem_of(lambda: toy(function=events, sum_stat=lambda t: np.array([len(t)])))
+    u = points(problem, 200)
+    found = problem.simulate(u, np.random.default_rng(1), summaries=True)
+    rng = np.random.default_rng(1)
+    rates = np.exp(problem.parameters(u)["mu"])
+    counts = np.array([len(events(rng, np.log(rate), 1.0, None)) for rate in rates])
+    assert found.failures == []
+    np.testing.assert_array_equal(found.summaries[:, 0], counts)
+    np.testing.assert_allclose(found.distance, np.abs(counts - len(Y)))
+    for batched, settings in [(True, {"sum_stat": lambda t: t[:1]}), (False, {})]:
+        problem = problem_of(lambda: toy(function=lambda *_: np.zeros(4), **settings))
+        with pytest.raises(ValueError, match=r"if its length varies.*Python function|batched=True"):
+            try_simulator(problem, batched=batched)
+
+
+def test_scalar_parameters_have_axes_as_in_pymc():
+    problem = problem_of(lambda: toy(function=lambda rng, mu, sigma, size: np.zeros(int(mu))))
+    with pytest.raises(ValueError, match=r"As in PyMC, scalar parameters .* int\(x.item\(\)\)"):
+        try_simulator(problem)
+
+
 def test_statistics_that_never_have_the_shape_of_the_data_are_refused():
     def statistic(x):
         return x[x > 100.0]
 
     problem = problem_of(lambda: toy([200.0, 0.0], sum_stat=statistic))
     with pytest.raises(ValueError, match=r"sum_stat of 'y' gives shape \(0,\) for a simulation"):
-        problem.check(np.random.default_rng(1))
+        try_simulator(problem)
 
 
 # --- models -------------------------------------------------------------------------------------

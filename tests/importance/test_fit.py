@@ -14,6 +14,7 @@ from amc_pymc.importance import (
     split_component,
     weighted_log_likelihood,
 )
+from amc_pymc.importance.weighted_draws import used_draws
 
 
 def two_in_three_dimensions(dof=5.0):
@@ -303,6 +304,11 @@ def test_split_where_the_excess_is():
     assert information_criterion(three, x, w) > information_criterion(wrong, x, w)
     nothing = np.where(both == wide, -math.inf, 0.0)
     assert split_component(two, x, nothing, (both == wide).astype(float), rng) is two
+
+
+def test_many_draws_of_small_weight_count():
+    """Together they have a hundred times the weight that may be left out."""
+    assert used_draws(np.zeros((1_001, 1)), np.log(np.r_[1.0, np.full(1_000, 1e-11)])).all()
 
 
 def test_draws_without_weight_do_not_count():

@@ -1,15 +1,18 @@
 """Checkpoints of likelihood-free samplers: resuming, and runs of other problems."""
 
+import shutil
 import warnings
 
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.abc_tree import learning
 from amc_pymc.abc_tree.partition import from_cuts
 from tests.inference.abc_runs import (
     BUDGET,
@@ -34,6 +37,42 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     equal(sample(interrupted(-1), checkpoint=tmp_path / "run"), whole)
     with pytest.raises(ValueError, match="another run"):
         sample(interrupted(-1), checkpoint=tmp_path / "run", tolerance=0.3)
+
+
+@pytest.mark.parametrize("policy", [None, "top_two", "hoo"])
+def test_a_finished_run_goes_on_with_a_larger_budget(policy, tmp_path):
+    options = {"checkpoint": tmp_path / "run"}
+    if policy is not None:
+        options |= {"sampler": amc.find_MAP_tree, "policy": policy, "return_raw": True}
+
+    def result(problem, folder, budget=BUDGET):
+        options["checkpoint"] = tmp_path / folder
+        found = sample(problem, max_simulations=budget, **options)
+        return found["posterior"] if policy is None else found[1]["mode"]
+
+    result(interrupted(-1), "run", 2000)
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    if policy == "hoo":  # all its boxes depend on the budget
+        with pytest.raises(ValueError, match="max_simulations was 2000, now it is 8000"):
+            result(interrupted(-1), "run")
+        return
+    whole = result(interrupted(-1), "run")
+    assert whole.attrs["simulations"] == BUDGET - 126
+    assert abs(whole["mu"].mean() - DATA) < 0.15
+    with pytest.warns(UserWarning, match="interrupted"):
+        result(interrupted(9), "again")
+    xr.testing.assert_equal(result(interrupted(-1), "again").to_dataset(), whole.to_dataset())
+    with pytest.raises(ValueError, match=r"max_simulations=2000 is too small: .*again' has 7,874"):
+        result(interrupted(-1), "again", 2000)
+
+
+def test_distances_of_other_points_are_not_used(tmp_path, monkeypatch):
+    """As in a version of the package with another constant, by which later points differ."""
+    with pytest.warns(UserWarning):
+        sample(interrupted(12), checkpoint=tmp_path / "run")
+    monkeypatch.setattr(learning, "_LEAST_SHARE", 0.5)
+    with pytest.raises(ValueError, match=r"run': 00000\d.npz was made from other draws"):
+        sample(interrupted(-1), checkpoint=tmp_path / "run")
 
 
 SCRIPT = """
@@ -106,17 +145,42 @@ def test_a_checkpoint_of_another_distance(tmp_path):
         sample(problem("manhattan"), **options)
 
 
-def test_a_simulator_with_random_numbers_of_its_own(tmp_path):
-    own = np.random.default_rng(1)
+OWN = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize("noise", [OWN.normal, np.random.normal, stats.norm.rvs])
+@pytest.mark.parametrize(
+    "sampler", [amc.sample_abc_tree, amc.sample_abc_rejection, amc.find_MAP_tree]
+)
+def test_a_simulator_with_random_numbers_of_its_own(noise, sampler, tmp_path):
     problem = amc.SimulatorProblem(
-        {"mu": stats.uniform(-5.0, 10.0)}, lambda rng, mu: own.normal(mu, SD), DATA
+        {"mu": stats.uniform(-5.0, 10.0)}, lambda rng, mu: noise(mu, SD), DATA
     )
+    options = {"sampler": sampler, "max_simulations": 1000}
     with pytest.warns(UserWarning, match="does not take all its random numbers"):
-        found = sample(problem, checkpoint=tmp_path / "run")
-    assert "random numbers" in found["abc"].attrs["flags"]
+        sample(problem, **options)
     with pytest.warns(UserWarning, match="does not take all its random numbers"):
-        again = sample(problem, checkpoint=tmp_path / "run")
-    np.testing.assert_array_equal(found["posterior"]["mu"], again["posterior"]["mu"])
+        found = sample(problem, checkpoint=tmp_path / "run", **options)
+    with pytest.warns(UserWarning, match="does not take all its random numbers"):
+        again = sample(problem, checkpoint=tmp_path / "run", **options)
+    if sampler is not amc.find_MAP_tree:
+        assert "not_reproducible" in found["abc"].attrs["flag_names"]
+        found, again = found["posterior"], again["posterior"]
+    np.testing.assert_array_equal(found["mu"], again["mu"])
+
+
+def test_worker_processes_do_not_repeat_global_random_numbers():
+    def simulator(rng, mu):
+        return np.random.normal(mu, SD)
+
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, simulator, DATA)
+    with pytest.warns(UserWarning, match="worker processes may repeat each other's noise"):
+        found = sample(
+            problem, max_simulations=1000, batched=False, cores=2, keep_simulations=True,
+            sampler=amc.sample_abc_rejection,
+        )["simulations"]  # fmt: skip
+    noise = found["summaries"][:, 0] - found["mu"]
+    assert len(np.unique(noise.round(9))) == 994
 
 
 def test_a_partition_of_ones_own_with_a_checkpoint(tmp_path):

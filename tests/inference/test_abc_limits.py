@@ -2,7 +2,9 @@
 
 import math
 import time
+import warnings
 
+import numpy as np
 import pymc as pm
 import pytest
 
@@ -29,7 +31,7 @@ BAD = [
     ({"draws": 1.5}, "draws must be an integer"),
     ({"chains": 0}, "chains must be at least 1"),
     ({"max_simulations": 0}, "max_simulations must be at least 1"),
-    ({"max_simulations": 1e4}, "max_simulations must be an integer"),
+    ({"max_simulations": 1e4}, "max_simulations must be an integer, got 10000.0; write 10000"),
     ({"batch_size": 9000}, "max_simulations=8000 is less than a batch, batch_size=9000"),
     ({"proposal": "cart"}, r"proposal must be an amc_pymc\.TreeProposal, got 'cart'"),
     ({"proposal": None}, r"proposal must be an amc_pymc\.TreeProposal, got None"),
@@ -112,6 +114,41 @@ def test_all_fail():
 def test_few_effective_draws_are_told():
     with pytest.warns(UserWarning, match="independent draws"):
         sample(max_simulations=300)
+
+
+@pytest.mark.parametrize(("data", "flagged"), [([8, 4, 8, 8, 10, 4], True), ([30], False)])
+def test_probabilities_that_the_tolerance_changes_are_told(data, flagged):
+    """All data are multiples of k. P(k = 2) is 0.98 by enumeration; at the tolerance it is about 0.3."""
+
+    def simulator(rng, k, lam):
+        return rng.poisson(lam[:, None], (len(lam), len(data))) * k[:, None]
+
+    prior = {"k": stats.randint(1, 6), "lam": stats.gamma(2, scale=2)}
+    problem = amc.SimulatorProblem(prior, simulator, data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = sample(problem, max_simulations=10_000, tolerance=None if flagged else 0.5)
+    assert ("uncertain_probabilities" in found["abc"].attrs["flag_names"]) == flagged
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(
+    "sampler", [amc.sample_abc_tree, amc.sample_abc_rejection, amc.find_MAP_tree]
+)
+def test_a_budget_has_all_calls_of_the_simulator(sampler, batched):
+    rows = []
+
+    def simulator(rng, mu):
+        rows.append(np.size(mu))
+        return rng.normal(mu, SD)
+
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, simulator, DATA)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sample(problem, sampler=sampler, max_simulations=300, batched=batched)
+        assert sum(rows) == 300
+    with pytest.raises(ValueError, match=r"max_simulations=5 is too small: \d+ of these"):
+        sample(problem, sampler=sampler, max_simulations=5, batched=batched)
 
 
 def test_a_tolerance_out_of_reach_is_told():

@@ -17,6 +17,7 @@ import amc_pymc as amc
 
 from amc_pymc.evidence import BridgedChains, PilotSettings
 from amc_pymc.evidence.doubts import covering_error, unlike_chains
+from amc_pymc.inference.evidence_from_draws import TimeLimit
 from amc_pymc.inference.evidence_results import Evidence
 from amc_pymc.inference.evidence_run import __name__ as MODULE
 from tests.inference.evidence_models import (
@@ -146,8 +147,9 @@ def test_chains_answer_where_no_mixture_will_do(unfit):
     assert abs(numbers["log_evidence"] - regression().log_evidence) < 0.2
 
 
-def test_chains_too_short_for_the_target_are_flagged(unfit):
-    """The bridge is as good as exact, and no time is left for estimators from the prior."""
+def test_chains_too_short_for_the_target_are_flagged(unfit, monkeypatch):
+    """The bridge is as good as exact, and no time is left for estimators from the prior, but enough for chains."""
+    monkeypatch.setattr(TimeLimit, "over", lambda limit, needed=0.0: needed == 0.0)
     with pytest.warns(UserWarning, match="where target_mcse=0.0001 was wanted, most of it from"):
         found = estimate(regression(), target_mcse=1e-4, max_time=1e-6)["evidence"].to_dataset()
     assert found.attrs["flag_names"] == "own_chains_too_short"
@@ -188,7 +190,10 @@ def test_the_error_covers_what_disagrees():
     pilot = SimpleNamespace(
         adapted=None,
         ladder=SimpleNamespace(
-            log_z=-3.0, betas=np.zeros(11), particles=SimpleNamespace(x=np.zeros((512, 2)))
+            log_z=-3.0,
+            betas=np.zeros(11),
+            particles=SimpleNamespace(x=np.zeros((512, 2))),
+            drawn=0,
         ),
     )
     numbers = Evidence(log_evidence=-3.1, log_evidence_mcse=0.02)

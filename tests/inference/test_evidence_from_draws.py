@@ -3,6 +3,7 @@
 import functools
 import math
 import time
+import warnings
 
 import arviz as az
 import numpy as np
@@ -13,6 +14,9 @@ import xarray as xr
 import amc_pymc as amc
 
 from amc_pymc.inference.evidence_from_draws import TimeLimit, budget_of
+from amc_pymc.inference.evidence_model import compiled_particles
+from amc_pymc.inference.sample_ais import _unconstrained
+from amc_pymc.inference.stored_draws import draws_of
 from tests.inference.evidence_models import (
     Known,
     assert_same,
@@ -181,6 +185,70 @@ def test_unconstrained_draws_are_used():
         estimate(binomial_draws(a=1e9, b=1e-9), binomial())
 
 
+GROUPS = {"g": ["b", "c", "a"], "h": ["s", "t", "r"]}
+
+
+@functools.cache
+def grouped():
+    """Two observations of each of 3 x 3 means with standard normal priors, and their exact draws."""
+    y = np.array([[-1.0, 0.5, 2.0], [0.0, 3.0, 1.0], [-2.0, 1.5, 0.2]])
+    with pm.Model(coords=GROUPS) as model:
+        u = pm.Normal("u", 0.0, 1.0, dims=("g", "h"))
+        pm.Normal("y", u, 0.5, observed=[y, y])
+    log_z = float(normal_log(y, 0.0, math.sqrt(1.125)).sum()) + 9.0 * float(
+        normal_log(0.0, 0.0, 0.5**0.5)
+    )
+    z = np.random.default_rng(1).normal(size=(CHAINS, 1000, 3, 3)) / 3.0
+    dims = {"u": ["g", "h"]}
+    return Known(model, log_z), az.from_dict(
+        {"posterior": {"u": y * 8.0 / 9.0 + z}}, coords=GROUPS, dims=dims
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.sortby("g"),
+        lambda d: d.sortby("h").sortby("g", ascending=False),
+        lambda d: d.transpose("h", "draw", "g", "chain"),
+        lambda d: d.assign_coords(g=range(3), h=range(3)),
+        lambda d: d.drop_vars(["g", "h"]),
+    ],
+)
+def test_draws_are_read_by_their_labels(change):
+    known, idata = grouped()
+    changed = xr.DataTree.from_dict({"posterior": change(idata["posterior"].to_dataset())})
+    values = draws_of(changed["posterior"].to_dataset(), "u", known.model)
+    np.testing.assert_array_equal(values, idata["posterior"]["u"])
+    np.testing.assert_array_equal(
+        _unconstrained(known.model, compiled_particles(known.model)[0], changed),
+        values.reshape(-1, 9),
+    )
+
+
+def test_the_evidence_does_not_depend_on_the_order_of_labels():
+    known, idata = grouped()
+    changed = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset().sortby("g")})
+    assert_same(estimate(changed, known)["evidence"], estimate(idata, known)["evidence"])
+    changed["posterior"] = changed["posterior"].to_dataset().assign_coords(g=["a", "b", "d"])
+    with pytest.raises(
+        ValueError, match=r"'g' of 'u' .* \['a', 'b', 'd'\]..., .* \['b', 'c', 'a'\]"
+    ):
+        estimate(changed, known)
+
+
+@pytest.mark.parametrize(
+    ("length", "step", "flags"), [(200, 0.0, ""), (2000, 0.0, ""), (2000, 0.3, "chains_disagree")]
+)
+def test_one_chain_is_judged_by_its_halves(length, step, flags):
+    mu = np.random.default_rng(2).normal(1.5, 0.5**0.5, (1, length))
+    mu[:, length // 2 :] += step
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        tree = estimate(az.from_dict({"posterior": {"mu": mu}}), one())
+    assert (tree["evidence"].attrs["flag_names"] or "").split("; ")[0] == flags
+
+
 def test_same_seed_same_numbers():
     known, draws = banana()
     compile_before(known.model)
@@ -194,16 +262,18 @@ def test_counts():
     compile_before(known.model)
     tree = estimate(draws(1), known, target_mcse=0.02)
     found = tree["evidence"]
-    n_values = int(found["n_likelihood"]) - int(found["n_gradient"])
     assert int(found["n_gradient"]) > 0
-    cost = n_values + 2 * int(found["n_gradient"]) - CHAINS * DRAWS  # to look at the draws
-    assert float(tree["arms"]["cost"].sum()) == cost
+    stages = tree["evaluations"].to_dataset()
+    cost = (stages["n_likelihood"] + stages["n_gradient"]).sel(stage="bridge") - CHAINS * DRAWS
+    assert float(tree["arms"]["cost"].sum()) == float(cost)  # beside a look at the draws
+    for name in ("n_likelihood", "n_gradient"):
+        assert int(stages[name].sum()) == int(found[name])
 
 
 def test_the_result_has_the_form_of_others(tmp_path):
     known, draws = regression(5)
     tree = estimate(draws(1), known)
-    assert set(tree.children) == {"posterior", "arms", "evidence", "observed_data"}
+    assert set(tree.children) == {"posterior", "arms", "evidence", "evaluations", "observed_data"}
     own = set(
         amc.estimate_evidence(model=one().model, draws=5, random_seed=1, progressbar=False)[
             "evidence"
@@ -351,8 +421,9 @@ def test_models_that_cannot_be_used():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("arms", ["smc"]), ("policy", "ucb1"), ("weights", "uniform"), ("draws", 10), ("chains", 2)],
-)
+    [("arms", ["smc"]), ("policy", "ucb1"), ("weights", "uniform"), ("draws", 10), ("chains", 2),
+     ("arms", "default"), ("policy", "lcb"), ("weights", "predictable"), ("draws", 500), ("chains", 4)],
+)  # fmt: skip
 def test_arguments_of_runs_without_draws(name, value):
     with pytest.raises(ValueError, match=f"{name}=.* is for runs without idata"):
         estimate(one_draws(), one(), **{name: value})
@@ -409,6 +480,17 @@ def test_draws_of_other_data():
     """Nothing is stored with them, and still the two ends do not fit together."""
     flagged(one_draws(mean=0.7), one(), "not distributed as the model's density says")
     flagged(one_draws(sd=1.1), one(), "not distributed as the model's density says")
+    half = one_draws()
+    half["posterior"]["mu"] = abs(half["posterior"]["mu"] - 1.5) + 1.5
+    flagged(half, one(), "not distributed as the model's density says")
+
+
+def test_draws_with_a_wider_prior():
+    """The estimate is off by a hundredth of a nat, which is seven standard errors."""
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("b", 0.0, 1.0), 1.0, observed=np.full(8, 0.6))
+    draws = np.random.default_rng(1).normal(4.8 / 8.25, 8.25**-0.5, CHAINS * 1000)
+    flagged(tree_of(b=draws), model, "not distributed as the model's density says")
 
 
 def test_chains_that_disagree():
@@ -486,7 +568,7 @@ def test_a_fit_that_is_impossible_under_the_model():
 
 
 def test_a_mode_that_the_draws_miss_is_missing():
-    """What the documentation says: the answer is the evidence of one mode."""
+    """The answer is the evidence of one mode, and a search for others says so."""
     with pm.Model() as model:
         x = pm.Normal("x", 0.0, 5.0)
         pm.Potential("modes", pm.math.logaddexp(-0.5 * (x - 8.0) ** 2, -0.5 * (x + 8.0) ** 2))
@@ -498,6 +580,11 @@ def test_a_mode_that_the_draws_miss_is_missing():
     precision = 1.0 + 1.0 / 25.0
     rng = np.random.default_rng(1)
     draws = rng.normal(8.0 / precision, 1.0 / math.sqrt(precision), CHAINS * DRAWS)
-    tree = estimate(tree_of(x=draws), Known(model, both))
+    tree = flagged(
+        tree_of(x=draws), Known(model, both), "found a mode that the draws have not visited"
+    )
     assert abs(error_of(tree, Known(model, both))[0] + math.log(2.0)) < 0.05
+    assert f"about {both:.1f}" in flags_of(tree)
+    draws *= rng.choice([-1.0, 1.0], draws.shape)
+    assert_right(estimate(tree_of(x=draws), Known(model, both)), Known(model, both))
     assert "modes that the draws miss stay missed" in tree["evidence"].attrs["unbiased"]

@@ -465,6 +465,8 @@ def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
         assert_same(sample(models, executor=executor, cores=None), short_run)
         with pytest.raises(ValueError, match="cores=2 and executor exclude each other"):
             sample(models, executor=executor, cores=2)
+        with pytest.raises(ValueError, match="mp_ctx='fork' and executor exclude each other"):
+            sample(models, executor=executor, cores=None, mp_ctx="fork")
 
 
 @pytest.mark.slow
@@ -671,7 +673,7 @@ PAIR = {"a": mean_model(), "b": mean_model(sd=1.0)}
         ({**PAIR, "c/d": PAIR["a"]}, ValueError, "names without '/', got 'c/d'"),
         ({**PAIR, "": PAIR["a"]}, ValueError, "names without '/', got ''"),
         ({**PAIR, "..": PAIR["a"]}, ValueError, "names without '/', got '..'"),
-        ({**PAIR, 3: PAIR["a"]}, ValueError, "names without '/', got 3"),
+        ({**PAIR, 3: PAIR["a"]}, ValueError, "strings as names, names without '/', got 3"),
         ({**PAIR, "c": discrete_model()}, ValueError, r"models\['c'\] has discrete variables \(k\)"),
         ({**PAIR, "c": no_rows_model()}, ValueError, r"models\['c'\]: .*no observed variable"),
         ({**PAIR, "c": mean_model(Y[:-1])}, ValueError, r"'c'\] has observed data of shape \(1999,\)"),
@@ -721,6 +723,7 @@ def test_data_objects_and_constants_are_the_same_rows():
         ({"race": "lil_ucb"}, ValueError, "race='lil_ucb' cannot be used here"),
         ({"race": "fast"}, ValueError, "race must be .*got 'fast'"),
         ({"delta": 0.7}, ValueError, "delta must .*got 0.7"),
+        ({"delta": 0.05, "race": amc.NormalRace(0.2)}, ValueError, "delta=0.05 contradicts race="),
         ({"batch_size": 0}, ValueError, "batch_size must .*got 0"),
         ({"proxy": "none"}, ValueError, "proxy must be .*got 'none'"),
         ({"proxy": None}, ValueError, "proxy must be 'taylor' or 'data', got None"),

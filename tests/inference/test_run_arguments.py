@@ -4,6 +4,8 @@ import inspect
 import re
 import textwrap
 
+import pymc as pm
+import pytensor
 import pytest
 
 import amc_pymc as amc
@@ -183,3 +185,23 @@ def test_bad_values_are_refused_alike(name, given, error, message):
         pytest.skip("not an argument")
     with pytest.raises(error, match=message):
         CALLS[name](**given)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["estimate_evidence", "racing_forecast", "recover_marginals", "sample_ais", "sample_product_space"],
+)  # fmt: skip
+@pytest.mark.parametrize("single", ["PyTensor", "model"])
+def test_numbers_of_32_bits_are_refused_in_one_sentence(name, single):
+    """The steps of pm.sample have the same check; simulators work with them."""
+    with pytensor.config.change_flags(floatX="float32"):
+        with pm.Model() as model:
+            mu = pm.Normal("mu")
+            pm.Normal("y", mu, 1.0, observed=[0.0, 1.0])
+    values = {"idata": None, "model": model, "models": {"a": model, "b": model}}
+    given = {k: values[k] for k in parameters(getattr(amc, name)) if k in values}
+    with pytensor.config.change_flags(floatX="float32" if single == "PyTensor" else "float64"):
+        with pytest.raises(
+            ValueError, match=r"computes in float64. Set pytensor.config.floatX = 'f"
+        ):
+            getattr(amc, name)(**given)

@@ -138,7 +138,8 @@ def test_kernels(kernel):
     ids=label,
 )  # fmt: skip
 def test_schedules(schedule):
-    tree = ais(one(), 100, schedule=schedule, reference="prior")
+    steps = None if isinstance(schedule, list) else 40
+    tree = ais(one(), 100, schedule=schedule, n_steps=steps, reference="prior")
     assert_right(tree, one(), largest=0.3)
     beta = tree["annealing"]["beta"].values
     assert beta.size == (30 if isinstance(schedule, list) else 40)
@@ -580,7 +581,11 @@ def test_checkpoints_of_other_runs(change, tmp_path):
     path = tmp_path / "run"
     settings = {"draws": 10, "n_steps": 20}
     if not isinstance(change.get("schedule", ""), str):
-        settings |= {"schedule": np.linspace(0, 1, 1201) ** 4, "kernel": "random_walk"}
+        settings |= {
+            "schedule": np.linspace(0, 1, 1201) ** 4,
+            "kernel": "random_walk",
+            "n_steps": None,
+        }
     ais(one(), **settings, checkpoint=path)
     before = {file: file.read_bytes() for file in path.iterdir()}
     known = change.pop("known", one)
@@ -680,9 +685,8 @@ def no_work(monkeypatch):
 @pytest.mark.parametrize("name", ["draws", "chains", "n_steps", "n_moves"])
 @pytest.mark.parametrize(
     ("value", "error"),
-    [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("5", TypeError),
-     (None, TypeError)],
-)  # fmt: skip
+    [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("5", TypeError)],
+)
 def test_counts(name, value, error, no_work):
     with pytest.raises(error, match=f"{name} must be .*{value}"):
         ais(one(), **{name: value})
@@ -697,6 +701,8 @@ def test_counts(name, value, error, no_work):
         ({"schedule": [0.0, 0.5]}, ValueError, r"schedule must be .*\[0\.0, 0\.5\]"),
         ({"schedule": np.array([0.0, 0.6, 0.5, 1.0])}, ValueError, "schedule must be"),
         ({"schedule": None}, ValueError, "schedule must be .*None"),
+        ({"schedule": [0.0, 0.5, 1.0]}, ValueError, "n_steps=40 contradicts schedule=, which has 2 steps"),
+        ({"n_moves": None}, TypeError, "n_moves must be .*None"),
         ({"kernel": "nuts"}, ValueError, "kernel must be .*'nuts'"),
         ({"kernel": HMC}, TypeError, "kernel must be"),
         ({"kernel": 3}, TypeError, "kernel must be .*3"),

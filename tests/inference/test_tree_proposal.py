@@ -22,7 +22,9 @@ BAD = [
     ({"window": 1.5}, TypeError, "window must be an integer, got 1.5"),
     ({"rotate": "no"}, TypeError, "rotate must be .* got 'no'"),
     ({"honest": 3}, TypeError, "honest must be .* got 3"),
-    ({"local": None}, TypeError, "local must be .* got None"),
+    ({"local": 1}, TypeError, "local must be .* got 1"),
+    ({"local": True, "utility": "kl"}, ValueError, "local=True needs utility='ess', got utility='kl'"),
+    ({"rotate": True, "partition": "cart"}, ValueError, "rotate=True needs several trees, got .*'cart'"),
 ]  # fmt: skip
 
 
@@ -47,6 +49,9 @@ def test_options_reach_the_learner():
         False,
         True,
         3,
+    )
+    assert (
+        not amc.TreeProposal(utility="kl").local and not amc.TreeProposal(partition="cart").rotate
     )
     plain = amc.TreeProposal().learner()
     assert plain.trees == 4 and plain.local and plain.rotate and not plain.honest

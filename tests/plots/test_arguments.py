@@ -181,6 +181,8 @@ def test_a_collection_of_other_plots_or_another_library_is_refused(name):
         ValueError, match="backend must be that of plot_collection, 'none', got 'matplotlib'"
     ):
         drawn(name, plot_collection=other, backend="matplotlib")  # fmt: skip
+    with pytest.raises(ValueError, match="col_wrap and plot_collection exclude each other"):
+        drawn(name, plot_collection=other, col_wrap=2)
 
 
 @every_plot

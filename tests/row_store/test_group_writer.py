@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import zlib
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from row_store.packings import Copies, table_of
 from row_store.test_sources import SOURCES
 
-from amc_pymc.row_store import Placeholder, Rows, group_writer, open_source, stored_groups
+from amc_pymc.row_store import Placeholder, Rows, RowStore, group_writer, open_source, stored_groups
 from amc_pymc.row_store.group_writer import Checksums, group_runs
+from amc_pymc.row_store.header import encoded, end_of_rows, read_header
 
 N, G, BEYOND = 3_000, 40, 5
 
@@ -197,6 +199,25 @@ def test_a_damaged_store_is_refused(tmp_path, place, reason):
     file.write_bytes(content)
     with pytest.raises(ValueError, match=f"cannot be used: {reason} damaged"):
         make_store(data, folder=tmp_path)
+
+
+@pytest.mark.parametrize("forge", [lambda f: f[::-1], lambda f: f + 1, lambda f: f // 2])
+def test_a_forged_table_of_groups_is_refused(tmp_path, forge):
+    """Its checksum is right, but it does not lead from 0 to N."""
+    data, file = make_data(), tmp_path / "rows.bin"
+    store = make_store(data, folder=tmp_path)
+    table = forge(store.first).astype("<i8").tobytes()
+    with open(file, "r+b") as f:
+        header = read_header(f) | {"first_checksum": f"{zlib.crc32(table):08x}"}
+        f.seek(end_of_rows(header))
+        f.write(table)
+        f.seek(0)
+        f.write(encoded(header))
+    message = f"{re.escape(str(file))} cannot be used: its table of groups does not increase from 0"
+    with pytest.raises(ValueError, match=message):
+        make_store(data, folder=tmp_path)
+    with pytest.raises(ValueError, match=f"{re.escape(str(file))} cannot be opened: its table of"):
+        _ = RowStore(str(file), header).first
 
 
 @pytest.mark.parametrize("value", [-1, G])

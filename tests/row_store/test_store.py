@@ -145,7 +145,7 @@ DAMAGE = {
     other_file: "it is no store of rows",
     flip_header: "its header is damaged",
     flip_row: "its rows from 0 on are damaged",
-    other_format: "format 99, this version reads format 1",
+    other_format: "format 99, this version reads format 2",
 }
 
 

@@ -246,14 +246,56 @@ def test_bad_paths(tmp_path):
 
 @pytest.mark.parametrize(
     "header",
-    ["", "no json", "[]", "{}", '{"format": 2}', '{"format": 1, "words": 3, "fingerprint": {}}',
+    ["", "no json", "[]", "{}", '{"format": 2}', '{"words": [3], "fingerprint": {}}',
+     '{"format": 1, "words": 3, "fingerprint": {}}',
      '{"format": 1, "words": [3], "fingerprint": []}'],
 )  # fmt: skip
 def test_bad_headers(header, tmp_path):
     begun(tmp_path / "run", 1)
     (tmp_path / "run" / "run.json").write_text(header)
-    with pytest.raises(ValueError, match=r"checkpoint=.*is no checkpoint"):
+    with pytest.raises(ValueError, match=r"checkpoint=.*is no checkpoint: run.json"):
         Journal(tmp_path / "run", FINGERPRINT)
+
+
+@pytest.mark.parametrize("change", [{"version": "0.0.9"}, {"format": 1}, {"version": None}])
+def test_another_version_is_refused(change, tmp_path):
+    begun(tmp_path / "run", 1)
+    file = tmp_path / "run" / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    message = r"is of amc_pymc .* \(format \d\), this is .* Finish the run with that version, or"
+    with pytest.raises(ValueError, match=message):
+        Journal(tmp_path / "run", FINGERPRINT)
+
+
+def test_batches_made_from_something_else_are_refused(tmp_path):
+    log, points = begun(tmp_path / "run"), np.random.default_rng(1).random((2, 5, 3))
+    for u in points:
+        log.append({"distance": u.sum(axis=1)}, u)
+    again = Journal(tmp_path / "run", FINGERPRINT)
+    np.testing.assert_array_equal(again.recall(points[0])["distance"], points[0].sum(axis=1))
+    for other in (points[0], points[1] + 1e-5, points[1].T, None):
+        with pytest.raises(ValueError, match=r"run': 000001.npz was made from other draws"):
+            again.recall(other)
+    assert again.recall(points[1] * (1.0 + 1e-15)).keys() == {"distance"}  # another machine
+    again.append({"distance": np.zeros(1)})
+    assert again.recall(points[1]) is None
+
+
+def test_batches_of_other_places_and_runs_are_refused(tmp_path):
+    """Files that are whole, but not these: exchanged, copied from another run, changed by hand."""
+    folder = tmp_path / "run"
+    begun(folder, 3)
+    begun(tmp_path / "other", 3, words=[5])
+    file, whole = folder / "000001.npz", (folder / "000001.npz").read_bytes()
+    np.savez(tmp_path / "changed.npz", **dict(np.load(file)) | {"seconds": 3.0})
+    np.savez(tmp_path / "plain.npz", **batch(1))
+    for other in (folder / "000002.npz", tmp_path / "other" / file.name,
+                  tmp_path / "changed.npz", tmp_path / "plain.npz"):  # fmt: skip
+        file.write_bytes(other.read_bytes())
+        with pytest.raises(ValueError, match=r"000001.npz cannot be read .*checksum.*delete it"):
+            Journal(folder, FINGERPRINT).load()
+    file.write_bytes(whole)
+    assert_batches(Journal(folder, FINGERPRINT).load(), 3)
 
 
 def test_damaged_and_missing_batches(tmp_path):

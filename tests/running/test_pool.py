@@ -49,6 +49,21 @@ def where(k):
     return os.getpid()
 
 
+def in_daemon(supervised):
+    """The results of a pool, or its error; the test calls it in a process of multiprocessing.Pool."""
+    try:
+        with Pool(abs, cores=2, supervised=supervised) as pool:
+            return list(pool.map([-1, 2]))
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_daemonic_processes_have_no_workers():
+    with multiprocessing.get_context("fork").Pool(1) as daemons:
+        assert daemons.map(in_daemon, [False]) == [[1, 2]]
+        assert "A time limit needs worker processes" in daemons.map(in_daemon, [True])[0]
+
+
 def once(path):
     """Kill this process the first time only."""
     try:

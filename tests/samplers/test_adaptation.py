@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from amc_pymc.samplers.adaptation import Moments
+from amc_pymc.samplers.adaptation import Moments, Pieces
 
 
 def moments_of(x):
@@ -17,6 +17,20 @@ def test_mean_and_covariance():
     found = moments_of(x)
     np.testing.assert_allclose(found.mean, x.mean(axis=0))
     np.testing.assert_allclose(found.covariance(), np.cov(x.T), rtol=1e-9)
+
+
+def test_the_share_between_pieces():
+    """Independent draws, a trend, and a constant: where moves are smaller, more lies between."""
+    noise, trend = np.random.default_rng(1).normal(size=1_000), np.arange(1_000.0)
+    x = np.stack([noise, trend, np.full(1_000, 0.1)], axis=1)
+    pieces = Pieces(1_000, 3)
+    for point in x:
+        assert pieces.between() is None
+        pieces.add(point)
+    means = x[:, :2].reshape(10, 100, 2).mean(axis=1)
+    expected = means.var(axis=0) / x[:, :2].var(axis=0)
+    np.testing.assert_allclose(pieces.between(), [*expected, 1.0])
+    assert expected[0] < 0.03 and expected[1] > 0.98
 
 
 def test_the_factor_is_shrunk_to_the_prior():

@@ -30,8 +30,8 @@ def model():
 
 
 @functools.cache
-def step_without_proxy():
-    return amc.RacingMetropolis(model=model(), proxy=None, batch_size=20)
+def step_without_proxy(proxy=None):
+    return amc.RacingMetropolis(model=model(), proxy=proxy, batch_size=20)
 
 
 def sample(audits, draws=600, chains=2, seed=5, transitions=1, race=None, **kwargs):
@@ -147,9 +147,9 @@ def test_a_budget_is_kept():
 # --- the auditor itself ---------------------------------------------------------------------------
 
 
-def logged(number, decisions, *, max_share=None, draws=1, seed=1):
+def logged(number, decisions, *, max_share=None, draws=1, seed=1, proxy=None):
     """An auditor whose log holds right decisions, their log ratios spread around the threshold."""
-    prepared = step_without_proxy().prepared
+    prepared = step_without_proxy(proxy).prepared
     rng = np.random.default_rng(seed)
     settings = amc.Audits(number, max_share=max_share)
     size = prepared.start.size
@@ -195,6 +195,8 @@ def test_the_budget_stops_the_audits():
     tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
     assert tally == AuditTally(17, 0, 17 * N_ROWS)
     auditor.log.seen[0] = 100
+    again = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    assert again == AuditTally(0, 0, 0), "what is spent is spent"
     auditor.spend(1e9)
     tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
     assert auditor.tally.audited == 100
@@ -234,8 +236,9 @@ def test_half_are_uniform_and_half_near_the_threshold():
     assert abs(near / 3_000 - 0.5) < 4 * math.sqrt(0.25 / 3_000)
 
 
-def test_distances_come_from_an_independent_estimate():
-    auditor, prepared, ratio = logged(40, 160)
+@pytest.mark.parametrize("proxy", [None, "data"])
+def test_distances_come_from_an_independent_estimate(proxy):
+    auditor, prepared, ratio = logged(40, 160, proxy=proxy)
     found = [
         auditor.decisions.distance(k, prepared, prepared.first_surrogate, np.random.default_rng(k))
         for k in range(160)

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from amc_pymc.simulators.simulator_problem import SimulatorProblem
+from amc_pymc.simulators.trial import try_simulator
 
 OBSERVED = np.array([1.0, -0.5, 2.0])
 PRIOR = {
@@ -148,24 +149,14 @@ def test_an_error_in_a_batch_spares_other_rows():
     np.testing.assert_allclose(found.distance[good], np.abs(mu[good]), atol=0.05)
 
 
-def test_checks_return_distances():
-    p = problem(lambda rng, mu: rng.normal(mu, 1.0, size=3), {"mu": stats.norm()})
-    for batched, n in [(False, 1), (True, 3)]:
-        q = p if not batched else problem()
-        found = q.check(np.random.default_rng(1), batched=batched)
-        assert found.shape == (n,)
-        assert np.isfinite(found).all()
-        np.testing.assert_array_equal(found, q.check(np.random.default_rng(1), batched=batched))
-
-
 def test_checks_tell_shapes():
     p = problem(lambda rng, mu: np.zeros(4), {"mu": stats.norm()})
     with pytest.raises(ValueError, match=r"simulation of shape \(4,\), the data call for \(3,\)"):
-        p.check(np.random.default_rng(1))
+        try_simulator(p)
     with pytest.raises(ValueError, match=r"shape \(4,\), the data call for \(1, 3\).*batched=True"):
-        p.check(np.random.default_rng(1), batched=True)
-    problem().check(np.random.default_rng(1))
-    problem().check(np.random.default_rng(1), batched=True)
+        try_simulator(p, batched=True)
+    try_simulator(problem())
+    try_simulator(problem(), batched=True)
 
 
 def test_simulators_that_take_one_row_only_are_refused_as_batches():
@@ -174,8 +165,8 @@ def test_simulators_that_take_one_row_only_are_refused_as_batches():
 
     p = problem(simulator, {"mu": stats.norm()})
     with pytest.raises(ValueError, match=r"ambiguous.* \(in a call of 2 rows\).*batched=True"):
-        p.check(np.random.default_rng(1), batched=True)
-    p.check(np.random.default_rng(1))
+        try_simulator(p, batched=True)
+    try_simulator(p)
 
 
 def test_faces_of_the_cube_are_finite():

@@ -6,7 +6,10 @@ import re
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.sparse
 import pytest
+import scipy.sparse
 
 import amc_pymc as amc
 
@@ -58,7 +61,7 @@ class TestSharedArguments:
             step(model=model, **{name: value}, **kwargs)
 
     @pytest.mark.parametrize(
-        "delta", [0, 0.0, 0.5, 0.7, 1, -0.1, np.nan, np.inf, "x", None, True, [0.05], 0.05j]
+        "delta", [0, 0.0, 0.5, 0.7, 1, -0.1, np.nan, np.inf, "x", True, [0.05], 0.05j]
     )
     @pytest.mark.parametrize("race", ["normal", "exact"])
     def test_delta(self, step, categorical, delta, race):
@@ -94,6 +97,32 @@ class TestSharedArguments:
     def test_taylor_without_gradients(self, step, categorical, row_logp):
         with pytest.raises(ValueError, match=r"proxy='taylor'.*row_logp has no derivatives"):
             step(model=categorical, proxy="taylor", row_logp=row_logp)
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"race": amc.NormalRace(0.2), "delta": 0.05}, "delta=0.05 contradicts race=NormalR"),
+            ({"race": "exact", "delta": 0.05}, "delta=0.05 has no meaning for race='exact'"),
+            ({"race": "lil_ucb", "batch_size": 50}, "batch_size=50 has no meaning .*='lil_ucb'"),
+            ({"target_accept": 0.9}, r"target_accept, got 0.9.*GaussianProposal\(target_accept"),
+        ],
+    )
+    def test_contradictions(self, step, categorical, settings, message):
+        with pytest.raises((ValueError, TypeError), match=message):
+            step(model=categorical, **settings)
+
+    def test_float32(self, step, categorical):
+        with pytensor.config.change_flags(floatX="float32"):
+            with pytest.raises(ValueError, match=r"floatX is 'float32'.*floatX = 'float64'"):
+                step(model=categorical)
+
+    def test_no_model(self, step, categorical):
+        with pytest.raises(TypeError, match="model is missing: pass model="):
+            step()
+
+    def test_unknown_names(self, step, categorical):
+        with pytest.raises(ValueError, match=r"vars names nothing, obs; free variables.*"):
+            step(["nothing", "obs"], model=categorical)
 
     def test_unknown_argument(self, step, categorical):
         with pytest.raises(TypeError, match="detla"):
@@ -133,10 +162,10 @@ class TestVars:
         with pytest.raises(ValueError, match=r"no continuous"):
             amc.RacingMetropolis(model=model)
 
-    @pytest.mark.parametrize("name", ["mu", "obs", "nothing"])
-    def test_strings(self, normal, name):
-        with pytest.raises(ValueError, match=name):
-            amc.RacingMetropolis([name], model=normal)
+    def test_names(self, normal):
+        for vars in (["mu"], "mu"):
+            step = amc.RacingMetropolis(vars, model=normal)
+            assert step.vars == [normal.rvs_to_values[normal["mu"]]]
 
     def test_observed(self, normal):
         with pytest.raises(ValueError, match="obs"):
@@ -169,10 +198,6 @@ class TestVars:
 
 
 class TestModel:
-    def test_no_model(self):
-        with pytest.raises(TypeError, match="context"):
-            amc.RacingMetropolis()
-
     def test_empty(self):
         with pytest.raises(ValueError, match="No free random variables"):
             amc.RacingMetropolis(model=pm.Model())
@@ -184,8 +209,26 @@ class TestModel:
             amc.RacingMetropolis(model=model)
 
     def test_no_observed_variable(self, no_rows):
-        with pytest.raises(amc.NotRowFactorised, match="no observed variable"):
+        with pytest.raises(amc.NotRowFactorised, match=r"no observed variable: .* subsample$"):
             amc.RacingMetropolis(model=no_rows)
+
+    def test_weights(self):
+        """Those of a Potential have no rows; those of a CustomDist are right."""
+        rng = np.random.default_rng(7)
+        y, w = rng.normal(1, 2, 500), rng.integers(1, 4, 500)
+        with pm.Model() as potential:
+            pm.Potential("y", w * pm.logp(pm.Normal.dist(pm.Normal("a", 0, 5), 2), y))
+        with pytest.raises(amc.NotRowFactorised, match=r"Potential has no rows.*pm\.CustomDist"):
+            amc.RacingMetropolis(model=potential)
+        with pm.Model() as model:
+
+            def logp(value, mu, w):
+                return w * pm.logp(pm.Normal.dist(mu, 2), value)
+
+            pm.CustomDist("y", pm.Normal("a", 0, 5), w, logp=logp, observed=y)
+        step = amc.RacingMetropolis(model=model)
+        exact = (w @ y / 4) / (w.sum() / 4 + 1 / 25)
+        assert step.prepared.fit.mean == pytest.approx(exact, rel=1e-6)
 
     def test_no_observed_variable_with_row_logp(self, no_rows, row_logp):
         with pytest.raises(amc.NotRowFactorised, match="no observed variable"):
@@ -234,6 +277,20 @@ class TestData:
         with pm.Model() as model:
             pm.Normal("obs", pm.Normal("mu"), 1, observed=data)
         with pytest.raises(amc.NotRowFactorised, match=r"obs.*missing values"):
+            amc.RacingMetropolis(model=model)
+
+    def test_too_large(self):
+        with pm.Model() as model:
+            pm.Normal("obs", pm.Normal("mu"), 1, observed=np.full(300, 1e200))
+        with pytest.raises(amc.NotRowFactorised, match=r"obs is not finite in any row.*rescale"):
+            amc.RacingMetropolis(model=model)
+
+    def test_sparse(self):
+        X = pytensor.sparse.as_sparse_variable(scipy.sparse.eye(300, 3, format="csr"))
+        with pm.Model() as model:
+            mu = pytensor.sparse.structured_dot(X, pm.Normal("b", shape=(3, 1)))[:, 0]
+            pm.Normal("obs", mu, 1, observed=np.zeros(300))
+        with pytest.raises(amc.NotRowFactorised, match=r"sparse matrix; make it dense"):
             amc.RacingMetropolis(model=model)
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf])

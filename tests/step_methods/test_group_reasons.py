@@ -136,6 +136,20 @@ def test_the_log_says_why_nothing_is_integrated_out(caplog, monkeypatch):
     assert "(marginalize=['player'] insists)" in said
 
 
+@pytest.mark.parametrize(
+    ("groups", "rows", "integrated"),
+    [(8, 240, True), (8, 250, False), (49, 250, False), (50, 250, True), (100, 250, False)],
+)
+def test_few_groups_of_many_rows_are_not_integrated_out(groups, rows, integrated):
+    group = np.repeat(np.arange(groups), rows)
+    with pm.Model() as model:
+        u = pm.Normal("u", pm.Normal("m"), pm.HalfNormal("s"), shape=groups)
+        pm.Normal("obs", u[group], 1.0, observed=np.zeros(group.size))
+    names = [v.name for v in model.value_vars]
+    (turn,) = chosen_turns(model, names, Options(marginalize="auto"))
+    assert (turn.factor is not None) == integrated
+
+
 def test_the_log_has_one_line_for_all_factors(caplog):
     with pm.Model() as model:
         u, v = (pm.Normal(n, shape=N_GROUPS) for n in "uv")

@@ -128,6 +128,10 @@ def test_other_steps_need_the_effects():
     model = build()
     with model:
         pm.Normal("unrelated")
+    with pytest.raises(
+        ValueError, match=r"recover=False is for .* marginalize=None integrates none"
+    ):
+        racing(model, recover=False, marginalize=None)
     with pytest.raises(ValueError, match=r"recover=False leaves .* pass recover=True"):
         racing(model, [model["sd"], model["e"]], recover=False)
 

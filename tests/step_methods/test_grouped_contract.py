@@ -6,11 +6,13 @@ import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
 from grouped_runs import assert_agree, example, racing, sample
 
 from amc_pymc.step_methods.grouping import chosen_turns
+from amc_pymc.step_methods.racing_step import starting_point
 from amc_pymc.step_methods.settings import Options
 from models.grouped import PRIOR_SD
 from models.grouped_gaussian import gaussian_reference
@@ -199,6 +201,25 @@ def test_without_groups_nothing_changes():
         pm.Normal("obs", X @ beta, 1, observed=X.sum(axis=1) + rng.normal(size=500))
     runs = [sample(model, racing(model, marginalize=m), 50, 50) for m in ("auto", None)]
     assert_same(*runs)
+
+
+def test_shared_variables_that_change_are_refused():
+    """Those of rows and those of the priors of groups, pm.Data or not."""
+    level, x = pytensor.shared(np.zeros(30)), pytensor.shared(np.ones(300), name="x")
+    with pm.Model() as model:
+        u = pm.Normal("u", level, pm.HalfNormal("sd"), shape=30)
+        mu = pm.Normal("mu", 0, 100, initval="prior")
+        pm.Normal("obs", mu + x * u[np.arange(300) // 10], 1, observed=np.zeros(300))
+    starts = [starting_point(model, None)["mu"] for _ in range(2)]
+    assert starts[0] == starts[1] != 0.0  # although it is random
+    step, rng = racing(model, marginalize=["u"]), np.random.default_rng(1)
+    for variable, name in ((x, "x"), (level, "a shared variable")):
+        old = variable.get_value()
+        variable.set_value(old + 1.0)
+        with pytest.raises(ValueError, match=rf"data .*\({name}\) have changed.*Make a new one"):
+            step.setup_chain(rng, 5, 5)
+        variable.set_value(old)
+    step.setup_chain(rng, 5, 5)
 
 
 def test_changed_data_are_refused(labelled, step):

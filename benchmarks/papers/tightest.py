@@ -69,7 +69,7 @@ class TightestBound(IndexPolicy):
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.bandits import TightestBound
+    >>> from benchmarks.papers.tightest import TightestBound
     >>> rng = np.random.default_rng(1)
     >>> policy = TightestBound(2, bounds=("ucbv", "klucb"))
     >>> for _ in range(1000):

@@ -50,7 +50,7 @@ class MOSS(IndexPolicy):
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.bandits import MOSS
+    >>> from benchmarks.papers.moss import MOSS
     >>> rng = np.random.default_rng(1)
     >>> policy = MOSS(2, horizon=1000)
     >>> for _ in range(1000):

@@ -133,7 +133,7 @@ class EUCBV(CompiledPolicy):
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.bandits import EUCBV
+    >>> from benchmarks.papers.eucbv import EUCBV
     >>> rng = np.random.default_rng(1)
     >>> policy = EUCBV(2, horizon=1000)
     >>> for _ in range(1000):

@@ -1,0 +1,69 @@
+"""Chains that mix slowly say so, those that mix well say nothing, and a forecast warns of the former."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import amc_pymc as amc
+
+from amc_pymc.flags import flags_of_bits
+
+GROUP = np.arange(2_000) % 20
+
+
+def effects(centred):
+    """Twenty effects of a hundred rows each."""
+    rng = np.random.default_rng(1)
+    with pm.Model() as model:
+        a, sd = pm.Normal("a", 0, 2), pm.HalfNormal("sd", 1)
+        u = pm.Normal("u", 0, sd if centred else 1, shape=20) * (1 if centred else sd)
+        pm.Normal("y", a + u[GROUP], 1.0, observed=rng.normal(rng.normal(0, 0.5, 20)[GROUP], 1.0))
+    return model
+
+
+def indicators(slope, prior_sd):
+    """Indicators that begin at 0, and coefficients that are drawn from their prior then."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(5_000, 3))
+    with pm.Model() as model:
+        g = pm.Bernoulli("g", 0.5, shape=3, initval=np.zeros(3, int))
+        b = pm.Normal("b", 0, prior_sd, shape=3)
+        pm.Normal("y", pm.math.dot(X, g * b), 1.0, observed=rng.normal(X.sum(1) * slope, 1.0))
+    return model
+
+
+def steps_of(model):
+    if "g" not in model.named_vars:
+        return [amc.RacingMetropolis(model=model, marginalize=None)]
+    racing = {"model": model, "audits": 0}
+    return [amc.RacingGibbs([model["g"]], **racing), amc.RacingMetropolis([model["b"]], **racing)]
+
+
+@pytest.mark.parametrize(
+    ("make", "args", "name", "reason"),
+    [
+        (effects, [False], "slow_chain", "u is scaled or selected by sd"),
+        (indicators, [1.0, 1e4], "excluded", "b is scaled or selected by g"),
+        (effects, [True], "", ""),
+        (indicators, [0.02, 0.05], "", "b is scaled or selected by g"),
+    ],
+    ids=["non-centred", "indicators", "centred", "small coefficients"],
+)
+def test_slow_chains_are_flagged_and_foreseen(run, make, args, name, reason):
+    model = make(*args)
+    kwargs = {"tune": 1_000, "draws": 1_000, "keep_warning_stat": True}
+    stats = run(model, steps_of(model), **kwargs)["sample_stats"]
+    for bits in stats["race_flags"].values[:, -1]:
+        assert name in flags_of_bits(bits) if name else flags_of_bits(bits) == []
+    warned = [w.message for w in stats["warning"].values.ravel() if w]
+    assert len(warned) >= 2 if name else not warned
+    found = amc.racing_forecast(model=model, marginalize=None, progressbar=False)
+    assert reason in found.suggestion and found.pays == (not reason)
+
+
+@pytest.mark.parametrize(("start", "names"), [(None, []), ({"mu": 5.0}, ["start_replaced"])])
+def test_a_start_that_is_not_used_is_flagged(normal, normal_step, run, start, names):
+    """The model's own start is replaced as well, but nobody chose it."""
+    idata = run(normal, normal_step, initvals=start, chains=1)
+    assert abs(idata.posterior["mu"].values - 0.3).max() < 1.0
+    assert flags_of_bits(idata.sample_stats["race_flags"].values[0, -1]) == names
