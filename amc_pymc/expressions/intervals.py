@@ -20,7 +20,11 @@ __all__ = ["Interval", "bounds"]
 type Interval = tuple[int, int]
 
 #: Place and value of the minimum of log Gamma and Gamma on the positive numbers.
-_GAMMA_AT, _LOG_GAMMA_LEAST, _GAMMA_LEAST = 1.4616321449683623, -0.1214862905358497, 0.8856031944108887
+_GAMMA_AT, _LOG_GAMMA_LEAST, _GAMMA_LEAST = (
+    1.4616321449683623,
+    -0.1214862905358497,
+    0.8856031944108887,
+)
 #: Share by which these minima are lowered, for rounding.
 _SLACK = 1e-12
 #: Largest number of terms of a sum in which terms are compared.

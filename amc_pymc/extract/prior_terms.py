@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -44,7 +45,6 @@ def prior_terms(
     NotScalar
     """
     graph = Graph()
-    leaf = parameter_leaf  # positions that depend on columns become columns, see below
     shapes = dict(zip(layout.names, layout.shapes))
     families = []
     for part in lowered(list(parts)):
@@ -55,7 +55,7 @@ def prior_terms(
             memo[v], inputs[new] = new, v.name
         (out,) = rebuilt([part], memo)
         for piece in _pieces(out):
-            families.append(_family(graph, stabilised(piece), inputs, layout, leaf))
+            families.append(_family(graph, stabilised(piece), inputs, layout))
     return graph, families
 
 
@@ -66,7 +66,9 @@ def _pieces(total: Variable) -> list[Variable]:
         op = node.op
         if isinstance(op, CAReduce) and isinstance(op.scalar_op, Add) and total.type.ndim == 0:
             return _pieces(node.inputs[0])
-        if isinstance(op, DimShuffle) and all(k == "x" for k in op.new_order if k not in op.shuffle):
+        if isinstance(op, DimShuffle) and all(
+            k == "x" for k in op.new_order if k not in op.shuffle
+        ):
             return _pieces(node.inputs[0]) if not op.drop else [total]
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, Add):
             shapes = {i.type.shape for i in node.inputs}
@@ -75,17 +77,17 @@ def _pieces(total: Variable) -> list[Variable]:
     return [total]
 
 
-def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout, leaf) -> Family:
+def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Family:
     """Return the elements of a tensor as one expression with a table."""
     shape = tensor.type.shape
     if None in shape:
         raise NotScalar("the shape of a log density is not known")
     columns = Columns(graph, "column")
     numbers = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
-    own = leaf(graph, layout, columns=[columns])
-    leaves = {v: _named(own, name) for v, name in inputs.items()}
+    own = parameter_leaf(graph, layout, columns=[columns])
+    leaves = {v: partial(own, name) for v, name in inputs.items()}
     index = tuple(
-        graph.const(0) if n == 1 else columns.node(("index", k), lambda k=k: numbers[k])
+        graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
         for k, n in enumerate(shape)
     )
     expression = element_reader(graph, leaves, columns).element(tensor, index)
@@ -95,7 +97,3 @@ def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout, leaf) ->
     for k, column in enumerate(used):
         table[:, k] = column.values
     return Family(expression, table, 0)
-
-
-def _named(leaf, name: str):
-    return lambda index: leaf(name, index)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -38,9 +39,9 @@ from amc_pymc.expressions.machine import Printed, call
 from amc_pymc.expressions.stages import ROWS, of_parameters, room_of
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.derived import StagePrinter
-from amc_pymc.row_kernels.printed import RowProgram, check_size
+from amc_pymc.row_kernels.printed import RowProgram, TooLarge, check_size
 
-__all__ = ["arguments_of", "printed_third", "shared_entries", "third_bounds"]
+__all__ = ["RowBounds", "arguments_of", "printed_third", "row_bounds", "third_bounds"]
 
 #: Numbers of arguments of their own and of shared ones; stages: their gradients by leaves, and the bound.
 _N_OWN, _N_SHARED, _GRADIENTS, _BOUND, _END = (DOTS_AT + k for k in (1, 2, 3, 7, 11))
@@ -95,11 +96,47 @@ def arguments_of(graph: Graph, row: int) -> list[int]:
     return sorted(found)
 
 
-def shared_entries(graph: Graph, row: int) -> list[int]:
-    """Return the positions of eta that arguments which all rows share read."""
-    shared = [a for a in arguments_of(graph, row) if not graph.depends(a) & ROW]
+@dataclass(frozen=True, eq=False)
+class RowBounds:
+    """Bounds of the rows of a model.
+
+    Attributes
+    ----------
+    printed : Printed
+    data : (N, C) array
+    n_arguments : int
+    shared : (V,) int array
+        Positions of eta that arguments which all rows share read.
+    """
+
+    printed: Printed
+    data: np.ndarray
+    n_arguments: int
+    shared: np.ndarray
+
+    def __call__(
+        self, centre: np.ndarray, covariance: np.ndarray, radii: np.ndarray, cuts: int
+    ) -> np.ndarray:
+        """Return factors c_j (4, N) of all rows; see :func:`third_bounds`."""
+        units = np.arange(len(self.data))
+        return third_bounds(
+            radii, centre, covariance, cuts, units, self.data, *self.printed.arrays
+        )  # fmt: skip
+
+
+def row_bounds(program: RowProgram, data: np.ndarray) -> RowBounds | None:
+    """Return bounds of rows; None if their expression has no third derivatives, or is too large."""
+    if program.families:
+        return None
+    graph, arguments = program.graph, arguments_of(program.graph, program.row)
+    shared = [a for a in arguments if not graph.depends(a) & ROW]
     numbers = (graph.number(graph.nodes[n].args[0]) for n in graph.leaves(shared, "entry"))
-    return sorted({int(n) for n in numbers if n is not None})
+    try:
+        printed = printed_third(program)
+    except (TooLarge, NotImplementedError):
+        return None
+    places = sorted({int(n) for n in numbers if n is not None})
+    return RowBounds(printed, data, len(arguments), np.array(places, np.int64))
 
 
 def printed_third(program: RowProgram) -> Printed:
@@ -132,9 +169,7 @@ def printed_third(program: RowProgram) -> Printed:
     return Printed(p.text, (*head, *stages, *described_dots(g, dots, _END)))
 
 
-def _remainder_bounds(
-    g: Graph, row: int, widths: dict[int, int], shared: set[int]
-) -> list[int]:
+def _remainder_bounds(g: Graph, row: int, widths: dict[int, int], shared: set[int]) -> list[int]:
     """Return 1/6 sum_abc sup |l_abc| r_a r_b r_c over a box with half-widths r, by number of shared arguments.
 
     All four numbers are infinite if nothing is known.

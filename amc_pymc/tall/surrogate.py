@@ -254,7 +254,19 @@ def gradient(found, surface):
             for a in range(n_leaves):
                 for b in range(a + 1):
                     for c in range(b + 1):
-                        _add_third(values[t, k], at[a, k], at[b, k], at[c, k], a, b, c, covariance, inner, outer, out)
+                        _add_third(
+                            values[t, k],
+                            at[a, k],
+                            at[b, k],
+                            at[c, k],
+                            a,
+                            b,
+                            c,
+                            covariance,
+                            inner,
+                            outer,
+                            out,
+                        )
                         t += 1
     z, at, slopes = coefficients_at(x, surface)
     _, force = _forces(z, surface)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,12 +31,39 @@ from scipy.stats import chi2
 
 from amc_pymc.jit import njit
 
-__all__ = ["BROKEN", "Thinned", "Thinning", "alias_table", "not_thinned", "rates", "thin"]
+__all__ = [
+    "BROKEN",
+    "Bounds",
+    "Thinned",
+    "Thinning",
+    "alias_table",
+    "fit_thinning",
+    "not_thinned",
+    "rates",
+    "thin",
+]
 
 #: Status of a decision in which a row has exceeded its bound.
 BROKEN = 2
 #: Share by which a residual may exceed its bound, and difference that rounding may cause.
 _RELATIVE, _ROUNDING = 1e-6, 1e-10
+
+
+class Bounds(Protocol):
+    """Bounds of all rows."""
+
+    @property
+    def n_arguments(self) -> int:
+        """Number of arguments of a row."""
+
+    @property
+    def shared(self) -> np.ndarray:
+        """Coordinates (V,) of arguments that all rows share."""
+
+    def __call__(
+        self, centre: np.ndarray, covariance: np.ndarray, radii: np.ndarray, cuts: int
+    ) -> np.ndarray:
+        """Return factors (4, N) of the bounds."""
 
 
 class Thinning(NamedTuple):
@@ -46,8 +73,10 @@ class Thinning(NamedTuple):
     ----------
     centre : (E,) array
         Centre of the expansion of rows.
-    whiten : (E, E) array
-        w = whiten (eta - centre).
+    reads : (C,) int64 array
+        Coordinates of eta that rows read.
+    whiten : (C, C) array
+        w = whiten (eta - centre)[reads].
     shared : (V,) int64 array
         Coordinates of eta that all rows share.
     whiten_shared : (V, V) array
@@ -69,6 +98,7 @@ class Thinning(NamedTuple):
     """
 
     centre: np.ndarray
+    reads: np.ndarray
     whiten: np.ndarray
     shared: np.ndarray
     whiten_shared: np.ndarray
@@ -96,7 +126,8 @@ def not_thinned(size: int) -> Thinning:
     table, numbers = np.empty((0, 0, 0), np.float32), np.empty(0, np.int64)
     return Thinning(
         centre=np.zeros(size),
-        whiten=np.zeros((size, size)),
+        reads=numbers,
+        whiten=np.empty((0, 0)),
         shared=numbers,
         whiten_shared=np.empty((0, 0)),
         radii=np.empty((0, 2)),
@@ -111,9 +142,7 @@ def not_thinned(size: int) -> Thinning:
 
 
 @njit(cache=True, error_model="numpy")
-def alias_table(
-    weights: np.ndarray, chances: np.ndarray, aliases: np.ndarray
-) -> None:
+def alias_table(weights: np.ndarray, chances: np.ndarray, aliases: np.ndarray) -> None:
     """Fill a table with which one of N numbers is drawn in proportion to weights (Vose 1991).
 
     Number n is drawn if n or its alias is hit: draw n uniformly, and keep it with probability ``chances[n]``, else
@@ -167,9 +196,7 @@ def _lengths(
 @njit(cache=True, error_model="numpy")
 def rates(points: np.ndarray, thinning: Thinning, q: np.ndarray) -> int:
     """Write q_j to ``q`` (J,); return the position of the smallest radii that contain both points, else -1."""
-    w, w_new, step = _lengths(
-        points, thinning.centre, thinning.whiten, np.arange(points.shape[1])
-    )
+    w, w_new, step = _lengths(points, thinning.centre, thinning.whiten, thinning.reads)
     v, v_new, step_shared = _lengths(
         points, thinning.centre, thinning.whiten_shared, thinning.shared
     )
@@ -243,64 +270,62 @@ def thin(
 _INSIDE = (0.95, 1.0 - 1e-8)
 #: Share of a step's expected rows that one row may have, above which it is always evaluated.
 _DOMINANT = 0.2
+#: Share of the rows above which all of them are read instead.
+_MOST_SHARE = 0.25
 #: Number of boxes of arguments, over all rows and radii, whose derivatives are bounded: about a second.
 _BOXES = 300_000
 
 
 def fit_thinning(
-    bound: Callable[[np.ndarray, int], np.ndarray],
-    n_rows: int,
-    n_arguments: int,
-    centre: np.ndarray,
-    covariance: np.ndarray,
-    shared: np.ndarray,
-) -> Thinning:
-    """Compute bounds of all rows.
+    bounds_of: Bounds, n_rows: int, centre: np.ndarray, covariance: np.ndarray, reads: np.ndarray
+) -> Thinning | None:
+    """Compute bounds of all rows; None if reading all rows is expected to cost less.
 
     Parameters
     ----------
-    bound : callable
-        ``(radii (2,), cuts) -> (4, N)``: factors of the bounds of all rows, infinite where nothing is known.
-    n_rows, n_arguments : int
-        Numbers of rows and of arguments of a row.
+    bounds_of : callable
+        ``(centre, covariance, radii (2,), cuts) -> (4, N)``: factors of the bounds of all rows, infinite where nothing
+        is known, with the number of arguments of a row and the coordinates that all rows share as attributes.
+    n_rows : int
     centre : (E,) array
     covariance : (E, E) array
-        Approximate posterior covariance.
-    shared : (V,) int array
+        Approximate posterior covariance of the coordinates that rows read, zero elsewhere.
+    reads : (C,) int array
     """
-    size, n_shared = centre.size, shared.size
-    radii = np.array(
-        [
-            [math.sqrt(chi2.ppf(p, size)), math.sqrt(chi2.ppf(p, n_shared)) if n_shared else 1.0]
-            for p in _INSIDE
-        ]
-    )
-    cuts = max(1, int((_BOXES / n_rows) ** (1.0 / max(1, n_arguments))))
-    bounds = np.stack([bound(each, cuts) for each in radii])
-    typical = np.array([size ** (1.5 - 0.5 * j) * n_shared ** (0.5 * j) for j in range(4)])
-    expected = 2.0 * np.einsum("j,jn->n", typical, bounds[0])
+    shared = bounds_of.shared
+    sizes = reads.size, shared.size
+    radii = np.array([[math.sqrt(chi2.ppf(p, max(1, n))) for n in sizes] for p in _INSIDE])
+    cuts = max(1, int((_BOXES / n_rows) ** (1.0 / max(1, bounds_of.n_arguments))))
+    with np.errstate(all="ignore"):
+        bounds = np.stack([bounds_of(centre, covariance, each, cuts) for each in radii])
+        typical = [sizes[0] ** (1.5 - 0.5 * j) * sizes[1] ** (0.5 * j) for j in range(4)]
+        expected = 2.0 * np.einsum("j,jn->n", np.array(typical), bounds[0])
     known = np.isfinite(bounds).all(axis=(0, 1))
     exact = np.flatnonzero(~known | (expected > _DOMINANT))
-    bounds[:, :, exact] = 0.0
+    bounds[:, :, exact] = expected[exact] = 0.0
+    most = _MOST_SHARE * n_rows
+    if exact.size + expected.sum() > most:
+        return None
     powers = np.flatnonzero(bounds.any(axis=(0, 2)))
-    bounds = np.nextafter(bounds[:, powers].astype(np.float32), np.float32(np.inf))
-    bounds[:, :, exact] = 0.0
-    chances, aliases = np.empty_like(bounds), np.empty(bounds.shape, np.int32)
-    for k, n in np.ndindex(bounds.shape[:2]):
-        alias_table(bounds[k, n].astype(float), chances[k, n], aliases[k, n])
+    rounded = np.nextafter(bounds[:, powers].astype(np.float32), np.float32(np.inf))
+    rounded[:, :, exact] = 0.0
+    chances, aliases = np.empty_like(rounded), np.empty(rounded.shape, np.int32)
+    for k, n in np.ndindex(rounded.shape[:2]):
+        alias_table(rounded[k, n].astype(float), chances[k, n], aliases[k, n])
     return Thinning(
         centre=centre,
-        whiten=_whitening(covariance),
+        reads=reads,
+        whiten=_whitening(covariance[np.ix_(reads, reads)]),
         shared=shared,
         whiten_shared=_whitening(covariance[np.ix_(shared, shared)]),
         radii=radii,
         powers=powers,
-        totals=bounds.sum(axis=2, dtype=float),
-        bounds=bounds,
+        totals=rounded.sum(axis=2, dtype=float),
+        bounds=rounded,
         chances=chances,
         aliases=aliases,
         exact=exact,
-        most=0.25 * n_rows,
+        most=most,
     )
 
 
