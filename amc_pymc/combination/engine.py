@@ -208,8 +208,8 @@ class Combination:
         """Return decisions of the policy that cost at most `size`, at least one, and draws per arm."""
         costs, n_arms = self._costs() * self._group, len(self.arms)
         if self.plan.unit == "draws":
-            n = max(1, math.ceil(size / self._group))
-            pulls = self._ask(rng, n)
+            size = max(size, 1.0)
+            pulls = self._ask(rng, math.ceil(size / self._group))
             counts = pulls.counts(n_arms) * self._group
             counts[pulls.arms[-1]] -= max(0, int(counts.sum() - size))
             return pulls, counts

@@ -109,7 +109,7 @@ def combine_estimators(
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results. Arms are compared by their names, costs and a few draws, which are repeated.
     max_time : float, optional
-        Seconds after which no further job starts. The result then depends on the speed of the machine. The first
+        Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
         two rounds are always completed: the predictable estimate needs both.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.

@@ -90,7 +90,7 @@ class Painter:
     ):
         if plot_collection is not None and pc_kwargs:
             raise ValueError(
-                f"{listed(pc_kwargs)} and plot_collection exclude each other: its plots are made already."
+                f"{', '.join(pc_kwargs)} and plot_collection exclude each other: its plots are made already."
             )
         known = tuple(known)
         self.options = _visual_options(visuals, known)

@@ -131,7 +131,7 @@ def test_a_real_run_in_matplotlib(monkeypatch):
     final = found["estimate"].sel(weights="predictable")
     assert estimate.get_ydata()[-1] == pytest.approx(final["mean"].item(), rel=1e-12)
     np.testing.assert_array_equal(
-        estimate.get_xdata(), found["rounds"]["draws"].sum("arm").values.cumsum()[1:]
+        estimate.get_xdata(), found["rounds"]["draws"].sum("arm").values.cumsum()
     )
     low, high = right.get_ylim()
     assert low < final["mean"] - 2.0 * final["mcse"] < final["mean"] + 2.0 * final["mcse"] < high

@@ -133,9 +133,9 @@ def test_pairs_of_numbers():
 @pytest.mark.parametrize(
     ("pair", "error", "message"),
     [
-        ((1.0,), TypeError, "'a' must be a result of .*, or a tuple"),
-        ((1.0, "small"), TypeError, "'a' must be a result of .*, or a tuple"),
-        ((np.nan, 0.1), ValueError, "log evidence of 'a' must be finite"),
+        ((1.0,), TypeError, "'a' must be a result of .*, a tuple"),
+        ((1.0, "small"), TypeError, "'a' must be a result of .*, a tuple"),
+        ((np.nan, 0.1), ValueError, "log evidence of 'a' must be a finite number"),
         ((1.0, -0.1), ValueError, "standard error of the log evidence of 'a' must not be negative"),
     ],
 )
@@ -340,13 +340,16 @@ def test_every_library_draws_every_kind(backend, what):
     [
         ([1.0], TypeError, "dt must be a table of amc_pymc.compare_evidence, .*got list"),
         ({}, ValueError, "at least one model"),
-        ({"m": -1.0}, TypeError, "'m' must be a result of .*, got -1.0"),
         (
             {"m": xr.DataTree.from_dict({"sample_stats": xr.Dataset()})},
             ValueError,
             "'m' has no group 'evidence'.*pass what amc_pymc.sample_ais",
         ),
-        ({"m": tree(np.nan, 0.1)}, ValueError, "evidence of 'm' must be finite, got nan"),
+        (
+            {"m": tree(np.nan, 0.1)},
+            ValueError,
+            "evidence of 'm' must be a finite number or -inf, got nan",
+        ),
         (pd.DataFrame({"prob": [1.0]}), ValueError, "no column log_evidence, log_evidence_mcse"),
         (
             compare_evidence({"m": (-1.0, 0.1)}).iloc[:0],
