@@ -347,12 +347,18 @@ def _simple_add(g: Graph, args, numbers) -> int | None:
     a, b = args
     if numbers[0] == 0:
         return b
+    for x, y in ((a, b), (b, a)):  # (c - y) + y
+        if g.nodes[x].op == "sub" and g.nodes[x].args[1] == y:
+            return g.nodes[x].args[0]
     return a if numbers[1] == 0 else None
 
 
 def _simple_sub(g: Graph, args, numbers) -> int | None:
     if numbers[1] == 0:
         return args[0]
+    a, b = (g.nodes[n] for n in args)
+    if a.op == b.op == "sub" and a.args[1] == b.args[1]:  # (x - c) - (y - c)
+        return g.make("sub", a.args[0], b.args[0])
     return g.make("neg", args[1]) if numbers[0] == 0 else None
 
 

@@ -308,6 +308,11 @@ def cumulate(r: ElementReader, node, index: Index) -> int:
 
 
 def _log_sum_exp(r: ElementReader, terms: Sequence[int]) -> int:
+    shifts = {r.graph.nodes[t].args[1] for t in terms if r.graph.nodes[t].op == "sub"}
+    if len(shifts) == 1 and all(r.graph.nodes[t].op == "sub" for t in terms):
+        # The largest term was subtracted before.
+        inside = _log_sum_exp(r, [r.graph.nodes[t].args[0] for t in terms])
+        return r.make("sub", inside, *shifts)
     top = terms[0]
     for t in terms[1:]:
         top = r.make("maximum", top, t)

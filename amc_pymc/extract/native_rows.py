@@ -15,7 +15,7 @@ from amc_pymc.expressions.machine import Printed
 from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.extract.rows import RowLogp
 from amc_pymc.extract.scalars import NotScalar
-from amc_pymc.row_kernels import RowKernels, TooLarge, printed_rows, row_program
+from amc_pymc.row_kernels import RowKernels, RowProgram, TooLarge, printed_rows, row_program
 from amc_pymc.row_store import RowStore, SharedArray, shared_array
 
 __all__ = ["NativeRows", "StoredRows", "native_rows", "packed_columns"]
@@ -37,11 +37,14 @@ class NativeRows:
         Columns of data that the rows read.
     shared : SharedArray or None
         Memory of the data, if processes share it.
+    program : RowProgram or None
+        Expression of a row; None in other processes.
     """
 
     printed: Printed
     data: np.ndarray
     shared: SharedArray | None = None
+    program: RowProgram | None = None
 
     @cached_property
     def kernels(self) -> RowKernels:
@@ -126,14 +129,15 @@ def native_rows(rows: RowLogp) -> NativeRows | None:
         families = Families(graph)
         row = row_expression(rows, graph, columns, leaf, families=families)
         (row,), used = columns.used(columns.with_codes([row]))
-        printed = printed_rows(row_program(graph, row, len(used), families, rows.layout.size))
+        program = row_program(graph, row, len(used), families, rows.layout.size)
+        printed = printed_rows(program)
         shared = shared_array((rows.n_rows, max(1, len(used))))
         data = packed_columns(used, rows.n_rows, None if shared is None else shared.draft())
     except (NotScalar, TooLarge, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         _log.debug("Rows of %s are compiled by PyTensor: %s", ", ".join(rows.observed_vars), reason)
         return None
-    return NativeRows(printed, data if shared is None else shared.data, shared)
+    return NativeRows(printed, data if shared is None else shared.data, shared, program)
 
 
 def packed_columns(

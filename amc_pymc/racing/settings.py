@@ -206,7 +206,11 @@ class LilUCBRace:
 
 @dataclass(frozen=True)
 class ExactRace:
-    """Exact decisions on all rows, as a reference."""
+    """Exact decisions.
+
+    A race reads all rows. :class:`amc_pymc.RacingMetropolis` made with it thins its decisions instead where the
+    remainders of rows can be bounded: they are exact, too, and read few rows or none.
+    """
 
     @property
     def delta(self) -> float:

@@ -3,6 +3,7 @@
 from amc_pymc.row_kernels.data_control import printed_data_control
 from amc_pymc.row_kernels.kernels import RowKernels
 from amc_pymc.row_kernels.printed import RowProgram, TooLarge, printed_rows, row_program
+from amc_pymc.row_kernels.third import row_bounds
 
 __all__ = [
     "RowKernels",
@@ -10,5 +11,6 @@ __all__ = [
     "TooLarge",
     "printed_data_control",
     "printed_rows",
+    "row_bounds",
     "row_program",
 ]

@@ -19,6 +19,7 @@ from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.samplers.raced import Raced
 from amc_pymc.samplers.settings import Audits
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
+from amc_pymc.tall.thinning import Thinning, not_thinned
 
 __all__ = ["Chain", "Sampler", "audited", "learns_now", "past_start", "recentre", "report", "see"]
 
@@ -76,7 +77,12 @@ class Sampler:
     def races(self, chain: Chain) -> Races:
         """Return the arguments of one chain's decisions."""
         densities, population, rule = self.compiled
-        return Races(densities, chain.surrogate, population, rule)
+        return Races(densities, chain.surrogate, population, rule, self.thinning)
+
+    @property
+    def thinning(self) -> Thinning:
+        """Thinning of decisions; one without radii if they are races."""
+        return not_thinned(self.prepared.first_surrogate.centre.size)
 
     def run(self, loop: Any, *args: Any) -> Any:
         """Run the sampler's compiled loop."""

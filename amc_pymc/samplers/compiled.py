@@ -13,6 +13,7 @@ from amc_pymc.first_class import first_class
 from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_change
+from amc_pymc.tall.thinning import Thinning, rates, thin
 
 __all__ = [
     "GRADIENT",
@@ -24,6 +25,7 @@ __all__ = [
     "as_they_are",
     "call_total",
     "decide",
+    "decide_by_thinning",
     "entry_point",
     "no_control",
     "no_gradient",
@@ -33,6 +35,8 @@ __all__ = [
     "unit_changes",
 ]
 
+#: Number of rows whose changes are computed at once.
+_CHUNK = 4096
 #: Signature of the log density without the raced units: x (D,) -> float.
 LOGP = types.float64(types.float64[::1])
 #: Signature of its gradient and of the map to parameters eta: x (D,) -> (D,) or (E,).
@@ -85,12 +89,13 @@ class Densities(NamedTuple):
 
 
 class Races(NamedTuple):
-    """Arguments of a chain's decisions: densities, surrogate, population of units and rule."""
+    """Arguments of a chain's decisions: densities, surrogate, population of units, rule, and thinning, if any."""
 
     densities: Densities
     surrogate: Surrogate
     population: Population
     rule: RaceRule
+    thinning: Thinning
 
 
 class Verdict(NamedTuple):
@@ -158,6 +163,40 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
         result.status,
         result.row,
     )
+
+
+@njit(cache=True)
+def decide_by_thinning(
+    known: float, points: np.ndarray, races: Races, rng: np.random.Generator
+) -> Verdict:
+    """Accept a move of a reversible kernel without error (:mod:`amc_pymc.tall.thinning`).
+
+    ``known`` is the log ratio without the rows, minus the logarithm of a uniform number. All rows are read if the points
+    are far from the centre, or if thinning is expected to read many.
+    """
+    densities, thinning, n_rows = races.densities, races.thinning, races.population.n_rows
+    if _alike(points, densities.reads):
+        return _verdict(known > 0.0, known, 0, DECIDED, -1)
+    q = np.empty(thinning.powers.size)
+    k = rates(points, thinning, q)
+    expected = np.inf
+    if k >= 0:
+        expected = np.dot(q, thinning.totals[k])
+    few = expected <= thinning.most
+    total = known + surrogate_change(points, races.surrogate)
+    always = thinning.exact if few else np.arange(n_rows)
+    for begin in range(0, always.size, _CHUNK):
+        rows = always[begin : begin + _CHUNK]
+        changes = densities.rewards(points, thinning.centre, rows)[1]
+        for j in range(rows.size):
+            if np.isnan(changes[j]) or changes[j] == np.inf:
+                return _verdict(False, -np.inf, always.size, NOT_FINITE, rows[j])
+            total += changes[j]
+    if not (few and total > 0.0):
+        return _verdict(total > 0.0, total, always.size, DECIDED, -1)
+    found = thin(densities.rewards, points, k, q, thinning, rng)
+    gap = total if found.accepted else -np.inf
+    return Verdict(found.accepted, gap, found.rows, always.size, 1, found.status, found.row)
 
 
 @njit(cache=True)

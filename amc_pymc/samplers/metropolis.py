@@ -13,12 +13,12 @@ import numpy as np
 
 from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
-from amc_pymc.racing import DECIDED, NOT_FINITE
+from amc_pymc.racing import DECIDED, ExactRace
 from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
 from amc_pymc.samplers.ahead import Ahead
 from amc_pymc.samplers.auditing import MoveDecisions
 from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
-from amc_pymc.samplers.compiled import Densities, Races, decide
+from amc_pymc.samplers.compiled import Densities, Races, decide, decide_by_thinning
 from amc_pymc.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.samplers.logs import MoveLog, log_move
 from amc_pymc.samplers.moves import (
@@ -38,6 +38,7 @@ from amc_pymc.samplers.raced import RacedModel, finite_or_raise
 from amc_pymc.samplers.settings import Proposal
 from amc_pymc.samplers.surrogate import Surrogate, mask_of, surrogate_at
 from amc_pymc.streams import Stream, generator_of, stream_of
+from amc_pymc.tall.thinning import BROKEN, Thinning
 
 __all__ = [
     "Metropolis",
@@ -68,6 +69,13 @@ class Metropolis(Sampler):
     proposals: tuple[Proposal, ...]
     tuning_transitions: int | None = None
     ahead: int = 0
+
+    @property
+    def thinning(self) -> Thinning:
+        """Thinning of decisions, if they are to be exact and rows have bounds."""
+        thinning = self.prepared.thinning
+        exact = isinstance(self.race, ExactRace)
+        return super().thinning if thinning is None or not exact else thinning
 
     def _densities(self) -> Densities:
         gradients = any(KINDS[kind].gradients for kind in kinds_of(self.proposals))
@@ -160,7 +168,12 @@ def _make_draws(
     streams = stream_of(rng), stream_of(chain.audit_rng)
     state = points, sampler.races(chain), chain.moves, streams[0], chain.log(tuning), streams[1]
     k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
-    while status == NOT_FINITE:
+    while status != DECIDED:
+        if status == BROKEN:
+            raise RuntimeError(
+                f"row {unit} changed more than its bound allows; please report this as a bug. "
+                "Use step.replace(race=amc.NormalRace()) until it is corrected."
+            )
         finite_or_raise(sampler.prepared.densities, points[0], unit)
         k, left, status, unit = sampler.run(run_draws, k, left, each, *state, draws, counts)
     return Ahead(draws, counts, float(counts.raced.sum() + counts.other.sum()))
@@ -220,7 +233,11 @@ def run_transitions(
             continue
         arms[0] = here
         arms[1] = densities.parameters(points[1])
-        verdict = decide(known, arms, races, rng)
+        thinned = races.thinning.radii.shape[0] > 0
+        if thinned:
+            verdict = decide_by_thinning(known, arms, races, rng)
+        else:
+            verdict = decide(known, arms, races, rng)
         counts.raced[0] += verdict.raced
         counts.rounds[0] += verdict.rounds
         counts.other[0] += verdict.exact
@@ -228,7 +245,8 @@ def run_transitions(
             return done, verdict.status, verdict.unit
         counts.accepted[kind] += verdict.accepted
         counts.acceptance[kind] += math.exp(min(0.0, verdict.gap + log_u))
-        log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
+        if not thinned:  # nothing can be wrong
+            log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
         if verdict.accepted:
             jump = moves.normal.chol_inverse @ (points[1][active] - points[0][active])
             counts.jumps[kind] += np.dot(jump, jump)
@@ -452,5 +470,6 @@ def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
         chain.moves, chain.fit = KINDS[kind].adapt(chain.moves, chain.fit, past, prepared, setting)
     weights = proposal_weights(kinds, totals.jumps / tries)
     chain.moves = chain.moves._replace(weights=weights)
-    recentre(chain, prepared, totals.raced[0], totals.tries.sum())
+    if not sampler.thinning.radii.size:  # whose bounds hold around one centre
+        recentre(chain, prepared, totals.raced[0], totals.tries.sum())
     chain.totals = MetropolisCounts.zeros(len(KINDS))

@@ -20,6 +20,7 @@ from amc_pymc.samplers.compiled import (
 )
 from amc_pymc.samplers.raced import Raced, RacedModel
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
+from amc_pymc.tall.thinning import Thinning
 
 __all__ = ["Forecast", "GaussianFit", "NoProxy", "Preparation", "fit_gaussian"]
 
@@ -133,7 +134,7 @@ class Preparation:
     variate, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
     the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
     without a control variate. ``quadrature_error`` is the standard deviation over posterior points of
-    the error that the nodes over local effects leave, in nats. ``seconds`` is the wall time by task, ``"compiling"`` separately.
+    the error that the nodes over local effects leave, in nats. ``thinning`` holds bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
     """
 
     densities: RacedModel
@@ -154,6 +155,7 @@ class Preparation:
     slope: Surrogate | None = None
     nested: NestedReference | None = None
     rounding: float | None = None
+    thinning: Thinning | None = None
     quadrature_error: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
 

@@ -19,14 +19,17 @@ from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.discrete_rows import DiscreteRows, smooth_parameters
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
+from amc_pymc.extract.native_rows import NativeRows
 from amc_pymc.extract.node_choice import TOLERANCE, choose_nodes
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
 from amc_pymc.extract.support import element_states
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
-from amc_pymc.proxies import DataProxy
+from amc_pymc.proxies import DataProxy, gaussian_factor
+from amc_pymc.racing import ExactRace
 from amc_pymc.rng import as_generator
+from amc_pymc.row_kernels import row_bounds
 from amc_pymc.samplers import Preparation
 from amc_pymc.samplers.compiled import unit_changes
 from amc_pymc.samplers.forecast import probe_moves, with_forecast
@@ -41,6 +44,7 @@ from amc_pymc.step_methods.model_densities import checked_densities, grouped_den
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 from amc_pymc.step_methods.stored_densities import stored_densities
 from amc_pymc.step_methods.stored_groups import large_groups, stored_group_densities
+from amc_pymc.tall.thinning import fit_thinning
 from amc_pymc.timing import Stopwatch, in_words
 
 __all__ = ["moved_coordinates", "prepare"]
@@ -150,6 +154,8 @@ def _prepared(
     race = options.race_of_groups if groups else options.race
     prepared = with_forecast(prepared, active, race, proxy.exact_rows, rng)
     prepared = _with_rounding(prepared, active)
+    if isinstance(race, ExactRace):
+        prepared = _with_thinning(prepared)
     spent = densities.rows_evaluated + prepared.raced.rows_evaluated
     return replace(prepared, rows_spent=spent)
 
@@ -166,6 +172,26 @@ def _with_rounding(prepared: Preparation, active: np.ndarray) -> Preparation:
     _log.info("Rounding the rows to float32 changes log ratios by %.2g nats at most.", effect)
     flags = (flag("rounded_rows", effect=effect),) if effect > TOO_MUCH else ()
     return replace(prepared, rounding=effect, flags=prepared.flags + flags)
+
+
+def _with_thinning(prepared: Preparation) -> Preparation:
+    """Add bounds of all rows, if they are known and it pays to read few rows."""
+    raced, fit, surrogate = prepared.raced, prepared.fit, prepared.surrogate
+    native = raced.native if isinstance(raced, RowDensities) else None
+    if prepared.cut is not None or fit is None or surrogate is None or prepared.kinked:
+        return prepared
+    if not isinstance(native, NativeRows) or native.program is None:
+        return prepared
+    bounds, inside = row_bounds(native.program, native.data), fit.coordinates
+    if bounds is None:
+        return prepared
+    factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
+    covariance = np.zeros(fit.precision.shape)
+    covariance[np.ix_(inside, inside)] = factor @ factor.T
+    thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance, raced.reads)
+    if thinning is not None:
+        _log.info("Decisions are exact, and most of them read few rows or none.")
+    return replace(prepared, thinning=thinning)
 
 
 class _Stages:

@@ -92,7 +92,8 @@ class RacingMetropolis(RacingStep):
     delta : float, default 0.05
         Maximum error probability of a decision, in (0, 0.5).
     race : {"normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
-        ``"exact"`` reads all rows: a plain Metropolis-Hastings chain, for validation.
+        ``"exact"`` makes no error. It reads few rows or none where the rows' remainders can be
+        bounded, and otherwise all rows.
         :class:`BernsteinRace` does not require normal batch means, but a range of the rewards.
     batch_size : int, optional
         Number of rows or groups in the first batch; default: 50 rows or 20 groups.

@@ -1,0 +1,1 @@
+"""Samplers for tall data: surrogates of the posterior, and decisions that read few rows."""

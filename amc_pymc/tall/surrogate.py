@@ -1,0 +1,328 @@
+r"""Prior times the second-order expansion of rows, and its marginal over hyperparameters.
+
+Rows read coefficients z, which are coordinates of x or functions of them. With the sum Q(z) of the rows' second-order
+expansions around a centre c,
+
+    log pi~(x) = log prior(x) + Q(z(x)),    Q(z) = G'(z - c) - (z - c)'H(z - c) / 2.
+
+The coordinates of x are split into v, in which the log prior is quadratic and z affine if the others, phi, are given.
+Given phi, v is Gaussian with precision K(phi) = P + A'HA, P the prior's precision and A = dz/dv, and
+
+    log pi~(phi) = f(v*, phi) - log det K(phi) / 2
+
+up to a constant, where f = log pi~ and v* maximises it. With S = K^-1, u = G - H (z - c) at v*, and derivatives of the
+prior l and of z denoted by indices,
+
+    d log pi~ / d phi_c = l_c + u'z_c + (sum_ab S_ab l_abc) / 2 - sum_kj (H A S)_kj z_kjc.
+
+Rue, Martino & Chopin (2009). doi:10.1111/j.1467-9868.2008.00700.x.
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.jit import njit
+from amc_pymc.tall.terms import N_FAMILIES, derivatives_of, family_at
+
+__all__ = ["Conditional", "Surface", "conditional", "gradient"]
+
+
+class Surface(NamedTuple):
+    """Arrays of log pi~.
+
+    Attributes
+    ----------
+    inner, outer : (D,) int64 arrays
+        Position of each coordinate of x in v and in phi, -1 if it is not there.
+    prior, prior_table : arrays
+        Program of the prior's terms (:func:`amc_pymc.tall.terms.printed_families`).
+    coefficients, coefficient_table : arrays
+        Program of the coefficients that are functions of x.
+    reads : (R,) int64 array
+        Coordinates of x that rows read; these and the functions are z (C,).
+    centre, slope : (C,) arrays
+    curvature : (C, C) array
+        c, G and H.
+    """
+
+    inner: np.ndarray
+    outer: np.ndarray
+    prior: np.ndarray
+    prior_table: np.ndarray
+    coefficients: np.ndarray
+    coefficient_table: np.ndarray
+    reads: np.ndarray
+    centre: np.ndarray
+    slope: np.ndarray
+    curvature: np.ndarray
+
+
+class Conditional(NamedTuple):
+    """Gaussian of v given phi: log pi~(phi), x with v* in it, Cholesky factor of K, and whether all is finite."""
+
+    value: float
+    x: np.ndarray
+    factor: np.ndarray
+    possible: bool
+
+
+@njit(cache=True, error_model="numpy")
+def coefficients_at(x, surface):
+    """Return z (C,), and the positions and values (C, L) of its derivatives by coordinates of x."""
+    reads, program = surface.reads, surface.coefficients
+    size, widest = reads.size, 1
+    for f in range(program[N_FAMILIES]):
+        _, n, n_leaves = family_at(program, f)
+        size += n
+        widest = max(widest, n_leaves)
+    z, at, slopes = np.empty(size), np.full((size, widest), -1), np.zeros((size, widest))
+    for c in range(reads.size):
+        z[c] = x[reads[c]]
+        at[c, 0] = reads[c]
+        slopes[c, 0] = 1.0
+    c = reads.size
+    for f in range(program[N_FAMILIES]):
+        _, n, n_leaves = family_at(program, f)
+        out, places = derivatives_of(x, program, surface.coefficient_table, f)
+        for k in range(n):
+            z[c] = out[0, k]
+            for a in range(n_leaves):
+                at[c, a] = places[a, k]
+                slopes[c, a] = out[1 + a, k]
+            c += 1
+    return z, at, slopes
+
+
+@njit(cache=True, error_model="numpy")
+def _prior(x, surface, gradient, precision):
+    """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v."""
+    program, inner = surface.prior, surface.inner
+    total = 0.0
+    for f in range(program[N_FAMILIES]):
+        _, n, n_leaves = family_at(program, f)
+        out, at = derivatives_of(x, program, surface.prior_table, f)
+        for k in range(n):
+            total += out[0, k]
+            t = 1 + n_leaves
+            for a in range(n_leaves):
+                gradient[at[a, k]] += out[1 + a, k]
+                i = inner[at[a, k]]
+                for b in range(a + 1):
+                    j = inner[at[b, k]]
+                    if i >= 0 and j >= 0:
+                        precision[i, j] -= out[t, k]
+                        if a != b:
+                            precision[j, i] -= out[t, k]
+                    t += 1
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _forces(z, surface):
+    """Return Q and its gradient (C,)."""
+    moved = z - surface.centre
+    pull = surface.curvature @ moved
+    value = np.dot(surface.slope, moved) - 0.5 * np.dot(moved, pull)
+    return value, surface.slope - pull
+
+
+@njit(cache=True, error_model="numpy")
+def conditional(x, surface):
+    """Return the Gaussian of v given the hyperparameters in x (D,), at any v."""
+    inner = surface.inner
+    size = inner.max() + 1
+    slope, precision = np.zeros(x.size), np.zeros((size, size))
+    value = _prior(x, surface, slope, precision)
+    z, at, slopes = coefficients_at(x, surface)
+    more, force = _forces(z, surface)
+    value += more
+    for c in range(z.size):
+        for a in range(at.shape[1]):
+            if at[c, a] < 0:
+                break
+            slope[at[c, a]] += slopes[c, a] * force[c]
+            i = inner[at[c, a]]
+            if i < 0:
+                continue
+            for d in range(z.size):
+                h = surface.curvature[c, d] * slopes[c, a]
+                if h == 0.0:
+                    continue
+                for b in range(at.shape[1]):
+                    if at[d, b] < 0:
+                        break
+                    j = inner[at[d, b]]
+                    if j >= 0:
+                        precision[i, j] += h * slopes[d, b]
+    out = x.copy()
+    if not math.isfinite(value):
+        return Conditional(-math.inf, out, precision, False)
+    if not cholesky(precision):
+        return Conditional(-math.inf, out, precision, False)
+    for i in range(size):
+        value -= math.log(precision[i, i])
+    step = np.empty(size)
+    for d in range(x.size):
+        if inner[d] >= 0:
+            step[inner[d]] = slope[d]
+    forward_solve(precision, step)
+    value += 0.5 * np.dot(step, step)
+    backward_solve(precision, step)
+    for d in range(x.size):
+        if inner[d] >= 0:
+            out[d] += step[inner[d]]
+    return Conditional(value, out, precision, math.isfinite(value))
+
+
+#: For sums that may be reordered to allow vectorisation.
+_in_any_order = njit(cache=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
+
+
+@_in_any_order
+def cholesky(a):
+    """Overwrite the lower triangle of a matrix by its Cholesky factor; return whether it is definite."""
+    for j in range(a.shape[0]):
+        for k in range(j + 1):
+            s = a[j, k]
+            for m in range(k):
+                s -= a[j, m] * a[k, m]
+            if k < j:
+                a[j, k] = s / a[k, k]
+            elif s > 0.0:
+                a[j, j] = math.sqrt(s)
+            else:
+                return False
+    return True
+
+
+@_in_any_order
+def forward_solve(factor, b):
+    """Overwrite b by L^-1 b."""
+    for i in range(b.size):
+        s = b[i]
+        for k in range(i):
+            s -= factor[i, k] * b[k]
+        b[i] = s / factor[i, i]
+
+
+@_in_any_order
+def backward_solve(factor, b):
+    """Overwrite b by L'^-1 b."""
+    for i in range(b.size - 1, -1, -1):
+        s = b[i] / factor[i, i]
+        b[i] = s
+        for k in range(i):
+            b[k] -= factor[i, k] * s
+
+
+@_in_any_order
+def _inverse(factor):
+    """Return (L L')^-1."""
+    size = factor.shape[0]
+    half = np.zeros((size, size))  # L^-1
+    for i in range(size):
+        for k in range(i):
+            for j in range(k + 1):
+                half[i, j] -= factor[i, k] * half[k, j]
+        half[i, i] = 1.0
+        for j in range(i + 1):
+            half[i, j] /= factor[i, i]
+    return half.T @ half
+
+
+@njit(cache=True, error_model="numpy")
+def gradient(found, surface):
+    """Return the gradient of log pi~(phi) (F,) at a result of :func:`conditional`."""
+    x, inner, outer = found.x, surface.inner, surface.outer
+    out = np.zeros(outer.max() + 1)
+    covariance = _inverse(found.factor)
+    program = surface.prior
+    for f in range(program[N_FAMILIES]):
+        _, n, n_leaves = family_at(program, f)
+        values, at = derivatives_of(x, program, surface.prior_table, f)
+        first_third = 1 + n_leaves + n_leaves * (n_leaves + 1) // 2
+        for k in range(n):
+            for a in range(n_leaves):
+                if outer[at[a, k]] >= 0:
+                    out[outer[at[a, k]]] += values[1 + a, k]
+            t = first_third
+            for a in range(n_leaves):
+                for b in range(a + 1):
+                    for c in range(b + 1):
+                        _add_third(
+                            values[t, k],
+                            at[a, k],
+                            at[b, k],
+                            at[c, k],
+                            a,
+                            b,
+                            c,
+                            covariance,
+                            inner,
+                            outer,
+                            out,
+                        )
+                        t += 1
+    z, at, slopes = coefficients_at(x, surface)
+    _, force = _forces(z, surface)
+    # rows of H A S for the coefficients that are functions
+    n_read = surface.reads.size
+    for c in range(n_read):
+        if outer[at[c, 0]] >= 0:
+            out[outer[at[c, 0]]] += force[c]
+    if z.size == n_read:
+        return out
+    spread = np.zeros((z.size, covariance.shape[0]))
+    for c in range(z.size):
+        for a in range(at.shape[1]):
+            if at[c, a] < 0:
+                break
+            if inner[at[c, a]] >= 0:
+                spread[c] += slopes[c, a] * covariance[inner[at[c, a]]]
+    spread = surface.curvature[n_read:] @ spread
+    program, c = surface.coefficients, 0
+    for f in range(program[N_FAMILIES]):
+        _, n, n_leaves = family_at(program, f)
+        values, places = derivatives_of(x, program, surface.coefficient_table, f)
+        for k in range(n):
+            t = 1 + n_leaves
+            for a in range(n_leaves):
+                if outer[places[a, k]] >= 0:
+                    out[outer[places[a, k]]] += force[n_read + c] * values[1 + a, k]
+                for b in range(a + 1):
+                    i, j = places[a, k], places[b, k]
+                    if inner[i] >= 0 and outer[j] >= 0:
+                        out[outer[j]] -= spread[c, inner[i]] * values[t, k]
+                    if a != b and inner[j] >= 0 and outer[i] >= 0:
+                        out[outer[i]] -= spread[c, inner[j]] * values[t, k]
+                    t += 1
+            c += 1
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _add_third(third, i, j, k, a, b, c, covariance, inner, outer, out):
+    """Add half of S_ab l_abc to the derivative by each hyperparameter among three coordinates.
+
+    a >= b >= c number the leaves: those that are equal stand for fewer orders.
+    """
+    if third == 0.0:
+        return
+    if a == b and b == c:
+        return  # a coordinate is either in v or in phi
+    if outer[i] >= 0 and inner[j] >= 0 and inner[k] >= 0:
+        if a != b:
+            ways = 1.0 if b == c else 2.0
+            out[outer[i]] += 0.5 * ways * third * covariance[inner[j], inner[k]]
+    if outer[j] >= 0 and inner[i] >= 0 and inner[k] >= 0:
+        if a != b and b != c:
+            out[outer[j]] += third * covariance[inner[i], inner[k]]
+    if outer[k] >= 0 and inner[i] >= 0 and inner[j] >= 0:
+        if b != c:
+            ways = 1.0 if a == b else 2.0
+            out[outer[k]] += 0.5 * ways * third * covariance[inner[i], inner[j]]

@@ -1,0 +1,158 @@
+"""Terms of priors, and the marginal of hyperparameters under prior times an expansion of rows."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from amc_pymc.expressions import Family, Graph
+from amc_pymc.extract.log_density import log_densities
+from amc_pymc.extract.model_terms import layout_of
+from amc_pymc.extract.prior_terms import prior_terms
+from amc_pymc.tall.surrogate import Surface, conditional, gradient
+from amc_pymc.tall.terms import printed_families
+
+SIZE = 4
+
+
+def scaled():
+    """Coefficients tau lam z of a horseshoe, beside an intercept."""
+    pm.HalfCauchy("tau", 0.3)
+    pm.HalfCauchy("lam", 1.0, shape=SIZE)
+    pm.Normal("z", 0.0, 1.0, shape=SIZE)
+    pm.Normal("a", 0.0, 1.0)
+
+
+def centred():
+    """Effects of two factors with a common mean."""
+    mu, sd = pm.Normal("mu", 0.0, 1.0), pm.HalfNormal("sd", 1.0, shape=2)
+    pm.Normal("u", mu, sd[0], shape=3)
+    pm.Normal("w", 0.0, sd[1], shape=2)
+
+
+#: Variables that are Gaussian given the others, and variables that rows read.
+MODELS = {"scaled": (scaled, ["z", "a"], ["a"]), "centred": (centred, ["mu", "u", "w"], ["u", "w"])}
+
+
+class Problem:
+    """A model's surface for a random expansion of rows, and log pi~ by PyMC."""
+
+    def __init__(self, name, seed=1):
+        build, inner, read = MODELS[name]
+        with pm.Model() as self.model:
+            build()
+        self.layout, rng = layout_of(self.model), np.random.default_rng(seed)
+        size = self.layout.size
+        self.inner = self.layout.indices(inner)
+        self.outer = np.setdiff1d(np.arange(size), self.inner)
+        reads, graph, families = self.layout.indices(read), Graph(), []
+        if name == "scaled":
+            self.places = [self.layout.slices[n].start for n in ("tau_log__", "lam_log__", "z")]
+            product = graph.make("exp", graph.entry("eta", graph.const(self.places[0])))
+            lam, z = (graph.leaf("column", k, "i") for k in (0, 1))
+            product = graph.make("mul", product, graph.make("exp", graph.entry("eta", lam)))
+            product = graph.make("mul", product, graph.entry("eta", z))
+            table = np.array(self.places[1:]) + np.arange(SIZE)[:, None]
+            families = [Family(product, table.astype(float), 0)]
+        self.name, number = name, reads.size + (SIZE if families else 0)
+        root = rng.normal(size=(number, number))
+        self.surface = Surface(
+            *(self._numbered(where, size) for where in (self.inner, self.outer)),
+            *printed_families(*self._prior()).arrays,
+            *printed_families(graph, families).arrays,
+            reads,
+            rng.normal(size=number),
+            rng.normal(size=number),
+            root @ root.T,
+        )
+        self.x = 0.5 * rng.normal(size=size)
+        self._logp = self.model.compile_logp()
+
+    @staticmethod
+    def _numbered(where, size):
+        out = np.full(size, -1)
+        out[where] = np.arange(where.size)
+        return out
+
+    def _prior(self):
+        parts = log_densities(self.model, self.model.free_RVs)
+        return prior_terms(parts, self.model.value_vars, self.layout)
+
+    def log_p(self, x):
+        z = x[self.surface.reads]
+        if self.name == "scaled":
+            tau, lam, effects = self.places
+            more = np.exp(x[tau] + x[lam : lam + SIZE]) * x[effects : effects + SIZE]
+            z = np.concatenate([z, more])
+        u = z - self.surface.centre
+        quadratic = self.surface.slope @ u - 0.5 * u @ self.surface.curvature @ u
+        return float(self._logp(self.layout.unravel(x))) + quadratic
+
+    def marginal(self, x):
+        """By differences, which are exact for quadratic functions."""
+        unit, x = np.eye(self.inner.size), x.copy()
+
+        def at(v):
+            x[self.inner] = v
+            return self.log_p(x)
+
+        middle = at(0.0 * unit[0])
+        slope = np.array([(at(e) - at(-e)) / 2.0 for e in unit])
+        ends = np.array([at(e) - middle for e in unit])
+        hessian = np.array([[at(e + f) for f in unit] for e in unit]) - middle
+        hessian -= ends[:, None] + ends[None, :]
+        mode = np.linalg.solve(-hessian, slope)
+        return middle + 0.5 * slope @ mode - 0.5 * np.linalg.slogdet(-hessian)[1], mode
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def problem(request):
+    return Problem(request.param)
+
+
+def test_the_marginal_and_the_mode_given_hyperparameters(problem):
+    found = conditional(problem.x, problem.surface)
+    value, mode = problem.marginal(problem.x)
+    assert found.possible and found.value == pytest.approx(value, rel=1e-9)
+    np.testing.assert_allclose(found.x[problem.inner], mode, rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(found.x[problem.outer], problem.x[problem.outer])
+
+
+def test_the_marginal_does_not_depend_on_the_coefficients(problem):
+    other = problem.x.copy()
+    other[problem.inner] += 3.0
+    values = [conditional(x, problem.surface).value for x in (problem.x, other)]
+    assert values[0] == pytest.approx(values[1], rel=1e-10)
+
+
+def test_the_gradient_by_hyperparameters(problem):
+    found = gradient(conditional(problem.x, problem.surface), problem.surface)
+    for slope, k in zip(found, problem.outer, strict=True):
+        step = np.zeros(problem.x.size)
+        step[k] = 1e-4
+        ends = [problem.marginal(problem.x + s * step)[0] for s in (1.0, -1.0)]
+        assert slope == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-5, abs=1e-6)
+
+
+def test_a_curvature_that_is_not_definite_is_impossible(problem):
+    surface = problem.surface._replace(curvature=problem.surface.curvature - 1e4)
+    assert not conditional(problem.x, surface).possible
+
+
+def test_terms_of_priors_add_up_to_the_prior():
+    """Transforms, matrices, sums over events and variables that read others."""
+    with pm.Model() as model:
+        sd = pm.Exponential("sd", 1.0)
+        pm.ZeroSumNormal("zero_sum", sigma=sd, shape=4)
+        pm.StudentT("t", nu=4.0, mu=0.0, sigma=sd, shape=(2, 3))
+        pm.Beta("share", 2.0, 3.0)
+        pm.Dirichlet("shares", np.ones(3))
+        pm.MvNormal("mv", np.zeros(2), np.array([[2.0, 0.3], [0.3, 1.0]]))
+        pm.Potential("extra", -pm.math.sqr(sd - 1.0))
+    layout = layout_of(model)
+    parts = log_densities(model, [*model.free_RVs, *model.potentials])
+    graph, families = prior_terms(parts, model.value_vars, layout)
+    x = np.random.default_rng(2).normal(size=layout.size)
+    values = [graph.evaluate([f.expression], row=f.table.T, eta=x)[0] for f in families]
+    total = sum(np.broadcast_to(v, len(f.table)).sum() for v, f in zip(values, families))
+    assert total == pytest.approx(float(model.compile_logp()(layout.unravel(x))), rel=1e-10)
+    assert max(len(f.table) for f in families) == 6
