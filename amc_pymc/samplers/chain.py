@@ -82,7 +82,7 @@ class Sampler:
     @property
     def thinning(self) -> Thinning:
         """Thinning of decisions; one without radii if they are races."""
-        return not_thinned(self.prepared.first_surrogate.centre.size)
+        return not_thinned(0)
 
     def run(self, loop: Any, *args: Any) -> Any:
         """Run the sampler's compiled loop."""

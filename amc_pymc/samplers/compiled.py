@@ -13,7 +13,7 @@ from amc_pymc.first_class import first_class
 from amc_pymc.jit import njit
 from amc_pymc.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_change
-from amc_pymc.tall.thinning import Thinning, rates, thin
+from amc_pymc.tall.thinning import Thinning, not_thinned, rates, thin
 
 __all__ = [
     "GRADIENT",
@@ -95,7 +95,7 @@ class Races(NamedTuple):
     surrogate: Surrogate
     population: Population
     rule: RaceRule
-    thinning: Thinning
+    thinning: Thinning = not_thinned(0)
 
 
 class Verdict(NamedTuple):

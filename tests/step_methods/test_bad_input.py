@@ -422,9 +422,9 @@ class TestFewRows:
     def test_fewer_than_a_batch_is_exact(self, run):
         model, n_rows = self.model(20), 20
         idatas = []
-        for race in ("normal", "exact"):
-            step = amc.RacingMetropolis(model=model, race=race)
-            idatas.append(run(model, step, draws=100))
+        step = amc.RacingMetropolis(model=model)
+        for race in (amc.NormalRace(), amc.ExactRace()):
+            idatas.append(run(model, step.replace(race=race), draws=100))
         for idata in idatas:
             assert np.all(idata.sample_stats["race_rows"].isin([0.0, n_rows]))
             assert np.ptp(idata.posterior["mu"].values) > 0
