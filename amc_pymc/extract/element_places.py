@@ -23,6 +23,7 @@ __all__ = [
     "set_subtensor",
     "shape_entry",
     "shape_vector",
+    "split",
     "subtensor",
 ]
 
@@ -184,6 +185,14 @@ def join(r: ElementReader, node, index: Index) -> int:
     if out is None:
         raise NotScalar("an empty array is indexed")
     return out
+
+
+def split(r: ElementReader, node, index: Index, which: int) -> int:
+    """Read an element of one part of a split tensor."""
+    axis = node.op.axis
+    sizes = [r.number(r.element(node.inputs[1], (r.const(k),))) for k in range(which)]
+    own = r.make("add", index[axis], r.const(int(sum(sizes))))
+    return r.element(node.inputs[0], (*index[:axis], own, *index[axis + 1 :]))
 
 
 def make_vector(r: ElementReader, node, index: Index) -> int:

@@ -102,11 +102,12 @@ class ElementReader:
         node = variable.owner
         if node is None:
             raise NotScalar(f"it depends on {variable}")
+        which = () if len(node.outputs) == 1 else (node.outputs.index(variable),)
         for kind in type(node.op).__mro__:
             rule = self.rules.get(kind)
             if rule is not None:
                 try:
-                    return rule(self, node, index)
+                    return rule(self, node, index, *which)
                 except Unaddressable:
                     return self._each_case(variable, index)
         raise NotScalar(f"{type(node.op).__name__} has no scalar form")

@@ -27,6 +27,7 @@ from pytensor.tensor.basic import (
     Join,
     MakeVector,
     ScalarFromTensor,
+    Split,
     TensorFromScalar,
 )
 from pytensor.tensor.blockwise import Blockwise
@@ -69,6 +70,7 @@ from amc_pymc.extract.element_places import (
     set_subtensor,
     shape_entry,
     shape_vector,
+    split,
     subtensor,
 )
 from amc_pymc.extract.element_reader import ElementReader, Index, NotScalar, Unaddressable
@@ -208,6 +210,7 @@ def _rules() -> dict[type, Callable]:
         AdvancedIncSubtensor: set_advanced,
         Reshape: reshape,
         Join: join,
+        Split: split,
         MakeVector: make_vector,
         Alloc: alloc,
         AllocEmpty: alloc_empty,

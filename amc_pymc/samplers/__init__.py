@@ -19,6 +19,7 @@ from amc_pymc.samplers.settings import (
     NestedProposal,
     Proposal,
     RandomWalkProposal,
+    SurrogateProposal,
 )
 from amc_pymc.samplers.surrogate import Surrogate
 
@@ -34,6 +35,7 @@ __all__ = [
     "Raced",
     "RacedModel",
     "RandomWalkProposal",
+    "SurrogateProposal",
     "Sampler",
     "Surrogate",
     "gibbs",

@@ -97,6 +97,10 @@ def probe_moves(
 ) -> list[np.ndarray]:
     """Draw pairs of points (2, E) like the moves of a chain at stationarity."""
     fit = prepared.fit
+    if prepared.surface is not None:
+        draws = prepared.surface.draws
+        ends = rng.integers(1, len(draws), number)
+        return [prepared.eta(draws[k - 1 : k + 1]) for k in ends]
     if prepared.cut is not None or fit is None:
         assert prepared.surrogate is not None
         centre, active = prepared.surrogate.centre, prepared.raced.expand

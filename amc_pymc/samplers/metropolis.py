@@ -433,6 +433,8 @@ def near_mode(
     fit, normal, densities = chain.fit, chain.moves.normal, sampler.prepared.densities
     if fit is None:
         return x
+    if sampler.prepared.surface is not None:
+        return sampler.prepared.surface.start(x, rng)
     active = sampler.active
     shift = x[active] - fit.mean[active] - normal.gain @ (x - fit.mean)
     if np.linalg.norm(normal.chol_inverse @ shift) <= _FAR * np.sqrt(active.size):

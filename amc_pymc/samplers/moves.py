@@ -38,8 +38,10 @@ from amc_pymc.samplers.settings import (
     NestedProposal,
     Proposal,
     RandomWalkProposal,
+    SurrogateProposal,
 )
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
+from amc_pymc.tall.refresh import Refresh, no_refresh, propose_refresh
 
 __all__ = [
     "GAUSSIAN",
@@ -48,6 +50,7 @@ __all__ = [
     "NAMES",
     "NESTED",
     "RANDOM_WALK",
+    "SURROGATE",
     "Gradient",
     "Kind",
     "Moves",
@@ -59,7 +62,7 @@ __all__ = [
     "propose",
 ]
 
-RANDOM_WALK, GAUSSIAN, LANGEVIN, NESTED = 0, 1, 2, 3
+RANDOM_WALK, GAUSSIAN, LANGEVIN, NESTED, SURROGATE = 0, 1, 2, 3, 4
 #: Weight of the previous covariance, in draws, when a new one is estimated.
 _SHRINKAGE = 10.0
 #: Acceptance rate of Gaussian moves below which chains may get stuck in heavy tails.
@@ -93,7 +96,8 @@ class Moves(NamedTuple):
     ``weights`` (K,) are the probabilities of the kinds in ``KINDS``, ``scales`` (K,) their scales,
     ``active`` (A,) the coordinates moved. ``normal`` is the approximation for Gaussian and Langevin
     moves and for lengths of jumps, ``walk`` (A, A) the random walk's factor, ``gradient`` the gradient
-    estimate of Langevin moves, ``nested`` the reference of nested moves.
+    estimate of Langevin moves, ``nested`` the reference of nested moves, ``refresh`` that of moves on prior times
+    surrogate.
     """
 
     weights: np.ndarray
@@ -103,6 +107,7 @@ class Moves(NamedTuple):
     walk: np.ndarray
     gradient: Gradient
     nested: Nested
+    refresh: Refresh
 
 
 # --- proposing ------------------------------------------------------------------------------------
@@ -126,6 +131,8 @@ def propose(
         return _propose_walk(points, scale, moves, rng)
     if kind == GAUSSIAN:
         return _propose_gaussian(points, scale, moves, rng)
+    if kind == SURROGATE:
+        return propose_refresh(points, scale, moves.refresh, rng)[0], 0
     if kind == NESTED:
         return propose_nested(points, scale, moves.nested, densities.hyper, rng), 0
     return _propose_langevin(points, scale, moves, densities, population, rng)
@@ -274,6 +281,13 @@ def _adapt_nested(
     return moves._replace(nested=nested), fit
 
 
+def _keep_moves(
+    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
+) -> tuple[Moves, GaussianFit | None]:
+    """Change nothing: the moves have been tuned without rows."""
+    return moves, fit
+
+
 # --- the kinds ------------------------------------------------------------------------------------
 
 
@@ -298,6 +312,7 @@ KINDS = (
     Kind("gaussian", GaussianProposal, lambda a: 1.0, 1.0, _adapt_gaussian),
     Kind("langevin", LangevinProposal, lambda a: 1.2 / a ** (1 / 6), np.inf, _adapt_normal, True),
     Kind("nested", NestedProposal, lambda a: 1.0, 1.0, _adapt_nested),
+    Kind("surrogate", SurrogateProposal, lambda a: 1.0, 1.0, _keep_moves),
 )
 NAMES = tuple(kind.name for kind in KINDS)
 
@@ -318,7 +333,7 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
         gain, mean = np.zeros((a, d)), np.zeros(d)
     guess = np.zeros(len(KINDS))
-    guess[[GAUSSIAN, NESTED]] = 1.0  # preferred if there are several kinds
+    guess[[GAUSSIAN, NESTED, SURROGATE]] = 1.0  # preferred if there are several kinds
     units = max((p.batch_size for p in proposals if isinstance(p, LangevinProposal)), default=0)
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),
@@ -328,4 +343,5 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         walk=factor.copy(),
         gradient=Gradient(units, prepared.slope or no_surrogate(prepared.start)),
         nested=prepared.nested.compiled() if prepared.nested is not None else no_nested(),
+        refresh=prepared.surface.moves() if prepared.surface is not None else no_refresh(),
     )

@@ -59,6 +59,20 @@ class NestedReference(Protocol):
         """Return arguments of compiled moves with empty caches."""
 
 
+class SurfaceMoves(Protocol):
+    """Prior times surrogate, with moves tuned on it."""
+
+    @property
+    def draws(self) -> np.ndarray:
+        """A chain (K, D) on prior times surrogate."""
+
+    def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return x or, if it is far out, a draw."""
+
+    def moves(self) -> Any:
+        """Return the moves of a new chain."""
+
+
 class DataSpaceControl(Protocol):
     """Control variate in data space: residuals and population sum."""
 
@@ -154,6 +168,7 @@ class Preparation:
     forecast: Forecast | None = None
     slope: Surrogate | None = None
     nested: NestedReference | None = None
+    surface: SurfaceMoves | None = None
     rounding: float | None = None
     thinning: Thinning | None = None
     quadrature_error: float = 0.0

@@ -14,6 +14,7 @@ __all__ = [
     "NestedProposal",
     "Proposal",
     "RandomWalkProposal",
+    "SurrogateProposal",
     "check_count",
     "is_integer",
 ]
@@ -86,7 +87,23 @@ class NestedProposal:
         _check_target(self.target_accept)
 
 
-Proposal = RandomWalkProposal | GaussianProposal | LangevinProposal | NestedProposal
+@dataclass(frozen=True)
+class SurrogateProposal:
+    """Moves that are reversible for prior times the second-order expansion of rows or groups.
+
+    Hyperparameters are moved by Hamiltonian Monte Carlo on their marginal, and coefficients that are Gaussian given
+    these are drawn, with a scale adapted in (0, 1]; at 1 they are drawn independently. No rows are read for it.
+    """
+
+    target_accept: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_target(self.target_accept)
+
+
+Proposal = (
+    RandomWalkProposal | GaussianProposal | LangevinProposal | NestedProposal | SurrogateProposal
+)
 
 
 @dataclass(frozen=True)

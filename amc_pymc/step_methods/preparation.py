@@ -14,6 +14,7 @@ from pymc import Model
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
+from amc_pymc.extract.coefficients import coefficient_form, parts_of
 from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.discrete_rows import DiscreteRows, smooth_parameters
@@ -38,12 +39,14 @@ from amc_pymc.samplers.nested import fit_nested
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, Raced, RacedModel
 from amc_pymc.samplers.rounding import TOO_MUCH, rounding_effect
+from amc_pymc.samplers.surface import fit_surface
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 from amc_pymc.step_methods.stored_densities import stored_densities
 from amc_pymc.step_methods.stored_groups import large_groups, stored_group_densities
+from amc_pymc.tall.split import TooWide
 from amc_pymc.tall.thinning import fit_thinning
 from amc_pymc.timing import Stopwatch, in_words
 
@@ -139,11 +142,23 @@ def _prepared(
         )
         return _with_data_proxy(bare, proxy, rng, fit)
     active = moved_coordinates(densities.layout, active_names)
+    prepared = _with_surface(bare, active_names, proxy, rng, fit, stages)
+    if prepared is not None:
+        return _finished(prepared, active, options, rng, stages)
     prior = _priors(model, cast(ModelDensities, densities), active)
     if prior is not None and fit and not _discrete(densities):
         prepared = _with_nested(bare, prior, proxy, rng, stages)
     else:
         prepared = _with_taylor(bare, model, proxy, rng, fit, stages)
+    return _finished(prepared, active, options, rng, stages)
+
+
+def _finished(
+    prepared: Preparation, active: np.ndarray, options: Options, rng: np.random.Generator,
+    stages: _Stages,
+) -> Preparation:  # fmt: skip
+    """Choose quadrature nodes, measure residuals, and forecast decisions."""
+    densities, proxy = prepared.densities, cast(TaylorProxy, options.proxy)
     groups = isinstance(densities, GroupedModel)
     if groups:
         stages.say("Choosing the nodes of the quadrature", "quadrature nodes")
@@ -335,6 +350,46 @@ def _with_nested(
         slope=surrogate,
         fit=gaussian,
         nested=nested,
+        kinked=kinked,
+        forecast_flags=flags,
+    )
+
+
+def _with_surface(
+    bare: Preparation, active_names: Sequence[str], proxy: TaylorProxy, rng: np.random.Generator,
+    fit: bool, stages: _Stages,
+) -> Preparation | None:  # fmt: skip
+    """Fit prior times surrogate; None if the prior has no scalar form, or rows read what is not moved."""
+    model, layout = bare.densities, bare.densities.layout
+    moved = set(active_names) >= {n for n in layout.names if layout.is_continuous(n)}
+    if not fit or not moved or _discrete(model):
+        return None
+    if isinstance(model, GroupedModel) and model.groups.held is not None:
+        return None
+    form = None if isinstance(model, GroupedModel) else coefficient_form(cast(ModelDensities, model))
+    parts = parts_of(cast(ModelDensities, model), form)
+    if parts is None:
+        return None
+    if form is not None:
+        bare = replace(bare, cut=form.map, raced=form.raced)
+    _refuse_many(bare.raced.expand.size, proxy, _MORE)
+    blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
+    stages.begin("Compiling derivatives", "mode")
+    _compile_derivatives(model, bare.start)
+    stages.say(_STAGES[1])
+    try:
+        surrogate, gaussian, surface, flags, kinked = fit_surface(
+            model, bare.raced, bare.eta, parts, blocks, bare.start, subsample_of(model, proxy), rng
+        )
+    except TooWide as reason:
+        _log.debug("Prior times surrogate is not used: %s", reason)
+        return None
+    return replace(
+        bare,
+        surrogate=surrogate,
+        slope=None if form else surrogate,
+        fit=gaussian,
+        surface=surface,
         kinked=kinked,
         forecast_flags=flags,
     )

@@ -491,7 +491,8 @@ def metropolis_sampler(
     nested = prepared.nested is not None
     groups = isinstance(prepared.densities, GroupedModel)
     proxy = options.proxy if prepared.fit is not None else None
-    proposals = as_proposals(proposal, proxy, nested=nested, groups=groups)
+    surface = prepared.surface is not None
+    proposals = as_proposals(proposal, proxy, surface=surface, nested=nested, groups=groups)
     kinds = [type(p) for p in proposals]
     if prepared.fit is None and kinds == [GaussianProposal]:
         raise ValueError(

@@ -22,6 +22,7 @@ from amc_pymc.samplers import (
     NestedProposal,
     Proposal,
     RandomWalkProposal,
+    SurrogateProposal,
 )
 from amc_pymc.samplers.moves import KINDS
 from amc_pymc.samplers.settings import check_count, is_integer
@@ -155,7 +156,12 @@ class Options:
 
 
 def as_proposals(
-    proposal: str | Proposal, proxy: Proxy | None, *, nested: bool = False, groups: bool = False
+    proposal: str | Proposal,
+    proxy: Proxy | None,
+    *,
+    surface: bool = False,
+    nested: bool = False,
+    groups: bool = False,
 ) -> tuple[Proposal, ...]:
     """Return the proposals of a step; several for ``"auto"``, which compares them during tuning.
 
@@ -168,6 +174,8 @@ def as_proposals(
         walk = RandomWalkProposal()
         if proxy is None:
             return (walk,)
+        if surface:
+            return (walk, SurrogateProposal())
         if nested:
             return (walk, NestedProposal())
         return (walk, _FOR_GROUPS if groups else GaussianProposal())

@@ -29,7 +29,7 @@ import numpy as np
 from amc_pymc.jit import njit
 from amc_pymc.tall.terms import N_FAMILIES, derivatives_of, family_at
 
-__all__ = ["Conditional", "Surface", "conditional", "gradient"]
+__all__ = ["Conditional", "Surface", "backward_solve", "conditional", "gradient", "prior_at"]
 
 
 class Surface(NamedTuple):
@@ -40,7 +40,9 @@ class Surface(NamedTuple):
     inner, outer : (D,) int64 arrays
         Position of each coordinate of x in v and in phi, -1 if it is not there.
     prior, prior_table : arrays
-        Program of the prior's terms (:func:`amc_pymc.tall.terms.printed_families`).
+        Program of the prior's terms (:func:`amc_pymc.tall.terms.printed_families`), which read (x, A x).
+    combinations : (L, D) array
+        A.
     coefficients, coefficient_table : arrays
         Program of the coefficients that are functions of x.
     reads : (R,) int64 array
@@ -54,6 +56,7 @@ class Surface(NamedTuple):
     outer: np.ndarray
     prior: np.ndarray
     prior_table: np.ndarray
+    combinations: np.ndarray
     coefficients: np.ndarray
     coefficient_table: np.ndarray
     reads: np.ndarray
@@ -99,26 +102,67 @@ def coefficients_at(x, surface):
 
 
 @njit(cache=True, error_model="numpy")
-def _prior(x, surface, gradient, precision):
+def _with_combinations(x, surface):
+    """Return (x, A x), and the positions of its coordinates in (v, A x), -1 for hyperparameters."""
+    a, inner = surface.combinations, surface.inner
+    size, n_inner = x.size, inner.max() + 1
+    out, numbers = np.empty(size + a.shape[0]), np.empty(size + a.shape[0], np.int64)
+    for d in range(size):
+        out[d] = x[d]
+        numbers[d] = inner[d]
+    for k in range(a.shape[0]):
+        out[size + k] = np.dot(a[k], x)
+        numbers[size + k] = n_inner + k
+    return out, numbers
+
+
+@njit(cache=True, error_model="numpy")
+def _map_of_combinations(surface):
+    """Return B (V + L, V) with (v, A x) = B v plus what does not depend on v."""
+    a, inner = surface.combinations, surface.inner
+    n_inner = inner.max() + 1
+    out = np.zeros((n_inner + a.shape[0], n_inner))
+    for j in range(n_inner):
+        out[j, j] = 1.0
+    for k in range(a.shape[0]):
+        for d in range(inner.size):
+            if inner[d] >= 0:
+                out[n_inner + k, inner[d]] = a[k, d]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def prior_at(x, surface, gradient, precision):
     """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v."""
-    program, inner = surface.prior, surface.inner
+    program, n_combined = surface.prior, surface.combinations.shape[0]
+    extended, numbers = _with_combinations(x, surface)
+    slopes = np.zeros(extended.size)
+    curvature = precision
+    if n_combined:
+        curvature = np.zeros((precision.shape[0] + n_combined, precision.shape[0] + n_combined))
     total = 0.0
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
-        out, at = derivatives_of(x, program, surface.prior_table, f)
+        out, at = derivatives_of(extended, program, surface.prior_table, f)
         for k in range(n):
             total += out[0, k]
             t = 1 + n_leaves
             for a in range(n_leaves):
-                gradient[at[a, k]] += out[1 + a, k]
-                i = inner[at[a, k]]
+                slopes[at[a, k]] += out[1 + a, k]
+                i = numbers[at[a, k]]
                 for b in range(a + 1):
-                    j = inner[at[b, k]]
+                    j = numbers[at[b, k]]
                     if i >= 0 and j >= 0:
-                        precision[i, j] -= out[t, k]
+                        curvature[i, j] -= out[t, k]
                         if a != b:
-                            precision[j, i] -= out[t, k]
+                            curvature[j, i] -= out[t, k]
                     t += 1
+    for d in range(x.size):
+        gradient[d] += slopes[d]
+    if n_combined:
+        gradient += surface.combinations.T @ slopes[x.size :]
+        back = _map_of_combinations(surface)
+        precision += back.T @ (curvature @ back)
     return total
 
 
@@ -137,7 +181,7 @@ def conditional(x, surface):
     inner = surface.inner
     size = inner.max() + 1
     slope, precision = np.zeros(x.size), np.zeros((size, size))
-    value = _prior(x, surface, slope, precision)
+    value = prior_at(x, surface, slope, precision)
     z, at, slopes = coefficients_at(x, surface)
     more, force = _forces(z, surface)
     value += more
@@ -242,14 +286,21 @@ def gradient(found, surface):
     out = np.zeros(outer.max() + 1)
     covariance = _inverse(found.factor)
     program = surface.prior
+    extended, numbers = _with_combinations(x, surface)
+    hyper = np.full(extended.size, -1)
+    hyper[: x.size] = outer
+    combined = covariance
+    if surface.combinations.shape[0]:
+        back = _map_of_combinations(surface)
+        combined = back @ (covariance @ back.T)
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
-        values, at = derivatives_of(x, program, surface.prior_table, f)
+        values, at = derivatives_of(extended, program, surface.prior_table, f)
         first_third = 1 + n_leaves + n_leaves * (n_leaves + 1) // 2
         for k in range(n):
             for a in range(n_leaves):
-                if outer[at[a, k]] >= 0:
-                    out[outer[at[a, k]]] += values[1 + a, k]
+                if hyper[at[a, k]] >= 0:
+                    out[hyper[at[a, k]]] += values[1 + a, k]
             t = first_third
             for a in range(n_leaves):
                 for b in range(a + 1):
@@ -262,9 +313,9 @@ def gradient(found, surface):
                             a,
                             b,
                             c,
-                            covariance,
-                            inner,
-                            outer,
+                            combined,
+                            numbers,
+                            hyper,
                             out,
                         )
                         t += 1

@@ -18,14 +18,14 @@ from amc_pymc.expressions.stages import N_KEPT, ROWS, of_parameters
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.derived import StagePrinter
 
-__all__ = ["N_FAMILIES", "derivatives_of", "family_at", "printed_families"]
+__all__ = ["N_FAMILIES", "beside", "derivatives_of", "family_at", "printed_families"]
 
 #: Place of the number of families in a program, and width of the description of each: first row of the table,
 #: number of elements, number of leaves, and a stage.
 N_FAMILIES, _WIDTH = 0, 7
 
 
-def printed_families(graph: Graph, families: Sequence[Family]) -> Printed:
+def printed_families(graph: Graph, families: Sequence[Family], order: int = 3) -> Printed:
     """Generate the functions of some families.
 
     Parameters
@@ -33,20 +33,18 @@ def printed_families(graph: Graph, families: Sequence[Family]) -> Printed:
     graph : Graph
     families : sequence of Family
         Expressions of entries of "eta".
+    order : int
+        Largest order of the derivatives.
     """
     printer, described, first = StagePrinter(graph), list[int | str](), 0
     for k, family in enumerate(families):
         leaves, _ = leaves_of(graph, family.expression)
         outputs = [family.expression]
-        ones = [graph.partial(family.expression, a) for a in leaves]
-        twos = [[graph.partial(one, b) for b in leaves[: a + 1]] for a, one in enumerate(ones)]
-        threes = [
-            graph.partial(two, c)
-            for row in twos
-            for b, two in enumerate(row)
-            for c in leaves[: b + 1]
-        ]
-        outputs += [*ones, *(two for row in twos for two in row), *threes]
+        for by in _derivatives(leaves, order):
+            node = family.expression
+            for leaf in by:
+                node = graph.partial(node, leaf)
+            outputs.append(node)
         places = [graph.nodes[n].args[0] for n in leaves]
         stage = printer.stage(f"family{k}", ("eta",), outputs, places)
         described += [first, len(family.table), len(leaves), *stage]
@@ -58,6 +56,35 @@ def printed_families(graph: Graph, families: Sequence[Family]) -> Printed:
     for place, family in zip(described[::_WIDTH], families, strict=True):
         table[: family.table.shape[1], int(place) : int(place) + len(family.table)] = family.table.T
     return Printed(printer.text, (len(families), *described), tuple(map(tuple, table.tolist())))
+
+
+def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
+    """Return the leaves of each derivative: a >= b >= c, the last one fastest, order by order."""
+    numbered = range(len(leaves))
+    out = [(a,) for a in numbered] if order else []
+    if order > 1:
+        out += [(a, b) for a in numbered for b in range(a + 1)]
+    if order > 2:
+        out += [(a, b, c) for a in numbered for b in range(a + 1) for c in range(b + 1)]
+    return [tuple(leaves[a] for a in each) for each in out]
+
+
+@njit(cache=True, error_model="numpy")
+def beside(x, program, table):
+    """Return x (D,), followed by the values of all elements."""
+    size = x.size
+    for f in range(program[N_FAMILIES]):
+        size += family_at(program, f)[1]
+    out = np.empty(size)
+    for d in range(x.size):
+        out[d] = x[d]
+    begin = x.size
+    for f in range(program[N_FAMILIES]):
+        values, _ = derivatives_of(x, program, table, f)
+        for k in range(values.shape[1]):
+            out[begin] = values[0, k]
+            begin += 1
+    return out
 
 
 @njit(cache=True, error_model="numpy")

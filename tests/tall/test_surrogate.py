@@ -58,6 +58,7 @@ class Problem:
         self.surface = Surface(
             *(self._numbered(where, size) for where in (self.inner, self.outer)),
             *printed_families(*self._prior()).arrays,
+            np.zeros((0, size)),
             *printed_families(graph, families).arrays,
             reads,
             rng.normal(size=number),

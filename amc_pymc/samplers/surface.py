@@ -1,0 +1,269 @@
+"""Fit of prior times surrogate to a model, and a chain on it that reads no rows."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scipy import linalg
+
+from amc_pymc.flags import Flag, flag
+from amc_pymc.proxies import gaussian_factor
+from amc_pymc.samplers.mode import search_mode
+from amc_pymc.samplers.preparation import GaussianFit, NoProxy
+from amc_pymc.samplers.raced import Raced, RacedModel
+from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
+from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
+from amc_pymc.tall.split import Parts, Split, split
+from amc_pymc.tall.surrogate import Surface, conditional, prior_at
+from amc_pymc.tall.terms import printed_families
+
+__all__ = ["SurfaceFit", "fit_surface"]
+
+_log = logging.getLogger("amc_pymc")
+#: Lengths of the chain's windows, after each of which masses are estimated; the last one gives the draws.
+_WINDOWS = (40, 80, 300)
+#: Target acceptance rate of trajectories, their length in standard deviations, and their largest number of steps.
+_TARGET, _LENGTH, _MOST_LEAPS = 0.8, 1.5, 12
+#: Largest number of times that the expansion is moved to the chain's mean, and the distance, in standard deviations per
+#: root coordinate, below which it stays.
+_MOST_ROUNDS, _SETTLED = 4, 0.3
+#: Largest posterior standard deviation of a variable whose prior is expanded together with the rows.
+_NARROW = 0.2
+#: Weight of unit masses, in draws.
+_SHRINKAGE = 10.0
+#: Smallest eigenvalue of the rows' curvature, relative to the largest.
+_FLOOR = 1e-9
+#: Difference of log densities, in nats, from the least of the draws below which a chain does not start.
+_FAR = 10.0
+
+
+@dataclass(frozen=True)
+class SurfaceFit:
+    """Prior times surrogate, with moves tuned on it.
+
+    Attributes
+    ----------
+    surface : Surface
+    mass : (F, F) array
+    step : float
+    leaps : int
+    draws : (K, D) array
+        A chain on the surface.
+    """
+
+    surface: Surface
+    mass: np.ndarray
+    step: float
+    leaps: int
+    draws: np.ndarray
+
+    def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return x or, if it is far out, a draw."""
+        refresh = refresh_of(self.surface)
+        least = min(log_surface(d, refresh) for d in self.draws[::10])
+        if log_surface(x, refresh) > least - _FAR:
+            return x
+        out: np.ndarray = self.draws[rng.integers(len(self.draws))].copy()
+        return out
+
+    def moves(self) -> Refresh:
+        """Return moves of a new chain."""
+        return _with_masses(refresh_of(self.surface), self.mass, self.step, self.leaps)
+
+
+def fit_surface(
+    model: RacedModel,
+    raced: Raced,
+    eta_of: Callable[[np.ndarray], np.ndarray],
+    parts: Parts,
+    blocks: Sequence[np.ndarray],
+    start: np.ndarray,
+    subsample: int,
+    rng: np.random.Generator,
+) -> tuple[Surrogate, GaussianFit, SurfaceFit, tuple[Flag, ...], bool]:
+    """Expand rows where prior times surrogate has its mean, and run a chain on it.
+
+    Parameters
+    ----------
+    model : RacedModel
+        The model at x (D,).
+    raced : Raced
+        Its units as functions of z = ``eta_of(x)``, which begins with x.
+    eta_of : callable
+    parts : Parts
+    blocks : sequence of int arrays
+        Coordinates of each variable that is moved.
+    start : (D,) array
+    subsample : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    surrogate : Surrogate
+        Of the units in z.
+    fit : GaussianFit
+        Mean and precision of x.
+    surface : SurfaceFit
+    flags : tuple of Flag
+    kinked : bool
+        Whether log-likelihoods have kinks.
+    """
+    divided = split(parts, blocks, start, rng)
+    read = np.intersect1d(divided.outer, parts.reads)
+    searched = np.sort(np.concatenate([divided.inner, divided.nearly, read]))
+    mode = search_mode(model, start, searched, subsample, rng)
+    flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
+    x, z = mode.x, eta_of(mode.x)
+    for k in range(_MOST_ROUNDS):
+        surrogate = surrogate_at(raced, z)
+        if surrogate is None:
+            raise NoProxy("the derivatives are not finite at the mode")
+        if k == 0:
+            divided = _without_wide(divided, blocks, surrogate)
+        surface = surface_at(model, parts, divided, x, surrogate, _kinked(mode, searched, x.size))
+        fitted = tuned(surface, x, rng)
+        _log.debug("Step %.2g, %d leaps.", fitted.step, fitted.leaps)
+        zs = np.apply_along_axis(eta_of, 1, fitted.draws)
+        x, mean, spread = fitted.draws.mean(axis=0), zs.mean(axis=0), zs.std(axis=0)
+        moved = (mean - z)[spread > 0.0] / spread[spread > 0.0]
+        if not divided.outer.size or np.sqrt(np.mean(np.square(moved))) < _SETTLED:
+            break
+        z = mean
+    fit = _gaussian(fitted, divided)
+    return surrogate, fit, fitted, flags, mode.precision is not None
+
+
+def _kinked(mode, searched: np.ndarray, size: int) -> np.ndarray | None:
+    """Return a measured precision (D, D) of the coordinates that have been searched, if any."""
+    if mode.precision is None:
+        return None
+    out = np.zeros((size, size))
+    out[np.ix_(searched, searched)] = mode.precision
+    return out
+
+
+def _without_wide(divided: Split, blocks: Sequence[np.ndarray], surrogate: Surrogate) -> Split:
+    """Turn variables with priors of their own that rows do not determine well into hyperparameters."""
+    wide = np.zeros(surrogate.centre.size, bool)
+    for block in blocks:
+        if np.isin(block, divided.nearly).all() and block.size:
+            curvature = -surrogate.hessian[np.ix_(block, block)]
+            narrow = linalg.eigvalsh(curvature)[0] * _NARROW**2 >= 1.0
+            wide[block] = not narrow
+    return divided.without(np.flatnonzero(wide))
+
+
+def surface_at(
+    model: RacedModel,
+    parts: Parts,
+    divided: Split,
+    x: np.ndarray,
+    surrogate: Surrogate,
+    measured: np.ndarray | None = None,
+) -> Surface:
+    """Return prior times surrogate, with the plain part of the prior expanded at x (D,)."""
+    size, plain = x.size, np.sort(np.concatenate([divided.inner, divided.nearly]))
+    n_functions = surrogate.centre.size - size
+    read = np.union1d(parts.reads, plain).astype(np.int64)
+    at = np.concatenate([read, size + np.arange(n_functions)])
+    numbered = np.full(size, -1)
+    numbered[plain] = np.arange(plain.size)
+    outer = np.full(size, -1)
+    outer[divided.outer] = np.arange(divided.outer.size)
+    surface = Surface(
+        numbered,
+        outer,
+        *printed_families(parts.graph, divided.terms).arrays,
+        parts.combinations if divided.terms else np.zeros((0, size)),
+        *printed_families(parts.coefficient_graph, parts.coefficients, 2).arrays,
+        read,
+        surrogate.centre[at],
+        surrogate.gradient[at].copy(),
+        -surrogate.hessian[np.ix_(at, at)],
+    )
+    slope, precision = np.zeros(size), np.zeros((plain.size, plain.size))
+    prior_at(x, surface, slope, precision)
+    whole = model.rest_value_and_gradient(x)[1]
+    curvature = -model.rest_hessian(x, plain)[np.ix_(plain, plain)] - precision
+    places = np.searchsorted(read, plain)
+    if measured is not None:
+        inside = np.ix_(places, places)
+        surface.curvature[inside] = measured[np.ix_(plain, plain)] - precision - curvature
+    surface = surface._replace(curvature=_definite(surface.curvature))
+    surface.curvature[np.ix_(places, places)] += curvature
+    surface.slope[places] += whole[plain] - slope[plain]
+    return surface
+
+
+def _definite(matrix: np.ndarray) -> np.ndarray:
+    """Return a matrix without negative eigenvalues."""
+    matrix = 0.5 * (matrix + matrix.T)
+    values, vectors = linalg.eigh(matrix)
+    floor = _FLOOR * max(values[-1], 0.0)
+    if values[0] >= -floor:
+        return np.ascontiguousarray(matrix)
+    return np.ascontiguousarray((vectors * np.maximum(values, floor)) @ vectors.T)
+
+
+def tuned(surface: Surface, x: np.ndarray, rng: np.random.Generator) -> SurfaceFit:
+    """Run a chain on the surface from x (D,), and tune masses and step size on the way."""
+    found = conditional(x, surface)
+    if not found.possible:
+        raise NoProxy("the expansion has no maximum")
+    refresh, n = refresh_of(surface), surface.outer.max() + 1
+    size = x.size
+    x, mass = found.x, np.eye(n)
+    for k, number in enumerate(_WINDOWS if n else _WINDOWS[-1:]):
+        draws = np.empty((number, size))
+        last = k == len(_WINDOWS) - 1
+        run_on_surface(x, refresh, 0.0 if last or not n else _TARGET, draws, rng)
+        x = draws[-1].copy()
+        if not n or last:
+            break
+        moments = draws[number // 4 :, refresh.phi]
+        weight = len(moments) / (len(moments) + _SHRINKAGE)
+        spread = np.var(moments, axis=0)
+        covariance = weight * np.atleast_2d(np.cov(moments.T)) if n < len(moments) // 3 else None
+        if covariance is None:
+            covariance = weight * np.diag(spread)
+        covariance += (1.0 - weight) * np.diag(spread + 1e-6)
+        new = np.ascontiguousarray(linalg.cholesky(covariance, lower=True))
+        change = np.exp(np.mean(np.log(np.diag(mass)) - np.log(np.diag(new))))
+        mass, step = new, float(np.clip(refresh.step[0] * change, 1e-3, 1.0))
+        leaps = int(np.clip(math.ceil(_LENGTH / step), 1, _MOST_LEAPS))
+        refresh = _with_masses(refresh_of(surface), mass, step, leaps)
+        if k == len(_WINDOWS) - 2:  # the step size of these masses
+            draws = np.empty((_WINDOWS[0], size))
+            run_on_surface(x, refresh, _TARGET, draws, rng)
+            x = draws[-1].copy()
+            leaps = int(np.clip(math.ceil(_LENGTH / refresh.step[0]), 1, _MOST_LEAPS))
+            refresh.leaps[0] = leaps
+    return SurfaceFit(surface, mass, float(refresh.step[0]), int(refresh.leaps[0]), draws)
+
+
+def _with_masses(refresh: Refresh, mass: np.ndarray, step: float, leaps: int) -> Refresh:
+    return refresh._replace(mass=mass, step=np.full(1, step), leaps=np.full(1, leaps))
+
+
+def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
+    """Return mean and precision of x, with hyperparameters independent of the rest."""
+    mean = fitted.draws.mean(axis=0)
+    found = conditional(mean, fitted.surface)
+    lower = np.tril(found.factor)
+    inner = np.flatnonzero(fitted.surface.inner >= 0)
+    out = np.zeros((mean.size, mean.size))
+    out[np.ix_(inner, inner)] = lower @ lower.T
+    if divided.outer.size:
+        spread = np.atleast_2d(np.cov(fitted.draws[:, divided.outer].T))
+        spread += 1e-6 * np.eye(divided.outer.size)
+        factor, _ = gaussian_factor(spread)
+        out[np.ix_(divided.outer, divided.outer)] = factor @ factor.T
+        mean = found.x
+    inside = np.sort(np.concatenate([inner, divided.outer]))
+    return GaussianFit(mean, out, inside)

@@ -1,0 +1,242 @@
+r"""Moves that leave prior times surrogate invariant, and read no rows.
+
+For the density pi~ of :mod:`amc_pymc.tall.surrogate`, whose coordinates v are Gaussian given the hyperparameters phi,
+
+1. Hamiltonian Monte Carlo moves phi to phi' on the marginal pi~(phi);
+2. v' = v*(phi') + L'^-T w', where w = L'(v - v*(phi)) and w' = sqrt(1 - s^2) w + s z, z standard normal.
+
+L is the Cholesky factor of the precision K(phi). In coordinates (phi, w) pi~ is a product, and each part is reversible
+for its own factor, so the whole is reversible for pi~. Accepting x' with probability min(1, rho(x') / rho(x)), where
+rho = pi / pi~, is reversible for pi (Liu 2001, section 9.4.3; Christen & Fox 2005, doi:10.1198/106186005X76983).
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.jit import njit
+from amc_pymc.tall.surrogate import Surface, backward_solve, conditional, gradient
+
+__all__ = ["Known", "Refresh", "log_surface", "no_refresh", "propose_refresh", "refresh_of", "run_on_surface"]
+
+#: Change of energy beyond which a trajectory has diverged.
+_DIVERGED = 50.0
+
+
+class Known(NamedTuple):
+    """Gaussians of v given two points' hyperparameters.
+
+    ``x`` (2, D) holds v* and everything that is not v, ``value`` (2,) log pi~(phi), ``log_det`` (2,) log det L,
+    ``factor`` (2, V, V) and ``gradient`` (2, F).
+    """
+
+    x: np.ndarray
+    value: np.ndarray
+    log_det: np.ndarray
+    factor: np.ndarray
+    gradient: np.ndarray
+
+
+class Refresh(NamedTuple):
+    """Arguments of the moves.
+
+    Attributes
+    ----------
+    surface : Surface
+    v, phi : (V,), (F,) int64 arrays
+        Coordinates of x.
+    mass : (F, F) array
+        Factor M of an approximate covariance of phi; phi = M q in trajectories of q.
+    step : (1,) array
+        Size of a leapfrog step.
+    leaps : (1,) int64 array
+        Largest number of leapfrog steps.
+    known : Known
+    """
+
+    surface: Surface
+    v: np.ndarray
+    phi: np.ndarray
+    mass: np.ndarray
+    step: np.ndarray
+    leaps: np.ndarray
+    known: Known
+
+
+def refresh_of(surface: Surface) -> Refresh:
+    """Return moves with unit masses and nothing known."""
+    v = np.flatnonzero(surface.inner >= 0)
+    phi = np.flatnonzero(surface.outer >= 0)
+    d, n, f = surface.inner.size, v.size, phi.size
+    known = Known(
+        np.full((2, d), np.nan),
+        np.zeros(2),
+        np.zeros(2),
+        np.zeros((2, n, n)),
+        np.zeros((2, f)),
+    )
+    return Refresh(surface, v, phi, np.eye(f), np.full(1, 0.1), np.full(1, 10), known)
+
+
+def no_refresh() -> Refresh:
+    """Return a placeholder for models without a surface."""
+    none, empty = np.empty(0, np.int64), np.empty(0)
+    program, table, square = np.zeros(1, np.int64), np.zeros((1, 1)), np.empty((0, 0))
+    surface = Surface(
+        none, none, program, table, square, program, table, none, empty, empty, square
+    )
+    return refresh_of(surface)
+
+
+@njit(cache=True, error_model="numpy")
+def _look_up(x, refresh):
+    """Return the slot that holds the Gaussian given everything in x but v, or -1."""
+    inner, known = refresh.surface.inner, refresh.known
+    for slot in range(2):
+        same = True
+        for d in range(x.size):
+            if inner[d] < 0 and known.x[slot, d] != x[d]:
+                same = False
+                break
+        if same:
+            return slot
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
+def _keep(found, slope, refresh, slot):
+    """Store a Gaussian and the gradient of log pi~(phi)."""
+    known = refresh.known
+    known.value[slot] = found.value
+    known.log_det[slot] = 0.0
+    for i in range(refresh.v.size):
+        known.log_det[slot] += math.log(found.factor[i, i])
+        for j in range(i + 1):
+            known.factor[slot, i, j] = found.factor[i, j]
+    for d in range(found.x.size):
+        known.x[slot, d] = found.x[d]
+    for a in range(slope.size):
+        known.gradient[slot, a] = slope[a]
+
+
+@njit(cache=True, error_model="numpy")
+def _slope_at(found, refresh):
+    """Return the gradient by q."""
+    if refresh.phi.size == 0:
+        return np.empty(0)
+    return refresh.mass.T @ gradient(found, refresh.surface)
+
+
+@njit(cache=True, error_model="numpy")
+def _trajectory(x, slot, refresh, rng):
+    """Move phi by one trajectory from a known slot; return the slot of its end, which may be the same."""
+    known, phi, mass, step = refresh.known, refresh.phi, refresh.mass, refresh.step[0]
+    momentum = np.empty(phi.size)
+    for a in range(phi.size):
+        momentum[a] = rng.standard_normal()
+    energy = known.value[slot] - 0.5 * np.dot(momentum, momentum)
+    slope, there = known.gradient[slot].copy(), known.x[slot].copy()
+    found = conditional(there, refresh.surface)
+    possible = True
+    length = step * (0.8 + 0.4 * rng.random())
+    leaps = 1 + int(rng.random() * refresh.leaps[0])
+    for _ in range(leaps):
+        momentum += 0.5 * length * slope
+        move = mass @ momentum
+        for a in range(phi.size):
+            there[phi[a]] += length * move[a]
+        found = conditional(there, refresh.surface)
+        if not found.possible:
+            possible = False
+            break
+        slope = _slope_at(found, refresh)
+        momentum += 0.5 * length * slope
+        if not found.value - 0.5 * np.dot(momentum, momentum) > energy - _DIVERGED:
+            possible = False
+            break
+        there[:] = found.x
+    u = rng.random()
+    if not possible:
+        return slot, 0.0
+    change = found.value - 0.5 * np.dot(momentum, momentum) - energy
+    if not math.log(1.0 - u) < change:
+        return slot, math.exp(min(0.0, change))
+    _keep(found, slope, refresh, 1 - slot)
+    return 1 - slot, math.exp(min(0.0, change))
+
+
+@njit(cache=True, error_model="numpy")
+def log_surface(x, refresh):
+    """Return log pi~(x) up to a constant; minus infinity where it is not possible."""
+    found = conditional(x, refresh.surface)
+    if not found.possible:
+        return -math.inf
+    total, v = found.value, refresh.v
+    for j in range(v.size):
+        w = 0.0
+        for i in range(j, v.size):
+            w += found.factor[i, j] * (x[v[i]] - found.x[v[i]])
+        total += math.log(found.factor[j, j]) - 0.5 * w * w
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def propose_refresh(points, scale, refresh, rng):
+    """Write x' to points[1] (points is (2, D)).
+
+    Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
+    """
+    surface, known, v = refresh.surface, refresh.known, refresh.v
+    x, new = points[0], points[1]
+    new[:] = x
+    here = _look_up(x, refresh)
+    if here < 0:
+        found = conditional(x, surface)
+        if not found.possible:
+            return -math.inf, 0.0
+        here = 0
+        _keep(found, _slope_at(found, refresh), refresh, here)
+    there, accepted = here, 1.0
+    if refresh.phi.size:
+        there, accepted = _trajectory(x, here, refresh, rng)
+        for a in refresh.phi:
+            new[a] = known.x[there, a]
+    n = v.size
+    w = np.zeros(n)
+    for j in range(n):
+        for i in range(j, n):
+            w[j] += known.factor[here, i, j] * (x[v[i]] - known.x[here, v[i]])
+    ratio = known.value[here] + known.log_det[here] - known.value[there] - known.log_det[there]
+    keep = math.sqrt(max(0.0, 1.0 - scale * scale))
+    for j in range(n):
+        old = w[j]
+        w[j] = keep * old + scale * rng.standard_normal()
+        ratio += 0.5 * (w[j] * w[j] - old * old)
+    backward_solve(known.factor[there], w)
+    for j in range(n):
+        new[v[j]] = known.x[there, v[j]] + w[j]
+    return ratio, accepted
+
+
+@njit(cache=True, error_model="numpy")
+def run_on_surface(x, refresh, target, draws, rng):
+    """Fill draws (K, D) with a chain for pi~ from x; return the mean acceptance rate of trajectories.
+
+    If ``target`` is positive, the step size is adapted to this acceptance rate.
+    """
+    points, total = np.empty((2, x.size)), 0.0
+    points[0] = x
+    for k in range(draws.shape[0]):
+        ratio, accepted = propose_refresh(points, 1.0, refresh, rng)
+        if ratio > -math.inf:
+            points[0] = points[1]
+        if target > 0.0:
+            refresh.step[0] *= math.exp((accepted - target) / (k + 1.0) ** 0.6)
+            refresh.step[0] = min(refresh.step[0], 1.5)
+        total += accepted
+        draws[k] = points[0]
+    return total / max(1, draws.shape[0])

@@ -1,0 +1,227 @@
+"""Division of a model's coordinates into those that are Gaussian given the others, and hyperparameters.
+
+The prior is a sum of terms and rows read coefficients, both given as families of expressions of x (D,). Coordinates v
+are Gaussian given the others if the third derivatives of all terms, and the second derivatives of all coefficients,
+by coordinates of v are zero. So they are recognised however a model is written: centred, scaled, by products of
+scales, or by differences of neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from amc_pymc.expressions import Family, Graph
+from amc_pymc.expressions.leaves import leaves_of
+
+__all__ = ["Parts", "Split", "TooWide", "split"]
+
+#: Largest number of coordinates that one term or coefficient may read.
+_WIDEST = 8
+#: Operations with kinks or jumps, which derivatives do not show.
+_ROUGH = frozenset("abs sign maximum minimum floor ceil floordiv mod int switch".split())
+#: Number of points at which a condition is evaluated, and their distance from the first.
+_TRIALS, _FAR = 16, 2.0
+#: Points at which derivatives are computed, and the size, relative to the largest, of one that is zero.
+_POINTS, _ZERO = 3, 1e-9
+
+
+class TooWide(ValueError):
+    """A term or a coefficient reads too many coordinates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Terms of the log prior and coefficients that rows read, as expressions of "eta", x (D,).
+
+    Terms read (x, A x) for the ``combinations`` A (L, D). ``reads`` are the coordinates that rows read directly.
+    """
+
+    graph: Graph
+    terms: tuple[Family, ...]
+    combinations: np.ndarray
+    coefficient_graph: Graph
+    coefficients: tuple[Family, ...]
+    reads: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Coordinates of x, and the terms that depend on more than the first two kinds.
+
+    Attributes
+    ----------
+    inner : (V,) int array
+        Gaussian given the others.
+    nearly : (E,) int array
+        Read by rows, with priors of their own: the prior is expanded together with the rows.
+    outer : (F,) int array
+        Hyperparameters.
+    terms : tuple of Family
+    own : tuple of arrays and families
+        Terms of ``nearly``, and the coordinates that they read.
+    """
+
+    inner: np.ndarray
+    nearly: np.ndarray
+    outer: np.ndarray
+    terms: tuple[Family, ...]
+    own: tuple[tuple[np.ndarray, Family], ...] = ()
+
+    def without(self, coordinates: np.ndarray) -> Split:
+        """Return the same with some of ``nearly`` among the hyperparameters, and their terms."""
+        if not coordinates.size:
+            return self
+        more = [f for at, f in self.own if np.isin(at, coordinates).any()]
+        nearly = np.setdiff1d(self.nearly, coordinates)
+        outer = np.union1d(self.outer, coordinates)
+        return Split(self.inner, nearly, outer, (*self.terms, *more))
+
+
+def split(
+    parts: Parts, blocks: Sequence[np.ndarray], x: np.ndarray, rng: np.random.Generator
+) -> Split:
+    """Divide the coordinates of some variables.
+
+    Parameters
+    ----------
+    parts : Parts
+    blocks : sequence of int arrays
+        Coordinates of each continuous variable that is moved.
+    x : (D,) array
+        A possible point.
+    rng : numpy.random.Generator
+        For the points at which derivatives are compared with zero.
+
+    Raises
+    ------
+    TooWide
+    """
+    points = x + 0.5 * rng.standard_normal((_POINTS, x.size))
+    far = x + _FAR * rng.standard_normal((_TRIALS, x.size))
+    a, none = parts.combinations, np.zeros((0, x.size))
+    terms = [_Order(parts.graph, f, points, far, a, 3) for f in parts.terms]
+    coefficients = [
+        _Order(parts.coefficient_graph, f, points, far, none, 2) for f in parts.coefficients
+    ]
+    inner = np.zeros(x.size, bool)
+    for block in sorted(blocks, key=len, reverse=True):
+        inner[block] = True
+        if not all(each.is_zero(inner) for each in (*terms, *coefficients)):
+            inner[block] = False
+    nearly = _with_own_priors(parts, blocks, inner, terms, coefficients)
+    moved = np.sort(np.concatenate(blocks)) if blocks else np.empty(0, np.int64)
+    outer = np.array([d for d in moved if not (inner[d] or nearly[d])], np.int64)
+    plain = inner | nearly
+    kept = tuple(t.family for t in terms if not plain[t.coordinates].all())
+    _refuse_combined(parts, kept, outer)
+    own = tuple((t.coordinates, t.family) for t in terms if nearly[t.coordinates].any())
+    return Split(np.flatnonzero(inner), np.flatnonzero(nearly), outer, kept, own)
+
+
+def _refuse_combined(parts: Parts, terms: Sequence[Family], outer: np.ndarray) -> None:
+    """Refuse combinations of hyperparameters, through which derivatives are not computed."""
+    if parts.combinations[:, outer].any() and terms:
+        raise TooWide("a term reads a linear combination of hyperparameters")
+
+
+def _with_own_priors(parts, blocks, inner, terms, coefficients) -> np.ndarray:
+    """Mark the variables that rows read directly and nothing else depends on."""
+    nearly = np.zeros(inner.size, bool)
+    for block in blocks:
+        alone = np.isin(block, parts.reads).all() and not inner[block].any()
+        for each in terms:
+            if alone and np.isin(each.coordinates, block).any():
+                alone = np.isin(each.coordinates, block).all() and not each.rough
+        for each in coefficients:
+            alone = alone and not np.isin(each.coordinates, block).any()
+        nearly[block] = alone
+    return nearly
+
+
+class _Order:
+    """Derivatives of one order of a family by the coordinates that its elements read."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        family: Family,
+        points: np.ndarray,
+        far: np.ndarray,
+        combinations: np.ndarray,
+        order: int,
+    ):
+        self.family = family
+        leaves, dots = leaves_of(graph, family.expression)
+        if len(leaves) > _WIDEST or dots:
+            raise TooWide(f"a term reads {len(leaves)} parameters")
+        n, size = len(family.table), points.shape[1]
+        rows = family.table.T
+        places = graph.evaluate([graph.nodes[a].args[0] for a in leaves], row=rows)
+        self._places = [np.broadcast_to(np.asarray(p, np.int64), n) for p in places]
+        self._combinations = combinations != 0.0
+        read = np.unique(self._places).astype(np.int64) if leaves else np.empty(0, np.int64)
+        combined = self._combinations[read[read >= size] - size].any(axis=0)
+        self.coordinates = np.union1d(read[read < size], np.flatnonzero(combined))
+        points, far = (np.concatenate([p, p @ combinations.T], axis=1) for p in (points, far))
+        rough = _rough(graph, family, far)
+        self.rough = [p for p, a in zip(self._places, leaves) if a in rough]
+        self._leaves = list(combinations_with_replacement(range(len(leaves)), order))
+        nodes = []
+        for combination in self._leaves:
+            node = family.expression
+            for a in combination:
+                node = graph.partial(node, leaves[a])
+            nodes.append(node)
+        with np.errstate(all="ignore"):
+            values = [
+                np.abs([np.broadcast_to(v, n) for v in graph.evaluate(nodes, row=rows, eta=p)])
+                for p in points
+            ]
+        self._values = np.max(values, axis=0) if nodes else np.zeros((0, n))
+
+    def is_zero(self, inside: np.ndarray) -> bool:
+        """Whether the derivatives by marked coordinates are zero, and no kink depends on these."""
+        inside = np.concatenate([inside, (self._combinations & inside).any(axis=1)])
+        if any(inside[p].any() for p in self.rough):
+            return False
+        largest = np.nanmax(self._values, initial=0.0)
+        for combination, value in zip(self._leaves, self._values):
+            marked = np.logical_and.reduce([inside[self._places[a]] for a in combination])
+            if not np.all(value[marked] <= _ZERO * max(largest, 1.0)):
+                return False
+        return True
+
+
+def _rough(graph: Graph, family: Family, points: np.ndarray) -> set[int]:
+    """Return the entries on which kinks and jumps of an expression depend.
+
+    A condition that has the same outcome at all points, such as that a scale is positive, is none.
+    """
+    out = set[int]()
+    for n in graph.upstream([family.expression]):
+        node = graph.nodes[n]
+        if node.op not in _ROUGH:
+            continue
+        args = node.args[:1] if node.op == "switch" else node.args
+        entries = [e for a in args for e in leaves_of(graph, a)[0]]
+        if not entries:
+            continue
+        with np.errstate(all="ignore"):
+            values = [graph.evaluate(args, row=family.table.T, eta=p) for p in points]
+        sides = [_side(node.op, *found) for found in values]
+        if any(np.any(side != sides[0]) for side in sides):
+            out |= set(entries)
+    return out
+
+
+def _side(op: str, first: np.ndarray, second: np.ndarray | float = 0.0) -> np.ndarray:
+    """Return on which side of a kink or jump values are."""
+    if op == "switch":
+        return np.asarray(first, bool)
+    if op in ("abs", "sign", "maximum", "minimum"):
+        return np.asarray(first) > second
+    return np.floor(first)
