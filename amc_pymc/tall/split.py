@@ -117,15 +117,8 @@ def split(
     outer = np.array([d for d in moved if not (inner[d] or nearly[d])], np.int64)
     plain = inner | nearly
     kept = tuple(t.family for t in terms if not plain[t.coordinates].all())
-    _refuse_combined(parts, kept, outer)
     own = tuple((t.coordinates, t.family) for t in terms if nearly[t.coordinates].any())
     return Split(np.flatnonzero(inner), np.flatnonzero(nearly), outer, kept, own)
-
-
-def _refuse_combined(parts: Parts, terms: Sequence[Family], outer: np.ndarray) -> None:
-    """Refuse combinations of hyperparameters, through which derivatives are not computed."""
-    if parts.combinations[:, outer].any() and terms:
-        raise TooWide("a term reads a linear combination of hyperparameters")
 
 
 def _with_own_priors(parts, blocks, inner, terms, coefficients) -> np.ndarray:

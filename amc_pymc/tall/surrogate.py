@@ -287,38 +287,30 @@ def gradient(found, surface):
     covariance = _inverse(found.factor)
     program = surface.prior
     extended, numbers = _with_combinations(x, surface)
-    hyper = np.full(extended.size, -1)
-    hyper[: x.size] = outer
     combined = covariance
     if surface.combinations.shape[0]:
         back = _map_of_combinations(surface)
         combined = back @ (covariance @ back.T)
+    by_extended = np.zeros(extended.size)
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
         values, at = derivatives_of(extended, program, surface.prior_table, f)
         first_third = 1 + n_leaves + n_leaves * (n_leaves + 1) // 2
         for k in range(n):
             for a in range(n_leaves):
-                if hyper[at[a, k]] >= 0:
-                    out[hyper[at[a, k]]] += values[1 + a, k]
+                by_extended[at[a, k]] += values[1 + a, k]
             t = first_third
             for a in range(n_leaves):
                 for b in range(a + 1):
                     for c in range(b + 1):
-                        _add_third(
-                            values[t, k],
-                            at[a, k],
-                            at[b, k],
-                            at[c, k],
-                            a,
-                            b,
-                            c,
-                            combined,
-                            numbers,
-                            hyper,
-                            out,
-                        )
+                        places = (at[a, k], at[b, k], at[c, k])
+                        _add_third(values[t, k], places, (a, b, c), combined, numbers, by_extended)
                         t += 1
+    for d in range(x.size):
+        if outer[d] >= 0:
+            out[outer[d]] += by_extended[d]
+            for k in range(surface.combinations.shape[0]):
+                out[outer[d]] += surface.combinations[k, d] * by_extended[x.size + k]
     z, at, slopes = coefficients_at(x, surface)
     _, force = _forces(z, surface)
     # rows of H A S for the coefficients that are functions
@@ -357,23 +349,35 @@ def gradient(found, surface):
 
 
 @njit(cache=True, error_model="numpy")
-def _add_third(third, i, j, k, a, b, c, covariance, inner, outer, out):
-    """Add half of S_ab l_abc to the derivative by each hyperparameter among three coordinates.
+def _add_third(third, places, leaves, covariance, numbers, out):
+    """Add half of S_ab l_abc to the derivative by each coordinate c among three.
 
-    a >= b >= c number the leaves: those that are equal stand for fewer orders.
+    ``leaves`` a >= b >= c number the leaves: those that are equal stand for fewer orders.
     """
     if third == 0.0:
         return
-    if a == b and b == c:
-        return  # a coordinate is either in v or in phi
-    if outer[i] >= 0 and inner[j] >= 0 and inner[k] >= 0:
-        if a != b:
-            ways = 1.0 if b == c else 2.0
-            out[outer[i]] += 0.5 * ways * third * covariance[inner[j], inner[k]]
-    if outer[j] >= 0 and inner[i] >= 0 and inner[k] >= 0:
-        if a != b and b != c:
-            out[outer[j]] += third * covariance[inner[i], inner[k]]
-    if outer[k] >= 0 and inner[i] >= 0 and inner[j] >= 0:
-        if b != c:
-            ways = 1.0 if a == b else 2.0
-            out[outer[k]] += 0.5 * ways * third * covariance[inner[i], inner[j]]
+    i, j, k = places
+    m, n, o = numbers[i], numbers[j], numbers[k]
+    a, b, c = leaves
+    if a == c:
+        if m >= 0:
+            out[i] += 0.5 * third * covariance[m, m]
+        return
+    if a == b:
+        if m >= 0:
+            out[k] += 0.5 * third * covariance[m, m]
+            if o >= 0:
+                out[i] += third * covariance[m, o]
+        return
+    if b == c:
+        if n >= 0:
+            out[i] += 0.5 * third * covariance[n, n]
+            if m >= 0:
+                out[j] += third * covariance[m, n]
+        return
+    if n >= 0 and o >= 0:
+        out[i] += third * covariance[n, o]
+    if m >= 0 and o >= 0:
+        out[j] += third * covariance[m, o]
+    if m >= 0 and n >= 0:
+        out[k] += third * covariance[m, n]

@@ -10,6 +10,7 @@ from amc_pymc.extract.model_terms import layout_of
 from amc_pymc.extract.prior_terms import prior_terms
 from amc_pymc.tall.surrogate import Surface, conditional, gradient
 from amc_pymc.tall.terms import printed_families
+from amc_pymc.tall.wide import with_combinations
 
 SIZE = 4
 
@@ -29,8 +30,14 @@ def centred():
     pm.Normal("w", 0.0, sd[1], shape=2)
 
 
+def zero_sum():
+    """Effects that add up to zero, with a share of their variance."""
+    sd, share = pm.HalfNormal("sd", 1.0), pm.Dirichlet("share", np.ones(5))
+    pm.ZeroSumNormal("u", sigma=sd * share[0], shape=6)
+
+
 #: Variables that are Gaussian given the others, and variables that rows read.
-MODELS = {"scaled": (scaled, ["z", "a"], ["a"]), "centred": (centred, ["mu", "u", "w"], ["u", "w"])}
+MODELS = {"scaled": (scaled, ["z", "a"], ["a"]), "centred": (centred, ["mu", "u", "w"], ["u", "w"]), "zero-sum": (zero_sum, ["u_zerosum__"], ["u_zerosum__"])}
 
 
 class Problem:
@@ -55,10 +62,12 @@ class Problem:
             families = [Family(product, table.astype(float), 0)]
         self.name, number = name, reads.size + (SIZE if families else 0)
         root = rng.normal(size=(number, number))
+        own, terms = self._prior()
+        terms, combinations = with_combinations(own, terms, size)
         self.surface = Surface(
             *(self._numbered(where, size) for where in (self.inner, self.outer)),
-            *printed_families(*self._prior()).arrays,
-            np.zeros((0, size)),
+            *printed_families(own, terms).arrays,
+            combinations,
             *printed_families(graph, families).arrays,
             reads,
             rng.normal(size=number),
