@@ -18,7 +18,7 @@ from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
 from amc_pymc.samplers.ahead import Ahead
 from amc_pymc.samplers.auditing import MoveDecisions
 from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
-from amc_pymc.samplers.compiled import Densities, Races, decide, decide_by_thinning
+from amc_pymc.samplers.compiled import Races, decide, decide_by_thinning
 from amc_pymc.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.samplers.logs import MoveLog, log_move
 from amc_pymc.samplers.moves import (
@@ -76,10 +76,6 @@ class Metropolis(Sampler):
         thinning = self.prepared.thinning
         exact = isinstance(self.race, ExactRace)
         return super().thinning if thinning is None or not exact else thinning
-
-    def _densities(self) -> Densities:
-        gradients = any(KINDS[kind].gradients for kind in kinds_of(self.proposals))
-        return self.prepared.compiled(self.prepared.residuals.rewards, gradients=gradients)
 
 
 @dataclass(kw_only=True)
@@ -223,7 +219,7 @@ def run_transitions(
     arms = np.empty((2, here.size))
     for done in range(n):
         kind = _pick(moves.weights, rng)
-        log_q, other = propose(kind, points, densities, races.population, moves, rng)
+        log_q, other = propose(kind, points, densities, moves, rng)
         rest_new = densities.rest(points[1])
         counts.tries[kind] += 1
         counts.other[0] += other

@@ -18,48 +18,39 @@ from amc_pymc.jit import njit
 from amc_pymc.proposals import (
     conditional_mean,
     gaussian_log_ratio,
-    langevin_log_ratio,
     propose_gaussian,
-    propose_langevin,
     propose_random_walk,
     propose_student,
     student_log_ratio,
 )
 from amc_pymc.proxies import gaussian_factor
-from amc_pymc.racing import Population
-from amc_pymc.racing.population import draw_rows, forget_rows
 from amc_pymc.samplers.adaptation import Moments, proposal_weights
 from amc_pymc.samplers.compiled import Densities, put
 from amc_pymc.samplers.nested import Nested, no_nested, propose_nested
 from amc_pymc.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.samplers.settings import (
     GaussianProposal,
-    LangevinProposal,
     NestedProposal,
     Proposal,
     RandomWalkProposal,
 )
-from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
 
 __all__ = [
     "GAUSSIAN",
     "KINDS",
-    "LANGEVIN",
     "NAMES",
     "NESTED",
     "RANDOM_WALK",
-    "Gradient",
     "Kind",
     "Moves",
     "Normal",
     "Past",
-    "estimated_gradients",
     "first_moves",
     "kinds_of",
     "propose",
 ]
 
-RANDOM_WALK, GAUSSIAN, LANGEVIN, NESTED = 0, 1, 2, 3
+RANDOM_WALK, GAUSSIAN, NESTED = 0, 1, 2
 #: Weight of the previous covariance, in draws, when a new one is estimated.
 _SHRINKAGE = 10.0
 #: Acceptance rate of Gaussian moves below which chains may get stuck in heavy tails.
@@ -80,20 +71,13 @@ class Normal(NamedTuple):
     freedom: float = math.inf
 
 
-class Gradient(NamedTuple):
-    """Settings of gradient estimates: number of units and control-variate surrogate ``slope``."""
-
-    units: int
-    slope: Surrogate
-
-
 class Moves(NamedTuple):
     """State of all kinds of proposals.
 
     ``weights`` (K,) are the probabilities of the kinds in ``KINDS``, ``scales`` (K,) their scales,
-    ``active`` (A,) the coordinates moved. ``normal`` is the approximation for Gaussian and Langevin
-    moves and for lengths of jumps, ``walk`` (A, A) the random walk's factor, ``gradient`` the gradient
-    estimate of Langevin moves, ``nested`` the reference of nested moves.
+    ``active`` (A,) the coordinates moved. ``normal`` is the approximation for Gaussian
+    moves and for lengths of jumps, ``walk`` (A, A) the random walk's factor, ``nested`` the reference
+    of nested moves.
     """
 
     weights: np.ndarray
@@ -101,7 +85,6 @@ class Moves(NamedTuple):
     active: np.ndarray
     normal: Normal
     walk: np.ndarray
-    gradient: Gradient
     nested: Nested
 
 
@@ -115,7 +98,6 @@ def propose(
     kind: int,
     points: np.ndarray,
     densities: Densities,
-    population: Population,
     moves: Moves,
     rng: np.random.Generator,
 ) -> tuple[float, int]:
@@ -126,9 +108,7 @@ def propose(
         return _propose_walk(points, scale, moves, rng)
     if kind == GAUSSIAN:
         return _propose_gaussian(points, scale, moves, rng)
-    if kind == NESTED:
-        return propose_nested(points, scale, moves.nested, densities.hyper, rng), 0
-    return _propose_langevin(points, scale, moves, densities, population, rng)
+    return propose_nested(points, scale, moves.nested, densities.hyper, rng), 0
 
 
 @njit(cache=True)
@@ -155,50 +135,6 @@ def _propose_gaussian(
         log_ratio = student_log_ratio(w, w_new, normal.freedom)
     put(points[1], active, mean + normal.chol @ w_new)
     return log_ratio, 0
-
-
-@njit(cache=True)
-def _propose_langevin(
-    points: np.ndarray,
-    scale: float,
-    moves: Moves,
-    densities: Densities,
-    population: Population,
-    rng: np.random.Generator,
-) -> tuple[float, int]:
-    """Propose a Langevin move; the reverse move uses the same units."""
-    active, normal = moves.active, moves.normal
-    mean = conditional_mean(points[0], normal.mean, active, normal.gain)
-    w = normal.chol_inverse @ (points[0][active] - mean)
-    units = np.empty(min(moves.gradient.units, population.n_raced), dtype=np.int64)
-    draw_rows(population, units, rng)
-    forget_rows(population, units)
-    here = estimated_gradients(points[:1], densities, population, moves.gradient.slope, units)[0]
-    g = normal.chol.T @ here[active]
-    w_new = propose_langevin(w, g, scale, rng)
-    put(points[1], active, mean + normal.chol @ w_new)
-    there = estimated_gradients(points[1:], densities, population, moves.gradient.slope, units)[0]
-    g_new = normal.chol.T @ there[active]
-    return langevin_log_ratio(w, g, w_new, g_new, scale), 2 * units.size
-
-
-@njit(cache=True)
-def estimated_gradients(
-    points: np.ndarray,
-    densities: Densities,
-    population: Population,
-    slope: Surrogate,
-    units: np.ndarray,
-) -> np.ndarray:
-    """Estimate the log posterior's gradients (K, D) at several points from the same units."""
-    out = densities.row_gradient(points, slope.centre, units)
-    out *= population.n_raced / max(1, units.size)
-    if population.exact.size:
-        out += densities.row_gradient(points, slope.centre, population.exact)
-    for k in range(points.shape[0]):
-        out[k] += densities.rest_gradient(points[k])
-        out[k] += slope.gradient + slope.hessian @ (points[k] - slope.centre)
-    return out
 
 
 # --- adaptation -----------------------------------------------------------------------------------
@@ -281,8 +217,7 @@ class Kind(NamedTuple):
     """A kind of proposal.
 
     ``first_scale`` maps the number of coordinates moved to the initial scale, ``most_scale`` is the
-    largest scale in tuning, ``adapt`` is called at the end of a tuning window, ``gradients`` says
-    whether gradients of units and rest are needed.
+    largest scale in tuning, ``adapt`` is called at the end of a tuning window.
     """
 
     name: str
@@ -290,13 +225,11 @@ class Kind(NamedTuple):
     first_scale: Callable[[int], float]
     most_scale: float
     adapt: Callable[..., tuple[Moves, GaussianFit | None]]
-    gradients: bool = False
 
 
 KINDS = (
     Kind("random_walk", RandomWalkProposal, lambda a: 2.38 / math.sqrt(a), np.inf, _adapt_walk),
     Kind("gaussian", GaussianProposal, lambda a: 1.0, 1.0, _adapt_gaussian),
-    Kind("langevin", LangevinProposal, lambda a: 1.2 / a ** (1 / 6), np.inf, _adapt_normal, True),
     Kind("nested", NestedProposal, lambda a: 1.0, 1.0, _adapt_nested),
 )
 NAMES = tuple(kind.name for kind in KINDS)
@@ -319,13 +252,11 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         gain, mean = np.zeros((a, d)), np.zeros(d)
     guess = np.zeros(len(KINDS))
     guess[[GAUSSIAN, NESTED]] = 1.0  # preferred if there are several kinds
-    units = max((p.batch_size for p in proposals if isinstance(p, LangevinProposal)), default=0)
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),
         scales=np.array([kind.first_scale(a) for kind in KINDS]),
         active=active,
         normal=Normal(mean, gain, factor, np.linalg.inv(factor)),
         walk=factor.copy(),
-        gradient=Gradient(units, prepared.slope or no_surrogate(prepared.start)),
         nested=prepared.nested.compiled() if prepared.nested is not None else no_nested(),
     )

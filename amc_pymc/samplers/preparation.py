@@ -16,7 +16,6 @@ from amc_pymc.samplers.compiled import (
     call_total,
     no_control,
     no_gradient,
-    no_row_gradient,
 )
 from amc_pymc.samplers.raced import Raced, RacedModel
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
@@ -131,7 +130,7 @@ class Preparation:
     if any. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
     control variate is exact up to rounding, ``kinked`` whether log-likelihoods have kinks. ``rows_spent`` counts row evaluations, ``flags`` are
     doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
-    variate, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
+    variate, ``forecast`` predicts the cost of a decision. ``nested`` is the reference of coefficients given hyperparameters, if any. ``rounding`` is
     the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
     without a control variate. ``quadrature_error`` is the standard deviation over posterior points of
     the error that the nodes over local effects leave, in nats. ``thinning`` holds bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
@@ -152,7 +151,6 @@ class Preparation:
     forecast_flags: tuple[Flag, ...] = ()
     no_proxy: str = ""
     forecast: Forecast | None = None
-    slope: Surrogate | None = None
     nested: NestedReference | None = None
     rounding: float | None = None
     thinning: Thinning | None = None
@@ -185,18 +183,13 @@ class Preparation:
         return call_total(self.control_native, eta)
 
     def compiled(
-        self,
-        rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-        *,
-        gradients: bool = False,
+        self, rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     ) -> Densities:
         """Return the densities for compiled loops, with the given ``rewards``."""
         densities = self.densities
         return Densities(
             rewards,
             densities.rest,
-            densities.rest_gradient if gradients else no_gradient,
-            densities.row_gradient if gradients else no_row_gradient,
             as_they_are if self.cut is None else self.cut.native,
             self.control_native,
             self.raced.reads,

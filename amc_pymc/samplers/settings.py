@@ -10,7 +10,6 @@ from numbers import Integral, Real
 __all__ = [
     "Audits",
     "GaussianProposal",
-    "LangevinProposal",
     "NestedProposal",
     "Proposal",
     "RandomWalkProposal",
@@ -53,26 +52,6 @@ class GaussianProposal:
 
 
 @dataclass(frozen=True)
-class LangevinProposal:
-    """Langevin moves along a subsampled control-variate gradient.
-
-    Parameters
-    ----------
-    target_accept : float
-        Target acceptance rate of the scale.
-    batch_size : int
-        Rows per gradient, drawn independently of the race; the reverse move uses the same rows.
-    """
-
-    target_accept: float = 0.57
-    batch_size: int = 50
-
-    def __post_init__(self) -> None:
-        _check_target(self.target_accept)
-        check_count("batch_size", self.batch_size, 1)
-
-
-@dataclass(frozen=True)
 class NestedProposal:
     """Joint moves of hyperparameters near their mode and of coefficients given these.
 
@@ -86,7 +65,7 @@ class NestedProposal:
         _check_target(self.target_accept)
 
 
-Proposal = RandomWalkProposal | GaussianProposal | LangevinProposal | NestedProposal
+Proposal = RandomWalkProposal | GaussianProposal | NestedProposal
 
 
 @dataclass(frozen=True)

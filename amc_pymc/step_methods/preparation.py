@@ -332,7 +332,6 @@ def _with_nested(
     return replace(
         bare,
         surrogate=surrogate,
-        slope=surrogate,
         fit=gaussian,
         nested=nested,
         kinked=kinked,
@@ -350,9 +349,7 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     flags = prepared.forecast_flags
     if error >= TOLERANCE:
         flags += (flag("quadrature_varies", error=error, limit=TOLERANCE),)
-    return replace(
-        prepared, surrogate=surrogate, slope=surrogate, forecast_flags=flags, quadrature_error=error
-    )
+    return replace(prepared, surrogate=surrogate, forecast_flags=flags, quadrature_error=error)
 
 
 def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
@@ -403,7 +400,7 @@ def _with_taylor(
     fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
     if bare.cut is not None:
         return fitted
-    return replace(fitted, slope=surrogate, kinked=precision is not None)
+    return replace(fitted, kinked=precision is not None)
 
 
 def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:
@@ -502,7 +499,7 @@ def _with_data_proxy(
     """Fit the control variate in data space, at the posterior mode if there is one."""
     densities = cast(ModelDensities, bare.densities)
     continuous = _continuous(densities.layout)
-    x, flags, gaussian, slope = bare.start, bare.forecast_flags, None, None
+    x, flags, gaussian = bare.start, bare.forecast_flags, None
     if continuous.size:
         mode, flags = posterior_mode(densities, x, continuous, TaylorProxy().subsample, rng)
         x = mode.x
@@ -518,7 +515,6 @@ def _with_data_proxy(
         bare,
         control=control,
         fit=gaussian,
-        slope=slope,
         exact_rows=control.exact,
         rows_spent=densities.rows_evaluated,
         forecast_flags=flags,

@@ -29,7 +29,6 @@ from amc_pymc.row_store import Rows
 from amc_pymc.samplers import (
     Audits,
     GaussianProposal,
-    LangevinProposal,
     NestedProposal,
     Proposal,
     metropolis,
@@ -97,7 +96,7 @@ class RacingMetropolis(RacingStep):
         :class:`BernsteinRace` does not require normal batch means, but a range of the rewards.
     batch_size : int, optional
         Number of rows or groups in the first batch; default: 50 rows or 20 groups.
-    proposal : {"auto", "random_walk", "gaussian", "nested", "langevin"} or a proposal object
+    proposal : {"auto", "random_walk", "gaussian", "nested"} or a proposal object
         ``"auto"`` mixes Gaussian moves with a random walk; the one that moved the chain further
         during tuning makes nine tenths of the moves. With groups, a Student t replaces the Gaussian
         if it does not fit well. If coefficients have normal priors that depend on hyperparameters,
@@ -269,7 +268,7 @@ class RacingMetropolis(RacingStep):
         delta: float | None = None,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
         batch_size: int | None = None,
-        proposal: Literal["auto", "random_walk", "gaussian", "nested", "langevin"]
+        proposal: Literal["auto", "random_walk", "gaussian", "nested"]
         | Proposal = "auto",
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
@@ -502,12 +501,6 @@ def metropolis_sampler(
         raise ValueError(
             "proposal='nested' needs coefficients with normal priors that depend on "
             "hyperparameters, all of them sampled by this step; use 'auto'"
-        )
-    if LangevinProposal in kinds and groups:
-        raise ValueError("proposal='langevin' needs marginalize=None")
-    if LangevinProposal in kinds and prepared.cut is not None:
-        raise ValueError(
-            "proposal='langevin' needs rows that depend on continuous variables only; use 'auto'"
         )
     active = moved_coordinates(prepared.densities.layout, turn.names)
     settings = options.sampler_settings(groups=groups)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -18,7 +17,6 @@ from amc_pymc.row_store import Rows, as_rows
 from amc_pymc.samplers import (
     Audits,
     GaussianProposal,
-    LangevinProposal,
     NestedProposal,
     Proposal,
     RandomWalkProposal,
@@ -34,7 +32,6 @@ __all__ = [
     "as_proposals",
     "as_proxy",
     "check_combination",
-    "positive_width",
 ]
 
 
@@ -202,8 +199,6 @@ def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
             "proposal='gaussian' needs the mode that the control variate is built on, and there "
             f"is none: {reason}. Use 'auto' or 'random_walk'."
         )
-    if options.row_logp is not None and isinstance(first, LangevinProposal):
-        raise ValueError("proposal='langevin' needs gradients, which row_logp does not give")
 
 
 def _marginalize(wanted: Any) -> Any:
@@ -226,11 +221,3 @@ def _transitions(number: int | str) -> int | str:
 def as_audits(audits: int | Audits) -> Audits:
     """Return the settings of the audits."""
     return audits if isinstance(audits, Audits) else Audits(audits)
-
-
-def positive_width(width: float) -> float:
-    """Return the width of a slice's initial interval, or raise an error."""
-    real = isinstance(width, Real) and not isinstance(width, bool)
-    if not (real and np.isfinite(width) and width > 0.0):
-        raise ValueError(f"width must be positive and finite, got {width!r}")
-    return float(width)

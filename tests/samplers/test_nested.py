@@ -26,13 +26,11 @@ from amc_pymc.samplers.compiled import (
     as_they_are,
     call_total,
     no_control,
-    no_gradient,
-    no_row_gradient,
 )
 from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.logs import MoveLog
 from amc_pymc.samplers.metropolis import run_draws
-from amc_pymc.samplers.moves import NAMES, NESTED, Gradient, Moves, Normal
+from amc_pymc.samplers.moves import NAMES, NESTED, Moves, Normal
 from amc_pymc.samplers.nested import _FREEDOM, _WALKS, NestedFit, propose_nested
 from amc_pymc.samplers.surrogate import no_surrogate
 from amc_pymc.streams import stream_of
@@ -344,17 +342,12 @@ _run = called_often(run_draws)
 
 def chain(scale, n, seed, n_psi=0):
     """Every 10th draw of a chain, and the share of moves accepted."""
-    densities = Densities(
-        rewards, log_prior, no_gradient, no_row_gradient, as_they_are, no_control, THETA, priors
-    )
+    densities = Densities(rewards, log_prior, as_they_are, no_control, THETA, priors)
     races = Races(densities, no_surrogate(np.zeros(5)), make_population(N_ROWS), exact_rule(N_ROWS))
     weights, scales = np.zeros(len(NAMES)), np.ones(len(NAMES))
     weights[NESTED], scales[NESTED] = 1.0, scale
     normal = Normal(np.zeros(5), np.zeros((5, 5)), np.eye(5), np.eye(5))
-    moves = Moves(
-        weights, scales, np.arange(5), normal, np.eye(5), Gradient(1, no_surrogate(np.zeros(5))),
-        fresh(n_psi),
-    )  # fmt: skip
+    moves = Moves(weights, scales, np.arange(5), normal, np.eye(5), fresh(n_psi))
     rng, counts = np.random.default_rng(seed), MetropolisCounts.zeros(len(NAMES), n)
     points, log, out = np.zeros((2, 5)), MoveLog.empty(0, 5), np.empty((n, 5))
     stream = stream_of(rng)
