@@ -36,8 +36,6 @@ def main(n_rows: int = 400, n_columns: int = 10) -> None:
         beta = pm.Normal("beta", shape=n_columns)
         pm.Bernoulli("y", logit_p=pm.Data("X", features) @ beta, observed=counts)
         draw(amc.RacingMetropolis())
-        amc.RacingMetropolis(proposal="langevin")
-        draw(amc.RacingSlice())
         amc.estimate_evidence(target_mcse=0.5, progressbar=False)
     with pm.Model():  # coefficients that are functions of parameters
         scaled = pm.Normal("z", shape=n_columns) * pm.HalfNormal("sd")

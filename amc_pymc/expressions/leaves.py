@@ -131,17 +131,3 @@ def _add_pair(program, c, at, block, n, a, b, work, out):
             out[row, first2 + i] += s
             if a == b and i < k:
                 out[first2 + i, row] += s
-
-
-@_compiled
-def along_leaves(program, du, at, block, j, out):
-    """Write the derivatives of the leaves of row j along a direction of eta."""
-    n_entries = program[N_ENTRIES]
-    for a in range(n_entries):
-        out[a] = du[at[a, j]]
-    for b in range(program[N_DOTS]):
-        first, size, columns = product(program, b)
-        s = 0.0
-        for k in range(size):
-            s += block[program[columns + k], j] * du[first + k]
-        out[n_entries + b] = s

@@ -209,19 +209,6 @@ class RowDensities:
         fn = self._compile([point, centre, idx, *arrays], residual)
         return native_states(fn, _REWARDS, self.row_log_density.arrays)
 
-    @cached_property
-    def row_gradient(self):
-        """First-class ``(points (K, D), centre, rows) -> (K, D)``: summed gradients of residuals."""
-        if self.native is not None:
-            return self._bound(self.native, "row_gradient")
-        points, centre, idx = pt.matrix("points"), pt.vector("centre"), pt.lvector("idx")
-        arrays = self.row_log_density.array_inputs()
-        both = pt.stack([points[0], centre])
-        residual = self._residual_change(both[::-1], centre, idx, arrays).sum()
-        gradient = pt.grad(residual, points, disconnected_inputs="ignore")[0]
-        fn = self._compile([points, centre, idx, *arrays], gradient[None, :])
-        return native_function(fn, _REWARDS, self.row_log_density.arrays)
-
     # --- full passes ----------------------------------------------------------------------------
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:

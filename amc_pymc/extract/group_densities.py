@@ -296,11 +296,6 @@ class GroupDensities:
         arrays = [self.mask, *self._arrays, self.counter, self.kernels.program]
         return bound_function(self.kernels.state_rewards, _REWARDS, arrays)
 
-    @property
-    def row_gradient(self):
-        """Not available: raises TypeError."""
-        raise TypeError("gradients of single groups are not at hand")
-
     # --- full passes ----------------------------------------------------------------------------
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:

@@ -23,7 +23,6 @@ from amc_pymc.first_class import bound_function
 __all__ = ["RestDensities", "gradient_by"]
 
 _LOGP = types.float64(types.float64[::1])
-_GRADIENT = types.float64[::1](types.float64[::1])
 
 
 def gradient_by(x, scalar):
@@ -82,15 +81,6 @@ class RestDensities:
             kernel, program = self._printed_value
             return bound_function(kernel, _LOGP, [*self._held_values, program])
         return native_function(self._compile_rest([self._point], self._rest * 1.0), _LOGP)
-
-    @cached_property
-    def rest_gradient(self):
-        """First-class gradient of :attr:`rest`; zero at discrete coordinates."""
-        if self._printed_gradient is not None:
-            kernel, program = self._printed_gradient
-            return bound_function(kernel, _GRADIENT, [*self._held_values, program])
-        gradient = gradient_by(self._point, self._rest)
-        return native_function(self._compile_rest([self._point], gradient), _GRADIENT)
 
     @property
     def _held_values(self) -> list[np.ndarray]:

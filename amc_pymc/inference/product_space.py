@@ -44,7 +44,7 @@ from amc_pymc.running import (
     run_jobs,
     words_to_store,
 )
-from amc_pymc.samplers import Audits, LangevinProposal, Proposal, index, metropolis, report
+from amc_pymc.samplers import Audits, Proposal, index, metropolis, report
 from amc_pymc.samplers.index import ModelSpace
 from amc_pymc.samplers.metropolis import Metropolis
 from amc_pymc.signals import ends_loops
@@ -58,9 +58,6 @@ if TYPE_CHECKING:
     from pymc import Model
 
 __all__ = ["sample_product_space"]
-
-#: Acceptance probability of the Langevin moves in the paper.
-_ACCEPT = 0.36
 
 
 @ends_loops
@@ -77,7 +74,7 @@ def sample_product_space(
     delta: float | None = None,
     race: Literal["normal", "bernstein", "exact"] | Race = "normal",
     batch_size: int | None = None,
-    proposal: Literal["langevin", "auto", "gaussian", "random_walk"] | Proposal = "langevin",
+    proposal: Literal["auto", "gaussian", "random_walk"] | Proposal = "auto",
     proxy: Literal["taylor", "data"] | TaylorProxy | DataProxy = "taylor",
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
@@ -118,8 +115,8 @@ def sample_product_space(
     observed_vars, delta, race, batch_size, audits, compile_kwargs
         As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
         rows in every step.
-    proposal : {"langevin", "auto", "gaussian", "random_walk"} or a proposal object
-        Proposal for the parameters; ``"langevin"`` is tuned to an acceptance probability of 36 %.
+    proposal : {"auto", "gaussian", "random_walk"} or a proposal object
+        Proposal for the parameters, as for :class:`RacingMetropolis`.
     proxy : {"taylor", "data"} or TaylorProxy or DataProxy
         Control variates. Those in data space are worthwhile if posteriors are far from Gaussian.
     transitions_per_draw : int
@@ -311,8 +308,6 @@ def _prior(prior_probs: Any, names: Sequence[str]) -> np.ndarray:
 
 @remembering()
 def _sampler(model: Model, name: str, options: Options, proposal: str | Proposal) -> Metropolis:
-    if proposal == "langevin":
-        proposal = LangevinProposal(target_accept=_ACCEPT)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")
         turn = Turn(tuple(v.name for v in chosen))

@@ -42,10 +42,6 @@ GIBBS_STATS = as_table("""
 race_moved      | | float | | | share of the elements drawn that changed
 race_arms_left  | | float | | | states still racing after the first round, mean over races
 """)
-#: Further statistics of slice steps.
-SLICE_STATS = as_table("""
-race_decisions  | | float | | | points compared with the slice's height
-""")
 
 #: Product space: statistics of the chains, and the group ``product_space``.
 SPACE_STATS = {n: replace(v, dims=("chain", "draw", "step")) for n, v in RACE_STATS.items()}
@@ -229,7 +225,6 @@ _DRAWS = {"sample_stats": DRAW_STATS, "weighted_posterior": WEIGHTED}
 #: Groups by function, for the documentation.
 RESULTS: dict[str, dict[str, Table]] = {
     "RacingMetropolis": {"sample_stats": RACE_STATS | STEP_STATS | METROPOLIS_STATS},
-    "RacingSlice": {"sample_stats": RACE_STATS | STEP_STATS | SLICE_STATS},
     "RacingGibbs": {"sample_stats": RACE_STATS | STEP_STATS | GIBBS_STATS},
     "sample_product_space": {"product_space": SPACE, "sample_stats": SPACE_STATS},
     "estimate_evidence": _EVIDENCE | _COMBINED | {"sample_stats": DRAW_STATS},

@@ -21,7 +21,7 @@ from amc_pymc.row_kernels.layout import (
     N_FAMILIES,
     N_PARAMETERS,
 )
-from amc_pymc.row_kernels.pull_back import pull_along, pull_gradient, pull_hessian
+from amc_pymc.row_kernels.pull_back import pull_gradient, pull_hessian
 
 __all__: list[str] = []
 
@@ -118,12 +118,3 @@ def hessian_by_parameters(eta, slopes, hessian, program, table):
         return hessian
     at, curves = _derivatives(eta, program, table)
     return pull_hessian(slopes, hessian, at, curves, program[N_PARAMETERS])
-
-
-@_compiled
-def line_by_parameters(eta, slopes, expanded, direction, program, table):
-    """Convert first derivatives plus second ones along a direction from z to eta."""
-    if program[N_COEFFICIENTS] == 0:
-        return expanded
-    at, curves = _derivatives(eta, program, table)
-    return pull_along(slopes, expanded, direction, at, curves, program[N_PARAMETERS])

@@ -21,7 +21,6 @@ class RowKernels:
 
     #: Compiled functions ``(points, centre, units, mask, data, *arrays)``.
     rewards, state_rewards = staticmethod(loops.rewards), staticmethod(loops.state_rewards)
-    row_gradient = staticmethod(loops.row_gradient)
 
     def __init__(self, printed: Printed):
         self.arrays = printed.arrays

@@ -29,7 +29,6 @@ from amc_pymc.expressions.leaves import (
     add_gradient,
     add_hessian,
     add_transposed,
-    along_leaves,
 )
 from amc_pymc.expressions.machine import call
 from amc_pymc.expressions.stages import N_SHARED, ROWS, of_parameters, room_of
@@ -39,7 +38,6 @@ from amc_pymc.row_kernels.coefficients import (
     extended_line,
     gradient_by_parameters,
     hessian_by_parameters,
-    line_by_parameters,
     of_line,
 )
 from amc_pymc.row_kernels.layout import (
@@ -54,7 +52,6 @@ __all__ = [
     "gradient",
     "hessian",
     "rewards",
-    "row_gradient",
     "state_rewards",
     "total_gradients",
     "totals",
@@ -327,56 +324,3 @@ def total_gradients(etas, columns, program, table):
         for a in range(found.size):
             slopes[p, a] = found[a]
     return out, slopes
-
-
-@_compiled
-def row_gradient(points, centre, units, mask, data, program, table):
-    """Return gradients (K, E) of summed residuals of some rows at K points."""
-    size, n_points = centre.size, points.shape[0]
-    out = np.empty((n_points, size))
-    where, du, dv = np.empty(size), np.empty(size), np.empty(size)
-    for k in range(n_points):
-        _, slopes = gradient(points[k], units, data, program, table)
-        for a in range(size):
-            out[k, a] = slopes[a]
-        if _line(centre, points[k], centre, mask, where, du, dv):
-            expanded = _expanded_gradient(centre, du, units, data, program, table)
-            for a in range(size):
-                out[k, a] -= mask[a] * expanded[a]
-    return out
-
-
-@_compiled
-def _expanded_gradient(centre, du, units, data, program, table):
-    """Return gradient (E,) plus Hessian times a direction of some rows' sum, at a centre."""
-    m = units.size
-    z, zu, _, _ = extended_line(centre, du, du, program, table)
-    shared = of_parameters(program, CURVES, z)
-    slopes, expanded = np.zeros(z.size), np.zeros(z.size)
-    block = _block(program, units)
-    part, at = room_of(program, CURVES, block.shape[1]), _places(program, block)
-    direction = np.empty(max(1, program[N_ENTRIES] + program[N_DOTS]))
-    for begin in range(0, m, _BLOCK):
-        n = min(_BLOCK, m - begin)
-        gather(data, units, begin, n, block)
-        _derivative_rows(program, CURVES, z, shared, block, n, part, at)
-        add_gradient(program, part[1:], at, block, n, slopes)
-        for j in range(n):
-            along_leaves(program, zu, at, block, j, direction)
-            _add_curvature(program, part, j, direction)
-        add_gradient(program, part[1:], at, block, n, expanded)
-    return line_by_parameters(centre, slopes, expanded, du, program, table)
-
-
-@_compiled
-def _add_curvature(program, part, j, direction):
-    """Add second derivatives by leaves along a direction to the first derivatives of row j."""
-    n_leaves = program[N_ENTRIES] + program[N_DOTS]
-    t = 1 + n_leaves
-    for a in range(n_leaves):
-        for b in range(a + 1):
-            c = part[t, j]
-            t += 1
-            part[1 + a, j] += c * direction[b]
-            if a != b:
-                part[1 + b, j] += c * direction[a]

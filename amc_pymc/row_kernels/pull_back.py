@@ -63,20 +63,3 @@ def pull_hessian(slopes, hessian, at, curves, size):
                 if a != b:
                     out[at[b, j], at[a, j]] += c
     return out
-
-
-@_compiled
-def pull_along(slopes, expanded, direction, at, curves, size):
-    """Return f' + f'' d from ``slopes`` l' and ``expanded`` l' + l'' [I; J] d, for d (E,)."""
-    n_leaves = at.shape[0]
-    out = pull_gradient(expanded, at, curves, size)
-    for j in range(at.shape[1]):
-        t = n_leaves
-        for a in range(n_leaves):
-            for b in range(a + 1):
-                c = slopes[size + j] * curves[t, j]
-                t += 1
-                out[at[a, j]] += c * direction[at[b, j]]
-                if a != b:
-                    out[at[b, j]] += c * direction[at[a, j]]
-    return out

@@ -1,22 +1,19 @@
 """Samplers with racing decisions, as functions ``init`` and ``step`` over the state of a chain.
 
 Each sampler has a module: :mod:`~amc_pymc.samplers.metropolis`, :mod:`~amc_pymc.samplers.gibbs`,
-:mod:`~amc_pymc.samplers.slice`, and :mod:`~amc_pymc.samplers.index` for the index of a product space.
+and :mod:`~amc_pymc.samplers.index` for the index of a product space.
 ``init(sampler, rng, tune=, draws=)`` creates a chain. ``step(sampler, chain, x, rng, tuning=)`` makes one
 draw and returns the new point and counts. :func:`~amc_pymc.samplers.chain.report` runs audits and
 returns statistics. A sampler consists of a :class:`~amc_pymc.samplers.preparation.Preparation` of a
 model and settings.
 """
 
-from amc_pymc.samplers import gibbs, index, metropolis, slice
+from amc_pymc.samplers import gibbs, index, metropolis
 from amc_pymc.samplers.chain import Chain, Sampler, report
 from amc_pymc.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.samplers.raced import Raced, RacedModel
 from amc_pymc.samplers.settings import (
     Audits,
-    GaussianProposal,
-    LangevinProposal,
-    NestedProposal,
     Proposal,
     RandomWalkProposal,
     SurrogateProposal,
@@ -27,9 +24,6 @@ __all__ = [
     "Audits",
     "Chain",
     "GaussianFit",
-    "GaussianProposal",
-    "LangevinProposal",
-    "NestedProposal",
     "Preparation",
     "Proposal",
     "Raced",
@@ -42,5 +36,4 @@ __all__ = [
     "index",
     "metropolis",
     "report",
-    "slice",
 ]

@@ -18,7 +18,6 @@ from amc_pymc.tall.thinning import Thinning, not_thinned, rates, thin
 __all__ = [
     "GRADIENT",
     "LOGP",
-    "ROW_GRADIENT",
     "Densities",
     "Races",
     "Verdict",
@@ -28,8 +27,6 @@ __all__ = [
     "decide_by_thinning",
     "entry_point",
     "no_control",
-    "no_gradient",
-    "no_row_gradient",
     "put",
     "state_values",
     "unit_changes",
@@ -39,22 +36,8 @@ __all__ = [
 _CHUNK = 4096
 #: Signature of the log density without the raced units: x (D,) -> float.
 LOGP = types.float64(types.float64[::1])
-#: Signature of its gradient and of the map to parameters eta: x (D,) -> (D,) or (E,).
+#: Signature of the map to parameters eta and of priors of coefficients: x (D,) -> vector.
 GRADIENT = types.float64[::1](types.float64[::1])
-#: Signature of summed gradients of residuals: points (K, D), centre (D,), units -> (K, D).
-ROW_GRADIENT = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
-
-
-@first_class(GRADIENT, cache=True)
-def no_gradient(x: np.ndarray) -> np.ndarray:
-    """Return zeros; placeholder if no proposal needs a gradient."""
-    return np.zeros_like(x)
-
-
-@first_class(ROW_GRADIENT, cache=True)
-def no_row_gradient(points: np.ndarray, centre: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return zeros; placeholder if no proposal needs gradients of units."""
-    return np.zeros_like(points)
 
 
 @first_class(GRADIENT, cache=True)
@@ -72,20 +55,16 @@ def no_control(eta: np.ndarray) -> float:
 class Densities(NamedTuple):
     """Parts of the log posterior, as first-class functions.
 
-    ``rewards``, ``row_gradient`` and ``control`` take parameters eta (E,), the others x (D,).
+    ``rewards`` and ``control`` take parameters eta (E,), the others x (D,).
     ``parameters`` maps x to eta, ``control`` returns the population sum of the control variate in
-    data space. ``reads`` are the coordinates of eta that units depend on, ``hyper`` returns the
-    Gaussian priors of coefficients given hyperparameters.
+    data space. ``reads`` are the coordinates of eta that units depend on.
     """
 
     rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     rest: Callable[[np.ndarray], float]
-    rest_gradient: Callable[[np.ndarray], np.ndarray]
-    row_gradient: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     parameters: Callable[[np.ndarray], np.ndarray]
     control: Callable[[np.ndarray], float]
     reads: np.ndarray
-    hyper: Callable[[np.ndarray], np.ndarray]
 
 
 class Races(NamedTuple):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["GibbsCounts", "MetropolisCounts", "SliceCounts", "add_counts"]
+__all__ = ["GibbsCounts", "MetropolisCounts", "add_counts"]
 
 
 class MetropolisCounts(NamedTuple):
@@ -77,27 +77,6 @@ class GibbsCounts(NamedTuple):
             "race_rounds": float(self.rounds[0]),
             "race_moved": float(self.changed[0] / max(1.0, self.drawn[0])),
             "race_arms_left": float(self.arms_left[0] / races) if races else 1.0,
-        }
-
-
-class SliceCounts(NamedTuple):
-    """Counts of slice sweeps: ``decisions``, ``rounds`` and units ``read``, each (1,)."""
-
-    decisions: np.ndarray
-    rounds: np.ndarray
-    read: np.ndarray
-
-    @classmethod
-    def zeros(cls) -> SliceCounts:
-        """Return zero counts."""
-        return cls(*np.zeros((3, 1)))
-
-    def stats(self) -> dict[str, float]:
-        """Return the statistics of one draw."""
-        return {
-            "race_rows": float(self.read[0]),
-            "race_rounds": float(self.rounds[0]),
-            "race_decisions": float(self.decisions[0]),
         }
 
 

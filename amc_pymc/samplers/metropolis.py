@@ -18,24 +18,14 @@ from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
 from amc_pymc.samplers.ahead import Ahead
 from amc_pymc.samplers.auditing import MoveDecisions
 from amc_pymc.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
-from amc_pymc.samplers.compiled import Densities, Races, decide, decide_by_thinning
+from amc_pymc.samplers.compiled import Races, decide, decide_by_thinning
 from amc_pymc.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.samplers.logs import MoveLog, log_move
-from amc_pymc.samplers.moves import (
-    GAUSSIAN,
-    KINDS,
-    NESTED,
-    Moves,
-    Normal,
-    Past,
-    first_moves,
-    kinds_of,
-    propose,
-)
-from amc_pymc.samplers.nested import at_phi, expand
+from amc_pymc.samplers.moves import KINDS, SURROGATE, Moves, first_moves, kinds_of, learned, propose
 from amc_pymc.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.samplers.raced import RacedModel, finite_or_raise
 from amc_pymc.samplers.settings import Proposal
+from amc_pymc.samplers.surface import gaussian_surface
 from amc_pymc.samplers.surrogate import Surrogate, mask_of, surrogate_at
 from amc_pymc.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.thinning import BROKEN, Thinning
@@ -52,10 +42,9 @@ __all__ = [
     "step",
 ]
 
-#: Distances from the mode, in standard deviations per root coordinate. Beyond the first, a chain
-#: starts its tuning near the mode instead. Beyond the second, a chain with changing units expands
-#: around its current point instead of the mode.
-_FAR, _TOO_FAR = 5.0, 20.0
+#: Distance from the mode, in standard deviations per root coordinate, beyond which a chain with changing units expands
+#: around its current point instead.
+_TOO_FAR = 20.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -76,10 +65,6 @@ class Metropolis(Sampler):
         thinning = self.prepared.thinning
         exact = isinstance(self.race, ExactRace)
         return super().thinning if thinning is None or not exact else thinning
-
-    def _densities(self) -> Densities:
-        gradients = any(KINDS[kind].gradients for kind in kinds_of(self.proposals))
-        return self.prepared.compiled(self.prepared.residuals.rewards, gradients=gradients)
 
 
 @dataclass(kw_only=True)
@@ -223,10 +208,9 @@ def run_transitions(
     arms = np.empty((2, here.size))
     for done in range(n):
         kind = _pick(moves.weights, rng)
-        log_q, other = propose(kind, points, densities, races.population, moves, rng)
+        log_q = propose(kind, points, moves, rng)
         rest_new = densities.rest(points[1])
         counts.tries[kind] += 1
-        counts.other[0] += other
         log_u = math.log(1.0 - rng.random())
         known = rest_new - rest + log_q - log_u
         if not known > -np.inf:
@@ -248,7 +232,7 @@ def run_transitions(
         if not thinned:  # nothing can be wrong
             log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
         if verdict.accepted:
-            jump = moves.normal.chol_inverse @ (points[1][active] - points[0][active])
+            jump = moves.whiten @ (points[1][active] - points[0][active])
             counts.jumps[kind] += np.dot(jump, jump)
             points[0] = points[1]
             here = arms[1].copy()
@@ -315,10 +299,7 @@ def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning
     centre = _centre(chain.fit, x) if tuning else chain.surrogate.centre
     if chain.rest_hessian is None:  # used for proposals only and nearly constant
         chain.rest_hessian = prepared.densities.rest_hessian(centre, chain.fit.coordinates)
-    if prepared.nested is not None:
-        chain.fit, length = _follow_nested(prepared, chain, chain.fit, centre)
-    else:
-        chain.fit, length = _follow_gaussian(prepared, chain, chain.fit, centre, sampler.active)
+    chain.fit, length = _follow_gaussian(prepared, chain, chain.fit, centre, sampler.active)
     if tuning and not chain.arrived and length < _ARRIVED:
         _forget_the_way(chain, prepared)
 
@@ -326,7 +307,7 @@ def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning
 def _forget_the_way(chain: MetropolisChain, prepared: Preparation) -> None:
     """Restart the adaptation from the point that the chain has reached."""
     scales, chain.arrived = chain.moves.scales.copy(), True
-    scales[[GAUSSIAN, NESTED]] = 1.0
+    scales[SURROGATE] = 1.0
     chain.moves = chain.moves._replace(scales=scales)
     chain.totals = MetropolisCounts.zeros(len(KINDS))
     for name, moments in moments_of(prepared).items():
@@ -358,30 +339,9 @@ def _follow_gaussian(
     if np.isinf(length):
         precision = fit.precision
     fit = GaussianFit(mean, precision, fit.coordinates)
-    chol, gain = fit.moves(active)
-    freedom = chain.moves.normal.freedom
-    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol), freedom)
-    chain.moves = chain.moves._replace(normal=normal)
+    refresh = gaussian_surface(fit, active).moves()
+    chain.moves = chain.moves._replace(refresh=refresh)
     return fit, length
-
-
-def _follow_nested(
-    prepared: Preparation, chain: MetropolisChain, fit: GaussianFit, centre: np.ndarray
-) -> tuple[GaussianFit, float]:
-    """Expand the reference of coefficients given hyperparameters at the centre."""
-    assert prepared.nested is not None
-    prior, nested = prepared.nested.prior, chain.moves.nested
-    laplace = expand(prepared.densities, prior, centre, chain.rest_hessian)
-    nested.known_phi[:] = np.nan
-    nested = nested._replace(precision=laplace.precision, linear=laplace.linear)
-    chain.surrogate, chain.moves = laplace.surrogate, chain.moves._replace(nested=nested)
-    mean = centre.copy()
-    mean[nested.phi] = nested.mode[: nested.phi.size]
-    goal, precision, _ = at_phi(prior, laplace, mean)
-    slope = precision @ (goal - centre[nested.theta])
-    before = fit.precision[np.ix_(nested.theta, nested.theta)]
-    mean[nested.theta], length = _newton(centre[nested.theta], precision, slope, before)
-    return GaussianFit(mean, fit.precision, fit.coordinates), length
 
 
 def _newton(
@@ -426,21 +386,14 @@ def _surrogate(model: RacedModel, centre: np.ndarray) -> Surrogate:
 def near_mode(
     sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return x or, if far from the mode, a draw with twice the Gaussian's standard deviation.
+    """Return x or, if it is far from where prior times surrogate has its mass, a draw from that.
 
-    Far from the mode, Gaussian moves would be rejected and races would read all rows.
+    Far out, moves would be rejected and races would read all rows.
     """
-    fit, normal, densities = chain.fit, chain.moves.normal, sampler.prepared.densities
-    if fit is None:
+    surface = sampler.prepared.surface
+    if surface is None:
         return x
-    if sampler.prepared.surface is not None:
-        return sampler.prepared.surface.start(x, rng)
-    active = sampler.active
-    shift = x[active] - fit.mean[active] - normal.gain @ (x - fit.mean)
-    if np.linalg.norm(normal.chol_inverse @ shift) <= _FAR * np.sqrt(active.size):
-        return x
-    start = x.copy()
-    start[active] += -shift + 2.0 * normal.chol @ rng.standard_normal(active.size)
+    start, densities = surface.start(x, rng), sampler.prepared.densities
     rest = densities.rest_value_and_gradient(start)[0]
     return start if np.isfinite(rest) and densities.all_finite(start) else x
 
@@ -465,12 +418,8 @@ def _tune(
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     """Adapt covariance, proposal weights and expansion point to the chain's history."""
     kinds, totals, prepared = kinds_of(sampler.proposals), chain.totals, sampler.prepared
-    tries = np.maximum(totals.tries, 1.0)
-    accepted = np.where(totals.tries > 0, totals.acceptance / tries, np.nan)
-    for kind, setting in zip(kinds, sampler.proposals):
-        past = Past(chain.moments, accepted[kind])
-        chain.moves, chain.fit = KINDS[kind].adapt(chain.moves, chain.fit, past, prepared, setting)
-    weights = proposal_weights(kinds, totals.jumps / tries)
+    chain.moves, chain.fit = learned(chain.moves, chain.fit, chain.moments, kinds)
+    weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
     chain.moves = chain.moves._replace(weights=weights)
     if not sampler.thinning.radii.size:  # whose bounds hold around one centre
         recentre(chain, prepared, totals.raced[0], totals.tries.sum())

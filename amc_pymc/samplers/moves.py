@@ -1,318 +1,97 @@
-"""Proposals of Metropolis steps, and their adaptation during tuning.
-
-To add a kind of proposal, add a number below, its settings in :mod:`~amc_pymc.samplers.settings`, a field
-of :class:`Moves` for its arguments, two functions (``_propose_...``, compiled, and ``_adapt_...``), a
-branch in :func:`propose`, a line in :func:`first_moves` and an entry in :data:`KINDS`, in order.
-"""
+"""Kinds of proposals of Metropolis steps, and their adaptation during tuning."""
 
 from __future__ import annotations
 
 import math
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from amc_pymc.jit import njit
-from amc_pymc.proposals import (
-    conditional_mean,
-    gaussian_log_ratio,
-    langevin_log_ratio,
-    propose_gaussian,
-    propose_langevin,
-    propose_random_walk,
-    propose_student,
-    student_log_ratio,
-)
-from amc_pymc.proxies import gaussian_factor
-from amc_pymc.racing import Population
-from amc_pymc.racing.population import draw_rows, forget_rows
 from amc_pymc.samplers.adaptation import Moments, proposal_weights
-from amc_pymc.samplers.compiled import Densities, put
-from amc_pymc.samplers.nested import Nested, no_nested, propose_nested
+from amc_pymc.samplers.compiled import put
 from amc_pymc.samplers.preparation import GaussianFit, Preparation
-from amc_pymc.samplers.settings import (
-    GaussianProposal,
-    LangevinProposal,
-    NestedProposal,
-    Proposal,
-    RandomWalkProposal,
-    SurrogateProposal,
-)
-from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
+from amc_pymc.samplers.settings import Proposal, RandomWalkProposal, SurrogateProposal
+from amc_pymc.samplers.surface import fit_to_moments
 from amc_pymc.tall.refresh import Refresh, no_refresh, propose_refresh
 
 __all__ = [
-    "GAUSSIAN",
     "KINDS",
-    "LANGEVIN",
     "NAMES",
-    "NESTED",
     "RANDOM_WALK",
     "SURROGATE",
-    "Gradient",
     "Kind",
     "Moves",
-    "Normal",
-    "Past",
-    "estimated_gradients",
     "first_moves",
     "kinds_of",
+    "learned",
     "propose",
 ]
 
-RANDOM_WALK, GAUSSIAN, LANGEVIN, NESTED, SURROGATE = 0, 1, 2, 3, 4
-#: Weight of the previous covariance, in draws, when a new one is estimated.
+RANDOM_WALK, SURROGATE = 0, 1
+#: Weight of the first covariance, in draws, when a new one is estimated.
 _SHRINKAGE = 10.0
-#: Acceptance rate of Gaussian moves below which chains may get stuck in heavy tails.
-_FITS_WELL = 0.9
-
-
-class Normal(NamedTuple):
-    """Gaussian approximation of the active coordinates given the others.
-
-    ``mean`` is (D,), ``gain`` (A, D), ``chol`` and its inverse (A, A). If ``freedom`` is finite, moves
-    are those of a Student t with this many degrees of freedom.
-    """
-
-    mean: np.ndarray
-    gain: np.ndarray
-    chol: np.ndarray
-    chol_inverse: np.ndarray
-    freedom: float = math.inf
-
-
-class Gradient(NamedTuple):
-    """Settings of gradient estimates: number of units and control-variate surrogate ``slope``."""
-
-    units: int
-    slope: Surrogate
+#: Scale below which moves on a Gaussian surrogate fit badly.
+_FITS_BADLY = 0.5
 
 
 class Moves(NamedTuple):
     """State of all kinds of proposals.
 
-    ``weights`` (K,) are the probabilities of the kinds in ``KINDS``, ``scales`` (K,) their scales,
-    ``active`` (A,) the coordinates moved. ``normal`` is the approximation for Gaussian and Langevin
-    moves and for lengths of jumps, ``walk`` (A, A) the random walk's factor, ``gradient`` the gradient
-    estimate of Langevin moves, ``nested`` the reference of nested moves, ``refresh`` that of moves on prior times
-    surrogate.
+    Attributes
+    ----------
+    weights, scales : (K,) arrays
+        Probabilities of the kinds in ``KINDS``, and their scales.
+    active : (A,) int array
+        Coordinates that are moved.
+    whiten : (A, A) array
+        Turns differences of active coordinates into standard deviations, in which jumps are measured.
+    walk : (A, A) array
+        Factor of the random walk's covariance.
+    refresh : Refresh
+        Moves on prior times surrogate.
     """
 
     weights: np.ndarray
     scales: np.ndarray
     active: np.ndarray
-    normal: Normal
+    whiten: np.ndarray
     walk: np.ndarray
-    gradient: Gradient
-    nested: Nested
     refresh: Refresh
-
-
-# --- proposing ------------------------------------------------------------------------------------
-# Each function writes x' to points[1], which initially holds x, and returns
-# log q(x | x') - log q(x' | x) and the number of units read.
 
 
 @njit(cache=True, inline="always")
 def propose(
-    kind: int,
-    points: np.ndarray,
-    densities: Densities,
-    population: Population,
-    moves: Moves,
-    rng: np.random.Generator,
-) -> tuple[float, int]:
-    """Propose a move of one kind."""
+    kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generator
+) -> float:
+    """Write x' to points[1]; return log q(x | x') - log q(x' | x), or the log ratio of pi~ at x and x'."""
     points[1] = points[0]
-    scale = moves.scales[kind]
-    if kind == RANDOM_WALK:
-        return _propose_walk(points, scale, moves, rng)
-    if kind == GAUSSIAN:
-        return _propose_gaussian(points, scale, moves, rng)
+    scale, active = moves.scales[kind], moves.active
     if kind == SURROGATE:
-        return propose_refresh(points, scale, moves.refresh, rng)[0], 0
-    if kind == NESTED:
-        return propose_nested(points, scale, moves.nested, densities.hyper, rng), 0
-    return _propose_langevin(points, scale, moves, densities, population, rng)
-
-
-@njit(cache=True)
-def _propose_walk(
-    points: np.ndarray, scale: float, moves: Moves, rng: np.random.Generator
-) -> tuple[float, int]:
-    active = moves.active
-    put(points[1], active, propose_random_walk(points[0][active], moves.walk, scale, rng))
-    return 0.0, 0
-
-
-@njit(cache=True)
-def _propose_gaussian(
-    points: np.ndarray, scale: float, moves: Moves, rng: np.random.Generator
-) -> tuple[float, int]:
-    active, normal = moves.active, moves.normal
-    mean = conditional_mean(points[0], normal.mean, active, normal.gain)
-    w = normal.chol_inverse @ (points[0][active] - mean)
-    if math.isinf(normal.freedom):
-        w_new = propose_gaussian(w, scale, rng)
-        log_ratio = gaussian_log_ratio(w, w_new)
-    else:
-        w_new = propose_student(w, scale, normal.freedom, rng)
-        log_ratio = student_log_ratio(w, w_new, normal.freedom)
-    put(points[1], active, mean + normal.chol @ w_new)
-    return log_ratio, 0
-
-
-@njit(cache=True)
-def _propose_langevin(
-    points: np.ndarray,
-    scale: float,
-    moves: Moves,
-    densities: Densities,
-    population: Population,
-    rng: np.random.Generator,
-) -> tuple[float, int]:
-    """Propose a Langevin move; the reverse move uses the same units."""
-    active, normal = moves.active, moves.normal
-    mean = conditional_mean(points[0], normal.mean, active, normal.gain)
-    w = normal.chol_inverse @ (points[0][active] - mean)
-    units = np.empty(min(moves.gradient.units, population.n_raced), dtype=np.int64)
-    draw_rows(population, units, rng)
-    forget_rows(population, units)
-    here = estimated_gradients(points[:1], densities, population, moves.gradient.slope, units)[0]
-    g = normal.chol.T @ here[active]
-    w_new = propose_langevin(w, g, scale, rng)
-    put(points[1], active, mean + normal.chol @ w_new)
-    there = estimated_gradients(points[1:], densities, population, moves.gradient.slope, units)[0]
-    g_new = normal.chol.T @ there[active]
-    return langevin_log_ratio(w, g, w_new, g_new, scale), 2 * units.size
-
-
-@njit(cache=True)
-def estimated_gradients(
-    points: np.ndarray,
-    densities: Densities,
-    population: Population,
-    slope: Surrogate,
-    units: np.ndarray,
-) -> np.ndarray:
-    """Estimate the log posterior's gradients (K, D) at several points from the same units."""
-    out = densities.row_gradient(points, slope.centre, units)
-    out *= population.n_raced / max(1, units.size)
-    if population.exact.size:
-        out += densities.row_gradient(points, slope.centre, population.exact)
-    for k in range(points.shape[0]):
-        out[k] += densities.rest_gradient(points[k])
-        out[k] += slope.gradient + slope.hessian @ (points[k] - slope.centre)
-    return out
-
-
-# --- adaptation -----------------------------------------------------------------------------------
-# Each function returns new moves and the Gaussian fit that they are based on.
-
-
-class Past(NamedTuple):
-    """History of a chain that is being tuned.
-
-    ``moments`` are the moments of its points, ``accepted`` is the acceptance rate of one kind of
-    proposal since the last adaptation, NaN if that kind was not proposed.
-    """
-
-    moments: Moments
-    accepted: float
-
-
-def _adapt_walk(
-    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
-) -> tuple[Moves, GaussianFit | None]:
-    """Set the random walk's covariance to that of the chain."""
-    size, moments = moves.active.size, past.moments
-    if moments.count > 2 * size + 10:
-        walk = moments.factor(moves.active, moves.normal.chol, _SHRINKAGE + size)
-        moves = moves._replace(walk=walk)
-    return moves, fit
-
-
-def _adapt_gaussian(
-    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
-) -> tuple[Moves, GaussianFit | None]:
-    """Switch to a Student t, if allowed, once the acceptance rate of Gaussian moves is low."""
-    normal = moves.normal
-    if past.accepted < _FITS_WELL and math.isinf(normal.freedom):
-        moves = moves._replace(normal=normal._replace(freedom=setting.freedom))
-    return _adapt_normal(moves, fit, past, prepared, setting)
-
-
-def _adapt_normal(
-    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
-) -> tuple[Moves, GaussianFit | None]:
-    """Refit the Gaussian to the moments of the chain if the fit at the mode performs poorly."""
-    freedom, moments = moves.normal.freedom, past.moments
-    does_well = fit is not None and math.isinf(freedom) and moves.scales[GAUSSIAN] >= 0.5
-    if does_well or moments.count <= 10 * moves.active.size + 50:
-        return moves, fit
-    layout = prepared.densities.layout
-    continuous = layout.indices([n for n in layout.names if layout.is_continuous(n)])
-    inside = np.ix_(continuous, continuous)
-    factor, definite = gaussian_factor(moments.covariance()[inside])
-    if not definite:
-        return moves, fit
-    precision = np.zeros((layout.size, layout.size))
-    precision[inside] = factor @ factor.T
-    fit = GaussianFit(moments.mean.copy(), precision, continuous)
-    chol, gain = fit.moves(moves.active)
-    scales = moves.scales.copy()
-    scales[GAUSSIAN] = 1.0
-    normal = Normal(fit.mean, gain, chol, np.linalg.inv(chol), freedom)
-    return moves._replace(scales=scales, normal=normal), fit
-
-
-def _adapt_nested(
-    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
-) -> tuple[Moves, GaussianFit | None]:
-    """Set the proposal of hyperparameters to the chain's mean and covariance."""
-    nested, moments = moves.nested, past.moments
-    outer = nested.outer
-    if moments.count <= 10 * outer.size + 50:
-        return moves, fit
-    factor = moments.factor(outer, nested.factor, _SHRINKAGE + outer.size)
-    nested = nested._replace(mode=moments.mean[outer], factor=factor, inverse=np.linalg.inv(factor))
-    return moves._replace(nested=nested), fit
-
-
-def _keep_moves(
-    moves: Moves, fit: GaussianFit | None, past: Past, prepared: Preparation, setting: Any
-) -> tuple[Moves, GaussianFit | None]:
-    """Change nothing: the moves have been tuned without rows."""
-    return moves, fit
-
-
-# --- the kinds ------------------------------------------------------------------------------------
+        return propose_refresh(points, scale, moves.refresh, rng)[0]
+    step = moves.walk @ rng.standard_normal(active.size)
+    put(points[1], active, points[0][active] + scale * step)
+    return 0.0
 
 
 class Kind(NamedTuple):
     """A kind of proposal.
 
     ``first_scale`` maps the number of coordinates moved to the initial scale, ``most_scale`` is the
-    largest scale in tuning, ``adapt`` is called at the end of a tuning window, ``gradients`` says
-    whether gradients of units and rest are needed.
+    largest scale in tuning.
     """
 
     name: str
     settings: type
     first_scale: Callable[[int], float]
     most_scale: float
-    adapt: Callable[..., tuple[Moves, GaussianFit | None]]
-    gradients: bool = False
 
 
 KINDS = (
-    Kind("random_walk", RandomWalkProposal, lambda a: 2.38 / math.sqrt(a), np.inf, _adapt_walk),
-    Kind("gaussian", GaussianProposal, lambda a: 1.0, 1.0, _adapt_gaussian),
-    Kind("langevin", LangevinProposal, lambda a: 1.2 / a ** (1 / 6), np.inf, _adapt_normal, True),
-    Kind("nested", NestedProposal, lambda a: 1.0, 1.0, _adapt_nested),
-    Kind("surrogate", SurrogateProposal, lambda a: 1.0, 1.0, _keep_moves),
+    Kind("random_walk", RandomWalkProposal, lambda a: 2.38 / math.sqrt(a), np.inf),
+    Kind("surrogate", SurrogateProposal, lambda a: 1.0, 1.0),
 )
 NAMES = tuple(kind.name for kind in KINDS)
 
@@ -325,23 +104,41 @@ def kinds_of(proposals: Sequence[Proposal]) -> tuple[int, ...]:
 
 def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[Proposal]) -> Moves:
     """Return the moves of a new chain."""
-    a, d = active.size, prepared.densities.layout.size
+    a = active.size
     if prepared.fit is not None:
-        factor, gain = prepared.fit.moves(active)
-        mean = prepared.fit.mean
+        factor, _ = prepared.fit.moves(active)
     else:
         factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
-        gain, mean = np.zeros((a, d)), np.zeros(d)
     guess = np.zeros(len(KINDS))
-    guess[[GAUSSIAN, NESTED, SURROGATE]] = 1.0  # preferred if there are several kinds
-    units = max((p.batch_size for p in proposals if isinstance(p, LangevinProposal)), default=0)
+    guess[SURROGATE] = 1.0  # preferred if there are both
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),
         scales=np.array([kind.first_scale(a) for kind in KINDS]),
         active=active,
-        normal=Normal(mean, gain, factor, np.linalg.inv(factor)),
+        whiten=np.linalg.inv(factor),
         walk=factor.copy(),
-        gradient=Gradient(units, prepared.slope or no_surrogate(prepared.start)),
-        nested=prepared.nested.compiled() if prepared.nested is not None else no_nested(),
         refresh=prepared.surface.moves() if prepared.surface is not None else no_refresh(),
     )
+
+
+def learned(
+    moves: Moves, fit: GaussianFit | None, moments: Moments, kinds: Sequence[int]
+) -> tuple[Moves, GaussianFit | None]:
+    """Adapt moves to the moments of a chain; return also the Gaussian that they are based on.
+
+    The random walk gets the chain's covariance. If a Gaussian surrogate without hyperparameters fits badly, the chain's
+    mean and covariance take its place.
+    """
+    size = moves.active.size
+    if RANDOM_WALK in kinds and moments.count > 2 * size + 10:
+        first = np.linalg.inv(moves.whiten)
+        moves = moves._replace(walk=moments.factor(moves.active, first, _SHRINKAGE + size))
+    bad = SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
+    if not bad or fit is None or moves.refresh.phi.size or moments.count <= 10 * size + 50:
+        return moves, fit
+    found = fit_to_moments(moments, fit.coordinates, moves.active)
+    if found is None:
+        return moves, fit
+    scales = moves.scales.copy()
+    scales[SURROGATE] = 1.0
+    return moves._replace(scales=scales, refresh=found[1].moves()), found[0]

@@ -15,8 +15,6 @@ from amc_pymc.samplers.compiled import (
     as_they_are,
     call_total,
     no_control,
-    no_gradient,
-    no_row_gradient,
 )
 from amc_pymc.samplers.raced import Raced, RacedModel
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
@@ -44,27 +42,16 @@ class ParameterMap(Protocol):
         """Return the coordinates of eta that are conditions or indices."""
 
 
-class NestedReference(Protocol):
-    """Gaussian reference for coefficients given hyperparameters."""
-
-    @property
-    def prior(self) -> Any:
-        """Priors of the coefficients, a :class:`~amc_pymc.samplers.nested.HyperPrior`."""
-
-    @property
-    def prior_of(self) -> Any:
-        """First-class ``x (D,) -> (2B,)``: precisions, then means of Gaussian priors."""
-
-    def compiled(self) -> Any:
-        """Return arguments of compiled moves with empty caches."""
-
-
 class SurfaceMoves(Protocol):
     """Prior times surrogate, with moves tuned on it."""
 
     @property
     def draws(self) -> np.ndarray:
         """A chain (K, D) on prior times surrogate."""
+
+    @property
+    def knows_prior(self) -> bool:
+        """Whether the prior of coefficients given hyperparameters is not approximated."""
 
     def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x or, if it is far out, a draw."""
@@ -145,7 +132,7 @@ class Preparation:
     if any. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
     control variate is exact up to rounding, ``kinked`` whether log-likelihoods have kinks. ``rows_spent`` counts row evaluations, ``flags`` are
     doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
-    variate, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
+    variate, ``forecast`` predicts the cost of a decision. ``surface`` is prior times surrogate, with moves tuned on it. ``rounding`` is
     the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
     without a control variate. ``quadrature_error`` is the standard deviation over posterior points of
     the error that the nodes over local effects leave, in nats. ``thinning`` holds bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
@@ -166,8 +153,6 @@ class Preparation:
     forecast_flags: tuple[Flag, ...] = ()
     no_proxy: str = ""
     forecast: Forecast | None = None
-    slope: Surrogate | None = None
-    nested: NestedReference | None = None
     surface: SurfaceMoves | None = None
     rounding: float | None = None
     thinning: Thinning | None = None
@@ -200,22 +185,16 @@ class Preparation:
         return call_total(self.control_native, eta)
 
     def compiled(
-        self,
-        rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-        *,
-        gradients: bool = False,
+        self, rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     ) -> Densities:
         """Return the densities for compiled loops, with the given ``rewards``."""
         densities = self.densities
         return Densities(
             rewards,
             densities.rest,
-            densities.rest_gradient if gradients else no_gradient,
-            densities.row_gradient if gradients else no_row_gradient,
             as_they_are if self.cut is None else self.cut.native,
             self.control_native,
             self.raced.reads,
-            no_gradient if self.nested is None else self.nested.prior_of,
         )
 
 

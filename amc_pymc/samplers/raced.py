@@ -109,10 +109,6 @@ class Raced(Protocol):
     def state_rewards(self) -> Any:
         """First-class ``(points (K, D), centre, units (m,)) -> (K, m)``: residuals."""
 
-    @property
-    def row_gradient(self) -> Any:
-        """First-class ``(points (K, D), centre, units) -> (K, D)``: summed residual gradients."""
-
     def values(self, x: np.ndarray, units: np.ndarray, /) -> np.ndarray:
         """Return log-likelihoods (m,) of some units at x."""
 
@@ -173,10 +169,6 @@ class RacedModel(Raced, Protocol):
     @property
     def rest(self) -> Any:
         """First-class ``x -> log density``."""
-
-    @property
-    def rest_gradient(self) -> Any:
-        """First-class ``x -> gradient (D,)``; zero at discrete coordinates."""
 
     def rest_value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Return both, outside of compiled loops."""

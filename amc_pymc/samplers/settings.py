@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from dataclasses import dataclass
 from numbers import Integral, Real
 
 __all__ = [
     "Audits",
-    "GaussianProposal",
-    "LangevinProposal",
-    "NestedProposal",
     "Proposal",
     "RandomWalkProposal",
     "SurrogateProposal",
@@ -31,68 +26,17 @@ class RandomWalkProposal:
 
 
 @dataclass(frozen=True)
-class GaussianProposal:
-    """Moves reversible for a Gaussian approximation of the posterior, scale adapted in (0, 1].
-
-    Parameters
-    ----------
-    target_accept : float
-        Target acceptance rate of the scale.
-    freedom : float, default infinity
-        Degrees of freedom of a Student t that replaces the Gaussian if less than 90 % of the moves are
-        accepted, so that chains can enter and leave tails heavier than Gaussian.
-    """
-
-    target_accept: float = 0.6
-    freedom: float = math.inf
-
-    def __post_init__(self) -> None:
-        _check_target(self.target_accept)
-        real = isinstance(self.freedom, Real) and not isinstance(self.freedom, bool)
-        if not (real and self.freedom > 0.0):
-            raise ValueError(f"freedom must be a positive number, got {self.freedom!r}")
-
-
-@dataclass(frozen=True)
-class LangevinProposal:
-    """Langevin moves along a subsampled control-variate gradient.
-
-    Parameters
-    ----------
-    target_accept : float
-        Target acceptance rate of the scale.
-    batch_size : int
-        Rows per gradient, drawn independently of the race; the reverse move uses the same rows.
-    """
-
-    target_accept: float = 0.57
-    batch_size: int = 50
-
-    def __post_init__(self) -> None:
-        _check_target(self.target_accept)
-        check_count("batch_size", self.batch_size, 1)
-
-
-@dataclass(frozen=True)
-class NestedProposal:
-    """Joint moves of hyperparameters near their mode and of coefficients given these.
-
-    For models with hyperparameters on which only priors depend. Coefficients are proposed from a
-    Gaussian approximation, with a scale adapted in (0, 1]; at 1 they are drawn independently.
-    """
-
-    target_accept: float = 0.4
-
-    def __post_init__(self) -> None:
-        _check_target(self.target_accept)
-
-
-@dataclass(frozen=True)
 class SurrogateProposal:
     """Moves that are reversible for prior times the second-order expansion of rows or groups.
 
-    Hyperparameters are moved by Hamiltonian Monte Carlo on their marginal, and coefficients that are Gaussian given
-    these are drawn, with a scale adapted in (0, 1]; at 1 they are drawn independently. No rows are read for it.
+    Hyperparameters are moved by Hamiltonian Monte Carlo on their marginal density, and coefficients that are
+    Gaussian given these are drawn, with a scale adapted in (0, 1]; at 1 they are drawn independently. No rows are
+    read for it.
+
+    Parameters
+    ----------
+    target_accept : float
+        Target acceptance rate of the scale.
     """
 
     target_accept: float = 0.5
@@ -101,9 +45,7 @@ class SurrogateProposal:
         _check_target(self.target_accept)
 
 
-Proposal = (
-    RandomWalkProposal | GaussianProposal | LangevinProposal | NestedProposal | SurrogateProposal
-)
+Proposal = RandomWalkProposal | SurrogateProposal
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ import numpy as np
 from scipy import linalg
 
 from amc_pymc.flags import Flag, flag
+from amc_pymc.expressions import Graph
 from amc_pymc.proxies import gaussian_factor
+from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.mode import search_mode
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy
 from amc_pymc.samplers.raced import Raced, RacedModel
@@ -23,7 +25,7 @@ from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import Surface, conditional, prior_at
 from amc_pymc.tall.terms import printed_families
 
-__all__ = ["SurfaceFit", "fit_surface"]
+__all__ = ["SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
 
 _log = logging.getLogger("amc_pymc")
 #: Lengths of the chain's windows, after each of which masses are estimated; the last one gives the draws.
@@ -55,6 +57,8 @@ class SurfaceFit:
     leaps : int
     draws : (K, D) array
         A chain on the surface.
+    knows_prior : bool
+        Whether the prior of coefficients given hyperparameters is not approximated.
     """
 
     surface: Surface
@@ -62,6 +66,7 @@ class SurfaceFit:
     step: float
     leaps: int
     draws: np.ndarray
+    knows_prior: bool = True
 
     def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x or, if it is far out, a draw."""
@@ -137,6 +142,42 @@ def fit_surface(
         z = mean
     fit = _gaussian(fitted, divided)
     return surrogate, fit, fitted, flags, mode.precision is not None
+
+
+def gaussian_surface(
+    fit: GaussianFit, active: np.ndarray, draws: np.ndarray | None = None
+) -> SurfaceFit:
+    """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
+    size, at = fit.mean.size, fit.coordinates
+    inner, none = np.full(size, -1), Graph()
+    inner[active] = np.arange(active.size)
+    surface = Surface(
+        inner,
+        np.full(size, -1),
+        *printed_families(none, ()).arrays,
+        np.zeros((0, size)),
+        *printed_families(none, ()).arrays,
+        at,
+        fit.mean[at],
+        np.zeros(at.size),
+        np.ascontiguousarray(fit.precision[np.ix_(at, at)]),
+    )
+    draws = np.empty((0, size)) if draws is None else draws
+    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, knows_prior=False)
+
+
+def fit_to_moments(
+    moments: Moments, coordinates: np.ndarray, active: np.ndarray
+) -> tuple[GaussianFit, SurfaceFit] | None:
+    """Return a Gaussian with the mean and covariance of a chain, and its surface; None if it is degenerate."""
+    inside = np.ix_(coordinates, coordinates)
+    factor, definite = gaussian_factor(moments.covariance()[inside])
+    if not definite:
+        return None
+    precision = np.zeros((moments.mean.size, moments.mean.size))
+    precision[inside] = factor @ factor.T
+    fit = GaussianFit(moments.mean.copy(), precision, coordinates)
+    return fit, gaussian_surface(fit, active)
 
 
 def _kinked(mode, searched: np.ndarray, size: int) -> np.ndarray | None:

@@ -8,28 +8,22 @@ from amc_pymc.racing import (
 )
 from amc_pymc.samplers import (
     Audits,
-    GaussianProposal,
-    LangevinProposal,
-    NestedProposal,
     RandomWalkProposal,
+    SurrogateProposal,
 )
 from amc_pymc.step_methods.racing_gibbs import RacingGibbs
 from amc_pymc.step_methods.racing_metropolis import RacingMetropolis
-from amc_pymc.step_methods.racing_slice import RacingSlice
 from amc_pymc.step_methods.settings import TaylorProxy
 
 __all__ = [
     "Audits",
     "BernsteinRace",
     "ExactRace",
-    "GaussianProposal",
-    "LangevinProposal",
     "LilUCBRace",
-    "NestedProposal",
     "NormalRace",
     "RacingGibbs",
     "RacingMetropolis",
-    "RacingSlice",
     "RandomWalkProposal",
+    "SurrogateProposal",
     "TaylorProxy",
 ]

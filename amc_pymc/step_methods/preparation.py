@@ -19,7 +19,6 @@ from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.discrete_rows import DiscreteRows, smooth_parameters
 from amc_pymc.extract.group_densities import GroupedModel
-from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
 from amc_pymc.extract.native_rows import NativeRows
 from amc_pymc.extract.node_choice import TOLERANCE, choose_nodes
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
@@ -35,11 +34,10 @@ from amc_pymc.samplers import Preparation
 from amc_pymc.samplers.compiled import unit_changes
 from amc_pymc.samplers.forecast import probe_moves, with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
-from amc_pymc.samplers.nested import fit_nested
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, Raced, RacedModel
 from amc_pymc.samplers.rounding import TOO_MUCH, rounding_effect
-from amc_pymc.samplers.surface import fit_surface
+from amc_pymc.samplers.surface import fit_surface, gaussian_surface
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
@@ -54,6 +52,8 @@ __all__ = ["moved_coordinates", "prepare"]
 
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
+#: Number of draws of a Gaussian approximation, from which chains that would start far out start.
+_DRAWS = 300
 _MOST_STATES = 2_000
 #: Number of points at which the quadrature error is measured, and their scale relative to the Gaussian
 #: approximation (too narrow for standard deviations, whose posterior is skewed).
@@ -140,16 +140,13 @@ def _prepared(
         stages.begin(
             "Searching the mode and sorting rows into bins (compiles at first use)", "mode"
         )
-        return _with_data_proxy(bare, proxy, rng, fit)
+        active = moved_coordinates(densities.layout, active_names)
+        return _with_gaussian(_with_data_proxy(bare, proxy, rng, fit), active, rng)
     active = moved_coordinates(densities.layout, active_names)
     prepared = _with_surface(bare, active_names, proxy, rng, fit, stages)
     if prepared is not None:
         return _finished(prepared, active, options, rng, stages)
-    prior = _priors(model, cast(ModelDensities, densities), active)
-    if prior is not None and fit and not _discrete(densities):
-        prepared = _with_nested(bare, prior, proxy, rng, stages)
-    else:
-        prepared = _with_taylor(bare, model, proxy, rng, fit, stages)
+    prepared = _with_taylor(bare, model, active, proxy, rng, fit, stages)
     return _finished(prepared, active, options, rng, stages)
 
 
@@ -317,42 +314,9 @@ def _continuous(layout: Layout) -> np.ndarray:
     return layout.indices([n for n in layout.names if layout.is_continuous(n)])
 
 
-def _priors(
-    model: Model, densities: ModelDensities | GroupedModel, active: np.ndarray
-) -> GaussianPriors | None:
-    args = model, densities.layout, densities.reads, active
-    if isinstance(densities, GroupedModel):
-        return gaussian_priors(*args, densities.groups.centring, densities.groups.held)
-    return gaussian_priors(*args)
-
-
 def _discrete(densities: RacedModel) -> bool:
     """Whether units depend on discrete variables."""
     return densities.expand.size < densities.reads.size
-
-
-def _with_nested(
-    bare: Preparation, prior: GaussianPriors, proxy: TaylorProxy, rng: np.random.Generator,
-    stages: _Stages,
-) -> Preparation:  # fmt: skip
-    """Fit the nested approximation of coefficients given hyperparameters."""
-    model = bare.densities
-    _refuse_many(model.reads.size, proxy, _MORE)
-    stages.begin("Compiling derivatives", "mode")
-    _compile_derivatives(model, bare.start)
-    stages.say(_STAGES[1])
-    surrogate, gaussian, nested, flags, kinked = fit_nested(
-        model, prior, bare.start, subsample_of(model, proxy), rng
-    )
-    return replace(
-        bare,
-        surrogate=surrogate,
-        slope=surrogate,
-        fit=gaussian,
-        nested=nested,
-        kinked=kinked,
-        forecast_flags=flags,
-    )
 
 
 def _with_surface(
@@ -387,7 +351,6 @@ def _with_surface(
     return replace(
         bare,
         surrogate=surrogate,
-        slope=None if form else surrogate,
         fit=gaussian,
         surface=surface,
         kinked=kinked,
@@ -405,9 +368,7 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     flags = prepared.forecast_flags
     if error >= TOLERANCE:
         flags += (flag("quadrature_varies", error=error, limit=TOLERANCE),)
-    return replace(
-        prepared, surrogate=surrogate, slope=surrogate, forecast_flags=flags, quadrature_error=error
-    )
+    return replace(prepared, surrogate=surrogate, forecast_flags=flags, quadrature_error=error)
 
 
 def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
@@ -428,6 +389,7 @@ def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
 def _with_taylor(
     bare: Preparation,
     model: Model,
+    active: np.ndarray,
     proxy: TaylorProxy,
     rng: np.random.Generator,
     fit: bool,
@@ -456,9 +418,21 @@ def _with_taylor(
         found = "; ".join(f.happened for f in flags) or "found"
         raise NoProxy(f"the derivatives are not finite at the mode ({found})")
     fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
+    fitted = _with_gaussian(fitted, active, rng)
     if bare.cut is not None:
         return fitted
-    return replace(fitted, slope=surrogate, kinked=precision is not None)
+    return replace(fitted, kinked=precision is not None)
+
+
+def _with_gaussian(
+    prepared: Preparation, active: np.ndarray, rng: np.random.Generator
+) -> Preparation:
+    """Take the Gaussian approximation as the surface of moves, if there is one."""
+    fit = prepared.fit
+    if fit is None:
+        return prepared
+    draws = np.stack([fit.draw(fit.mean, fit.coordinates, rng) for _ in range(_DRAWS)])
+    return replace(prepared, surface=gaussian_surface(fit, active, draws))
 
 
 def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:
@@ -557,7 +531,7 @@ def _with_data_proxy(
     """Fit the control variate in data space, at the posterior mode if there is one."""
     densities = cast(ModelDensities, bare.densities)
     continuous = _continuous(densities.layout)
-    x, flags, gaussian, slope = bare.start, bare.forecast_flags, None, None
+    x, flags, gaussian = bare.start, bare.forecast_flags, None
     if continuous.size:
         mode, flags = posterior_mode(densities, x, continuous, TaylorProxy().subsample, rng)
         x = mode.x
@@ -573,7 +547,6 @@ def _with_data_proxy(
         bare,
         control=control,
         fit=gaussian,
-        slope=slope,
         exact_rows=control.exact,
         rows_spent=densities.rows_evaluated,
         forecast_flags=flags,

@@ -28,10 +28,8 @@ from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.row_store import Rows
 from amc_pymc.samplers import (
     Audits,
-    GaussianProposal,
-    LangevinProposal,
-    NestedProposal,
     Proposal,
+    SurrogateProposal,
     metropolis,
 )
 from amc_pymc.samplers.metropolis import Metropolis
@@ -97,12 +95,11 @@ class RacingMetropolis(RacingStep):
         :class:`BernsteinRace` does not require normal batch means, but a range of the rewards.
     batch_size : int, optional
         Number of rows or groups in the first batch; default: 50 rows or 20 groups.
-    proposal : {"auto", "random_walk", "gaussian", "nested", "langevin"} or a proposal object
-        ``"auto"`` mixes Gaussian moves with a random walk; the one that moved the chain further
-        during tuning makes nine tenths of the moves. With groups, a Student t replaces the Gaussian
-        if it does not fit well. If coefficients have normal priors that depend on hyperparameters,
-        ``"nested"`` moves replace Gaussian ones: they propose hyperparameters from the nested
-        Laplace approximation, and coefficients given these.
+    proposal : {"auto", "random_walk", "surrogate"} or a proposal object
+        ``"surrogate"`` moves leave prior times the second-order expansion of rows or groups invariant, and read no
+        rows: coefficients whose prior is Gaussian given hyperparameters are drawn given these, and hyperparameters are
+        moved by Hamiltonian Monte Carlo on their marginal density. ``"auto"`` mixes them with a random walk; the one
+        that moved the chain further during tuning makes nine tenths of the moves.
     proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
         Control variate: expansion of each row in the parameters, or (``"data"``) in its data. If none
         is possible, ``"auto"`` logs a warning and uses none. Many decisions are then close; without
@@ -180,9 +177,9 @@ class RacingMetropolis(RacingStep):
     Several factors are integrated out in turns, each given the effects of the others: a collapsed
     Gibbs sampler (Papaspiliopoulos, Roberts & Zanella 2020).
 
-    ``"nested"`` moves draw hyperparameters from a Student t at the mode of their Laplace
-    approximation (Rue, Martino & Chopin 2009), and coefficients from their Gaussian approximation
-    given these. The accept step corrects both.
+    ``"surrogate"`` moves are explained in "Moves on prior times surrogate" (Liu 2001, section 9.4.3; Christen & Fox
+    2005). Coefficients are recognised by the derivatives of the prior and of what rows read, not by the way in which a
+    model is written.
 
     ``sample_stats`` contains the variables that the page "Variables of results" lists, one number
     per draw. Counts are sums over the transitions of a draw. ``race_rows`` counts rows even if
@@ -199,9 +196,8 @@ class RacingMetropolis(RacingStep):
     J. C. Pinheiro and D. M. Bates (1995). Approximations to the log-likelihood function in the
     nonlinear mixed-effects model. Journal of Computational and Graphical Statistics 4:12-35,
     doi:10.1080/10618600.1995.10474663.
-    H. Rue, S. Martino and N. Chopin (2009). Approximate Bayesian inference for latent Gaussian
-    models by using integrated nested Laplace approximations. JRSS B 71:319-392,
-    doi:10.1111/j.1467-9868.2008.00700.x.
+    J. A. Christen and C. Fox (2005). Markov chain Monte Carlo using an approximation. Journal of
+    Computational and Graphical Statistics 14:795-810, doi:10.1198/106186005X76983.
     O. Papaspiliopoulos, G. O. Roberts and G. Zanella (2020). Scalable inference for crossed random
     effects models. Biometrika 107:25-40, doi:10.1093/biomet/asz058.
 
@@ -269,8 +265,7 @@ class RacingMetropolis(RacingStep):
         delta: float | None = None,
         race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
         batch_size: int | None = None,
-        proposal: Literal["auto", "random_walk", "gaussian", "nested", "langevin"]
-        | Proposal = "auto",
+        proposal: Literal["auto", "random_walk", "surrogate"] | Proposal = "auto",
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int | Literal["auto"] = "auto",
@@ -488,27 +483,12 @@ def metropolis_sampler(
     check_combination(as_proposals(proposal, options.proxy), options)
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
-    nested = prepared.nested is not None
     groups = isinstance(prepared.densities, GroupedModel)
-    proxy = options.proxy if prepared.fit is not None else None
-    surface = prepared.surface is not None
-    proposals = as_proposals(proposal, proxy, surface=surface, nested=nested, groups=groups)
-    kinds = [type(p) for p in proposals]
-    if prepared.fit is None and kinds == [GaussianProposal]:
+    proposals = as_proposals(proposal, options.proxy if prepared.fit is not None else None)
+    if prepared.fit is None and [type(p) for p in proposals] == [SurrogateProposal]:
         raise ValueError(
-            "proposal='gaussian' needs the mode that the control variate is built on, and "
+            "proposal='surrogate' needs the mode that the control variate is built on, and "
             f"there is none: {prepared.no_proxy}. Use 'auto' or 'random_walk'."
-        )
-    if NestedProposal in kinds and not nested:
-        raise ValueError(
-            "proposal='nested' needs coefficients with normal priors that depend on "
-            "hyperparameters, all of them sampled by this step; use 'auto'"
-        )
-    if LangevinProposal in kinds and groups:
-        raise ValueError("proposal='langevin' needs marginalize=None")
-    if LangevinProposal in kinds and prepared.cut is not None:
-        raise ValueError(
-            "proposal='langevin' needs rows that depend on continuous variables only; use 'auto'"
         )
     active = moved_coordinates(prepared.densities.layout, turn.names)
     settings = options.sampler_settings(groups=groups)

@@ -86,8 +86,8 @@ class RacingStep(BlockedStep):
         if "target_accept" in kwargs:
             raise TypeError(
                 f"{cls.__name__} has no target_accept, got {kwargs['target_accept']!r}: it is a setting "
-                "of proposals, as in RacingMetropolis(proposal=GaussianProposal(target_accept=0.6)); "
-                "RacingSlice and RacingGibbs have no acceptance rate."
+                "of proposals, as in RacingMetropolis(proposal=SurrogateProposal(target_accept=0.6)); "
+                "RacingGibbs has no acceptance rate."
             )
         kwargs["model"] = context_model(kwargs.get("model"))
         return super().__new__(cls, *args, **kwargs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -17,9 +16,6 @@ from amc_pymc.racing import Race, as_race
 from amc_pymc.row_store import Rows, as_rows
 from amc_pymc.samplers import (
     Audits,
-    GaussianProposal,
-    LangevinProposal,
-    NestedProposal,
     Proposal,
     RandomWalkProposal,
     SurrogateProposal,
@@ -35,7 +31,6 @@ __all__ = [
     "as_proposals",
     "as_proxy",
     "check_combination",
-    "positive_width",
 ]
 
 
@@ -71,9 +66,6 @@ class TaylorProxy:
 Proxy = TaylorProxy | DataProxy
 #: Default size of the first batch of groups, whose residuals are sums over many rows.
 _GROUPS = 20
-#: The log of a standard deviation has exponential tails if few groups inform it, and so have the
-#: variables that it scales.
-_FOR_GROUPS = GaussianProposal(target_accept=0.4, freedom=5.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,30 +147,13 @@ class Options:
         return {"race": race, "audits": self.audits, "transitions": number}
 
 
-def as_proposals(
-    proposal: str | Proposal,
-    proxy: Proxy | None,
-    *,
-    surface: bool = False,
-    nested: bool = False,
-    groups: bool = False,
-) -> tuple[Proposal, ...]:
-    """Return the proposals of a step; several for ``"auto"``, which compares them during tuning.
-
-    ``nested`` is true if coefficients have a reference given hyperparameters, ``groups`` if group
-    effects are integrated out.
-    """
+def as_proposals(proposal: str | Proposal, proxy: Proxy | None) -> tuple[Proposal, ...]:
+    """Return the proposals of a step; several for ``"auto"``, which compares them during tuning."""
     if isinstance(proposal, tuple(kind.settings for kind in KINDS)):
         return (cast(Proposal, proposal),)
     if proposal == "auto":
         walk = RandomWalkProposal()
-        if proxy is None:
-            return (walk,)
-        if surface:
-            return (walk, SurrogateProposal())
-        if nested:
-            return (walk, NestedProposal())
-        return (walk, _FOR_GROUPS if groups else GaussianProposal())
+        return (walk,) if proxy is None else (walk, SurrogateProposal())
     for kind in KINDS:
         if proposal == kind.name:
             return (kind.settings(),)
@@ -205,13 +180,11 @@ def as_proxy(proxy: str | Proxy | None) -> tuple[Proxy | None, bool]:
 def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
     """Raise an error for contradictory options, before the model is decomposed."""
     first, reason = proposals[0], options.no_proxy  # "auto" begins with the random walk
-    if reason and isinstance(first, GaussianProposal):
+    if reason and isinstance(first, SurrogateProposal):
         raise ValueError(
-            "proposal='gaussian' needs the mode that the control variate is built on, and there "
+            "proposal='surrogate' needs the mode that the control variate is built on, and there "
             f"is none: {reason}. Use 'auto' or 'random_walk'."
         )
-    if options.row_logp is not None and isinstance(first, LangevinProposal):
-        raise ValueError("proposal='langevin' needs gradients, which row_logp does not give")
 
 
 def _marginalize(wanted: Any) -> Any:
@@ -234,11 +207,3 @@ def _transitions(number: int | str) -> int | str:
 def as_audits(audits: int | Audits) -> Audits:
     """Return the settings of the audits."""
     return audits if isinstance(audits, Audits) else Audits(audits)
-
-
-def positive_width(width: float) -> float:
-    """Return the width of a slice's initial interval, or raise an error."""
-    real = isinstance(width, Real) and not isinstance(width, bool)
-    if not (real and np.isfinite(width) and width > 0.0):
-        raise ValueError(f"width must be positive and finite, got {width!r}")
-    return float(width)

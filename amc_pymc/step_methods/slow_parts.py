@@ -16,8 +16,6 @@ from amc_pymc.samplers.preparation import Preparation
 
 __all__ = ["slow_parts"]
 
-#: Number of hyperparameters up to which nested moves were seen to mix well.
-_FEW_HYPERPARAMETERS = 4
 #: Operations by which one variable scales or selects another.
 _JOINING = (Mul, TrueDiv, Switch, Dot, AdvancedSubtensor, Subtensor)
 
@@ -25,9 +23,8 @@ _JOINING = (Mul, TrueDiv, Switch, Dot, AdvancedSubtensor, Subtensor)
 def slow_parts(model: Model, prepared: Preparation) -> list[str]:
     """Return statements about sampled variables that a chain would move slowly.
 
-    These are vectors that rows read scaled by other variables (non-centred effects), coefficients that
-    a discrete variable switches off, and vectors whose priors depend on hyperparameters for which there
-    are no nested moves, or too many.
+    These are coefficients that a discrete variable switches off and, where moves know nothing of the prior, vectors
+    that rows read scaled by other variables (non-centred effects) and vectors whose priors depend on others.
     """
     places, raced = prepared.densities.layout.slices, prepared.densities.observed_vars
     sizes = {
@@ -40,8 +37,9 @@ def slow_parts(model: Model, prepared: Preparation) -> list[str]:
         found = set(ancestors(inputs, model.free_RVs))
         return [v for v in model.free_RVs if v in found]
 
-    found, nested = dict[Any, str](), prepared.nested
-    if nested is None or nested.prior.phi.size > _FEW_HYPERPARAMETERS:
+    found, surface = dict[Any, str](), prepared.surface
+    plain = surface is None or not surface.knows_prior
+    if plain:
         for rv in sizes:
             if sizes[rv] > 1 and (parents := above(rv.owner.inputs)):
                 found[rv] = f"the prior of {rv.name} depends on {_names(parents)}"
@@ -53,7 +51,7 @@ def slow_parts(model: Model, prepared: Preparation) -> list[str]:
         for k, rv in enumerate(_read(one, model.free_RVs) for one in inputs):
             others = [other for other in above(inputs[:k] + inputs[k + 1 :]) if other is not rv]
             discrete = any(not other.dtype.startswith("float") for other in others)
-            if others and rv in sizes and (sizes[rv] > 1 or discrete):
+            if others and rv in sizes and (discrete or (plain and sizes[rv] > 1)):
                 found[rv] = f"{rv.name} is scaled or selected by {_names(others)}"
     return list(found.values())
 

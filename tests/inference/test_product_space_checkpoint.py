@@ -112,7 +112,7 @@ def test_interrupted_chains_are_not_stored(models, whole, tmp_path, monkeypatch)
         ({"models": two_models(Y + 0.01)}, "models differs"),
         ({"draws": 61}, "draws was 60, now it is 61"),
         ({"delta": 0.01}, "race was .*delta=0.05.*now it is .*delta=0.01"),
-        ({"proposal": "random_walk"}, 'proposal was "langevin", now it is "random_walk"'),
+        ({"proposal": "random_walk"}, 'proposal was "auto", now it is "random_walk"'),
         ({"random_seed": 2}, "with another random_seed"),
     ],
     ids=lambda given: None if isinstance(given, str) else next(iter(given)),

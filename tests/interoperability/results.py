@@ -139,7 +139,6 @@ def _without_a_model() -> xr.DataTree:
 #: Results with draws of a PyMC model.
 _WITH_DRAWS: dict[str, Callable[[], Result]] = {
     "racing_metropolis": lambda: _racing(amc.RacingMetropolis, line()),
-    "racing_slice": lambda: _racing(amc.RacingSlice, line()),
     "racing_gibbs": lambda: _racing(amc.RacingGibbs, selection()),
     "sample_ais": lambda: _own(
         line(), amc.sample_ais(100, n_steps=100, model=line(), chains=2, **QUIET)

@@ -87,7 +87,7 @@ def test_variables_are_declared_and_described(name):
     assert found >= set(RESULTS[FUNCTIONS[name]]) - OPTIONAL
 
 
-@pytest.mark.parametrize("step", ["Metropolis", "Slice", "Gibbs"])
+@pytest.mark.parametrize("step", ["Metropolis", "Gibbs"])
 def test_statistics_of_steps_are_declared(step):
     stats = tree_of(f"racing_{step.lower()}")["sample_stats"]
     assert set(stats.data_vars) == set(RESULTS[f"Racing{step}"]["sample_stats"])

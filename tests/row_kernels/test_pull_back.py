@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.row_kernels.pull_back import pull_along, pull_gradient, pull_hessian
+from amc_pymc.row_kernels.pull_back import pull_gradient, pull_hessian
 
 SIZE, LEAVES, NUMBER = 5, 3, 4
 
@@ -36,11 +36,3 @@ def test_hessian(parts):
     slopes, hessian, at, curves, jacobian, second = parts
     wanted = jacobian.T @ hessian @ jacobian + np.tensordot(slopes[SIZE:], second, 1)
     np.testing.assert_allclose(pull_hessian(slopes, hessian, at, curves, SIZE), wanted)
-
-
-def test_gradient_and_hessian_along_a_direction(parts):
-    slopes, hessian, at, curves, jacobian, second = parts
-    d = np.random.default_rng(2).normal(size=SIZE)
-    expanded = slopes + hessian @ jacobian @ d
-    wanted = jacobian.T @ expanded + np.tensordot(slopes[SIZE:], second, 1) @ d
-    np.testing.assert_allclose(pull_along(slopes, expanded, d, at, curves, SIZE), wanted)

@@ -90,19 +90,6 @@ def test_residuals_of_states(mask, kernels):
         np.testing.assert_allclose(found, (log_densities(design, y, x) - taylor)[units], atol=1e-12)
 
 
-@pytest.mark.parametrize("mask", [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
-def test_gradients_of_residuals(mask, kernels):
-    data, design, y, units, rng = problem()
-    mask = np.array(mask)
-    points, centre = rng.normal(size=(2, 2)), rng.normal(size=2)
-    out = loops.row_gradient(points, centre, units, mask, data, *kernels.arrays)
-    X = design[units]
-    for x, found in zip(points, out):
-        slope = X.T @ (y - design @ centre)[units] - X.T @ X @ (mask * (x - centre))
-        expected = X.T @ (y - design @ x)[units] - mask * slope
-        np.testing.assert_allclose(found, expected, atol=1e-10)
-
-
 def test_no_rows(kernels):
     data, *_ = problem()
     none, eta = np.empty(0, np.int64), np.zeros(2)

@@ -12,9 +12,9 @@ from amc_pymc import ExactRace, NormalRace
 from amc_pymc.extract import FlatLayout
 from amc_pymc.first_class import first_class
 from amc_pymc.racing import REWARDS
-from amc_pymc.samplers import Audits, Preparation, gibbs, metropolis, report, slice
+from amc_pymc.samplers import Audits, Preparation, gibbs, metropolis, report
 from amc_pymc.samplers.ahead import Ahead
-from amc_pymc.samplers.compiled import GRADIENT, LOGP, call_total
+from amc_pymc.samplers.compiled import LOGP, call_total
 from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import posterior_mode
@@ -31,11 +31,6 @@ POSTERIOR = stats.norm(Y.sum() / PRECISION, PRECISION**-0.5)
 @first_class(LOGP)
 def rest(x):
     return -2.0 * x[0] ** 2
-
-
-@first_class(GRADIENT)
-def rest_gradient(x):
-    return -4.0 * x
 
 
 @first_class(REWARDS)
@@ -56,8 +51,8 @@ class Groups:
     rows_read, approximation_error = None, 0.0
     reads = np.array([0])
     layout = FlatLayout(("mu",), ((),), ("float64",))
-    rewards = state_rewards = row_gradient = residuals
-    rest, rest_gradient = rest, rest_gradient
+    rewards = state_rewards = residuals
+    rest = rest
 
     def values(self, x, units):
         found = -0.5 * (Y[units] - x[0]) ** 2 + 1e-3 * np.sin(units) * x[0]
@@ -120,45 +115,48 @@ def prepared():
     assert flags == () and mode.x == pytest.approx(POSTERIOR.mean(), abs=1e-4)
     surrogate = surrogate_at(groups, mode.x)
     fit = fit_gaussian(groups, surrogate.hessian, mode.x, active)
-    bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit, slope=surrogate)
+    bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit)
     return with_forecast(bare, active, NormalRace(), 10, rng)
 
 
-def samplers(prepared, race):
-    shared = {"prepared": prepared, "race": race, "audits": Audits(50, max_share=None)}
-    shared["transitions"] = 5
-    proposals = (RandomWalkProposal(), GaussianProposal())
-    yield metropolis, metropolis.Metropolis(active=np.array([0]), proposals=proposals, **shared)
-    yield slice, slice.Slice(active=np.array([0]), width=3.0, max_steps=10, **shared)
+def sampler_of(prepared, race):
+    return metropolis.Metropolis(
+        active=np.array([0]),
+        proposals=(RandomWalkProposal(), GaussianProposal()),
+        prepared=prepared,
+        race=race,
+        audits=Audits(50, max_share=None),
+        transitions=5,
+    )
 
 
 @pytest.mark.parametrize("race", [NormalRace(), ExactRace()], ids=["normal", "exact"])
 def test_groups_are_sampled_like_rows(prepared, race):
     assert prepared.exact_rows.size == 10 and prepared.forecast.residual_sd > 0.0
-    for core, sampler in samplers(prepared, race):
-        rng, x, draws, found = np.random.default_rng(2), np.zeros(1), [], []
-        chain = core.init(sampler, rng, tune=200, draws=2_000)
-        for t in range(2_200):
-            x, counts = core.step(sampler, chain, x, rng, tuning=t < 200)
-            if t == 199:
-                core.learn(sampler, chain)
-            if t >= 200:
-                draws.append(x[0])
-                found.append(report(sampler, chain, counts))
-        lag = max(np.corrcoef(draws[1:], draws[:-1])[0, 1], 0.0)
-        z = (np.mean(draws) - POSTERIOR.mean()) / POSTERIOR.std()
-        assert abs(z) < 4 * np.sqrt((1 + lag) / (1 - lag) / 2_000) + 0.02
-        assert stats.kstest(draws[:: 1 + int(10 * lag)], POSTERIOR.cdf).pvalue > 1e-4
-        assert chain.auditor.tally.audited == sum(f["race_audited"] for f in found) == 50
-        assert sum(f["race_wrong"] for f in found) <= (8 if race.delta else 0)
+    sampler, rng, x = sampler_of(prepared, race), np.random.default_rng(2), np.zeros(1)
+    draws, found = [], []
+    chain = metropolis.init(sampler, rng, tune=200, draws=2_000)
+    for t in range(2_200):
+        x, counts = metropolis.step(sampler, chain, x, rng, tuning=t < 200)
+        if t == 199:
+            metropolis.learn(sampler, chain)
+        if t >= 200:
+            draws.append(x[0])
+            found.append(report(sampler, chain, counts))
+    lag = max(np.corrcoef(draws[1:], draws[:-1])[0, 1], 0.0)
+    z = (np.mean(draws) - POSTERIOR.mean()) / POSTERIOR.std()
+    assert abs(z) < 4 * np.sqrt((1 + lag) / (1 - lag) / 2_000) + 0.02
+    assert stats.kstest(draws[:: 1 + int(10 * lag)], POSTERIOR.cdf).pvalue > 1e-4
+    assert chain.auditor.tally.audited == sum(f["race_audited"] for f in found) == 50
+    assert sum(f["race_wrong"] for f in found) <= (8 if race.delta else 0)
 
 
 def test_a_group_that_is_not_finite_at_the_current_point_is_named(prepared):
-    for core, sampler in samplers(prepared, ExactRace()):
-        chain = core.init(sampler, np.random.default_rng(1))
-        chain.surrogate = chain.surrogate._replace(centre=np.array([-10.0]))
-        with pytest.raises(ValueError, match=r"of y is nan in group \d+ at the current point"):
-            core.step(sampler, chain, np.array([10.0]), np.random.default_rng(1))
+    sampler = sampler_of(prepared, ExactRace())
+    chain = metropolis.init(sampler, np.random.default_rng(1))
+    chain.surrogate = chain.surrogate._replace(centre=np.array([-10.0]))
+    with pytest.raises(ValueError, match=r"of y is nan in group \d+ at the current point"):
+        metropolis.step(sampler, chain, np.array([10.0]), np.random.default_rng(1))
 
 
 def test_states_of_groups(prepared):
@@ -177,8 +175,9 @@ def test_states_of_groups(prepared):
 
 def test_moments_of_all_samplers_leave_out_the_same_start_of_tuning(prepared):
     elements = gibbs.elements_of(prepared, [0], [np.array([0.36, 0.42])], [True])
-    sampler = gibbs.Gibbs(prepared=prepared, race=NormalRace(), elements=elements)
-    for core, sampler in [*samplers(prepared, NormalRace()), (gibbs, sampler)]:
+    states = gibbs.Gibbs(prepared=prepared, race=NormalRace(), elements=elements)
+    points = sampler_of(prepared, NormalRace())
+    for core, sampler in [(metropolis, points), (gibbs, states)]:
         rng, x = np.random.default_rng(1), np.array([0.36])
         chain = core.init(sampler, rng, tune=100)
         for _ in range(29):

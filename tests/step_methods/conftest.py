@@ -108,7 +108,7 @@ def unprepared(monkeypatch):
     def prepare(*args, **kwargs):
         raise AssertionError("the model was taken apart before the arguments were checked")
 
-    for step in ("gibbs", "metropolis", "slice"):
+    for step in ("gibbs", "metropolis"):
         monkeypatch.setattr(f"amc_pymc.step_methods.racing_{step}.prepare", prepare)
 
 

@@ -37,7 +37,7 @@ def poisson():
     return model
 
 
-STEPS = [amc.RacingMetropolis, amc.RacingGibbs, amc.RacingSlice]
+STEPS = [amc.RacingMetropolis, amc.RacingGibbs]
 COUNTS = [
     (0, ValueError),
     (-1, ValueError),
@@ -141,10 +141,6 @@ class TestProposal:
     def test_gaussian_without_proxy(self, normal):
         with pytest.raises(ValueError, match=r"proposal='gaussian'.*proxy=None"):
             amc.RacingMetropolis(model=normal, proposal="gaussian", proxy=None)
-
-    def test_langevin_without_gradients(self, normal, row_logp):
-        with pytest.raises(ValueError, match=r"proposal='langevin' needs gradients.*row_logp"):
-            amc.RacingMetropolis(model=normal, proposal="langevin", row_logp=row_logp)
 
     def test_gaussian_without_gradients(self, normal, row_logp):
         with pytest.raises(ValueError, match=r"proposal='gaussian'.*row_logp"):

@@ -123,7 +123,7 @@ def test_a_mean_of_a_hundred_thousand_rows():
     assert stat(runs, "race_rows").mean() < 200
 
 
-@pytest.mark.parametrize("proposal", ["auto", "random_walk", "gaussian", "langevin"])
+@pytest.mark.parametrize("proposal", ["auto", "random_walk", "gaussian"])
 def test_every_proposal_has_the_closed_form(proposal):
     target = normal_gamma(20_000)
     step = amc.RacingMetropolis(model=target.model, proposal=proposal, transitions_per_draw=2)
@@ -261,10 +261,9 @@ def test_posteriors_agree_with_nuts(build):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("proposal", ["random_walk", "langevin"])
-def test_other_proposals_agree_with_nuts(proposal):
+def test_random_walk_agrees_with_nuts():
     model, references = by_nuts(negative_binomial)
-    step = amc.RacingMetropolis(model=model, proposal=proposal, transitions_per_draw=10)
+    step = amc.RacingMetropolis(model=model, proposal="random_walk", transitions_per_draw=10)
     assert_agree(sample(model, step, 5_000, tune=2_000, seeds=(4, 5)), references)
 
 

@@ -123,15 +123,15 @@ class TestVars:
         with pytest.raises(ValueError, match=r"no discrete free variable for RacingGibbs"):
             amc.RacingGibbs(model=model)
 
-    def test_discrete_for_slice(self, categorical):
-        with pytest.raises(ValueError, match=r"discrete variables \(k\); RacingSlice moves"):
-            amc.RacingSlice([categorical["k"]], model=categorical)
+    def test_discrete_for_metropolis(self, categorical):
+        with pytest.raises(ValueError, match=r"discrete variables \(k\); RacingMetropolis moves"):
+            amc.RacingMetropolis([categorical["k"]], model=categorical)
 
-    def test_nothing_continuous_for_slice(self, poisson):
-        with pytest.raises(ValueError, match=r"no continuous free variable for RacingSlice"):
-            amc.RacingSlice(model=poisson)
+    def test_nothing_continuous_for_metropolis(self, poisson):
+        with pytest.raises(ValueError, match=r"no continuous free variable for RacingMetropolis"):
+            amc.RacingMetropolis(model=poisson)
 
-    @pytest.mark.parametrize("cls", [amc.RacingGibbs, amc.RacingSlice])
+    @pytest.mark.parametrize("cls", [amc.RacingGibbs, amc.RacingMetropolis])
     def test_observed_and_foreign(self, categorical, poisson, cls):
         with pytest.raises(ValueError, match="obs"):
             cls([categorical["obs"]], model=categorical)
@@ -143,7 +143,7 @@ class TestVars:
         assert [v.name for v in step.vars] == ["k"]
         assert step.sampler.elements.coordinate.size == 1
 
-    @pytest.mark.parametrize("cls", [amc.RacingGibbs, amc.RacingSlice])
+    @pytest.mark.parametrize("cls", [amc.RacingGibbs, amc.RacingMetropolis])
     def test_observed_vars(self, categorical, cls):
         with pytest.raises(ValueError, match=r"observed_vars .*'k'.*obs"):
             cls(model=categorical, observed_vars=["k"])
@@ -156,7 +156,7 @@ class TestModel:
         with pm.Model() as model:
             pm.Bernoulli("k", 0.5)
             pm.Normal("mu")
-        for cls in (amc.RacingGibbs, amc.RacingSlice):
+        for cls in (amc.RacingGibbs, amc.RacingMetropolis):
             with pytest.raises(amc.NotRowFactorised, match="no observed variable"):
                 cls(model=model)
 
@@ -209,7 +209,7 @@ class TestRowLogp:
         assert np.all(np.abs(found - truth) < 4.5 * np.sqrt(truth * (1 - truth) / 2_000) + 1e-3)
 
     @pytest.mark.parametrize("calls", [0, 30])
-    @pytest.mark.parametrize("cls", [amc.RacingGibbs, amc.RacingSlice])
+    @pytest.mark.parametrize("cls", [amc.RacingGibbs, amc.RacingMetropolis])
     def test_exception_surfaces(self, categorical, cls, calls):
         """At once, or in the middle of a chain; the next chain is not confused by it."""
         left = [calls]

@@ -442,7 +442,7 @@ def test_models_that_are_refused(make):
 def test_variables_that_rows_read_must_be_sampled_here(run):
     """Others may be left to steps that know nothing of the store."""
     model = build()
-    for step in (amc.RacingMetropolis, amc.RacingSlice, amc.racing_forecast):
+    for step in (amc.RacingMetropolis, amc.racing_forecast):
         with pytest.raises(ValueError, match="vars leaves out s_log__, on which rows depend"):
             step([model["b"], model["a"]], rows=data(), model=model, progressbar=False)
     with model:
@@ -451,15 +451,6 @@ def test_variables_that_rows_read_must_be_sampled_here(run):
     draws = run(model, step, draws=200, tune=100).posterior
     gap = draws["apart"] - draws["b"][..., 0]
     assert abs(float(gap.mean())) < 4 / np.sqrt(gap.size)
-
-
-def test_slice_sampling(run):
-    model = build()
-    step = amc.RacingSlice(rows=data(), model=model, progressbar=False)
-    ours = run(model, step, draws=150, tune=50).posterior["b"].stack(z=("chain", "draw")).values
-    fit = in_memory().prepared.fit
-    spread = np.sqrt(np.diag(np.linalg.inv(fit.precision)))[:2]
-    assert np.all(np.abs(ours.mean(axis=-1) - fit.mean[:2]) < 4 * spread / np.sqrt(30))
 
 
 # --- models of all kinds --------------------------------------------------------------------------

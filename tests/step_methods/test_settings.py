@@ -17,7 +17,6 @@ SETTINGS = [
     amc.ExactRace,
     amc.RandomWalkProposal,
     amc.GaussianProposal,
-    amc.LangevinProposal,
     amc.TaylorProxy,
     amc.Audits,
 ]
@@ -31,9 +30,7 @@ def test_settings_are_public_values(kind):
 
 
 class TestProposals:
-    @pytest.mark.parametrize(
-        "kind", [amc.RandomWalkProposal, amc.GaussianProposal, amc.LangevinProposal]
-    )
+    @pytest.mark.parametrize("kind", [amc.RandomWalkProposal, amc.GaussianProposal])
     @pytest.mark.parametrize("target", [0, 1, -0.1, 1.1, np.nan, np.inf, "0.5", None, True])
     def test_target_accept(self, kind, target):
         with pytest.raises((ValueError, TypeError), match=r"target_accept"):
@@ -45,14 +42,6 @@ class TestProposals:
         with pytest.raises(ValueError, match=r"freedom"):
             amc.GaussianProposal(freedom=freedom)
         assert amc.GaussianProposal(freedom=3).freedom == 3
-
-    @pytest.mark.parametrize("batch_size", [0, -1, 2.5, True, "50", None, np.nan])
-    def test_langevin_batch_size(self, batch_size):
-        with pytest.raises((ValueError, TypeError), match=r"batch_size"):
-            amc.LangevinProposal(batch_size=batch_size)
-
-    def test_langevin_may_read_one_row(self):
-        assert amc.LangevinProposal(batch_size=1).batch_size == 1
 
 
 class TestTaylorProxy:
@@ -104,8 +93,7 @@ class TestFromArguments:
         assert as_proposals("auto", None) == (walk,)
         assert as_proposals("random_walk", None) == (walk,)
         assert as_proposals("gaussian", amc.TaylorProxy()) == (gaussian,)
-        assert as_proposals("langevin", amc.TaylorProxy()) == (amc.LangevinProposal(),)
-        mine = amc.LangevinProposal(batch_size=7)
+        mine = amc.GaussianProposal(target_accept=0.7)
         assert as_proposals(mine, None) == (mine,)
         for groups in (False, True):
             both = as_proposals("auto", amc.TaylorProxy(), nested=True, groups=groups)
