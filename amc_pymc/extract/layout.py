@@ -72,6 +72,10 @@ class FlatLayout:
         parts = [np.arange(s.start, s.stop) for n, s in self.slices.items() if n in chosen]
         return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
 
+    def names_at(self, coordinates: np.ndarray) -> tuple[str, ...]:
+        """Return the names of the variables that some coordinates belong to."""
+        return tuple(n for n, s in self.slices.items() if np.isin(np.r_[s], coordinates).any())
+
     def labels(self) -> list[str]:
         """Return a readable name of each entry, such as ``beta[2]``."""
         out: list[str] = []

@@ -50,6 +50,10 @@ class SurfaceMoves(Protocol):
         """A chain (K, D) on prior times surrogate."""
 
     @property
+    def binary(self) -> np.ndarray:
+        """Coordinates that are 0 or 1 and moved too."""
+
+    @property
     def knows_prior(self) -> bool:
         """Whether the prior of coefficients given hyperparameters is not approximated."""
 

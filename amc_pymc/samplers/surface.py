@@ -6,7 +6,7 @@ import logging
 import math
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -37,7 +37,9 @@ _TARGET, _LENGTH, _MOST_LEAPS = 0.8, 1.5, 12
 _MOST_ROUNDS, _SETTLED = 4, 0.3
 #: Largest posterior standard deviation of a variable whose prior is expanded together with the rows.
 _NARROW = 0.2
-#: Weight of unit masses, in draws.
+#: Correlation of successive hyperparameters that is small enough, and the largest number of trajectories for it.
+_ALIKE, _MOST_REPEATS = 0.3, 8
+#: Weight of a diagonal matrix in an estimated covariance, in draws.
 _SHRINKAGE = 10.0
 #: Smallest eigenvalue of the rows' curvature, relative to the largest.
 _FLOOR = 1e-9
@@ -57,6 +59,10 @@ class SurfaceFit:
     leaps : int
     draws : (K, D) array
         A chain on the surface.
+    binary : (B,) int array
+        Coordinates that are 0 or 1 and moved too.
+    repeats : int
+        Number of trajectories, or of turns of the binary coordinates, per move.
     knows_prior : bool
         Whether the prior of coefficients given hyperparameters is not approximated.
     """
@@ -66,11 +72,48 @@ class SurfaceFit:
     step: float
     leaps: int
     draws: np.ndarray
+    binary: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    repeats: int = 1
     knows_prior: bool = True
+
+    @property
+    def moving(self) -> bool:
+        """Whether there are hyperparameters or binary variables."""
+        return bool(self.binary.size or (self.surface.outer >= 0).any())
+
+    def chain(self, number: int, target: float, rng: np.random.Generator) -> SurfaceFit:
+        """Return the same with ``number`` draws, and with a tuned step if ``target`` is positive."""
+        refresh, draws = self.moves(), np.empty((number, self.draws.shape[1]))
+        run_on_surface(self.draws[-1], refresh, target, draws, rng)
+        step = float(refresh.step[0])
+        leaps = int(np.clip(math.ceil(_LENGTH / step), 1, _MOST_LEAPS))
+        return replace(self, step=step, leaps=leaps, draws=draws)
+
+    def with_covariance(self) -> SurfaceFit:
+        """Return the same with masses from the draws, which are shrunk towards a diagonal matrix."""
+        phi = self.draws[len(self.draws) // 4 :, np.flatnonzero(self.surface.outer >= 0)]
+        weight = len(phi) / (len(phi) + _SHRINKAGE)
+        spread = np.diag(np.var(phi, axis=0) + 1e-6)
+        whole = np.atleast_2d(np.cov(phi.T)) if phi.shape[1] < len(phi) // 3 else spread
+        mass = linalg.cholesky(weight * whole + (1.0 - weight) * spread, lower=True)
+        change = np.exp(np.mean(np.log(np.diag(self.mass)) - np.log(np.diag(mass))))
+        step = float(np.clip(self.step * change, 1e-3, 1.0))
+        return replace(self, mass=np.ascontiguousarray(mass), step=step)
+
+    def repeats_needed(self) -> int:
+        """Return the number of trajectories after which hyperparameters are nearly independent."""
+        phi = self.draws[:, np.flatnonzero(self.surface.outer >= 0)]
+        shift = phi - phi.mean(axis=0)
+        variance = np.mean(shift**2, axis=0)
+        with np.errstate(all="ignore"):
+            lag = np.nanmax(np.mean(shift[1:] * shift[:-1], axis=0) / variance)
+        if not lag > _ALIKE:
+            return 1
+        return int(np.clip(math.ceil(math.log(_ALIKE) / math.log(min(lag, 0.99))), 1, _MOST_REPEATS))
 
     def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x or, if it is far out, a draw."""
-        refresh = refresh_of(self.surface)
+        refresh = self.moves()
         least = min(log_surface(d, refresh) for d in self.draws[::10])
         if log_surface(x, refresh) > least - _FAR:
             return x
@@ -79,7 +122,10 @@ class SurfaceFit:
 
     def moves(self) -> Refresh:
         """Return moves of a new chain."""
-        return _with_masses(refresh_of(self.surface), self.mass, self.step, self.leaps)
+        refresh = _with_masses(
+            refresh_of(self.surface, self.binary), self.mass, self.step, self.leaps
+        )
+        return refresh._replace(repeats=np.full(1, self.repeats))
 
 
 def fit_surface(
@@ -88,6 +134,7 @@ def fit_surface(
     eta_of: Callable[[np.ndarray], np.ndarray],
     parts: Parts,
     blocks: Sequence[np.ndarray],
+    binary: np.ndarray,
     start: np.ndarray,
     subsample: int,
     rng: np.random.Generator,
@@ -103,7 +150,9 @@ def fit_surface(
     eta_of : callable
     parts : Parts
     blocks : sequence of int arrays
-        Coordinates of each variable that is moved.
+        Coordinates of each continuous variable that is moved.
+    binary : (B,) int array
+        Coordinates that are 0 or 1 and moved too. Rows are expanded where all are 1.
     start : (D,) array
     subsample : int
     rng : numpy.random.Generator
@@ -119,6 +168,8 @@ def fit_surface(
     kinked : bool
         Whether log-likelihoods have kinks.
     """
+    start = start.copy()
+    start[binary] = 1.0
     divided = split(parts, blocks, start, rng)
     read = np.intersect1d(divided.outer, parts.reads)
     searched = np.sort(np.concatenate([divided.inner, divided.nearly, read]))
@@ -132,14 +183,18 @@ def fit_surface(
         if k == 0:
             divided = _without_wide(divided, blocks, surrogate)
         surface = surface_at(model, parts, divided, x, surrogate, _kinked(mode, searched, x.size))
-        fitted = tuned(surface, x, rng)
-        _log.debug("Step %.2g, %d leaps.", fitted.step, fitted.leaps)
+        fitted = tuned(surface, binary, x, rng)
+        _log.debug(
+            "Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats
+        )
         zs = np.apply_along_axis(eta_of, 1, fitted.draws)
-        x, mean, spread = fitted.draws.mean(axis=0), zs.mean(axis=0), zs.std(axis=0)
+        mean, spread = zs.mean(axis=0), zs.std(axis=0)
         moved = (mean - z)[spread > 0.0] / spread[spread > 0.0]
-        if not divided.outer.size or np.sqrt(np.mean(np.square(moved))) < _SETTLED:
+        if not fitted.moving or np.sqrt(np.mean(np.square(moved))) < _SETTLED:
             break
-        z = mean
+        if binary.size:  # keep the expansion where all coefficients are informed
+            break
+        x, z = fitted.draws.mean(axis=0), mean
     fit = _gaussian(fitted, divided)
     return surrogate, fit, fitted, flags, mode.precision is not None
 
@@ -252,40 +307,21 @@ def _definite(matrix: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray((vectors * np.maximum(values, floor)) @ vectors.T)
 
 
-def tuned(surface: Surface, x: np.ndarray, rng: np.random.Generator) -> SurfaceFit:
+def tuned(
+    surface: Surface, binary: np.ndarray, x: np.ndarray, rng: np.random.Generator
+) -> SurfaceFit:
     """Run a chain on the surface from x (D,), and tune masses and step size on the way."""
     found = conditional(x, surface)
     if not found.possible:
         raise NoProxy("the expansion has no maximum")
-    refresh, n = refresh_of(surface), surface.outer.max() + 1
-    size = x.size
-    x, mass = found.x, np.eye(n)
-    for k, number in enumerate(_WINDOWS if n else _WINDOWS[-1:]):
-        draws = np.empty((number, size))
-        last = k == len(_WINDOWS) - 1
-        run_on_surface(x, refresh, 0.0 if last or not n else _TARGET, draws, rng)
-        x = draws[-1].copy()
-        if not n or last:
-            break
-        moments = draws[number // 4 :, refresh.phi]
-        weight = len(moments) / (len(moments) + _SHRINKAGE)
-        spread = np.var(moments, axis=0)
-        covariance = weight * np.atleast_2d(np.cov(moments.T)) if n < len(moments) // 3 else None
-        if covariance is None:
-            covariance = weight * np.diag(spread)
-        covariance += (1.0 - weight) * np.diag(spread + 1e-6)
-        new = np.ascontiguousarray(linalg.cholesky(covariance, lower=True))
-        change = np.exp(np.mean(np.log(np.diag(mass)) - np.log(np.diag(new))))
-        mass, step = new, float(np.clip(refresh.step[0] * change, 1e-3, 1.0))
-        leaps = int(np.clip(math.ceil(_LENGTH / step), 1, _MOST_LEAPS))
-        refresh = _with_masses(refresh_of(surface), mass, step, leaps)
-        if k == len(_WINDOWS) - 2:  # the step size of these masses
-            draws = np.empty((_WINDOWS[0], size))
-            run_on_surface(x, refresh, _TARGET, draws, rng)
-            x = draws[-1].copy()
-            leaps = int(np.clip(math.ceil(_LENGTH / refresh.step[0]), 1, _MOST_LEAPS))
-            refresh.leaps[0] = leaps
-    return SurfaceFit(surface, mass, float(refresh.step[0]), int(refresh.leaps[0]), draws)
+    n = surface.outer.max(initial=-1) + 1
+    fit = SurfaceFit(surface, np.eye(n), 0.1, _MOST_LEAPS, np.array([found.x]), binary)
+    if not n:
+        return fit.chain(_WINDOWS[-1], 0.0, rng)
+    for number in _WINDOWS[:-1]:
+        fit = fit.chain(number, _TARGET, rng).with_covariance()
+    fit = fit.chain(_WINDOWS[0], _TARGET, rng).chain(_WINDOWS[-1], 0.0, rng)
+    return replace(fit, repeats=fit.repeats_needed())
 
 
 def _with_masses(refresh: Refresh, mass: np.ndarray, step: float, leaps: int) -> Refresh:

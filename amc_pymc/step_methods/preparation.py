@@ -143,7 +143,7 @@ def _prepared(
         active = moved_coordinates(densities.layout, active_names)
         return _with_gaussian(_with_data_proxy(bare, proxy, rng, fit), active, rng)
     active = moved_coordinates(densities.layout, active_names)
-    prepared = _with_surface(bare, active_names, proxy, rng, fit, stages)
+    prepared = _with_surface(bare, model, active_names, proxy, rng, fit, stages)
     if prepared is not None:
         return _finished(prepared, active, options, rng, stages)
     prepared = _with_taylor(bare, model, active, proxy, rng, fit, stages)
@@ -320,13 +320,13 @@ def _discrete(densities: RacedModel) -> bool:
 
 
 def _with_surface(
-    bare: Preparation, active_names: Sequence[str], proxy: TaylorProxy, rng: np.random.Generator,
-    fit: bool, stages: _Stages,
+    bare: Preparation, user_model: Model, active_names: Sequence[str], proxy: TaylorProxy,
+    rng: np.random.Generator, fit: bool, stages: _Stages,
 ) -> Preparation | None:  # fmt: skip
     """Fit prior times surrogate; None if the prior has no scalar form, or rows read what is not moved."""
     model, layout = bare.densities, bare.densities.layout
     moved = set(active_names) >= {n for n in layout.names if layout.is_continuous(n)}
-    if not fit or not moved or _discrete(model):
+    if not fit or not moved:
         return None
     if isinstance(model, GroupedModel) and model.groups.held is not None:
         return None
@@ -336,6 +336,10 @@ def _with_surface(
         return None
     if form is not None:
         bare = replace(bare, cut=form.map, raced=form.raced)
+    discrete = np.flatnonzero(layout.discrete)
+    if np.isin(discrete, parts.reads).any():
+        return None
+    binary = _binary(user_model, bare, [n for n in layout.names if n in active_names])
     _refuse_many(bare.raced.expand.size, proxy, _MORE)
     blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
     stages.begin("Compiling derivatives", "mode")
@@ -343,7 +347,15 @@ def _with_surface(
     stages.say(_STAGES[1])
     try:
         surrogate, gaussian, surface, flags, kinked = fit_surface(
-            model, bare.raced, bare.eta, parts, blocks, bare.start, subsample_of(model, proxy), rng
+            model,
+            bare.raced,
+            bare.eta,
+            parts,
+            blocks,
+            binary,
+            bare.start,
+            subsample_of(model, proxy),
+            rng,
         )
     except TooWide as reason:
         _log.debug("Prior times surrogate is not used: %s", reason)
@@ -356,6 +368,21 @@ def _with_surface(
         kinked=kinked,
         forecast_flags=flags,
     )
+
+
+def _binary(model: Model, bare: Preparation, names: Sequence[str]) -> np.ndarray:
+    """Return the coordinates of sampled variables that are 0 or 1."""
+    layout, found = bare.densities.layout, []
+    for v in model.value_vars:
+        if v.name not in names or layout.is_continuous(v.name):
+            continue
+        try:
+            states = element_states(model, v)
+        except ValueError:  # unbounded
+            continue
+        if all(np.array_equal(k, [0, 1]) for k in states):
+            found.append(v.name)
+    return layout.indices(found)
 
 
 def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:

@@ -282,8 +282,7 @@ class RacingMetropolis(RacingStep):
     ):
         options, model = Options.among(locals()), context_model(model)
         value_vars = chosen_vars(vars, model, type(self).__name__)
-        if vars is None and options.marginalize is not None:
-            # Discrete effects of groups can be summed out.
+        if vars is None:  # indicators can be moved, and discrete effects of groups summed out
             value_vars += [v for v in model.value_vars if v not in value_vars]
         turns = chosen_turns(model, [v.name for v in value_vars], options)
         rngs = [rng] if len(turns) == 1 else get_random_generator(rng).spawn(len(turns))
@@ -313,7 +312,9 @@ class RacingMetropolis(RacingStep):
         value_vars = [v for v in model.value_vars if v.name in turn.names]
         sampler = metropolis_sampler(model, turn, options, proposal)
         densities = sampler.prepared.densities
-        value_vars = [v for v in value_vars if _is_sampled(v, densities)]
+        surface = sampler.prepared.surface
+        binary = densities.layout.names_at(surface.binary) if surface is not None else ()
+        value_vars = [v for v in value_vars if v.name in binary or _is_sampled(v, densities)]
         self._alone = len(value_vars) == len(model.value_vars)
         self.later = ()
         if isinstance(densities, GroupedModel):

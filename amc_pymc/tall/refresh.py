@@ -2,7 +2,8 @@ r"""Moves that leave prior times surrogate invariant, and read no rows.
 
 For the density pi~ of :mod:`amc_pymc.tall.surrogate`, whose coordinates v are Gaussian given the hyperparameters phi,
 
-1. Hamiltonian Monte Carlo moves phi to phi' on the marginal pi~(phi);
+1. Hamiltonian Monte Carlo moves phi to phi' on the marginal pi~(phi), or binary variables are drawn, one after
+   another at random, from their distribution given everything else but v;
 2. v' = v*(phi') + L'^-T w', where w = L'(v - v*(phi)) and w' = sqrt(1 - s^2) w + s z, z standard normal.
 
 L is the Cholesky factor of the precision K(phi). In coordinates (phi, w) pi~ is a product, and each part is reversible
@@ -25,6 +26,8 @@ __all__ = ["Known", "Refresh", "log_surface", "no_refresh", "propose_refresh", "
 
 #: Change of energy beyond which a trajectory has diverged.
 _DIVERGED = 50.0
+#: Largest number of binary variables that are drawn in one part of a move.
+_MOST_SWITCHED = 50
 
 
 class Known(NamedTuple):
@@ -55,6 +58,10 @@ class Refresh(NamedTuple):
         Size of a leapfrog step.
     leaps : (1,) int64 array
         Largest number of leapfrog steps.
+    binary : (B,) int64 array
+        Coordinates of x that are 0 or 1.
+    repeats : (1,) int64 array
+        Number of times that the first part is made.
     known : Known
     """
 
@@ -64,11 +71,14 @@ class Refresh(NamedTuple):
     mass: np.ndarray
     step: np.ndarray
     leaps: np.ndarray
+    binary: np.ndarray
+    repeats: np.ndarray
     known: Known
 
 
-def refresh_of(surface: Surface) -> Refresh:
+def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     """Return moves with unit masses and nothing known."""
+    binary = np.empty(0, np.int64) if binary is None else binary
     v = np.flatnonzero(surface.inner >= 0)
     phi = np.flatnonzero(surface.outer >= 0)
     d, n, f = surface.inner.size, v.size, phi.size
@@ -79,7 +89,8 @@ def refresh_of(surface: Surface) -> Refresh:
         np.zeros((2, n, n)),
         np.zeros((2, f)),
     )
-    return Refresh(surface, v, phi, np.eye(f), np.full(1, 0.1), np.full(1, 10), known)
+    one = np.ones(1, np.int64)
+    return Refresh(surface, v, phi, np.eye(f), np.full(1, 0.1), 10 * one, binary, one, known)
 
 
 def no_refresh() -> Refresh:
@@ -132,7 +143,7 @@ def _slope_at(found, refresh):
 
 
 @njit(cache=True, error_model="numpy")
-def _trajectory(x, slot, refresh, rng):
+def _trajectory(slot, refresh, rng):
     """Move phi by one trajectory from a known slot; return the slot of its end, which may be the same."""
     known, phi, mass, step = refresh.known, refresh.phi, refresh.mass, refresh.step[0]
     momentum = np.empty(phi.size)
@@ -170,6 +181,24 @@ def _trajectory(x, slot, refresh, rng):
 
 
 @njit(cache=True, error_model="numpy")
+def _switch(slot, refresh, rng):
+    """Draw binary variables at random given everything else but v; return the slot of the result."""
+    known, binary, slope = refresh.known, refresh.binary, np.zeros(refresh.phi.size)
+    for _ in range(min(binary.size, _MOST_SWITCHED)):
+        other = known.x[slot].copy()
+        at = binary[int(rng.random() * binary.size)]
+        other[at] = 1.0 - other[at]
+        found = conditional(other, refresh.surface)
+        u = rng.random()
+        if found.possible and u * (1.0 + math.exp(known.value[slot] - found.value)) < 1.0:
+            slot = 1 - slot
+            _keep(found, slope, refresh, slot)
+    if refresh.phi.size:
+        known.gradient[slot] = _slope_at(conditional(known.x[slot], refresh.surface), refresh)
+    return slot
+
+
+@njit(cache=True, error_model="numpy")
 def log_surface(x, refresh):
     """Return log pi~(x) up to a constant; minus infinity where it is not possible."""
     found = conditional(x, refresh.surface)
@@ -200,17 +229,24 @@ def propose_refresh(points, scale, refresh, rng):
             return -math.inf, 0.0
         here = 0
         _keep(found, _slope_at(found, refresh), refresh, here)
-    there, accepted = here, 1.0
-    if refresh.phi.size:
-        there, accepted = _trajectory(x, here, refresh, rng)
-        for a in refresh.phi:
-            new[a] = known.x[there, a]
-    n = v.size
-    w = np.zeros(n)
+    n, w = v.size, np.zeros(v.size)
     for j in range(n):
         for i in range(j, n):
             w[j] += known.factor[here, i, j] * (x[v[i]] - known.x[here, v[i]])
-    ratio = known.value[here] + known.log_det[here] - known.value[there] - known.log_det[there]
+    ratio, there, accepted = known.value[here] + known.log_det[here], here, 1.0
+    if refresh.phi.size or refresh.binary.size:
+        accepted = 0.0
+        for _ in range(refresh.repeats[0]):
+            if refresh.binary.size and (refresh.phi.size == 0 or rng.random() < 0.5):
+                there, part = _switch(there, refresh, rng), 1.0
+            else:
+                there, part = _trajectory(there, refresh, rng)
+            accepted += part / refresh.repeats[0]
+        for a in refresh.phi:
+            new[a] = known.x[there, a]
+        for a in refresh.binary:
+            new[a] = known.x[there, a]
+    ratio -= known.value[there] + known.log_det[there]
     keep = math.sqrt(max(0.0, 1.0 - scale * scale))
     for j in range(n):
         old = w[j]
