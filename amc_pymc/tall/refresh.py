@@ -33,7 +33,7 @@ _MOST_SWITCHED = 50
 class Known(NamedTuple):
     """Gaussians of v given two points' hyperparameters.
 
-    ``x`` (2, D) holds v* and everything that is not v, ``value`` (2,) log pi~(phi), ``log_det`` (2,) log det L,
+    ``x`` (2, D) holds v* and everything that is not v, ``value`` (2,) log pi~(phi), NaN if there is none, ``log_det`` (2,) log det L,
     ``factor`` (2, V, V) and ``gradient`` (2, F).
     """
 
@@ -83,8 +83,8 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     phi = np.flatnonzero(surface.outer >= 0)
     d, n, f = surface.inner.size, v.size, phi.size
     known = Known(
-        np.full((2, d), np.nan),
-        np.zeros(2),
+        np.zeros((2, d)),
+        np.full(2, np.nan),
         np.zeros(2),
         np.zeros((2, n, n)),
         np.zeros((2, f)),
@@ -108,7 +108,7 @@ def _look_up(x, refresh):
     """Return the slot that holds the Gaussian given everything in x but v, or -1."""
     inner, known = refresh.surface.inner, refresh.known
     for slot in range(2):
-        same = True
+        same = not math.isnan(known.value[slot])
         for d in range(x.size):
             if inner[d] < 0 and known.x[slot, d] != x[d]:
                 same = False
