@@ -188,7 +188,7 @@ def _with_thinning(prepared: Preparation) -> Preparation:
     factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
     covariance = np.zeros(fit.precision.shape)
     covariance[np.ix_(inside, inside)] = factor @ factor.T
-    thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance, raced.reads)
+    thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance)
     if thinning is not None:
         _log.info("Decisions are exact, and most of them read few rows or none.")
     return replace(prepared, thinning=thinning)
