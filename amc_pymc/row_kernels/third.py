@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
@@ -109,28 +110,39 @@ class RowBounds:
     n_arguments : int
     dense : (W,) int array
         Positions of eta that are read by all rows, as parts of their linear predictors.
+    release : callable
+        Called after some rows have been read, to release their memory.
     """
 
     printed: Printed
     data: np.ndarray
     n_arguments: int
     dense: np.ndarray
+    release: Callable[[], None]
 
     def positions(self, centre: np.ndarray) -> np.ndarray:
         """Return the positions of eta (A, N) of the entries that each row reads."""
-        return entry_positions(centre, self.data, *self.printed.arrays)
+        parts = [entry_positions(centre, part, *self.printed.arrays) for part in self._parts()]
+        return np.concatenate(parts, axis=1)
 
     def __call__(
         self, centre: np.ndarray, blocks: Any, radii: np.ndarray, sizes: np.ndarray, cuts: int
     ) -> np.ndarray:
         """Return factors c_j (1 + A, N) of all rows; see :func:`third_bounds`."""
-        own = blocks.place, blocks.gains, blocks.sds, blocks.covariance
-        return third_bounds(
-            radii, sizes, cuts, centre, *own, blocks.dense.size, self.data, *self.printed.arrays
-        )
+        own = blocks.place, blocks.gains, blocks.sds, blocks.covariance, blocks.dense.size
+        args = radii, sizes, cuts, centre, *own
+        parts = [third_bounds(*args, part, *self.printed.arrays) for part in self._parts()]
+        return np.concatenate(parts, axis=1)
+
+    def _parts(self) -> Iterator[np.ndarray]:
+        for begin in range(0, len(self.data), _CHUNK):
+            yield self.data[begin : begin + _CHUNK]
+            self.release()
 
 
-def row_bounds(program: RowProgram, data: np.ndarray) -> RowBounds | None:
+def row_bounds(
+    program: RowProgram, data: np.ndarray, release: Callable[[], None]
+) -> RowBounds | None:
     """Return bounds of rows; None if their expression has no third derivatives, or is too large."""
     if program.families:
         return None
@@ -144,7 +156,8 @@ def row_bounds(program: RowProgram, data: np.ndarray) -> RowBounds | None:
         printed = printed_third(program)
     except (TooLarge, NotImplementedError):
         return None
-    return RowBounds(printed, data, len(arguments), np.array(sorted(dense), np.int64))
+    places = np.array(sorted(dense), np.int64)
+    return RowBounds(printed, data, len(arguments), places, release)
 
 
 def _numbered(graph: Graph, outputs: list[int]) -> set[int]:
@@ -218,8 +231,8 @@ def _remainder_bounds(
     return sums
 
 
-#: Maximum number of rows of a block.
-_BLOCK = 256
+#: Maximum numbers of rows of a block, and of a part of the data.
+_BLOCK, _CHUNK = 256, 1_000_000
 
 
 @_compiled

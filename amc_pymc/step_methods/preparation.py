@@ -19,7 +19,7 @@ from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.discrete_rows import DiscreteRows, smooth_parameters
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.hyper import GaussianPriors, gaussian_priors
-from amc_pymc.extract.native_rows import NativeRows
+from amc_pymc.extract.native_rows import NativeRows, StoredRows
 from amc_pymc.extract.node_choice import TOLERANCE, choose_nodes
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
@@ -180,9 +180,9 @@ def _with_thinning(prepared: Preparation) -> Preparation:
     native = raced.native if isinstance(raced, RowDensities) else None
     if prepared.cut is not None or fit is None or surrogate is None or prepared.kinked:
         return prepared
-    if not isinstance(native, NativeRows) or native.program is None:
+    if not isinstance(native, NativeRows | StoredRows) or native.program is None:
         return prepared
-    bounds, inside = row_bounds(native.program, native.data), fit.coordinates
+    bounds, inside = row_bounds(native.program, native.data, native.release), fit.coordinates
     if bounds is None:
         return prepared
     factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])

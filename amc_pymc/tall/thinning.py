@@ -376,6 +376,8 @@ _DOMINANT = 0.2
 _MOST_SHARE = 0.25
 #: Least share of a variance that is left given other coordinates.
 _LEAST = 1e-9
+#: Largest number of pairs of a row and a block, each of which takes up to 44 bytes.
+_MOST_PAIRS = 20_000_000
 #: Number of boxes of arguments, over all rows and radii, whose derivatives are bounded: about a second.
 _BOXES = 300_000
 
@@ -383,7 +385,7 @@ _BOXES = 300_000
 def fit_thinning(
     bounds_of: Bounds, n_rows: int, centre: np.ndarray, covariance: np.ndarray
 ) -> Thinning | None:
-    """Compute bounds of all rows; None if reading all rows is expected to cost less.
+    """Compute bounds of all rows; None if most rows would be read anyway, or tables would be too large.
 
     Parameters
     ----------
@@ -397,6 +399,8 @@ def fit_thinning(
     blocks, numbers = _blocks(bounds_of.dense, bounds_of.positions(centre), covariance)
     kept = [0, *(1 + np.flatnonzero(numbers.any(axis=1)))]
     numbers = np.concatenate([np.zeros((1, n_rows), np.int32), numbers])[kept]
+    if numbers.size > _MOST_PAIRS:
+        return None
     sizes = blocks.whiten.shape[0], 1
     cubes = np.array([2.0**1.5 * gamma(0.5 * n + 1.5) / gamma(0.5 * n) for n in sizes])
     cuts = max(1, int((_BOXES / n_rows) ** (1.0 / max(1, bounds_of.n_arguments))))
@@ -443,7 +447,7 @@ def _blocks(
     dense: np.ndarray, positions: np.ndarray, covariance: np.ndarray
 ) -> tuple[Blocks, np.ndarray]:
     """Return the blocks of coordinates, and those of the entries (A, N) that rows read; 0 is the first block."""
-    levels = np.setdiff1d(positions, dense)
+    levels = np.setdiff1d(positions, dense).astype(np.int64)
     n_rows, n_dense, n_levels = positions.shape[1], dense.size, levels.size
     place = np.full(len(covariance), -1)
     place[dense], place[levels] = np.arange(n_dense), n_dense + np.arange(n_levels)
@@ -457,7 +461,7 @@ def _blocks(
     inner = first @ covariance @ first.T
     inner += np.diag(_LEAST * np.diag(inner))  # bounds hold for any covariance
     cross, variances = covariance[levels] @ first.T, np.diag(covariance)[levels]
-    gains = np.linalg.solve(inner, cross.T).T
+    gains = np.ascontiguousarray(np.linalg.solve(inner, cross.T).T)
     left = np.maximum(variances - np.sum(gains * cross, axis=1), _LEAST * variances)
     whiten = np.linalg.inv(np.linalg.cholesky(inner))
     sds = np.sqrt(np.maximum(left, 1e-200))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from numba import njit
+from numba import njit, typeof
 
 from amc_pymc.first_class import first_class
 from amc_pymc.racing import REWARDS
@@ -206,6 +206,11 @@ def test_reading_all_rows_may_cost_less():
     assert t is None
 
 
+def test_compiled_loops_have_one_type():
+    assert typeof(two_factors()[0]) == typeof(not_thinned(2))
+    assert typeof(tabulated(factors(), [[2.0, 1.0]])) == typeof(not_thinned(2))
+
+
 def test_unused():
     assert isinstance(not_thinned(2), Thinning)
-    assert rates(np.zeros((2, 2)), not_thinned(2), np.empty(0)) == -1
+    assert rates(np.zeros((2, 2)), not_thinned(2), np.empty(1)) == -1
