@@ -78,10 +78,13 @@ class StoredRows:
     ----------
     printed : Printed
     store : RowStore
+    program : RowProgram or None
+        Expression of a row; None in other processes.
     """
 
     printed: Printed
     store: RowStore
+    program: RowProgram | None
 
     @property
     def data(self) -> np.ndarray:
@@ -117,7 +120,7 @@ class StoredRows:
         return there - here
 
     def __getstate__(self):
-        return {"printed": self.printed, "store": self.store}
+        return {"printed": self.printed, "store": self.store, "program": None}
 
 
 def native_rows(rows: RowLogp) -> NativeRows | None:
