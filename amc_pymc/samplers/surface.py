@@ -13,7 +13,6 @@ import numpy as np
 from scipy import linalg
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.expressions import Graph
 from amc_pymc.proxies import gaussian_factor
 from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.mode import search_mode
@@ -23,7 +22,7 @@ from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
 from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import Surface, conditional, prior_at
-from amc_pymc.tall.terms import printed_families
+from amc_pymc.tall.terms import no_families, printed_families
 
 __all__ = ["SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
 
@@ -204,14 +203,14 @@ def gaussian_surface(
 ) -> SurfaceFit:
     """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
     size, at = fit.mean.size, fit.coordinates
-    inner, none = np.full(size, -1), Graph()
+    inner = np.full(size, -1)
     inner[active] = np.arange(active.size)
     surface = Surface(
         inner,
         np.full(size, -1),
-        *printed_families(none, ()).arrays,
+        *no_families().arrays,
         np.zeros((0, size)),
-        *printed_families(none, ()).arrays,
+        *no_families().arrays,
         at,
         fit.mean[at],
         np.zeros(at.size),
