@@ -108,7 +108,9 @@ class SurfaceFit:
             lag = np.nanmax(np.mean(shift[1:] * shift[:-1], axis=0) / variance)
         if not lag > _ALIKE:
             return 1
-        return int(np.clip(math.ceil(math.log(_ALIKE) / math.log(min(lag, 0.99))), 1, _MOST_REPEATS))
+        return int(
+            np.clip(math.ceil(math.log(_ALIKE) / math.log(min(lag, 0.99))), 1, _MOST_REPEATS)
+        )
 
     def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x or, if it is far out, a draw."""
@@ -183,9 +185,7 @@ def fit_surface(
             divided = _without_wide(divided, blocks, surrogate)
         surface = surface_at(model, parts, divided, x, surrogate, _kinked(mode, searched, x.size))
         fitted = tuned(surface, binary, x, rng)
-        _log.debug(
-            "Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats
-        )
+        _log.debug("Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats)
         zs = np.apply_along_axis(eta_of, 1, fitted.draws)
         mean, spread = zs.mean(axis=0), zs.std(axis=0)
         moved = (mean - z)[spread > 0.0] / spread[spread > 0.0]

@@ -342,7 +342,9 @@ def _with_surface(
         return None
     if isinstance(model, GroupedModel) and model.groups.held is not None:
         return None
-    form = None if isinstance(model, GroupedModel) else coefficient_form(cast(ModelDensities, model))
+    form = (
+        None if isinstance(model, GroupedModel) else coefficient_form(cast(ModelDensities, model))
+    )
     parts = parts_of(cast(ModelDensities, model), form)
     if parts is None:
         return None

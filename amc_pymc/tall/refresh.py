@@ -22,7 +22,15 @@ import numpy as np
 from amc_pymc.jit import njit
 from amc_pymc.tall.surrogate import Surface, backward_solve, conditional, gradient
 
-__all__ = ["Known", "Refresh", "log_surface", "no_refresh", "propose_refresh", "refresh_of", "run_on_surface"]
+__all__ = [
+    "Known",
+    "Refresh",
+    "log_surface",
+    "no_refresh",
+    "propose_refresh",
+    "refresh_of",
+    "run_on_surface",
+]
 
 #: Change of energy beyond which a trajectory has diverged.
 _DIVERGED = 50.0

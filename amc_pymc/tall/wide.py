@@ -31,7 +31,9 @@ def with_combinations(
     >>> from amc_pymc.tall.wide import with_combinations
     >>> g = Graph()
     >>> total = g.sum([g.entry("eta", g.const(k)) for k in range(5)])
-    >>> terms, a = with_combinations(g, [Family(g.make("mul", total, total), np.zeros((1, 0)), 0)], 5)
+    >>> terms, a = with_combinations(
+    ...     g, [Family(g.make("mul", total, total), np.zeros((1, 0)), 0)], 5
+    ... )
     >>> a, terms[0].table[0, 1:]  # a position in (x, A x), and an offset
     (array([[1., 1., 1., 1., 1.]]), array([5., 0.]))
     """

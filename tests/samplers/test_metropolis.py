@@ -130,7 +130,9 @@ def skewed_moves(kind):
 def with_a_hyperparameter(first, second):
     """The first log rate determines the scale of the second, which is Gaussian given it."""
     g = Graph()
-    x, y = (g.make("sub", g.entry("eta", g.const(k)), g.const(m)) for k, m in enumerate((first, second)))
+    x, y = (
+        g.make("sub", g.entry("eta", g.const(k)), g.const(m)) for k, m in enumerate((first, second))
+    )
     y = g.make("mul", y, g.make("exp", g.make("mul", g.const(-0.5), x)))
     half = g.make("mul", g.const(-0.5), g.sum([g.make("mul", x, x), g.make("mul", y, y), x]))
     surface = Surface(
@@ -241,9 +243,7 @@ def nothing(points, centre, rows):
 
 def gaussian_transit(starts, n, moves, rng):
     """Transitions on that posterior, of which no row knows anything."""
-    densities = Densities(
-        nothing(), log_normal_density(), as_they_are, no_control, np.arange(3)
-    )
+    densities = Densities(nothing(), log_normal_density(), as_they_are, no_control, np.arange(3))
     return transit(starts, n, densities, no_surrogate(np.zeros(3)), make_population(4), moves, rng)
 
 

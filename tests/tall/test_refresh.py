@@ -202,7 +202,7 @@ def test_coordinates_without_hyperparameters_are_drawn_from_their_gaussian(propo
     for active in ([0, 1, 2], [0, 2]):
         refresh = gaussian_surface(fit, np.array(active)).moves()
         points, draws = np.zeros((2, 3)), np.empty((4_000, 3))
-        points[0] = mean + [0.0, 0.7, 0.0]
+        points[0] = mean + np.array([0.0, 0.7, 0.0])
         for k in range(len(draws)):
             ratio, accepted = propose(points, 1.0, refresh, rng)
             moved = points - mean
