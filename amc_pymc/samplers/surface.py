@@ -13,7 +13,7 @@ import numpy as np
 from scipy import linalg
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.proxies import gaussian_factor
+from amc_pymc.proxies import Mode, gaussian_factor
 from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.mode import search_mode
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy
@@ -178,9 +178,7 @@ def fit_surface(
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
     x, z = mode.x, eta_of(mode.x)
     for k in range(_MOST_ROUNDS):
-        surrogate = surrogate_at(raced, z)
-        if surrogate is None:
-            raise NoProxy("the derivatives are not finite at the mode")
+        surrogate = _expanded(raced, z)
         if k == 0:
             divided = _without_wide(divided, blocks, surrogate)
         surface = surface_at(model, parts, divided, x, surrogate, _kinked(mode, searched, x.size))
@@ -234,7 +232,14 @@ def fit_to_moments(
     return fit, gaussian_surface(fit, active)
 
 
-def _kinked(mode, searched: np.ndarray, size: int) -> np.ndarray | None:
+def _expanded(raced: Raced, z: np.ndarray) -> Surrogate:
+    found = surrogate_at(raced, z)
+    if found is None:
+        raise NoProxy("the derivatives are not finite at the mode")
+    return found
+
+
+def _kinked(mode: Mode, searched: np.ndarray, size: int) -> np.ndarray | None:
     """Return a measured precision (D, D) of the coordinates that have been searched, if any."""
     if mode.precision is None:
         return None

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.jit import njit
-from amc_pymc.tall.surrogate import Surface, backward_solve, conditional, gradient
+from amc_pymc.tall.surrogate import Conditional, Surface, backward_solve, conditional, gradient
 
 __all__ = [
     "Known",
@@ -112,7 +112,7 @@ def no_refresh() -> Refresh:
 
 
 @njit(cache=True, error_model="numpy")
-def _look_up(x, refresh):
+def _look_up(x: np.ndarray, refresh: Refresh) -> int:
     """Return the slot that holds the Gaussian given everything in x but v, or -1."""
     inner, known = refresh.surface.inner, refresh.known
     for slot in range(2):
@@ -127,7 +127,7 @@ def _look_up(x, refresh):
 
 
 @njit(cache=True, error_model="numpy")
-def _keep(found, slope, refresh, slot):
+def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) -> None:
     """Store a Gaussian and the gradient of log pi~(phi)."""
     known = refresh.known
     known.value[slot] = found.value
@@ -143,7 +143,7 @@ def _keep(found, slope, refresh, slot):
 
 
 @njit(cache=True, error_model="numpy")
-def _slope_at(found, refresh):
+def _slope_at(found: Conditional, refresh: Refresh) -> np.ndarray:
     """Return the gradient by q."""
     if refresh.phi.size == 0:
         return np.empty(0)
@@ -151,7 +151,7 @@ def _slope_at(found, refresh):
 
 
 @njit(cache=True, error_model="numpy")
-def _trajectory(slot, refresh, rng):
+def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[int, float]:
     """Move phi by one trajectory from a known slot; return the slot of its end, which may be the same."""
     known, phi, mass, step = refresh.known, refresh.phi, refresh.mass, refresh.step[0]
     momentum = np.empty(phi.size)
@@ -189,7 +189,7 @@ def _trajectory(slot, refresh, rng):
 
 
 @njit(cache=True, error_model="numpy")
-def _switch(slot, refresh, rng):
+def _switch(slot: int, refresh: Refresh, rng: np.random.Generator) -> int:
     """Draw binary variables at random given everything else but v; return the slot of the result."""
     known, binary, slope = refresh.known, refresh.binary, np.zeros(refresh.phi.size)
     for _ in range(min(binary.size, _MOST_SWITCHED)):
@@ -207,7 +207,7 @@ def _switch(slot, refresh, rng):
 
 
 @njit(cache=True, error_model="numpy")
-def log_surface(x, refresh):
+def log_surface(x: np.ndarray, refresh: Refresh) -> float:
     """Return log pi~(x) up to a constant; minus infinity where it is not possible."""
     found = conditional(x, refresh.surface)
     if not found.possible:
@@ -222,7 +222,9 @@ def log_surface(x, refresh):
 
 
 @njit(cache=True, error_model="numpy")
-def propose_refresh(points, scale, refresh, rng):
+def propose_refresh(
+    points: np.ndarray, scale: float, refresh: Refresh, rng: np.random.Generator
+) -> tuple[float, float]:
     """Write x' to points[1] (points is (2, D)).
 
     Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
@@ -267,7 +269,9 @@ def propose_refresh(points, scale, refresh, rng):
 
 
 @njit(cache=True, error_model="numpy")
-def run_on_surface(x, refresh, target, draws, rng):
+def run_on_surface(
+    x: np.ndarray, refresh: Refresh, target: float, draws: np.ndarray, rng: np.random.Generator
+) -> float:
     """Fill draws (K, D) with a chain for pi~ from x; return the mean acceptance rate of trajectories.
 
     If ``target`` is positive, the step size is adapted to this acceptance rate.

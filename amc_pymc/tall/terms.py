@@ -66,7 +66,7 @@ def no_families() -> Printed:
 def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
     """Return the leaves of each derivative: a >= b >= c, the last one fastest, order by order."""
     numbered = range(len(leaves))
-    out = [(a,) for a in numbered] if order else []
+    out: list[tuple[int, ...]] = [(a,) for a in numbered] if order else []
     if order > 1:
         out += [(a, b) for a in numbered for b in range(a + 1)]
     if order > 2:
