@@ -32,8 +32,6 @@ __all__ = [
     "run_on_surface",
 ]
 
-#: Change of energy beyond which a trajectory has diverged.
-_DIVERGED = 50.0
 #: Largest number of binary variables that are drawn in one part of a move.
 _MOST_SWITCHED = 50
 
@@ -174,9 +172,6 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
             break
         slope = _slope_at(found, refresh)
         momentum += 0.5 * length * slope
-        if not found.value - 0.5 * np.dot(momentum, momentum) > energy - _DIVERGED:
-            possible = False
-            break
         there[:] = found.x
     u = rng.random()
     if not possible:
