@@ -18,7 +18,7 @@ from amc_pymc.expressions.stages import N_KEPT, ROWS, of_parameters
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.derived import StagePrinter
 
-__all__ = ["N_FAMILIES", "beside", "derivatives_of", "family_at", "no_families", "printed_families"]
+__all__ = ["N_FAMILIES", "derivatives_of", "family_at", "printed_families", "with_values"]
 
 #: Place of the number of families in a program, and width of the description of each: first row of the table,
 #: number of elements, number of leaves, and a stage.
@@ -58,11 +58,6 @@ def printed_families(graph: Graph, families: Sequence[Family], order: int = 3) -
     return Printed(printer.text, (len(families), *described), tuple(map(tuple, table.tolist())))
 
 
-def no_families() -> Printed:
-    """Return the program of no families."""
-    return printed_families(Graph(), ())
-
-
 def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
     """Return the leaves of each derivative: a >= b >= c, the last one fastest, order by order."""
     numbered = range(len(leaves))
@@ -75,7 +70,7 @@ def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
 
 
 @njit(cache=True, error_model="numpy")
-def beside(x, program, table):
+def with_values(x, program, table):
     """Return x (D,), followed by the values of all elements."""
     size = x.size
     for f in range(program[N_FAMILIES]):
