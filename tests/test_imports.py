@@ -26,7 +26,6 @@ LOWER = {
     "racing": ROOT | {"bounds"},
     "bandits": ROOT | {"bounds"},
     "proxies": ROOT,
-    "proposals": ROOT,
     "kernels": ROOT,
     "importance": ROOT,
     "annealing": ROOT | {"kernels"},
@@ -38,7 +37,7 @@ LOWER = {
     "map_tree": ROOT | {"bounds", "bandits", "simulators", "abc_tree"},
     "product_space": ROOT,
     "tall": ROOT | {"expressions", "row_kernels"},
-    "samplers": ROOT | {"racing", "proposals", "proxies", "tall"},
+    "samplers": ROOT | {"racing", "proxies", "tall"},
     "expressions": ROOT,
     "marginals": ROOT | {"expressions"},
     "row_kernels": ROOT | {"expressions"},
@@ -47,7 +46,10 @@ LOWER = {
 CORE = set(LOWER)
 LOWER |= {
     "extract": ROOT
-    | {"proxies", "simulators", "abc_tree", "expressions", "marginals", "row_kernels", "row_store"},
+    | {
+        *("proxies", "simulators", "abc_tree", "expressions", "marginals", "row_kernels"),
+        *("row_store", "tall"),
+    },
     "results": ROOT,
     "timing": set(),
     "diagnostics": ROOT | {"results"},

@@ -299,8 +299,8 @@ class Graph:
         self,
         nodes: Sequence[int],
         *,
-        row: Sequence = (),
-        group: Sequence = (),
+        row: Sequence | np.ndarray = (),
+        group: Sequence | np.ndarray = (),
         local: Sequence = (),
         **arrays: np.ndarray,
     ) -> list[np.ndarray]:

@@ -18,13 +18,12 @@ from amc_pymc.expressions.machine import Printed
 from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.layout import FlatLayout
-from amc_pymc.extract.native_rows import NativeRows
+from amc_pymc.extract.native_rows import NativeRows, StoredRows
 from amc_pymc.extract.prior_terms import prior_terms
 from amc_pymc.extract.row_products import with_products
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.first_class import bound_function
 from amc_pymc.row_kernels import RowProgram, TooLarge, printed_rows
-from amc_pymc.row_store import SharedArray, shared_array
 from amc_pymc.tall.split import Parts
 from amc_pymc.tall.terms import beside, printed_families
 from amc_pymc.tall.wide import with_combinations
@@ -74,10 +73,10 @@ class CoefficientForm(NamedTuple):
 def coefficient_form(densities: ModelDensities) -> CoefficientForm | None:
     """Return rows in terms of coefficients that are functions of parameters; None if there are none."""
     native = densities.native
-    program = native.program if isinstance(native, NativeRows) else None
-    if program is None:
+    if not isinstance(native, NativeRows | StoredRows) or native.program is None:
         return None
-    program, data = with_products(program, native.data)
+    in_memory = isinstance(native, NativeRows)
+    program, data = with_products(native.program, native.data, may_add=in_memory)
     if not program.families:
         return None
     layout, n = densities.layout, sum(len(f.table) for f in program.families)
@@ -93,22 +92,11 @@ def coefficient_form(densities: ModelDensities) -> CoefficientForm | None:
     names = [k for k, s in layout.slices.items() if np.isin(reads, np.r_[s]).any()]
     rows = replace(densities.rows, layout=beside, value_vars=(*names, _COEFFICIENTS))
     out = RowDensities(rows, expand=beside.indices(rows.value_vars))
-    packed = NativeRows(printed, *_shared(data, native), alone)
+    packed = native.with_program(printed, alone, data)
     values = printed_families(program.graph, program.families, order=0)
     return CoefficientForm(
         program.graph, program.families, reads, CoefficientMap(values), out.of_packed(packed)
     )
-
-
-def _shared(data: np.ndarray, native: NativeRows) -> tuple[np.ndarray, SharedArray | None]:
-    """Return data in memory that processes share, if possible."""
-    if data is native.data:
-        return native.data, native.shared
-    shared = shared_array(data.shape)
-    if shared is None:
-        return data, None
-    shared.draft()[:] = data
-    return shared.data, shared
 
 
 def _coordinates_read(program: RowProgram, data: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,6 +51,16 @@ class NativeRows:
         """Compiled loops."""
         return RowKernels(self.printed)
 
+    def with_program(self, printed: Printed, program: RowProgram, data: np.ndarray) -> NativeRows:
+        """Return rows with other code, and data that may have more columns."""
+        if data is self.data:
+            return NativeRows(printed, data, self.shared, program)
+        shared = shared_array(data.shape)
+        if shared is None:
+            return NativeRows(printed, data, None, program)
+        shared.draft()[:] = data
+        return NativeRows(printed, shared.data, shared, program)
+
     def release(self) -> None:
         """Do nothing: the data stay in memory."""
 
@@ -78,10 +88,13 @@ class StoredRows:
     ----------
     printed : Printed
     store : RowStore
+    program : RowProgram or None
+        Expression of a row; None in other processes.
     """
 
     printed: Printed
     store: RowStore
+    program: RowProgram | None
 
     @property
     def data(self) -> np.ndarray:
@@ -92,6 +105,10 @@ class StoredRows:
     def kernels(self) -> RowKernels:
         """Compiled loops."""
         return RowKernels(self.printed)
+
+    def with_program(self, printed: Printed, program: RowProgram, data: np.ndarray) -> StoredRows:
+        """Return rows with other code."""
+        return replace(self, printed=printed, program=program)
 
     def release(self) -> None:
         """Release mapped memory, which can be read again."""
@@ -117,7 +134,7 @@ class StoredRows:
         return there - here
 
     def __getstate__(self):
-        return {"printed": self.printed, "store": self.store}
+        return {"printed": self.printed, "store": self.store, "program": None}
 
 
 def native_rows(rows: RowLogp) -> NativeRows | None:

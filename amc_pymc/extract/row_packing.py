@@ -62,6 +62,8 @@ class RowPacking:
 
     Attributes
     ----------
+    program : RowProgram
+        Expression of a row.
     printed : Printed
         Code of the kernels of rows.
     placeholders : tuple of Placeholder
@@ -113,8 +115,8 @@ class RowPacking:
         leaf = parameter_leaf(graph, rows.layout, columns=[columns])
         row = row_expression(rows, graph, columns, leaf, self._arrays, families)
         (row,), used = columns.used([row])
-        program = row_program(graph, row, len(used), families, rows.layout.size)
-        return used, printed_rows(program)
+        self.program = row_program(graph, row, len(used), families, rows.layout.size)
+        return used, printed_rows(self.program)
 
     def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
         """Return the log-likelihoods (m,) of packed rows at x (D,)."""

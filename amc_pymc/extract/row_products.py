@@ -7,6 +7,7 @@ product is the same for all rows with the same indices, so it becomes one coeffi
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,13 +21,17 @@ _SUMS, _PRODUCTS = ("add", "sub", "neg", "float"), ("mul", "div")
 _MOST = 4_000
 
 
-def with_products(program: RowProgram, data: np.ndarray) -> tuple[RowProgram, np.ndarray]:
-    """Return the program of a row that reads products as coefficients, and its data with a code for each.
+def with_products(
+    program: RowProgram, data: np.ndarray, may_add: bool = True
+) -> tuple[RowProgram, np.ndarray]:
+    """Return the program of a row that reads products as coefficients, and its data.
 
     Parameters
     ----------
     program : RowProgram
     data : (N, C) array
+    may_add : bool
+        Whether columns may be added to the data, for products that are selected by several indices.
 
     Examples
     --------
@@ -39,11 +44,11 @@ def with_products(program: RowProgram, data: np.ndarray) -> tuple[RowProgram, np
     >>> scaled = g.make("mul", g.make("exp", g.entry("eta", g.const(0))), effect)
     >>> error = g.make("sub", g.leaf("column", 0), scaled)
     >>> row = row_program(g, g.make("mul", error, error), 2, Families(g), 4)
-    >>> found, data = with_products(row, np.array([[0.5, 1], [0.1, 3], [0.2, 1]]))
-    >>> found.families[0].table.ravel(), data[:, 2]
-    (array([1., 3.]), array([0., 1., 0.]))
+    >>> found, data = with_products(row, np.array([[0.5, 1], [0.1, 3], [0.2, 2]]))
+    >>> found.families[0].table.ravel(), data.shape  # the indices 1 to 3, and no new column
+    (array([1., 2., 3.]), (3, 2))
     """
-    found = _Search(program, data)
+    found = _Search(program, data, may_add)
     found.visit(program.row, times_data=False)
     if not found.change:
         return program, data
@@ -56,8 +61,8 @@ def with_products(program: RowProgram, data: np.ndarray) -> tuple[RowProgram, np
 class _Search:
     """Products of parameters below the expression of a row."""
 
-    def __init__(self, program: RowProgram, data: np.ndarray):
-        self.graph, self.data = program.graph, data
+    def __init__(self, program: RowProgram, data: np.ndarray, may_add: bool):
+        self.graph, self.data, self.may_add = program.graph, data, may_add
         self.change: dict[int, int] = {}
         self.families: list[Family] = []
         self.codes: list[np.ndarray] = []
@@ -65,8 +70,10 @@ class _Search:
         self._size = sum(len(f.table) for f in program.families)
         self._begin = program.n_parameters
         self._seen: set[int] = set()
+        self._coded: dict[tuple[int, ...], int] = {}
+        self._first: dict[tuple[int, tuple[int, ...]], int] = {}
         self._varies, self._affine = _dependence(program.graph, program.row)
-        self._levels: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self._levels: dict[tuple[int, ...], _Levels] = {}
 
     def visit(self, node: int, times_data: bool) -> None:
         """Look for products in a node; ``times_data`` says whether it is multiplied by data."""
@@ -114,48 +121,77 @@ class _Search:
         columns = _index_columns(g, node)
         if not (columns or times_data):
             return False
-        n = len(self._levels_of(columns)[0])
+        n = len(self._levels_of(columns).table)
         parts = [a for a in g.nodes[node].args if self._varies.get(a)]
-        most = max(len(self._levels_of(_index_columns(g, a))[0]) for a in parts)
-        return n <= min(most, _MOST)
+        most = max(len(self._levels_of(_index_columns(g, a)).table) for a in parts)
+        return 0 < n <= min(most, _MOST)
 
-    def _levels_of(self, columns: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return distinct sets of indices (L, K), and the position of that of each row."""
-        if not columns:
-            return np.zeros((1, 0)), np.zeros(len(self.data), np.int64)
-        key = columns
-        if key not in self._levels:
-            values = self.data[:, list(columns)].astype(np.int64)
-            codes = np.zeros(len(values), np.int64)
-            for column in values.T:
-                codes = codes * (column.max(initial=0) + 1) + column
-            _, first, code = np.unique(codes, return_index=True, return_inverse=True)
-            self._levels[key] = values[first].astype(float), code
-        return self._levels[key]
+    def _levels_of(self, columns: tuple[int, ...]) -> _Levels:
+        if columns not in self._levels:
+            self._levels[columns] = _levels(self.data, columns, self.may_add)
+        return self._levels[columns]
 
     def _add(self, node: int, whole: int, others: list[int] | None = None) -> None:
         """Replace a node by a coefficient, times factors that do not depend on parameters."""
         g, columns = self.graph, _index_columns(self.graph, whole)
-        table, code = self._levels_of(columns)
+        levels = self._levels_of(columns)
         own = {g.leaf("column", c, "i"): g.leaf("column", k, "i") for k, c in enumerate(columns)}
         (expression,) = g.replaced([whole], own)
-        family = next((f for f in self.families if f.expression == expression), None)
-        if family is None or not np.array_equal(family.table, table):
-            family = Family(expression, table, self._size)
-            self.families.append(family)
-            self._size += len(table)
-            if columns:
-                self.codes.append(code.astype(float))
-                self.n_columns += 1
-        at = g.const(self._begin + family.first)
+        if columns and levels.code is not None and columns not in self._coded:
+            self._coded[columns] = self.n_columns
+            self.codes.append(levels.code)
+            self.n_columns += 1
+        key = expression, columns
+        if key not in self._first:
+            self._first[key] = self._size
+            self.families.append(Family(expression, levels.table, self._size))
+            self._size += len(levels.table)
+        at = g.const(self._begin + self._first[key])
         if columns:
-            number = [f.table.shape[1] > 0 for f in self.families[: self.families.index(family)]]
-            place = self.n_columns - len(self.codes) + sum(number)
-            at = g.make("add", at, g.leaf("column", place, "i"))
+            number = g.leaf("column", self._coded.get(columns, columns[0]), "i")
+            number = g.make("sub", number, g.const(levels.first))
+            if levels.stride > 1:
+                number = g.make("floordiv", number, g.const(levels.stride))
+            at = g.make("add", at, number)
         out = g.entry("eta", at)
         for f in others or ():
             out = g.make("mul", f, out)
         self.change[node] = out
+
+
+class _Levels(NamedTuple):
+    """Sets of indices (L, K) of rows, and the number of the set of each row.
+
+    That is ``code`` if there is one, else (i - first) / stride for the first index i.
+    """
+
+    table: np.ndarray
+    first: int = 0
+    stride: int = 1
+    code: np.ndarray | None = None
+
+
+def _levels(data: np.ndarray, columns: tuple[int, ...], may_add: bool) -> _Levels:
+    """Return the sets of indices in some columns; none if there are too many, or a column would have to be added."""
+    if not columns:
+        return _Levels(np.zeros((1, 0)))
+    low = np.array([int(data[:, c].min()) for c in columns])
+    high = np.array([int(data[:, c].max()) for c in columns])
+    stride = max(1, int(np.gcd.reduce((data[:, columns[0]] - low[0]).astype(np.int64))))
+    if np.all(high - low < _MOST * stride) and all(
+        np.array_equal(data[:, c] - k, data[:, columns[0]] - low[0])
+        for c, k in zip(columns[1:], low[1:])
+    ):
+        steps = np.arange(0, high[0] - low[0] + 1, stride)
+        return _Levels((low + steps[:, None]).astype(float), int(low[0]), stride)
+    if not may_add:
+        return _Levels(np.zeros((0, len(columns))))
+    values = data[:, list(columns)].astype(np.int64)
+    codes = np.zeros(len(values), np.int64)
+    for column in values.T:
+        codes = codes * (column.max(initial=0) + 1) + column
+    _, first, code = np.unique(codes, return_index=True, return_inverse=True)
+    return _Levels(values[first].astype(float), code=code.astype(float))
 
 
 def _dependence(graph: Graph, row: int) -> tuple[dict[int, bool], dict[int, bool]]:

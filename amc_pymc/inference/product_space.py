@@ -74,7 +74,7 @@ def sample_product_space(
     delta: float | None = None,
     race: Literal["normal", "bernstein", "exact"] | Race = "normal",
     batch_size: int | None = None,
-    proposal: Literal["auto", "gaussian", "random_walk"] | Proposal = "auto",
+    proposal: Literal["auto", "surrogate", "random_walk"] | Proposal = "auto",
     proxy: Literal["taylor", "data"] | TaylorProxy | DataProxy = "taylor",
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
@@ -115,7 +115,7 @@ def sample_product_space(
     observed_vars, delta, race, batch_size, audits, compile_kwargs
         As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
         rows in every step.
-    proposal : {"auto", "gaussian", "random_walk"} or a proposal object
+    proposal : {"auto", "surrogate", "random_walk"} or a proposal object
         Proposal for the parameters, as for :class:`RacingMetropolis`.
     proxy : {"taylor", "data"} or TaylorProxy or DataProxy
         Control variates. Those in data space are worthwhile if posteriors are far from Gaussian.

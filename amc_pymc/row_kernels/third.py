@@ -2,16 +2,17 @@
 
 The *arguments* of a row's log-likelihood are the largest parts of its expression that are affine in the parameters
 eta: linear predictors and shared scalars. Let R be the log-likelihood minus its second-order Taylor polynomial around
-a centre c, and d_k the change of argument k. By Taylor's theorem,
+a centre, and d_a the change of argument a. By Taylor's theorem,
 
     |R(eta)| <= 1/6 sum_abc sup |l_abc| |d_a d_b d_c|,
 
-with third derivatives l_abc by arguments and suprema over a box that contains eta and c. Let x_k be the gradient of
-argument k and S a covariance matrix of eta. Then |d_k| <= sqrt(x_k'S x_k) |w| with |w|^2 = (eta - c)'S^-1 (eta - c).
-Arguments that are the same for all rows (scalars such as log sigma) read few coordinates of eta, in which their
-changes are bounded by a shorter |v|, with the covariance of these coordinates alone. So the bound is
+with third derivatives l_abc by arguments and suprema over a box that contains eta and the centre. The parameters are
+in *blocks* (:class:`amc_pymc.tall.thinning.Blocks`), of which a row reads some, with lengths p_j of their changes,
+and |d_a| <= sum_j A_aj p_j. Let t_j be a typical length, u_a = sum_j A_aj t_j, and E_a the part of the sum above,
+with u in the place of d, that is due to argument a: a third of a term for each time that a occurs in it. Products
+are at most means of powers, and powers of means at most means of powers, so
 
-    sum_j c_j |w|^(3 - j) |v|^j,   j = 0, ..., 3 the number of shared arguments among a, b, c.
+    |R(eta)| <= sum_j c_j p_j^3,    c_j = sum_a E_a A_aj / (u_a t_j^2).
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from __future__ import annotations
 import math
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +46,8 @@ from amc_pymc.row_kernels.printed import RowProgram, TooLarge, check_size
 
 __all__ = ["RowBounds", "arguments_of", "printed_third", "row_bounds", "third_bounds"]
 
-#: Numbers of arguments of their own and of shared ones; stages: their gradients by leaves, and the bound.
-_N_OWN, _N_SHARED, _GRADIENTS, _BOUND, _END = (DOTS_AT + k for k in (1, 2, 3, 7, 11))
+#: Number of arguments; stages: their gradients by leaves, and the bound.
+_N_ARGUMENTS, _GRADIENTS, _BOUND, _END = (DOTS_AT + k for k in (1, 2, 6, 10))
 
 _compiled = njit(cache=True, error_model="numpy")
 
@@ -105,38 +108,62 @@ class RowBounds:
     printed : Printed
     data : (N, C) array
     n_arguments : int
-    shared : (V,) int array
-        Positions of eta that arguments which all rows share read.
+    dense : (W,) int array
+        Positions of eta that are read by all rows, as parts of their linear predictors.
+    release : callable
+        Called after some rows have been read, to release their memory.
     """
 
     printed: Printed
     data: np.ndarray
     n_arguments: int
-    shared: np.ndarray
+    dense: np.ndarray
+    release: Callable[[], None]
+
+    def positions(self, centre: np.ndarray) -> np.ndarray:
+        """Return the positions of eta (A, N) of the entries that each row reads."""
+        parts = [entry_positions(centre, part, *self.printed.arrays) for part in self._parts()]
+        return np.concatenate(parts, axis=1)
 
     def __call__(
-        self, centre: np.ndarray, covariance: np.ndarray, radii: np.ndarray, cuts: int
+        self, centre: np.ndarray, blocks: Any, radii: np.ndarray, sizes: np.ndarray, cuts: int
     ) -> np.ndarray:
-        """Return factors c_j (4, N) of all rows; see :func:`third_bounds`."""
-        units = np.arange(len(self.data))
-        return third_bounds(
-            radii, centre, covariance, cuts, units, self.data, *self.printed.arrays
-        )  # fmt: skip
+        """Return factors c_j (1 + A, N) of all rows; see :func:`third_bounds`."""
+        own = blocks.place, blocks.gains, blocks.sds, blocks.covariance, blocks.dense.size
+        args = radii, sizes, cuts, centre, *own
+        parts = [third_bounds(*args, part, *self.printed.arrays) for part in self._parts()]
+        return np.concatenate(parts, axis=1)
+
+    def _parts(self) -> Iterator[np.ndarray]:
+        for begin in range(0, len(self.data), _CHUNK):
+            yield self.data[begin : begin + _CHUNK]
+            self.release()
 
 
-def row_bounds(program: RowProgram, data: np.ndarray) -> RowBounds | None:
+def row_bounds(
+    program: RowProgram, data: np.ndarray, release: Callable[[], None]
+) -> RowBounds | None:
     """Return bounds of rows; None if their expression has no third derivatives, or is too large."""
     if program.families:
         return None
     graph, arguments = program.graph, arguments_of(program.graph, program.row)
-    shared = [a for a in arguments if not graph.depends(a) & ROW]
-    numbers = (graph.number(graph.nodes[n].args[0]) for n in graph.leaves(shared, "entry"))
+    own = [a for a in arguments if graph.depends(a) & ROW]
+    shared = [a for a in arguments if a not in own]
+    dense = _numbered(graph, own) - _numbered(graph, shared)
+    for _, first, columns in (graph.nodes[n].value for n in graph.leaves(arguments, "dot")):
+        dense.update(range(first, first + len(columns)))
     try:
         printed = printed_third(program)
     except (TooLarge, NotImplementedError):
         return None
-    places = sorted({int(n) for n in numbers if n is not None})
-    return RowBounds(printed, data, len(arguments), np.array(places, np.int64))
+    places = np.array(sorted(dense), np.int64)
+    return RowBounds(printed, data, len(arguments), places, release)
+
+
+def _numbered(graph: Graph, outputs: list[int]) -> set[int]:
+    """Return the positions of eta of the entries that are the same for all rows."""
+    numbers = (graph.number(graph.nodes[n].args[0]) for n in graph.leaves(outputs, "entry"))
+    return {int(n) for n in numbers if n is not None}
 
 
 def printed_third(program: RowProgram) -> Printed:
@@ -148,15 +175,16 @@ def printed_third(program: RowProgram) -> Printed:
     """
     g = program.graph
     entries, dots = leaves_of(g, program.row)
-    arguments = sorted(arguments_of(g, program.row), key=lambda a: not g.depends(a) & ROW)
-    n, n_own = len(arguments), sum(bool(g.depends(a) & ROW) for a in arguments)
-    # Offsets from the centre and half-widths of a box of arguments follow the columns of data.
-    offsets, widths = (
-        [g.leaf("column", program.n_columns + first + k) for k in range(n)] for first in (0, n)
+    arguments = arguments_of(g, program.row)
+    n = len(arguments)
+    # Offsets from the centre, half-widths of a box of arguments, and their typical changes follow the data.
+    offsets, widths, sizes = (
+        [g.leaf("column", program.n_columns + first + k) for k in range(n)]
+        for first in (0, n, 2 * n)
     )
     middles = [g.make("add", a, offset) for a, offset in zip(arguments, offsets)]
     (row,) = g.replaced([program.row], dict(zip(arguments, middles)))
-    sums = _remainder_bounds(g, row, dict(zip(middles, widths)), set(middles[n_own:]))
+    sums = _remainder_bounds(g, row, dict(zip(middles, widths)), dict(zip(middles, sizes)))
     slopes = [g.partial(a, leaf) for a in arguments for leaf in (*entries, *dots)]
     p = StagePrinter(g)
     stages = [
@@ -165,14 +193,16 @@ def printed_third(program: RowProgram) -> Printed:
     ]
     head: list[int | str] = [0] * _GRADIENTS
     head[N_COLUMNS], head[N_ENTRIES], head[N_DOTS] = program.n_columns, len(entries), len(dots)
-    head[DOTS_AT], head[_N_OWN], head[_N_SHARED] = _END, n_own, n - n_own
+    head[DOTS_AT], head[_N_ARGUMENTS] = _END, n
     return Printed(p.text, (*head, *stages, *described_dots(g, dots, _END)))
 
 
-def _remainder_bounds(g: Graph, row: int, widths: dict[int, int], shared: set[int]) -> list[int]:
-    """Return 1/6 sum_abc sup |l_abc| r_a r_b r_c over a box with half-widths r, by number of shared arguments.
+def _remainder_bounds(
+    g: Graph, row: int, widths: dict[int, int], sizes: dict[int, int]
+) -> list[int]:
+    """Return the part E_a of each argument in 1/6 sum_abc sup |l_abc| u_a u_b u_c, with suprema over a box.
 
-    All four numbers are infinite if nothing is known.
+    All are infinite if nothing is known. ``widths`` are half-widths of the box, ``sizes`` are u.
     """
     combinations, thirds = [], []
     for abc in combinations_with_replacement(widths, 3):
@@ -184,78 +214,130 @@ def _remainder_bounds(g: Graph, row: int, widths: dict[int, int], shared: set[in
             thirds.append(node)
     check_size(len(g.upstream(thirds)))
     intervals, smooth = bounds(g, [row, *thirds], widths)
-    sums = [g.const(0.0)] * 4
+    parts = dict.fromkeys(widths, g.const(0.0))
     for abc, (low, high) in zip(combinations, intervals[1:], strict=True):
         term = g.make("maximum", g.make("abs", low), g.make("abs", high))
-        ways = math.factorial(3) // math.prod(map(math.factorial, Counter(abc).values()))
-        for factor in (*(widths[a] for a in abc), g.const(ways / 6.0)):
-            term = g.make("mul", term, factor)
-        j = sum(a in shared for a in abc)
-        sums[j] = g.make("add", sums[j], term)
+        for a in abc:
+            term = g.make("mul", term, sizes[a])
+        # There are 3! / (product of times!) such terms, and a has times / 3 of each.
+        times = Counter(abc)
+        orders = math.prod(map(math.factorial, times.values()))
+        for a, number in times.items():
+            share = g.make("mul", term, g.const(number / (3.0 * orders)))
+            parts[a] = g.make("add", parts[a], share)
+    sums = list(parts.values())
     known = g.make("and", smooth, g.make("lt", g.sum(sums), g.const(math.inf)))
     sums = [g.make("switch", known, n, g.const(math.inf)) for n in sums]
     check_size(len(g.upstream(sums)) // 2)
     return sums
 
 
-#: Maximum number of rows of a block.
-_BLOCK = 256
+#: Maximum numbers of rows of a block, and of a part of the data.
+_BLOCK, _CHUNK = 256, 1_000_000
 
 
 @_compiled
-def third_bounds(radii, centre, covariance, cuts, units, data, program, table):
-    """Return factors c_j (4, m) of some rows, for |w| and |v| up to two radii; infinite where nothing is known.
+def _read(data, begin, n, block):
+    """Copy n consecutive rows of the data to the columns of a block."""
+    for j in range(n):
+        for c in range(data.shape[1]):
+            block[c, j] = data[begin + j, c]
 
+
+@_compiled
+def entry_positions(centre, data, program, table):
+    """Return the positions of eta (A, N) of the entries that each row reads."""
+    n_entries, n_rows = program[N_ENTRIES], data.shape[0]
+    out = np.empty((n_entries, n_rows), np.int32)
+    here = of_parameters(program, _GRADIENTS, centre)
+    block, slopes = np.empty((data.shape[1], _BLOCK)), room_of(program, _GRADIENTS, _BLOCK)
+    at = np.empty((max(1, n_entries), _BLOCK), np.int64)
+    for begin in range(0, n_rows, _BLOCK):
+        n = min(_BLOCK, n_rows - begin)
+        _read(data, begin, n, block)
+        call(program[_GRADIENTS + ROWS], centre, here, block, _BLOCK, n, slopes, _BLOCK, at)
+        for a in range(n_entries):
+            for j in range(n):
+                out[a, begin + j] = at[a, j]
+    return out
+
+
+@_compiled
+def third_bounds(
+    radii, sizes, cuts, centre, place, gains, sds, covariance, n_dense, data, program, table
+):
+    """Return factors c_j (1 + A, N) of the rows' blocks; infinite where nothing is known.
+
+    The first block is that of coordinates read by all rows, the others those of the A entries that a row reads.
     Derivatives are bounded in ``cuts`` parts of the range of each argument separately: the more, the tighter.
 
     Parameters
     ----------
-    radii : (2,) array
-        Largest |w| and |v|.
-    centre : (E,) array
-    covariance : (E, E) array
+    radii, sizes : (2,) array
+        Largest and typical lengths p_j of the first block and of the others.
     cuts : int
-    units : (m,) int array
+    centre : (E,) array
+    place, gains, sds, covariance, n_dense : arrays and int
+        Fields of :class:`amc_pymc.tall.thinning.Blocks`.
     data : (N, C) array
     program, table : arrays of :func:`printed_third`
     """
-    m, n_columns, n_own = units.size, program[N_COLUMNS], program[_N_OWN]
-    n_arguments = n_own + program[_N_SHARED]
-    out = np.zeros((4, m))
-    width = min(_BLOCK, max(1, m))
-    block = np.empty((n_columns + 2 * n_arguments, width))
-    widths = block[n_columns + n_arguments :]
-    at = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
+    n_rows, n_columns = data.shape
+    n_arguments, n_entries = program[_N_ARGUMENTS], program[N_ENTRIES]
+    out = np.zeros((1 + n_entries, n_rows))
+    block = np.empty((n_columns + 3 * n_arguments, _BLOCK))
+    widths, typical = block[n_columns + n_arguments :], block[n_columns + 2 * n_arguments :]
+    at = np.empty((max(1, n_entries), _BLOCK), np.int64)
     here, there = of_parameters(program, _GRADIENTS, centre), of_parameters(program, _BOUND, centre)
-    slopes, found = room_of(program, _GRADIENTS, width), room_of(program, _BOUND, width)
-    size = program[N_ENTRIES]
+    slopes, found = room_of(program, _GRADIENTS, _BLOCK), room_of(program, _BOUND, _BLOCK)
+    size = n_entries
     for b in range(program[N_DOTS]):
         size += product(program, b)[1]
     places, values = np.empty(size, np.int64), np.empty(size)
-    for begin in range(0, m, width):
-        n = min(width, m - begin)
-        for j in range(n):
-            for c in range(n_columns):
-                block[c, j] = data[units[begin + j], c]
-        call(program[_GRADIENTS + ROWS], centre, here, block, width, n, slopes, width, at)
-        for j in range(n):
-            for k in range(n_arguments):
+    along, most = np.empty(covariance.shape[0]), np.empty((n_arguments, _BLOCK))
+    lengths = np.empty((n_arguments, _BLOCK, 1 + n_entries))
+    for begin in range(0, n_rows, _BLOCK):
+        n = min(_BLOCK, n_rows - begin)
+        _read(data, begin, n, block)
+        call(program[_GRADIENTS + ROWS], centre, here, block, _BLOCK, n, slopes, _BLOCK, at)
+        for k in range(n_arguments):
+            for j in range(n):
                 _gradient(program, slopes, at, block, k, j, places, values)
-                radius = radii[0] if k < n_own else radii[1]
-                widths[k, j] = radius * _length(covariance, places, values) / cuts
+                own = lengths[k, j]
+                for a in range(1, 1 + n_entries):
+                    own[a] = 0.0
+                along[:] = 0.0
+                for a in range(size):
+                    if values[a] == 0.0:
+                        continue
+                    p = place[places[a]]
+                    if p < n_dense:
+                        along[p] += values[a]
+                    else:
+                        own[1 + a] = abs(values[a]) * sds[p - n_dense]
+                        for b in range(along.size):
+                            along[b] += values[a] * gains[p - n_dense, b]
+                own[0] = _length(covariance, along)
+                rest = own[1:].sum()
+                widths[k, j] = (radii[0] * own[0] + radii[1] * rest) / cuts
+                typical[k, j] = sizes[0] * own[0] + sizes[1] * rest
+        most[:] = 0.0
         for part in range(cuts**n_arguments):
             for k in range(n_arguments):
-                place = 2.0 * (part % cuts) + 1.0 - cuts
+                middle = 2.0 * (part % cuts) + 1.0 - cuts
                 part //= cuts
                 for j in range(n):
-                    block[n_columns + k, j] = place * widths[k, j]
-            call(program[_BOUND + ROWS], centre, there, block, width, n, found, width)
-            for k in range(4):
+                    block[n_columns + k, j] = middle * widths[k, j]
+            call(program[_BOUND + ROWS], centre, there, block, _BLOCK, n, found, _BLOCK)
+            for k in range(n_arguments):
                 for j in range(n):
-                    out[k, begin + j] = max(out[k, begin + j], found[k, j])
-    for k in range(4):
-        for j in range(m):
-            out[k, j] *= cuts**3 / (radii[0] ** (3 - k) * radii[1] ** k)
+                    most[k, j] = max(most[k, j], found[k, j])
+        for k in range(n_arguments):
+            for j in range(n):
+                for a in range(1 + n_entries):
+                    if lengths[k, j, a] > 0.0 and most[k, j] > 0.0:
+                        scale = typical[k, j] * sizes[min(a, 1)] ** 2
+                        out[a, begin + j] += most[k, j] * lengths[k, j, a] / scale
     return out
 
 
@@ -278,15 +360,14 @@ def _gradient(program, slopes, at, block, k, j, places, values):
 
 
 @_compiled
-def _length(covariance, places, values):
-    """Return the square root of a quadratic form of a sparse vector."""
+def _length(covariance, values):
+    """Return the square root of a quadratic form."""
     total = 0.0
-    for a in range(places.size):
+    for a in range(values.size):
         if values[a] == 0.0:
             continue
-        row = covariance[places[a]]
-        along = 0.5 * row[places[a]] * values[a]
+        along = 0.5 * covariance[a, a] * values[a]
         for b in range(a):
-            along += row[places[b]] * values[b]
+            along += covariance[a, b] * values[b]
         total += 2.0 * values[a] * along
     return math.sqrt(max(total, 0.0))

@@ -156,7 +156,7 @@ def decide_by_thinning(
     densities, thinning, n_rows = races.densities, races.thinning, races.population.n_rows
     if _alike(points, densities.reads):
         return _verdict(known > 0.0, known, 0, DECIDED, -1)
-    q = np.empty(thinning.powers.size)
+    q = np.empty(1 + thinning.blocks.levels.size)
     k = rates(points, thinning, q)
     expected = np.inf
     if k >= 0:

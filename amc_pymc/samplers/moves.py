@@ -63,9 +63,7 @@ class Moves(NamedTuple):
 
 
 @njit(cache=True, inline="always")
-def propose(
-    kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generator
-) -> float:
+def propose(kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generator) -> float:
     """Write x' to points[1]; return log q(x | x') - log q(x' | x), or the log ratio of pi~ at x and x'."""
     points[1] = points[0]
     scale, active = moves.scales[kind], moves.active

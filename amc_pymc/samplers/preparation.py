@@ -50,6 +50,10 @@ class SurfaceMoves(Protocol):
         """A chain (K, D) on prior times surrogate."""
 
     @property
+    def moving(self) -> bool:
+        """Whether there are hyperparameters or binary variables."""
+
+    @property
     def binary(self) -> np.ndarray:
         """Coordinates that are 0 or 1 and moved too."""
 

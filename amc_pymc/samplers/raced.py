@@ -40,6 +40,13 @@ class Layout(Protocol):
     def indices(self, names: Sequence[str]) -> np.ndarray:
         """Return the sorted positions of the entries of some variables."""
 
+    @property
+    def discrete(self) -> np.ndarray:
+        """Whether each coordinate is discrete, (D,) bool."""
+
+    def names_at(self, coordinates: np.ndarray) -> tuple[str, ...]:
+        """Return the names of the variables that some coordinates belong to."""
+
     def labels(self) -> list[str]:
         """Return a readable name for each entry."""
 

@@ -13,8 +13,7 @@ import numpy as np
 from scipy import linalg
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.expressions import Graph
-from amc_pymc.proxies import gaussian_factor
+from amc_pymc.proxies import Mode, gaussian_factor
 from amc_pymc.samplers.adaptation import Moments
 from amc_pymc.samplers.mode import search_mode
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy
@@ -23,7 +22,7 @@ from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
 from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import Surface, conditional, prior_at
-from amc_pymc.tall.terms import printed_families
+from amc_pymc.tall.terms import no_families, printed_families
 
 __all__ = ["SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
 
@@ -109,7 +108,9 @@ class SurfaceFit:
             lag = np.nanmax(np.mean(shift[1:] * shift[:-1], axis=0) / variance)
         if not lag > _ALIKE:
             return 1
-        return int(np.clip(math.ceil(math.log(_ALIKE) / math.log(min(lag, 0.99))), 1, _MOST_REPEATS))
+        return int(
+            np.clip(math.ceil(math.log(_ALIKE) / math.log(min(lag, 0.99))), 1, _MOST_REPEATS)
+        )
 
     def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return x or, if it is far out, a draw."""
@@ -177,16 +178,12 @@ def fit_surface(
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
     x, z = mode.x, eta_of(mode.x)
     for k in range(_MOST_ROUNDS):
-        surrogate = surrogate_at(raced, z)
-        if surrogate is None:
-            raise NoProxy("the derivatives are not finite at the mode")
+        surrogate = _expanded(raced, z)
         if k == 0:
             divided = _without_wide(divided, blocks, surrogate)
         surface = surface_at(model, parts, divided, x, surrogate, _kinked(mode, searched, x.size))
         fitted = tuned(surface, binary, x, rng)
-        _log.debug(
-            "Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats
-        )
+        _log.debug("Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats)
         zs = np.apply_along_axis(eta_of, 1, fitted.draws)
         mean, spread = zs.mean(axis=0), zs.std(axis=0)
         moved = (mean - z)[spread > 0.0] / spread[spread > 0.0]
@@ -204,14 +201,14 @@ def gaussian_surface(
 ) -> SurfaceFit:
     """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
     size, at = fit.mean.size, fit.coordinates
-    inner, none = np.full(size, -1), Graph()
+    inner = np.full(size, -1)
     inner[active] = np.arange(active.size)
     surface = Surface(
         inner,
         np.full(size, -1),
-        *printed_families(none, ()).arrays,
+        *no_families().arrays,
         np.zeros((0, size)),
-        *printed_families(none, ()).arrays,
+        *no_families().arrays,
         at,
         fit.mean[at],
         np.zeros(at.size),
@@ -235,7 +232,14 @@ def fit_to_moments(
     return fit, gaussian_surface(fit, active)
 
 
-def _kinked(mode, searched: np.ndarray, size: int) -> np.ndarray | None:
+def _expanded(raced: Raced, z: np.ndarray) -> Surrogate:
+    found = surrogate_at(raced, z)
+    if found is None:
+        raise NoProxy("the derivatives are not finite at the mode")
+    return found
+
+
+def _kinked(mode: Mode, searched: np.ndarray, size: int) -> np.ndarray | None:
     """Return a measured precision (D, D) of the coordinates that have been searched, if any."""
     if mode.precision is None:
         return None

@@ -19,7 +19,7 @@ from amc_pymc.extract.data_control import DataControl
 from amc_pymc.extract.densities import ModelDensities, RowDensities
 from amc_pymc.extract.discrete_rows import DiscreteRows, smooth_parameters
 from amc_pymc.extract.group_densities import GroupedModel
-from amc_pymc.extract.native_rows import NativeRows
+from amc_pymc.extract.native_rows import NativeRows, StoredRows
 from amc_pymc.extract.node_choice import TOLERANCE, choose_nodes
 from amc_pymc.extract.parameters import ParameterCut, cut_parameters
 from amc_pymc.extract.rows import CallbackRows, possible_points
@@ -190,20 +190,32 @@ def _with_thinning(prepared: Preparation) -> Preparation:
     """Add bounds of all rows, if they are known and it pays to read few rows."""
     raced, fit, surrogate = prepared.raced, prepared.fit, prepared.surrogate
     native = raced.native if isinstance(raced, RowDensities) else None
-    if prepared.cut is not None or fit is None or surrogate is None or prepared.kinked:
+    if fit is None or surrogate is None or prepared.kinked:
         return prepared
-    if not isinstance(native, NativeRows) or native.program is None:
+    if not isinstance(native, NativeRows | StoredRows) or native.program is None:
         return prepared
-    bounds, inside = row_bounds(native.program, native.data), fit.coordinates
+    bounds = row_bounds(native.program, native.data, native.release)
     if bounds is None:
         return prepared
-    factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
-    covariance = np.zeros(fit.precision.shape)
-    covariance[np.ix_(inside, inside)] = factor @ factor.T
-    thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance, raced.reads)
+    covariance = _covariance(prepared, fit)
+    thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance)
     if thinning is not None:
         _log.info("Decisions are exact, and most of them read few rows or none.")
     return replace(prepared, thinning=thinning)
+
+
+def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
+    """Return an approximate covariance (E, E) of what rows read."""
+    surface, size = prepared.surface, prepared.raced.layout.size
+    if surface is None or not surface.moving:
+        inside = np.ix_(fit.coordinates, fit.coordinates)
+        factor, _ = gaussian_factor(fit.precision[inside])
+        covariance = np.zeros((size, size))
+        covariance[inside] = factor @ factor.T
+        return covariance
+    found = np.cov(prepared.eta(surface.draws).T)
+    weight = len(surface.draws) / (len(surface.draws) + size)
+    return weight * found + (1.0 - weight) * np.diag(np.diag(found))
 
 
 class _Stages:
@@ -330,7 +342,9 @@ def _with_surface(
         return None
     if isinstance(model, GroupedModel) and model.groups.held is not None:
         return None
-    form = None if isinstance(model, GroupedModel) else coefficient_form(cast(ModelDensities, model))
+    form = (
+        None if isinstance(model, GroupedModel) else coefficient_form(cast(ModelDensities, model))
+    )
     parts = parts_of(cast(ModelDensities, model), form)
     if parts is None:
         return None

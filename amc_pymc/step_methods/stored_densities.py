@@ -59,9 +59,9 @@ def stored_densities(
     check_densities(model, few, point)
     parts = None if source.client is None else held_partitions(rows, source, packing)
     store = stored_rows(rows, source, packing, partitions=parts, progressbar=options.progressbar)
-    stored = StoredRows(packing.printed, store)
+    stored = StoredRows(packing.printed, store, packing.program)
     if parts is not None:
-        stored = PartitionedRows(packing.printed, store, parts)
+        stored = PartitionedRows(packing.printed, store, packing.program, parts)
     densities = _of_packed(plain, cut, stored)
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities

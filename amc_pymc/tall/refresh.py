@@ -20,12 +20,18 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.jit import njit
-from amc_pymc.tall.surrogate import Surface, backward_solve, conditional, gradient
+from amc_pymc.tall.surrogate import Conditional, Surface, backward_solve, conditional, gradient
 
-__all__ = ["Known", "Refresh", "log_surface", "no_refresh", "propose_refresh", "refresh_of", "run_on_surface"]
+__all__ = [
+    "Known",
+    "Refresh",
+    "log_surface",
+    "no_refresh",
+    "propose_refresh",
+    "refresh_of",
+    "run_on_surface",
+]
 
-#: Change of energy beyond which a trajectory has diverged.
-_DIVERGED = 50.0
 #: Largest number of binary variables that are drawn in one part of a move.
 _MOST_SWITCHED = 50
 
@@ -33,7 +39,7 @@ _MOST_SWITCHED = 50
 class Known(NamedTuple):
     """Gaussians of v given two points' hyperparameters.
 
-    ``x`` (2, D) holds v* and everything that is not v, ``value`` (2,) log pi~(phi), ``log_det`` (2,) log det L,
+    ``x`` (2, D) holds v* and everything that is not v, ``value`` (2,) log pi~(phi), NaN if there is none, ``log_det`` (2,) log det L,
     ``factor`` (2, V, V) and ``gradient`` (2, F).
     """
 
@@ -83,8 +89,8 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     phi = np.flatnonzero(surface.outer >= 0)
     d, n, f = surface.inner.size, v.size, phi.size
     known = Known(
-        np.full((2, d), np.nan),
-        np.zeros(2),
+        np.zeros((2, d)),
+        np.full(2, np.nan),
         np.zeros(2),
         np.zeros((2, n, n)),
         np.zeros((2, f)),
@@ -104,11 +110,11 @@ def no_refresh() -> Refresh:
 
 
 @njit(cache=True, error_model="numpy")
-def _look_up(x, refresh):
+def _look_up(x: np.ndarray, refresh: Refresh) -> int:
     """Return the slot that holds the Gaussian given everything in x but v, or -1."""
     inner, known = refresh.surface.inner, refresh.known
     for slot in range(2):
-        same = True
+        same = not math.isnan(known.value[slot])
         for d in range(x.size):
             if inner[d] < 0 and known.x[slot, d] != x[d]:
                 same = False
@@ -119,7 +125,7 @@ def _look_up(x, refresh):
 
 
 @njit(cache=True, error_model="numpy")
-def _keep(found, slope, refresh, slot):
+def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) -> None:
     """Store a Gaussian and the gradient of log pi~(phi)."""
     known = refresh.known
     known.value[slot] = found.value
@@ -135,7 +141,7 @@ def _keep(found, slope, refresh, slot):
 
 
 @njit(cache=True, error_model="numpy")
-def _slope_at(found, refresh):
+def _slope_at(found: Conditional, refresh: Refresh) -> np.ndarray:
     """Return the gradient by q."""
     if refresh.phi.size == 0:
         return np.empty(0)
@@ -143,7 +149,7 @@ def _slope_at(found, refresh):
 
 
 @njit(cache=True, error_model="numpy")
-def _trajectory(slot, refresh, rng):
+def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[int, float]:
     """Move phi by one trajectory from a known slot; return the slot of its end, which may be the same."""
     known, phi, mass, step = refresh.known, refresh.phi, refresh.mass, refresh.step[0]
     momentum = np.empty(phi.size)
@@ -166,9 +172,6 @@ def _trajectory(slot, refresh, rng):
             break
         slope = _slope_at(found, refresh)
         momentum += 0.5 * length * slope
-        if not found.value - 0.5 * np.dot(momentum, momentum) > energy - _DIVERGED:
-            possible = False
-            break
         there[:] = found.x
     u = rng.random()
     if not possible:
@@ -181,7 +184,7 @@ def _trajectory(slot, refresh, rng):
 
 
 @njit(cache=True, error_model="numpy")
-def _switch(slot, refresh, rng):
+def _switch(slot: int, refresh: Refresh, rng: np.random.Generator) -> int:
     """Draw binary variables at random given everything else but v; return the slot of the result."""
     known, binary, slope = refresh.known, refresh.binary, np.zeros(refresh.phi.size)
     for _ in range(min(binary.size, _MOST_SWITCHED)):
@@ -199,7 +202,7 @@ def _switch(slot, refresh, rng):
 
 
 @njit(cache=True, error_model="numpy")
-def log_surface(x, refresh):
+def log_surface(x: np.ndarray, refresh: Refresh) -> float:
     """Return log pi~(x) up to a constant; minus infinity where it is not possible."""
     found = conditional(x, refresh.surface)
     if not found.possible:
@@ -214,7 +217,9 @@ def log_surface(x, refresh):
 
 
 @njit(cache=True, error_model="numpy")
-def propose_refresh(points, scale, refresh, rng):
+def propose_refresh(
+    points: np.ndarray, scale: float, refresh: Refresh, rng: np.random.Generator
+) -> tuple[float, float]:
     """Write x' to points[1] (points is (2, D)).
 
     Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
@@ -259,7 +264,9 @@ def propose_refresh(points, scale, refresh, rng):
 
 
 @njit(cache=True, error_model="numpy")
-def run_on_surface(x, refresh, target, draws, rng):
+def run_on_surface(
+    x: np.ndarray, refresh: Refresh, target: float, draws: np.ndarray, rng: np.random.Generator
+) -> float:
     """Fill draws (K, D) with a chain for pi~ from x; return the mean acceptance rate of trajectories.
 
     If ``target`` is positive, the step size is adapted to this acceptance rate.

@@ -132,7 +132,7 @@ def _map_of_combinations(surface):
 
 
 @njit(cache=True, error_model="numpy")
-def prior_at(x, surface, gradient, precision):
+def prior_at(x: np.ndarray, surface: Surface, gradient: np.ndarray, precision: np.ndarray) -> float:
     """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v."""
     program, n_combined = surface.prior, surface.combinations.shape[0]
     extended, numbers = _with_combinations(x, surface)
@@ -176,7 +176,7 @@ def _forces(z, surface):
 
 
 @njit(cache=True, error_model="numpy")
-def conditional(x, surface):
+def conditional(x: np.ndarray, surface: Surface) -> Conditional:
     """Return the Gaussian of v given the hyperparameters in x (D,), at any v."""
     inner = surface.inner
     size = inner.max() + 1
@@ -255,7 +255,7 @@ def forward_solve(factor, b):
 
 
 @_in_any_order
-def backward_solve(factor, b):
+def backward_solve(factor: np.ndarray, b: np.ndarray) -> None:
     """Overwrite b by L'^-1 b."""
     for i in range(b.size - 1, -1, -1):
         s = b[i] / factor[i, i]
@@ -280,7 +280,7 @@ def _inverse(factor):
 
 
 @njit(cache=True, error_model="numpy")
-def gradient(found, surface):
+def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     """Return the gradient of log pi~(phi) (F,) at a result of :func:`conditional`."""
     x, inner, outer = found.x, surface.inner, surface.outer
     out = np.zeros(outer.max() + 1)

@@ -18,7 +18,7 @@ from amc_pymc.expressions.stages import N_KEPT, ROWS, of_parameters
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.derived import StagePrinter
 
-__all__ = ["N_FAMILIES", "beside", "derivatives_of", "family_at", "printed_families"]
+__all__ = ["N_FAMILIES", "beside", "derivatives_of", "family_at", "no_families", "printed_families"]
 
 #: Place of the number of families in a program, and width of the description of each: first row of the table,
 #: number of elements, number of leaves, and a stage.
@@ -58,10 +58,15 @@ def printed_families(graph: Graph, families: Sequence[Family], order: int = 3) -
     return Printed(printer.text, (len(families), *described), tuple(map(tuple, table.tolist())))
 
 
+def no_families() -> Printed:
+    """Return the program of no families."""
+    return printed_families(Graph(), ())
+
+
 def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
     """Return the leaves of each derivative: a >= b >= c, the last one fastest, order by order."""
     numbered = range(len(leaves))
-    out = [(a,) for a in numbered] if order else []
+    out: list[tuple[int, ...]] = [(a,) for a in numbered] if order else []
     if order > 1:
         out += [(a, b) for a in numbered for b in range(a + 1)]
     if order > 2:

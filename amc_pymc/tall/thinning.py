@@ -11,11 +11,15 @@ process is hit: draw m from Poisson(sum_n c_n) and m rows with probabilities pro
 U c_n < -r_n for one of them, with U uniform (Cornish et al. 2019, arXiv:1901.09881; Prado, Nemeth & Sherlock
 2024, arXiv:2407.19602).
 
-Here abs(R_n) <= sum_j c_nj |w|^(3 - j) |v|^j for whitened coordinates w and, of the few that all rows share, v, with
-lengths up to given radii. With a_j(w) = |w|^(3 - j) |v|^j and the largest lengths r and s of both points, the change
-of R_n is at most sum_j c_nj q_j,
+The coordinates of the parameters that rows read are in *blocks*, whose changes from the centre have lengths p_l. The
+first block holds those that all rows read, with the mean effects of factors beside them, and p_0 is the length of its
+whitened change. Every other coordinate, such as the effect of a level, is a block of its own, and p_l is the size of
+its change given the first block, in standard deviations. A row reads few of them, and abs(R_n) <= sum_l c_nl p_l^3.
+So r_n is at most sum_l c_nl q_l with either of
 
-    q_j = min(a_j(w) + a_j(w'), (3 - j) r^(2 - j) s^j |w' - w| + j r^(3 - j) s^(j - 1) |v' - v|).
+    q_l = p_l^3 + p'_l^3    or    q_l = 3 s max(p_l, p'_l, d_l / s)^3,
+
+where d_l is the length of the difference of both points, and s is any positive number: a typical share d_l / p_l.
 """
 
 from __future__ import annotations
@@ -27,19 +31,23 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from scipy.special import gamma
 from scipy.stats import chi2
 
 from amc_pymc.jit import njit
 
 __all__ = [
     "BROKEN",
+    "Blocks",
     "Bounds",
     "Thinned",
     "Thinning",
     "alias_table",
+    "alias_tables",
     "fit_thinning",
     "not_thinned",
     "rates",
+    "sorted_by_block",
     "thin",
 ]
 
@@ -47,6 +55,37 @@ __all__ = [
 BROKEN = 2
 #: Share by which a residual may exceed its bound, and difference that rounding may cause.
 _RELATIVE, _ROUNDING = 1e-6, 1e-10
+
+
+class Blocks(NamedTuple):
+    """Blocks of the coordinates that rows read.
+
+    Attributes
+    ----------
+    dense : (W,) int64 array
+        Coordinates of eta in the first block.
+    levels : (L,) int64 array
+        Other coordinates, each a block of its own.
+    place : (E,) int64 array
+        Positions of coordinates of eta among both, which follow one another.
+    means : (F, L) array
+        Weights of levels in the mean effects of F factors, which are in the first block, too.
+    covariance, whiten : (W + F, W + F) array
+        Covariance of the first block, and the inverse of its Cholesky factor.
+    gains : (L, W + F) array
+        Expected change of levels by that of the first block.
+    sds : (L,) array
+        Standard deviations of levels given the first block.
+    """
+
+    dense: np.ndarray
+    levels: np.ndarray
+    place: np.ndarray
+    means: np.ndarray
+    covariance: np.ndarray
+    whiten: np.ndarray
+    gains: np.ndarray
+    sds: np.ndarray
 
 
 class Bounds(Protocol):
@@ -57,59 +96,64 @@ class Bounds(Protocol):
         """Number of arguments of a row."""
 
     @property
-    def shared(self) -> np.ndarray:
-        """Coordinates (V,) of arguments that all rows share."""
+    def dense(self) -> np.ndarray:
+        """Coordinates (W,) of eta that are read by all rows, but for scalars that they share."""
+
+    def positions(self, centre: np.ndarray) -> np.ndarray:
+        """Return the coordinates (A, N) of eta of further entries that rows read."""
 
     def __call__(
-        self, centre: np.ndarray, covariance: np.ndarray, radii: np.ndarray, cuts: int
+        self, centre: np.ndarray, blocks: Blocks, radii: np.ndarray, sizes: np.ndarray, cuts: int
     ) -> np.ndarray:
-        """Return factors (4, N) of the bounds."""
+        """Return factors (1 + A, N) of the bounds for the first block and for the entries."""
 
 
 class Thinning(NamedTuple):
     """Bounds of N rows for a range of radii.
 
+    A row has bounds for up to K blocks: the first, and those of its entries. Pairs of a bound and a row are numbered
+    as in a raveled array (K, N), and sorted by block.
+
     Attributes
     ----------
     centre : (E,) array
         Centre of the expansion of rows.
-    reads : (C,) int64 array
-        Coordinates of eta that rows read.
-    whiten : (C, C) array
-        w = whiten (eta - centre)[reads].
-    shared : (V,) int64 array
-        Coordinates of eta that all rows share.
-    whiten_shared : (V, V) array
-        v = whiten_shared (eta - centre)[shared].
+    blocks : Blocks
     radii : (R, 2) array
-        Largest abs(w) and abs(v) for which bounds hold, increasing; empty if decisions are not thinned.
-    powers : (J,) int64 array
-        Numbers j of bounds that are not zero for all rows.
-    totals : (R, J) array
-        Sums of c_nj over rows.
-    bounds : (R, J, N) float32 array
-        c_nj; zero for rows that are always evaluated.
-    chances, aliases : (R, J, N) float32 and int32 arrays
-        Tables from which rows are drawn in proportion to c_nj.
+        Largest lengths p_0 and p_l for which bounds hold, increasing; empty if decisions are not thinned.
+    totals : (R, 1 + L) array
+        Sums of c_nl over rows.
+    bounds : (R, K, N) float32 array
+        c_nl; zero for rows that are always evaluated.
+    numbers : (K, N) int32 array
+        Blocks l.
+    starts : (2 + L,) int64 array
+        Where the pairs of each block begin.
+    pairs : (K N,) int32 array
+        Numbers of pairs, sorted by block.
+    chances, aliases : (R, K N) float32 and int32 arrays
+        Tables from which a pair of a block is drawn in proportion to c_nl.
     exact : (X,) int64 array
         Rows that are always evaluated.
     most : float
         Expected number of rows above which all rows are evaluated instead.
+    expected : float
+        Expected number of rows of a step between independent draws.
     """
 
     centre: np.ndarray
-    reads: np.ndarray
-    whiten: np.ndarray
-    shared: np.ndarray
-    whiten_shared: np.ndarray
+    blocks: Blocks
     radii: np.ndarray
-    powers: np.ndarray
     totals: np.ndarray
     bounds: np.ndarray
+    numbers: np.ndarray
+    starts: np.ndarray
+    pairs: np.ndarray
     chances: np.ndarray
     aliases: np.ndarray
     exact: np.ndarray
     most: float
+    expected: float
 
 
 class Thinned(NamedTuple):
@@ -123,21 +167,21 @@ class Thinned(NamedTuple):
 
 def not_thinned(size: int) -> Thinning:
     """Return a thinning that is not used, for E = ``size`` parameters."""
-    table, numbers = np.empty((0, 0, 0), np.float32), np.empty(0, np.int64)
+    none, table, whole = np.empty(0, np.int64), np.empty((0, 0)), np.empty(0, np.int32)
     return Thinning(
         centre=np.zeros(size),
-        reads=numbers,
-        whiten=np.empty((0, 0)),
-        shared=numbers,
-        whiten_shared=np.empty((0, 0)),
+        blocks=Blocks(none, none, none, table, table, table, table, np.empty(0)),
         radii=np.empty((0, 2)),
-        powers=numbers,
-        totals=np.empty((0, 0)),
-        bounds=table,
-        chances=table,
-        aliases=np.empty((0, 0, 0), np.int32),
-        exact=numbers,
+        totals=np.empty((0, 1)),
+        bounds=np.empty((0, 0, 0), np.float32),
+        numbers=np.empty((0, 0), np.int32),
+        starts=none,
+        pairs=whole,
+        chances=np.empty((0, 0), np.float32),
+        aliases=np.empty((0, 0), np.int32),
+        exact=none,
         most=0.0,
+        expected=np.inf,
     )
 
 
@@ -176,44 +220,100 @@ def alias_table(weights: np.ndarray, chances: np.ndarray, aliases: np.ndarray) -
             n_small += 1
 
 
+@njit(cache=True)
+def sorted_by_block(numbers: np.ndarray, n_blocks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where pairs of each block begin, and the positions of pairs (K, N) sorted by block."""
+    starts, pairs = np.zeros(n_blocks + 1, np.int64), np.empty(numbers.size, np.int32)
+    flat = numbers.ravel()
+    for n in flat:
+        starts[n + 1] += 1
+    starts = np.cumsum(starts)
+    ends = starts.copy()
+    for k in range(flat.size):
+        pairs[ends[flat[k]]] = k
+        ends[flat[k]] += 1
+    return starts, pairs
+
+
 @njit(cache=True, error_model="numpy")
-def _lengths(
-    points: np.ndarray, centre: np.ndarray, whiten: np.ndarray, at: np.ndarray
-) -> tuple[float, float, float]:
-    """Return the lengths of whitened coordinates of two points, and that of their difference."""
+def alias_tables(
+    weights: np.ndarray,
+    starts: np.ndarray,
+    pairs: np.ndarray,
+    chances: np.ndarray,
+    aliases: np.ndarray,
+) -> None:
+    """Fill the tables of all blocks."""
+    for b in range(starts.size - 1):
+        if starts[b + 1] > starts[b]:
+            own = slice(starts[b], starts[b + 1])
+            alias_table(weights[pairs[own]].astype(np.float64), chances[own], aliases[own])
+
+
+@njit(cache=True, error_model="numpy")
+def _lengths(points: np.ndarray, centre: np.ndarray, blocks: Blocks) -> np.ndarray:
+    """Return the lengths (3, 1 + L) of the changes of both points from the centre, and of their difference."""
+    n_dense, n_levels = blocks.dense.size, blocks.levels.size
+    n, out = blocks.whiten.shape[0], np.empty((3, 1 + n_levels))
+    y, v = np.zeros((2, n)), np.empty((2, n_levels))
+    for e in range(2):
+        for a in range(n_dense):
+            k = blocks.dense[a]
+            y[e, a] = points[e, k] - centre[k]
+        for b in range(n_levels):
+            k = blocks.levels[b]
+            v[e, b] = points[e, k] - centre[k]
+        for f in range(n - n_dense):
+            for b in range(n_levels):
+                y[e, n_dense + f] += blocks.means[f, b] * v[e, b]
     here = there = apart = 0.0
-    for a in range(at.size):
+    for a in range(n):
         s = t = 0.0
-        for b in range(at.size):
-            s += whiten[a, b] * (points[0, at[b]] - centre[at[b]])
-            t += whiten[a, b] * (points[1, at[b]] - centre[at[b]])
+        for b in range(a + 1):
+            s += blocks.whiten[a, b] * y[0, b]
+            t += blocks.whiten[a, b] * y[1, b]
         here += s * s
         there += t * t
         apart += (s - t) ** 2
-    return math.sqrt(here), math.sqrt(there), math.sqrt(apart)
+    out[0, 0], out[1, 0], out[2, 0] = math.sqrt(here), math.sqrt(there), math.sqrt(apart)
+    for b in range(n_levels):
+        s, t = v[0, b], v[1, b]
+        for a in range(n):
+            s -= blocks.gains[b, a] * y[0, a]
+            t -= blocks.gains[b, a] * y[1, a]
+        s /= blocks.sds[b]
+        t /= blocks.sds[b]
+        out[0, 1 + b], out[1, 1 + b], out[2, 1 + b] = abs(s), abs(t), abs(s - t)
+    return out
 
 
 @njit(cache=True, error_model="numpy")
 def rates(points: np.ndarray, thinning: Thinning, q: np.ndarray) -> int:
-    """Write q_j to ``q`` (J,); return the position of the smallest radii that contain both points, else -1."""
-    w, w_new, step = _lengths(points, thinning.centre, thinning.whiten, thinning.reads)
-    v, v_new, step_shared = _lengths(
-        points, thinning.centre, thinning.whiten_shared, thinning.shared
-    )
-    r, s = max(w, w_new), max(v, v_new)
-    for n in range(q.size):
-        j = thinning.powers[n]
-        ends = w ** (3 - j) * v**j + w_new ** (3 - j) * v_new**j
-        slope = 0.0
-        if j < 3:
-            slope += (3 - j) * r ** (2 - j) * s**j * step
-        if j > 0:
-            slope += j * r ** (3 - j) * s ** (j - 1) * step_shared
-        q[n] = min(ends, slope)
-    for k in range(thinning.radii.shape[0]):
-        if r <= thinning.radii[k, 0] and s <= thinning.radii[k, 1]:
-            return k
-    return -1
+    """Write q_l to ``q`` (1 + L,); return the position of the smallest radii that contain both points, else -1."""
+    p = _lengths(points, thinning.centre, thinning.blocks)
+    largest = sizes = steps = 0.0
+    for b in range(q.size):
+        longer = max(p[0, b], p[1, b])
+        sizes += longer * longer
+        steps += p[2, b] * p[2, b]
+        if b > 0:
+            largest = max(largest, longer)
+    k = 0
+    while k < thinning.radii.shape[0] and not (
+        max(p[0, 0], p[1, 0]) <= thinning.radii[k, 0] and largest <= thinning.radii[k, 1]
+    ):
+        k += 1
+    if k == thinning.radii.shape[0]:
+        return -1
+    share, ends, slope = max(math.sqrt(steps / sizes), 1e-12), 0.0, 0.0
+    for b in range(q.size):
+        q[b] = p[0, b] ** 3 + p[1, b] ** 3
+        p[2, b] = 3.0 * share * max(p[0, b], p[1, b], p[2, b] / share) ** 3
+        ends += thinning.totals[k, b] * q[b]
+        slope += thinning.totals[k, b] * p[2, b]
+    if slope < ends:
+        q[:] = p[2]
+    return k
 
 
 @njit(cache=True, error_model="numpy")
@@ -232,33 +332,34 @@ def thin(
     rewards : first-class function
         ``(points (2, E), centre, rows (m,)) -> (2, m)``, whose second row holds r_n.
     points : (2, E) array
-    k, q : int, (J,) array
+    k, q : int, (1 + L,) array
         Results of :func:`rates`.
     thinning : Thinning
     rng : numpy.random.Generator
     """
-    numbers = np.empty(q.size, np.int64)
-    m = 0
-    for n in range(q.size):
-        numbers[n] = rng.poisson(q[n] * thinning.totals[k, n])
-        m += numbers[n]
+    total = 0.0
+    for b in range(q.size):
+        total += q[b] * thinning.totals[k, b]
+    m = rng.poisson(total)
     if m == 0:
         return Thinned(True, 0, 0, -1)
     n_rows, rows = thinning.bounds.shape[2], np.empty(m, np.int64)
-    drawn = 0
-    for n in range(q.size):
-        for _ in range(numbers[n]):
-            u = rng.random() * n_rows
-            row = np.int64(u)
-            if u - row >= thinning.chances[k, n, row]:
-                row = thinning.aliases[k, n, row]
-            rows[drawn] = row
-            drawn += 1
+    for i in range(m):
+        u, b = rng.random() * total, 0
+        while b < q.size - 1 and u >= q[b] * thinning.totals[k, b]:
+            u -= q[b] * thinning.totals[k, b]
+            b += 1
+        first = thinning.starts[b]
+        u = rng.random() * (thinning.starts[b + 1] - first)
+        pair = np.int64(u)
+        if u - pair >= thinning.chances[k, first + pair]:
+            pair = np.int64(thinning.aliases[k, first + pair])
+        rows[i] = thinning.pairs[first + pair] % n_rows
     changes = rewards(points, thinning.centre, rows)[1]
     for i in range(m):
         most = 0.0
-        for n in range(q.size):
-            most += q[n] * thinning.bounds[k, n, rows[i]]
+        for j in range(thinning.bounds.shape[1]):
+            most += q[thinning.numbers[j, rows[i]]] * thinning.bounds[k, j, rows[i]]
         if not abs(changes[i]) <= most * (1.0 + _RELATIVE) + _ROUNDING:
             return Thinned(False, m, BROKEN, rows[i])
         if rng.random() * most < -changes[i]:
@@ -266,69 +367,102 @@ def thin(
     return Thinned(True, m, 0, -1)
 
 
-#: Probabilities of the radii under a Gaussian posterior; beyond the last, all rows are evaluated.
-_INSIDE = (0.95, 1.0 - 1e-8)
+#: Probabilities of radii under a Gaussian posterior; beyond the first, all rows are evaluated. They are
+#: tried until one needs more than this share of the rows that the one before needs.
+_INSIDE, _BETTER = (1.0 - 1e-8, 0.999, 0.95), 0.8
 #: Share of a step's expected rows that one row may have, above which it is always evaluated.
 _DOMINANT = 0.2
 #: Share of the rows above which all of them are read instead.
 _MOST_SHARE = 0.25
+#: Least share of a variance that is left given other coordinates.
+_LEAST = 1e-9
+#: Largest number of pairs of a row and a block, each of which takes up to 44 bytes.
+_MOST_PAIRS = 20_000_000
 #: Number of boxes of arguments, over all rows and radii, whose derivatives are bounded: about a second.
 _BOXES = 300_000
 
 
 def fit_thinning(
-    bounds_of: Bounds, n_rows: int, centre: np.ndarray, covariance: np.ndarray, reads: np.ndarray
+    bounds_of: Bounds, n_rows: int, centre: np.ndarray, covariance: np.ndarray
 ) -> Thinning | None:
-    """Compute bounds of all rows; None if reading all rows is expected to cost less.
+    """Compute bounds of all rows; None if most rows would be read anyway, or tables would be too large.
 
     Parameters
     ----------
-    bounds_of : callable
-        ``(centre, covariance, radii (2,), cuts) -> (4, N)``: factors of the bounds of all rows, infinite where nothing
-        is known, with the number of arguments of a row and the coordinates that all rows share as attributes.
+    bounds_of : Bounds
+        Factors of the bounds of all rows are infinite where nothing is known.
     n_rows : int
     centre : (E,) array
     covariance : (E, E) array
         Approximate posterior covariance of the coordinates that rows read, zero elsewhere.
-    reads : (C,) int array
     """
-    shared = bounds_of.shared
-    sizes = reads.size, shared.size
-    radii = np.array([[math.sqrt(chi2.ppf(p, max(1, n))) for n in sizes] for p in _INSIDE])
+    blocks, numbers = _blocks(bounds_of.dense, bounds_of.positions(centre), covariance)
+    kept = [0, *(1 + np.flatnonzero(numbers.any(axis=1)))]
+    numbers = np.concatenate([np.zeros((1, n_rows), np.int32), numbers])[kept]
+    if numbers.size > _MOST_PAIRS:
+        return None
+    sizes = blocks.whiten.shape[0], 1
+    cubes = np.array([2.0**1.5 * gamma(0.5 * n + 1.5) / gamma(0.5 * n) for n in sizes])
     cuts = max(1, int((_BOXES / n_rows) ** (1.0 / max(1, bounds_of.n_arguments))))
-    with np.errstate(all="ignore"):
-        bounds = np.stack([bounds_of(centre, covariance, each, cuts) for each in radii])
-        typical = [sizes[0] ** (1.5 - 0.5 * j) * sizes[1] ** (0.5 * j) for j in range(4)]
-        expected = 2.0 * np.einsum("j,jn->n", np.array(typical), bounds[0])
+    least, tables, most = np.inf, [], _MOST_SHARE * n_rows
+    for inside in _INSIDE:
+        reach = np.array([_radius(inside, *n) for n in zip(sizes, (1, blocks.levels.size))])
+        with np.errstate(all="ignore"):
+            found = bounds_of(centre, blocks, reach, np.cbrt(cubes), cuts)[kept]
+            each = 2.0 * np.sum(np.where(numbers > 0, cubes[1], cubes[0]) * found, axis=0)
+        rows = np.minimum(np.nan_to_num(each, nan=1.0), 1.0).sum()
+        if rows > _BETTER * least:
+            break
+        if rows <= most:
+            least, expected = rows, each
+            tables.insert(0, (reach, found))
+    if not tables:
+        return None
+    radii, bounds = (np.stack(parts) for parts in zip(*tables))
     known = np.isfinite(bounds).all(axis=(0, 1))
     exact = np.flatnonzero(~known | (expected > _DOMINANT))
     bounds[:, :, exact] = expected[exact] = 0.0
-    most = _MOST_SHARE * n_rows
-    if exact.size + expected.sum() > most:
-        return None
-    powers = np.flatnonzero(bounds.any(axis=(0, 2)))
-    rounded = np.nextafter(bounds[:, powers].astype(np.float32), np.float32(np.inf))
+    rows = float(exact.size + expected.sum())
+    rounded = np.nextafter(bounds.astype(np.float32), np.float32(np.inf))
     rounded[:, :, exact] = 0.0
-    chances, aliases = np.empty_like(rounded), np.empty(rounded.shape, np.int32)
-    for k, n in np.ndindex(rounded.shape[:2]):
-        alias_table(rounded[k, n].astype(float), chances[k, n], aliases[k, n])
+    n_blocks = 1 + blocks.levels.size
+    starts, pairs = sorted_by_block(numbers, n_blocks)
+    chances = np.empty((len(radii), pairs.size), np.float32)
+    aliases, totals = np.empty(chances.shape, np.int32), np.empty((len(radii), n_blocks))
+    for k, table in enumerate(rounded.reshape(len(radii), -1)):
+        totals[k] = np.bincount(numbers.ravel(), table, n_blocks)
+        alias_tables(table, starts, pairs, chances[k], aliases[k])
     return Thinning(
-        centre=centre,
-        reads=reads,
-        whiten=_whitening(covariance[np.ix_(reads, reads)]),
-        shared=shared,
-        whiten_shared=_whitening(covariance[np.ix_(shared, shared)]),
-        radii=radii,
-        powers=powers,
-        totals=rounded.sum(axis=2, dtype=float),
-        bounds=rounded,
-        chances=chances,
-        aliases=aliases,
-        exact=exact,
-        most=most,
-    )
+        centre, blocks, radii, totals, rounded, numbers, starts, pairs, chances, aliases, exact, most, rows
+    )  # fmt: skip
 
 
-def _whitening(covariance: np.ndarray) -> np.ndarray:
-    """Return a matrix whose product with vectors of this covariance has the identity as covariance."""
-    return np.linalg.inv(np.linalg.cholesky(covariance))
+def _radius(probability: float, dimension: int, number: int) -> float:
+    """Return a quantile of the largest of several lengths of Gaussian vectors."""
+    outside = (1.0 - probability) / max(1, number)
+    return math.sqrt(chi2.isf(outside, max(1, dimension)))
+
+
+def _blocks(
+    dense: np.ndarray, positions: np.ndarray, covariance: np.ndarray
+) -> tuple[Blocks, np.ndarray]:
+    """Return the blocks of coordinates, and those of the entries (A, N) that rows read; 0 is the first block."""
+    levels = np.setdiff1d(positions, dense).astype(np.int64)
+    n_rows, n_dense, n_levels = positions.shape[1], dense.size, levels.size
+    place = np.full(len(covariance), -1)
+    place[dense], place[levels] = np.arange(n_dense), n_dense + np.arange(n_levels)
+    numbers = np.maximum(place[positions] - (n_dense - 1), 0).astype(np.int32)
+    shares = [np.bincount(n, minlength=1 + n_levels)[1:] / n_rows for n in numbers]
+    shares = [w for w in shares if np.count_nonzero(w) > 1]
+    means = np.array(shares).reshape(len(shares), n_levels)
+    first = np.zeros((n_dense + len(means), len(covariance)))
+    first[np.arange(n_dense), dense] = 1.0
+    first[n_dense:, levels] = means
+    inner = first @ covariance @ first.T
+    inner += np.diag(_LEAST * np.diag(inner))  # bounds hold for any covariance
+    cross, variances = covariance[levels] @ first.T, np.diag(covariance)[levels]
+    gains = np.ascontiguousarray(np.linalg.solve(inner, cross.T).T)
+    left = np.maximum(variances - np.sum(gains * cross, axis=1), _LEAST * variances)
+    whiten = np.linalg.inv(np.linalg.cholesky(inner))
+    sds = np.sqrt(np.maximum(left, 1e-200))
+    return Blocks(dense, levels, place, means, inner, whiten, gains, sds), numbers

@@ -31,7 +31,9 @@ def with_combinations(
     >>> from amc_pymc.tall.wide import with_combinations
     >>> g = Graph()
     >>> total = g.sum([g.entry("eta", g.const(k)) for k in range(5)])
-    >>> terms, a = with_combinations(g, [Family(g.make("mul", total, total), np.zeros((1, 0)), 0)], 5)
+    >>> terms, a = with_combinations(
+    ...     g, [Family(g.make("mul", total, total), np.zeros((1, 0)), 0)], 5
+    ... )
     >>> a, terms[0].table[0, 1:]  # a position in (x, A x), and an offset
     (array([[1., 1., 1., 1., 1.]]), array([5., 0.]))
     """
@@ -49,9 +51,9 @@ def _is_wide(graph: Graph, family: Family) -> bool:
 
 
 def _taken_apart(graph: Graph, family: Family) -> list[Family]:
-    """Return the terms of a sum, grouped by their form; the family itself if it has several elements."""
+    """Return the terms of a sum, grouped by their form; checks of several elements are left out."""
     if len(family.table) > 1:
-        return [family]
+        return [Family(_unchecked(graph, family.expression), family.table, 0)]
     values = [graph.const(v) for v in family.table[0]]
     kinds = {n: graph.nodes[n] for n in graph.leaves([family.expression], "column")}
     change = {n: values[v.value] for n, v in kinds.items()}
@@ -72,9 +74,8 @@ def _taken_apart(graph: Graph, family: Family) -> list[Family]:
 
 def _summands(graph: Graph, node: int) -> list[int]:
     """Return terms that add up to an expression; checks of its arguments are left out."""
+    node = _unchecked(graph, node)
     op, args = graph.nodes[node].op, graph.nodes[node].args
-    if op == "switch" and graph.number(args[2]) == -np.inf:
-        return _summands(graph, args[1])
     if op == "add":
         return [n for a in args for n in _summands(graph, a)]
     if op in ("sub", "neg"):
@@ -86,6 +87,16 @@ def _summands(graph: Graph, node: int) -> list[int]:
             if len(parts) > _FEW:
                 return [graph.make(op, *args[:k], n, *args[k + 1 :]) for n in parts]
     return [node]
+
+
+def _unchecked(graph: Graph, node: int) -> int:
+    """Return an expression without the condition that it is minus infinity unless its arguments are valid."""
+    while graph.nodes[node].op == "switch":
+        _, valid, otherwise = graph.nodes[node].args
+        if graph.number(otherwise) != -np.inf:
+            break
+        node = valid
+    return node
 
 
 def _form(graph: Graph, node: int) -> str:

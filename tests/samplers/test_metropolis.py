@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from compiled_calls import compiled_on_first_use, entry_points
-from proposals.test_proposals import conditional
 from scipy import stats
 
+from amc_pymc.expressions import Family, Graph
 from amc_pymc.first_class import first_class
 from amc_pymc.racing import REWARDS, make_population
 from amc_pymc.racing.rules import exact_rule
@@ -19,23 +19,18 @@ from amc_pymc.samplers.compiled import (
     Races,
     as_they_are,
     no_control,
-    no_gradient,
 )
 from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.logs import MoveLog
 from amc_pymc.samplers.metropolis import run_draws
-from amc_pymc.samplers.moves import (
-    GAUSSIAN,
-    KINDS,
-    NAMES,
-    Moves,
-    Normal,
-    Past,
-)
-from amc_pymc.samplers.nested import no_nested
-from amc_pymc.samplers.settings import GaussianProposal
+from amc_pymc.samplers.moves import NAMES, RANDOM_WALK, SURROGATE, Moves, learned
+from amc_pymc.samplers.preparation import GaussianFit
+from amc_pymc.samplers.surface import gaussian_surface
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
 from amc_pymc.streams import stream_of
+from amc_pymc.tall.refresh import refresh_of
+from amc_pymc.tall.surrogate import Surface
+from amc_pymc.tall.terms import printed_families
 
 # --- transitions ----------------------------------------------------------------------------------
 
@@ -44,8 +39,6 @@ _data = np.random.default_rng(60)
 GROUP = (np.arange(N_ROWS) >= 35).astype(np.int64)
 EXPOSURE = _data.lognormal(0.0, 1.0, size=N_ROWS)
 COUNT = _data.poisson(EXPOSURE * np.array([0.06, 0.1])[GROUP])
-#: Kinds that need no hyperparameters.
-PLAIN = [*(name for name in NAMES if name != "nested"), "student"]
 SHAPE, RATE = np.array([1.0, 2.0]), np.array([3.0, 5.0])
 POSTERIOR = [
     stats.gamma(
@@ -81,7 +74,7 @@ def poisson_rows(taylor):
         return out
 
     all_of_them = np.arange(SHAPE.size)
-    return Densities(rewards, log_prior(), as_they_are, no_control, all_of_them, no_gradient)
+    return Densities(rewards, log_prior(), as_they_are, no_control, all_of_them)
 
 
 def poisson_surrogate(taylor):
@@ -96,19 +89,15 @@ def poisson_surrogate(taylor):
     return Surrogate(centre, gradient, hessian)
 
 
-def moves_of(weights, scales, mean, chol, active=None, gain=None):
-    a, mean = len(chol), np.asarray(mean, float)
-    chol = np.ascontiguousarray(chol, dtype=float)
-    gain = np.zeros((a, mean.size)) if gain is None else gain
-    missing = len(NAMES) - len(weights)
-    return Moves(
-        np.array([*weights, *[0.0] * missing], float),
-        np.array([*scales, *[1.0] * (len(NAMES) - len(scales))], float),
-        np.arange(a) if active is None else np.asarray(active),
-        Normal(mean, gain, chol, np.ascontiguousarray(np.linalg.inv(chol))),
-        chol,
-        no_nested(),
-    )
+def moves_of(weights, scales, mean, chol, active=None):
+    """Moves for N(mean, chol chol'), of which some coordinates are moved given the others."""
+    mean, covariance = np.asarray(mean, float), np.asarray(chol) @ np.transpose(chol)
+    fit = GaussianFit(mean, np.linalg.inv(covariance), np.arange(mean.size))
+    active = np.arange(mean.size) if active is None else np.asarray(active)
+    factor, _ = fit.moves(active)
+    refresh = gaussian_surface(fit, active).moves()
+    numbers = (np.array(each, float) for each in (weights, scales))
+    return Moves(*numbers, active, np.linalg.inv(factor), factor, refresh)
 
 
 _entry = entry_points(run_draws)
@@ -129,15 +118,36 @@ def transit(starts, n, *settings, draws=1):
 
 
 def skewed_moves(kind):
-    """Moves for the counts that fit badly: off centre, too wide, with a correlation there is not."""
+    """Moves for the counts that fit badly: off centre, too wide, with a dependence there is not."""
     mean = np.log([p.mean() for p in POSTERIOR]) - 0.4
-    chol = np.array([[0.8, 0.0], [0.3, 0.6]])
-    name = "gaussian" if kind == "student" else kind
-    weights = {"mixture": [0.4, 0.6]}.get(kind, [float(name == k) for k in NAMES])
-    moves = moves_of(weights, [1.5, 0.9, 0.9], mean, chol)
-    if kind == "student":
-        moves = moves._replace(normal=moves.normal._replace(freedom=3.0))
+    weights = {"mixture": [0.4, 0.6], "random_walk": [1.0, 0.0]}.get(kind, [0.0, 1.0])
+    moves = moves_of(weights, [1.5, 0.9], mean, np.array([[0.8, 0.0], [0.3, 0.6]]))
+    if kind == "hyperparameter":
+        moves = moves._replace(refresh=with_a_hyperparameter(*mean))
     return moves
+
+
+def with_a_hyperparameter(first, second):
+    """The first log rate determines the scale of the second, which is Gaussian given it."""
+    g = Graph()
+    x, y = (
+        g.make("sub", g.entry("eta", g.const(k)), g.const(m)) for k, m in enumerate((first, second))
+    )
+    y = g.make("mul", y, g.make("exp", g.make("mul", g.const(-0.5), x)))
+    half = g.make("mul", g.const(-0.5), g.sum([g.make("mul", x, x), g.make("mul", y, y), x]))
+    surface = Surface(
+        np.array([-1, 0]),
+        np.array([0, -1]),
+        *printed_families(g, [Family(half, np.zeros((1, 0)), 0)]).arrays,
+        np.zeros((0, 2)),
+        *printed_families(g, []).arrays,
+        np.array([1]),
+        np.array([second]),
+        np.array([0.3]),
+        np.array([[0.5]]),
+    )
+    settings = {"mass": np.eye(1), "step": np.full(1, 0.6), "leaps": np.full(1, 4)}
+    return refresh_of(surface)._replace(**settings)
 
 
 def z_of_mean(values):
@@ -148,15 +158,15 @@ def z_of_mean(values):
 EXACT = tuple(np.argsort(EXPOSURE)[-4:].tolist())
 CASES = [
     ("random_walk", False, ()),
-    ("gaussian", True, ()),
-    ("student", True, ()),
+    ("surrogate", True, ()),
+    ("hyperparameter", True, ()),
     ("mixture", True, EXACT),
 ]
 
 
 @functools.cache
 def transitions_from_the_posterior(kind, taylor, exact, n=2, size=12_000):
-    rng = np.random.default_rng([20161, n, NAMES.index(kind) if kind in NAMES else 7, len(exact)])
+    rng = np.random.default_rng([20161, n, len(kind), len(exact)])
     starts = np.log(np.column_stack([p.rvs(size, random_state=rng) for p in POSTERIOR]))
     population = make_population(N_ROWS, exact)
     surrogate = poisson_surrogate(taylor)
@@ -196,7 +206,7 @@ def test_transitions_are_reversible(kind, taylor, exact):
     assert abs(z_of_mean(cross)) < 4
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", ["random_walk", "surrogate", "hyperparameter"])
 def test_a_long_chain_has_the_posterior(kind):
     """From far away, thinned: means, variances and the distribution of the skewed posterior."""
     rng = np.random.default_rng(5)
@@ -213,20 +223,6 @@ def test_a_long_chain_has_the_posterior(kind):
         assert abs(z_of_mean(rates - truth.mean())) * inflation < 4
         assert abs(z_of_mean((rates - truth.mean()) ** 2 - truth.var())) * inflation < 4
         assert stats.kstest(rates[::2], truth.cdf).pvalue > 1e-4
-
-
-@pytest.mark.parametrize(
-    ("accepted", "freedom", "expected"),
-    [(0.95, 5.0, np.inf), (0.6, 5.0, 5.0), (0.6, np.inf, np.inf), (np.nan, 5.0, np.inf)],
-)
-def test_gaussian_moves_that_fit_badly_get_heavier_tails(accepted, freedom, expected):
-    moves, past = skewed_moves("gaussian"), Past(Moments(2), accepted)
-    setting = GaussianProposal(freedom=freedom)
-    found, fit = KINDS[GAUSSIAN].adapt(moves, None, past, None, setting)
-    assert found.normal.freedom == expected and fit is None
-    again, _ = KINDS[GAUSSIAN].adapt(found, None, Past(Moments(2), 0.95), None, setting)
-    assert again.normal.freedom == expected  # for good
-    np.testing.assert_array_equal(found.normal.chol, moves.normal.chol)
 
 
 # --- a Gaussian posterior -------------------------------------------------------------------------
@@ -247,20 +243,16 @@ def nothing(points, centre, rows):
 
 def gaussian_transit(starts, n, moves, rng):
     """Transitions on that posterior, of which no row knows anything."""
-    densities = Densities(
-        nothing(), log_normal_density(), as_they_are, no_control, np.arange(3), no_gradient
-    )
+    densities = Densities(nothing(), log_normal_density(), as_they_are, no_control, np.arange(3))
     return transit(starts, n, densities, no_surrogate(np.zeros(3)), make_population(4), moves, rng)
 
 
 @pytest.mark.parametrize("active", [[0, 1, 2], [0, 2], [1]])
 @pytest.mark.parametrize("scale", [0.3, 1.0])
-def test_gaussian_moves_are_always_accepted_where_the_posterior_is_that_gaussian(active, scale):
-    """Also with other coordinates away from the centre, which the gain accounts for."""
-    rng = np.random.default_rng(1)
-    covariance = np.linalg.inv(PRECISION)
-    gain, chol = conditional(covariance, np.array(active))
-    moves = moves_of([0.0, 1.0, 0.0], [1.0, scale, 1.0], CENTRE, chol, active, gain)
+def test_surrogate_moves_are_always_accepted_where_the_posterior_is_the_surrogate(active, scale):
+    """Also with other coordinates away from the centre."""
+    rng, chol = np.random.default_rng(1), np.linalg.cholesky(np.linalg.inv(PRECISION))
+    moves = moves_of([0.0, 1.0], [1.0, scale], CENTRE, chol, active)
     starts = rng.normal(0, 3, size=(200, 3))
     ends, counts = gaussian_transit(starts, 5, moves, rng)
     assert counts.tries[1] == counts.accepted[1] == 1_000
@@ -273,7 +265,7 @@ def test_gaussian_moves_are_always_accepted_where_the_posterior_is_that_gaussian
 def test_squared_jumps_are_in_standard_deviations():
     rng = np.random.default_rng(2)
     chol = np.linalg.cholesky(np.linalg.inv(PRECISION))
-    moves = moves_of([0.0, 1.0, 0.0], [1.0, 1.0, 1.0], CENTRE, chol)
+    moves = moves_of([0.0, 1.0], [1.0, 1.0], CENTRE, chol)
     starts = CENTRE + rng.normal(size=(4_000, 3)) @ chol.T
     _, counts = gaussian_transit(starts, 1, moves, rng)
     # |w' - w|^2 / 2 is chi-square with three degrees of freedom, of variance six.
@@ -288,3 +280,45 @@ def test_estimated_acceptance_agrees_with_the_share_accepted():
     assert np.all(np.abs(error) < 4 * np.sqrt(0.25 * counts.tries[tried]))
     assert counts.tries.sum() == 24_000
     np.testing.assert_allclose(counts.tries[tried] / 24_000, [0.4, 0.6], atol=4 * 0.0032)
+
+
+@pytest.mark.parametrize(
+    ("scale", "kinds", "points", "replaced"),
+    [
+        (0.4, (RANDOM_WALK, SURROGATE), 400, True),
+        (0.4, (SURROGATE,), 400, True),
+        (0.6, (RANDOM_WALK, SURROGATE), 400, False),
+        (0.4, (RANDOM_WALK,), 400, False),
+        (0.4, (RANDOM_WALK, SURROGATE), 60, False),
+    ],
+)
+def test_a_gaussian_that_fits_badly_is_replaced_by_the_moments_of_the_chain(
+    scale, kinds, points, replaced
+):
+    rng, moments = np.random.default_rng(3), Moments(3)
+    chol = np.linalg.cholesky(np.linalg.inv(PRECISION))
+    for z in rng.normal(size=(points, 3)):
+        moments.add(CENTRE + chol @ z)
+    moves = moves_of([0.1, 0.9], [1.0, scale], CENTRE + 2.0, 3.0 * chol)
+    first = GaussianFit(CENTRE + 2.0, PRECISION / 9.0, np.arange(3))
+    moves, fit = learned(moves, first, moments, kinds)
+    assert (fit is not first) == replaced
+    _, counts = gaussian_transit(
+        CENTRE + rng.normal(size=(300, 3)) @ chol.T, 1, moves._replace(weights=np.array([0.0, 1.0])), rng
+    )  # fmt: skip
+    assert moves.scales[SURROGATE] == (1.0 if replaced else scale)
+    assert (counts.acceptance[SURROGATE] > 0.85 * 300) == replaced
+    if RANDOM_WALK in kinds:
+        variances = np.diag(moves.walk @ moves.walk.T) / np.diag(chol @ chol.T)
+        expected = (points + 13 * 9.0) / (points + 13)  # thirteen draws of the first Gaussian
+        np.testing.assert_allclose(variances, expected, rtol=4.0 * np.sqrt(2.0 / points))
+
+
+def test_a_surface_with_hyperparameters_is_kept():
+    moments = Moments(2)
+    for z in np.random.default_rng(4).normal(size=(400, 2)):
+        moments.add(z)
+    moves = skewed_moves("hyperparameter")
+    fit = GaussianFit(np.zeros(2), np.eye(2), np.arange(2))
+    found, same = learned(moves._replace(scales=np.array([1.0, 0.1])), fit, moments, (0, 1))
+    assert same is fit and found.refresh is moves.refresh and found.scales[SURROGATE] == 0.1

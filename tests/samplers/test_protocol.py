@@ -19,7 +19,8 @@ from amc_pymc.samplers.counts import MetropolisCounts
 from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import posterior_mode
 from amc_pymc.samplers.preparation import fit_gaussian
-from amc_pymc.samplers.settings import GaussianProposal, RandomWalkProposal
+from amc_pymc.samplers.settings import RandomWalkProposal, SurrogateProposal
+from amc_pymc.samplers.surface import gaussian_surface
 from amc_pymc.samplers.surrogate import surrogate_at
 
 N = 600
@@ -115,14 +116,15 @@ def prepared():
     assert flags == () and mode.x == pytest.approx(POSTERIOR.mean(), abs=1e-4)
     surrogate = surrogate_at(groups, mode.x)
     fit = fit_gaussian(groups, surrogate.hessian, mode.x, active)
-    bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit)
+    surface = gaussian_surface(fit, active)
+    bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit, surface=surface)
     return with_forecast(bare, active, NormalRace(), 10, rng)
 
 
 def sampler_of(prepared, race):
     return metropolis.Metropolis(
         active=np.array([0]),
-        proposals=(RandomWalkProposal(), GaussianProposal()),
+        proposals=(RandomWalkProposal(), SurrogateProposal()),
         prepared=prepared,
         race=race,
         audits=Audits(50, max_share=None),
@@ -194,7 +196,7 @@ TUNE, DRAWS = 60, 500
 def sampler(prepared):
     return metropolis.Metropolis(
         active=np.array([0]),
-        proposals=(RandomWalkProposal(), GaussianProposal()),
+        proposals=(RandomWalkProposal(), SurrogateProposal()),
         prepared=prepared,
         race=NormalRace(),
         audits=Audits(30, max_share=0.02),
@@ -262,7 +264,7 @@ def test_a_chain_that_is_moved_after_every_draw_makes_no_draw_in_vain(sampler):
 
 
 def made(number, units):
-    counts = MetropolisCounts.zeros(4, number)
+    counts = MetropolisCounts.zeros(2, number)
     return Ahead(np.arange(float(number))[:, None], counts, units)
 
 
@@ -271,7 +273,7 @@ def test_how_many_draws_follow():
     for _ in range(8):
         assert not last.continues(np.array([99.0]))
         x, counts = last.next()
-        assert counts.tries == [0.0] * 4 and counts.raced == [0.0]
+        assert counts.tries == [0.0] * 2 and counts.raced == [0.0]
     assert not last.continues(x)
     assert last.following(x, 4_000, 64) == 16
     assert last.following(x, 4_000, 10) == 10

@@ -104,7 +104,7 @@ class TestSharedArguments:
             ({"race": amc.NormalRace(0.2), "delta": 0.05}, "delta=0.05 contradicts race=NormalR"),
             ({"race": "exact", "delta": 0.05}, "delta=0.05 has no meaning for race='exact'"),
             ({"race": "lil_ucb", "batch_size": 50}, "batch_size=50 has no meaning .*='lil_ucb'"),
-            ({"target_accept": 0.9}, r"target_accept, got 0.9.*GaussianProposal\(target_accept"),
+            ({"target_accept": 0.9}, r"target_accept, got 0.9.*SurrogateProposal\(target_accept"),
         ],
     )
     def test_contradictions(self, step, categorical, settings, message):
@@ -132,19 +132,19 @@ class TestSharedArguments:
 @pytest.mark.usefixtures("unprepared")
 class TestProposal:
     @pytest.mark.parametrize(
-        "value", ["walk", 3, None, True, amc.GaussianProposal, ["gaussian"], amc.TaylorProxy()]
+        "value", ["walk", 3, None, True, amc.SurrogateProposal, ["surrogate"], amc.TaylorProxy()]
     )
     def test_proposal(self, normal, value):
         with pytest.raises((ValueError, TypeError), match=rf"proposal.*{re.escape(repr(value))}"):
             amc.RacingMetropolis(model=normal, proposal=value)
 
-    def test_gaussian_without_proxy(self, normal):
-        with pytest.raises(ValueError, match=r"proposal='gaussian'.*proxy=None"):
-            amc.RacingMetropolis(model=normal, proposal="gaussian", proxy=None)
+    def test_surrogate_without_proxy(self, normal):
+        with pytest.raises(ValueError, match=r"proposal='surrogate'.*proxy=None"):
+            amc.RacingMetropolis(model=normal, proposal="surrogate", proxy=None)
 
-    def test_gaussian_without_gradients(self, normal, row_logp):
-        with pytest.raises(ValueError, match=r"proposal='gaussian'.*row_logp"):
-            amc.RacingMetropolis(model=normal, proposal="gaussian", row_logp=row_logp)
+    def test_surrogate_without_gradients(self, normal, row_logp):
+        with pytest.raises(ValueError, match=r"proposal='surrogate'.*row_logp"):
+            amc.RacingMetropolis(model=normal, proposal="surrogate", row_logp=row_logp)
 
 
 class TestVars:

@@ -123,7 +123,7 @@ def test_a_mean_of_a_hundred_thousand_rows():
     assert stat(runs, "race_rows").mean() < 200
 
 
-@pytest.mark.parametrize("proposal", ["auto", "random_walk", "gaussian"])
+@pytest.mark.parametrize("proposal", ["auto", "random_walk", "surrogate"])
 def test_every_proposal_has_the_closed_form(proposal):
     target = normal_gamma(20_000)
     step = amc.RacingMetropolis(model=target.model, proposal=proposal, transitions_per_draw=2)

@@ -28,6 +28,7 @@ from amc_pymc.results.tables import (
     STEP_STATS,
 )
 
+
 def draws(step, point, number, seed=1, tune=0):
     """Points (number, D) of one chain after its tuning, and the statistics of its draws."""
     layout = step.prepared.densities.layout

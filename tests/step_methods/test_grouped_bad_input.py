@@ -117,11 +117,6 @@ def test_marginalize_with_what_excludes_it(settings):
         racing(plain(), marginalize=["e"], **settings)
 
 
-def test_proposals_that_cannot_be():
-    with pytest.raises(ValueError, match=r"'nested' needs coefficients .* hyperp.*; use 'auto'"):
-        racing(plain(), proposal="nested")
-
-
 def test_other_steps_need_the_effects():
     model = build()
     with model:

@@ -136,6 +136,16 @@ def test_exact_races_read_the_store(run):
     assert np.all(stats["race_rows"] == N)
 
 
+def test_thinned_decisions_are_those_in_memory(run):
+    ours = make_step(amc.Rows(data(), shuffle=False), race="exact")
+    theirs = make_step(model=build(data()), marginalize=None, race="exact")
+    a, b = (step.prepared.thinning for step in (ours, theirs))
+    np.testing.assert_allclose(a.totals, b.totals, rtol=1e-5)
+    one, other = (run_on(run, step, seed=3) for step in (ours, theirs))
+    assert (one.sample_stats["race_rows"] < N / 10).mean() > 0.9
+    np.testing.assert_allclose(one.posterior["b"], other.posterior["b"], rtol=1e-9)
+
+
 def test_the_forecast_is_that_of_all_rows():
     forecast = amc.racing_forecast(rows=data(), model=build(), progressbar=False)
     assert forecast.n_rows == N

@@ -16,7 +16,7 @@ SETTINGS = [
     amc.LilUCBRace,
     amc.ExactRace,
     amc.RandomWalkProposal,
-    amc.GaussianProposal,
+    amc.SurrogateProposal,
     amc.TaylorProxy,
     amc.Audits,
 ]
@@ -30,18 +30,12 @@ def test_settings_are_public_values(kind):
 
 
 class TestProposals:
-    @pytest.mark.parametrize("kind", [amc.RandomWalkProposal, amc.GaussianProposal])
+    @pytest.mark.parametrize("kind", [amc.RandomWalkProposal, amc.SurrogateProposal])
     @pytest.mark.parametrize("target", [0, 1, -0.1, 1.1, np.nan, np.inf, "0.5", None, True])
     def test_target_accept(self, kind, target):
         with pytest.raises((ValueError, TypeError), match=r"target_accept"):
             kind(target_accept=target)
         assert kind(target_accept=0.3).target_accept == 0.3
-
-    @pytest.mark.parametrize("freedom", [0, -5.0, np.nan, True, "5", None])
-    def test_freedom(self, freedom):
-        with pytest.raises(ValueError, match=r"freedom"):
-            amc.GaussianProposal(freedom=freedom)
-        assert amc.GaussianProposal(freedom=3).freedom == 3
 
 
 class TestTaylorProxy:
@@ -88,21 +82,13 @@ class TestAudits:
 
 class TestFromArguments:
     def test_proposals(self):
-        walk, gaussian = amc.RandomWalkProposal(), amc.GaussianProposal()
-        assert as_proposals("auto", amc.TaylorProxy()) == (walk, gaussian)
+        walk, surrogate = amc.RandomWalkProposal(), amc.SurrogateProposal()
+        assert as_proposals("auto", amc.TaylorProxy()) == (walk, surrogate)
         assert as_proposals("auto", None) == (walk,)
         assert as_proposals("random_walk", None) == (walk,)
-        assert as_proposals("gaussian", amc.TaylorProxy()) == (gaussian,)
-        mine = amc.GaussianProposal(target_accept=0.7)
+        assert as_proposals("surrogate", amc.TaylorProxy()) == (surrogate,)
+        mine = amc.SurrogateProposal(target_accept=0.7)
         assert as_proposals(mine, None) == (mine,)
-        for groups in (False, True):
-            both = as_proposals("auto", amc.TaylorProxy(), nested=True, groups=groups)
-            assert both == (walk, amc.NestedProposal())
-
-    def test_only_groups_have_heavy_tails_by_themselves(self):
-        _, heavy = as_proposals("auto", amc.TaylorProxy(), groups=True)
-        assert isinstance(heavy, amc.GaussianProposal) and np.isfinite(heavy.freedom)
-        assert as_proposals("gaussian", amc.TaylorProxy(), groups=True) == (amc.GaussianProposal(),)
 
     def test_proxy(self):
         assert as_proxy("auto") == (amc.TaylorProxy(), False)

@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 import amc_pymc as amc
 
 from amc_pymc.samplers.compiled import unit_changes
+from amc_pymc.tall.thinning import rates
 
 SEED = 20260
 N = 300
@@ -130,32 +131,70 @@ def test_posteriors_are_those_of_quadrature(name):
     assert stats["race_delta"].max() == 0.0 and stats["race_audited"].sum() == 0
 
 
+def check_bounds(prepared, seed=1):
+    """Check changes of rows between random points against their bounds; return the largest ratio of both."""
+    t, raced, fit = prepared.thinning, prepared.raced, prepared.fit
+    own, units = np.random.default_rng(seed), np.setdiff1d(np.arange(raced.n_units), t.exact)
+    factor = np.linalg.cholesky(np.linalg.inv(fit.precision))
+    q, largest, seen = np.empty(t.totals.shape[1]), 0.0, set()
+    for share in (0.1, 0.5, 1.0, 2.0):
+        for step in (0.05, 1.0):
+            for _ in range(10):
+                z = share * own.normal(size=(2, fit.mean.size))
+                z[1] = z[0] + step * (z[1] - z[0])
+                points = t.centre + z @ factor.T
+                k = rates(points, t, q)
+                if k < 0:
+                    continue
+                seen.add(k)
+                change = unit_changes(raced.rewards, points, t.centre, units)
+                bound = (q[t.numbers] * t.bounds[k]).sum(axis=0)[units]
+                assert (np.abs(change) <= bound * (1 + 1e-6) + 1e-10).all()
+                largest = max(largest, (np.abs(change) / (bound + 1e-12)).max())
+    assert seen == set(range(len(t.radii)))
+    return largest
+
+
 @pytest.mark.parametrize("name", SPEEDS)
 def test_changes_of_rows_are_within_their_bounds(name):
     """And the bounds are not loose beyond use: the largest ratio of a row is above 0.02."""
     with built(name):
         prepared = amc.RacingMetropolis(race="exact", progressbar=False).prepared
-    t, raced = prepared.thinning, prepared.raced
-    own, units = np.random.default_rng(1), np.setdiff1d(np.arange(N), prepared.thinning.exact)
-    largest = 0.0
-    for share in (0.1, 0.5, 0.9, 0.999):
-        for k, radii in enumerate(t.radii):
-            for _ in range(10):
-                w = own.normal(size=2)
-                w *= share * min(radii) / np.linalg.norm(w)
-                x = t.centre + np.linalg.solve(t.whiten, w)
-                change = unit_changes(raced.rewards, np.stack([t.centre, x]), t.centre, units)
-                v = (
-                    np.linalg.norm(t.whiten_shared @ (x - t.centre)[t.shared])
-                    if t.shared.size
-                    else 0.0
-                )
-                length = np.linalg.norm(w)
-                sizes = np.array([length ** (3 - j) * v**j for j in t.powers])
-                bound = np.einsum("j,jn->n", sizes, t.bounds[k][:, units])
-                assert (np.abs(change) <= bound * (1 + 1e-6) + 1e-10).all()
-                largest = max(largest, (np.abs(change) / (bound + 1e-12)).max())
-    assert largest > 0.02
+    assert check_bounds(prepared) > 0.02
+
+
+#: Number of rows and levels of two factors of the models with levels.
+LEVELS = 4_000, 30, 8
+
+
+def levels_model(name):
+    """A model with an intercept, a slope, two factors and, for one of them, slopes."""
+    n, n_a, n_b = LEVELS
+    rng = np.random.default_rng([SEED, *name.encode()])
+    x, a, b = rng.normal(size=n), rng.integers(0, n_a, n), rng.integers(0, n_b, n)
+    eta = 0.3 + 0.5 * x + 0.5 * rng.normal(size=n_a)[a] + 0.5 * rng.normal(size=n_b)[b]
+    with pm.Model() as model:
+        effect = pm.Normal("a", 0.0, 0.5, shape=n_a)[a] + pm.Normal("b", 0.0, 0.5, shape=n_b)[b]
+        mean = pm.Normal("c", 0.0, 1.0) + pm.Normal("x", 0.0, 1.0) * x + effect
+        if name == "slopes":
+            mean = mean + pm.Normal("s", 0.0, 0.3, shape=n_a)[a] * x
+        if name == "normal":
+            pm.Normal("y", mean, pm.HalfNormal("sd", 1.0), observed=rng.normal(eta, 1.0))
+        elif name == "pairs":  # two levels of the same factor in a row
+            other = pm.math.stack([model["a"]])[0][(a + 1 + b) % n_a]
+            pm.Bernoulli("y", logit_p=mean - other, observed=rng.logistic(eta) > 0)
+        else:
+            pm.Bernoulli("y", logit_p=mean, observed=rng.logistic(eta) > 0)
+    return model
+
+
+@pytest.mark.parametrize("name", ["logistic", "normal", "slopes", "pairs"])
+def test_bounds_of_rows_with_levels(name):
+    with levels_model(name):
+        prepared = amc.RacingMetropolis(race="exact", marginalize=None, progressbar=False).prepared
+    assert prepared.thinning.blocks.levels.size >= sum(LEVELS[1:])
+    assert prepared.thinning.expected < 0.1 * LEVELS[0]
+    assert check_bounds(prepared) > 0.02
 
 
 def test_most_steps_read_no_row():

@@ -37,7 +37,11 @@ def zero_sum():
 
 
 #: Variables that are Gaussian given the others, and variables that rows read.
-MODELS = {"scaled": (scaled, ["z", "a"], ["a"]), "centred": (centred, ["mu", "u", "w"], ["u", "w"]), "zero-sum": (zero_sum, ["u_zerosum__"], ["u_zerosum__"])}
+MODELS = {
+    "scaled": (scaled, ["z", "a"], ["a"]),
+    "centred": (centred, ["mu", "u", "w"], ["u", "w"]),
+    "zero-sum": (zero_sum, ["u_zerosum__"], ["u_zerosum__"]),
+}
 
 
 class Problem:

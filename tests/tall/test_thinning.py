@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from numba import njit
+from numba import njit, typeof
 
 from amc_pymc.first_class import first_class
 from amc_pymc.racing import REWARDS
 from amc_pymc.tall.thinning import (
     BROKEN,
     Thinning,
+    _lengths,
     alias_table,
     fit_thinning,
     not_thinned,
@@ -37,16 +38,19 @@ def factors():
 
 
 class Bounds:
-    """Bounds of rows with one argument, which are all that matters here."""
+    """Bounds of rows that read coordinates densely and, if any, the levels of a factor."""
 
-    n_arguments, shared = 1, np.empty(0, np.int64)
+    n_arguments = 1
 
-    def __init__(self, factors, unknown=()):
-        self.factors, self.unknown = factors, list(unknown)
+    def __init__(self, factors, unknown=(), *, dense=1, levels=()):
+        self.factors, self.unknown, self.dense = factors, list(unknown), np.arange(dense)
+        self.levels = np.atleast_2d(np.asarray(levels, np.int32).reshape(-1, N))
 
-    def __call__(self, centre, covariance, radii, cuts):
-        out = np.zeros((4, N))
-        out[0] = self.factors
+    def positions(self, centre):
+        return self.levels
+
+    def __call__(self, centre, blocks, radii, sizes, cuts):
+        out = np.tile(self.factors, (1 + len(self.levels), 1)).astype(float)
         out[:, self.unknown] = np.inf
         return out
 
@@ -54,14 +58,14 @@ class Bounds:
 def tabulated(factors, radii, *, unknown=()):
     """Thinning of a parameter of unit variance around 0.5."""
     bounds = Bounds(factors, unknown)
-    t = fit_thinning(bounds, N, np.array([0.5]), np.eye(1), np.array([0]))
-    return t._replace(radii=np.asarray(radii, float))
+    t = fit_thinning(bounds, N, np.array([0.5]), np.eye(1))
+    return t._replace(radii=np.asarray(radii, float)[-len(t.radii) :])
 
 
 @njit
 def run(steps, x, rewards, t, rng, out):
     """Independent proposals from N(0.5, 1), which the target is relative to."""
-    points, q = np.full((2, 1), x), np.empty(t.powers.size)
+    points, q = np.full((2, 1), x), np.empty(t.totals.shape[1])
     read = 0
     for k in range(steps):
         points[1, 0] = 0.5 + rng.standard_normal()
@@ -127,39 +131,88 @@ def test_rows_without_or_with_dominant_bounds_are_evaluated_always():
     assert not t.bounds[:, :, t.exact].any()
 
 
-def test_bounds_of_moves():
-    """q_j bounds the change of every product of two kinds of lengths, and is small for small moves."""
-    rng = np.random.default_rng(2)
-    t = not_thinned(3)._replace(
-        centre=rng.normal(size=3),
-        reads=np.arange(3),
-        whiten=np.eye(3),
-        shared=np.array([2]),
-        whiten_shared=np.eye(1),
-        radii=np.array([[3.0, 1.5], [9.0, 9.0]]),
-        powers=np.arange(4),
+def two_factors(seed=2):
+    """Thinning of rows that read two coordinates, a level of each of two factors, and random factors."""
+    rng = np.random.default_rng(seed)
+    levels = [2 + rng.integers(0, 5, N), 7 + rng.integers(0, 3, N)]
+    root = rng.normal(size=(10, 10))
+    factors = 1e-4 * rng.exponential(size=N)
+    bounds, centre = Bounds(factors, dense=2, levels=levels), rng.normal(size=10)
+    return fit_thinning(bounds, N, centre, root @ root.T / 10), rng
+
+
+def test_lengths_of_blocks_are_standardised():
+    """Lengths have the moments of chi distributions, and are independent between the first block and others."""
+    t, rng = two_factors()
+    covariance = np.random.default_rng(2)
+    covariance.integers(0, 5, N), covariance.integers(0, 3, N)
+    root = covariance.normal(size=(10, 10)) / np.sqrt(10)
+    points = t.centre + rng.normal(size=(20_000, 10)) @ root.T
+    p = np.concatenate(
+        [_lengths(pair, t.centre, t.blocks)[:2] for pair in points.reshape(-1, 2, 10)]
     )
-    q = np.empty(4)
+    squares, error = np.square(p), 4.0 / np.sqrt(len(p))
+    expected = np.array([4.0] + [1.0] * 8)  # two coordinates, and the mean effects of two factors
+    assert (np.abs(squares.mean(axis=0) - expected) < error * np.sqrt(2.0 * expected)).all()
+    assert np.abs(np.corrcoef(squares.T)[0, 1:]).max() < error
+
+
+def test_bounds_of_moves():
+    """q bounds the change of a sum of cubes of any combination of lengths, and is small for small moves."""
+    t, rng = two_factors()
+    q, sums = np.empty(9), []
     for size in (1e-3, 0.1, 2.0):
-        points = t.centre + rng.normal(size=(2, 3))
-        points[1] = points[0] + size * rng.normal(size=3)
-        k = rates(points, t, q)
-        w = points - t.centre
-        lengths, v = np.linalg.norm(w, axis=1), np.abs(w[:, 2])
-        expected = 0 if lengths.max() <= 3.0 and v.max() <= 1.5 else 1
-        assert k == (expected if max(lengths.max(), v.max()) <= 9.0 else -1)
-        for j in range(4):
-            ends = lengths ** (3 - j) * v**j
-            assert abs(ends[1] - ends[0]) <= q[j] * (1 + 1e-12)
-            assert q[j] <= ends.sum() * (1 + 1e-12)
-        assert size > 1e-2 or q.max() < 0.1
+        for _ in range(20):
+            points = t.centre + 0.7 * rng.normal(size=(2, 10))
+            points[1] = points[0] + size * rng.normal(size=10)
+            k = rates(points, t, q)
+            p = _lengths(points, t.centre, t.blocks)
+            inside = np.maximum(p[0], p[1])
+            fits = (inside[0] <= t.radii[:, 0]) & (inside[1:].max() <= t.radii[:, 1])
+            assert k == (np.flatnonzero(fits)[0] if fits.any() else -1)
+            if k < 0:
+                continue
+            # Weighted mean of a row's lengths, with signs: what its argument may be.
+            signs, weights = rng.choice([-1.0, 1.0], (100, 9)), rng.dirichlet(np.ones(9), 100)
+            ends = [(weights * signs * p[e]).sum(axis=1) for e in (0, 1)]
+            step = (weights * p[2]).sum(axis=1)
+            ends[1] = np.clip(ends[1], ends[0] - step, ends[0] + step)
+            assert (np.abs(ends[1] ** 3 - ends[0] ** 3) <= weights @ q * (1 + 1e-12)).all()
+            sums.append((size, q.sum()))
+    sizes, sums = np.array(sums).T
+    assert sums[sizes == 1e-3].mean() < 0.05 * sums[sizes == 2.0].mean()
+
+
+def test_rows_are_drawn_in_proportion_to_bounds():
+    t, rng = two_factors()
+    points = t.centre + 0.7 * rng.normal(size=(2, 10))
+    q = np.empty(9)
+    k = rates(points, t, q)
+    each = (q[t.numbers] * t.bounds[k]).sum(axis=0)
+    scale = 2_000.0 / each.sum()
+    counted, draws = np.zeros(N), 200
+
+    def count(points, centre, rows):
+        np.add.at(counted, rows, 1.0)
+        return np.zeros((2, rows.size))
+
+    for _ in range(draws):
+        thin.py_func(count, points, k, scale * q, t, rng)
+    expected = draws * scale * each
+    assert (np.abs(counted - expected) < 4.5 * np.sqrt(expected)).all()
+    assert np.abs(counted.sum() - expected.sum()) < 4.0 * np.sqrt(expected.sum())
 
 
 def test_reading_all_rows_may_cost_less():
-    t = fit_thinning(Bounds(np.full(N, 0.09)), N, np.zeros(6), np.eye(6), np.arange(6))
+    t = fit_thinning(Bounds(np.full(N, 0.09), dense=6), N, np.zeros(6), np.eye(6))
     assert t is None
+
+
+def test_compiled_loops_have_one_type():
+    assert typeof(two_factors()[0]) == typeof(not_thinned(2))
+    assert typeof(tabulated(factors(), [[2.0, 1.0]])) == typeof(not_thinned(2))
 
 
 def test_unused():
     assert isinstance(not_thinned(2), Thinning)
-    assert rates(np.zeros((2, 2)), not_thinned(2), np.empty(0)) == -1
+    assert rates(np.zeros((2, 2)), not_thinned(2), np.empty(1)) == -1

@@ -1,0 +1,225 @@
+"""Moves on prior times surrogate, for a density that is also written by hand."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from compiled_calls import called_often
+from scipy import stats
+
+from amc_pymc.expressions import Family, Graph
+from amc_pymc.samplers.preparation import GaussianFit
+from amc_pymc.samplers.surface import gaussian_surface
+from amc_pymc.tall.refresh import log_surface, propose_refresh, refresh_of, run_on_surface
+from amc_pymc.tall.surrogate import Surface
+from amc_pymc.tall.terms import printed_families
+
+#: Two coefficients, N(0, sd^2) and N(0, (sd lam)^2), with normal priors of a = log sd and b = log lam.
+MEANS, SDS = np.array([-0.3, 0.2]), np.array([0.8, 0.6])
+CENTRE, SLOPE = np.array([0.4, -0.6]), np.array([1.5, -2.0])
+CURVATURE = np.array([[4.0, 1.5], [1.5, 3.0]])
+WRITTEN = ("centred", "scaled")
+
+
+def log_p(a, b, z):
+    """log pi~ of (a, b) and standard normal z, by hand; arrays of any one shape, z a pair of them."""
+    moved = np.stack([np.exp(a) * z[0] - CENTRE[0], np.exp(a + b) * z[1] - CENTRE[1]])
+    pull = np.tensordot(CURVATURE, moved, 1)
+    hyper = sum(stats.norm.logpdf(v, m, s) for v, m, s in zip((a, b), MEANS, SDS))
+    normal = -0.5 * (z[0] ** 2 + z[1] ** 2)
+    return hyper + normal + np.tensordot(SLOPE, moved, 1) - 0.5 * np.sum(moved * pull, axis=0)
+
+
+def standardised(x, written):
+    """(a, b, z) of points x (..., 4) = (a, b, v)."""
+    a, b, *v = np.moveaxis(x, -1, 0)
+    if written == "centred":
+        v = v[0] * np.exp(-a), v[1] * np.exp(-a - b)
+    return np.stack([a, b, *v], axis=-1)
+
+
+def log_p_at(x, written):
+    a, b, *z = np.moveaxis(standardised(x, written), -1, 0)
+    return log_p(a, b, z) - (2.0 * a + b if written == "centred" else 0.0)
+
+
+@functools.cache
+def grid():
+    """Points (n, 4) in (a, b, z) and their probabilities."""
+    t = np.linspace(-5.0, 5.0, 51)
+    axes = [MEANS[0] + SDS[0] * t, MEANS[1] + SDS[1] * t, t, t]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 4)
+    a, b, *z = points.T
+    log = log_p(a, b, z)
+    p = np.exp(log - log.max())
+    return points, p / p.sum()
+
+
+def statistics(points):
+    """What chains are compared in: hyperparameters, coefficients, and how they depend on each other."""
+    a, b, z, w = points.T
+    first, second = np.exp(a) * z, np.exp(a + b) * w
+    return np.stack(
+        [a, b, a**2, b**2, a * b, z, w, z**2, first, second, first * second, a * z, b * w]
+    )
+
+
+def surface(written):
+    graph, families = Graph(), []
+
+    def entry(k):
+        return graph.entry("eta", graph.const(k))
+
+    def product(*nodes):
+        return functools.reduce(lambda m, n: graph.make("mul", m, n), nodes)
+
+    def normal(k, mean, log_sd, sd=1.0):
+        z = graph.make("div", graph.make("sub", entry(k), graph.const(mean)), graph.const(sd))
+        half = product(graph.const(-0.5), z, z)
+        if log_sd is not None:
+            half = product(half, graph.make("exp", product(graph.const(-2.0), log_sd)))
+            half = graph.make("sub", half, log_sd)
+        return Family(half, np.zeros((1, 0)), 0)
+
+    sds = entry(0), graph.make("add", entry(0), entry(1))
+    terms = [normal(k, MEANS[k], None, SDS[k]) for k in (0, 1)]
+    for k, sd in zip((2, 3), sds):
+        terms.append(normal(k, 0.0, sd if written == "centred" else None))
+        if written == "scaled":
+            scaled = product(graph.make("exp", sd), entry(k))
+            families.append(Family(scaled, np.zeros((1, 0)), len(families)))
+    return Surface(
+        np.array([-1, -1, 0, 1]),
+        np.array([0, 1, -1, -1]),
+        *printed_families(graph, terms).arrays,
+        np.zeros((0, 4)),
+        *printed_families(graph, families, 2).arrays,
+        np.array([2, 3] if written == "centred" else [], np.int64),
+        CENTRE,
+        SLOPE,
+        CURVATURE,
+    )
+
+
+def moves(written, step=0.4, leaps=4):
+    mass = np.array([[0.6, 0.0], [-0.2, 0.5]])
+    return refresh_of(surface(written))._replace(
+        mass=mass, step=np.full(1, step), leaps=np.full(1, leaps)
+    )
+
+
+@pytest.fixture(scope="module")
+def propose():
+    return called_often(propose_refresh)
+
+
+def chain(propose, written, scale, number, seed):
+    """Points (n, 4) of a chain that accepts all proposals, and the log ratios that the moves return."""
+    refresh, rng = moves(written), np.random.default_rng(seed)
+    points, out, ratios = np.zeros((2, 4)), np.empty((number + 1, 4)), np.empty(number)
+    out[0] = points[0]
+    for k in range(number):
+        ratios[k], _ = propose(points, scale, refresh, rng)
+        points[0] = points[1]
+        out[k + 1] = points[0]
+    return out, ratios
+
+
+def z_of_batches(values, truth, batches=50):
+    """Standardised errors of means of (..., n) correlated values, from means of batches."""
+    n = values.shape[-1] // batches
+    means = values[..., : n * batches].reshape(*values.shape[:-1], batches, n).mean(axis=-1)
+    return (means.mean(axis=-1) - truth) / (means.std(axis=-1, ddof=1) / np.sqrt(batches))
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_chain_has_the_moments_of_the_surface(written):
+    points, p = grid()
+    refresh, draws = moves(written), np.empty((30_000, 4))
+    accepted = run_on_surface(np.zeros(4), refresh, 0.0, draws, np.random.default_rng(1))
+    assert 0.7 < accepted < 0.999
+    found = statistics(standardised(draws[200:], written))
+    assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
+
+
+@pytest.mark.parametrize("scale", [0.4, 1.0])
+@pytest.mark.parametrize("written", WRITTEN)
+def test_partial_moves_leave_the_surface_invariant_and_are_reversible(propose, written, scale):
+    points, p = grid()
+    x, _ = chain(propose, written, scale, 30_000, 2)
+    found = statistics(standardised(x[200:], written))
+    assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
+    here, there = found[:, :-1], found[:, 1:]
+    asymmetric = here[:, None] * there[None] - there[:, None] * here[None]
+    above = np.triu_indices(len(found), 1)
+    assert np.abs(z_of_batches(asymmetric[above], 0.0)).max() < 4.5  # of 78 numbers
+
+
+@pytest.mark.parametrize("scale", [0.4, 1.0])
+@pytest.mark.parametrize("written", WRITTEN)
+def test_the_log_ratio_is_that_of_the_density(propose, written, scale):
+    x, ratios = chain(propose, written, scale, 300, 3)
+    values = log_p_at(x, written)
+    np.testing.assert_allclose(ratios, values[:-1] - values[1:], rtol=1e-8, atol=1e-8)
+    assert (np.diff(x[:, 0]) != 0.0).mean() > 0.5  # hyperparameters move
+    refresh = moves(written)
+    logs = np.array([log_surface(point, refresh) for point in x])
+    np.testing.assert_allclose(logs - logs[0], values - values[0], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_short_leaps_of_trajectories_hardly_lose_energy(propose, written):
+    """Which needs the gradient of the marginal, with its trace."""
+    refresh, rng = moves(written, step=0.02, leaps=50), np.random.default_rng(4)
+    points, accepted = np.zeros((2, 4)), []
+    for _ in range(200):
+        accepted.append(propose(points, 1.0, refresh, rng)[1])
+        points[0] = points[1]
+    assert np.mean(accepted) > 0.999
+
+
+def test_what_is_known_of_earlier_points_changes_nothing(propose):
+    """Also where other moves change hyperparameters or coefficients in between."""
+    refresh, rng = moves("centred"), np.random.default_rng(5)
+    x = np.zeros(4)
+    for k in range(50):
+        found = []
+        for each in (refresh, moves("centred")):
+            points = np.stack([x, x])
+            found.append((*propose(points, 0.7, each, np.random.default_rng(k)), *points[1]))
+        np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
+        if k % 3 == 0:
+            x = points[1]
+        elif k % 3 == 1:
+            x[k % 4] += 0.1 * rng.normal()
+
+
+def test_coordinates_without_hyperparameters_are_drawn_from_their_gaussian(propose):
+    precision = np.array([[4.0, 1.0, -0.5], [1.0, 2.0, 0.3], [-0.5, 0.3, 1.0]])
+    mean, rng = np.array([1.0, -2.0, 0.5]), np.random.default_rng(6)
+    fit = GaussianFit(mean, precision, np.arange(3))
+    for active in ([0, 1, 2], [0, 2]):
+        refresh = gaussian_surface(fit, np.array(active)).moves()
+        points, draws = np.zeros((2, 3)), np.empty((4_000, 3))
+        points[0] = mean + np.array([0.0, 0.7, 0.0])
+        for k in range(len(draws)):
+            ratio, accepted = propose(points, 1.0, refresh, rng)
+            moved = points - mean
+            change = 0.5 * np.einsum("ka,ab,kb->k", moved, precision, moved)
+            assert ratio == pytest.approx(change[1] - change[0]) and accepted == 1.0
+            points[0] = draws[k] = points[1]
+        others = np.setdiff1d(np.arange(3), active)
+        own = precision[np.ix_(active, active)]
+        pull = precision[np.ix_(active, others)] @ (points[0] - mean)[others]
+        w = (draws[:, active] - mean[active] + np.linalg.solve(own, pull)) @ np.linalg.cholesky(own)
+        errors = np.concatenate([w.mean(axis=0), (w.T @ w / len(w) - np.eye(len(active))).ravel()])
+        assert np.abs(errors).max() < 4.5 * np.sqrt(2.0 / len(w))
+        np.testing.assert_array_equal(draws[:, others], np.tile(points[0, others], (len(w), 1)))
+
+
+def test_impossible_points_are_not_left(propose):
+    refresh = refresh_of(surface("centred")._replace(curvature=-1e4 * np.eye(2)))
+    points = np.zeros((2, 4))
+    assert propose(points, 1.0, refresh, np.random.default_rng(7)) == (-np.inf, 0.0)
+    assert log_surface(points[0], refresh) == -np.inf
