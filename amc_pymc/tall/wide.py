@@ -103,7 +103,7 @@ def with_combinations(
     >>> terms, a = with_combinations(
     ...     g, [Family(g.make("mul", total, total), np.zeros((1, 0)), 0)], 5
     ... )
-    >>> a, terms[0].table[0, 1:]  # a position in (x, A x), and an offset
+    >>> a, terms[0].table[0]  # a position in (x, A x), and an offset
     (array([[1., 1., 1., 1., 1.]]), array([5., 0.]))
     """
     rows, begin = list[np.ndarray](), size if begin is None else begin
@@ -124,7 +124,12 @@ def taken_apart(graph: Graph, terms: Sequence[Family]) -> list[Family]:
 
 
 def _is_wide(graph: Graph, family: Family) -> bool:
-    return len(leaves_of(graph, family.expression)[0]) > _FEW
+    return _many(graph, family.expression)
+
+
+def _many(graph: Graph, node: int) -> bool:
+    """Whether an expression reads many coordinates."""
+    return len(leaves_of(graph, node)[0]) > _FEW
 
 
 def _taken_apart(graph: Graph, family: Family) -> list[Family]:
@@ -160,8 +165,8 @@ def _summands(graph: Graph, node: int) -> list[int]:
         return minus if op == "neg" else [*_summands(graph, args[0]), *minus]
     if op in ("mul", "div"):
         for k, a in enumerate(args if op == "mul" else args[:1]):
-            parts = _summands(graph, a)
-            if len(parts) > _FEW:
+            parts, others = _summands(graph, a), (*args[:k], *args[k + 1 :])
+            if len(parts) > _FEW and not any(_many(graph, b) for b in others):
                 return [graph.make(op, *args[:k], n, *args[k + 1 :]) for n in parts]
     return [node]
 
