@@ -24,8 +24,8 @@ from amc_pymc.extract.row_products import with_products
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.first_class import bound_function
 from amc_pymc.row_kernels import RowProgram, TooLarge, printed_rows
-from amc_pymc.tall.split import Parts, Written
-from amc_pymc.tall.terms import printed_families, with_values
+from amc_pymc.tall.split import Parts
+from amc_pymc.tall.terms import Written, printed_families, with_values
 from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
 __all__ = ["CoefficientForm", "CoefficientMap", "coefficient_form", "parts_of"]

@@ -20,9 +20,9 @@ from amc_pymc.samplers.preparation import GaussianFit, NoProxy
 from amc_pymc.samplers.raced import Raced, RacedModel
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
-from amc_pymc.tall.split import Parts, Split, Written, split
-from amc_pymc.tall.surrogate import Surface, Terms, conditional, prior_at
-from amc_pymc.tall.terms import printed_families
+from amc_pymc.tall.split import Parts, Split, split
+from amc_pymc.tall.surrogate import Surface, conditional, prior_at
+from amc_pymc.tall.terms import Written, compiled_terms
 
 __all__ = ["SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
 
@@ -201,7 +201,7 @@ def gaussian_surface(
 ) -> SurfaceFit:
     """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
     size, at = fit.mean.size, fit.coordinates
-    none = _compiled(Written.nothing(), 0)
+    none = compiled_terms(Written.nothing(), 0)
     inner = np.full(size, -1)
     inner[active] = np.arange(active.size)
     surface = Surface(
@@ -280,9 +280,9 @@ def surface_at(
     surface = Surface(
         numbered,
         outer,
-        _compiled(parts.prior._replace(families=divided.terms), 3),
+        compiled_terms(parts.prior._replace(families=divided.terms), 3),
         parts.combinations if divided.terms else np.zeros((0, size)),
-        _compiled(parts.coefficients, 2),
+        compiled_terms(parts.coefficients, 2),
         read,
         surrogate.centre[at],
         surrogate.gradient[at].copy(),
@@ -300,15 +300,6 @@ def surface_at(
     surface.curvature[np.ix_(places, places)] += curvature
     surface.slope[places] += whole[plain] - slope[plain]
     return surface
-
-
-def _compiled(written: Written, order: int) -> Terms:
-    """Compile families, with derivatives up to an order, and the functions that they read."""
-    functions = written.functions if written.families else ()
-    return Terms(
-        *printed_families(written.graph, written.families, order).arrays,
-        *printed_families(written.graph, functions, 1).arrays,
-    )
 
 
 def _definite(matrix: np.ndarray) -> np.ndarray:

@@ -17,8 +17,9 @@ import numpy as np
 
 from amc_pymc.expressions import Family, Graph
 from amc_pymc.expressions.leaves import leaves_of
+from amc_pymc.tall.terms import Written
 
-__all__ = ["Parts", "Split", "TooWide", "Written", "split"]
+__all__ = ["Parts", "Split", "TooWide", "split"]
 
 #: Largest number of coordinates that one term or coefficient may read.
 _WIDEST = 8
@@ -32,19 +33,6 @@ _POINTS, _ZERO = 3, 1e-9
 
 class TooWide(ValueError):
     """A term or a coefficient reads too many coordinates."""
-
-
-class Written(NamedTuple):
-    """Families of expressions of "eta", which is (x, f(x)) and, for terms of a prior, A x; and the functions f of x (D,)."""
-
-    graph: Graph
-    families: tuple[Family, ...]
-    functions: tuple[Family, ...]
-
-    @classmethod
-    def nothing(cls) -> Written:
-        """Return no families."""
-        return cls(Graph(), (), ())
 
 
 class Parts(NamedTuple):

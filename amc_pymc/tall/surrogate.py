@@ -27,26 +27,16 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.jit import njit
-from amc_pymc.tall.terms import N_FAMILIES, derivatives_of, family_at, with_values
+from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
 
 __all__ = [
     "Conditional",
     "Surface",
-    "Terms",
     "backward_solve",
     "conditional",
     "gradient",
     "prior_at",
 ]
-
-
-class Terms(NamedTuple):
-    """Programs of families and of the functions f that they read (:func:`amc_pymc.tall.terms.printed_families`)."""
-
-    program: np.ndarray
-    table: np.ndarray
-    functions: np.ndarray
-    functions_table: np.ndarray
 
 
 class Surface(NamedTuple):

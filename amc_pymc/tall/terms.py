@@ -8,6 +8,7 @@ first derivatives by leaves, the lower triangle of the second and that of the th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,51 @@ from amc_pymc.expressions.stages import N_KEPT, ROWS, of_parameters
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.derived import StagePrinter
 
-__all__ = ["N_FAMILIES", "derivatives_of", "family_at", "printed_families", "with_values"]
+__all__ = [
+    "N_FAMILIES",
+    "Terms",
+    "Written",
+    "compiled_terms",
+    "derivatives_of",
+    "family_at",
+    "printed_families",
+    "with_values",
+]
 
 #: Place of the number of families in a program, and width of the description of each: first row of the table,
 #: number of elements, number of leaves, and a stage.
 N_FAMILIES, _WIDTH = 0, 7
+
+
+class Written(NamedTuple):
+    """Families of expressions of "eta", which is (x, f(x)) and, for terms of a prior, A x; and the functions f of x (D,)."""
+
+    graph: Graph
+    families: tuple[Family, ...]
+    functions: tuple[Family, ...]
+
+    @classmethod
+    def nothing(cls) -> Written:
+        """Return no families."""
+        return cls(Graph(), (), ())
+
+
+class Terms(NamedTuple):
+    """Programs of families and of the functions f that they read, see :func:`printed_families`."""
+
+    program: np.ndarray
+    table: np.ndarray
+    functions: np.ndarray
+    functions_table: np.ndarray
+
+
+def compiled_terms(written: Written, order: int) -> Terms:
+    """Compile families, with derivatives up to an order, and the functions that they read."""
+    functions = written.functions if written.families else ()
+    return Terms(
+        *printed_families(written.graph, written.families, order).arrays,
+        *printed_families(written.graph, functions, 1).arrays,
+    )
 
 
 def printed_families(graph: Graph, families: Sequence[Family], order: int = 3) -> Printed:

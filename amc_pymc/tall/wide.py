@@ -46,7 +46,7 @@ def with_functions(
     for family in families:
         change = {}
         if _is_wide(graph, family):
-            for node in _common_sums(graph, family.expression, linear):
+            for node in _common_sums(graph, family.expression, size, linear):
                 at = found.setdefault(node, len(found))
                 change[node] = graph.entry("eta", graph.const(size + at))
         (expression,) = graph.replaced([family.expression], change)
@@ -54,9 +54,9 @@ def with_functions(
     return tuple(out), tuple(Family(n, np.zeros((1, 0)), 0) for n in found)
 
 
-def _common_sums(graph: Graph, expression: int, linear: bool) -> list[int]:
+def _common_sums(graph: Graph, expression: int, size: int, linear: bool) -> list[int]:
     """Return the largest sums of many entries below an expression that read no columns."""
-    affine, out, seen = _linear(graph, expression), [], {expression}
+    affine, out, seen = _linear(graph, expression, size), [], {expression}
     stack = list(graph.nodes[expression].args)
     while stack:
         n = stack.pop()
@@ -186,7 +186,7 @@ def _combined(
     graph: Graph, family: Family, size: int, begin: int, rows: list[np.ndarray]
 ) -> Family:
     change, table = {}, family.table
-    for node in _largest_linear(graph, family.expression):
+    for node in _largest_linear(graph, family.expression, size):
         a, offset = _coefficients(graph, node, family, size)
         columns = [np.full(len(table), float(begin + len(rows)))]
         if np.all(a == a[0]):
@@ -202,9 +202,9 @@ def _combined(
     return Family(expression, table, family.first)
 
 
-def _largest_linear(graph: Graph, expression: int) -> list[int]:
-    """Return the largest parts that are affine in at least two entries."""
-    linear = _linear(graph, expression)
+def _largest_linear(graph: Graph, expression: int, size: int) -> list[int]:
+    """Return the largest parts that are affine in at least two entries of x (D,)."""
+    linear = _linear(graph, expression, size)
     out, stack, seen = [], [expression], set[int]()
     while stack:
         n = stack.pop()
@@ -218,14 +218,15 @@ def _largest_linear(graph: Graph, expression: int) -> list[int]:
     return out
 
 
-def _linear(graph: Graph, expression: int) -> dict[int, bool]:
-    """Return the nodes that depend on entries, and whether they are affine in them."""
+def _linear(graph: Graph, expression: int, size: int) -> dict[int, bool]:
+    """Return the nodes that depend on entries, and whether they are affine in entries of x (D,)."""
     linear = dict[int, bool]()
     for n in graph.upstream([expression]):
         node = graph.nodes[n]
         varying = [a for a in node.args if a in linear]
         if node.op == "entry":
-            linear[n] = True
+            place = graph.number(node.args[0])
+            linear[n] = place is None or place < size
         elif varying:
             linear[n] = all(linear[a] for a in varying) and (
                 node.op in _SUMS
