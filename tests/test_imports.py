@@ -42,12 +42,12 @@ LOWER = {
     "expressions": ROOT,
     "marginals": ROOT | {"expressions"},
     "row_kernels": ROOT | {"expressions"},
-    "row_store": ROOT,
+    "rows": ROOT,
 }
 CORE = set(LOWER)
 LOWER |= {
     "extract": ROOT
-    | {"proxies", "simulators", "abc_tree", "expressions", "marginals", "row_kernels", "row_store"},
+    | {"proxies", "simulators", "abc_tree", "expressions", "marginals", "row_kernels", "rows"},
     "results": ROOT,
     "timing": set(),
     "diagnostics": ROOT | {"results"},

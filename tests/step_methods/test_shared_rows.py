@@ -18,7 +18,7 @@ from grouped_runs import example
 
 import amc_pymc as amc
 
-from amc_pymc.row_store import shared
+from amc_pymc.rows import shared
 
 N, GROUPS = 40_000, 300
 

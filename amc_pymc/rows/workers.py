@@ -21,11 +21,10 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from amc_pymc.row_store.libraries import library
-from amc_pymc.row_store.packing import Packing, chunk_rows, packed_rows, rounded
-from amc_pymc.row_store.rounding import UnroundedRows
-from amc_pymc.row_store.settings import Rows
-from amc_pymc.row_store.sources import RowSource
+from amc_pymc.rows.dask_sources import DaskSource
+from amc_pymc.rows.libraries import library
+from amc_pymc.rows.packing import Packing, chunk_rows, packed_rows, rounded
+from amc_pymc.rows.settings import Rows
 
 __all__ = ["Partitions", "added", "held_partitions"]
 
@@ -33,26 +32,22 @@ __all__ = ["Partitions", "added", "held_partitions"]
 _FAN = 16
 
 
-def held_partitions(rows: Rows, source: RowSource, packing: Packing) -> Partitions:
+def held_partitions(rows: Rows, source: DaskSource, packing: Packing) -> Partitions:
     """Pack the parts of a source on the workers, and keep them there.
 
     Parameters
     ----------
     rows, source, packing
-        As for :func:`~amc_pymc.row_store.writer.stored_rows`; the source must have a client.
+        As for :func:`~amc_pymc.rows.writer.stored_rows`; the source must have a client.
     """
     delayed = library("dask", "client=").delayed
     # Values passed through the graph can be recomputed when a worker is lost.
     shared = delayed(cloudpickle.dumps((packing, source.labels)))
-    make, dtype = delayed(_pack_part, nout=2), np.dtype(rows.dtype)
-    sample = UnroundedRows(source.n_rows, packing.n_columns, dtype, rows.seed)
-    size, first, made = chunk_rows(rows.memory, packing), 0, []
+    pack, dtype, size = delayed(_pack_part), np.dtype(rows.dtype), chunk_rows(rows.memory, packing)
+    first, kept = 0, [delayed(packing.printed)]
     for part in source.parts():
-        chosen = sample.within(first, part.n_rows)
-        made.append(make(shared, part.rows, part.n_rows, dtype, size, first, chosen))
+        kept.append(pack(shared, part.rows, part.n_rows, dtype, size, first))
         first += part.n_rows
-    parts, samples = zip(*made, strict=True)
-    kept = [delayed(packing.printed), delayed(np.concatenate)(list(samples)), *parts]
     with _reached(source.client.scheduler.address):
         return Partitions(source.client, source.client.compute(kept))
 
@@ -75,8 +70,7 @@ class Partitions:
     ----------
     client : distributed.Client
     futures : sequence of distributed.Future
-        The functions that read rows, a sample of the rows before rounding, and the rows of each
-        partition.
+        The functions that read rows, and the rows of each partition.
     """
 
     def __init__(self, client: Any, futures: Sequence[Any]):
@@ -94,15 +88,9 @@ class Partitions:
 
     def fetched(self) -> Iterator[np.ndarray]:
         """Yield the rows of each partition in order."""
-        with self._connected() as (_, (_, _, *parts)):
+        with self._connected() as (_, (_, *parts)):
             for part in parts:
                 yield _result(part, self._address)
-
-    def unrounded(self) -> np.ndarray:
-        """Return the sample (S, C) of the rows before rounding; empty if rows are not rounded."""
-        with self._connected() as (_, (_, sample, *_)):
-            rows: np.ndarray = _result(sample, self._address)
-            return rows
 
     def total(
         self,
@@ -124,7 +112,7 @@ class Partitions:
         RuntimeError
             If the cluster cannot be reached.
         """
-        with self._connected() as (client, (printed, _, *parts)):
+        with self._connected() as (client, (printed, *parts)):
             with _reached(self._address):
                 call = partial(_call, function, args)
                 totals = client.map(call, [printed] * len(parts), parts, pure=False)
@@ -188,28 +176,19 @@ _unpickled: list[Any] = [None, None]
 
 
 def _pack_part(
-    text: bytes,
-    part: Mapping[str, Any],
-    n_rows: int,
-    dtype: np.dtype,
-    size: int,
-    first: int,
-    chosen: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the packed rows (m, C) of a part, and the chosen ones before rounding."""
+    text: bytes, part: Mapping[str, Any], n_rows: int, dtype: np.dtype, size: int, first: int
+) -> np.ndarray:
+    """Return the packed rows (m, C) of a part."""
     with _packing_now:
         if _unpickled[0] != text:
             _unpickled[:] = text, pickle.loads(text)
         packing, labels = _unpickled[1]
         out = np.empty((n_rows, packing.n_columns), dtype)
-        sample = np.empty((chosen.size, packing.n_columns))
         for start in range(0, n_rows, size):
             chunk = {name: np.asarray(a[start : start + size]) for name, a in part.items()}
             packed = packed_rows(packing, labels, chunk, first + start)
             out[start : start + size] = rounded(packing, dtype, packed, first + start)
-            a, b = np.searchsorted(chosen, [start, start + len(packed)])
-            sample[a:b] = packed[chosen[a:b] - start]
-    return out, sample
+    return out
 
 
 def _call(
