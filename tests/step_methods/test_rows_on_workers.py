@@ -18,6 +18,7 @@ from clusters import client_of_two, quiet_close
 
 import amc_pymc as amc
 
+from amc_pymc.extract.partitioned_rows import PartitionedRows
 from amc_pymc.rows import Partitions
 
 pytestmark = quiet_close
