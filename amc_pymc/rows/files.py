@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import shutil
 import tempfile
 import weakref
 
@@ -20,48 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-__all__ = [
-    "Draft",
-    "SharedArray",
-    "as_writable",
-    "check_space",
-    "mark_of",
-    "opened",
-    "release",
-    "shared_array",
-]
+__all__ = ["Draft", "SharedArray", "as_writable", "release", "shared_array"]
 
 _FILES = Path("/proc/self/fd")
-#: Bytes of disk space that are left free.
-_SPARE = 64 * 2**20
 #: Least size in bytes of an array in shared memory.
 _LEAST = 16 * 2**20
-
-
-def check_space(folder: Path, needed: int) -> None:
-    """Raise an OSError if a folder has no room for a file of ``needed`` bytes."""
-    free = shutil.disk_usage(folder).free
-    if free < needed + _SPARE:
-        raise OSError(
-            f"rows: the store takes {needed / 2**20:,.0f} MiB, and {str(folder)!r} has "
-            f"{free / 2**20:,.0f} MiB left. Pass amc_pymc.Rows(folder=) on another disk, or "
-            "dtype='float32' for half the size."
-        )
-
-
-def mark_of(handle: int) -> tuple[int, ...]:
-    """Return numbers that tell an open file from others: inode, size and time of modification."""
-    status = os.fstat(handle)
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def opened(path: str, mark: tuple[int, ...]) -> BinaryIO:
-    """Open a file for reading; raise an OSError if it is not the one with the mark, or its beginning."""
-    file = open(path, "rb")
-    if mark_of(file.fileno())[: len(mark)] != mark:
-        file.close()
-        raise FileNotFoundError("another file has taken its place")
-    return file
 
 
 class Draft:
@@ -72,31 +34,30 @@ class Draft:
     file : binary file
     path : str
         Path of the file for other processes, as long as this object exists.
-    nameless : bool
-        Whether the system removes the file even if this process is killed.
     """
 
     def __init__(self, folder: Path):
         self.file, name = _opened_draft(folder)
-        self.nameless = name is None
         self.path = name or f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
         self._end = weakref.finalize(self, _discard, self.file, name, os.getpid())
 
+    def reserve(self, n_bytes: int) -> None:
+        """Reserve space on the disk; raise an OSError if there is not enough."""
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self.file.fileno(), 0, n_bytes)
+        except OSError as error:
+            raise OSError(
+                f"rows: there is no room for {n_bytes / 2**20:,.0f} MiB: {error}. Pass "
+                "amc_pymc.Rows(folder=) on another disk, or dtype='float32' for half the size."
+            ) from error
+
     def publish(self, target: Path) -> None:
         """Give the complete file its name atomically; raise a FileExistsError if the name is taken."""
-        os.fsync(self.file.fileno())
-        if target.exists():
-            raise FileExistsError(f"rows: another run has made {target} meanwhile; start again")
-        if not self.nameless:
-            self.file.close()
-            os.replace(self.path, target)
-            return
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:  # os.link follows the symbolic link only if a folder is given
-            source = str(_FILES / str(self.file.fileno()))
-            os.link(source, target, src_dir_fd=folder, follow_symlinks=True)
-        finally:
-            os.close(folder)
+        handle = self.file.fileno()
+        os.fsync(handle)
+        # Without a folder, which an absolute path ignores, os.link does not follow symbolic links.
+        os.link(self.path, target, src_dir_fd=handle)
 
     def discard(self) -> None:
         """Close the file and remove it, unless it was published."""
@@ -175,7 +136,7 @@ class SharedArray:
         self._end = weakref.finalize(self, os.close, handle)
         self.path = f"/proc/{os.getpid()}/fd/{handle}"
         os.ftruncate(handle, self.n_bytes)
-        self._mark = mark_of(handle)[:2]
+        self._inode = _inode(handle)
 
     @property
     def n_bytes(self) -> int:
@@ -199,7 +160,9 @@ class SharedArray:
         if self._handle is not None:
             return self._mapped(self._handle, mmap.ACCESS_COPY)
         try:
-            with opened(self.path, self._mark) as file:
+            with open(self.path, "rb") as file:
+                if _inode(file.fileno()) != self._inode:
+                    raise FileNotFoundError("another file has taken its place")
                 return self._mapped(file.fileno(), mmap.ACCESS_COPY)
         except OSError as error:
             raise ValueError(
@@ -213,7 +176,7 @@ class SharedArray:
         return np.frombuffer(mapped, np.float64).reshape(self.shape)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"shape": self.shape, "path": self.path, "_mark": self._mark, "_handle": None}
+        return {"shape": self.shape, "path": self.path, "_inode": self._inode, "_handle": None}
 
 
 def shared_array(shape: Sequence[int]) -> SharedArray | None:
@@ -230,3 +193,8 @@ def shared_array(shape: Sequence[int]) -> SharedArray | None:
         with contextlib.suppress(OSError):  # not permitted
             return SharedArray(shape, os.memfd_create("amc_pymc-rows"))
     return None
+
+
+def _inode(handle: int) -> tuple[int, int]:
+    status = os.fstat(handle)
+    return status.st_dev, status.st_ino

@@ -1,8 +1,8 @@
 """A store of packed rows, memory-mapped by every process that reads it.
 
-``rows.npy`` holds two arrays in NumPy's format, one after the other: the rows (N, C), and the first row of each
-group and the end (G + 1,), which is empty without groups. ``rows.json`` beside it says what the rows were made from,
-and has a checksum of each block of ``rows.npy``.
+``rows.npy`` holds three arrays in NumPy's format, one after the other: the rows (N, C); the first row of each group
+and the end (G + 1,), empty without groups; and the time when it was made. ``rows.json`` beside it says what the rows
+were made from, and has a checksum of each block of ``rows.npy``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import zlib
 
 from functools import cached_property
@@ -20,9 +21,9 @@ import numpy as np
 
 from numpy.lib import format as npy
 
-from amc_pymc.rows.files import Draft, as_writable, mark_of, opened, release
+from amc_pymc.rows.files import Draft, as_writable, release
 
-__all__ = ["AROUND", "FILE_NAME", "RowStore", "begin", "digest_of", "open_store", "publish"]
+__all__ = ["AROUND", "FILE_NAME", "RowStore", "begin", "digest_of", "end", "open_store", "publish"]
 
 FILE_NAME = "rows.npy"
 #: Version of the format.
@@ -48,30 +49,29 @@ class RowStore:
     def __init__(self, path: str | os.PathLike[str], draft: Draft | None = None):
         self.path, self._draft, self._touched = str(path), draft, 0.0
         with open(path, "rb") as file:
-            self._mark = mark_of(file.fileno())
+            _, self._made = _tables_of(file)
 
     @cached_property
     def data(self) -> np.ndarray:
         """The rows (N, C), including copies of the last one; they must not be written to."""
-        return as_writable(self._map)
+        return as_writable(self._arrays[0])
 
-    @cached_property
-    def _map(self) -> np.memmap:
-        """Read-only memory map of the rows."""
-        with self._opened() as file:
-            shape, dtype, offset = _rows_of(file)
-            return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
-
-    @cached_property
+    @property
     def first(self) -> np.ndarray:
-        """First row of each group, and the end (G + 1,), if rows are stored by group."""
-        with self._opened() as file:
-            return _first_of(file)
+        """First row of each group, and the end (G + 1,); empty if rows are not stored by group."""
+        return self._arrays[1]
 
-    def _opened(self) -> BinaryIO:
+    @cached_property
+    def _arrays(self) -> tuple[np.memmap, np.ndarray]:
+        """Read-only memory map of the rows, and the first rows of groups."""
         try:
-            return opened(self.path, self._mark)
-        except OSError as error:
+            with open(self.path, "rb") as file:
+                first, made = _tables_of(file)
+                if made != self._made:
+                    raise ValueError("another file has taken its place")
+                shape, dtype, offset = _rows_of(file)
+                return np.memmap(file, dtype, "r", offset, shape), first
+        except (EOFError, OSError, ValueError) as error:
             raise ValueError(
                 f"The store of rows {self.path} cannot be opened: {error}. A store without a "
                 "folder lasts as long as the step that made it: pass amc_pymc.Rows(folder=) to "
@@ -84,8 +84,8 @@ class RowStore:
         They stay in the cache of the system as long as there is room.
         """
         self._touched = 0.0
-        if "_map" in self.__dict__:
-            release(self._map)
+        if "_arrays" in self.__dict__:
+            release(self._arrays[0])
 
     def touch(self, n_rows: float) -> None:
         """Count rows read at random, and release their pages when too many are mapped."""
@@ -94,7 +94,7 @@ class RowStore:
             self.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_mark": self._mark, "_draft": None, "_touched": 0.0}
+        return {"path": self.path, "_made": self._made, "_draft": None, "_touched": 0.0}
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -105,6 +105,13 @@ def begin(file: BinaryIO, shape: tuple[int, int], dtype: np.dtype) -> int:
     descr = npy.dtype_to_descr(dtype)
     npy.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
     return file.tell()
+
+
+def end(file: BinaryIO, first: np.ndarray) -> None:
+    """Write what follows the rows to a file that ends with them."""
+    file.seek(0, os.SEEK_END)
+    np.save(file, first)
+    np.save(file, time.time_ns())
 
 
 def _rows_of(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
@@ -120,10 +127,10 @@ def _end_of_rows(file: BinaryIO) -> int:
     return offset + int(np.prod(shape)) * dtype.itemsize
 
 
-def _first_of(file: BinaryIO) -> np.ndarray:
+def _tables_of(file: BinaryIO) -> tuple[np.ndarray, int]:
+    """Return the first rows of groups, and the time when the store was made."""
     file.seek(_end_of_rows(file))
-    first: np.ndarray = np.load(file)
-    return first
+    return np.load(file), int(np.load(file))
 
 
 def _checksum(file: BinaryIO, block: int) -> str:
@@ -147,10 +154,12 @@ def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
     FileExistsError
         If another run has made a store in this place.
     """
-    _, n_bytes, modified = mark_of(draft.file.fileno())
+    os.fsync(draft.file.fileno())
+    status = os.fstat(draft.file.fileno())
+    n_bytes = status.st_size
     sums = [_checksum(draft.file, k) for k in range(-(-n_bytes // _BLOCK))]
     end = {"end_of_rows": _end_of_rows(draft.file), "bytes": n_bytes}
-    whole = facts | end | {"format": _FORMAT, "modified": modified, "checksums": sums}
+    whole = facts | end | {"format": _FORMAT, "modified": status.st_mtime_ns, "checksums": sums}
     described = Draft(target.parent)
     try:
         described.file.write(json.dumps(whole | {"digest": digest_of(whole)}).encode())
@@ -174,8 +183,8 @@ def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
         with open(path, "rb") as file:
             _check_bytes(file, facts)
             _check_facts(facts, expected)
-            _check_groups(_first_of(file), facts)
-    except ValueError as error:
+            _check_groups(_tables_of(file)[0], facts)
+    except (EOFError, ValueError) as error:
         raise ValueError(
             f"The store of rows {path} cannot be used: {error}. Delete it, and it is made anew, or "
             "pass another folder."
@@ -203,11 +212,11 @@ def _check_bytes(file: BinaryIO, facts: dict[str, Any]) -> None:
 
     All blocks are checked if the file was modified, else some of the rows and all of the groups.
     """
-    _, n_bytes, modified = mark_of(file.fileno())
-    if n_bytes != facts["bytes"]:
-        raise ValueError(f"it has {n_bytes:,} bytes, not the {facts['bytes']:,} it should have")
+    status = os.fstat(file.fileno())
+    if status.st_size != facts["bytes"]:
+        raise ValueError(f"it has {status.st_size:,} bytes, not {facts['bytes']:,}")
     sums = facts["checksums"]
-    number = len(sums) if modified != facts["modified"] else min(len(sums), _CHECKED)
+    number = len(sums) if status.st_mtime_ns != facts["modified"] else min(len(sums), _CHECKED)
     some = np.linspace(0, len(sums) - 1, number).astype(int).tolist()
     for block in sorted({*some, *range(facts["end_of_rows"] // _BLOCK, len(sums))}):
         if _checksum(file, block) != sums[block]:

@@ -78,19 +78,16 @@ class Partitions:
         self._address, self._security = client.scheduler.address, client.security
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "_futures": self._pickled(),
-            "_address": self._address,
-            "_security": self._security,
-            "_client": None,
-            "_process": None,
-        }
+        security = {"_address": self._address, "_security": self._security}
+        return security | {"_futures": self._pickled(), "_client": None, "_process": None}
 
     def fetched(self) -> Iterator[np.ndarray]:
         """Yield the rows of each partition in order."""
         with self._connected() as (_, (_, *parts)):
             for part in parts:
-                yield _result(part, self._address)
+                with _reached(self._address, part):
+                    rows = part.result()
+                yield rows
 
     def total(
         self,
@@ -119,7 +116,8 @@ class Partitions:
                 while len(totals) > 1:
                     groups = [totals[k : k + _FAN] for k in range(0, len(totals), _FAN)]
                     totals = client.map(merge, groups, pure=False)
-            whole: tuple[Any, ...] = _result(totals[0], self._address)
+            with _reached(self._address, totals[0]):
+                whole: tuple[Any, ...] = totals[0].result()
             return whole
 
     @contextmanager
@@ -201,20 +199,12 @@ def _call(
 
 
 @contextmanager
-def _reached(address: str) -> Iterator[None]:
-    """Raise an error with advice if the cluster cannot be reached any more."""
+def _reached(address: str, future: Any = None) -> Iterator[None]:
+    """Raise an error with advice if the cluster is gone; an error of the future's task is raised unchanged."""
     try:
         yield
     except (CancelledError, OSError, _closed_error()) as error:
-        raise _gone(address) from error
-
-
-def _result(future: Any, address: str) -> Any:
-    """Return the result of a future; an error of its task is raised unchanged."""
-    try:
-        return future.result()
-    except (CancelledError, OSError, _closed_error()) as error:
-        if future.status == "error":
+        if future is not None and future.status == "error":
             raise
         raise _gone(address) from error
 

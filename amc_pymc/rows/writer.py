@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from amc_pymc.progress import ProgressReport, progress
-from amc_pymc.rows.files import Draft, check_space
+from amc_pymc.rows.files import Draft
 from amc_pymc.rows.packing import (
     GroupedPacking,
     Packing,
@@ -32,7 +32,7 @@ from amc_pymc.rows.packing import (
 )
 from amc_pymc.rows.settings import Rows
 from amc_pymc.rows.sources import Source
-from amc_pymc.rows.store import FILE_NAME, RowStore, begin, digest_of, open_store, publish
+from amc_pymc.rows.store import FILE_NAME, RowStore, begin, digest_of, end, open_store, publish
 from amc_pymc.rows.workers import Partitions
 
 __all__ = ["group_runs", "stored_groups", "stored_rows"]
@@ -42,8 +42,8 @@ _log = logging.getLogger("amc_pymc")
 _SAMPLE = 16
 #: Divisor of the memory for a bucket, which is held twice.
 _BUCKETS = 4
-#: Rows per chunk while rows of groups are counted, and type of levels on disk.
-_CHUNK, _LEVEL = 65_536, np.dtype(np.int32)
+#: Rows per chunk while rows of groups are counted.
+_CHUNK = 65_536
 
 
 def stored_rows(
@@ -67,10 +67,12 @@ def stored_rows(
         If there is not enough space on the disk.
     """
 
-    def fill(stored: _FileArray, bar: ProgressReport) -> np.ndarray:
-        place, chunks = 0, _packed(rows, source, packing)
-        for packed in (p for _, p, _ in chunks) if partitions is None else partitions.fetched():
-            stored.put(place, packed)
+    def fill(stored: np.ndarray, bar: ProgressReport) -> np.ndarray:
+        place, chunks = 0, (packed for _, packed, _ in _packed(rows, source, packing))
+        for packed in chunks if partitions is None else partitions.fetched():
+            if place + len(packed) > source.n_rows:
+                raise _changed()
+            stored[place : place + len(packed)] = packed
             place += len(packed)
             bar.advance(len(packed))
         if place != source.n_rows:
@@ -97,24 +99,20 @@ def stored_groups(
     facts["sample"] = np.column_stack([facts["sample"], head]).tolist()
     facts["groups"] = [packing.n_levels, *packing.level_names]
 
-    def fill(stored: _FileArray, bar: ProgressReport) -> np.ndarray:
+    def fill(stored: np.ndarray, bar: ProgressReport) -> np.ndarray:
         first = np.append(0, np.cumsum(_counts(source, packing, bar)))
         runs = group_runs(first, max(1, rows.memory // _BUCKETS // width))
+        chunks = (
+            (packed, _levels(packing, source, chunk, number))
+            for number, packed, chunk in _packed(rows, source, packing)
+        )
         scratch = Draft(_folder(rows))
-        try:
-            levels = _FileArray(scratch.file, 0, _LEVEL)
-            bar.update(description="Writing rows to a store")
-            chunks = (
-                (packed, _levels(packing, source, chunk, number).astype(_LEVEL))
-                for number, packed, chunk in _packed(rows, source, packing)
-            )
-            _deal(chunks, first[runs], runs, (stored, levels), bar)
-            bar.update(description="Sorting the store")
-            _sort(first, runs, stored, levels, bar)
-        finally:
-            scratch.discard()
-        last = stored.get(source.n_rows - 1, source.n_rows)
-        stored.put(source.n_rows, np.repeat(last, packing.beyond, axis=0))
+        scratch.reserve(4 * source.n_rows)
+        levels = np.memmap(scratch.file, np.int32, "r+", shape=(source.n_rows,))
+        _deal(chunks, first[runs], runs, (stored, levels), bar)
+        _sort(first, runs, stored, levels, bar)
+        scratch.discard()
+        stored[source.n_rows :] = stored[source.n_rows - 1]
         return first
 
     return _stored(rows, packing, facts, fill, progressbar)
@@ -142,38 +140,36 @@ def _stored(
     rows: Rows,
     packing: Any,
     facts: dict[str, Any],
-    fill: Callable[[_FileArray, ProgressReport], np.ndarray],
+    fill: Callable[[np.ndarray, ProgressReport], np.ndarray],
     progressbar: bool,
 ) -> RowStore:
-    """Return the store of an earlier run, or a new one that ``fill`` writes; it returns the first rows of groups."""
+    """Return the store of an earlier run, or a new one. ``fill`` writes its rows and returns the groups' first ones."""
     folder, target = _folder(rows), _folder(rows) / FILE_NAME
     if rows.folder is not None and target.exists():
         store = open_store(target, facts)
         _log.info("Rows are read from %s, made by an earlier run.", target)
         return store
-    n, c, dtype = facts["n_rows"], packing.n_columns, np.dtype(rows.dtype)
-    grouped = facts["groups"] is not None
-    shape, begun = (n + (packing.beyond if grouped else 0), c), time.monotonic()
-    n_bytes = math.prod(shape) * dtype.itemsize
-    check_space(folder, n_bytes + grouped * n * _LEVEL.itemsize)
-    draft, passes = Draft(folder), 3 if grouped else 1
+    n, c, dtype, begun = facts["n_rows"], packing.n_columns, np.dtype(rows.dtype), time.monotonic()
+    shape, passes = ((n, c), 1) if facts["groups"] is None else ((n + packing.beyond, c), 3)
+    draft = Draft(folder)
     try:
-        stored = _FileArray(draft.file, begin(draft.file, shape, dtype), dtype, c)
+        offset = begin(draft.file, shape, dtype)
+        draft.reserve(offset + math.prod(shape) * dtype.itemsize)
+        stored = np.memmap(draft.file, dtype, "r+", offset, shape)
         with progress("Writing rows to a store", passes * n, enabled=progressbar) as bar:
             first = fill(stored, bar)
-        np.save(draft.file, first)
+        end(draft.file, first)
         if rows.folder is not None:
             publish(draft, target, facts)
     except BaseException:
         draft.discard()
         raise
-    where = f"a file without a name in {folder}" if draft.nameless else draft.path
     _log.info(
         "%s of %d columns, %s MiB, were written to %s in %.0f s with buffers of %s MiB; the store is %s.",
-        f"{n:,} rows" + (f" in {first.size - 1:,} groups" if grouped else ""),
+        f"{n:,} rows" + (f" in {first.size - 1:,} groups" if first.size else ""),
         c,
-        f"{n_bytes / 2**20:,.0f}",
-        where if rows.folder is None else target,
+        f"{stored.nbytes / 2**20:,.0f}",
+        folder if rows.folder is None else target,
         time.monotonic() - begun,
         f"{rows.memory / 2**20:,.0f}",
         "removed with the last step that reads it" if rows.folder is None else "kept",
@@ -182,31 +178,6 @@ def _stored(
         return RowStore(draft.path, draft)
     draft.discard()
     return RowStore(target)
-
-
-class _FileArray(NamedTuple):
-    """Rows of ``width`` numbers in a file, from ``offset`` on."""
-
-    file: BinaryIO
-    offset: int
-    dtype: np.dtype
-    width: int = 1
-
-    def _seek(self, row: int) -> None:
-        self.file.seek(self.offset + row * self.width * self.dtype.itemsize)
-
-    def put(self, row: int, values: np.ndarray) -> None:
-        """Write rows from one on."""
-        self._seek(row)
-        view = memoryview(np.ascontiguousarray(values).reshape(-1)).cast("B")
-        while view:
-            view = view[self.file.write(view) :]
-
-    def get(self, start: int, stop: int) -> np.ndarray:
-        """Read some rows."""
-        self._seek(start)
-        size = (stop - start) * self.width
-        return np.fromfile(self.file, self.dtype, size).reshape(-1, self.width)
 
 
 def _packed(
@@ -275,12 +246,13 @@ def _deal(
     chunks: Iterator[tuple[np.ndarray, np.ndarray]],
     bounds: np.ndarray,
     runs: np.ndarray,
-    files: tuple[_FileArray, _FileArray],
+    out: tuple[np.ndarray, np.ndarray],
     bar: ProgressReport,
 ) -> None:
     """Write rows and their levels to buckets, of which each holds a run of groups."""
     run_of = np.repeat(np.arange(runs.size - 1), np.diff(runs))
     places, ends = bounds[:-1].copy(), bounds[1:]
+    bar.update(description="Writing rows to a store")
     for chunk in chunks:
         own = run_of[chunk[1]]
         order, counts = np.argsort(own, kind="stable"), np.bincount(own, minlength=places.size)
@@ -288,8 +260,9 @@ def _deal(
             raise _changed()
         stops = np.cumsum(counts)
         for k in np.flatnonzero(counts):
-            for file, values in zip(files, chunk):
-                file.put(int(places[k]), values[order[stops[k] - counts[k] : stops[k]]])
+            some = order[stops[k] - counts[k] : stops[k]]
+            for array, values in zip(out, chunk):
+                array[places[k] : places[k] + counts[k]] = values[some]
         places += counts
         bar.advance(own.size)
     if not np.array_equal(places, ends):
@@ -297,16 +270,16 @@ def _deal(
 
 
 def _sort(
-    first: np.ndarray, runs: np.ndarray, stored: _FileArray, levels: _FileArray, bar: ProgressReport
+    first: np.ndarray, runs: np.ndarray, stored: np.ndarray, levels: np.ndarray, bar: ProgressReport
 ) -> None:
     """Sort the rows of each bucket by group."""
-    for start, stop in pairwise(runs.tolist()):
-        a, b = int(first[start]), int(first[stop])
+    bar.update(description="Sorting the store")
+    for start, stop in pairwise(runs):
+        own = slice(first[start], first[stop])
         if stop - start > 1:  # a single group, maybe larger than a bucket, is in order
-            found = levels.get(a, b)[:, 0]
-            order = np.argsort(found, kind="stable")
+            order = np.argsort(levels[own], kind="stable")
             sizes = np.diff(first[start : stop + 1])
-            if not np.array_equal(found[order], np.repeat(np.arange(start, stop), sizes)):
+            if not np.array_equal(levels[own][order], np.repeat(np.arange(start, stop), sizes)):
                 raise _changed()
-            stored.put(a, stored.get(a, b)[order])
-        bar.advance(b - a)
+            stored[own] = stored[own][order]
+        bar.advance(int(own.stop - own.start))
