@@ -38,6 +38,7 @@ class Draft:
 
     def __init__(self, folder: Path):
         self.file, name = _opened_draft(folder)
+        self._nameless = name is None
         self.path = name or f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
         self._end = weakref.finalize(self, _discard, self.file, name, os.getpid())
 
@@ -56,8 +57,13 @@ class Draft:
         """Give the complete file its name atomically; raise a FileExistsError if the name is taken."""
         handle = self.file.fileno()
         os.fsync(handle)
-        # Without a folder, which an absolute path ignores, os.link does not follow symbolic links.
-        os.link(self.path, target, src_dir_fd=handle)
+        if self._nameless:
+            # Without a folder, which an absolute path ignores, os.link does not follow symbolic links.
+            os.link(self.path, target, src_dir_fd=handle)
+        elif target.exists():
+            raise FileExistsError(f"File exists: {target}")
+        else:
+            os.replace(self.path, target)
 
     def discard(self) -> None:
         """Close the file and remove it, unless it was published."""

@@ -134,39 +134,24 @@ class ParquetSource(TableSource):
         self._files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not self._files:
             raise ValueError(f"rows: {str(path)!r} has no Parquet files and no Zarr group")
-        opened = [_opened(file) for file in self._files]
-        self.n_rows, known = sum(n for n, _ in opened), opened[0][1]
-        super().__init__(columns, known)
-        for file, (_, types) in zip(self._files, opened):
-            lost = [c for c in self.names if c not in types or types[c] != known[c]]
-            if lost:
-                raise ValueError(
-                    f"rows: {file} lacks the columns {lost} or has them in other types than "
-                    f"{self._files[0]}"
-                )
+        dataset = library("pyarrow.dataset", "Parquet").dataset
+        try:
+            self._table = dataset(list(map(str, self._files)), format="parquet")
+            self.n_rows = self._table.count_rows()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"rows: {path} cannot be read as Parquet: {error}") from error
+        super().__init__(columns, {f.name: _numpy_type(f.type) for f in self._table.schema})
 
     def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        parquet, columns = library("pyarrow.parquet", "Parquet"), {n: self.columns[n] for n in names}
         own = list(dict.fromkeys(c for n in names for c in self.labels[n]))
-        for file in self._files:
-            with parquet.ParquetFile(file, memory_map=False) as opened:
-                for batch in opened.iter_batches(size, columns=own, use_threads=False):
-                    yield put_together({c: _column(batch.column(c)) for c in own}, columns)
+        ahead = {"batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
+        for batch in self._table.to_batches(columns=own, batch_size=size, **ahead):
+            read = {c: _column(batch.column(c)) for c in own}
+            yield put_together(read, {n: self.columns[n] for n in names})
 
     def stamp(self) -> list[Any]:
         """Return paths, sizes and modification times of the files, and the columns."""
         return [[file_stamp(f) for f in self._files], sorted(self.labels.items())]
-
-
-def _opened(file: Path) -> tuple[int, dict[str, np.dtype]]:
-    """Return the number of rows of a Parquet file, and the types of its columns."""
-    arrow, parquet = library("pyarrow", "Parquet"), library("pyarrow.parquet", "Parquet")
-    try:
-        with parquet.ParquetFile(file) as opened:
-            types = {f.name: _numpy_type(f.type) for f in opened.schema_arrow}
-            return opened.metadata.num_rows, types
-    except (OSError, arrow.ArrowInvalid) as error:
-        raise ValueError(f"rows: {file} is not a Parquet file: {error}") from error
 
 
 def _numpy_type(kind: Any) -> np.dtype:

@@ -155,14 +155,16 @@ def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
         If another run has made a store in this place.
     """
     os.fsync(draft.file.fileno())
-    status = os.fstat(draft.file.fileno())
-    n_bytes = status.st_size
-    sums = [_checksum(draft.file, k) for k in range(-(-n_bytes // _BLOCK))]
-    end = {"end_of_rows": _end_of_rows(draft.file), "bytes": n_bytes}
-    whole = facts | end | {"format": _FORMAT, "modified": status.st_mtime_ns, "checksums": sums}
-    described = Draft(target.parent)
+    status, described = os.fstat(draft.file.fileno()), Draft(target.parent)
+    whole = facts | {
+        "format": _FORMAT,
+        "modified": status.st_mtime_ns,
+        "bytes": status.st_size,
+        "end_of_rows": _end_of_rows(draft.file),
+        "checksums": [_checksum(draft.file, k) for k in range(-(-status.st_size // _BLOCK))],
+    }
     try:
-        described.file.write(json.dumps(whole | {"digest": digest_of(whole)}).encode())
+        described.file.write(json.dumps(whole).encode())
         draft.publish(target)
         target.with_suffix(".json").unlink(missing_ok=True)  # of a store that was deleted
         described.publish(target.with_suffix(".json"))
@@ -179,39 +181,31 @@ def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
         If it is damaged or belongs to another source, model or settings.
     """
     try:
-        facts = _read_facts(path.with_suffix(".json"))
         with open(path, "rb") as file:
+            facts = json.loads(path.with_suffix(".json").read_bytes())
             _check_bytes(file, facts)
             _check_facts(facts, expected)
             _check_groups(_tables_of(file)[0], facts)
-    except (EOFError, ValueError) as error:
-        raise ValueError(
-            f"The store of rows {path} cannot be used: {error}. Delete it, and it is made anew, or "
-            "pass another folder."
-        ) from None
-    return RowStore(path)
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
-    try:
-        facts: dict[str, Any] = dict(json.loads(path.read_bytes()))
-        intact = facts.pop("digest") == digest_of(facts)
+        return RowStore(path)
     except FileNotFoundError:
-        raise ValueError(f"there is no {path.name} beside it") from None
-    except (KeyError, TypeError, ValueError):
-        intact = False
-    if not intact:
-        raise ValueError(f"{path.name} beside it is damaged")
-    if facts["format"] != _FORMAT:
-        raise ValueError(f"it has format {facts['format']}, this version reads format {_FORMAT}")
-    return facts
+        reason = "there is no rows.json beside it"
+    except (EOFError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError):
+        reason = "rows.json beside it is damaged"
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(
+        f"The store of rows {path} cannot be used: {reason}. Delete it, and it is made anew, or pass "
+        "another folder."
+    )
 
 
 def _check_bytes(file: BinaryIO, facts: dict[str, Any]) -> None:
-    """Raise an error for another size or a wrong checksum.
+    """Raise an error for another format or size, or a wrong checksum.
 
     All blocks are checked if the file was modified, else some of the rows and all of the groups.
     """
+    if facts["format"] != _FORMAT:
+        raise ValueError(f"it has format {facts['format']}, this version reads format {_FORMAT}")
     status = os.fstat(file.fileno())
     if status.st_size != facts["bytes"]:
         raise ValueError(f"it has {status.st_size:,} bytes, not {facts['bytes']:,}")
@@ -228,7 +222,8 @@ def _check_facts(facts: dict[str, Any], expected: dict[str, Any]) -> None:
     for name, reason in _MUST_AGREE.items():
         found, wanted = facts[name], expected[name]
         if found != wanted:
-            raise ValueError(reason if name in ("program", "source") else f"{reason} ({found}, not {wanted})")
+            shown = "" if name in ("program", "source") else f" ({found}, not {wanted})"
+            raise ValueError(reason + shown)
     if not np.allclose(facts["sample"], expected["sample"], rtol=1e-9, atol=1e-12, equal_nan=True):
         raise ValueError("rows of the source or what the model makes of them have changed")
 

@@ -42,7 +42,7 @@ _log = logging.getLogger("amc_pymc")
 _SAMPLE = 16
 #: Divisor of the memory for a bucket, which is held twice.
 _BUCKETS = 4
-#: Rows per chunk while rows of groups are counted.
+#: Rows of a chunk of which few data are used.
 _CHUNK = 65_536
 
 
@@ -95,8 +95,8 @@ def stored_groups(
         If there is not enough space on the disk.
     """
     facts, width = _facts(rows, source, packing), packing.n_columns * np.dtype(rows.dtype).itemsize
-    head = _levels(packing, source, next(iter(source.chunks(_SAMPLE))), 0)
-    facts["sample"] = np.column_stack([facts["sample"], head]).tolist()
+    levels = _levels(packing, source, _head(source), 0)
+    facts["sample"] = np.column_stack([facts["sample"], levels]).tolist()
     facts["groups"] = [packing.n_levels, *packing.level_names]
 
     def fill(stored: np.ndarray, bar: ProgressReport) -> np.ndarray:
@@ -120,7 +120,6 @@ def stored_groups(
 
 def _facts(rows: Rows, source: Source, packing: Packing) -> dict[str, Any]:
     """Return the facts that identify source, model and settings."""
-    head = packed_rows(packing, source.labels, next(iter(source.chunks(_SAMPLE))), 0)
     return {
         "n_rows": source.n_rows,
         "n_columns": packing.n_columns,
@@ -128,8 +127,13 @@ def _facts(rows: Rows, source: Source, packing: Packing) -> dict[str, Any]:
         "groups": None,
         "program": packing.digest,
         "source": "" if rows.folder is None else digest_of(source.stamp()),
-        "sample": head.tolist(),
+        "sample": packed_rows(packing, source.labels, _head(source), 0).tolist(),
     }
+
+
+def _head(source: Source) -> dict[str, np.ndarray]:
+    """Return the first rows of a source."""
+    return {n: a[:_SAMPLE] for n, a in next(iter(source.chunks(_CHUNK))).items()}
 
 
 def _folder(rows: Rows) -> Path:
@@ -262,7 +266,7 @@ def _deal(
         for k in np.flatnonzero(counts):
             some = order[stops[k] - counts[k] : stops[k]]
             for array, values in zip(out, chunk):
-                array[places[k] : places[k] + counts[k]] = values[some]
+                array[places[k] : places[k] + counts[k]] = values.take(some, axis=0)
         places += counts
         bar.advance(own.size)
     if not np.array_equal(places, ends):
@@ -281,5 +285,5 @@ def _sort(
             sizes = np.diff(first[start : stop + 1])
             if not np.array_equal(levels[own][order], np.repeat(np.arange(start, stop), sizes)):
                 raise _changed()
-            stored[own] = stored[own][order]
+            stored[own] = stored[own].take(order, axis=0)
         bar.advance(int(own.stop - own.start))
