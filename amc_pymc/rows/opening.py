@@ -124,6 +124,6 @@ def _check_names(argument: str, given: Mapping[str, Any], names: Sequence[str]) 
     }.items():
         if wrong:
             raise ValueError(
-                f"{argument} {title} {', '.join(map(repr, wrong))}; the rows of the model read pm.Data "
-                f"{', '.join(map(repr, names))} row by row"
+                f"{argument} {title} {', '.join(map(repr, wrong))}; the rows of the model read "
+                f"pm.Data {', '.join(map(repr, names))} row by row"
             )
