@@ -425,9 +425,11 @@ class Reading(InGroups):
 
 
 @pytest.mark.parametrize("value", [0, GROUPS - 1])
-def test_a_source_that_changes_between_passes_is_refused(tmp_path, value):
-    data = data_of(InGroups)
-    packing = Reading(lambda: data["g"].fill(value), N + 16)
+@pytest.mark.parametrize("n", [N, 300_000])
+def test_a_source_that_changes_between_passes_is_refused(tmp_path, n, value):
+    """Of one bucket, and of several."""
+    data = data_of(InGroups, n)
+    packing = Reading(lambda: data["g"].fill(value), n + 16)
     with pytest.raises(ValueError, match="the source has changed while it was read"):
-        make_store(data, packing, folder=tmp_path)
+        make_store(data, packing, memory=8 * 2**20, folder=tmp_path)
     assert not list(tmp_path.iterdir())
