@@ -151,7 +151,7 @@ def client_of(rows: Rows) -> Any:
 # --- partitions that workers hold -----------------------------------------------------------------
 
 
-def held_partitions(rows: Rows, source: DaskSource, packing: Packing) -> Partitions:
+def held_partitions(rows: Rows, source: Source, packing: Packing) -> Partitions:
     """Pack the parts of a source on the workers, and keep them there.
 
     Parameters
@@ -159,6 +159,7 @@ def held_partitions(rows: Rows, source: DaskSource, packing: Packing) -> Partiti
     rows, source, packing
         As for :func:`~amc_pymc.rows.writer.stored_rows`; the source must have a client.
     """
+    assert isinstance(source, DaskSource), "only Dask collections have a client"
     delayed = library("dask", "client=").delayed
     # Values passed through the graph can be recomputed when a worker is lost.
     shared = delayed(cloudpickle.dumps((packing, source.labels)))
