@@ -24,7 +24,7 @@ from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import Surface, conditional, prior_at
 from amc_pymc.tall.terms import Written, compiled_terms
 
-__all__ = ["SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
+__all__ = ["NoSurface", "SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
 
 _log = logging.getLogger("amc_pymc")
 #: Lengths of the chain's windows, after each of which masses are estimated; the last one gives the draws.
@@ -44,6 +44,10 @@ _SHRINKAGE = 10.0
 _FLOOR = 1e-9
 #: Difference of log densities, in nats, from the least of the draws below which a chain does not start.
 _FAR = 10.0
+
+
+class NoSurface(Exception):
+    """Prior times surrogate cannot be sampled; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -326,6 +330,8 @@ def tuned(
     for number in _WINDOWS[:-1]:
         fit = fit.chain(number, _TARGET, rng).with_covariance()
     fit = fit.chain(_WINDOWS[0], _TARGET, rng).chain(_WINDOWS[-1], 0.0, rng)
+    if not np.ptp(fit.draws[:, surface.outer >= 0], axis=0).any():
+        raise NoSurface("its hyperparameters cannot be moved")
     return replace(fit, repeats=fit.repeats_needed())
 
 

@@ -36,7 +36,7 @@ from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, Raced, RacedModel
-from amc_pymc.samplers.surface import fit_surface, gaussian_surface
+from amc_pymc.samplers.surface import NoSurface, fit_surface, gaussian_surface
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
 from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
@@ -355,7 +355,7 @@ def _with_surface(
             subsample_of(model, proxy),
             rng,
         )
-    except TooWide as reason:
+    except (TooWide, NoSurface) as reason:
         _log.debug("Prior times surrogate is not used: %s", reason)
         return None
     return replace(
