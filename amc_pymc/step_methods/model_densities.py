@@ -123,7 +123,9 @@ def plain_densities(
     rows: RowLogp | CallbackRows
     if row_logp is None:
         rows = extract_rows(model, names)
-        expand = layout.indices([n for n in rows.value_vars if layout.is_continuous(n)])
+        # Rows that depend on nothing are expanded in all variables: they are their control variates then.
+        read = rows.value_vars or layout.names
+        expand = layout.indices([n for n in read if layout.is_continuous(n)])
     else:
         rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
         expand = np.empty(0, np.int64)
