@@ -109,15 +109,16 @@ class Combination:
         return Round(number, pulls, counts, last, planned=planned)
 
     def certify(self, counts: np.ndarray) -> Round:
-        """Return a last round of given size that takes all the weight of earlier rounds."""
-        for done in self.rounds:
-            done.folds = [replace(f, weight=0.0) for f in done.folds]
-        self._mass, self._budget_left = 1.0, 0.0
-        return Round(len(self.rounds), no_pulls(), counts, last=True)
+        """Return a last round of given size that will take all the weight of earlier rounds."""
+        return Round(len(self.rounds), no_pulls(), counts, last=True, alone=True)
 
     def record(self, decided: Round, samples: list[Sample | None]) -> None:
         """Record the draws of a round: one sample per arm, None for arms without draws."""
         self._tell(decided.pulls, samples)
+        if decided.alone:
+            for done in self.rounds:
+                done.folds = [replace(f, weight=0.0) for f in done.folds]
+            self._mass, self._budget_left = 1.0, 0.0
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
         for k, (record, sample) in enumerate(zip(self.records, samples, strict=True)):

@@ -159,8 +159,6 @@ def combined(
                     raise sample
                 found[k].append(sample)
                 bar.advance(n if budget.unit == "draws" else round(float(sample.costs.sum())))
-                if decided.number > n_untimed and time.monotonic() > until:
-                    raise TimeoutError
 
         pilot, first = None, list[Sample]()
         n_untimed = max(1, n_recalled)  # the predictable estimate needs two rounds
@@ -185,8 +183,6 @@ def combined(
                 begin=begin,
                 enough=lambda _: run.rounds[-1].last,
             )
-        except TimeoutError:
-            history.stopped = flag("out_of_time", limit=max_time)
         except ArmError as error:
             if not history.complete:
                 raise
@@ -452,7 +448,7 @@ def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: R
     found: list[list[Sample]] = [[] for _ in run.arms]
     try:
         draws_of(decided, found)
-    except (ArmError, KeyboardInterrupt, TimeoutError):
+    except (ArmError, KeyboardInterrupt):
         history.add_incomplete([join_samples(s) for s in found], decided.number)
         raise
     samples = [join_samples(s) for s in found]

@@ -308,6 +308,24 @@ def test_max_time_ends_a_long_round(monkeypatch):
     assert 1000 < found["pulls"].sizes["pull"] < 1200
 
 
+def test_ctrl_c_in_the_last_round_leaves_the_weights_of_earlier_ones():
+    """That round would have taken all the weight; 765 draws come before it."""
+    made = [0]
+
+    def interrupted(rng):
+        made[0] += 1
+        if made[0] > 1_000:
+            raise KeyboardInterrupt
+        return rng.normal()
+
+    with pytest.warns(UserWarning, match="interrupted by the user"):
+        found = amc.combine_estimators([interrupted], target_mcse=0.02, random_seed=1)
+    assert found["rounds"]["draws"].sum() == 765
+    error = found["estimate"]["mcse"].sel(weights="predictable").item()
+    assert error == pytest.approx(1 / np.sqrt(765), rel=0.15)
+    assert abs(found["estimate"]["mean"].sel(weights="predictable").item()) < 4 * error
+
+
 def test_sequential_rounds_for_the_papers():
     found = amc.combine_estimators(two(), draws=60, rounds=1, policy="thompson", random_seed=14)
     assert (found["rounds"]["draws"].sum("arm").values[1:] == 1).all()
