@@ -94,14 +94,16 @@ class Combination:
         return float(sum(r.cost for r in self.rounds))
 
     def next_round(self, rng: np.random.Generator, most: float = math.inf) -> Round | None:
-        """Return the next round, decided from earlier ones, of at most some size; None after the last."""
-        number = len(self.rounds)
-        if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
+        """Return the next round, decided from earlier ones, of at most some size; None after the last.
+
+        Rounds that are smaller than planned are followed by others until the budget is spent.
+        """
+        number, sizes = len(self.rounds), self.plan.sizes
+        if not sizes or (number and self.rounds[-1].last) or self.given_up.all():
             return None
-        if self.given_up.all():
-            return None
-        last = number == len(self.plan.sizes) - 1
-        size = self._budget_left if last else min(self.plan.sizes[number], self._budget_left)
+        last = number >= len(sizes) - 1
+        size = self._budget_left if last else min(sizes[number], self._budget_left)
+        last = last and size <= most
         pulls, counts = self._allocate(min(size, most), rng)
         planned = self._planned_cost(counts)
         self._budget_left -= planned

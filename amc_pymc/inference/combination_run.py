@@ -133,12 +133,12 @@ def combined(
     total = None if budget.target is not None else math.ceil(budget.total)
 
     def room() -> float:
-        """Return the size of a round that ends in time at the present rate."""
+        """Return the size of a round that takes half the time left at the present rate, which may change."""
         now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
         if max_time is None or len(run.rounds) < 2 or record.keeps:
             return math.inf
         done = run.spent if budget.unit == "cost" else done
-        return done / max(now - started, 1e-9) * max(until - now, 0.0)
+        return 0.5 * done / max(now - started, 1e-9) * max(until - now, 0.0)
 
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
