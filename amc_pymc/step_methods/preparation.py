@@ -39,7 +39,11 @@ from amc_pymc.samplers.raced import Layout, Raced, RacedModel
 from amc_pymc.samplers.surface import NoSurface, fit_surface, gaussian_surface
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
-from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
+from amc_pymc.step_methods.model_densities import (
+    check_rows_resolved,
+    checked_densities,
+    grouped_densities,
+)
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 from amc_pymc.step_methods.stored_densities import stored_densities
 from amc_pymc.step_methods.stored_groups import large_groups, stored_group_densities
@@ -432,6 +436,7 @@ def _with_taylor(
     if fit or bare.cut is None:
         subsample = subsample_of(densities, proxy)
         mode, flags = posterior_mode(densities, x, continuous, subsample, rng)
+        check_rows_resolved(densities, mode)
         x, precision = mode.x, mode.precision
     centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
     surrogate = surrogate_at(bare.raced, centre)
