@@ -339,7 +339,8 @@ def _follow_gaussian(
     if np.isinf(length):
         precision = fit.precision
     fit = GaussianFit(mean, precision, fit.coordinates)
-    refresh = gaussian_surface(fit, active).moves()
+    freedom = chain.moves.refresh.freedom[0]
+    refresh = gaussian_surface(fit, active, freedom=freedom).moves()
     chain.moves = chain.moves._replace(refresh=refresh)
     return fit, length
 

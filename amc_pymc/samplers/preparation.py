@@ -49,6 +49,9 @@ class SurfaceMoves(Protocol):
     def draws(self) -> np.ndarray:
         """A chain (K, D) on prior times surrogate."""
 
+    def with_tails(self) -> SurfaceMoves:
+        """Return the same with the tails of a Student t."""
+
     @property
     def moving(self) -> bool:
         """Whether there are hyperparameters or binary variables."""

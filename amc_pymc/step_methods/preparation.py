@@ -55,6 +55,8 @@ __all__ = ["moved_coordinates", "prepare"]
 
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
+#: Forecast acceptance rate below which moves get heavier tails.
+_FITS_WELL = 0.9
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
 _DRAWS = 300
 _MOST_STATES = 2_000
@@ -167,7 +169,7 @@ def _finished(
     _compile_races(prepared)
     stages.begin(_STAGES[3], "residuals")
     race = options.race_of_groups if groups else options.race
-    prepared = with_forecast(prepared, active, race, proxy.exact_rows, rng)
+    prepared = _with_tails(with_forecast(prepared, active, race, proxy.exact_rows, rng))
     if isinstance(race, ExactRace):
         prepared = _with_thinning(prepared)
     spent = densities.rows_evaluated + prepared.raced.rows_evaluated
@@ -370,6 +372,14 @@ def _with_surface(
         kinked=kinked,
         forecast_flags=flags,
     )
+
+
+def _with_tails(prepared: Preparation) -> Preparation:
+    """Give moves the tails of a Student t if many would be rejected."""
+    surface, forecast = prepared.surface, prepared.forecast
+    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
+        return prepared
+    return replace(prepared, surface=surface.with_tails())
 
 
 def _binary(model: Model, bare: Preparation, names: Sequence[str]) -> np.ndarray:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -404,7 +404,8 @@ def fit_thinning(
     sizes = blocks.whiten.shape[0], 1
     cubes = np.array([2.0**1.5 * gamma(0.5 * n + 1.5) / gamma(0.5 * n) for n in sizes])
     cuts = max(1, int((_BOXES / n_rows) ** (1.0 / max(1, bounds_of.n_arguments))))
-    least, tables, most = np.inf, [], _MOST_SHARE * n_rows
+    least, most = np.inf, _MOST_SHARE * n_rows
+    tables: list[Any] = []
     for inside in _INSIDE:
         reach = np.array([_radius(inside, *n) for n in zip(sizes, (1, blocks.levels.size))])
         with np.errstate(all="ignore"):

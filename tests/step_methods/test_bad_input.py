@@ -302,7 +302,7 @@ class TestData:
     def test_all_numbers_may_have_any_unit(self, start):
         """An amount in small coins and the logarithm of its sd: standard deviations differ by 1e9."""
         y = np.random.default_rng(1).normal(10.0, 1.0, 3_000) * 1e9
-        with pm.Model() as model:
+        with pm.Model():
             mu, s = pm.Normal("mu", 0, 1e11), pm.HalfCauchy("s", start)
             pm.Normal("obs", mu, s, observed=y)
             step = amc.RacingMetropolis()

@@ -99,6 +99,7 @@ def surface(written):
         CENTRE,
         SLOPE,
         CURVATURE,
+        np.zeros(1),
     )
 
 
