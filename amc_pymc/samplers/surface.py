@@ -22,7 +22,7 @@ from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
 from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import Surface, conditional, prior_at
-from amc_pymc.tall.terms import no_families, printed_families
+from amc_pymc.tall.terms import Written, compiled_terms
 
 __all__ = ["NoSurface", "SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
 
@@ -205,14 +205,15 @@ def gaussian_surface(
 ) -> SurfaceFit:
     """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
     size, at = fit.mean.size, fit.coordinates
+    none = compiled_terms(Written.nothing(), 0)
     inner = np.full(size, -1)
     inner[active] = np.arange(active.size)
     surface = Surface(
         inner,
         np.full(size, -1),
-        *no_families().arrays,
+        none,
         np.zeros((0, size)),
-        *no_families().arrays,
+        none,
         at,
         fit.mean[at],
         np.zeros(at.size),
@@ -283,9 +284,9 @@ def surface_at(
     surface = Surface(
         numbered,
         outer,
-        *printed_families(parts.graph, divided.terms).arrays,
+        compiled_terms(parts.prior._replace(families=divided.terms), 3),
         parts.combinations if divided.terms else np.zeros((0, size)),
-        *printed_families(parts.coefficient_graph, parts.coefficients, 2).arrays,
+        compiled_terms(parts.coefficients, 2),
         read,
         surrogate.centre[at],
         surrogate.gradient[at].copy(),

@@ -311,7 +311,10 @@ def test_prior_times_surrogate_is_that_of_the_model(problem):
     """By PyTensor's prior, and by the expansion of rows; where what rows read beside coefficients stays as it is."""
     _, densities, form, parts, found = problem
     raced = densities if form is None else form.raced
-    rng, start = np.random.default_rng(2), 0.3 * np.random.default_rng(3).normal(size=densities.layout.size)
+    rng, start = (
+        np.random.default_rng(2),
+        0.3 * np.random.default_rng(3).normal(size=densities.layout.size),
+    )
 
     def eta(x):
         return x if form is None else form.map.evaluate(x)
