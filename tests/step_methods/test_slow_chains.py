@@ -26,12 +26,12 @@ def effects(centred, wide=False):
 
 
 def indicators(slope, prior_sd):
-    """Indicators that begin at 0, and coefficients that are drawn from their prior then."""
+    """Indicators that begin at 0, and coefficients that begin far out and are drawn from their prior then."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(5_000, 3))
     with pm.Model() as model:
         g = pm.Bernoulli("g", 0.5, shape=3, initval=np.zeros(3, int))
-        b = pm.Normal("b", 0, prior_sd, shape=3)
+        b = pm.Normal("b", 0, prior_sd, shape=3, initval=np.full(3, prior_sd))
         pm.Normal("y", pm.math.dot(X, g * b), 1.0, observed=rng.normal(X.sum(1) * slope, 1.0))
     return model
 
