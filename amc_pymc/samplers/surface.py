@@ -376,6 +376,5 @@ def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
         spread += 1e-6 * np.eye(divided.outer.size)
         factor, _ = gaussian_factor(spread)
         out[np.ix_(divided.outer, divided.outer)] = factor @ factor.T
-        mean = found.x
     inside = np.sort(np.concatenate([inner, divided.outer]))
-    return GaussianFit(mean, out, inside)
+    return GaussianFit(found.x, out, inside)
