@@ -11,6 +11,7 @@ from amc_pymc.racing.rules import (
 )
 from amc_pymc.racing.settings import (
     BernsteinRace,
+    AutoRace,
     ExactRace,
     LilUCBRace,
     NormalRace,
@@ -23,6 +24,7 @@ __all__ = [
     "NOT_FINITE",
     "REWARDS",
     "BernsteinRace",
+    "AutoRace",
     "ExactRace",
     "LilParameters",
     "LilUCBRace",

@@ -121,6 +121,12 @@ class Forecast(NamedTuple):
     acceptance: float
 
 
+class Tables(Protocol):
+    """Holder of a thinning."""
+
+    thinning: Thinning
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Data about a model that are shared by all chains.
@@ -134,7 +140,7 @@ class Preparation:
     variate, ``forecast`` predicts the cost of a decision. ``slope`` is a surrogate in x for gradient estimates, ``nested`` the reference of coefficients given hyperparameters, if any. ``rounding`` is
     the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
     without a control variate. ``quadrature_error`` is the standard deviation over posterior points of
-    the error that the nodes over local effects leave, in nats. ``thinning`` holds bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
+    the error that the nodes over local effects leave, in nats. ``tables`` hold bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
     """
 
     densities: RacedModel
@@ -155,7 +161,7 @@ class Preparation:
     slope: Surrogate | None = None
     nested: NestedReference | None = None
     rounding: float | None = None
-    thinning: Thinning | None = None
+    tables: Tables | None = None
     quadrature_error: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -164,6 +170,11 @@ class Preparation:
         if self.cut is None:
             return x
         return np.apply_along_axis(self.cut.evaluate, -1, x)
+
+    @property
+    def thinning(self) -> Thinning | None:
+        """Thinning of decisions, if any."""
+        return None if self.tables is None else self.tables.thinning
 
     @property
     def first_surrogate(self) -> Surrogate:
