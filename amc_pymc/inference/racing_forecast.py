@@ -162,14 +162,15 @@ def racing_forecast(
         return RacingForecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
         )
-    share = forecast.rows * rows_per_unit / n_rows
+    rows = forecast.rows if prepared.thinning is None else prepared.thinning.expected
+    share = rows * rows_per_unit / n_rows
     densities, slow = prepared.densities, slow_parts(model, prepared)
     return RacingForecast(
         n_rows,
         size,
         forecast.residual_sd,
         forecast.plain_sd,
-        forecast.rows * rows_per_unit,
+        rows * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
         share < 0.1 and not slow,

@@ -451,7 +451,7 @@ class TestFewRows:
     def test_fewer_than_a_batch_is_exact(self, run):
         model, n_rows = self.model(20), 20
         idatas = []
-        step = amc.RacingMetropolis(model=model)
+        step = amc.RacingMetropolis(race="normal", model=model)
         for race in (amc.NormalRace(), amc.ExactRace()):
             idatas.append(run(model, step.replace(race=race), draws=100))
         for idata in idatas:

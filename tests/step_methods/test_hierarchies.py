@@ -109,7 +109,9 @@ def test_posteriors_are_those_of_quadrature(build, race, run):
     with pm.Model() as model:
         build()
         kwargs = {} if race is None else {"race": race}
-        step = amc.RacingMetropolis(marginalize=None, transitions_per_draw=4, progressbar=False, **kwargs)
+        step = amc.RacingMetropolis(
+            marginalize=None, transitions_per_draw=4, progressbar=False, **kwargs
+        )
     surface = step.prepared.surface
     assert surface.knows_prior and (surface.surface.outer >= 0).sum() >= 1
     idata = run(model, step, draws=5_000, tune=500, seed=11)

@@ -52,7 +52,13 @@ def steps_of(model):
         (effects, [True], "", ""),
         (indicators, [0.02, 0.05], "", "b is scaled or selected by g"),
     ],
-    ids=["non-centred, unknown prior", "non-centred", "indicators", "centred", "small coefficients"],
+    ids=[
+        "non-centred, unknown prior",
+        "non-centred",
+        "indicators",
+        "centred",
+        "small coefficients",
+    ],
 )
 def test_slow_chains_are_flagged_and_foreseen(run, make, args, name, reason):
     model = make(*args)
