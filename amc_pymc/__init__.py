@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         plot_regret,
     )
     from amc_pymc.proxies import DataProxy
-    from amc_pymc.row_store import Rows
+    from amc_pymc.rows import Rows
     from amc_pymc.simulators import SimulatorProblem
     from amc_pymc.step_methods import (
         Audits,
@@ -123,7 +123,7 @@ _PLACES = {
         "plot_regret",
     ),
     "proxies": ("DataProxy",),
-    "row_store": ("Rows",),
+    "rows": ("Rows",),
     "step_methods": (
         "Audits",
         "BernsteinRace",

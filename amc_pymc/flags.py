@@ -238,9 +238,6 @@ mode_biased: the shift of the mode by the tolerance is most of its standard erro
 no_control_variate: there is no control variate ({reason})
     races will read a large part of the rows, many decisions are close, and errors of probability delta bias the posterior visibly
     use delta=0.01 and batch_size=200, and compare with race='exact'
-rounded_rows: dtype='float32' changes the log ratio of a decision by up to {effect:.2g} nats
-    the posterior is that of other data, and audits do not see it
-    use dtype='float64', or subtract from the data what is large and the same in all rows before they are rounded
 large_group: group {group} has {rows:,} rows
     a group is read as a whole, which takes some {memory:.1f} GiB of memory
     split it, or pass marginalize=None
@@ -285,7 +282,7 @@ def _texts(lines: list[str]) -> dict[str, tuple[str, str, str]]:
 FLAGS = _texts(_TEXTS.splitlines())
 #: Flags of racing steps: bit k of the statistic ``race_flags`` is that of flag k.
 RACING_FLAGS = (
-    "no_control_variate", "rounded_rows", "large_group", "quadrature_varies", "quadrature_changes",
+    "no_control_variate", "large_group", "quadrature_varies", "quadrature_changes",
     "wrong_decisions", "slow_chain", "start_replaced",
     "excluded",
 )  # fmt: skip
@@ -345,7 +342,7 @@ def flags_of_bits(bits: Any) -> list[str]:
     --------
     >>> from amc_pymc.flags import flags_of_bits
     >>> flags_of_bits([[0, 2], [0, 34]])
-    ['rounded_rows', 'wrong_decisions']
+    ['large_group', 'slow_chain']
     """
     found = int(np.bitwise_or.reduce(np.ravel(np.asarray(bits, np.int64)), initial=0))
     return [name for k, name in enumerate(RACING_FLAGS) if found >> k & 1]

@@ -41,14 +41,14 @@ LOWER = {
     "expressions": ROOT,
     "marginals": ROOT | {"expressions"},
     "row_kernels": ROOT | {"expressions"},
-    "row_store": ROOT,
+    "rows": ROOT,
 }
 CORE = set(LOWER)
 LOWER |= {
     "extract": ROOT
     | {
         *("proxies", "simulators", "abc_tree", "expressions", "marginals", "row_kernels"),
-        *("row_store", "tall"),
+        *("rows", "tall"),
     },
     "results": ROOT,
     "timing": set(),

@@ -94,14 +94,16 @@ class Combination:
         return float(sum(r.cost for r in self.rounds))
 
     def next_round(self, rng: np.random.Generator, most: float = math.inf) -> Round | None:
-        """Return the next round, decided from earlier ones, of at most some size; None after the last."""
-        number = len(self.rounds)
-        if number == len(self.plan.sizes) or (number and self.rounds[-1].last):
+        """Return the next round, decided from earlier ones, of at most some size; None after the last.
+
+        Rounds that are smaller than planned are followed by others until the budget is spent.
+        """
+        number, sizes = len(self.rounds), self.plan.sizes
+        if not sizes or (number and self.rounds[-1].last) or self.given_up.all():
             return None
-        if self.given_up.all():
-            return None
-        last = number == len(self.plan.sizes) - 1
-        size = self._budget_left if last else min(self.plan.sizes[number], self._budget_left)
+        last = number >= len(sizes) - 1
+        size = self._budget_left if last else min(sizes[number], self._budget_left)
+        last = last and size <= most
         pulls, counts = self._allocate(min(size, most), rng)
         planned = self._planned_cost(counts)
         self._budget_left -= planned
@@ -109,15 +111,16 @@ class Combination:
         return Round(number, pulls, counts, last, planned=planned)
 
     def certify(self, counts: np.ndarray) -> Round:
-        """Return a last round of given size that takes all the weight of earlier rounds."""
-        for done in self.rounds:
-            done.folds = [replace(f, weight=0.0) for f in done.folds]
-        self._mass, self._budget_left = 1.0, 0.0
-        return Round(len(self.rounds), no_pulls(), counts, last=True)
+        """Return a last round of given size that will take all the weight of earlier rounds."""
+        return Round(len(self.rounds), no_pulls(), counts, last=True, alone=True)
 
     def record(self, decided: Round, samples: list[Sample | None]) -> None:
         """Record the draws of a round: one sample per arm, None for arms without draws."""
         self._tell(decided.pulls, samples)
+        if decided.alone:
+            for done in self.rounds:
+                done.folds = [replace(f, weight=0.0) for f in done.folds]
+            self._mass, self._budget_left = 1.0, 0.0
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
         for k, (record, sample) in enumerate(zip(self.records, samples, strict=True)):

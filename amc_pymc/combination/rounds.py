@@ -102,6 +102,8 @@ class Round:
     cost : float
     planned : float
         Cost that was expected.
+    alone : bool
+        Whether the round takes the weight of earlier ones once it is complete.
     """
 
     number: int
@@ -111,6 +113,7 @@ class Round:
     folds: list[Fold] = field(default_factory=list)
     cost: float = 0.0
     planned: float = 0.0
+    alone: bool = False
 
     @property
     def weight(self) -> float:

@@ -15,10 +15,12 @@ import numpy as np
 
 from amc_pymc.expressions.graph import Graph
 
-__all__ = ["DERIVED", "Families", "Family", "beside_parameters"]
+__all__ = ["DERIVED", "Families", "Family", "beside_parameters", "form_of"]
 
 #: Name of the array that holds coefficients while expressions are built.
 DERIVED = "derived"
+#: Largest number of families that coefficients of one product form.
+_MOST_RUNS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +72,43 @@ class Families:
         return sum(len(f.table) for f in self.all)
 
     def add(self, nodes: Sequence[int]) -> int | None:
-        """Add coefficients and return the position of the first; None if their forms differ."""
+        """Add coefficients, a family for each run of the same form; return the position of the first.
+
+        None if there are too many forms.
+        """
         key = tuple(nodes)
         if key not in self._known:
-            common = _Common(self.graph, len(key))
-            expression = common.of(key)
-            if expression is None:
+            found = self._runs(key)
+            if found is None:
                 return None
             self._known[key] = self.size
-            table = np.column_stack(common.columns) if common.columns else np.zeros((len(key), 0))
-            self.all.append(Family(expression, table, self._known[key]))
+            for expression, table in found:
+                self.all.append(Family(expression, table, self.size))
         return self._known[key]
+
+    def _runs(self, nodes: tuple[int, ...]) -> list[tuple[int, np.ndarray]] | None:
+        """Return expressions and tables of runs of nodes of the same form."""
+        out, left = [], nodes
+        while left:
+            form = form_of(self.graph, left[0])
+            n = next((k for k, m in enumerate(left) if form_of(self.graph, m) != form), len(left))
+            common = _Common(self.graph, n)
+            expression = common.of(left[:n])
+            if expression is None or len(out) == _MOST_RUNS:
+                return None
+            columns = np.column_stack(common.columns) if common.columns else np.zeros((n, 0))
+            out.append((expression, columns))
+            left = left[n:]
+        return out
+
+
+def form_of(graph: Graph, node: int) -> int:
+    """Return a number that is the same for expressions that differ in constants alone."""
+    found: dict[int, int] = {}
+    for n in graph.upstream([node]):
+        op = graph.nodes[n].op
+        found[n] = hash((op, *(found[a] for a in graph.nodes[n].args)))
+    return found[node]
 
 
 class _Common:

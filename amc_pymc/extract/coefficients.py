@@ -25,8 +25,8 @@ from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.first_class import bound_function
 from amc_pymc.row_kernels import RowProgram, TooLarge, printed_rows
 from amc_pymc.tall.split import Parts
-from amc_pymc.tall.terms import beside, printed_families
-from amc_pymc.tall.wide import with_combinations
+from amc_pymc.tall.terms import Written, printed_families, with_values
+from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
 __all__ = ["CoefficientForm", "CoefficientMap", "coefficient_form", "parts_of"]
 
@@ -45,11 +45,11 @@ class CoefficientMap:
     @cached_property
     def native(self) -> Any:
         """First-class ``x (D,) -> z (D + W,)``."""
-        return bound_function(beside, _MAP, list(self.printed.arrays))
+        return bound_function(with_values, _MAP, list(self.printed.arrays))
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         """Return z at x."""
-        z: np.ndarray = beside(np.asarray(x, float), *self.printed.arrays)
+        z: np.ndarray = with_values(np.asarray(x, float), *self.printed.arrays)
         return z
 
     def rough(self) -> np.ndarray:
@@ -123,7 +123,11 @@ def parts_of(
     except (NotScalar, TypeError, RecursionError) as error:
         _log.debug("The prior has no scalar form: %s", error)
         return None
-    narrow, combinations = with_combinations(graph, terms, size)
+    narrow, functions = with_functions(graph, taken_apart(graph, terms), size, linear=False)
+    begin = size + len(functions)
+    narrow, combinations = with_combinations(graph, narrow, size, begin)
+    prior = Written(graph, narrow, functions)
     if form is None:
-        return Parts(graph, narrow, combinations, Graph(), (), densities.reads)
-    return Parts(graph, narrow, combinations, form.graph, form.families, form.reads)
+        return Parts(prior, combinations, Written(Graph(), (), ()), densities.reads)
+    coefficients = Written(form.graph, *with_functions(form.graph, form.families, size, True))
+    return Parts(prior, combinations, coefficients, form.reads)

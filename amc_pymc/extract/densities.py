@@ -91,8 +91,6 @@ class RowDensities:
         for name in [n for n in out.__dict__ if isinstance(_of_class(out, n), cached_property)]:
             del out.__dict__[name]
         out._given, out.n_units, out.rows_evaluated = packed, len(packed.data), 0
-        if isinstance(packed, StoredRows):
-            out.unit = "stored row"  # not in the order of the source
         return out
 
     def touch(self, n_rows: float) -> None:
@@ -104,13 +102,6 @@ class RowDensities:
         """Release the memory mapped for rows in a store, if any."""
         if self._given is not None:
             self._given.release()
-
-    def rounding(self, points: np.ndarray) -> np.ndarray | None:
-        """Return rounding errors of the changes of a sample of rows from points[0] to points[1].
-
-        None if the data are not rounded.
-        """
-        return None if self._given is None else self._given.rounding(points)
 
     def __getstate__(self):
         state = {

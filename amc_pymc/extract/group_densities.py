@@ -25,7 +25,7 @@ from amc_pymc.marginals import (
     printed_groups,
     state_nodes,
 )
-from amc_pymc.row_store import AROUND
+from amc_pymc.rows import AROUND
 
 __all__ = ["GroupDensities", "GroupedModel"]
 

@@ -41,7 +41,7 @@ from amc_pymc.extract.rows import (
 )
 from amc_pymc.extract.scalars import Index
 from amc_pymc.marginals import ROWS_BEYOND, GroupProgram
-from amc_pymc.row_store import RowStore, SharedArray, shared_array
+from amc_pymc.rows import RowStore, SharedArray, shared_array
 
 __all__ = [
     "Factor",

@@ -16,7 +16,7 @@ from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_ex
 from amc_pymc.extract.rows import RowLogp
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.row_kernels import RowKernels, RowProgram, TooLarge, printed_rows, row_program
-from amc_pymc.row_store import RowStore, SharedArray, shared_array
+from amc_pymc.rows import RowStore, SharedArray, shared_array
 
 __all__ = ["NativeRows", "StoredRows", "native_rows", "packed_columns"]
 
@@ -67,9 +67,6 @@ class NativeRows:
     def touch(self, n_rows: float) -> None:
         """Do nothing: the data stay in memory."""
 
-    def rounding(self, points: np.ndarray) -> None:
-        """Return None: nothing is rounded."""
-
     def __getstate__(self):
         data = self.data if self.shared is None else None
         return {"printed": self.printed, "data": data, "shared": self.shared}
@@ -117,21 +114,6 @@ class StoredRows:
     def touch(self, n_rows: float) -> None:
         """Count rows read at random, whose memory is released from time to time."""
         self.store.touch(n_rows)
-
-    def rounding(self, points: np.ndarray) -> np.ndarray | None:
-        """Return the effect of rounding on changes of log-likelihoods from points[0] to points[1].
-
-        The effect (S,) is that on a random sample of rows; None if the store does not round.
-        """
-        exact = self.store.unrounded
-        if exact is None:
-            return None
-        rounded, units = exact.astype(self.data.dtype), np.arange(len(exact))
-        there, here = (
-            self.kernels.values(x, units, rounded) - self.kernels.values(x, units, exact)
-            for x in points[::-1]
-        )
-        return there - here
 
     def __getstate__(self):
         return {"printed": self.printed, "store": self.store, "program": None}

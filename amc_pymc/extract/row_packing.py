@@ -25,7 +25,7 @@ from amc_pymc.extract.row_program import Column, Columns, parameter_leaf, row_ex
 from amc_pymc.extract.rows import DataCut, RowLogp, data_frontier
 from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.row_kernels import RowKernels, TooLarge, printed_rows, row_program
-from amc_pymc.row_store import Placeholder
+from amc_pymc.rows import Placeholder
 from amc_pymc.signals import raise_if_signalled
 
 __all__ = ["RowPacking", "refusal"]

@@ -116,7 +116,7 @@ class _Search:
     def _is_coefficient(self, node: int, times_data: bool) -> bool:
         """Whether a node depends on data through indices only, which are no more than those of its parts."""
         g = self.graph
-        if _columns_of_values(g, node) or g.leaves([node], "dot"):
+        if _columns_of_values(g, node) or g.leaves([node], "dot") or not _sums_products(g, node):
             return False
         columns = _index_columns(g, node)
         if not (columns or times_data):
@@ -211,6 +211,28 @@ def _dependence(graph: Graph, row: int) -> tuple[dict[int, bool], dict[int, bool
             )
         )
     return varies, affine
+
+
+def _sums_products(graph: Graph, node: int) -> bool:
+    """Whether a node is a sum of terms each of which is affine in an entry, the others being fixed."""
+    if graph.nodes[node].op in _SUMS:
+        return all(_sums_products(graph, a) for a in graph.nodes[node].args)
+    entries, curved = dict[int, set[int]](), dict[int, set[int]]()  # read, and not affine in these
+    for n in graph.upstream([node]):
+        op, args = graph.nodes[n].op, graph.nodes[n].args
+        if op == "entry":
+            entries[n], curved[n] = {n}, set()
+            continue
+        entries[n] = set().union(*(entries[a] for a in args))
+        if op not in (*_SUMS, *_PRODUCTS):
+            curved[n] = entries[n]
+            continue
+        curved[n] = set().union(*(curved[a] for a in args))
+        if op == "mul":
+            curved[n] |= {e for e in entries[n] if sum(e in entries[a] for a in args) > 1}
+        elif op == "div":
+            curved[n] |= entries[args[1]]
+    return not entries[node] or curved[node] != entries[node]
 
 
 def _factors(graph: Graph, node: int) -> list[int]:

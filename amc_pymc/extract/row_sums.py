@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -87,8 +88,8 @@ def largest_residuals(
     Returns
     -------
     tuple of arrays
-        Sums (Q,) and sums of squares (Q,) over all rows; root mean squares (T,) and data (T, C) of
-        the ``number`` rows with the largest root mean squares.
+        Sums (Q,) and sums of squares (Q,) over all rows; root mean squares (T,) and numbers (T,) of
+        the ``number`` rows with the largest root mean squares; the number of rows.
     """
 
     def residuals(points, rows):
@@ -96,12 +97,13 @@ def largest_residuals(
         return np.nan_to_num(changes, nan=0.0)
 
     found = summarise_residuals(residuals, list(probes), len(data), CHUNK, n_largest=number)
-    return found.totals, found.squares, found.scale, data[found.largest]
+    return found.totals, found.squares, found.scale, found.largest, len(data)
 
 
-def merged_residuals(parts: Sequence[tuple], number: int) -> tuple[np.ndarray, ...]:
-    """Merge the results of :func:`largest_residuals` for several parts of the rows."""
-    totals, squares, scales, rows = zip(*parts, strict=True)
-    scale = np.concatenate(scales)
+def merged_residuals(parts: Sequence[tuple], number: int) -> tuple[Any, ...]:
+    """Merge the results of :func:`largest_residuals` for consecutive parts of the rows."""
+    totals, squares, scales, rows, sizes = zip(*parts, strict=True)
+    scale, firsts = np.concatenate(scales), np.cumsum([0, *sizes])
     order = np.argsort(-scale, kind="stable")[:number]
-    return sum(totals), sum(squares), scale[order], np.concatenate(rows)[order]
+    numbers = np.concatenate([r + first for r, first in zip(rows, firsts)])
+    return sum(totals), sum(squares), scale[order], numbers[order], int(firsts[-1])

@@ -133,12 +133,12 @@ def combined(
     total = None if budget.target is not None else math.ceil(budget.total)
 
     def room() -> float:
-        """Return the size of a round that ends in time at the present rate."""
+        """Return the size of a round that takes half the time left at the present rate, which may change."""
         now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
         if max_time is None or len(run.rounds) < 2 or record.keeps:
             return math.inf
         done = run.spent if budget.unit == "cost" else done
-        return done / max(now - started, 1e-9) * max(until - now, 0.0)
+        return 0.5 * done / max(now - started, 1e-9) * max(until - now, 0.0)
 
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
@@ -159,8 +159,6 @@ def combined(
                     raise sample
                 found[k].append(sample)
                 bar.advance(n if budget.unit == "draws" else round(float(sample.costs.sum())))
-                if decided.number > n_untimed and time.monotonic() > until:
-                    raise TimeoutError
 
         pilot, first = None, list[Sample]()
         n_untimed = max(1, n_recalled)  # the predictable estimate needs two rounds
@@ -185,8 +183,6 @@ def combined(
                 begin=begin,
                 enough=lambda _: run.rounds[-1].last,
             )
-        except TimeoutError:
-            history.stopped = flag("out_of_time", limit=max_time)
         except ArmError as error:
             if not history.complete:
                 raise
@@ -452,7 +448,7 @@ def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: R
     found: list[list[Sample]] = [[] for _ in run.arms]
     try:
         draws_of(decided, found)
-    except (ArmError, KeyboardInterrupt, TimeoutError):
+    except (ArmError, KeyboardInterrupt):
         history.add_incomplete([join_samples(s) for s in found], decided.number)
         raise
     samples = [join_samples(s) for s in found]

@@ -110,7 +110,8 @@ def combine_estimators(
         arguments, with the same results. Arms are compared by their names, costs and a few draws, which are repeated.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
-        two rounds are always completed: the predictable estimate needs both.
+        two rounds are always completed: the predictable estimate needs both. Without `checkpoint`, later rounds are
+        shortened to end in time at the rate of earlier ones.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None

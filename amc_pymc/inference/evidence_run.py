@@ -144,6 +144,18 @@ class Found(NamedTuple):
     seconds_elsewhere: float = 0.0
 
 
+class Run(NamedTuple):
+    """A model, its densities and their moves, what was asked for, and costs so far."""
+
+    model: Model
+    densities: Densities
+    moves: Kernel
+    asked: Asked
+    rngs: Generators
+    how: How
+    tally: Tally
+
+
 def run_evidence(
     model: Model,
     densities: Densities,
@@ -157,81 +169,69 @@ def run_evidence(
     Chains also give the estimate if there is no time left for arms. If Ctrl-C leaves nothing else, the estimate is that
     of the pilot run.
     """
-    tally, known = Tally(), list[Pilot]()
+    run, known = Run(model, densities, moves, asked, rngs, how, Tally()), list[Pilot]()
     try:
-        return _run(model, densities, moves, asked, rngs, how, tally, known)
+        return _found(run, known)
     except PilotInterrupted as error:
         known.append(error.pilot)
     except KeyboardInterrupt:
         if not known:
             raise
-    return _of_pilot(model, densities, moves, asked, rngs, tally, known[0])
+    return _of_pilot(run, known[0])
 
 
-def _run(
-    model: Model,
-    densities: Densities,
-    moves: Kernel,
-    asked: Asked,
-    rngs: Generators,
-    how: How,
-    tally: Tally,
-    known: list[Pilot],
-) -> Found:
-    """Make a run; append its pilot run to `known` as soon as it is complete."""
+def _found(run: Run, known: list[Pilot]) -> Found:
+    """Return the results of a run; append its pilot run to `known` as soon as it is complete."""
+    model, densities, moves, asked, rngs, how, tally = run
     begin, cost = time.process_time(), asked.choices.cost
-    by_chains = _may_run_chains(densities, moves, asked)
+    by_chains = _may_run_chains(run)
 
     def pilot_run() -> Pilot:
         with _told("Pilot run", how) as report:
             return explored(model, densities, moves, rngs.pilot, chains=by_chains, report=report)
 
-    pilot, spent, seconds = _once("pilot", pilot_run, rngs.pilot, how, tally)
+    pilot, spent, seconds = _once("pilot", pilot_run, rngs.pilot, run)
     known.append(pilot)
     with tally.stage("pilot"):
-        densities = enough_nodes(densities, _typical(pilot), asked.target)
+        run = run._replace(densities=enough_nodes(densities, _typical(pilot), asked.target))
     price = _price(cost, spent, seconds)
-    bridged, allowed = None, _allowance(asked, how, tally, begin, price)
+    bridged, allowed = None, _allowance(run, begin, price)
     if by_chains and pilot.unfit and allowed(_LEAST):
-        bridged = _chains(densities, pilot, moves, asked, how, rngs, tally, allowed)
+        bridged = _chains(run, pilot, allowed)
         answers = bridged.answers(asked.target, pilot)
         if answers or pilot.adapted is None or how.limit.over():
-            with held_back():
-                answer = chains_answer(
-                    bridged, pilot, model, densities, tally, target=asked.target,
-                    max_cost=asked.max_cost, limit=how.limit, draws=asked.draws, chains=asked.chains,
-                )  # fmt: skip
-            with held_back(), tally.stage("checks"):
-                flags = quadrature(answer.numbers, densities, answer.draws, asked.target)
-            return Found(
-                answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally
-            )
-    return _combine(model, densities, moves, asked, rngs, how, pilot, bridged, tally, price)
+            return _of_chains(run, pilot, bridged)
+    return _combine(run, pilot, bridged, price)
 
 
-def _allowance(
-    asked: Asked, how: How, tally: Tally, begin: float, price: float | None
-) -> Callable[..., bool]:
+def _allowance(run: Run, begin: float, price: float | None) -> Callable[..., bool]:
     """Return a function of a cost, and of what a part has cost so far, that returns whether the cost is affordable."""
+    asked = run.asked
 
     def allowed(wanted: float, so_far: float = 0.0) -> bool:
         limit = None if price is None else asked.max_cost
-        cost, spent = str(asked.choices.cost), tally.cost + so_far
-        return budget_of(limit, cost, how.limit, lambda: spent, begin)(wanted)
+        cost, spent = str(asked.choices.cost), run.tally.cost + so_far
+        return budget_of(limit, cost, run.how.limit, lambda: spent, begin)(wanted)
 
     return allowed
 
 
-def _of_pilot(
-    model: Model,
-    densities: Densities,
-    moves: Kernel,
-    asked: Asked,
-    rngs: Generators,
-    tally: Tally,
-    pilot: Pilot,
-) -> Found:
+def _of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> Found:
+    """Return the estimate of the run's own chains and a bridge."""
+    model, densities, _, asked, _, how, tally = run
+    with held_back():
+        answer = chains_answer(
+            bridged, pilot, model, densities, tally, target=asked.target,
+            max_cost=asked.max_cost, limit=how.limit, draws=asked.draws, chains=asked.chains,
+        )  # fmt: skip
+    with held_back(), tally.stage("checks"):
+        flags = quadrature(answer.numbers, densities, answer.draws, asked.target)
+    return Found(answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally)
+
+
+def _of_pilot(run: Run, pilot: Pilot) -> Found:
     """Return the estimate of a pilot run, from its mixture if that is close to the posterior, else from annealing."""
+    model, densities, moves, asked, rngs, _, tally = run
     adapted, ladder, tree = pilot.adapted, pilot.ladder, xr.DataTree()
     z, error = ladder.log_z, prior_error(ladder)
     if adapted is not None and not pilot.unfit:
@@ -251,7 +251,7 @@ def _of_pilot(
 
 
 def _once[T](
-    stage: str, make: Callable[[], T], rng: np.random.Generator, how: How, tally: Tally
+    stage: str, make: Callable[[], T], rng: np.random.Generator, run: Run
 ) -> tuple[T, float, float]:
     """Make a part of the run, or recall it from the checkpoint; return also its cost and CPU seconds."""
     recalled = True
@@ -259,13 +259,13 @@ def _once[T](
     def measured() -> tuple[T, np.ndarray, float]:
         nonlocal recalled
         recalled, begin = False, time.process_time()
-        with tally.stage(stage), counted() as counts:
+        with run.tally.stage(stage), counted() as counts:
             made = make()
         return made, counts, time.process_time() - begin
 
-    made, counts, seconds = how.record.once(stage, measured, rng)
+    made, counts, seconds = run.how.record.once(stage, measured, rng)
     if recalled:
-        tally.add(stage, counts)
+        run.tally.add(stage, counts)
     return made, cost_of(counts), seconds
 
 
@@ -288,46 +288,29 @@ def _typical(pilot: Pilot) -> np.ndarray:
     return particles.x[order[len(order) // 2 :]]
 
 
-def _may_run_chains(densities: Densities, moves: Kernel, asked: Asked) -> bool:
+def _may_run_chains(run: Run) -> bool:
     """Whether chains and a bridge may give the estimate, which requires that the user chose no arms."""
-    if asked.names is not None or asked.own:
+    if run.asked.names is not None or run.asked.own:
         return False
-    return not densities.discrete.any() and not isinstance(moves, Slice)  # not reversible
+    return not run.densities.discrete.any() and not isinstance(run.moves, Slice)  # not reversible
 
 
-def _chains(
-    densities: Densities,
-    pilot: Pilot,
-    moves: Kernel,
-    asked: Asked,
-    how: How,
-    rngs: Generators,
-    tally: Tally,
-    allowed: Callable[[float, float], bool],
-) -> BridgedChains:
+def _chains(run: Run, pilot: Pilot, allowed: Callable[[float, float], bool]) -> BridgedChains:
+    rng = run.rngs.chains
+
     def bridged() -> BridgedChains:
-        with _told("Chains", how) as report, counted() as counts:
+        with _told("Chains", run.how) as report, counted() as counts:
             return bridge_chains(
-                densities, pilot, moves, rngs.chains, target=asked.target,
+                run.densities, pilot, run.moves, rng, target=run.asked.target,
                 budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
             )  # fmt: skip
 
-    return _once("chains", bridged, rngs.chains, how, tally)[0]
+    return _once("chains", bridged, rng, run)[0]
 
 
-def _combine(
-    model: Model,
-    densities: Densities,
-    moves: Kernel,
-    asked: Asked,
-    rngs: Generators,
-    how: How,
-    pilot: Pilot,
-    bridged: BridgedChains | None,
-    tally: Tally,
-    price: float | None,
-) -> Found:
+def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float | None) -> Found:
     """Combine arms from the pilot run by a bandit; only those that start at the prior if chains have failed."""
+    model, densities, moves, asked, rngs, how, tally = run
     cost, seen = asked.choices.cost, RecordingPath(densities)
     with tally.stage("pilot"):
         portfolio = make_portfolio(

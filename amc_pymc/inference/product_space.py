@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
+from pymc import Normal
+from pymc.model.fgraph import clone_model
 from pytensor.graph.basic import Constant
 
 import amc_pymc.product_space as ps
@@ -59,6 +61,11 @@ if TYPE_CHECKING:
 
 __all__ = ["sample_product_space"]
 
+#: Name of the variable that stands for the parameters of a model without any.
+_NO_PARAMETER = "(no parameter)"
+#: Transitions, of each of tuning and sampling, that a run with a checkpoint repeats.
+_TRIED = 20
+
 
 @ends_loops
 def sample_product_space(
@@ -101,7 +108,7 @@ def sample_product_space(
     Parameters
     ----------
     models : mapping of str to pm.Model
-        At least two, continuous, with the same observed rows.
+        At least two, continuous, with the same observed rows. A model may have no free variable.
     prior_probs : sequence or mapping of float, optional
         Prior probabilities of the models, up to a constant; default all equal.
     pseudo_prior : {"laplace", "pilot"}
@@ -129,7 +136,8 @@ def sample_product_space(
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results. Batches are the adapted weights and whole chains; models are prepared again.
+        arguments, with the same results. Batches are the adapted weights and whole chains; models are prepared again,
+        and some draws are repeated, which notices that code has changed.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. Batches are
         single draws here; chains that have begun are tuned to the end. A chain that it ends is not in the checkpoint.
@@ -228,7 +236,7 @@ def sample_product_space(
         for name in ("race", "proxy", "audits", "transitions_per_draw")
     }
     journal, random_seed = _journal(checkpoint, told, dict(zip(names, samplers)), random_seed)
-    adapting, first, *rngs = spawn_generators(random_seed, 2 + chains)
+    adapting, first, *rngs, trying = spawn_generators(random_seed, 3 + chains)
     pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
     space = ModelSpace(samplers, options.race, shared, pilots)
     log_weights = -space.laplace_log_evidence if adapt else np.log(prior)
@@ -237,11 +245,12 @@ def sample_product_space(
     total = chains * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
     begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
-        known = list(journal.batches())
+        trial = None if checkpoint is None else _trial(space, plan, trying)
+        known = list(iter(lambda: journal.recall(trial), None))
         if adapt and plan.tune:
             if not known:
                 weights = _adapted_weights(space, plan, adapting, bar)
-                journal.append({"log_weights": weights})
+                journal.append({"log_weights": weights}, trial)
                 known = [{"log_weights": weights}]
             plan = plan._replace(log_weights=known.pop(0)["log_weights"])
         done = {int(batch.pop("chain")): _restored(batch) for batch in known}
@@ -250,7 +259,7 @@ def sample_product_space(
         def keep(job: int, record: ChainRecord) -> None:
             done[todo[job]] = record
             if record.complete:
-                journal.append(_stored(todo[job], record))
+                journal.append(_stored(todo[job], record), trial)
 
         run = functools.partial(_run_chain, space, plan)
         run_jobs(
@@ -308,6 +317,7 @@ def _prior(prior_probs: Any, names: Sequence[str]) -> np.ndarray:
 
 @remembering()
 def _sampler(model: Model, name: str, options: Options, proposal: str | Proposal) -> Metropolis:
+    model = model if model.free_RVs else _with_a_parameter(model)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")
         turn = Turn(tuple(v.name for v in chosen))
@@ -317,6 +327,13 @@ def _sampler(model: Model, name: str, options: Options, proposal: str | Proposal
     if sampler.prepared.fit is None:
         raise ValueError(f"models[{name!r}] has no finite curvature at its mode to build on")
     return sampler
+
+
+def _with_a_parameter(model: Model) -> Model:
+    """Return a copy of a model without parameters with a normal variable that its rows do not depend on."""
+    with clone_model(model) as copied:
+        Normal(_NO_PARAMETER)
+    return copied
 
 
 def _preparation_times(samplers: Sequence[Metropolis]) -> dict[str, float]:
@@ -388,6 +405,15 @@ def _journal(
     return begin_journal(checkpoint, facts, words_to_store(random_seed), random_seed)
 
 
+def _trial(space: ModelSpace, plan: _Plan, rng: np.random.Generator) -> np.ndarray:
+    """Return the numbers of a short chain, which tell whether this code makes the same draws."""
+    short = plan._replace(tune=_TRIED, draws=_TRIED, adapt=True, until=None)
+    with progress("Repeating draws", 2 * _TRIED, enabled=False) as bar:
+        record = _one_chain(space, short, rng, bar)
+    numbers = [record.visits, record.points, record.log_weights, *record.stats.values()]
+    return np.concatenate([np.ravel(n) for n in numbers])
+
+
 def _stored(chain: int, record: ChainRecord) -> dict[str, Any]:
     found = record._asdict()
     return {"chain": chain, **found.pop("stats"), **found}
@@ -421,12 +447,20 @@ def _adapted_weights(
 
     The last weights would be too low for the model that the chain happened to stay in.
     """
-    run = functools.partial(_run_chain, space, plan._replace(draws=0, adapt=True))
-    (record,) = run_jobs(run, [(0, rng)], bar=bar)
+    found = _one_chain(space, plan._replace(draws=0, adapt=True), rng, bar).log_weights
+    log_weights: np.ndarray = found - np.logaddexp.reduce(found)
+    return log_weights
+
+
+def _one_chain(
+    space: ModelSpace, plan: _Plan, rng: np.random.Generator, bar: ProgressReport
+) -> ChainRecord:
+    """Run a chain in this process before the others."""
+    record: ChainRecord
+    (record,) = run_jobs(functools.partial(_run_chain, space, plan), [(0, rng)], bar=bar)
     if not record.complete:
         raise KeyboardInterrupt("Stopped before a draw was kept")
-    log_weights: np.ndarray = record.log_weights - np.logaddexp.reduce(record.log_weights)
-    return log_weights
+    return record
 
 
 def _run_chain(

@@ -156,7 +156,8 @@ def _model_posterior(
     chains = []
     for pool in pools:
         pool = pool if len(pool) else everywhere
-        values = [fn(layout.unravel(x)) for x in pool]
+        places = [layout.unravel(x) for x in pool]
+        values = [fn({v.name: place[v.name] for v in model.value_vars}) for place in places]
         chosen = ((np.arange(draws) + 0.5) / draws * len(pool)).astype(int)
         chains.append([np.stack([v[j] for v in values])[chosen] for j in range(len(outputs))])
     hidden = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}

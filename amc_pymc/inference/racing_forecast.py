@@ -15,7 +15,7 @@ from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupedModel
 from amc_pymc.extract.memo import remembering
 from amc_pymc.flags import Flag, warn_of
-from amc_pymc.row_store import Rows
+from amc_pymc.rows import Rows
 from amc_pymc.samplers.preparation import Preparation
 from amc_pymc.step_methods.grouping import Turn, chosen_turns, possible_factors, reasons_against
 from amc_pymc.step_methods.preparation import prepare
@@ -60,9 +60,6 @@ class RacingForecast:
     seconds : dict of str to float
         Wall time of the preparation in seconds, by task, compilation apart. Steps have the same in
         ``step.prepared.seconds``.
-    rounding : float or None
-        Largest change of the log ratio of a decision, in nats, from rounding the data to float32; None if they are
-        not rounded.
     flags : tuple of Flag
         Doubts about the forecast and about runs; each has a ``name`` and a ``message``.
     """
@@ -80,7 +77,6 @@ class RacingForecast:
     marginalized: tuple[str, ...] = ()
     not_marginalized: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
-    rounding: float | None = None
     flags: tuple[Flag, ...] = ()
 
     def __str__(self) -> str:
@@ -88,9 +84,6 @@ class RacingForecast:
         if self.n_groups:
             names = ", ".join(self.marginalized)
             groups = f"{self.n_groups:,} groups, over which {names} is integrated out\n"
-        rounding = ""
-        if self.rounding is not None:
-            rounding = f"rounding changes log ratios by at most {self.rounding:.2g} nats\n"
         groups += "".join(f"not integrated out is {each}\n" for each in self.not_marginalized)
         return (
             f"{self.n_rows:,} rows, {self.n_parameters} parameters\n{groups}"
@@ -98,7 +91,7 @@ class RacingForecast:
             f"{self.residual_sd:.2g}\n"
             f"rows per decision: {self.plain_rows:,.0f}, with control variate "
             f"{self.expected_rows:,.0f} ({self.expected_rows / self.n_rows:.2%} of the rows)\n"
-            f"{rounding}{self.suggestion}" + "".join(f"\n{f.message}" for f in self.flags)
+            f"{self.suggestion}" + "".join(f"\n{f.message}" for f in self.flags)
         )
 
 
@@ -185,7 +178,6 @@ def racing_forecast(
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
         left,
         prepared.seconds,
-        prepared.rounding,
         flags,
     )
 

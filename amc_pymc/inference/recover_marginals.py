@@ -24,7 +24,7 @@ from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.inference.stored_draws import draws_of
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, as_generator
-from amc_pymc.row_store import Rows, as_rows
+from amc_pymc.rows import Rows, as_rows
 from amc_pymc.step_methods.grouping import grouped_by
 from amc_pymc.step_methods.model_densities import grouped_densities
 from amc_pymc.step_methods.stored_groups import stored_group_densities

@@ -8,14 +8,17 @@ from scipy import linalg
 
 __all__ = ["absolute_factor", "gaussian_factor"]
 
-#: Default of the least eigenvalue of a precision, relative to the largest or to 1.
+#: Least eigenvalue of a precision with a unit diagonal, relative to the largest.
 _FLOOR = 1e-10
 
 
-def gaussian_factor(precision: np.ndarray, *, floor: float = _FLOOR) -> tuple[np.ndarray, bool]:
+def gaussian_factor(
+    precision: np.ndarray, *, floor: float | None = None
+) -> tuple[np.ndarray, bool]:
     """Return lower L with L L' = precision^-1, after raising small or negative eigenvalues.
 
-    Also returns whether the precision was positive definite without this.
+    Also returns whether the precision was positive definite without this. Eigenvalues are raised to `floor`, relative
+    to the largest or to 1. By default those are raised that are numerically zero whatever the units of coordinates.
 
     Examples
     --------
@@ -25,9 +28,13 @@ def gaussian_factor(precision: np.ndarray, *, floor: float = _FLOOR) -> tuple[np
     (array([[0.5, 0. ],
            [0. , 1. ]]), True)
     """
-    values, vectors = linalg.eigh(precision)
+    diagonal, scale = np.diag(precision), np.ones(len(precision))
+    if floor is None and np.all(diagonal > 0.0):
+        scale = np.sqrt(diagonal)
+    floor = _FLOOR if floor is None else floor
+    values, vectors = linalg.eigh(precision / np.outer(scale, scale))
     definite = bool(np.all(values > _least(values, floor)))
-    return _factor(values, vectors, floor), definite
+    return _factor(values, vectors, floor) / scale[:, None], definite
 
 
 def absolute_factor(precision: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ __all__ = ["Mode", "find_mode"]
 #: Distance moved by the search on all rows, in standard deviations, beyond which the curvature is
 #: recomputed.
 _FAR = 3.0
+#: Standard deviation above which a coordinate is searched in units of it.
+_LARGE_UNIT = 100.0
 #: Largest decrement of a mode, in nats, and for each coordinate if the gradient jumps there.
 _DECREMENT, _KINKED_DECREMENT = 1e-2, 0.05
 
@@ -39,6 +41,8 @@ class Mode:
         Reason if ``converged`` is false.
     precision : (S, S) array or None
         Precision at ``x`` by differences of gradients if the log density has kinks, else None.
+    value : float
+        Log density at ``x``; nan if a Hessian was not finite.
     """
 
     x: np.ndarray
@@ -47,6 +51,7 @@ class Mode:
     converged: bool
     message: str
     precision: np.ndarray | None = None
+    value: float = np.nan
 
 
 def find_mode(
@@ -108,7 +113,9 @@ def find_mode(
         kinked = kinked_precision(*around, scale, rng.spawn(1)[0], suspected=not definite)
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
-    x, slope, moved = _polish(value_and_gradient, start, search, factor, tolerance, max_passes)
+    x, slope, moved, value = _polish(
+        value_and_gradient, start, search, factor, tolerance, max_passes
+    )
     there = None
     if kinked is not None:
         gradient, _ = _around(value_and_gradient, hessian, x, search, None)
@@ -124,7 +131,7 @@ def find_mode(
         slope = np.linalg.solve(factor.T, slope)
         factor, definite = gaussian_factor(there)
         slope = factor.T @ slope
-    return _checked(x, factor, definite, slope, kinked)
+    return replace(_checked(x, factor, definite, slope, kinked), value=value)
 
 
 def _checked(
@@ -178,30 +185,37 @@ def _trust_region(
     rows: np.ndarray | None,
     n_rows: int,
 ) -> np.ndarray:
+    def second(x: np.ndarray) -> np.ndarray:
+        out = -hessian(x, rows)[np.ix_(search, search)] / n_rows
+        return np.nan_to_num(out, nan=0.0, posinf=0.0, neginf=0.0)
+
+    sd = np.abs(n_rows * second(x0).diagonal()) ** -0.5
+    unit = np.where((sd > _LARGE_UNIT) & np.isfinite(sd), sd, 1.0)
+
     def full(z: np.ndarray) -> np.ndarray:
         x = x0.copy()
-        x[search] = z
+        x[search] = unit * z
         return x
 
     def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = value_and_gradient(full(z), rows)
         if not np.isfinite(value):
             return 1e300, np.zeros(search.size)
-        return -value / n_rows, -gradient[search] / n_rows
-
-    def curvature(z: np.ndarray) -> np.ndarray:
-        out = -hessian(full(z), rows)[np.ix_(search, search)] / n_rows
-        return np.nan_to_num(out, nan=0.0, posinf=0.0, neginf=0.0)
+        return -value / n_rows, -unit * gradient[search] / n_rows
 
     method = "trust-exact" if search.size <= 300 else "trust-krylov"
-    result = optimize.minimize(
-        objective,
-        x0[search],
-        jac=True,
-        hess=curvature,
-        method=method,
-        options={"gtol": 1e-3 / np.sqrt(n_rows), "maxiter": 100},
-    )
+    options = {"gtol": 1e-3 / np.sqrt(n_rows), "maxiter": 100, "max_trust_radius": 1e300}
+    try:
+        result = optimize.minimize(
+            objective,
+            x0[search] / unit,
+            jac=True,
+            hess=lambda z: np.outer(unit, unit) * second(full(z)),
+            method=method,
+            options=options,
+        )
+    except UnboundLocalError:  # SciPy finds no step if curvatures differ by rounding errors or more
+        return x0
     return full(result.x)
 
 
@@ -212,7 +226,9 @@ def _polish(
     factor: np.ndarray,
     tolerance: float,
     max_passes: int,
-) -> tuple[np.ndarray, np.ndarray, float]:
+) -> tuple[np.ndarray, np.ndarray, float, float]:
+    """Return the maximum, the slope in whitened coordinates, the way there, and minus the objective."""
+
     def full(z: np.ndarray) -> np.ndarray:
         return _moved(start, search, factor @ z)
 
@@ -231,4 +247,4 @@ def _polish(
             options={"gtol": np.sqrt(tolerance / search.size), "maxiter": max_passes},
         )
         moved = float(np.linalg.norm(result.x))
-    return full(result.x), np.asarray(result.jac), moved
+    return full(result.x), np.asarray(result.jac), moved, -float(result.fun)

@@ -36,6 +36,7 @@ _KINKED_PROBES = 64
 _CHUNK, _CHUNK_ROWS = 16_384, 262_144
 #: Number of units below which none is evaluated exactly, unless the user says so.
 _FEW = 1_000
+_IMPOSSIBLE = "rows are impossible a posterior standard deviation from the mode"
 _SAMPLE = 5_000
 
 
@@ -133,7 +134,7 @@ def _residuals(
             chunk = int(np.clip(_CHUNK_ROWS * raced.n_units // raced.n_rows, 1, _CHUNK))
             summary = summarise_residuals(residuals, probes, raced.n_units, chunk, n_largest=number)
     if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
-        raise NoProxy("rows are impossible a posterior standard deviation from the mode")
+        raise NoProxy(_IMPOSSIBLE)
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)
     return summary
 
@@ -141,4 +142,6 @@ def _residuals(
 def _plain_sd(raced: Raced, points: np.ndarray, units: np.ndarray) -> float:
     with np.errstate(invalid="ignore"):
         changes = raced.values(points[1], units) - raced.values(points[0], units)
+    if np.all(np.isnan(changes)):
+        raise NoProxy(_IMPOSSIBLE)
     return float(np.nanstd(changes))

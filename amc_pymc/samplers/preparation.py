@@ -140,9 +140,8 @@ class Preparation:
     if any. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
     control variate is exact up to rounding, ``kinked`` whether log-likelihoods have kinks. ``rows_spent`` counts row evaluations, ``flags`` are
     doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
-    variate, ``forecast`` predicts the cost of a decision. ``surface`` is prior times surrogate, with moves tuned on it. ``rounding`` is
-    the largest error of a decision's log ratio from rounded data, in nats; None without rounding or
-    without a control variate. ``quadrature_error`` is the standard deviation over posterior points of
+    variate, ``forecast`` predicts the cost of a decision. ``surface`` is prior times surrogate, with moves tuned on it.
+    ``quadrature_error`` is the standard deviation over posterior points of
     the error that the nodes over local effects leave, in nats. ``thinning`` holds bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
     """
 
@@ -162,7 +161,6 @@ class Preparation:
     no_proxy: str = ""
     forecast: Forecast | None = None
     surface: SurfaceMoves | None = None
-    rounding: float | None = None
     thinning: Thinning | None = None
     quadrature_error: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)

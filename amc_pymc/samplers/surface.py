@@ -22,9 +22,9 @@ from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
 from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import Surface, conditional, prior_at
-from amc_pymc.tall.terms import no_families, printed_families
+from amc_pymc.tall.terms import Written, compiled_terms
 
-__all__ = ["SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
+__all__ = ["NoSurface", "SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
 
 _log = logging.getLogger("amc_pymc")
 #: Lengths of the chain's windows, after each of which masses are estimated; the last one gives the draws.
@@ -44,6 +44,10 @@ _SHRINKAGE = 10.0
 _FLOOR = 1e-9
 #: Difference of log densities, in nats, from the least of the draws below which a chain does not start.
 _FAR = 10.0
+
+
+class NoSurface(Exception):
+    """Prior times surrogate cannot be sampled; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -201,14 +205,15 @@ def gaussian_surface(
 ) -> SurfaceFit:
     """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
     size, at = fit.mean.size, fit.coordinates
+    none = compiled_terms(Written.nothing(), 0)
     inner = np.full(size, -1)
     inner[active] = np.arange(active.size)
     surface = Surface(
         inner,
         np.full(size, -1),
-        *no_families().arrays,
+        none,
         np.zeros((0, size)),
-        *no_families().arrays,
+        none,
         at,
         fit.mean[at],
         np.zeros(at.size),
@@ -279,9 +284,9 @@ def surface_at(
     surface = Surface(
         numbered,
         outer,
-        *printed_families(parts.graph, divided.terms).arrays,
+        compiled_terms(parts.prior._replace(families=divided.terms), 3),
         parts.combinations if divided.terms else np.zeros((0, size)),
-        *printed_families(parts.coefficient_graph, parts.coefficients, 2).arrays,
+        compiled_terms(parts.coefficients, 2),
         read,
         surrogate.centre[at],
         surrogate.gradient[at].copy(),
@@ -325,6 +330,8 @@ def tuned(
     for number in _WINDOWS[:-1]:
         fit = fit.chain(number, _TARGET, rng).with_covariance()
     fit = fit.chain(_WINDOWS[0], _TARGET, rng).chain(_WINDOWS[-1], 0.0, rng)
+    if not np.ptp(fit.draws[:, surface.outer >= 0], axis=0).any():
+        raise NoSurface("its hyperparameters cannot be moved")
     return replace(fit, repeats=fit.repeats_needed())
 
 

@@ -17,17 +17,22 @@ from amc_pymc.extract.groups import Factor, Groups, take_groups
 from amc_pymc.extract.interpreted import functions_for_few
 from amc_pymc.extract.log_density import log_densities, log_density
 from amc_pymc.extract.rows import CallbackRows, choose_observed, row_count
+from amc_pymc.proxies import Mode
 from amc_pymc.samplers import RacedModel
 
 __all__ = [
     "check_densities",
     "check_groups",
     "check_rows_finite",
+    "check_rows_resolved",
     "checked_densities",
     "grouped_densities",
     "grouped_model",
     "plain_densities",
 ]
+
+#: Magnitude above which numbers of double precision have no decimals.
+_WHOLE = 2.0**52
 
 
 def checked_densities(
@@ -123,7 +128,9 @@ def plain_densities(
     rows: RowLogp | CallbackRows
     if row_logp is None:
         rows = extract_rows(model, names)
-        expand = layout.indices([n for n in rows.value_vars if layout.is_continuous(n)])
+        # Rows that depend on nothing are expanded in all variables: they are their control variates then.
+        read = rows.value_vars or layout.names
+        expand = layout.indices([n for n in read if layout.is_continuous(n)])
     else:
         rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
         expand = np.empty(0, np.int64)
@@ -134,20 +141,42 @@ def plain_densities(
 
 def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
     """Raise a ValueError that names rows whose log-likelihood is not finite."""
-    if densities.all_finite(x):
-        return
+    if not densities.all_finite(x):
+        remedy = f"Clean these {densities.unit}s or start where they are possible."
+        _refuse_rows(densities, x, lambda v: ~np.isfinite(v), f"not finite at {where}", remedy)
+
+
+def check_rows_resolved(densities: RacedModel, mode: Mode) -> None:
+    """Raise a ValueError that names rows so unlikely at the mode that numbers of their size have no decimals left.
+
+    Their changes, and those of all sums of rows, are then rounded by more than a nat.
+    """
+    if abs(mode.value) > _WHOLE:
+        remedy = (
+            f"Clean these {densities.unit}s, or use a likelihood in which they are less unlikely."
+        )
+        what = "too large in magnitude for double precision at the mode"
+        _refuse_rows(densities, mode.x, lambda v: np.abs(v) > _WHOLE, what, remedy)
+
+
+def _refuse_rows(
+    densities: RacedModel,
+    x: np.ndarray,
+    bad: Callable[[np.ndarray], np.ndarray],
+    what: str,
+    remedy: str,
+) -> None:
+    """Raise a ValueError that names rows whose log-likelihoods are bad, if there are any."""
     unit, number, first = densities.unit, 0, 0
     shown: list[str] = []
     for values in densities.value_chunks(x):
-        bad = np.flatnonzero(~np.isfinite(values))
-        shown += [f"{unit} {first + n}: {values[n]}" for n in bad[: 5 - len(shown)]]
-        number, first = number + bad.size, first + values.size
+        found = np.flatnonzero(bad(values))
+        shown += [f"{unit} {first + n}: {values[n]}" for n in found[: 5 - len(shown)]]
+        number, first = number + found.size, first + values.size
     if number:
         raise ValueError(
-            f"The log-likelihood of {', '.join(densities.observed_vars)} is not finite at "
-            f"{where} in {number} of "
-            f"{first} {unit}s ({', '.join(shown)}{', ...' if number > 5 else ''}). Clean these "
-            f"{unit}s or start where they are possible."
+            f"The log-likelihood of {', '.join(densities.observed_vars)} is {what} in {number} of "
+            f"{first} {unit}s ({', '.join(shown)}{', ...' if number > 5 else ''}). {remedy}"
         )
 
 

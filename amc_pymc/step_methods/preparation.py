@@ -32,15 +32,18 @@ from amc_pymc.rng import as_generator
 from amc_pymc.row_kernels import row_bounds
 from amc_pymc.samplers import Preparation
 from amc_pymc.samplers.compiled import unit_changes
-from amc_pymc.samplers.forecast import probe_moves, with_forecast
+from amc_pymc.samplers.forecast import with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, Raced, RacedModel
-from amc_pymc.samplers.rounding import TOO_MUCH, rounding_effect
-from amc_pymc.samplers.surface import fit_surface, gaussian_surface
+from amc_pymc.samplers.surface import NoSurface, fit_surface, gaussian_surface
 from amc_pymc.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.step_methods.grouping import Turn
-from amc_pymc.step_methods.model_densities import checked_densities, grouped_densities
+from amc_pymc.step_methods.model_densities import (
+    check_rows_resolved,
+    checked_densities,
+    grouped_densities,
+)
 from amc_pymc.step_methods.settings import Options, TaylorProxy
 from amc_pymc.step_methods.stored_densities import stored_densities
 from amc_pymc.step_methods.stored_groups import large_groups, stored_group_densities
@@ -165,25 +168,10 @@ def _finished(
     stages.begin(_STAGES[3], "residuals")
     race = options.race_of_groups if groups else options.race
     prepared = with_forecast(prepared, active, race, proxy.exact_rows, rng)
-    prepared = _with_rounding(prepared, active)
     if isinstance(race, ExactRace):
         prepared = _with_thinning(prepared)
     spent = densities.rows_evaluated + prepared.raced.rows_evaluated
     return replace(prepared, rows_spent=spent)
-
-
-def _with_rounding(prepared: Preparation, active: np.ndarray) -> Preparation:
-    """Add the effect of rounding the data on decisions, if they are rounded."""
-    raced = prepared.raced
-    if not isinstance(raced, RowDensities):
-        return prepared
-    probes = probe_moves(prepared, active, as_generator(_SEED))
-    effect = rounding_effect(raced.rounding, probes, raced.n_units)
-    if effect is None:
-        return prepared
-    _log.info("Rounding the rows to float32 changes log ratios by %.2g nats at most.", effect)
-    flags = (flag("rounded_rows", effect=effect),) if effect > TOO_MUCH else ()
-    return replace(prepared, rounding=effect, flags=prepared.flags + flags)
 
 
 def _with_thinning(prepared: Preparation) -> Preparation:
@@ -371,7 +359,7 @@ def _with_surface(
             subsample_of(model, proxy),
             rng,
         )
-    except TooWide as reason:
+    except (TooWide, NoSurface) as reason:
         _log.debug("Prior times surrogate is not used: %s", reason)
         return None
     return replace(
@@ -448,6 +436,7 @@ def _with_taylor(
     if fit or bare.cut is None:
         subsample = subsample_of(densities, proxy)
         mode, flags = posterior_mode(densities, x, continuous, subsample, rng)
+        check_rows_resolved(densities, mode)
         x, precision = mode.x, mode.precision
     centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
     surrogate = surrogate_at(bare.raced, centre)

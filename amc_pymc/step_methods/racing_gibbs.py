@@ -22,7 +22,7 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import ExactRace, Race, as_race
 from amc_pymc.results.tables import GIBBS_STATS
-from amc_pymc.row_store import Rows
+from amc_pymc.rows import Rows
 from amc_pymc.samplers import Audits, Preparation, gibbs
 from amc_pymc.samplers.adaptation import FEWEST
 from amc_pymc.step_methods.preparation import prepare

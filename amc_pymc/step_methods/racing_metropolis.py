@@ -25,7 +25,7 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race
 from amc_pymc.results.tables import METROPOLIS_STATS
-from amc_pymc.row_store import Rows
+from amc_pymc.rows import Rows
 from amc_pymc.samplers import (
     Audits,
     Proposal,

@@ -126,7 +126,7 @@ class RacingStep(BlockedStep):
     def replace(self, **settings: Any) -> Self:
         """Return the same step with other sampler settings, such as ``race`` or ``audits``.
 
-        The model is not prepared again.
+        The model is not prepared again. A step that was not made with ``race="exact"`` reads all rows if changed to it.
         """
         out = copy.copy(self)
         out.sampler, out.chain = dataclasses.replace(self.sampler, **settings), None

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Variable
 from amc_pymc.arguments import positive_int
 from amc_pymc.proxies import DataProxy
 from amc_pymc.racing import Race, as_race
-from amc_pymc.row_store import Rows, as_rows
+from amc_pymc.rows import Rows, as_rows
 from amc_pymc.samplers import (
     Audits,
     Proposal,

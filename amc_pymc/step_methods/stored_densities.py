@@ -17,7 +17,7 @@ from amc_pymc.extract.partitioned_rows import PartitionedRows
 from amc_pymc.extract.row_packing import RowPacking
 from amc_pymc.extract.rows import possible_points
 from amc_pymc.rng import as_generator
-from amc_pymc.row_store import held_partitions, open_source, stored_rows
+from amc_pymc.rows import held_partitions, open_source, stored_rows
 from amc_pymc.step_methods.model_densities import (
     check_densities,
     check_rows_finite,
@@ -42,7 +42,7 @@ def stored_densities(
     Raises
     ------
     ValueError, TypeError, OSError, ImportError
-        As for :func:`amc_pymc.row_store.stored_rows` and :class:`RowPacking`.
+        As for :func:`amc_pymc.rows.stored_rows` and :class:`RowPacking`.
     """
     rows = options.rows
     assert rows is not None

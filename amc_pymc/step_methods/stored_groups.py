@@ -16,7 +16,7 @@ from amc_pymc.extract.groups import Factor, Groups
 from amc_pymc.extract.rows import possible_points
 from amc_pymc.flags import Flag, flag
 from amc_pymc.rng import as_generator
-from amc_pymc.row_store import Rows, open_source, stored_groups
+from amc_pymc.rows import Rows, open_source, stored_groups
 from amc_pymc.step_methods.grouping import in_store
 from amc_pymc.step_methods.model_densities import (
     check_groups,
@@ -52,7 +52,7 @@ def stored_group_densities(
     Raises
     ------
     ValueError, TypeError, OSError, ImportError
-        As for :func:`amc_pymc.row_store.stored_groups` and :class:`GroupPacking`, or if the factor
+        As for :func:`amc_pymc.rows.stored_groups` and :class:`GroupPacking`, or if the factor
         cannot be integrated out with rows in a store.
     """
     factor = in_store(factor, model, observed_vars)

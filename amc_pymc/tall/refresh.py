@@ -20,7 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.jit import njit
-from amc_pymc.tall.surrogate import Conditional, Surface, backward_solve, conditional, gradient
+from amc_pymc.tall.surrogate import (
+    Conditional,
+    Surface,
+    Terms,
+    backward_solve,
+    conditional,
+    gradient,
+)
 
 __all__ = [
     "Known",
@@ -103,9 +110,8 @@ def no_refresh() -> Refresh:
     """Return a placeholder for models without a surface."""
     none, empty = np.empty(0, np.int64), np.empty(0)
     program, table, square = np.zeros(1, np.int64), np.zeros((1, 1)), np.empty((0, 0))
-    surface = Surface(
-        none, none, program, table, square, program, table, none, empty, empty, square
-    )
+    terms = Terms(program, table, program, table)
+    surface = Surface(none, none, terms, square, terms, none, empty, empty, square)
     return refresh_of(surface)
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from typing import NamedTuple
 
 import numpy as np
 
 from amc_pymc.expressions import Family, Graph
 from amc_pymc.expressions.leaves import leaves_of
+from amc_pymc.tall.terms import Written
 
 __all__ = ["Parts", "Split", "TooWide", "split"]
 
@@ -33,18 +35,22 @@ class TooWide(ValueError):
     """A term or a coefficient reads too many coordinates."""
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Terms of the log prior and coefficients that rows read, as expressions of "eta", x (D,).
+class Parts(NamedTuple):
+    """Terms of the log prior and coefficients that rows read.
 
-    Terms read (x, A x) for the ``combinations`` A (L, D). ``reads`` are the coordinates that rows read directly.
+    Attributes
+    ----------
+    prior : Written
+    combinations : (L, D) array
+        A.
+    coefficients : Written
+    reads : int array
+        Coordinates that rows read directly.
     """
 
-    graph: Graph
-    terms: tuple[Family, ...]
+    prior: Written
     combinations: np.ndarray
-    coefficient_graph: Graph
-    coefficients: tuple[Family, ...]
+    coefficients: Written
     reads: np.ndarray
 
 
@@ -102,11 +108,9 @@ def split(
     """
     points = x + 0.5 * rng.standard_normal((_POINTS, x.size))
     far = x + _FAR * rng.standard_normal((_TRIALS, x.size))
-    a, none = parts.combinations, np.zeros((0, x.size))
-    terms = [_Order(parts.graph, f, points, far, a, 3) for f in parts.terms]
-    coefficients = [
-        _Order(parts.coefficient_graph, f, points, far, none, 2) for f in parts.coefficients
-    ]
+    none = np.zeros((0, x.size))
+    terms = _orders(parts.prior, parts.combinations, 3, points, far)
+    coefficients = _orders(parts.coefficients, none, 2, points, far)
     inner = np.zeros(x.size, bool)
     for block in sorted(blocks, key=len, reverse=True):
         inner[block] = True
@@ -135,8 +139,35 @@ def _with_own_priors(parts, blocks, inner, terms, coefficients) -> np.ndarray:
     return nearly
 
 
+def _orders(
+    written: Written, combinations: np.ndarray, order: int, points: np.ndarray, far: np.ndarray
+) -> list[_Order]:
+    """Return the derivatives of all families, in points (K, D) that are close and ones that are far."""
+    read = np.zeros((len(written.functions), points.shape[1]), bool)
+    for k, function in enumerate(written.functions):
+        leaves, _ = leaves_of(written.graph, function.expression)
+        read[k, written.graph.evaluate([written.graph.nodes[a].args[0] for a in leaves])] = True
+    extended = [
+        np.array([[*p, *_values(written, p), *(combinations @ p)] for p in each])
+        for each in (points, far)
+    ]
+    return [
+        _Order(written.graph, f, *extended, read, combinations != 0.0, order)
+        for f in written.families
+    ]
+
+
+def _values(written: Written, x: np.ndarray) -> list[float]:
+    with np.errstate(all="ignore"):
+        found = written.graph.evaluate([f.expression for f in written.functions], eta=x)
+    return [float(v) for v in found]
+
+
 class _Order:
-    """Derivatives of one order of a family by the coordinates that its elements read."""
+    """Derivatives of one order of a family by the coordinates that its elements read.
+
+    Points are (x, f, A x). ``functions`` (M, D) and ``combinations`` (L, D) mark the coordinates that f and A x read.
+    """
 
     def __init__(
         self,
@@ -144,6 +175,7 @@ class _Order:
         family: Family,
         points: np.ndarray,
         far: np.ndarray,
+        functions: np.ndarray,
         combinations: np.ndarray,
         order: int,
     ):
@@ -151,15 +183,19 @@ class _Order:
         leaves, dots = leaves_of(graph, family.expression)
         if len(leaves) > _WIDEST or dots:
             raise TooWide(f"a term reads {len(leaves)} parameters")
-        n, size = len(family.table), points.shape[1]
-        rows = family.table.T
+        n, rows = len(family.table), family.table.T
+        self._functions, self._combinations = functions, combinations
         places = graph.evaluate([graph.nodes[a].args[0] for a in leaves], row=rows)
         self._places = [np.broadcast_to(np.asarray(p, np.int64), n) for p in places]
-        self._combinations = combinations != 0.0
-        read = np.unique(self._places).astype(np.int64) if leaves else np.empty(0, np.int64)
-        combined = self._combinations[read[read >= size] - size].any(axis=0)
-        self.coordinates = np.union1d(read[read < size], np.flatnonzero(combined))
-        points, far = (np.concatenate([p, p @ combinations.T], axis=1) for p in (points, far))
+        read = np.zeros(points.shape[1], bool)
+        read[np.concatenate([np.empty(0, np.int64), *self._places])] = True
+        size = functions.shape[1]
+        parts = read[:size], *(np.logical_or.reduce(m[k], axis=0) for m, k in (
+            (functions, read[size : size + len(functions)]),
+            (combinations, read[size + len(functions) :]),
+        ))  # fmt: skip
+        self.coordinates = np.flatnonzero(np.logical_or.reduce(parts))
+        self._through = np.flatnonzero(parts[1])
         rough = _rough(graph, family, far)
         self.rough = [p for p, a in zip(self._places, leaves) if a in rough]
         self._leaves = list(combinations_with_replacement(range(len(leaves)), order))
@@ -178,7 +214,10 @@ class _Order:
 
     def is_zero(self, inside: np.ndarray) -> bool:
         """Whether the derivatives by marked coordinates are zero, and no kink depends on these."""
-        inside = np.concatenate([inside, (self._combinations & inside).any(axis=1)])
+        if inside[self._through].any():
+            return False
+        more = ((m & inside).any(axis=1) for m in (self._functions, self._combinations))
+        inside = np.concatenate([inside, *more])
         if any(inside[p].any() for p in self.rough):
             return False
         largest = np.nanmax(self._values, initial=0.0)

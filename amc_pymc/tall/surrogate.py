@@ -27,9 +27,16 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.jit import njit
-from amc_pymc.tall.terms import N_FAMILIES, derivatives_of, family_at
+from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
 
-__all__ = ["Conditional", "Surface", "backward_solve", "conditional", "gradient", "prior_at"]
+__all__ = [
+    "Conditional",
+    "Surface",
+    "backward_solve",
+    "conditional",
+    "gradient",
+    "prior_at",
+]
 
 
 class Surface(NamedTuple):
@@ -39,12 +46,12 @@ class Surface(NamedTuple):
     ----------
     inner, outer : (D,) int64 arrays
         Position of each coordinate of x in v and in phi, -1 if it is not there.
-    prior, prior_table : arrays
-        Program of the prior's terms (:func:`amc_pymc.tall.terms.printed_families`), which read (x, A x).
+    prior : Terms
+        Terms of the prior, which read (x, f(x), A x).
     combinations : (L, D) array
         A.
-    coefficients, coefficient_table : arrays
-        Program of the coefficients that are functions of x.
+    coefficients : Terms
+        Coefficients that are functions of (x, f(x)).
     reads : (R,) int64 array
         Coordinates of x that rows read; these and the functions are z (C,).
     centre, slope : (C,) arrays
@@ -54,11 +61,9 @@ class Surface(NamedTuple):
 
     inner: np.ndarray
     outer: np.ndarray
-    prior: np.ndarray
-    prior_table: np.ndarray
+    prior: Terms
     combinations: np.ndarray
-    coefficients: np.ndarray
-    coefficient_table: np.ndarray
+    coefficients: Terms
     reads: np.ndarray
     centre: np.ndarray
     slope: np.ndarray
@@ -76,40 +81,59 @@ class Conditional(NamedTuple):
 
 @njit(cache=True, error_model="numpy")
 def coefficients_at(x, surface):
-    """Return z (C,), and the positions and values (C, L) of its derivatives by coordinates of x."""
-    reads, program = surface.reads, surface.coefficients
+    """Return z (C,), and the positions (in x) and values (C, L) of its derivatives by coordinates of v."""
+    reads, program = surface.reads, surface.coefficients.program
+    extended = with_values(x, surface.coefficients.functions, surface.coefficients.functions_table)
     size, widest = reads.size, 1
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
         size += n
         widest = max(widest, n_leaves)
     z, at, slopes = np.empty(size), np.full((size, widest), -1), np.zeros((size, widest))
+    inner = surface.inner
     for c in range(reads.size):
         z[c] = x[reads[c]]
-        at[c, 0] = reads[c]
-        slopes[c, 0] = 1.0
+        if inner[reads[c]] >= 0:
+            at[c, 0] = reads[c]
+            slopes[c, 0] = 1.0
     c = reads.size
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
-        out, places = derivatives_of(x, program, surface.coefficient_table, f)
+        out, places = derivatives_of(extended, program, surface.coefficients.table, f)
         for k in range(n):
             z[c] = out[0, k]
+            used = 0
             for a in range(n_leaves):
-                at[c, a] = places[a, k]
-                slopes[c, a] = out[1 + a, k]
+                place = places[a, k]
+                if place < x.size and inner[place] >= 0:
+                    at[c, used] = place
+                    slopes[c, used] = out[1 + a, k]
+                    used += 1
             c += 1
     return z, at, slopes
 
 
 @njit(cache=True, error_model="numpy")
+def _add_chained(x, terms, slopes, out):
+    """Add to the gradient ``out`` (D,) what comes from slopes (M,) by functions of x."""
+    program = terms.functions
+    for f in range(program[N_FAMILIES]):
+        values, at = derivatives_of(x, program, terms.functions_table, f)
+        for a in range(at.shape[0]):
+            out[at[a, 0]] += slopes[f] * values[1 + a, 0]
+
+
+@njit(cache=True, error_model="numpy")
 def _with_combinations(x, surface):
-    """Return (x, A x), and the positions of its coordinates in (v, A x), -1 for hyperparameters."""
-    a, inner = surface.combinations, surface.inner
-    size, n_inner = x.size, inner.max() + 1
-    out, numbers = np.empty(size + a.shape[0]), np.empty(size + a.shape[0], np.int64)
+    """Return (x, f, A x), and the positions of its coordinates in (v, A x), -1 for hyperparameters."""
+    a, inner, terms = surface.combinations, surface.inner, surface.prior
+    known = with_values(x, terms.functions, terms.functions_table)
+    size, n_inner = known.size, inner.max() + 1
+    out, numbers = np.empty(size + a.shape[0]), np.full(size + a.shape[0], -1)
     for d in range(size):
-        out[d] = x[d]
-        numbers[d] = inner[d]
+        out[d] = known[d]
+        if d < inner.size:
+            numbers[d] = inner[d]
     for k in range(a.shape[0]):
         out[size + k] = np.dot(a[k], x)
         numbers[size + k] = n_inner + k
@@ -134,7 +158,7 @@ def _map_of_combinations(surface):
 @njit(cache=True, error_model="numpy")
 def prior_at(x: np.ndarray, surface: Surface, gradient: np.ndarray, precision: np.ndarray) -> float:
     """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v."""
-    program, n_combined = surface.prior, surface.combinations.shape[0]
+    program, n_combined = surface.prior.program, surface.combinations.shape[0]
     extended, numbers = _with_combinations(x, surface)
     slopes = np.zeros(extended.size)
     curvature = precision
@@ -143,7 +167,7 @@ def prior_at(x: np.ndarray, surface: Surface, gradient: np.ndarray, precision: n
     total = 0.0
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
-        out, at = derivatives_of(extended, program, surface.prior_table, f)
+        out, at = derivatives_of(extended, program, surface.prior.table, f)
         for k in range(n):
             total += out[0, k]
             t = 1 + n_leaves
@@ -159,8 +183,9 @@ def prior_at(x: np.ndarray, surface: Surface, gradient: np.ndarray, precision: n
                     t += 1
     for d in range(x.size):
         gradient[d] += slopes[d]
+    _add_chained(x, surface.prior, slopes[x.size :], gradient)
     if n_combined:
-        gradient += surface.combinations.T @ slopes[x.size :]
+        gradient += surface.combinations.T @ slopes[slopes.size - n_combined :]
         back = _map_of_combinations(surface)
         precision += back.T @ (curvature @ back)
     return total
@@ -282,10 +307,10 @@ def _inverse(factor):
 @njit(cache=True, error_model="numpy")
 def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     """Return the gradient of log pi~(phi) (F,) at a result of :func:`conditional`."""
-    x, inner, outer = found.x, surface.inner, surface.outer
+    x, outer = found.x, surface.outer
     out = np.zeros(outer.max() + 1)
     covariance = _inverse(found.factor)
-    program = surface.prior
+    program = surface.prior.program
     extended, numbers = _with_combinations(x, surface)
     combined = covariance
     if surface.combinations.shape[0]:
@@ -294,7 +319,7 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     by_extended = np.zeros(extended.size)
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
-        values, at = derivatives_of(extended, program, surface.prior_table, f)
+        values, at = derivatives_of(extended, program, surface.prior.table, f)
         first_third = 1 + n_leaves + n_leaves * (n_leaves + 1) // 2
         for k in range(n):
             for a in range(n_leaves):
@@ -306,46 +331,56 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
                         places = (at[a, k], at[b, k], at[c, k])
                         _add_third(values[t, k], places, (a, b, c), combined, numbers, by_extended)
                         t += 1
+    n_combined = surface.combinations.shape[0]
+    by_x = by_extended[: x.size].copy()
+    _add_chained(x, surface.prior, by_extended[x.size :], by_x)
+    if n_combined:
+        by_x += surface.combinations.T @ by_extended[extended.size - n_combined :]
+    _add_by_coefficients(x, covariance, surface, by_x)
     for d in range(x.size):
         if outer[d] >= 0:
-            out[outer[d]] += by_extended[d]
-            for k in range(surface.combinations.shape[0]):
-                out[outer[d]] += surface.combinations[k, d] * by_extended[x.size + k]
+            out[outer[d]] = by_x[d]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _add_by_coefficients(x, covariance, surface, by_x):
+    """Add to the gradient (D,) u'z_c - sum_kj (H A S)_kj z_kjc of coefficients z."""
     z, at, slopes = coefficients_at(x, surface)
-    _, force = _forces(z, surface)
-    # rows of H A S for the coefficients that are functions
-    n_read = surface.reads.size
+    inner, (_, force), n_read = surface.inner, _forces(z, surface), surface.reads.size
     for c in range(n_read):
-        if outer[at[c, 0]] >= 0:
-            out[outer[at[c, 0]]] += force[c]
+        by_x[surface.reads[c]] += force[c]
     if z.size == n_read:
-        return out
+        return
     spread = np.zeros((z.size, covariance.shape[0]))
     for c in range(z.size):
         for a in range(at.shape[1]):
             if at[c, a] < 0:
                 break
-            if inner[at[c, a]] >= 0:
-                spread[c] += slopes[c, a] * covariance[inner[at[c, a]]]
+            spread[c] += slopes[c, a] * covariance[inner[at[c, a]]]
     spread = surface.curvature[n_read:] @ spread
-    program, c = surface.coefficients, 0
-    for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        values, places = derivatives_of(x, program, surface.coefficient_table, f)
+    terms, c = surface.coefficients, 0
+    extended = with_values(x, terms.functions, terms.functions_table)
+    by_extended = np.zeros(extended.size)
+    for f in range(terms.program[N_FAMILIES]):
+        _, n, n_leaves = family_at(terms.program, f)
+        values, places = derivatives_of(extended, terms.program, terms.table, f)
         for k in range(n):
             t = 1 + n_leaves
             for a in range(n_leaves):
-                if outer[places[a, k]] >= 0:
-                    out[outer[places[a, k]]] += force[n_read + c] * values[1 + a, k]
+                i = places[a, k]
+                by_extended[i] += force[n_read + c] * values[1 + a, k]
                 for b in range(a + 1):
-                    i, j = places[a, k], places[b, k]
-                    if inner[i] >= 0 and outer[j] >= 0:
-                        out[outer[j]] -= spread[c, inner[i]] * values[t, k]
-                    if a != b and inner[j] >= 0 and outer[i] >= 0:
-                        out[outer[i]] -= spread[c, inner[j]] * values[t, k]
+                    j = places[b, k]
+                    if i < x.size and inner[i] >= 0:
+                        by_extended[j] -= spread[c, inner[i]] * values[t, k]
+                    if a != b and j < x.size and inner[j] >= 0:
+                        by_extended[i] -= spread[c, inner[j]] * values[t, k]
                     t += 1
             c += 1
-    return out
+    for d in range(x.size):
+        by_x[d] += by_extended[d]
+    _add_chained(x, terms, by_extended[x.size :], by_x)
 
 
 @njit(cache=True, error_model="numpy")

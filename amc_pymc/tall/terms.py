@@ -8,6 +8,7 @@ first derivatives by leaves, the lower triangle of the second and that of the th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,51 @@ from amc_pymc.expressions.stages import N_KEPT, ROWS, of_parameters
 from amc_pymc.jit import njit
 from amc_pymc.row_kernels.derived import StagePrinter
 
-__all__ = ["N_FAMILIES", "beside", "derivatives_of", "family_at", "no_families", "printed_families"]
+__all__ = [
+    "N_FAMILIES",
+    "Terms",
+    "Written",
+    "compiled_terms",
+    "derivatives_of",
+    "family_at",
+    "printed_families",
+    "with_values",
+]
 
 #: Place of the number of families in a program, and width of the description of each: first row of the table,
 #: number of elements, number of leaves, and a stage.
 N_FAMILIES, _WIDTH = 0, 7
+
+
+class Written(NamedTuple):
+    """Families of expressions of "eta", which is (x, f(x)) and, for terms of a prior, A x; and the functions f of x (D,)."""
+
+    graph: Graph
+    families: tuple[Family, ...]
+    functions: tuple[Family, ...]
+
+    @classmethod
+    def nothing(cls) -> Written:
+        """Return no families."""
+        return cls(Graph(), (), ())
+
+
+class Terms(NamedTuple):
+    """Programs of families and of the functions f that they read, see :func:`printed_families`."""
+
+    program: np.ndarray
+    table: np.ndarray
+    functions: np.ndarray
+    functions_table: np.ndarray
+
+
+def compiled_terms(written: Written, order: int) -> Terms:
+    """Compile families, with derivatives up to an order, and the functions that they read."""
+    functions = written.functions if written.families else ()
+    return Terms(
+        *printed_families(written.graph, written.families, order).arrays,
+        *printed_families(written.graph, functions, 1).arrays,
+    )
 
 
 def printed_families(graph: Graph, families: Sequence[Family], order: int = 3) -> Printed:
@@ -58,11 +99,6 @@ def printed_families(graph: Graph, families: Sequence[Family], order: int = 3) -
     return Printed(printer.text, (len(families), *described), tuple(map(tuple, table.tolist())))
 
 
-def no_families() -> Printed:
-    """Return the program of no families."""
-    return printed_families(Graph(), ())
-
-
 def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
     """Return the leaves of each derivative: a >= b >= c, the last one fastest, order by order."""
     numbered = range(len(leaves))
@@ -75,7 +111,7 @@ def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
 
 
 @njit(cache=True, error_model="numpy")
-def beside(x, program, table):
+def with_values(x, program, table):
     """Return x (D,), followed by the values of all elements."""
     size = x.size
     for f in range(program[N_FAMILIES]):

@@ -1,7 +1,8 @@
-"""Terms that read many coordinates: sums are taken apart, and linear combinations get names.
+"""Terms that read many coordinates: sums are taken apart, and what is left of them gets names.
 
 A zero-sum constraint or a penalty on a mean reads all levels of a factor, but only through a few sums. Such a term is
-written with *combinations* u = A x, which extend x: the terms read (x, u).
+written with *combinations* u = A x, which extend x. A simplex reads all its coordinates through the sum of their
+exponentials. Such sums are *functions* f(x). Terms read (x, f, u).
 """
 
 from __future__ import annotations
@@ -11,19 +12,87 @@ from collections.abc import Sequence
 import numpy as np
 
 from amc_pymc.expressions import Families, Family, Graph
+from amc_pymc.expressions.families import form_of
 from amc_pymc.expressions.leaves import leaves_of
 
-__all__ = ["with_combinations"]
+__all__ = ["taken_apart", "with_combinations", "with_functions"]
 
 #: Largest number of coordinates that a term reads one by one.
 _FEW = 3
 _SUMS = ("add", "sub", "neg", "float")
 
 
+def with_functions(
+    graph: Graph, families: Sequence[Family], size: int, linear: bool
+) -> tuple[tuple[Family, ...], tuple[Family, ...]]:
+    """Return families of (x, f) in which the wide ones read functions f of x (D,), and these functions.
+
+    Functions are sums and maxima of at least four parts that are the same for all elements; linear ones only if
+    ``linear``.
+
+    Examples
+    --------
+    >>> from amc_pymc.expressions import Family, Graph
+    >>> from amc_pymc.tall.wide import with_functions
+    >>> g = Graph()
+    >>> powers = [g.make("exp", g.entry("eta", g.const(k))) for k in range(5)]
+    >>> shares = Family(g.make("div", powers[0], g.sum(powers)), np.zeros((1, 0)), 0)
+    >>> (share,), functions = with_functions(g, [shares], 5, linear=False)
+    >>> [g.nodes[n].op for n in g.nodes[share.expression].args], len(functions)
+    (['exp', 'entry'], 1)
+    """
+    found: dict[int, int] = {}
+    out = []
+    for family in families:
+        change = {}
+        if _is_wide(graph, family):
+            for node in _common_sums(graph, family.expression, size, linear):
+                at = found.setdefault(node, len(found))
+                change[node] = graph.entry("eta", graph.const(size + at))
+        (expression,) = graph.replaced([family.expression], change)
+        out.append(Family(expression, family.table, family.first))
+    return tuple(out), tuple(Family(n, np.zeros((1, 0)), 0) for n in found)
+
+
+def _common_sums(graph: Graph, expression: int, size: int, linear: bool) -> list[int]:
+    """Return the largest sums of many entries below an expression that read no columns."""
+    affine, out, seen = _linear(graph, expression, size), [], {expression}
+    stack = list(graph.nodes[expression].args)
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        wide = len(leaves_of(graph, n)[0]) > _FEW
+        if not wide:
+            continue
+        alike = len(_joined(graph, n)) > _FEW and not graph.leaves([n], "column")
+        if alike and (linear or not affine.get(n)):
+            out.append(n)
+        else:
+            stack.extend(graph.nodes[n].args)
+    return out
+
+
+def _joined(graph: Graph, node: int) -> list[int]:
+    """Return what a sum adds up, or a maximum compares."""
+    op = graph.nodes[node].op
+    if op not in ("add", "sub", "maximum"):
+        return [node]
+    same = ("maximum",) if op == "maximum" else ("add", "sub")
+    return [
+        each
+        for a in graph.nodes[node].args
+        for each in (_joined(graph, a) if graph.nodes[a].op in same else [a])
+    ]
+
+
 def with_combinations(
-    graph: Graph, terms: Sequence[Family], size: int
+    graph: Graph, terms: Sequence[Family], size: int, begin: int | None = None
 ) -> tuple[tuple[Family, ...], np.ndarray]:
-    """Return terms of (x, A x) in which the wide ones read combinations, and A (L, D).
+    """Return terms of (x, u) in which the wide ones read combinations u = A x, and A (L, D).
+
+    The place of the combinations is ``begin``, by default D = ``size``.
 
     Examples
     --------
@@ -37,13 +106,21 @@ def with_combinations(
     >>> a, terms[0].table[0]  # a position in (x, A x), and an offset
     (array([[1., 1., 1., 1., 1.]]), array([5., 0.]))
     """
-    rows: list[np.ndarray] = []
+    rows, begin = list[np.ndarray](), size if begin is None else begin
     out = [
-        _combined(graph, each, size, rows) if _is_wide(graph, each) else each
+        _combined(graph, family, size, begin, rows) if _is_wide(graph, family) else family
+        for family in terms
+    ]
+    return tuple(out), np.array(rows).reshape(-1, size)
+
+
+def taken_apart(graph: Graph, terms: Sequence[Family]) -> list[Family]:
+    """Return terms in which wide sums are taken apart into families of their own."""
+    return [
+        each
         for family in terms
         for each in (_taken_apart(graph, family) if _is_wide(graph, family) else [family])
     ]
-    return tuple(out), np.array(rows).reshape(-1, size)
 
 
 def _is_wide(graph: Graph, family: Family) -> bool:
@@ -64,9 +141,9 @@ def _taken_apart(graph: Graph, family: Family) -> list[Family]:
     change = {n: values[v.value] for n, v in kinds.items()}
     change = {n: graph.make("int", m) if kinds[n].kind == "i" else m for n, m in change.items()}
     (whole,) = graph.replaced([family.expression], change)
-    groups: dict[str, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for n in _summands(graph, whole):
-        groups.setdefault(_form(graph, n), []).append(n)
+        groups.setdefault(form_of(graph, n), []).append(n)
     out = []
     for nodes in groups.values():
         found = Families(graph)
@@ -97,24 +174,21 @@ def _summands(graph: Graph, node: int) -> list[int]:
 def _unchecked(graph: Graph, node: int) -> int:
     """Return an expression without the condition that it is minus infinity unless its arguments are valid."""
     while graph.nodes[node].op == "switch":
-        _, valid, otherwise = graph.nodes[node].args
-        if graph.number(otherwise) != -np.inf:
+        _, *cases = graph.nodes[node].args
+        valid = [n for n in cases if graph.number(n) != -np.inf]
+        if len(valid) != 1:
             break
-        node = valid
+        (node,) = valid
     return node
 
 
-def _form(graph: Graph, node: int) -> str:
-    """Return the operations of an expression, without its constants."""
-    found = graph.nodes[node]
-    return f"{found.op}({','.join(_form(graph, a) for a in found.args)})"
-
-
-def _combined(graph: Graph, family: Family, size: int, rows: list[np.ndarray]) -> Family:
+def _combined(
+    graph: Graph, family: Family, size: int, begin: int, rows: list[np.ndarray]
+) -> Family:
     change, table = {}, family.table
-    for node in _largest_linear(graph, family.expression):
+    for node in _largest_linear(graph, family.expression, size):
         a, offset = _coefficients(graph, node, family, size)
-        columns = [np.full(len(table), float(size + len(rows)))]
+        columns = [np.full(len(table), float(begin + len(rows)))]
         if np.all(a == a[0]):
             rows.append(a[0])
         else:
@@ -128,20 +202,9 @@ def _combined(graph: Graph, family: Family, size: int, rows: list[np.ndarray]) -
     return Family(expression, table, family.first)
 
 
-def _largest_linear(graph: Graph, expression: int) -> list[int]:
-    """Return the largest parts that are affine in at least two entries."""
-    linear = dict[int, bool]()
-    for n in graph.upstream([expression]):
-        node = graph.nodes[n]
-        varying = [a for a in node.args if a in linear]
-        if node.op == "entry":
-            linear[n] = True
-        elif varying:
-            linear[n] = all(linear[a] for a in varying) and (
-                node.op in _SUMS
-                or (node.op == "mul" and len(varying) == 1)
-                or (node.op == "div" and varying == [node.args[0]])
-            )
+def _largest_linear(graph: Graph, expression: int, size: int) -> list[int]:
+    """Return the largest parts that are affine in at least two entries of x (D,)."""
+    linear = _linear(graph, expression, size)
     out, stack, seen = [], [expression], set[int]()
     while stack:
         n = stack.pop()
@@ -153,6 +216,24 @@ def _largest_linear(graph: Graph, expression: int) -> list[int]:
         elif not linear[n]:
             stack.extend(graph.nodes[n].args)
     return out
+
+
+def _linear(graph: Graph, expression: int, size: int) -> dict[int, bool]:
+    """Return the nodes that depend on entries, and whether they are affine in entries of x (D,)."""
+    linear = dict[int, bool]()
+    for n in graph.upstream([expression]):
+        node = graph.nodes[n]
+        varying = [a for a in node.args if a in linear]
+        if node.op == "entry":
+            place = graph.number(node.args[0])
+            linear[n] = place is None or place < size
+        elif varying:
+            linear[n] = all(linear[a] for a in varying) and (
+                node.op in _SUMS
+                or (node.op == "mul" and len(varying) == 1)
+                or (node.op == "div" and varying == [node.args[0]])
+            )
+    return linear
 
 
 def _coefficients(

@@ -71,7 +71,7 @@ def stored(job: Job) -> Outcome:
         step = amc.RacingMetropolis(rows=rows, progressbar=False)
     built.stop()
     outcome = _sampled(job, problem, model, step, built)
-    outcome.extra |= _passes(step, folder / "rows.bin")
+    outcome.extra |= _passes(step, folder / "rows.npy")
     return outcome
 
 

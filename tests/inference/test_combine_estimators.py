@@ -308,6 +308,42 @@ def test_max_time_ends_a_long_round(monkeypatch):
     assert 1000 < found["pulls"].sizes["pull"] < 1200
 
 
+@pytest.mark.parametrize("budget", [{"draws": 100_000}, {"target_mcse": 1e-3}], ids=str)
+@pytest.mark.parametrize("slower", [1.0, 2.0])
+def test_max_time_holds_if_the_machine_becomes_slower(monkeypatch, budget, slower):
+    """All rounds are complete, so nearly all draws are in the predictable estimate."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def arm(rng):
+        now[0] += 0.01 if now[0] < 30.0 else 0.01 * slower
+        return rng.normal()
+
+    with pytest.warns(UserWarning, match="max_time=45 s was over"):
+        found = amc.combine_estimators([arm], **budget, max_time=45.0, random_seed=1)
+    assert 45.0 < now[0] < 1.2 * 45.0
+    error = found["estimate"]["mcse"].sel(weights="predictable").item()
+    assert error == pytest.approx(1 / np.sqrt(found["pulls"].sizes["pull"]), rel=0.1)
+
+
+def test_ctrl_c_in_the_last_round_leaves_the_weights_of_earlier_ones():
+    """That round would have taken all the weight; 765 draws come before it."""
+    made = [0]
+
+    def interrupted(rng):
+        made[0] += 1
+        if made[0] > 1_000:
+            raise KeyboardInterrupt
+        return rng.normal()
+
+    with pytest.warns(UserWarning, match="interrupted by the user"):
+        found = amc.combine_estimators([interrupted], target_mcse=0.02, random_seed=1)
+    assert found["rounds"]["draws"].sum() == 765
+    error = found["estimate"]["mcse"].sel(weights="predictable").item()
+    assert error == pytest.approx(1 / np.sqrt(765), rel=0.15)
+    assert abs(found["estimate"]["mean"].sel(weights="predictable").item()) < 4 * error
+
+
 def test_sequential_rounds_for_the_papers():
     found = amc.combine_estimators(two(), draws=60, rounds=1, policy="thompson", random_seed=14)
     assert (found["rounds"]["draws"].sum("arm").values[1:] == 1).all()

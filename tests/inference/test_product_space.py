@@ -177,6 +177,49 @@ def test_exact_races_agree_and_read_every_row(models):
     assert amc.decision_error(tree).loc["all", "delta"] == 0.0
 
 
+def null_model(mean, sd):
+    """A model without parameters."""
+    with pm.Model() as model:
+        pm.Normal("obs", mean, sd, observed=Y)
+        pm.Deterministic("constant", pm.math.constant(3.0))
+    return model
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"race": "exact"}, {"pseudo_prior": "pilot"}, {"proxy": "data"}], ids=str
+)
+def test_a_model_without_parameters_has_its_likelihood_as_evidence(settings):
+    """Also two of them, and its posterior holds the variables that it computes."""
+    log_z = {"null": normal_log(Y, 0.05, 1.0).sum(), "zero": normal_log(Y, 0.0, 1.01).sum()}
+    log_z["mean"] = truth()["mean"][2]
+    given = {"null": null_model(0.05, 1.0), "mean": mean_model(), "zero": null_model(0.0, 1.01)}
+    tree = sample(given, draws=1_500, tune=300, **settings)
+    found = tree["product_space"].to_dataset()
+    true = np.subtract.outer([log_z[n] for n in given], [log_z[n] for n in given])
+    off = ~np.eye(3, dtype=bool)
+    assert found.attrs["flag_names"] == ""
+    assert np.all(found["log_bf_mcse"].values[off] < 0.15)
+    error = (found["log_bf"].values - true)[off]
+    assert np.all(np.abs(error) < 4.0 * found["log_bf_mcse"].values[off])
+    np.testing.assert_allclose(
+        found["laplace_log_evidence"], [log_z[n] for n in given], rtol=0, atol=1e-6
+    )
+    assert list(tree["models/null/posterior"].data_vars) == ["constant"]
+    assert list(tree["models/mean/posterior"].data_vars) == ["mu"]
+
+
+def test_numbers_such_as_a_half_are_of_double_precision():
+    """PyTensor makes 0.5 a single, and the logarithm of a single is off by 2e-8 in every row."""
+    y = np.random.default_rng(1).binomial(1, 0.5, 100_000)
+    models = {}
+    for name, p in (("half", 0.5), ("other", np.float64(0.5)), ("near", 0.501)):
+        with pm.Model() as models[name]:
+            pm.Bernoulli("y", p, observed=y)
+    found = sample(models, draws=20, tune=0)["product_space"]["laplace_log_evidence"]
+    true = y.size * np.log(0.5), y.sum() * np.log(0.501) + (y.size - y.sum()) * np.log(0.499)
+    np.testing.assert_allclose(found, [true[0], true[0], true[1]], rtol=1e-11)
+
+
 def test_without_adaptation_models_are_visited_by_their_probability(models):
     prior = {"scale": 10.0, "line": 5.0, "mean": 1.0}
     tree = sample(models, draws=2_000, tune=200, adapt=None, prior_probs=prior, random_seed=3)

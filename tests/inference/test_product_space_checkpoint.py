@@ -58,8 +58,30 @@ def test_a_killed_run_resumes(models, whole, tmp_path, monkeypatch):
         for file in files(folder)[batches:]:
             file.unlink()
         assert_same(whole, sampled(models, folder))
-    monkeypatch.setattr(module, "_run_chain", lambda *job: pytest.fail("a chain is run again"))
+    run = module._run_chain
+
+    def only_tried(space, plan, numbered, job):
+        assert plan.draws == module._TRIED, "a chain is run again"
+        return run(space, plan, numbered, job)
+
+    monkeypatch.setattr(module, "_run_chain", only_tried)
     assert_same(whole, sampled(models, folder))
+
+
+@pytest.mark.parametrize("changed", ["_ACCEPT", "adaptation"])
+def test_changed_constants_are_refused(models, whole, tmp_path, monkeypatch, changed):
+    """Settings, models and version are the same, but the draws would be others."""
+    sampled(models, tmp_path / "run")
+    files(tmp_path / "run")[-1].unlink()
+    if changed == "_ACCEPT":
+        monkeypatch.setattr(module, "_ACCEPT", 0.5)
+    else:
+        step = module.ps.wang_landau_step
+        monkeypatch.setattr(module.ps, "wang_landau_step", lambda w, k, t: step(w, k, 2 * t))
+    with pytest.raises(ValueError, match="000000.npz was made from other draws"):
+        sampled(models, tmp_path / "run")
+    monkeypatch.undo()
+    assert_same(whole, sampled(models, tmp_path / "run"))
 
 
 def test_chains_are_stored_in_the_order_in_which_they_end(models, whole, tmp_path, monkeypatch):

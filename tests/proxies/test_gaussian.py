@@ -31,7 +31,12 @@ def test_gaussian_factor_lifts_what_is_not_positive(eigenvalues):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_gaussian_factor_of_badly_scaled_precisions():
-    factor, definite = gaussian_factor(np.diag([1e6, 1e-2]))
+@pytest.mark.parametrize("unit", [1e-20, 1e-6, 1.0, 1e6, 1e20])
+def test_gaussian_factor_whatever_the_units(unit):
+    """An amount in cents beside a logarithm, whose precisions differ by 1e12 or more."""
+    correlations = np.array([[1.0, 0.8, -0.3], [0.8, 1.0, 0.1], [-0.3, 0.1, 1.0]])
+    sd = np.array([1e-3, 1.0, unit])
+    precision = np.linalg.inv(correlations) / np.outer(sd, sd)
+    factor, definite = gaussian_factor(precision)
     assert definite
-    np.testing.assert_allclose(np.diag(factor), [1e-3, 10.0])
+    np.testing.assert_allclose(factor @ factor.T / np.outer(sd, sd), correlations, rtol=1e-9)

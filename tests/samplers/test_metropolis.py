@@ -30,7 +30,7 @@ from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
 from amc_pymc.streams import stream_of
 from amc_pymc.tall.refresh import refresh_of
 from amc_pymc.tall.surrogate import Surface
-from amc_pymc.tall.terms import printed_families
+from amc_pymc.tall.terms import Written, compiled_terms
 
 # --- transitions ----------------------------------------------------------------------------------
 
@@ -138,9 +138,9 @@ def with_a_hyperparameter(first, second):
     surface = Surface(
         np.array([-1, 0]),
         np.array([0, -1]),
-        *printed_families(g, [Family(half, np.zeros((1, 0)), 0)]).arrays,
+        compiled_terms(Written(g, (Family(half, np.zeros((1, 0)), 0),), ()), 3),
         np.zeros((0, 2)),
-        *printed_families(g, []).arrays,
+        compiled_terms(Written.nothing(), 2),
         np.array([1]),
         np.array([second]),
         np.array([0.3]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -280,6 +281,38 @@ class TestData:
             pm.Normal("obs", pm.Normal("mu"), 1, observed=np.full(300, 1e200))
         with pytest.raises(amc.NotRowFactorised, match=r"obs is not finite in any row.*rescale"):
             amc.RacingMetropolis(model=model)
+
+    @pytest.mark.parametrize("groups", [False, True], ids=["rows", "groups"])
+    def test_one_number_of_another_size(self, groups):
+        """Its log-likelihood, -5e19 at the mode, is rounded to 8,192 nats."""
+        y = np.random.default_rng(1).normal(size=3_000)
+        y[17] = 1e20
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 10)
+            if groups:
+                mu = mu + pm.Normal("u", 0, pm.HalfNormal("sd"), shape=300)[np.arange(3_000) // 10]
+            pm.Normal("obs", mu, pm.HalfNormal("s"), observed=y)
+        where = "group 1: " if groups else "row 17: "
+        with pytest.raises(
+            ValueError, match=rf"obs is too large.*in 1 of .*\({where}-.*Clean these"
+        ):
+            amc.RacingMetropolis(model=model)
+
+    @pytest.mark.parametrize("start", [1.0, 1e9], ids=["far", "near"])
+    def test_all_numbers_may_have_any_unit(self, start):
+        """An amount in small coins and the logarithm of its sd: standard deviations differ by 1e9."""
+        y = np.random.default_rng(1).normal(10.0, 1.0, 3_000) * 1e9
+        with pm.Model() as model:
+            mu, s = pm.Normal("mu", 0, 1e11), pm.HalfCauchy("s", start)
+            pm.Normal("obs", mu, s, observed=y)
+            step = amc.RacingMetropolis()
+            idata = pm.sample(500, tune=200, step=step, chains=1, cores=1, random_seed=1,
+                              progressbar=False, compute_convergence_checks=False)  # fmt: skip
+        assert idata["sample_stats"]["accept"].mean() > 0.8
+        assert idata["sample_stats"]["race_flags"].max() == 0.0
+        draws, error = idata["posterior"]["mu"].values, y.std() / np.sqrt(3_000)
+        assert abs(draws.mean() - y.mean()) < 4 * error / np.sqrt(az.ess(draws))
+        np.testing.assert_allclose(step.prepared.fit.moves(np.array([0]))[0], error, rtol=0.01)
 
     def test_sparse(self):
         X = pytensor.sparse.as_sparse_variable(scipy.sparse.eye(300, 3, format="csr"))

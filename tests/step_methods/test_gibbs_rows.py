@@ -42,7 +42,7 @@ def make(rows=None, model=None, vars=None, **kwargs):
 
 @functools.cache
 def in_order():
-    return make(amc.Rows(data(), shuffle=False))
+    return make(data())
 
 
 @functools.cache
@@ -102,7 +102,7 @@ def test_conditional_probabilities_are_exact_ones(run):
 
 
 def test_exact_races_without_a_control_variate(run):
-    ours = make(amc.Rows(data(), shuffle=False), race="exact")
+    ours = make(data(), race="exact")
     assert ours.prepared.surrogate is None
     theirs = in_memory().replace(race=amc.ExactRace())
     a, b = (run_on(run, s, seed=2, draws=5, tune=2).posterior for s in (ours, theirs))
@@ -137,11 +137,6 @@ def test_a_pickled_step_reads_the_same_store():
     for x in points():
         expected = in_order().prepared.densities.all_values(x)
         np.testing.assert_array_equal(other.all_values(x), expected)
-
-
-def test_float32_is_measured():
-    found = make(amc.Rows(data(), dtype="float32")).prepared.rounding
-    assert 0.0 < found < 0.05
 
 
 def test_variables_that_others_would_draw():

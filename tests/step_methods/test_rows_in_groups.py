@@ -25,7 +25,7 @@ from amc_pymc.extract.graphs import initial_point_of
 from amc_pymc.extract.group_densities import GroupDensities
 from amc_pymc.extract.groups import find_factors
 from amc_pymc.extract.interpreted import interpreted_mode
-from amc_pymc.row_store import Rows
+from amc_pymc.rows import Rows
 from amc_pymc.step_methods.grouping import chosen_turns, possible_factors
 from amc_pymc.step_methods.settings import Options
 from amc_pymc.step_methods.stored_groups import stored_group_densities

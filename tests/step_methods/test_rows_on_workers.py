@@ -18,8 +18,8 @@ from clusters import client_of_two, quiet_close
 
 import amc_pymc as amc
 
-from amc_pymc.extract.partitioned_rows import PartitionedRows, row_digests
-from amc_pymc.row_store import Partitions
+from amc_pymc.extract.partitioned_rows import PartitionedRows
+from amc_pymc.rows import Partitions
 
 pytestmark = quiet_close
 
@@ -169,36 +169,6 @@ def test_impossible_rows_are_named(client):
     rows["y"][400] = 1000.0 * rows["x"][400]
     with pytest.raises(ValueError, match=r"in row 400 of the source \(-inf\) and 0 more"):
         step()
-
-
-def test_largest_rows_are_found_in_the_store(far):
-    """Rows that are alike have places of their own; rows that are not there have none."""
-    rows = far.prepared.densities.native
-    places = np.array([19_999, 3, 7_000])
-    np.testing.assert_array_equal(rows.places(rows.data[places]), places)
-    alike = np.repeat(rows.data[:1], 2, axis=0)
-    assert rows.places(alike) is None
-    assert rows.places(rows.data[:1] + 1.0) is None
-    digests = row_digests(np.random.default_rng(1).normal(size=(N, 3)))
-    assert np.unique(digests).size == N
-
-
-def test_residuals_are_local_where_workers_pack_other_bits(far, monkeypatch):
-    monkeypatch.setattr(PartitionedRows, "places", lambda self, rows: None)
-    prepared = local().prepared
-    found = far.prepared.densities.residual_summary([np.stack(points()[:2])], points()[0], 5)
-    assert found is None
-    assert prepared.densities.residual_summary([np.stack(points()[:2])], points()[0], 5) is None
-
-
-def test_rounding_is_measured_on_rows_that_workers_hand_over(client):
-    def rounding(source, client):
-        rows = amc.Rows(source, client=client, dtype="float32")
-        return amc.racing_forecast(rows=rows, model=build(), progressbar=False).rounding
-
-    ours, theirs = rounding(collections(), client), rounding(data(), None)
-    assert 0.0 < theirs < 0.1
-    assert ours == pytest.approx(theirs, rel=1e-4)  # moves are those of a fit by other sums
 
 
 def test_discrete_variables(client, run, monkeypatch):

@@ -18,7 +18,7 @@ from grouped_runs import example
 
 import amc_pymc as amc
 
-from amc_pymc.row_store import shared
+from amc_pymc.rows import files
 
 N, GROUPS = 40_000, 300
 
@@ -65,7 +65,7 @@ def made(request):
     """A model and a step whose rows are shared however few they are."""
     build, kind = MAKERS[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared, "_LEAST", 0)
+        patch.setattr(files, "_LEAST", 0)
         model = build()
         return model, kind(model=model, progressbar=False)
 
@@ -121,8 +121,8 @@ def loaded_values(text):
 
 def test_without_shared_memory(monkeypatch):
     """As on other systems: a pickle has the packed rows, once, and nothing else of the model."""
-    monkeypatch.setattr(shared, "_LEAST", 0)
-    monkeypatch.setattr(shared, "_FILES", Path("/no/such/folder"))
+    monkeypatch.setattr(files, "_LEAST", 0)
+    monkeypatch.setattr(files, "_FILES", Path("/no/such/folder"))
     for build, kind in (MAKERS["rows"], MAKERS["groups"]):
         model = build()
         step = kind(model=model, progressbar=False)

@@ -13,7 +13,7 @@ from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.samplers.surface import gaussian_surface
 from amc_pymc.tall.refresh import log_surface, propose_refresh, refresh_of, run_on_surface
 from amc_pymc.tall.surrogate import Surface
-from amc_pymc.tall.terms import printed_families
+from amc_pymc.tall.terms import Written, compiled_terms
 
 #: Two coefficients, N(0, sd^2) and N(0, (sd lam)^2), with normal priors of a = log sd and b = log lam.
 MEANS, SDS = np.array([-0.3, 0.2]), np.array([0.8, 0.6])
@@ -92,9 +92,9 @@ def surface(written):
     return Surface(
         np.array([-1, -1, 0, 1]),
         np.array([0, 1, -1, -1]),
-        *printed_families(graph, terms).arrays,
+        compiled_terms(Written(graph, tuple(terms), ()), 3),
         np.zeros((0, 4)),
-        *printed_families(graph, families, 2).arrays,
+        compiled_terms(Written(graph, tuple(families), ()), 2),
         np.array([2, 3] if written == "centred" else [], np.int64),
         CENTRE,
         SLOPE,

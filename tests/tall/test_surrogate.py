@@ -9,8 +9,8 @@ from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.model_terms import layout_of
 from amc_pymc.extract.prior_terms import prior_terms
 from amc_pymc.tall.surrogate import Surface, conditional, gradient
-from amc_pymc.tall.terms import printed_families
-from amc_pymc.tall.wide import with_combinations
+from amc_pymc.tall.terms import Written, compiled_terms
+from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
 SIZE = 4
 
@@ -67,12 +67,15 @@ class Problem:
         self.name, number = name, reads.size + (SIZE if families else 0)
         root = rng.normal(size=(number, number))
         own, terms = self._prior()
-        terms, combinations = with_combinations(own, terms, size)
+        terms, functions = with_functions(own, taken_apart(own, terms), size, linear=False)
+        begin = size + len(functions)
+        terms, combinations = with_combinations(own, terms, size, begin)
+        coefficients = Written(graph, tuple(families), ())
         self.surface = Surface(
             *(self._numbered(where, size) for where in (self.inner, self.outer)),
-            *printed_families(own, terms).arrays,
+            compiled_terms(Written(own, terms, functions), 3),
             combinations,
-            *printed_families(graph, families).arrays,
+            compiled_terms(coefficients, 2),
             reads,
             rng.normal(size=number),
             rng.normal(size=number),

@@ -14,7 +14,7 @@ def library(name: str, what: str) -> ModuleType:
 
     Examples
     --------
-    >>> from amc_pymc.row_store.libraries import library
+    >>> from amc_pymc.rows.libraries import library
     >>> library("json", "JSON").__name__
     'json'
     """

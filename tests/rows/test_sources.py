@@ -6,16 +6,22 @@ import sys
 import numpy as np
 import pytest
 
-from row_store.packings import Copies, make_data, make_store, table_of
+from rows.packings import (
+    COLUMNS,
+    Copies,
+    InGroups,
+    assert_in_groups,
+    frame,
+    make_data,
+    make_store,
+    table_of,
+)
 
 N = 3_000
-COLUMNS = {"X": ["a", "b"], "y": "y"}
 
 
-def frame(data):
-    import pandas as pd
-
-    return pd.DataFrame({"a": data["X"][:, 0], "b": data["X"][:, 1], "y": data["y"], "s": "text"})
+def columns_of(data):
+    return {name: COLUMNS[name] for name in data}
 
 
 def arrays(data, folder):
@@ -23,7 +29,7 @@ def arrays(data, folder):
 
 
 def lists(data, folder):
-    return {"X": data["X"].tolist(), "y": data["y"].tolist()}, None
+    return {n: a.tolist() for n, a in data.items()}, None
 
 
 def memmaps(data, folder):
@@ -34,7 +40,7 @@ def memmaps(data, folder):
 
 def zarr_arrays(data, folder):
     zarr = pytest.importorskip("zarr")
-    chunks = {"X": (700, 2), "y": (500,)}
+    chunks = {"X": (700, 2), "y": (500,), "g": (900,)}
     return {n: zarr.array(a, chunks=chunks[n]) for n, a in data.items()}, None
 
 
@@ -54,19 +60,19 @@ def zarr_path(data, folder):
 
 def dask_arrays(data, folder):
     da = pytest.importorskip("dask.array")
-    chunks = {"X": ((1000, 300, 1700), (2,)), "y": 900}
+    chunks = {"X": ((1000, 300, 1700), (2,)), "y": 900, "g": 700}
     return {n: da.from_array(a, chunks=chunks[n]) for n, a in data.items()}, None
 
 
 def dask_frame(data, folder):
     dd = pytest.importorskip("dask.dataframe")
-    return dd.from_pandas(frame(data), npartitions=4), COLUMNS
+    return dd.from_pandas(frame(data), npartitions=4), columns_of(data)
 
 
 def parquet_file(data, folder):
     pytest.importorskip("pyarrow")
     frame(data).to_parquet(folder / "rows.parquet", row_group_size=800)
-    return folder / "rows.parquet", COLUMNS
+    return folder / "rows.parquet", columns_of(data)
 
 
 def parquet_folder(data, folder):
@@ -74,7 +80,7 @@ def parquet_folder(data, folder):
     whole = frame(data)
     for k, part in enumerate(np.array_split(np.arange(len(whole)), 3)):
         whole.iloc[part].to_parquet(folder / f"part-{k}.parquet")
-    return str(folder), COLUMNS
+    return str(folder), columns_of(data)
 
 
 SOURCES = [
@@ -95,8 +101,15 @@ SOURCES = [
 def test_a_source_gives_its_rows_in_order(make, tmp_path):
     data = make_data(N)
     source, columns = make(data, tmp_path)
-    store = make_store(source, columns=columns, shuffle=False)
+    store = make_store(source, columns=columns)
     np.testing.assert_array_equal(store.data, table_of(data))
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_a_source_gives_its_rows_by_group(make, tmp_path):
+    data = make_data(N, groups=40)
+    source, columns = make(data, tmp_path)
+    assert_in_groups(make_store(source, InGroups(), columns), data)
 
 
 @pytest.mark.parametrize("make", SOURCES)
@@ -112,7 +125,7 @@ def test_a_source_can_be_told_from_a_changed_one(make, tmp_path):
     np.testing.assert_array_equal(first.data, again.data)
     data["X"][500, 0] += 1.0
     source, columns = make(data, place)
-    with pytest.raises(ValueError, match=r"rows\.bin cannot be used: .*(source|changed)"):
+    with pytest.raises(ValueError, match=r"rows\.npy cannot be used: .*(source|changed)"):
         make_store(source, columns=columns, folder=kept)
 
 
@@ -170,7 +183,7 @@ def test_no_library_is_imported_for_arrays():
     import subprocess
 
     code = (
-        "import sys, numpy as np; from amc_pymc.row_store import Rows, as_rows; as_rows({'y': 1});"
+        "import sys, numpy as np; from amc_pymc.rows import Rows, as_rows; as_rows({'y': 1});"
         "print([m for m in ('zarr', 'dask', 'pyarrow', 'pymc') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -185,13 +198,17 @@ def changed(name, value):
 
 
 BAD = {
-    "missing": ({"X": np.ones((50, 2))}, ValueError, r"lacks 'y'.*'X', 'y', got 'X'"),
-    "unknown": (changed("z", np.ones(50)), ValueError, r"has 'z', which the rows"),
+    "missing": (
+        {"X": np.ones((50, 2))},
+        ValueError,
+        r"lacks 'y'; the rows of the model read pm.Data 'X', 'y'",
+    ),
+    "unknown": (changed("z", np.ones(50)), ValueError, r"has 'z'; the rows of the model read"),
     "lengths": (changed("y", np.ones(49)), ValueError, r"one length.*'X': 50, 'y': 49"),
     "trailing": (
         changed("X", np.ones((50, 3))),
         ValueError,
-        r"'X' has the shape \(N, 3\).*\(n, 2\)",
+        r"'X' has the shape \(3,\), that of the pm.Data \(2,\)",
     ),
     "flat": (changed("X", np.ones(50)), ValueError, r"'X' has the shape"),
     "empty": ({"X": np.ones((0, 2)), "y": np.ones(0)}, ValueError, "at least two rows, got 0"),
@@ -228,7 +245,7 @@ def test_numbers_that_are_not_finite_are_named(bad):
         (None, ValueError, r"no column 'X'; it has 'a', 'b', 'y', 's'"),
         ({"X": ["a", "nil"], "y": "y"}, ValueError, "no column 'nil'"),
         ({"X": ["a", "s"], "y": "y"}, TypeError, "column 's' must hold numbers"),
-        ({"X": ["a"], "y": "y"}, ValueError, r"shape \(N, 1\)"),
+        ({"X": ["a"], "y": "y"}, ValueError, r"shape \(1,\)"),
         ({"X": "a", "y": "y"}, ValueError, r"'X' has the shape"),
         ({"y": "y"}, ValueError, "columns lacks 'X'"),
         ({"X": ["a", "b"], "y": "y", "z": "y"}, ValueError, "columns has 'z'"),
@@ -252,8 +269,8 @@ def test_missing_values_of_a_table_are_named(kind, tmp_path):
         source = tmp_path / "t.parquet"
     else:
         source = pytest.importorskip("dask.dataframe").from_pandas(table, npartitions=3)
-    with pytest.raises(ValueError, match="column 'y' has a missing value in row 42"):
-        make_store(source, columns=COLUMNS)
+    with pytest.raises(ValueError, match=r"column 'y' \('y'\) must be finite, got nan in row 42"):
+        make_store(source, columns=columns_of(make_data(2)))
 
 
 def test_not_finite_entries_of_a_table_name_the_column(tmp_path):
@@ -261,17 +278,17 @@ def test_not_finite_entries_of_a_table_name_the_column(tmp_path):
     table.loc[17, "b"] = np.inf
     table.to_parquet(tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"column 'b' \('X'\) must be finite, got inf in row 17"):
-        make_store(tmp_path / "t.parquet", columns=COLUMNS)
+        make_store(tmp_path / "t.parquet", columns=columns_of(make_data(2)))
 
 
 def test_other_bad_tables(tmp_path):
     with pytest.raises(ValueError, match="no Parquet files and no Zarr group"):
         make_store(tmp_path)
     (tmp_path / "x.parquet").write_text("no parquet")
-    with pytest.raises(ValueError, match="is not a Parquet file"):
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
         make_store(tmp_path)
     with pytest.raises(TypeError, match="got DataFrame"):
-        make_store(frame(make_data(10)), columns=COLUMNS)
+        make_store(frame(make_data(10)), columns=columns_of(make_data(2)))
     da = pytest.importorskip("dask.array")
     data = {n: da.from_array(a) for n, a in make_data(100).items()}
     data["X"] = data["X"][data["X"][:, 0] > 0]
@@ -283,5 +300,5 @@ def test_files_of_a_folder_must_agree(tmp_path):
     table = frame(make_data(100))
     table.to_parquet(tmp_path / "a.parquet")
     table.drop(columns="b").to_parquet(tmp_path / "b.parquet")
-    with pytest.raises(ValueError, match=r"b\.parquet lacks the columns \['b'\]"):
-        make_store(tmp_path, columns=COLUMNS)
+    with pytest.raises(ValueError, match=r"column 'b' \('X'\) must be finite, got nan in row 100"):
+        make_store(tmp_path, columns=columns_of(make_data(2)))

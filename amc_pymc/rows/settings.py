@@ -9,8 +9,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from amc_pymc.arguments import boolean, positive_int
-from amc_pymc.row_store.clients import check_client
+from amc_pymc.arguments import positive_int
+from amc_pymc.rows.libraries import library
 
 __all__ = ["Rows", "as_rows"]
 
@@ -23,10 +23,10 @@ class Rows:
     """Rows that a model reads through ``pm.Data`` placeholders, and their store on disk.
 
     The model is built on placeholders: ``pm.Data`` containers with a few hundred representative
-    rows. One pass over the source writes the data that the likelihood needs to a store on disk, in
-    random order. The source is not read again in this run. If group effects are integrated out, the rows of a
-    group are stored together, in the order of the source, and a preceding pass over the group index
-    alone counts them.
+    rows. One pass over the source writes the data that the likelihood needs to a store on disk. The
+    source is not read again in this run. If group effects are integrated out, the rows of a group are
+    stored together, in the order of the source, and a preceding pass over the group index alone
+    counts them.
 
     Parameters
     ----------
@@ -37,21 +37,15 @@ class Rows:
         For tables and groups: the column of each ``pm.Data`` (N,), or the list of its columns
         (N, K). By default a column has the name of its ``pm.Data``.
     folder : str or path, optional
-        Existing folder in which the store is kept, as ``rows.bin``. Later runs reuse it if the
+        Existing folder in which the store is kept, as ``rows.npy`` and ``rows.json``. Later runs reuse it if the
         source is the same: files are recognised by path, size and time of modification, all other
         sources are read once for a hash. By default the store is a temporary file, unnamed if the
         system allows that, and is removed with the last object that needs it.
     memory : int, default 256 MiB
         Bytes that the pass may use, in addition to those that the source uses to read a chunk.
-    seed : int, default 0
-        Seed of the random order.
-    shuffle : bool, default True
-        Whether rows are stored in random order. Races draw rows at random in any case. ``shuffle``
-        and ``seed`` have no effect if rows are stored by group.
     dtype : {"float64", "float32"}
-        Type of the store. ``"float32"`` takes half the space and rounds the data to seven digits;
-        sums still use 64 bits. The effect on decisions is measured on a sample of the rows and
-        reported by ``racing_forecast(...).rounding`` and a warning.
+        Type of the store. ``"float32"`` takes half the space and rounds the data to seven digits, so
+        subtract large constants before; sums still use 64 bits.
     client : distributed.Client, "auto" or None
         Client whose workers hold the partitions of a Dask source and compute sums over all rows; if
         group effects are integrated out, they only read the source. ``"auto"`` is the current
@@ -93,31 +87,28 @@ class Rows:
     _: KW_ONLY
     folder: str | os.PathLike[str] | None = None
     memory: int = _DEFAULT
-    seed: int = 0
-    shuffle: bool = True
     dtype: Literal["float64", "float32"] = "float64"
     client: Any = "auto"
 
     def __post_init__(self) -> None:
-        if self.columns is not None and not isinstance(self.columns, Mapping):
+        source, columns = self.source, self.columns
+        if columns is not None and not isinstance(columns, Mapping):
             raise TypeError(
                 "columns must map names of pm.Data to names of columns, got "
-                f"{type(self.columns).__name__}"
+                f"{type(columns).__name__}"
             )
-        if isinstance(self.source, str | os.PathLike) and not Path(self.source).exists():
-            raise ValueError(f"source: there is no file or folder {str(self.source)!r}")
-        if self.columns is not None and isinstance(self.source, Mapping):
+        if isinstance(source, str | os.PathLike) and not Path(source).exists():
+            raise ValueError(f"source: there is no file or folder {str(source)!r}")
+        if columns is not None and isinstance(source, Mapping):
             raise ValueError("columns is for tables; the keys of source name its arrays already")
         if positive_int("memory", self.memory) < _LEAST:
             raise ValueError(f"memory must be at least {_LEAST:,} bytes, got {self.memory:,}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed must be a non-negative integer, got {self.seed!r}")
-        boolean("shuffle", self.shuffle)
         if self.dtype not in ("float64", "float32"):
             raise ValueError(f"dtype must be 'float64' or 'float32', got {self.dtype!r}")
         if self.folder is not None:
             _check_folder(self.folder)
-        check_client(self.client)
+        if self.client is not None and not (isinstance(self.client, str) and self.client == "auto"):
+            _check_client(self.client)
 
 
 def _check_folder(folder: object) -> None:
@@ -126,8 +117,17 @@ def _check_folder(folder: object) -> None:
     path = Path(folder)
     if not path.is_dir():
         raise ValueError(f"folder must be an existing folder, got {str(path)!r}")
-    if not os.access(path, os.W_OK | os.X_OK) and not (path / "rows.bin").exists():
+    if not os.access(path, os.W_OK | os.X_OK) and not (path / "rows.npy").exists():
         raise ValueError(f"folder {str(path)!r} cannot be written to")
+
+
+def _check_client(client: Any) -> None:
+    if not isinstance(client, library("distributed", "client=").Client):
+        raise TypeError(
+            f"client must be a distributed.Client, 'auto' or None, got {type(client).__name__}"
+        )
+    if client.asynchronous:
+        raise ValueError("client must not be asynchronous: steps wait for its results")
 
 
 def as_rows(rows: Any) -> Rows | None:

@@ -1,0 +1,29 @@
+"""Data larger than memory: sources of rows, and stores of packed rows on disk."""
+
+from amc_pymc.rows.files import SharedArray, as_writable, shared_array
+from amc_pymc.rows.opening import open_source
+from amc_pymc.rows.packing import GroupedPacking, Packing, Placeholder
+from amc_pymc.rows.settings import Rows, as_rows
+from amc_pymc.rows.sources import Source
+from amc_pymc.rows.store import AROUND, RowStore
+from amc_pymc.rows.workers import Partitions, held_partitions
+from amc_pymc.rows.writer import stored_groups, stored_rows
+
+__all__ = [
+    "AROUND",
+    "GroupedPacking",
+    "Packing",
+    "Partitions",
+    "Placeholder",
+    "RowStore",
+    "Rows",
+    "SharedArray",
+    "Source",
+    "as_rows",
+    "as_writable",
+    "held_partitions",
+    "open_source",
+    "shared_array",
+    "stored_groups",
+    "stored_rows",
+]

@@ -1,0 +1,337 @@
+"""Which variables are Gaussian given the others, however a model is written, and prior times surrogate of such models."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc.distributions.transforms import ordered
+
+from amc_pymc.extract.coefficients import coefficient_form, parts_of
+from amc_pymc.samplers.surface import surface_at
+from amc_pymc.samplers.surrogate import surrogate_at
+from amc_pymc.step_methods.model_densities import checked_densities
+from amc_pymc.tall.refresh import log_surface, refresh_of
+from amc_pymc.tall.split import split
+
+N, K, G, H = 400, 5, 12, 6
+_rng = np.random.default_rng(1)
+X, Y = _rng.normal(size=(N, K)), _rng.normal(size=N)
+G1, G2 = _rng.permutation(N) % G, _rng.permutation(N) % H
+YES = (Y > 0.0).astype(int)
+LEVEL = _rng.normal(size=G)  # of each group
+
+
+def logistic(eta):
+    pm.Bernoulli("y", logit_p=eta, observed=YES)
+
+
+def normal(mu):
+    pm.Normal("y", mu, pm.HalfNormal("s", 1.0), observed=Y)
+
+
+def scale(name="sd", **kwargs):
+    return pm.HalfNormal(name, 1.0, **kwargs)
+
+
+def first(sigma):
+    return pm.GaussianRandomWalk("u", sigma=sigma, init_dist=pm.Normal.dist(0.0, 1.0), shape=G)
+
+
+def cholesky():
+    return pm.LKJCholeskyCov("c", n=2, eta=2.0, sd_dist=pm.Exponential.dist(1.0))[0]
+
+
+# --- ways of writing a model ----------------------------------------------------------------------
+
+
+def horseshoe():
+    tau, lam = pm.HalfCauchy("tau", 0.1), pm.HalfCauchy("lam", 1.0, shape=K)
+    logistic(pm.Normal("a", 0.0, 2.0) + X @ (tau * lam * pm.Normal("z", shape=K)))
+
+
+def horseshoe_centred():
+    tau, lam = pm.HalfCauchy("tau", 0.1), pm.HalfCauchy("lam", 1.0, shape=K)
+    logistic(X @ pm.Normal("w", 0.0, tau * lam, shape=K))
+
+
+def crossed():
+    u, w = pm.Normal("u", 0.0, scale("sd"), shape=G), pm.Normal("w", 0.0, scale("sd2"), shape=H)
+    normal(u[G1] + w[G2])
+
+
+def vector_of_sds():
+    sd = scale(shape=2)
+    normal(pm.Normal("u", 0.0, sd[0], shape=G)[G1] + pm.Normal("w", 0.0, sd[1], shape=H)[G2])
+
+
+def not_centred():
+    sd = scale(shape=2)
+    u, w = pm.Normal("u", shape=G), pm.Normal("w", shape=H)
+    normal(sd[0] * u[G1] + sd[1] * w[G2] + X @ pm.Normal("b", shape=K))
+
+
+def scaled_before_indexing():
+    sd, u = scale(), pm.Normal("u", shape=G)
+    normal((pm.Normal("mu") + sd * u)[G1])
+
+
+def population_mean():
+    u = pm.Normal("u", pm.Normal("mu") + pm.Normal("slope") * LEVEL, scale(), shape=G)
+    normal(u[G1])
+
+
+def zero_sum():
+    normal(pm.ZeroSumNormal("u", sigma=scale(), shape=G)[G1])
+
+
+def random_walk():
+    normal(first(scale())[G1])
+
+
+def autoregression():
+    u = pm.AR("u", rho=[0.9], sigma=scale(), init_dist=pm.Normal.dist(0.0, 1.0), shape=G)
+    normal(u[G1])
+
+
+def autoregression_of_unknown_strength():
+    rho = pm.Uniform("rho", -1.0, 1.0)
+    u = pm.AR("u", rho=[rho], sigma=scale(), init_dist=pm.Normal.dist(0.0, 1.0), shape=G)
+    normal(u[G1])
+
+
+def icar():
+    near = np.diag(np.ones(G - 1), 1)
+    normal(scale() * pm.ICAR("u", W=near + near.T, sigma=1.0)[G1])
+
+
+def laplace():
+    logistic(X @ pm.Laplace("b", 0.0, scale(), shape=K))
+
+
+def laplace_as_mixture():
+    v = pm.Exponential("v", 0.5, shape=K)
+    logistic(X @ pm.Normal("b", 0.0, scale() * pm.math.sqrt(v), shape=K))
+
+
+def student():
+    logistic(X @ pm.StudentT("b", nu=4.0, mu=0.0, sigma=scale(), shape=K))
+
+
+def student_as_mixture():
+    v = pm.InverseGamma("v", 2.0, 2.0, shape=K)
+    logistic(X @ (scale() * pm.math.sqrt(v) * pm.Normal("z", shape=K)))
+
+
+def correlated():
+    b = pm.Normal("z", shape=(G, 2)) @ cholesky().T
+    logistic(b[G1, 0] + b[G1, 1] * X[:, 0])
+
+
+def correlated_centred():
+    b = pm.MvNormal("b", np.zeros(2), chol=cholesky(), shape=(G, 2))
+    logistic(b[G1, 0] + b[G1, 1] * X[:, 0])
+
+
+def hsgp():
+    eta, length = scale("eta"), pm.InverseGamma("length", 5.0, 2.0)
+    gp = pm.gp.HSGP(m=[6], c=1.5, cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=length))
+    logistic(gp.prior("f", X=np.linspace(-1.0, 1.0, G)[:, None])[G1])
+
+
+def spline():
+    logistic(np.repeat(X, 3, axis=1)[:, :G] @ first(scale()))
+
+
+def r2d2():
+    sd, r2, phi = scale("s"), pm.Beta("r2", 2.0, 2.0), pm.Dirichlet("phi", np.ones(K))
+    b = pm.Normal("z", shape=K) * pm.math.sqrt(phi * r2 / (1.0 - r2)) * sd
+    pm.Normal("y", X @ b, sd, observed=Y)
+
+
+def variance():
+    normal(pm.Normal("u", 0.0, pm.math.sqrt(pm.InverseGamma("v", 3.0, 2.0)), shape=G)[G1])
+
+
+def precision():
+    normal(pm.Normal("u", 0.0, tau=1.0 / scale() ** 2, shape=G)[G1])
+
+
+def gamma_precision():
+    normal(pm.Normal("u", 0.0, tau=pm.Gamma("tau", 2.0, 1.0), shape=G)[G1])
+
+
+def log_sd():
+    normal(pm.Normal("u", 0.0, pm.math.exp(pm.Normal("log_sd")), shape=G)[G1])
+
+
+def stacked_sds():
+    sd = pm.math.stack([scale("sd"), scale("sd2")])
+    normal(pm.Normal("u", 0.0, sd[np.arange(G) % 2], shape=G)[G1])
+
+
+def an_sd_for_each_kind_of_level():
+    normal(pm.Normal("u", 0.0, scale(shape=3)[np.arange(G) % 3], shape=G)[G1])
+
+
+def with_a_name_in_between():
+    b = pm.Deterministic("b", pm.Normal("mu") + scale() * pm.Normal("z", shape=G))
+    normal(pm.Deterministic("eta", b[G1] + X[:, 0]))
+
+
+def with_dims():
+    model = pm.modelcontext(None)
+    model.add_coords({"group": np.arange(G), "other": np.arange(H)})
+    sd, w = scale(), pm.Normal("w", dims="other")
+    normal(pm.Normal("u", 0.0, sd, dims="group")[G1] + sd * w[G2])
+
+
+def sd_that_depends_on_data():
+    sd = pm.math.exp(pm.Normal("a") + pm.Normal("b") * LEVEL)
+    normal(pm.Normal("u", 0.0, sd, shape=G)[G1])
+
+
+def shared_sd():
+    sd = scale()
+    normal(sd * pm.Normal("u", shape=G)[G1] + pm.Normal("w", 0.0, sd, shape=H)[G2])
+
+
+def mixture_of_normals():
+    b = pm.NormalMixture("b", [0.5, 0.5], [0.0, 0.0], pm.math.stack([0.1, scale()]), shape=K)
+    logistic(X @ b)
+
+
+def half_normal_coefficients():
+    logistic(X @ pm.HalfNormal("b", scale(), shape=K))
+
+
+def product_of_coefficients():
+    """Item response: either factor of a product is Gaussian given the other; the longer one is drawn."""
+    u, w = pm.Normal("u", 0.0, scale(), shape=G), pm.Normal("w", 1.0, 0.5, shape=H)
+    logistic(u[G1] * w[G2])
+
+
+def ordered_cuts():
+    cuts = pm.Normal("cuts", 0.0, 2.0, shape=2, initval=[-1.0, 1.0], transform=ordered)
+    u = pm.Normal("u", 0.0, scale(), shape=G)
+    pm.OrderedLogistic("y", eta=u[G1], cutpoints=cuts, observed=np.digitize(Y, [-0.5, 1.0]))
+
+
+def ordered_with_covariates():
+    cuts = pm.Normal("cuts", 0.0, 2.0, shape=2, initval=[-1.0, 1.0], transform=ordered)
+    eta = scale() * pm.Normal("u", shape=G)[G1] + X @ pm.Normal("b", shape=K)
+    pm.OrderedLogistic("y", eta=eta, cutpoints=cuts, observed=np.digitize(Y, [-0.5, 1.0]))
+
+
+def complement():
+    """Differences of probabilities of levels are no coefficients."""
+    u = pm.Normal("u", 0.0, scale(), shape=G)
+    pm.Bernoulli("y", p=1.0 - pm.math.sigmoid(u[G1]), observed=YES)
+
+
+def curve():
+    """A rate of each level within a nonlinear function of data is no coefficient, but the height of the curve is."""
+    height = pm.Normal("mu") + scale() * pm.Normal("z", shape=G)
+    normal(height[G1] * pm.math.exp(-pm.HalfNormal("rate", 1.0) * X[:, 0] ** 2))
+
+
+#: Variables that are Gaussian given the others, and hyperparameters; rows read the others ("s", "cuts", "rate") directly.
+MODELS = {
+    horseshoe: ("z a", "tau lam"),
+    horseshoe_centred: ("w", "tau lam"),
+    crossed: ("u w", "sd sd2"),
+    vector_of_sds: ("u w", "sd"),
+    not_centred: ("u w b", "sd"),
+    scaled_before_indexing: ("mu u", "sd"),
+    population_mean: ("mu slope u", "sd"),
+    zero_sum: ("u", "sd"),
+    random_walk: ("u", "sd"),
+    autoregression: ("u", "sd"),
+    autoregression_of_unknown_strength: ("u", "rho sd"),
+    icar: ("u", "sd"),
+    laplace: ("", "sd b"),
+    laplace_as_mixture: ("b", "v sd"),
+    student: ("", "sd b"),
+    student_as_mixture: ("z", "v sd"),
+    correlated: ("z", "c"),
+    correlated_centred: ("b", "c"),
+    hsgp: ("f_hsgp_coeffs", "eta length"),
+    spline: ("u", "sd"),
+    r2d2: ("z", "s r2 phi"),
+    variance: ("u", "v"),
+    precision: ("u", "sd"),
+    gamma_precision: ("u", "tau"),
+    log_sd: ("u", "log_sd"),
+    stacked_sds: ("u", "sd sd2"),
+    an_sd_for_each_kind_of_level: ("u", "sd"),
+    with_a_name_in_between: ("mu z", "sd"),
+    with_dims: ("u w", "sd"),
+    sd_that_depends_on_data: ("u", "a b"),
+    shared_sd: ("u w", "sd"),
+    mixture_of_normals: ("", "sd b"),
+    half_normal_coefficients: ("", "sd b"),
+    product_of_coefficients: ("u", "w sd"),
+    ordered_cuts: ("u", "sd"),
+    ordered_with_covariates: ("u b", "sd"),
+    complement: ("u", "sd"),
+    curve: ("mu z", "sd"),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=lambda build: build.__name__)
+def problem(request):
+    """A model's densities, the coefficients of its rows, the parts of its prior, and their division."""
+    with pm.Model() as model:
+        request.param()
+    densities = checked_densities(model, None, None, model.initial_point(), {})
+    form = coefficient_form(densities)
+    parts = parts_of(densities, form)
+    assert parts is not None
+    layout, x = densities.layout, densities.ravel(model.initial_point())
+    blocks = [np.r_[s] for s in layout.slices.values()]
+    return request.param, densities, form, parts, split(parts, blocks, x, np.random.default_rng(0))
+
+
+def names_of(layout, coordinates):
+    """Names of variables, all of whose coordinates are given."""
+    names = [n for n, s in layout.slices.items() if np.isin(np.r_[s], coordinates).all()]
+    assert layout.indices(names).size == coordinates.size
+    return {n.split("_")[0] if n.endswith("__") else n for n in names}
+
+
+def test_what_is_gaussian_given_the_others(problem):
+    build, densities, _, _, found = problem
+    inner, outer = (set(names.split()) for names in MODELS[build])
+    layout = densities.layout
+    assert names_of(layout, found.inner) == inner
+    assert names_of(layout, found.outer) == outer
+    assert names_of(layout, found.nearly) <= {"s", "cuts", "rate"}
+
+
+def test_prior_times_surrogate_is_that_of_the_model(problem):
+    """By PyTensor's prior, and by the expansion of rows; where what rows read beside coefficients stays as it is."""
+    _, densities, form, parts, found = problem
+    raced = densities if form is None else form.raced
+    rng, start = (
+        np.random.default_rng(2),
+        0.3 * np.random.default_rng(3).normal(size=densities.layout.size),
+    )
+
+    def eta(x):
+        return x if form is None else form.map.evaluate(x)
+
+    surrogate = surrogate_at(raced, eta(start))
+    hessian = -surrogate.hessian @ surrogate.hessian  # without negative eigenvalues
+    surrogate = surrogate._replace(hessian=hessian / max(1.0, np.abs(hessian).max()))
+    surface = surface_at(densities, parts, found, start, surrogate)
+    refresh, moved = refresh_of(surface), np.concatenate([found.inner, found.outer])
+    values = []
+    for _ in range(4):
+        x = start.copy()
+        x[moved] += 0.3 * rng.normal(size=moved.size)
+        shift = eta(x) - surrogate.centre
+        expected = surrogate.gradient @ shift + 0.5 * shift @ surrogate.hessian @ shift
+        expected += densities.rest_value_and_gradient(x)[0]
+        values.append([log_surface(x, refresh), expected])
+    values = np.diff(values, axis=0)
+    assert np.abs(values[:, 1]).min() > 1e-3
+    np.testing.assert_allclose(values[:, 0], values[:, 1], rtol=1e-7, atol=1e-7)
