@@ -279,6 +279,7 @@ def spike_and_slab(data: Data, *, family: Family = "negative_binomial") -> pm.Mo
         a = pm.Normal("a", 0.0, 2.0)
         g = pm.Bernoulli("g", 0.2, shape=k)
         b = pm.Normal("b", 0.0, 0.5, shape=k)
+        pm.Deterministic("included", g.sum())
         add_outcomes(family, a + X @ (g * b), data["y"])
     return model
 
@@ -560,13 +561,13 @@ EXAMPLES = {
         "Spike and slab, 30 coefficients, negative-binomial",
         partial(sparse, columns=30, family="negative_binomial"),
         spike_and_slab,
-        ("g", "a", "alpha"),
+        ("included", "a", "alpha"),
     ),
     "spike_slab_200": Example(
         "Spike and slab, 200 coefficients",
         _columns[200],
         partial(spike_and_slab, family="logistic"),
-        ("g", "a"),
+        ("included", "a"),
     ),
     "two_normals": Example(
         "Mixture of two normals, 30 coefficients", _columns[30], two_normals, ("b", "p")
