@@ -61,6 +61,14 @@ class SurfaceMoves(Protocol):
         """Coordinates that are 0 or 1 and moved too."""
 
     @property
+    def gaussian(self) -> np.ndarray:
+        """Coordinates that are drawn given the hyperparameters."""
+
+    @property
+    def hyperparameters(self) -> np.ndarray:
+        """Coordinates that are moved by trajectories, and binary ones."""
+
+    @property
     def knows_prior(self) -> bool:
         """Whether the prior of coefficients given hyperparameters is not approximated."""
 

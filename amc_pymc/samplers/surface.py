@@ -89,6 +89,16 @@ class SurfaceFit:
         """Whether there are hyperparameters or binary variables."""
         return bool(self.binary.size or (self.surface.outer >= 0).any())
 
+    @property
+    def gaussian(self) -> np.ndarray:
+        """Coordinates that are drawn given the hyperparameters."""
+        return np.flatnonzero(self.surface.inner >= 0)
+
+    @property
+    def hyperparameters(self) -> np.ndarray:
+        """Coordinates that are moved by trajectories, and binary ones."""
+        return np.union1d(np.flatnonzero(self.surface.outer >= 0), self.binary).astype(np.int64)
+
     def chain(self, number: int, target: float, rng: np.random.Generator) -> SurfaceFit:
         """Return the same with ``number`` draws, and with a tuned step if ``target`` is positive."""
         refresh, draws = self.moves(), np.empty((number, self.draws.shape[1]))
@@ -139,8 +149,7 @@ class SurfaceFit:
         refresh = _with_masses(
             refresh_of(self.surface, self.binary), self.mass, self.step, self.leaps
         )
-        more = {"repeats": np.full(1, self.repeats), "freedom": np.full(1, self.freedom)}
-        return refresh._replace(**more)
+        return refresh._replace(repeats=np.full(1, self.repeats), freedom=np.full(1, self.freedom))
 
 
 def fit_surface(
@@ -234,8 +243,7 @@ def gaussian_surface(
         np.zeros(1),
     )
     draws = np.empty((0, size)) if draws is None else draws
-    none = np.empty((0, 0))
-    return SurfaceFit(surface, none, 0.1, 1, draws, knows_prior=False, freedom=freedom)
+    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, knows_prior=False, freedom=freedom)
 
 
 def fit_to_moments(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.row_store import shared_array
+from amc_pymc.rows import shared_array
 from amc_pymc.tall.thinning import Thinning
 
 __all__ = ["SharedThinning"]
@@ -40,12 +40,14 @@ class SharedThinning:
     def _fill(self) -> None:
         assert self._shared is not None
         tables = self._places(self._shared.data)
-        self.thinning = self.thinning._replace(**dict(zip(_TABLES, tables, strict=True)))
+        found: dict[str, Any] = dict(zip(_TABLES, tables, strict=True))
+        self.thinning = self.thinning._replace(**found)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._shared is None:
             return self.__dict__
-        return self.__dict__ | {"thinning": self.thinning._replace(**dict.fromkeys(_TABLES))}
+        none: dict[str, Any] = dict.fromkeys(_TABLES)
+        return self.__dict__ | {"thinning": self.thinning._replace(**none)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
