@@ -169,15 +169,15 @@ def racing_forecast(
         return RacingForecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
         )
-    rows = forecast.rows if prepared.thinning is None else prepared.thinning.expected
-    share = rows * rows_per_unit / n_rows
+    read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
+    share = read * rows_per_unit / n_rows
     densities, slow = prepared.densities, slow_parts(model, prepared)
     return RacingForecast(
         n_rows,
         size,
         forecast.residual_sd,
         forecast.plain_sd,
-        rows * rows_per_unit,
+        read * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
         share < 0.1 and not slow,

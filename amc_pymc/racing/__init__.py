@@ -10,8 +10,8 @@ from amc_pymc.racing.rules import (
     normal_rule,
 )
 from amc_pymc.racing.settings import (
-    BernsteinRace,
     AutoRace,
+    BernsteinRace,
     ExactRace,
     LilUCBRace,
     NormalRace,
@@ -23,8 +23,8 @@ __all__ = [
     "DECIDED",
     "NOT_FINITE",
     "REWARDS",
-    "BernsteinRace",
     "AutoRace",
+    "BernsteinRace",
     "ExactRace",
     "LilParameters",
     "LilUCBRace",

@@ -179,7 +179,8 @@ def printed_third(program: RowProgram) -> Printed:
     n = len(arguments)
     # Offsets from the centre, half-widths of a box of arguments, and their typical changes follow the data.
     offsets, widths, sizes = (
-        [g.leaf("column", program.n_columns + first + k) for k in range(n)] for first in (0, n, 2 * n)
+        [g.leaf("column", program.n_columns + first + k) for k in range(n)]
+        for first in (0, n, 2 * n)
     )
     middles = [g.make("add", a, offset) for a, offset in zip(arguments, offsets)]
     (row,) = g.replaced([program.row], dict(zip(arguments, middles)))

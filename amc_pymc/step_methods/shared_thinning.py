@@ -39,13 +39,14 @@ class SharedThinning:
 
     def _fill(self) -> None:
         assert self._shared is not None
-        tables = self._places(self._shared.data)
-        self.thinning = self.thinning._replace(**dict(zip(_TABLES, tables, strict=True)))
+        tables: dict[str, Any] = dict(zip(_TABLES, self._places(self._shared.data), strict=True))
+        self.thinning = self.thinning._replace(**tables)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._shared is None:
             return self.__dict__
-        return self.__dict__ | {"thinning": self.thinning._replace(**dict.fromkeys(_TABLES))}
+        none: dict[str, Any] = dict.fromkeys(_TABLES)
+        return self.__dict__ | {"thinning": self.thinning._replace(**none)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

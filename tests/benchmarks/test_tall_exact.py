@@ -17,7 +17,9 @@ def test_data_and_models(kind):
     model = model_of(kind, data)
     start = model.initial_point()
     assert abs(float(model.compile_logp()(start))) < 5_000.0
-    assert sum(v.size for v in start.values()) == {"negative_binomial": 5, "ordered": 6}.get(kind, 4)
+    assert sum(v.size for v in start.values()) == {"negative_binomial": 5, "ordered": 6}.get(
+        kind, 4
+    )
 
 
 @pytest.mark.slow

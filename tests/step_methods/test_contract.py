@@ -552,7 +552,8 @@ class TestResult:
 
     def test_several_transitions_per_draw(self, run, normal):
         raced, triple = (
-            amc.RacingMetropolis(model=normal, race="normal", transitions_per_draw=n) for n in (1, 3)
+            amc.RacingMetropolis(model=normal, race="normal", transitions_per_draw=n)
+            for n in (1, 3)
         )
         one = run(normal, raced, chains=4).sample_stats
         three = run(normal, triple, chains=4).sample_stats

@@ -148,7 +148,9 @@ def check_bounds(prepared, seed=1):
                     continue
                 seen.add(k)
                 change = unit_changes(raced.rewards, points, t.centre, units)
-                bound = (q[0] * t.bounds[k, 0] + (q[t.numbers] * t.bounds[k, 1:]).sum(axis=0))[units]
+                bound = (q[0] * t.bounds[k, 0] + (q[t.numbers] * t.bounds[k, 1:]).sum(axis=0))[
+                    units
+                ]
                 assert (np.abs(change) <= bound * (1 + 1e-6) + 1e-10).all()
                 largest = max(largest, (np.abs(change) / (bound + 1e-12)).max())
     assert seen >= {0, min(1, len(t.radii) - 1)}
@@ -233,7 +235,14 @@ def test_draws_say_whether_they_are_exact():
         pm.Bernoulli("y", logit_p=x @ pm.Normal("b", 0, 1, shape=3), observed=y)
         step = amc.RacingMetropolis(progressbar=False)
         assert step.prepared.thinning is not None
-        kwargs = {"tune": 100, "chains": 2, "cores": 1, "random_seed": 2, "progressbar": False, "quiet": True}
+        kwargs = {
+            "tune": 100,
+            "chains": 2,
+            "cores": 1,
+            "random_seed": 2,
+            "progressbar": False,
+            "quiet": True,
+        }
         usual = pm.sample(300, step=step, **kwargs)
         t = step.prepared.thinning
         step.prepared.tables.thinning = t._replace(radii=0.25 * t.radii)

@@ -148,7 +148,9 @@ def test_lengths_of_blocks_are_standardised():
     covariance.integers(0, 5, N), covariance.integers(0, 3, N)
     root = covariance.normal(size=(10, 10)) / np.sqrt(10)
     points = t.centre + rng.normal(size=(20_000, 10)) @ root.T
-    p = np.concatenate([_lengths(pair, t.centre, t.blocks)[:2] for pair in points.reshape(-1, 2, 10)])
+    p = np.concatenate(
+        [_lengths(pair, t.centre, t.blocks)[:2] for pair in points.reshape(-1, 2, 10)]
+    )
     squares, error = np.square(p), 4.0 / np.sqrt(len(p))
     expected = np.array([4.0] + [1.0] * 8)  # two coordinates, and the mean effects of two factors
     assert (np.abs(squares.mean(axis=0) - expected) < error * np.sqrt(2.0 * expected)).all()
