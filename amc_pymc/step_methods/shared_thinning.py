@@ -39,9 +39,8 @@ class SharedThinning:
 
     def _fill(self) -> None:
         assert self._shared is not None
-        tables = self._places(self._shared.data)
-        found: dict[str, Any] = dict(zip(_TABLES, tables, strict=True))
-        self.thinning = self.thinning._replace(**found)
+        tables: dict[str, Any] = dict(zip(_TABLES, self._places(self._shared.data), strict=True))
+        self.thinning = self.thinning._replace(**tables)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._shared is None:

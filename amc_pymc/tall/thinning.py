@@ -27,11 +27,11 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from scipy.special import gamma
+from scipy.special import gammaln
 from scipy.stats import chi2
 
 from amc_pymc.jit import njit
@@ -408,10 +408,12 @@ def fit_thinning(
     if n_rows + numbers.size > _MOST_PAIRS:
         return None
     sizes = blocks.whiten.shape[0], 1
-    cubes = np.array([2.0**1.5 * gamma(0.5 * n + 1.5) / gamma(0.5 * n) for n in sizes])
+    cubes = np.array(
+        [2.0**1.5 * math.exp(gammaln(0.5 * n + 1.5) - gammaln(0.5 * n)) for n in sizes]
+    )
     cuts = max(1, int((_BOXES / n_rows) ** (1.0 / max(1, bounds_of.n_arguments))))
+    tables: list[tuple[np.ndarray, np.ndarray]] = []
     least, most = np.inf, _MOST_SHARE * n_rows
-    tables: list[Any] = []
     for outside in _OUTSIDE:
         reach = np.array([_radius(outside, *n) for n in zip(sizes, (1, blocks.levels.size))])
         with np.errstate(all="ignore"):

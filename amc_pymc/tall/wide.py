@@ -18,7 +18,7 @@ from amc_pymc.expressions.leaves import leaves_of
 __all__ = ["taken_apart", "with_combinations", "with_functions"]
 
 #: Largest number of coordinates that a term reads one by one.
-_FEW = 3
+_FEW = 5
 _SUMS = ("add", "sub", "neg", "float")
 
 
