@@ -259,13 +259,18 @@ def conditional(x: np.ndarray, surface: Surface) -> Conditional:
     return Conditional(value, out, precision, math.isfinite(value))
 
 
+#: Size of a pivot, relative to its diagonal element, that rounding errors may have produced.
+_ROUNDING = 1e-12
 #: For sums that may be reordered to allow vectorisation.
 _in_any_order = njit(cache=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
 
 
 @_in_any_order
 def cholesky(a):
-    """Overwrite the lower triangle of a matrix by its Cholesky factor; return whether it is definite."""
+    """Overwrite the lower triangle of a matrix by its Cholesky factor; return whether it is definite.
+
+    A pivot that is little more than a rounding error counts as zero.
+    """
     for j in range(a.shape[0]):
         for k in range(j + 1):
             s = a[j, k]
@@ -273,7 +278,7 @@ def cholesky(a):
                 s -= a[j, m] * a[k, m]
             if k < j:
                 a[j, k] = s / a[k, k]
-            elif s > 0.0:
+            elif s > _ROUNDING * a[j, j]:
                 a[j, j] = math.sqrt(s)
             else:
                 return False

@@ -12,7 +12,7 @@ from amc_pymc.expressions import Family, Graph
 from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.samplers.surface import gaussian_surface
 from amc_pymc.tall.refresh import log_surface, propose_refresh, refresh_of, run_on_surface
-from amc_pymc.tall.surrogate import Surface
+from amc_pymc.tall.surrogate import Surface, conditional
 from amc_pymc.tall.terms import Written, compiled_terms
 
 #: Two coefficients, N(0, sd^2) and N(0, (sd lam)^2), with normal priors of a = log sd and b = log lam.
@@ -224,3 +224,31 @@ def test_impossible_points_are_not_left(propose):
     points = np.zeros((2, 4))
     assert propose(points, 1.0, refresh, np.random.default_rng(7)) == (-np.inf, 0.0)
     assert log_surface(points[0], refresh) == -np.inf
+
+
+def test_precisions_that_are_singular_but_for_rounding_are_impossible():
+    """The difference of two coefficients has the scale exp(a), and rows know their sum."""
+    g = Graph()
+    a, v, w = (g.entry("eta", g.const(k)) for k in range(3))
+    z = g.make("mul", g.make("sub", v, w), g.make("exp", g.make("neg", a)))
+    half = g.make("sub", g.make("mul", g.const(-0.5), g.make("mul", z, z)), a)
+    surface = Surface(
+        np.array([-1, 0, 1]),
+        np.array([0, -1, -1]),
+        compiled_terms(Written(g, (Family(half, np.zeros((1, 0)), 0),), ()), 3),
+        np.zeros((0, 3)),
+        compiled_terms(Written.nothing(), 2),
+        np.array([1, 2]),
+        np.zeros(2),
+        np.array([1.0, 2.0]),
+        np.eye(2),
+    )
+    possible = []
+    for a in np.arange(-20.0, 3.0):
+        found = conditional(np.array([a, 0.1, 0.1]), surface)
+        difference = 1.0 + 2.0 * np.exp(-2.0 * a)
+        expected = 0.5 * (4.5 + 0.5 / difference) - 0.5 * np.log(difference) - a
+        possible.append(found.possible)
+        if found.possible:
+            assert found.value == pytest.approx(expected, abs=1e-3)
+    assert possible == sorted(possible) and 10 < sum(possible) < 20

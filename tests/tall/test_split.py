@@ -200,6 +200,12 @@ def mixture_of_normals():
     logistic(X @ b)
 
 
+def cubic():
+    b = pm.Normal("b", 0.0, scale(), shape=K)
+    pm.Potential("skew", -0.05 * pm.math.sum(b**3))
+    logistic(X @ b)
+
+
 def half_normal_coefficients():
     logistic(X @ pm.HalfNormal("b", scale(), shape=K))
 
@@ -268,6 +274,7 @@ MODELS = {
     sd_that_depends_on_data: ("u", "a b"),
     shared_sd: ("u w", "sd"),
     mixture_of_normals: ("", "sd b"),
+    cubic: ("", "sd b"),
     half_normal_coefficients: ("", "sd b"),
     product_of_coefficients: ("u", "w sd"),
     ordered_cuts: ("u", "sd"),
