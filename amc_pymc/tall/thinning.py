@@ -373,9 +373,10 @@ def thin(
     return Thinned(True, m, 0, -1)
 
 
-#: Probabilities outside of radii under a Gaussian posterior; beyond the first, decisions are not thinned. Radii are
-#: tried until one needs more than this share of the rows that the one before needs.
-_OUTSIDE, _BETTER = (1e-40, 1e-8, 1e-3, 0.05), 0.8
+#: Probabilities outside of radii under a Gaussian posterior; beyond the first, decisions are not thinned. Smaller
+#: radii are kept if they need less than this share of the rows that the last one kept needs, and no more are tried
+#: if they need about as many.
+_OUTSIDE, _BETTER, _ALIKE = (1e-40, 1e-8, 1e-3, 0.05), 0.8, 0.95
 #: Share of a step's expected rows that one row may have, above which it is always evaluated.
 _DOMINANT = 0.2
 #: Share of the rows above which decisions are not thinned.
@@ -420,9 +421,9 @@ def fit_thinning(
             found = bounds_of(centre, blocks, reach, np.cbrt(cubes), cuts)[[0, *(1 + read)]]
             each = 2.0 * (cubes[0] * found[0] + cubes[1] * found[1:].sum(axis=0))
         rows = np.minimum(np.nan_to_num(each, nan=1.0), 1.0).sum()
-        if rows >= _BETTER * least:
+        if rows >= _ALIKE * least:
             break
-        if rows <= most:
+        if rows <= most and rows < _BETTER * least:
             least, expected = rows, each
             tables.insert(0, (reach, found))
     if not tables:

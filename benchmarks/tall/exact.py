@@ -108,11 +108,12 @@ def run(job: Job) -> Result:
         outcome, idata = samplers.sample_steps(problem, job, model, step, draws, _TUNE, built)
         outcome = samplers.race_figures(outcome, idata, job.n_rows)
     else:
-        outcome = compiled(problem, job, step, draws, built)
+        problem = replace(problem, variables=("beta",))  # which is not transformed
+        outcome = compiled(job, step, draws, built)
     return result_of(problem, job, outcome)
 
 
-def compiled(problem: Problem, job: Job, step, draws: int, built: Stopwatch) -> Outcome:
+def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     """Draws of the compiled loop, one transition each, after tuning by the step itself."""
     from amc_pymc.samplers import metropolis
     from amc_pymc.samplers.counts import MetropolisCounts
@@ -132,8 +133,7 @@ def compiled(problem: Problem, job: Job, step, draws: int, built: Stopwatch) -> 
     extra = cpu_figures(built.cpu_s, watch, 0.0, watch.wall_s)
     extra["accepted"] = float(counts.accepted.sum() / draws)
     share = float((counts.raced.sum() + counts.other.sum()) / draws / job.n_rows)
-    name = problem.variables[0]  # its coordinates are not transformed
-    drawn = {name: out[None, :, step.prepared.densities.layout.slices[name]]}
+    drawn = {"beta": out[None, :, step.prepared.densities.layout.slices["beta"]]}
     return Outcome(drawn, built.wall_s, 0.0, watch.wall_s, share, extra=extra)
 
 
