@@ -27,6 +27,7 @@ from amc_pymc.tall.surrogate import (
     backward_solve,
     conditional,
     gradient,
+    ordered,
 )
 
 __all__ = [
@@ -92,7 +93,7 @@ class Refresh(NamedTuple):
 def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     """Return moves with unit masses and nothing known."""
     binary = np.empty(0, np.int64) if binary is None else binary
-    v = np.flatnonzero(surface.inner >= 0)
+    v = ordered(surface.inner)
     phi = np.flatnonzero(surface.outer >= 0)
     d, n, f = surface.inner.size, v.size, phi.size
     known = Known(
