@@ -91,8 +91,9 @@ def decision_error(
 
         - ``delta``: nominal error probability of a decision, the largest if there are several,
         - ``audited``, ``wrong``: number of decisions repeated on all rows, and of those that differed,
-        - ``error``: ``wrong / audited``, NaN without audits,
-        - ``ci_low``, ``ci_high``: Clopper-Pearson interval of the error, (0, 1) without audits,
+        - ``error``: ``wrong / audited``, NaN without audits, 0 if ``exact``,
+        - ``ci_low``, ``ci_high``: Clopper-Pearson interval of the error, (0, 1) without audits, 0 if ``exact``,
+        - ``exact``: whether no decision can be wrong,
         - ``rows``, ``audit_rows``: mean number of rows read per draw, by races and by audits. A
           draw may consist of many transitions, so ``rows`` may exceed the number of rows in the
           data; divide it by ``step.sampler.transitions`` for one decision,
@@ -148,8 +149,9 @@ def decision_error(
     audited, wrong = (
         stats[k].sum(pooled).values.astype(int) for k in ("race_audited", "race_wrong")
     )
-    counts = [*zip(promised, audited, wrong, strict=True)]
-    counts.append((promised.max(), audited.sum(), wrong.sum()))
+    exact = promised == 0.0
+    counts = [*zip(promised, exact, audited, wrong, strict=True)]
+    counts.append((promised.max(), exact.all(), audited.sum(), wrong.sum()))
     rows, audit_rows = (_per_draw(stats[k], by) for k in ("race_rows", "race_audit_rows"))
     lines = zip(counts, rows, audit_rows, strict=True)
     return pd.DataFrame(
@@ -178,6 +180,7 @@ def _per_draw(rows: xr.DataArray, by: str) -> list[np.ndarray]:
 
 def _line(
     delta: float,
+    exact: bool,
     audited: int,
     wrong: int,
     rows: np.ndarray,
@@ -185,13 +188,17 @@ def _line(
     confidence: float,
 ) -> dict[str, float | int]:
     low, high = clopper_pearson(int(wrong), int(audited), confidence)
+    error = wrong / audited if audited else np.nan
+    if exact:
+        error, low, high = 0.0, 0.0, 0.0
     return {
         "delta": delta,
         "audited": int(audited),
         "wrong": int(wrong),
-        "error": wrong / audited if audited else np.nan,
+        "error": error,
         "ci_low": low,
         "ci_high": high,
+        "exact": bool(exact),
         "rows": rows.mean(),
         "audit_rows": audit_rows.mean(),
         "rows_low": np.quantile(rows, 0.05),

@@ -88,7 +88,7 @@ class Families:
 
     def _runs(self, nodes: tuple[int, ...]) -> list[tuple[int, np.ndarray]] | None:
         """Return expressions and tables of runs of nodes of the same form."""
-        out, left = [], nodes
+        out, left = list[tuple[int, np.ndarray]](), nodes
         while left:
             form = form_of(self.graph, left[0])
             n = next((k for k, m in enumerate(left) if form_of(self.graph, m) != form), len(left))

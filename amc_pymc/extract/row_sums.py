@@ -82,7 +82,7 @@ def largest_residuals(
     centre: np.ndarray,
     mask: np.ndarray,
     number: int,
-) -> tuple[np.ndarray, ...]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
     """Summarise residuals of rows over Q probe moves (2, D), see :class:`~amc_pymc.proxies.ResidualSummary`.
 
     Returns

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RacingForecast", "racing_forecast"]
 
+#: Expected acceptance rate up to which a chain would hardly move.
+_POOR = 0.05
+#: Number of variables that are named.
+_SHOWN = 8
+
 
 @dataclass(frozen=True)
 class RacingForecast:
@@ -60,6 +65,13 @@ class RacingForecast:
     seconds : dict of str to float
         Wall time of the preparation in seconds, by task, compilation apart. Steps have the same in
         ``step.prepared.seconds``.
+    acceptance : float
+        Expected acceptance rate of moves on prior times surrogate.
+    exact : bool
+        Whether decisions are made without error.
+    coefficients, hyperparameters : tuple of str
+        Variables that are drawn from a Gaussian given the hyperparameters, and these; empty if there are no
+        hyperparameters.
     flags : tuple of Flag
         Doubts about the forecast and about runs; each has a ``name`` and a ``message``.
     """
@@ -78,21 +90,35 @@ class RacingForecast:
     not_marginalized: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     flags: tuple[Flag, ...] = ()
+    acceptance: float = float("nan")
+    exact: bool = False
+    coefficients: tuple[str, ...] = ()
+    hyperparameters: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         groups = ""
         if self.n_groups:
             names = ", ".join(self.marginalized)
             groups = f"{self.n_groups:,} groups, over which {names} is integrated out\n"
+        if self.hyperparameters:
+            groups += (
+                f"{_listed(self.coefficients)} are Gaussian given {_listed(self.hyperparameters)}\n"
+            )
         groups += "".join(f"not integrated out is {each}\n" for each in self.not_marginalized)
         return (
             f"{self.n_rows:,} rows, {self.n_parameters} parameters\n{groups}"
             f"sd of a row's change: {self.plain_sd:.2g}, with control variate "
             f"{self.residual_sd:.2g}\n"
             f"rows per decision: {self.plain_rows:,.0f}, with control variate "
-            f"{self.expected_rows:,.0f} ({self.expected_rows / self.n_rows:.2%} of the rows)\n"
+            f"{self.expected_rows:,.3g} ({self.expected_rows / self.n_rows:.2%} of the rows), "
+            f"{'exact' if self.exact else 'by a race'}; accepted: {self.acceptance:.0%}\n"
             f"{self.suggestion}" + "".join(f"\n{f.message}" for f in self.flags)
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 @remembering()
@@ -162,28 +188,44 @@ def racing_forecast(
         return RacingForecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
         )
-    share = forecast.rows * rows_per_unit / n_rows
+    exact = prepared.thinning is not None
+    read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
+    share = read * rows_per_unit / n_rows
     densities, slow = prepared.densities, slow_parts(model, prepared)
     return RacingForecast(
         n_rows,
         size,
         forecast.residual_sd,
         forecast.plain_sd,
-        forecast.rows * rows_per_unit,
+        read * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
-        share < 0.1 and not slow,
-        _suggestion(share, n_rows, slow) + _turns(later),
+        share < 0.1 and not slow and forecast.acceptance > _POOR,
+        _suggestion(share, n_rows, slow, forecast.acceptance) + _turns(later),
         densities.n_units if isinstance(densities, GroupedModel) else 0,
         densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
         left,
         prepared.seconds,
         flags,
+        forecast.acceptance,
+        exact,
+        *_named(model, prepared),
     )
 
 
 def _rows_per_unit(prepared: Preparation) -> float:
     return prepared.densities.n_rows / prepared.densities.n_units
+
+
+def _named(model: Model, prepared: Preparation) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of coefficients that are Gaussian given hyperparameters, and of these."""
+    surface, layout = prepared.surface, prepared.densities.layout
+    if surface is None or not surface.moving:
+        return (), ()
+    rvs = {v.name: str(model.values_to_rvs[v].name) for v in model.value_vars}
+    parts = layout.names_at(surface.gaussian), layout.names_at(surface.hyperparameters)
+    first, second = (tuple(rvs[name] for name in part) for part in parts)
+    return first, second
 
 
 def _turns(later: Sequence[Turn]) -> str:
@@ -196,12 +238,18 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _suggestion(share: float, n_rows: int, slow: Sequence[str]) -> str:
+def _suggestion(share: float, n_rows: int, slow: Sequence[str], acceptance: float) -> str:
     if slow:
         return (
             f"The chain would mix slowly, however few rows are read: {', '.join(slow)}. Integrate effects "
             "out (marginalize=), write them centred, or use NUTS; instead of indicators, compare "
             "models by sample_product_space."
+        )
+    if acceptance <= _POOR:
+        return (
+            f"Only {acceptance:.0%} of the moves would be accepted: the rows are far from their second-order "
+            "expansion, for example because few of them inform each coefficient. Integrate effects out "
+            "(marginalize=), or use NUTS."
         )
     if share < 0.1:
         return "Racing pays: use RacingMetropolis(). This judges rows per decision, not mixing."

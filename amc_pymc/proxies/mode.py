@@ -189,8 +189,9 @@ def _trust_region(
         out = -hessian(x, rows)[np.ix_(search, search)] / n_rows
         return np.nan_to_num(out, nan=0.0, posinf=0.0, neginf=0.0)
 
-    sd = np.abs(n_rows * second(x0).diagonal()) ** -0.5
-    unit = np.where((sd > _LARGE_UNIT) & np.isfinite(sd), sd, 1.0)
+    precision, unit = np.abs(n_rows * second(x0).diagonal()), np.ones(search.size)
+    wide = (precision > 0.0) & (precision < _LARGE_UNIT**-2)
+    unit[wide] = precision[wide] ** -0.5
 
     def full(z: np.ndarray) -> np.ndarray:
         x = x0.copy()

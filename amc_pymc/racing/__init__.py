@@ -10,6 +10,7 @@ from amc_pymc.racing.rules import (
     normal_rule,
 )
 from amc_pymc.racing.settings import (
+    AutoRace,
     BernsteinRace,
     ExactRace,
     LilUCBRace,
@@ -22,6 +23,7 @@ __all__ = [
     "DECIDED",
     "NOT_FINITE",
     "REWARDS",
+    "AutoRace",
     "BernsteinRace",
     "ExactRace",
     "LilParameters",

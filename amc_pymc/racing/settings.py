@@ -20,6 +20,7 @@ from amc_pymc.racing.race import RaceRule
 from amc_pymc.racing.rules import Variance
 
 __all__ = [
+    "AutoRace",
     "BernsteinRace",
     "ExactRace",
     "LilUCBRace",
@@ -86,6 +87,14 @@ class NormalRace:
             sides="one" if marginal else "two",
         )
         return np.asarray(expected_rows(gaps, n_raced, int(self.batch_size), b))
+
+
+@dataclass(frozen=True)
+class AutoRace(NormalRace):
+    """Thinned decisions, which are exact, where they are expected to be cheaper than a race; else a normal race.
+
+    Only :class:`amc_pymc.RacingMetropolis` thins decisions; elsewhere this is a :class:`NormalRace`.
+    """
 
 
 @dataclass(frozen=True)
@@ -228,6 +237,7 @@ class ExactRace:
 
 Race = NormalRace | BernsteinRace | LilUCBRace | ExactRace
 _NAMED: dict[str, Any] = {
+    "auto": AutoRace,
     "normal": NormalRace,
     "bernstein": BernsteinRace,
     "lil_ucb": LilUCBRace,
@@ -245,7 +255,7 @@ def as_race(
 
     Parameters
     ----------
-    race : {"normal", "bernstein", "lil_ucb", "exact"} or a race
+    race : {"auto", "normal", "bernstein", "lil_ucb", "exact"} or a race
     delta, batch_size, variance : optional
         Settings of a race given by name. Default: those of its class.
 

@@ -28,6 +28,7 @@ STEP_STATS: Table = {
         "flags: the sum of " + ", ".join(f"{2**k} ({name})" for k, name in enumerate(RACING_FLAGS)),
     )
 } | as_table("""
+race_exact      | | float | | | 1 if no decision of the draw can be wrong, else 0
 race_drift      | | float | | | largest share of a coordinate's variance between tenths of the draws at the last draw, of tuning's second half before, 0 if unknown
 """)  # fmt: skip
 #: Further statistics of Metropolis steps.

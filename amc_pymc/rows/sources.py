@@ -165,7 +165,8 @@ class ParquetSource(TableSource):
 def _numpy_type(kind: Any) -> np.dtype:
     """Return the NumPy type of an Arrow column, ``object`` if there is none."""
     try:
-        return np.dtype(kind.to_pandas_dtype())
+        found: np.dtype = np.dtype(kind.to_pandas_dtype())
+        return found
     except (NotImplementedError, TypeError):
         return np.dtype(object)
 

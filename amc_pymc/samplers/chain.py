@@ -225,7 +225,9 @@ def report(
     sampler: Sampler, chain: Chain, counts: Counts, *, tuning: bool = False
 ) -> dict[str, float]:
     """Run audits due after a draw; return its statistics, named as in ``amc_pymc.results.tables``."""
-    stats = counts.stats() | chain.stats() | {"race_delta": float(sampler.race.delta)}
+    delta = float(sampler.race.delta)
+    stats = {"race_exact": float(delta == 0.0)} | counts.stats() | chain.stats()
+    stats["race_delta"] = 0.0 if stats["race_exact"] else delta
     args = sampler.prepared, chain.surrogate, chain.audit_rng
     return stats | audited(chain.auditor, stats["race_rows"], *args, tuning=tuning)
 

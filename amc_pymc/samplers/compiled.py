@@ -32,8 +32,6 @@ __all__ = [
     "unit_changes",
 ]
 
-#: Number of rows whose changes are computed at once.
-_CHUNK = 4096
 #: Signature of the log density without the raced units: x (D,) -> float.
 LOGP = types.float64(types.float64[::1])
 #: Signature of the map to parameters eta and of priors of coefficients: x (D,) -> vector.
@@ -81,7 +79,7 @@ class Verdict(NamedTuple):
     """Outcome of a two-arm decision.
 
     ``gap`` is the estimated log ratio minus its threshold. ``raced`` and ``exact`` count units.
-    ``unit`` is the offending unit if ``status`` is ``NOT_FINITE``.
+    ``unit`` is the offending unit if ``status`` is ``NOT_FINITE``. ``sure`` says whether the decision cannot be wrong.
     """
 
     accepted: bool
@@ -91,11 +89,12 @@ class Verdict(NamedTuple):
     rounds: int
     status: int
     unit: int
+    sure: bool = True
 
 
 @njit(cache=True)
 def _verdict(accepted: bool, gap: float, exact: int, status: int, unit: int) -> Verdict:
-    return Verdict(accepted, gap, 0, exact, 0, status, unit)
+    return Verdict(accepted, gap, 0, exact, 0, status, unit, True)
 
 
 @njit(cache=True)
@@ -141,6 +140,7 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
         result.rounds,
         result.status,
         result.row,
+        result.rows >= n_raced,
     )
 
 
@@ -150,10 +150,10 @@ def decide_by_thinning(
 ) -> Verdict:
     """Accept a move of a reversible kernel without error (:mod:`amc_pymc.tall.thinning`).
 
-    ``known`` is the log ratio without the rows, minus the logarithm of a uniform number. All rows are read if the points
-    are far from the centre, or if thinning is expected to read many.
+    ``known`` is the log ratio without the rows, minus the logarithm of a uniform number. A race decides if the points
+    are far from the centre, or if thinning is expected to read many rows.
     """
-    densities, thinning, n_rows = races.densities, races.thinning, races.population.n_rows
+    densities, thinning = races.densities, races.thinning
     if _alike(points, densities.reads):
         return _verdict(known > 0.0, known, 0, DECIDED, -1)
     q = np.empty(1 + thinning.blocks.levels.size)
@@ -161,21 +161,22 @@ def decide_by_thinning(
     expected = np.inf
     if k >= 0:
         expected = np.dot(q, thinning.totals[k])
-    few = expected <= thinning.most
-    total = known + surrogate_change(points, races.surrogate)
-    always = thinning.exact if few else np.arange(n_rows)
-    for begin in range(0, always.size, _CHUNK):
-        rows = always[begin : begin + _CHUNK]
-        changes = densities.rewards(points, thinning.centre, rows)[1]
-        for j in range(rows.size):
+    total, always = known + surrogate_change(points, races.surrogate), thinning.exact
+    if not expected <= thinning.most:
+        if always.size == 0 and abs(total) > expected:  # more than all rows could change
+            return _verdict(total > 0.0, total, 0, DECIDED, -1)
+        return decide(known, points, races, rng)
+    if always.size:
+        changes = densities.rewards(points, thinning.centre, always)[1]
+        for j in range(always.size):
             if np.isnan(changes[j]) or changes[j] == np.inf:
-                return _verdict(False, -np.inf, always.size, NOT_FINITE, rows[j])
+                return _verdict(False, -np.inf, always.size, NOT_FINITE, always[j])
             total += changes[j]
-    if not (few and total > 0.0):
-        return _verdict(total > 0.0, total, always.size, DECIDED, -1)
+    if not total > 0.0:
+        return _verdict(False, total, always.size, DECIDED, -1)
     found = thin(densities.rewards, points, k, q, thinning, rng)
     gap = total if found.accepted else -np.inf
-    return Verdict(found.accepted, gap, found.rows, always.size, 1, found.status, found.row)
+    return Verdict(found.accepted, gap, found.rows, always.size, 1, found.status, found.row, True)
 
 
 @njit(cache=True)

@@ -20,7 +20,7 @@ class MetropolisCounts(NamedTuple):
 
     By kind: proposals (``tries``), those ``accepted``, sums of estimated acceptance probabilities
     (``acceptance``) and of squared jumps in standard deviations (``jumps``). Over all kinds: ``raced``
-    units read, ``rounds`` of races, ``other`` units read.
+    units read, ``rounds`` of races, ``other`` units read, ``unsure`` decisions, which may be wrong.
     """
 
     tries: np.ndarray
@@ -30,11 +30,12 @@ class MetropolisCounts(NamedTuple):
     raced: np.ndarray
     rounds: np.ndarray
     other: np.ndarray
+    unsure: np.ndarray
 
     @classmethod
     def zeros(cls, n_kinds: int, *draws: int) -> MetropolisCounts:
         """Return zero counts of one draw, or of B draws: arrays (B, K) and (B, 1)."""
-        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((3, *draws, 1)))
+        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((4, *draws, 1)))
 
     def stats(self) -> dict[str, float]:
         """Return the statistics of one draw."""
@@ -44,6 +45,7 @@ class MetropolisCounts(NamedTuple):
             "accepted": float(sum(self.accepted)) / tries,
             "race_rows": float(self.raced[0] + self.other[0]),
             "race_rounds": float(self.rounds[0]),
+            "race_exact": float(self.unsure[0] == 0.0),
         }
 
 

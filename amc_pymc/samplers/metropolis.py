@@ -13,7 +13,7 @@ import numpy as np
 
 from amc_pymc.jit import njit
 from amc_pymc.proxies import gaussian_factor
-from amc_pymc.racing import DECIDED, ExactRace
+from amc_pymc.racing import DECIDED, AutoRace, ExactRace
 from amc_pymc.samplers.adaptation import adapt_scale, proposal_weights
 from amc_pymc.samplers.ahead import Ahead
 from amc_pymc.samplers.auditing import MoveDecisions
@@ -61,10 +61,9 @@ class Metropolis(Sampler):
 
     @property
     def thinning(self) -> Thinning:
-        """Thinning of decisions, if they are to be exact and rows have bounds."""
-        thinning = self.prepared.thinning
-        exact = isinstance(self.race, ExactRace)
-        return super().thinning if thinning is None or not exact else thinning
+        """Thinning of decisions, if rows have bounds and the race permits it."""
+        thinning, permitted = self.prepared.thinning, isinstance(self.race, ExactRace | AutoRace)
+        return thinning if thinning is not None and permitted else super().thinning
 
 
 @dataclass(kw_only=True)
@@ -225,11 +224,12 @@ def run_transitions(
         counts.raced[0] += verdict.raced
         counts.rounds[0] += verdict.rounds
         counts.other[0] += verdict.exact
+        counts.unsure[0] += not verdict.sure
         if verdict.status != DECIDED:
             return done, verdict.status, verdict.unit
         counts.accepted[kind] += verdict.accepted
         counts.acceptance[kind] += math.exp(min(0.0, verdict.gap + log_u))
-        if not thinned:  # nothing can be wrong
+        if not (thinned and verdict.sure):
             log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
         if verdict.accepted:
             jump = moves.whiten @ (points[1][active] - points[0][active])
@@ -269,6 +269,7 @@ def run_draws(
             counts.raced[k],
             counts.rounds[k],
             counts.other[k],
+            counts.unsure[k],
         )
         done, status, unit = run_transitions(left, points, races, moves, rng, log, log_rng, one)
         if status != DECIDED:
@@ -339,7 +340,8 @@ def _follow_gaussian(
     if np.isinf(length):
         precision = fit.precision
     fit = GaussianFit(mean, precision, fit.coordinates)
-    refresh = gaussian_surface(fit, active).moves()
+    freedom = chain.moves.refresh.freedom[0]
+    refresh = gaussian_surface(fit, active, freedom=freedom).moves()
     chain.moves = chain.moves._replace(refresh=refresh)
     return fit, length
 

@@ -15,7 +15,7 @@ from amc_pymc.samplers.compiled import put
 from amc_pymc.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.samplers.settings import Proposal, RandomWalkProposal, SurrogateProposal
 from amc_pymc.samplers.surface import fit_to_moments
-from amc_pymc.tall.refresh import Refresh, no_refresh, propose_refresh
+from amc_pymc.tall.refresh import Refresh, no_refresh, propose_with_tails
 
 __all__ = [
     "KINDS",
@@ -68,7 +68,7 @@ def propose(kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generato
     points[1] = points[0]
     scale, active = moves.scales[kind], moves.active
     if kind == SURROGATE:
-        return propose_refresh(points, scale, moves.refresh, rng)[0]
+        return propose_with_tails(points, scale, moves.refresh, rng)[0]
     step = moves.walk @ rng.standard_normal(active.size)
     put(points[1], active, points[0][active] + scale * step)
     return 0.0
@@ -134,7 +134,7 @@ def learned(
     bad = SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
     if not bad or fit is None or moves.refresh.phi.size or moments.count <= 10 * size + 50:
         return moves, fit
-    found = fit_to_moments(moments, fit.coordinates, moves.active)
+    found = fit_to_moments(moments, fit.coordinates, moves.active, moves.refresh.freedom[0])
     if found is None:
         return moves, fit
     scales = moves.scales.copy()

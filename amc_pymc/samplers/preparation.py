@@ -49,6 +49,9 @@ class SurfaceMoves(Protocol):
     def draws(self) -> np.ndarray:
         """A chain (K, D) on prior times surrogate."""
 
+    def with_tails(self) -> SurfaceMoves:
+        """Return the same with the tails of a Student t."""
+
     @property
     def moving(self) -> bool:
         """Whether there are hyperparameters or binary variables."""
@@ -56,6 +59,14 @@ class SurfaceMoves(Protocol):
     @property
     def binary(self) -> np.ndarray:
         """Coordinates that are 0 or 1 and moved too."""
+
+    @property
+    def gaussian(self) -> np.ndarray:
+        """Coordinates that are drawn given the hyperparameters."""
+
+    @property
+    def hyperparameters(self) -> np.ndarray:
+        """Coordinates that are moved by trajectories, and binary ones."""
 
     @property
     def knows_prior(self) -> bool:
@@ -130,6 +141,12 @@ class Forecast(NamedTuple):
     acceptance: float
 
 
+class Tables(Protocol):
+    """Holder of a thinning."""
+
+    thinning: Thinning
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Data about a model that are shared by all chains.
@@ -142,7 +159,7 @@ class Preparation:
     doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
     variate, ``forecast`` predicts the cost of a decision. ``surface`` is prior times surrogate, with moves tuned on it.
     ``quadrature_error`` is the standard deviation over posterior points of
-    the error that the nodes over local effects leave, in nats. ``thinning`` holds bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
+    the error that the nodes over local effects leave, in nats. ``tables`` hold bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
     """
 
     densities: RacedModel
@@ -161,7 +178,7 @@ class Preparation:
     no_proxy: str = ""
     forecast: Forecast | None = None
     surface: SurfaceMoves | None = None
-    thinning: Thinning | None = None
+    tables: Tables | None = None
     quadrature_error: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -170,6 +187,11 @@ class Preparation:
         if self.cut is None:
             return x
         return np.apply_along_axis(self.cut.evaluate, -1, x)
+
+    @property
+    def thinning(self) -> Thinning | None:
+        """Thinning of decisions, if any."""
+        return None if self.tables is None else self.tables.thinning
 
     @property
     def first_surrogate(self) -> Surrogate:

@@ -45,6 +45,8 @@ _MOST_ROUNDS, _SETTLED = 4, 0.3
 _NARROW = 0.2
 #: Correlation of successive hyperparameters that is small enough, and the largest number of trajectories for it.
 _ALIKE, _MOST_REPEATS = 0.3, 8
+#: Degrees of freedom of a posterior with heavy tails.
+_FREEDOM = 5.0
 #: Weight of a diagonal matrix in an estimated covariance, in draws.
 _SHRINKAGE = 10.0
 #: Smallest eigenvalue of the rows' curvature, relative to the largest.
@@ -75,6 +77,8 @@ class SurfaceFit:
         Number of trajectories, or of turns of the binary coordinates, per move.
     knows_prior : bool
         Whether the prior of coefficients given hyperparameters is not approximated.
+    freedom : float
+        Degrees of freedom of a Student t that takes the place of the exponential of the expansion; infinite for none.
     """
 
     surface: Surface
@@ -85,11 +89,22 @@ class SurfaceFit:
     binary: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     repeats: int = 1
     knows_prior: bool = True
+    freedom: float = math.inf
 
     @property
     def moving(self) -> bool:
         """Whether there are hyperparameters or binary variables."""
         return bool(self.binary.size or (self.surface.outer >= 0).any())
+
+    @property
+    def gaussian(self) -> np.ndarray:
+        """Coordinates that are drawn given the hyperparameters."""
+        return np.flatnonzero(self.surface.inner >= 0)
+
+    @property
+    def hyperparameters(self) -> np.ndarray:
+        """Coordinates that are moved by trajectories, and binary ones."""
+        return np.union1d(np.flatnonzero(self.surface.outer >= 0), self.binary).astype(np.int64)
 
     def chain(self, number: int, target: float, rng: np.random.Generator) -> SurfaceFit:
         """Return the same with ``number`` draws, and with a tuned step if ``target`` is positive."""
@@ -132,12 +147,16 @@ class SurfaceFit:
         out: np.ndarray = self.draws[rng.integers(len(self.draws))].copy()
         return out
 
+    def with_tails(self) -> SurfaceFit:
+        """Return the same with the tails of a Student t."""
+        return replace(self, freedom=_FREEDOM)
+
     def moves(self) -> Refresh:
         """Return moves of a new chain."""
         refresh = _with_masses(
             refresh_of(self.surface, self.binary), self.mass, self.step, self.leaps
         )
-        return refresh._replace(repeats=np.full(1, self.repeats))
+        return refresh._replace(repeats=np.full(1, self.repeats), freedom=np.full(1, self.freedom))
 
 
 def fit_surface(
@@ -208,7 +227,10 @@ def fit_surface(
 
 
 def gaussian_surface(
-    fit: GaussianFit, active: np.ndarray, draws: np.ndarray | None = None
+    fit: GaussianFit,
+    active: np.ndarray,
+    draws: np.ndarray | None = None,
+    freedom: float = math.inf,
 ) -> SurfaceFit:
     """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
     size, at = fit.mean.size, fit.coordinates
@@ -225,13 +247,14 @@ def gaussian_surface(
         fit.mean[at],
         np.zeros(at.size),
         np.ascontiguousarray(fit.precision[np.ix_(at, at)]),
+        np.zeros(1),
     )
     draws = np.empty((0, size)) if draws is None else draws
-    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, knows_prior=False)
+    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, knows_prior=False, freedom=freedom)
 
 
 def fit_to_moments(
-    moments: Moments, coordinates: np.ndarray, active: np.ndarray
+    moments: Moments, coordinates: np.ndarray, active: np.ndarray, freedom: float
 ) -> tuple[GaussianFit, SurfaceFit] | None:
     """Return a Gaussian with the mean and covariance of a chain, and its surface; None if it is degenerate."""
     inside = np.ix_(coordinates, coordinates)
@@ -241,7 +264,7 @@ def fit_to_moments(
     precision = np.zeros((moments.mean.size, moments.mean.size))
     precision[inside] = factor @ factor.T
     fit = GaussianFit(moments.mean.copy(), precision, coordinates)
-    return fit, gaussian_surface(fit, active)
+    return fit, gaussian_surface(fit, active, freedom=freedom)
 
 
 def _expanded(raced: Raced, z: np.ndarray) -> Surrogate:
@@ -298,6 +321,7 @@ def surface_at(
         surrogate.centre[at],
         surrogate.gradient[at].copy(),
         -surrogate.hessian[np.ix_(at, at)],
+        np.zeros(1),
     )
     slope, precision = np.zeros(size), np.zeros((plain.size, plain.size))
     prior_at(x, surface, slope, precision)
@@ -307,9 +331,10 @@ def surface_at(
     if measured is not None:
         inside = np.ix_(places, places)
         surface.curvature[inside] = measured[np.ix_(plain, plain)] - precision - curvature
-    surface = surface._replace(curvature=_definite(surface.curvature))
     surface.curvature[np.ix_(places, places)] += curvature
     surface.slope[places] += whole[plain] - slope[plain]
+    slope, curvature, highest = _bounded(surface.slope, surface.curvature)
+    surface = surface._replace(slope=slope, curvature=curvature, highest=np.full(1, highest))
     numbered[plain[_order_at(x, surface)]] = np.arange(plain.size)
     return surface
 
@@ -320,14 +345,22 @@ def _order_at(x: np.ndarray, surface: Surface) -> np.ndarray:
     return narrow_order(upper + upper.T)
 
 
-def _definite(matrix: np.ndarray) -> np.ndarray:
-    """Return a matrix without negative eigenvalues."""
-    matrix = 0.5 * (matrix + matrix.T)
-    values, vectors = linalg.eigh(matrix)
-    floor = _FLOOR * max(values[-1], 0.0)
-    if values[0] >= -floor:
-        return np.ascontiguousarray(matrix)
-    return np.ascontiguousarray((vectors * np.maximum(values, floor)) @ vectors.T)
+def _bounded(slope: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return slope (C,) and curvature (C, C) without directions in which the expansion has no maximum, and the maximum.
+
+    Directions are those of coordinates with unit curvature, so that units do not matter.
+    """
+    curvature = 0.5 * (curvature + curvature.T)
+    scale = np.sqrt(np.maximum(np.diag(curvature), 0.0))
+    scale[scale == 0.0] = 1.0
+    values, vectors = linalg.eigh(curvature / np.outer(scale, scale))
+    kept = values > _FLOOR * max(values[-1], 0.0)
+    along = vectors.T @ (slope / scale)
+    highest = 0.5 * float(np.sum(np.square(along[kept]) / values[kept]))
+    if values[0] >= -_FLOOR * max(values[-1], 0.0):
+        return slope, np.ascontiguousarray(curvature), highest
+    basis = scale[:, None] * vectors[:, kept]
+    return basis @ along[kept], np.ascontiguousarray((basis * values[kept]) @ basis.T), highest
 
 
 def tuned(
@@ -366,6 +399,5 @@ def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
         spread += 1e-6 * np.eye(divided.outer.size)
         factor, _ = gaussian_factor(spread)
         out[np.ix_(divided.outer, divided.outer)] = factor @ factor.T
-        mean = found.x
     inside = np.sort(np.concatenate([inner, divided.outer]))
-    return GaussianFit(mean, out, inside)
+    return GaussianFit(found.x, out, inside)

@@ -27,12 +27,12 @@ from amc_pymc.extract.support import element_states
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.proxies import DataProxy, gaussian_factor
-from amc_pymc.racing import ExactRace
+from amc_pymc.racing import AutoRace, ExactRace
 from amc_pymc.rng import as_generator
 from amc_pymc.row_kernels import row_bounds
 from amc_pymc.samplers import Preparation
 from amc_pymc.samplers.compiled import unit_changes
-from amc_pymc.samplers.forecast import with_forecast
+from amc_pymc.samplers.forecast import probe_moves, with_forecast
 from amc_pymc.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.samplers.raced import Layout, Raced, RacedModel
@@ -45,16 +45,19 @@ from amc_pymc.step_methods.model_densities import (
     grouped_densities,
 )
 from amc_pymc.step_methods.settings import Options, TaylorProxy
+from amc_pymc.step_methods.shared_thinning import SharedThinning
 from amc_pymc.step_methods.stored_densities import stored_densities
 from amc_pymc.step_methods.stored_groups import large_groups, stored_group_densities
 from amc_pymc.tall.split import TooWide
-from amc_pymc.tall.thinning import fit_thinning
+from amc_pymc.tall.thinning import Thinning, fit_thinning
 from amc_pymc.timing import Stopwatch, in_words
 
 __all__ = ["moved_coordinates", "prepare"]
 
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
+#: Forecast acceptance rate below which moves get heavier tails.
+_FITS_WELL = 0.9
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
 _DRAWS = 300
 _MOST_STATES = 2_000
@@ -66,6 +69,12 @@ _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 _SMALL_DELTA = 0.01
 #: Seed of subsamples and probes of the preparation, independent of the user's seed.
 _SEED = 20161
+#: Number of rows by which the acceptance of thinned decisions is predicted.
+_SOME = 5_000
+#: Cost of a step apart from its rows, in evaluations of a row, and number of products in a proposal that cost as much.
+_STEP, _PRODUCTS = 50.0, 200.0
+#: How many times the rows of a race a thinned decision may read.
+_MORE_ROWS = 2.0
 #: Stages shown by the progress bar.
 _STAGES = (
     "Taking the model apart (compiles at first use)",
@@ -167,15 +176,17 @@ def _finished(
     _compile_races(prepared)
     stages.begin(_STAGES[3], "residuals")
     race = options.race_of_groups if groups else options.race
-    prepared = with_forecast(prepared, active, race, proxy.exact_rows, rng)
-    if isinstance(race, ExactRace):
-        prepared = _with_thinning(prepared)
+    prepared = _with_tails(with_forecast(prepared, active, race, proxy.exact_rows, rng))
+    if isinstance(race, ExactRace | AutoRace):
+        prepared = _with_thinning(prepared, race, active)
     spent = densities.rows_evaluated + prepared.raced.rows_evaluated
     return replace(prepared, rows_spent=spent)
 
 
-def _with_thinning(prepared: Preparation) -> Preparation:
-    """Add bounds of all rows, if they are known and it pays to read few rows."""
+def _with_thinning(
+    prepared: Preparation, race: ExactRace | AutoRace, active: np.ndarray
+) -> Preparation:
+    """Add bounds of all rows, if they are known and thinned decisions cost less than those of the race."""
     raced, fit, surrogate = prepared.raced, prepared.fit, prepared.surrogate
     native = raced.native if isinstance(raced, RowDensities) else None
     if fit is None or surrogate is None or prepared.kinked:
@@ -187,9 +198,29 @@ def _with_thinning(prepared: Preparation) -> Preparation:
         return prepared
     covariance = _covariance(prepared, fit)
     thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance)
-    if thinning is not None:
-        _log.info("Decisions are exact, and most of them read few rows or none.")
-    return replace(prepared, thinning=thinning)
+    if thinning is not None and isinstance(race, AutoRace):
+        forecast = prepared.forecast
+        assert forecast is not None
+        step, lost = _STEP + active.size**2 / _PRODUCTS, _lost(prepared, thinning, active)
+        if (step + thinning.expected) * np.exp(lost) > step + forecast.rows:
+            return prepared
+        most = min(thinning.most, _MORE_ROWS * forecast.rows - thinning.exact.size)
+        thinning = thinning._replace(most=most)
+    if thinning is None:
+        return prepared
+    _log.info("Decisions are exact, and read %.2g rows on average.", thinning.expected)
+    return replace(prepared, tables=SharedThinning(thinning))
+
+
+def _lost(prepared: Preparation, thinning: Thinning, active: np.ndarray) -> float:
+    """Return minus the logarithm of the chance that thinning accepts a move of which nothing else is known."""
+    rng, raced, centre = as_generator(_SEED), prepared.raced, thinning.centre
+    units = np.setdiff1d(rng.integers(0, raced.n_units, _SOME), thinning.exact)
+    if not units.size:
+        return 0.0
+    probes = probe_moves(prepared, active, rng)
+    changes = [unit_changes(raced.rewards, points, centre, units) for points in probes]
+    return float(-np.minimum(changes, 0.0).mean() * (raced.n_units - thinning.exact.size))
 
 
 def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
@@ -370,6 +401,14 @@ def _with_surface(
         kinked=kinked,
         forecast_flags=flags,
     )
+
+
+def _with_tails(prepared: Preparation) -> Preparation:
+    """Give moves the tails of a Student t if many would be rejected."""
+    surface, forecast = prepared.surface, prepared.forecast
+    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
+        return prepared
+    return replace(prepared, surface=surface.with_tails())
 
 
 def _binary(model: Model, bare: Preparation, names: Sequence[str]) -> np.ndarray:

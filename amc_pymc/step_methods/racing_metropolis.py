@@ -57,6 +57,8 @@ _TUNING_TRANSITIONS = 5
 _AHEAD, _STORED_AHEAD = 20_000, 4_000
 #: Probability that a draw repeats the previous one, below which no transitions are added.
 _SAME_DRAW = 0.01
+#: Rejections cost thinned decisions little, and moves of full scale make draws independent.
+_FOR_THINNING = SurrogateProposal(target_accept=0.25)
 #: Transitions per turn, enough to decorrelate population parameters given the effects of other factors.
 _TURN_TRANSITIONS = 20
 
@@ -89,9 +91,11 @@ class RacingMetropolis(RacingStep):
         exactly.
     delta : float, default 0.05
         Maximum error probability of a decision, in (0, 0.5).
-    race : {"normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
-        ``"exact"`` makes no error. It reads few rows or none where the rows' remainders can be
-        bounded, and otherwise all rows.
+    race : {"auto", "normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
+        ``"exact"`` makes no error. It *thins* decisions where the rows' remainders can be bounded,
+        which then read few rows or none, and otherwise reads all rows. ``"auto"`` thins decisions
+        where that is expected to cost less than a ``"normal"`` race, and else races;
+        ``sample_stats["race_exact"]`` says which draws are exact.
         :class:`BernsteinRace` does not require normal batch means, but a range of the rewards.
     batch_size : int, optional
         Number of rows or groups in the first batch; default: 50 rows or 20 groups.
@@ -263,7 +267,7 @@ class RacingMetropolis(RacingStep):
         *,
         observed_vars: Sequence[Any] | None = None,
         delta: float | None = None,
-        race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
+        race: Literal["auto", "normal", "bernstein", "lil_ucb", "exact"] | Race = "auto",
         batch_size: int | None = None,
         proposal: Literal["auto", "random_walk", "surrogate"] | Proposal = "auto",
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
@@ -457,6 +461,8 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
             out[name] = sum(values) / len(values)
         elif name in ("race_quadrature", "race_drift"):
             out[name] = max(values)
+        elif name == "race_exact":
+            out[name] = min(values)
         elif name not in ("race_delta", "scaling"):
             out[name] = sum(values)
     return out
@@ -486,6 +492,10 @@ def metropolis_sampler(
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
     groups = isinstance(prepared.densities, GroupedModel)
     proposals = as_proposals(proposal, options.proxy if prepared.fit is not None else None)
+    if proposal == "auto" and prepared.thinning is not None:
+        proposals = tuple(
+            _FOR_THINNING if isinstance(p, SurrogateProposal) else p for p in proposals
+        )
     if prepared.fit is None and [type(p) for p in proposals] == [SurrogateProposal]:
         raise ValueError(
             "proposal='surrogate' needs the mode that the control variate is built on, and "

@@ -78,7 +78,7 @@ class Options:
 
     observed_vars: Sequence[Any] | None = None
     delta: float | None = None
-    race: Any = "normal"
+    race: Any = "auto"
     variance: Any = None
     batch_size: int | None = None
     proxy: Any = "auto"
@@ -96,8 +96,8 @@ class Options:
     def __post_init__(self) -> None:
         proxy, insist = as_proxy(self.proxy)
         checked = {
-            "race": self._race_with(None),
-            "race_of_groups": self._race_with(_GROUPS if self.race == "normal" else None),
+            "race": as_race(self.race, self.delta, self.batch_size, self.variance),
+            "race_of_groups": self._race_of_groups(),
             "audits": as_audits(self.audits),
             "transitions_per_draw": _transitions(self.transitions_per_draw),
             "proxy": proxy,
@@ -135,10 +135,12 @@ class Options:
             return "proxy=None"
         return "" if self.row_logp is None else "row_logp has no derivatives"
 
-    def _race_with(self, batch_size: int | None) -> Race:
-        """Return the race, with a first batch of this size unless the user has chosen one."""
-        chosen = batch_size if self.batch_size is None else self.batch_size
-        return as_race(self.race, self.delta, chosen, self.variance)
+    def _race_of_groups(self) -> Race:
+        """Return the race of groups, whose remainders have no bounds."""
+        if self.race not in ("auto", "normal"):
+            return as_race(self.race, self.delta, self.batch_size, self.variance)
+        size = _GROUPS if self.batch_size is None else self.batch_size
+        return as_race("normal", self.delta, size, self.variance)
 
     def sampler_settings(self, *, groups: bool = False) -> dict[str, Any]:
         """Return the settings of a :class:`~amc_pymc.samplers.chain.Sampler`."""

@@ -6,6 +6,11 @@ For the density pi~ of :mod:`amc_pymc.tall.surrogate`, whose coordinates v are G
    another at random, from their distribution given everything else but v;
 2. v' = v*(phi') + L'^-T w', where w = L'(v - v*(phi)) and w' = sqrt(1 - s^2) w + s z, z standard normal.
 
+The expansion Q of rows has the tails of a Gaussian. If the posterior has heavier ones, a Student t takes its place: with Q
+scaled to have its maximum at 0, lambda ~ Gamma(nu / 2 + V / 2, rate nu / 2 - Q(x)) is drawn, the steps above are made for
+prior times exp(lambda Q), and lambda is forgotten. This is reversible for prior times (1 - 2 Q / nu)^-(nu + V) / 2
+(Kamatani 2018, doi:10.3150/17-BEJ980).
+
 L is the Cholesky factor of the precision K(phi). In coordinates (phi, w) pi~ is a product, and each part is reversible
 for its own factor, so the whole is reversible for pi~. Accepting x' with probability min(1, rho(x') / rho(x)), where
 rho = pi / pi~, is reversible for pi (Liu 2001, section 9.4.3; Christen & Fox 2005, doi:10.1198/106186005X76983).
@@ -23,12 +28,14 @@ from amc_pymc.jit import njit
 from amc_pymc.tall.surrogate import (
     Conditional,
     Surface,
-    Terms,
     backward_solve,
     conditional,
+    expansion_at,
     gradient,
     ordered,
+    rows_of,
 )
+from amc_pymc.tall.terms import Terms
 
 __all__ = [
     "Known",
@@ -36,6 +43,7 @@ __all__ = [
     "log_surface",
     "no_refresh",
     "propose_refresh",
+    "propose_with_tails",
     "refresh_of",
     "run_on_surface",
 ]
@@ -76,6 +84,8 @@ class Refresh(NamedTuple):
         Coordinates of x that are 0 or 1.
     repeats : (1,) int64 array
         Number of times that the first part is made.
+    freedom : (1,) array
+        Degrees of freedom nu of the Student t; infinite for a Gaussian.
     known : Known
     """
 
@@ -87,6 +97,7 @@ class Refresh(NamedTuple):
     leaps: np.ndarray
     binary: np.ndarray
     repeats: np.ndarray
+    freedom: np.ndarray
     known: Known
 
 
@@ -104,7 +115,8 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
         np.zeros((2, f)),
     )
     one = np.ones(1, np.int64)
-    return Refresh(surface, v, phi, np.eye(f), np.full(1, 0.1), 10 * one, binary, one, known)
+    steps = np.full(1, 0.1), 10 * one
+    return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, np.full(1, np.inf), known)
 
 
 def no_refresh() -> Refresh:
@@ -112,7 +124,8 @@ def no_refresh() -> Refresh:
     none, empty = np.empty(0, np.int64), np.empty(0)
     program, table, square = np.zeros(1, np.int64), np.zeros((1, 1)), np.empty((0, 0))
     terms = Terms(program, table, program, table)
-    surface = Surface(none, none, terms, square, terms, none, empty, empty, square)
+    rows = rows_of(square)
+    surface = Surface(none, none, terms, rows, terms, none, empty, empty, square, empty)
     return refresh_of(surface)
 
 
@@ -267,6 +280,55 @@ def propose_refresh(
     backward_solve(known.factor[there], w)
     for j in range(n):
         new[v[j]] = known.x[there, v[j]] + w[j]
+    return ratio, accepted
+
+
+@njit(cache=True, error_model="numpy")
+def propose_with_tails(
+    points: np.ndarray, scale: float, refresh: Refresh, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Do the same as :func:`propose_refresh` for a Student t in the place of exp(Q), if ``freedom`` is finite."""
+    nu, surface = refresh.freedom[0], refresh.surface
+    if math.isinf(nu):
+        return propose_refresh(points, scale, refresh, rng)
+    shape = 0.5 * (nu + refresh.v.size)
+    below = expansion_at(points[0], surface)
+    mixing = rng.standard_gamma(shape) / (0.5 * nu - below)
+    scaled = Surface(
+        surface.inner,
+        surface.outer,
+        surface.prior,
+        surface.combinations,
+        surface.coefficients,
+        surface.reads,
+        surface.centre,
+        mixing * surface.slope,
+        mixing * surface.curvature,
+        surface.highest,
+    )
+    refresh.known.value[:] = np.nan
+    ratio, accepted = propose_refresh(
+        points,
+        scale,
+        Refresh(
+            scaled,
+            refresh.v,
+            refresh.phi,
+            refresh.mass,
+            refresh.step,
+            refresh.leaps,
+            refresh.binary,
+            refresh.repeats,
+            refresh.freedom,
+            refresh.known,
+        ),
+        rng,
+    )
+    if ratio == -math.inf:
+        return ratio, accepted
+    there = expansion_at(points[1], surface)
+    ratio -= mixing * (below - there)
+    ratio -= shape * (math.log1p(-2.0 * below / nu) - math.log1p(-2.0 * there / nu))
     return ratio, accepted
 
 

@@ -147,14 +147,12 @@ def _orders(
     for k, function in enumerate(written.functions):
         leaves, _ = leaves_of(written.graph, function.expression)
         read[k, written.graph.evaluate([written.graph.nodes[a].args[0] for a in leaves])] = True
-    extended = [
+    close, distant = (
         np.array([[*p, *_values(written, p), *(combinations @ p)] for p in each])
         for each in (points, far)
-    ]
-    return [
-        _Order(written.graph, f, *extended, read, combinations != 0.0, order)
-        for f in written.families
-    ]
+    )
+    marked = combinations != 0.0
+    return [_Order(written.graph, f, close, distant, read, marked, order) for f in written.families]
 
 
 def _values(written: Written, x: np.ndarray) -> list[float]:

@@ -38,6 +38,7 @@ __all__ = [
     "Surface",
     "backward_solve",
     "conditional",
+    "expansion_at",
     "gradient",
     "narrow_order",
     "ordered",
@@ -51,9 +52,7 @@ _MANY = 4.0
 
 
 class Rows(NamedTuple):
-    """Entries of (x, f, A x) as sums of coordinates of x, f left out: entry i is the sum of values times x[places] from
-    starts[i] to starts[i + 1].
-    """
+    """Entries of (x, f, A x), f left out: entry i is the sum of values x[places] from starts[i] to starts[i + 1]."""
 
     starts: np.ndarray
     places: np.ndarray
@@ -77,6 +76,8 @@ class Surface(NamedTuple):
     centre, slope : (C,) arrays
     curvature : (C, C) array
         c, G and H.
+    highest : (1,) array
+        Maximum of Q.
     """
 
     inner: np.ndarray
@@ -88,6 +89,7 @@ class Surface(NamedTuple):
     centre: np.ndarray
     slope: np.ndarray
     curvature: np.ndarray
+    highest: np.ndarray
 
 
 class Conditional(NamedTuple):
@@ -260,6 +262,13 @@ def _forces(z, surface):
     pull = surface.curvature @ moved
     value = np.dot(surface.slope, moved) - 0.5 * np.dot(moved, pull)
     return value, surface.slope - pull
+
+
+@njit(cache=True, error_model="numpy")
+def expansion_at(x: np.ndarray, surface: Surface) -> float:
+    """Return Q at x minus its maximum."""
+    z, _, _ = coefficients_at(x, surface)
+    return min(0.0, _forces(z, surface)[0] - surface.highest[0])
 
 
 @njit(cache=True, error_model="numpy")

@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from scipy.special import gamma
+from scipy.special import gammaln
 from scipy.stats import chi2
 
 from amc_pymc.jit import njit
@@ -111,8 +111,8 @@ class Bounds(Protocol):
 class Thinning(NamedTuple):
     """Bounds of N rows for a range of radii.
 
-    A row has bounds for up to K blocks: the first, and those of its entries. Pairs of a bound and a row are numbered
-    as in a raveled array (K, N), and sorted by block.
+    A row has bounds for the first block and for those of up to K entries. Tables are over the N rows, for the first
+    block, and then over P pairs of an entry and a row, sorted by block.
 
     Attributes
     ----------
@@ -123,20 +123,20 @@ class Thinning(NamedTuple):
         Largest lengths p_0 and p_l for which bounds hold, increasing; empty if decisions are not thinned.
     totals : (R, 1 + L) array
         Sums of c_nl over rows.
-    bounds : (R, K, N) float32 array
+    bounds : (R, 1 + K, N) float32 array
         c_nl; zero for rows that are always evaluated.
     numbers : (K, N) int32 array
-        Blocks l.
+        Blocks l of entries; 0 if an entry is in the first block.
     starts : (2 + L,) int64 array
-        Where the pairs of each block begin.
-    pairs : (K N,) int32 array
-        Numbers of pairs, sorted by block.
-    chances, aliases : (R, K N) float32 and int32 arrays
-        Tables from which a pair of a block is drawn in proportion to c_nl.
+        Where each block begins in the tables.
+    pairs : (P,) int32 array
+        Positions of the pairs in ``numbers``, raveled.
+    chances, aliases : (R, N + P) float32 and int32 arrays
+        Tables from which rows of a block are drawn in proportion to c_nl.
     exact : (X,) int64 array
         Rows that are always evaluated.
     most : float
-        Expected number of rows above which all rows are evaluated instead.
+        Expected number of rows above which a decision is not thinned.
     expected : float
         Expected number of rows of a step between independent draws.
     """
@@ -222,16 +222,20 @@ def alias_table(weights: np.ndarray, chances: np.ndarray, aliases: np.ndarray) -
 
 @njit(cache=True)
 def sorted_by_block(numbers: np.ndarray, n_blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where pairs of each block begin, and the positions of pairs (K, N) sorted by block."""
-    starts, pairs = np.zeros(n_blocks + 1, np.int64), np.empty(numbers.size, np.int32)
-    flat = numbers.ravel()
-    for n in flat:
+    """Return where each block begins, the first being all N rows, and positions of pairs (K, N) by block.
+
+    Pairs of the first block are left out.
+    """
+    starts, n_rows = np.zeros(n_blocks + 1, np.int64), numbers.shape[1]
+    for n in numbers.ravel():
         starts[n + 1] += 1
+    starts[1] = n_rows
     starts = np.cumsum(starts)
-    ends = starts.copy()
-    for k in range(flat.size):
-        pairs[ends[flat[k]]] = k
-        ends[flat[k]] += 1
+    ends, pairs = starts - n_rows, np.empty(starts[-1] - n_rows, np.int32)
+    for k, n in enumerate(numbers.ravel()):
+        if n > 0:
+            pairs[ends[n]] = k
+            ends[n] += 1
     return starts, pairs
 
 
@@ -239,15 +243,17 @@ def sorted_by_block(numbers: np.ndarray, n_blocks: int) -> tuple[np.ndarray, np.
 def alias_tables(
     weights: np.ndarray,
     starts: np.ndarray,
-    pairs: np.ndarray,
     chances: np.ndarray,
     aliases: np.ndarray,
+    totals: np.ndarray,
 ) -> None:
-    """Fill the tables of all blocks."""
+    """Fill the tables of all blocks, and their sums of weights."""
     for b in range(starts.size - 1):
-        if starts[b + 1] > starts[b]:
-            own = slice(starts[b], starts[b + 1])
-            alias_table(weights[pairs[own]].astype(np.float64), chances[own], aliases[own])
+        own = slice(starts[b], starts[b + 1])
+        inner = weights[own].astype(np.float64)
+        totals[b] = inner.sum()
+        if inner.size:
+            alias_table(inner, chances[own], aliases[own])
 
 
 @njit(cache=True, error_model="numpy")
@@ -354,12 +360,12 @@ def thin(
         pair = np.int64(u)
         if u - pair >= thinning.chances[k, first + pair]:
             pair = np.int64(thinning.aliases[k, first + pair])
-        rows[i] = thinning.pairs[first + pair] % n_rows
+        rows[i] = pair if b == 0 else thinning.pairs[first + pair - n_rows] % n_rows
     changes = rewards(points, thinning.centre, rows)[1]
     for i in range(m):
-        most = 0.0
-        for j in range(thinning.bounds.shape[1]):
-            most += q[thinning.numbers[j, rows[i]]] * thinning.bounds[k, j, rows[i]]
+        most = q[0] * thinning.bounds[k, 0, rows[i]]
+        for j in range(thinning.numbers.shape[0]):
+            most += q[thinning.numbers[j, rows[i]]] * thinning.bounds[k, 1 + j, rows[i]]
         if not abs(changes[i]) <= most * (1.0 + _RELATIVE) + _ROUNDING:
             return Thinned(False, m, BROKEN, rows[i])
         if rng.random() * most < -changes[i]:
@@ -367,12 +373,12 @@ def thin(
     return Thinned(True, m, 0, -1)
 
 
-#: Probabilities of radii under a Gaussian posterior; beyond the first, all rows are evaluated. They are
+#: Probabilities outside of radii under a Gaussian posterior; beyond the first, decisions are not thinned. Radii are
 #: tried until one needs more than this share of the rows that the one before needs.
-_INSIDE, _BETTER = (1.0 - 1e-8, 0.999, 0.95), 0.8
+_OUTSIDE, _BETTER = (1e-40, 1e-8, 1e-3, 0.05), 0.8
 #: Share of a step's expected rows that one row may have, above which it is always evaluated.
 _DOMINANT = 0.2
-#: Share of the rows above which all of them are read instead.
+#: Share of the rows above which decisions are not thinned.
 _MOST_SHARE = 0.25
 #: Least share of a variance that is left given other coordinates.
 _LEAST = 1e-9
@@ -397,21 +403,24 @@ def fit_thinning(
         Approximate posterior covariance of the coordinates that rows read, zero elsewhere.
     """
     blocks, numbers = _blocks(bounds_of.dense, bounds_of.positions(centre), covariance)
-    kept = [0, *(1 + np.flatnonzero(numbers.any(axis=1)))]
-    numbers = np.concatenate([np.zeros((1, n_rows), np.int32), numbers])[kept]
-    if numbers.size > _MOST_PAIRS:
+    read = np.flatnonzero(numbers.any(axis=1))
+    numbers = numbers[read]
+    if n_rows + numbers.size > _MOST_PAIRS:
         return None
     sizes = blocks.whiten.shape[0], 1
-    cubes = np.array([2.0**1.5 * gamma(0.5 * n + 1.5) / gamma(0.5 * n) for n in sizes])
+    cubes = np.array(
+        [2.0**1.5 * math.exp(gammaln(0.5 * n + 1.5) - gammaln(0.5 * n)) for n in sizes]
+    )
     cuts = max(1, int((_BOXES / n_rows) ** (1.0 / max(1, bounds_of.n_arguments))))
-    least, tables, most = np.inf, [], _MOST_SHARE * n_rows
-    for inside in _INSIDE:
-        reach = np.array([_radius(inside, *n) for n in zip(sizes, (1, blocks.levels.size))])
+    tables: list[tuple[np.ndarray, np.ndarray]] = []
+    least, most = np.inf, _MOST_SHARE * n_rows
+    for outside in _OUTSIDE:
+        reach = np.array([_radius(outside, *n) for n in zip(sizes, (1, blocks.levels.size))])
         with np.errstate(all="ignore"):
-            found = bounds_of(centre, blocks, reach, np.cbrt(cubes), cuts)[kept]
-            each = 2.0 * np.sum(np.where(numbers > 0, cubes[1], cubes[0]) * found, axis=0)
+            found = bounds_of(centre, blocks, reach, np.cbrt(cubes), cuts)[[0, *(1 + read)]]
+            each = 2.0 * (cubes[0] * found[0] + cubes[1] * found[1:].sum(axis=0))
         rows = np.minimum(np.nan_to_num(each, nan=1.0), 1.0).sum()
-        if rows > _BETTER * least:
+        if rows >= _BETTER * least:
             break
         if rows <= most:
             least, expected = rows, each
@@ -425,22 +434,20 @@ def fit_thinning(
     rows = float(exact.size + expected.sum())
     rounded = np.nextafter(bounds.astype(np.float32), np.float32(np.inf))
     rounded[:, :, exact] = 0.0
-    n_blocks = 1 + blocks.levels.size
-    starts, pairs = sorted_by_block(numbers, n_blocks)
-    chances = np.empty((len(radii), pairs.size), np.float32)
-    aliases, totals = np.empty(chances.shape, np.int32), np.empty((len(radii), n_blocks))
-    for k, table in enumerate(rounded.reshape(len(radii), -1)):
-        totals[k] = np.bincount(numbers.ravel(), table, n_blocks)
-        alias_tables(table, starts, pairs, chances[k], aliases[k])
+    starts, pairs = sorted_by_block(numbers, 1 + blocks.levels.size)
+    chances = np.empty((len(radii), n_rows + pairs.size), np.float32)
+    aliases, totals = np.empty(chances.shape, np.int32), np.empty((len(radii), starts.size - 1))
+    for k, table in enumerate(rounded):
+        weights = np.concatenate([table[0], table[1:].ravel()[pairs]])
+        alias_tables(weights, starts, chances[k], aliases[k], totals[k])
     return Thinning(
         centre, blocks, radii, totals, rounded, numbers, starts, pairs, chances, aliases, exact, most, rows
     )  # fmt: skip
 
 
-def _radius(probability: float, dimension: int, number: int) -> float:
-    """Return a quantile of the largest of several lengths of Gaussian vectors."""
-    outside = (1.0 - probability) / max(1, number)
-    return math.sqrt(chi2.isf(outside, max(1, dimension)))
+def _radius(outside: float, dimension: int, number: int) -> float:
+    """Return an upper quantile of the largest of several lengths of Gaussian vectors."""
+    return math.sqrt(chi2.isf(outside / max(1, number), max(1, dimension)))
 
 
 def _blocks(

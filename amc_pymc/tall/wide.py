@@ -18,7 +18,7 @@ from amc_pymc.expressions.leaves import leaves_of
 __all__ = ["taken_apart", "with_combinations", "with_functions"]
 
 #: Largest number of coordinates that a term reads one by one.
-_FEW = 3
+_FEW = 5
 _SUMS = ("add", "sub", "neg", "float")
 
 
@@ -27,7 +27,7 @@ def with_functions(
 ) -> tuple[tuple[Family, ...], tuple[Family, ...]]:
     """Return families of (x, f) in which the wide ones read functions f of x (D,), and these functions.
 
-    Functions are sums and maxima of at least four parts that are the same for all elements; linear ones only if
+    Functions are sums and maxima of at least six parts that are the same for all elements; linear ones only if
     ``linear``.
 
     Examples
@@ -35,9 +35,9 @@ def with_functions(
     >>> from amc_pymc.expressions import Family, Graph
     >>> from amc_pymc.tall.wide import with_functions
     >>> g = Graph()
-    >>> powers = [g.make("exp", g.entry("eta", g.const(k))) for k in range(5)]
+    >>> powers = [g.make("exp", g.entry("eta", g.const(k))) for k in range(8)]
     >>> shares = Family(g.make("div", powers[0], g.sum(powers)), np.zeros((1, 0)), 0)
-    >>> (share,), functions = with_functions(g, [shares], 5, linear=False)
+    >>> (share,), functions = with_functions(g, [shares], 8, linear=False)
     >>> [g.nodes[n].op for n in g.nodes[share.expression].args], len(functions)
     (['exp', 'entry'], 1)
     """
@@ -99,12 +99,12 @@ def with_combinations(
     >>> from amc_pymc.expressions import Family, Graph
     >>> from amc_pymc.tall.wide import with_combinations
     >>> g = Graph()
-    >>> total = g.sum([g.entry("eta", g.const(k)) for k in range(5)])
+    >>> total = g.sum([g.entry("eta", g.const(k)) for k in range(6)])
     >>> terms, a = with_combinations(
-    ...     g, [Family(g.make("mul", total, total), np.zeros((1, 0)), 0)], 5
+    ...     g, [Family(g.make("mul", total, total), np.zeros((1, 0)), 0)], 6
     ... )
     >>> a, terms[0].table[0]  # a position in (x, A x), and an offset
-    (array([[1., 1., 1., 1., 1.]]), array([5., 0.]))
+    (array([[1., 1., 1., 1., 1., 1.]]), array([6., 0.]))
     """
     rows, begin = list[np.ndarray](), size if begin is None else begin
     out = [

@@ -52,7 +52,9 @@ def racing(job: Job) -> Outcome:
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
     built = Stopwatch()
     with model:
-        step = amc.RacingMetropolis(transitions_per_draw=transitions, progressbar=False)
+        step = amc.RacingMetropolis(
+            race="normal", transitions_per_draw=transitions, progressbar=False
+        )
     built.stop()
     return _sampled(job, problem, model, step, built)
 
@@ -68,7 +70,7 @@ def stored(job: Job) -> Outcome:
     built = Stopwatch()
     with model:
         rows = amc.Rows(folder / "rows", {"X": names, "y": "y"}, folder=folder)
-        step = amc.RacingMetropolis(rows=rows, progressbar=False)
+        step = amc.RacingMetropolis(race="normal", rows=rows, progressbar=False)
     built.stop()
     outcome = _sampled(job, problem, model, step, built)
     outcome.extra |= _passes(step, folder / "rows.npy")

@@ -80,7 +80,7 @@ def test_a_cycle_is_found():
 
 
 @pytest.mark.parametrize(
-    "script", ["tall.logistic", "tall.scale", "tall.first_draw", "evidence.suite"]
+    "script", ["tall.logistic", "tall.scale", "tall.exact", "tall.first_draw", "evidence.suite"]
 )
 def test_handing_out_jobs_imports_nothing_heavy(script):
     code = f"import json, sys, benchmarks.{script}; print(json.dumps(sorted(sys.modules)))"

@@ -10,8 +10,19 @@ from scipy.stats import binom, binomtest
 from amc_pymc.diagnostics import clopper_pearson, decision_error
 
 COLUMNS = [
-    "delta", "audited", "wrong", "error", "ci_low", "ci_high", "rows", "audit_rows", "rows_low", "rows_high",
+    "delta", "audited", "wrong", "error", "ci_low", "ci_high", "exact", "rows", "audit_rows", "rows_low", "rows_high",
 ]  # fmt: skip
+
+
+def test_exact_decisions_are_said_to_be_exact():
+    """Without audits; a chain of which one draw was raced is not exact."""
+    stats = race_stats([0, 0], [0, 0], delta=0.0)
+    stats["race_delta"] = np.broadcast_to(stats["race_delta"], (2, 50)).copy()
+    stats["race_delta"][1, 3] = 0.05
+    table = decision_error(tree(sample_stats=stats))
+    assert list(table["exact"]) == [True, False, False]
+    np.testing.assert_array_equal(table["ci_high"], [0.0, 1.0, 1.0])
+    np.testing.assert_array_equal(table["error"], [0.0, np.nan, np.nan])
 
 
 def race_stats(audited, wrong, *, delta=0.05, rows=100, draws=50, dtype=np.int64):
@@ -39,6 +50,7 @@ def test_one_row_per_chain_and_all():
     assert list(table["audited"]) == [10, 20, 0, 30]
     assert list(table["wrong"]) == [0, 1, 0, 1]
     assert list(table["delta"]) == [0.05] * 4
+    assert not table["exact"].any()
     assert table["audited"].dtype.kind == table["wrong"].dtype.kind == "i"
     np.testing.assert_allclose(table["error"], [0, 0.05, np.nan, 1 / 30])
     assert list(table["rows"]) == [100.0] * 4

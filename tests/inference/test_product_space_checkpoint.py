@@ -78,7 +78,7 @@ def test_changed_constants_are_refused(models, whole, tmp_path, monkeypatch, cha
     else:
         step = module.ps.wang_landau_step
         monkeypatch.setattr(module.ps, "wang_landau_step", lambda w, k, t: step(w, k, 2 * t))
-    with pytest.raises(ValueError, match="000000.npz was made from other draws"):
+    with pytest.raises(ValueError, match=r"000000.npz was made from other draws"):
         sampled(models, tmp_path / "run")
     monkeypatch.undo()
     assert_same(whole, sampled(models, tmp_path / "run"))

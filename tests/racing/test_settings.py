@@ -195,7 +195,7 @@ class TestAsRace:
 
     @pytest.mark.parametrize("race", ["nrmal", 3, None, True, NormalRace, ["normal"]])
     def test_unknown(self, race):
-        with pytest.raises(ValueError, match=r"race must be 'normal'.*got"):
+        with pytest.raises(ValueError, match=r"race must be 'auto', 'normal'.*got"):
             as_race(race, 0.05, 50)
 
     def test_bad_values(self):

@@ -155,7 +155,7 @@ def test_bad_rows_are_named_by_their_numbers_in_the_source(client):
     table = pd.DataFrame({"a": np.arange(90.0), "b": 1.0, "y": pd.array(range(90), "Int64")})
     table.loc[70, "y"] = pd.NA
     partitions, _ = held(dd.from_pandas(table, npartitions=3), COLUMNS, client=client)
-    with pytest.raises(ValueError, match="'y'.* must be finite, got nan in row 70"):
+    with pytest.raises(ValueError, match=r"'y'.* must be finite, got nan in row 70"):
         list(partitions.fetched())
 
 

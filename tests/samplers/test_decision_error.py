@@ -41,7 +41,7 @@ def step_of(proxy):
     settings = amc.TaylorProxy(exact_rows=0) if proxy else None
     audits = amc.Audits(10_000, max_share=None)
     return amc.RacingMetropolis(
-        model=logistic_model(), proxy=settings, audits=audits, transitions_per_draw=4
+        model=logistic_model(), race="normal", proxy=settings, audits=audits, transitions_per_draw=4
     )
 
 

@@ -145,6 +145,7 @@ def with_a_hyperparameter(first, second):
         np.array([second]),
         np.array([0.3]),
         np.array([[0.5]]),
+        np.zeros(1),
     )
     settings = {"mass": np.eye(1), "step": np.full(1, 0.6), "leaps": np.full(1, 4)}
     return refresh_of(surface)._replace(**settings)

@@ -302,7 +302,7 @@ class TestData:
     def test_all_numbers_may_have_any_unit(self, start):
         """An amount in small coins and the logarithm of its sd: standard deviations differ by 1e9."""
         y = np.random.default_rng(1).normal(10.0, 1.0, 3_000) * 1e9
-        with pm.Model() as model:
+        with pm.Model():
             mu, s = pm.Normal("mu", 0, 1e11), pm.HalfCauchy("s", start)
             pm.Normal("obs", mu, s, observed=y)
             step = amc.RacingMetropolis()
@@ -451,7 +451,7 @@ class TestFewRows:
     def test_fewer_than_a_batch_is_exact(self, run):
         model, n_rows = self.model(20), 20
         idatas = []
-        step = amc.RacingMetropolis(model=model)
+        step = amc.RacingMetropolis(race="normal", model=model)
         for race in (amc.NormalRace(), amc.ExactRace()):
             idatas.append(run(model, step.replace(race=race), draws=100))
         for idata in idatas:

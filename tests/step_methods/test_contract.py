@@ -508,7 +508,8 @@ class TestResult:
         assert np.all((stats["accept"] >= 0) & (stats["accept"] <= 1))
         assert np.all(stats["accepted"].isin([0.0, 1.0]))
         assert np.all((stats["race_rows"] >= 0) & (stats["race_rows"] <= 1000))
-        assert np.all(stats["race_delta"] == 0.05)
+        assert np.all(stats["race_exact"].isin([0.0, 1.0]))
+        assert np.all(stats["race_delta"] == 0.05 * (1.0 - stats["race_exact"]))
         assert np.all(stats["race_wrong"] <= stats["race_audited"])
         assert moves(reference.posterior["beta"]) and moves(reference.posterior["sigma"])
 
@@ -549,9 +550,12 @@ class TestResult:
         assert pointwise["obs"].shape == (4, 10, 1000)
         assert np.all(np.isfinite(pointwise["obs"]))
 
-    def test_several_transitions_per_draw(self, run, normal, normal_step):
-        triple = amc.RacingMetropolis(model=normal, transitions_per_draw=3)
-        one = run(normal, normal_step, chains=4).sample_stats
+    def test_several_transitions_per_draw(self, run, normal):
+        raced, triple = (
+            amc.RacingMetropolis(model=normal, race="normal", transitions_per_draw=n)
+            for n in (1, 3)
+        )
+        one = run(normal, raced, chains=4).sample_stats
         three = run(normal, triple, chains=4).sample_stats
         ratio = float(three["race_rows"].mean() / one["race_rows"].mean())
         assert 2.4 < ratio < 3.6

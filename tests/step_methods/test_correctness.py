@@ -134,7 +134,8 @@ def test_every_proposal_has_the_closed_form(proposal):
 
 def test_exact_races_are_plain_metropolis_hastings():
     target = normal_gamma(1_000)
-    step = amc.RacingMetropolis(model=target.model, audits=50).replace(race=amc.ExactRace())
+    step = amc.RacingMetropolis(model=target.model, race="normal", audits=50)
+    step = step.replace(race=amc.ExactRace())
     runs = sample(target.model, step, 5_000, tune=500, seeds=(1,))
     assert_agree(runs, target.references)
     assert np.all(stat(runs, "race_rows") == 1_000)

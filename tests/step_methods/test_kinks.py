@@ -102,11 +102,11 @@ def test_coefficients_given_hyperparameters():
         effect = pm.Normal("effect", 0.0, tau, shape=12)
         pm.Laplace("y", effect[group] + b * x, s, observed=y)
     step = amc.RacingMetropolis(model=model, marginalize=None, progressbar=False)
-    prepared = step.prepared
-    assert prepared.kinked and prepared.nested is not None
-    layout, nested = prepared.densities.layout, prepared.nested.compiled()
-    at = np.searchsorted(nested.theta, layout.indices(["effect"]))
-    found = np.diag(nested.precision)[at]
+    prepared, surface = step.prepared, step.prepared.surface.surface
+    layout = prepared.densities.layout
+    assert prepared.kinked and surface.outer[layout.slices["tau_log__"]] == 0
+    at = np.searchsorted(surface.reads, layout.indices(["effect"]))
+    found = np.diag(surface.curvature)[at]
     np.testing.assert_allclose(found, np.bincount(group) / 0.8**2, rtol=0.4)
     assert found.sum() == pytest.approx(N / 0.8**2, rel=0.15)
 

@@ -41,7 +41,7 @@ def build(values=None, **own):
 
 
 def make_step(rows=None, model=None, **kwargs):
-    kwargs = {"progressbar": False, **kwargs}
+    kwargs = {"progressbar": False, "race": "normal", **kwargs}
     return amc.RacingMetropolis(rows=rows, model=model or build(), **kwargs)
 
 

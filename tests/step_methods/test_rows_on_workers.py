@@ -54,7 +54,8 @@ def collections(chunk=3_000):
 
 def make_step(client=None, source=None, **kwargs):
     rows = amc.Rows(source or (data() if client is None else collections()), client=client)
-    kwargs = {"proxy": amc.TaylorProxy(exact_rows=50), "progressbar": False, **kwargs}
+    proxy = amc.TaylorProxy(exact_rows=50)
+    kwargs = {"race": "normal", "proxy": proxy, "progressbar": False, **kwargs}
     return amc.RacingMetropolis(rows=rows, model=build(), **kwargs)
 
 

@@ -89,6 +89,18 @@ def test_a_pickled_step_has_no_rows(made):
 
 
 @needs_sharing
+def test_tables_of_thinning_are_shared(made):
+    _, step = made
+    if step.prepared.thinning is None:
+        return
+    again = pickle.loads(cloudpickle.dumps(step)).prepared.thinning
+    for ours, theirs in zip(step.prepared.thinning, again, strict=True):
+        if isinstance(ours, np.ndarray):
+            np.testing.assert_array_equal(ours, theirs)
+            assert ours.dtype == theirs.dtype and ours.flags.writeable == theirs.flags.writeable
+
+
+@needs_sharing
 @pytest.mark.slow
 def test_the_draws_of_spawned_processes(made, run):
     model, step = made
@@ -125,7 +137,7 @@ def test_without_shared_memory(monkeypatch):
     monkeypatch.setattr(files, "_FILES", Path("/no/such/folder"))
     for build, kind in (MAKERS["rows"], MAKERS["groups"]):
         model = build()
-        step = kind(model=model, progressbar=False)
+        step = kind(model=model, race="normal", progressbar=False)
         text = cloudpickle.dumps(step)
         densities = step.prepared.densities
         packed = densities.native.data if build is rows_model else densities.groups.rows

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import amc_pymc as amc
@@ -11,23 +12,26 @@ from amc_pymc.flags import flags_of_bits
 GROUP = np.arange(2_000) % 20
 
 
-def effects(centred):
-    """Twenty effects of a hundred rows each."""
+def effects(centred, wide=False):
+    """Twenty effects of a hundred rows each; a determinant of them has no scalar form."""
     rng = np.random.default_rng(1)
     with pm.Model() as model:
         a, sd = pm.Normal("a", 0, 2), pm.HalfNormal("sd", 1)
         u = pm.Normal("u", 0, sd if centred else 1, shape=20) * (1 if centred else sd)
         pm.Normal("y", a + u[GROUP], 1.0, observed=rng.normal(rng.normal(0, 0.5, 20)[GROUP], 1.0))
+        if wide:
+            v = model["u"]
+            pm.Potential("wide", -0.1 * pm.math.log(pt.linalg.det(pt.eye(20) + pt.outer(v, v))))
     return model
 
 
 def indicators(slope, prior_sd):
-    """Indicators that begin at 0, and coefficients that are drawn from their prior then."""
+    """Indicators that begin at 0, and coefficients that begin far out and are drawn from their prior then."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(5_000, 3))
     with pm.Model() as model:
         g = pm.Bernoulli("g", 0.5, shape=3, initval=np.zeros(3, int))
-        b = pm.Normal("b", 0, prior_sd, shape=3)
+        b = pm.Normal("b", 0, prior_sd, shape=3, initval=np.full(3, prior_sd))
         pm.Normal("y", pm.math.dot(X, g * b), 1.0, observed=rng.normal(X.sum(1) * slope, 1.0))
     return model
 
@@ -42,12 +46,19 @@ def steps_of(model):
 @pytest.mark.parametrize(
     ("make", "args", "name", "reason"),
     [
-        (effects, [False], "slow_chain", "u is scaled or selected by sd"),
+        (effects, [False, True], "slow_chain", "u is scaled or selected by sd"),
+        (effects, [False], "", ""),
         (indicators, [1.0, 1e4], "excluded", "b is scaled or selected by g"),
         (effects, [True], "", ""),
         (indicators, [0.02, 0.05], "", "b is scaled or selected by g"),
     ],
-    ids=["non-centred", "indicators", "centred", "small coefficients"],
+    ids=[
+        "non-centred, unknown prior",
+        "non-centred",
+        "indicators",
+        "centred",
+        "small coefficients",
+    ],
 )
 def test_slow_chains_are_flagged_and_foreseen(run, make, args, name, reason):
     model = make(*args)

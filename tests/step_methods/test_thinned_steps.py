@@ -148,10 +148,12 @@ def check_bounds(prepared, seed=1):
                     continue
                 seen.add(k)
                 change = unit_changes(raced.rewards, points, t.centre, units)
-                bound = (q[t.numbers] * t.bounds[k]).sum(axis=0)[units]
+                bound = (q[0] * t.bounds[k, 0] + (q[t.numbers] * t.bounds[k, 1:]).sum(axis=0))[
+                    units
+                ]
                 assert (np.abs(change) <= bound * (1 + 1e-6) + 1e-10).all()
                 largest = max(largest, (np.abs(change) / (bound + 1e-12)).max())
-    assert seen == set(range(len(t.radii)))
+    assert seen >= {0, min(1, len(t.radii) - 1)}
     return largest
 
 
@@ -214,10 +216,55 @@ def test_most_steps_read_no_row():
     np.testing.assert_array_equal(runs[0]["posterior"]["b"], runs[1]["posterior"]["b"])
 
 
+def test_auto_races_where_thinning_costs_more():
+    """Few rows with heavy tails for as many coefficients have remainders that say little."""
+    own = np.random.default_rng(4)
+    x = own.normal(size=(4_000, 40))
+    with pm.Model():
+        eta = pm.math.dot(x, pm.Normal("b", 0, 1, shape=40))
+        pm.Bernoulli("y", logit_p=eta, observed=own.random(4_000) < 0.4)
+        assert amc.RacingMetropolis(progressbar=False).prepared.thinning is None
+        assert amc.RacingMetropolis(race="exact", progressbar=False).prepared.thinning is not None
+
+
+def test_draws_say_whether_they_are_exact():
+    """Decisions beyond the radii are raced by default, and those with race="exact" read all rows."""
+    own = np.random.default_rng(3)
+    x, y = own.normal(size=(20_000, 3)), own.random(20_000) < 0.4
+    with pm.Model():
+        pm.Bernoulli("y", logit_p=x @ pm.Normal("b", 0, 1, shape=3), observed=y)
+        step = amc.RacingMetropolis(progressbar=False)
+        assert step.prepared.thinning is not None
+        kwargs = {
+            "tune": 100,
+            "chains": 2,
+            "cores": 1,
+            "random_seed": 2,
+            "progressbar": False,
+            "quiet": True,
+        }
+        usual = pm.sample(300, step=step, **kwargs)
+        t = step.prepared.thinning
+        step.prepared.tables.thinning = t._replace(radii=0.25 * t.radii)
+        mixed = pm.sample(300, step=step, **kwargs)
+        exact = pm.sample(300, step=step.replace(race=amc.ExactRace()), **kwargs)
+        raced = pm.sample(300, step=step.replace(race=amc.NormalRace()), **kwargs)
+    assert usual["sample_stats"]["race_exact"].min() == 1.0
+    assert usual["sample_stats"]["race_audited"].sum() == 0
+    assert amc.decision_error(usual)["exact"].all()
+    stats = mixed["sample_stats"]
+    assert 0.0 < stats["race_exact"].mean() < 1.0
+    np.testing.assert_array_equal(stats["race_delta"], 0.05 * (1.0 - stats["race_exact"]))
+    assert stats["race_audited"].sum() > 0
+    stats = exact["sample_stats"]
+    assert set(np.unique(stats["race_rows"])) > {0.0, 20_000.0} and stats["race_exact"].min() == 1.0
+    assert raced["sample_stats"]["race_exact"].max() == 0.0
+
+
 def test_a_broken_bound_is_an_error():
     with built("logistic"):
         step = amc.RacingMetropolis(race="exact", progressbar=False)
         t = step.prepared.thinning
-        step.prepared.__dict__["thinning"] = t._replace(bounds=t.bounds * np.float32(0.02))
+        step.prepared.tables.thinning = t._replace(bounds=t.bounds * np.float32(0.02))
         with pytest.raises(RuntimeError, match=r"row \d+ changed more than its bound allows"):
             pm.sample(500, tune=100, step=step, chains=1, cores=1, progressbar=False, random_seed=1)

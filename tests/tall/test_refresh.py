@@ -12,7 +12,7 @@ from amc_pymc.expressions import Family, Graph
 from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.samplers.surface import gaussian_surface
 from amc_pymc.tall.refresh import log_surface, propose_refresh, refresh_of, run_on_surface
-from amc_pymc.tall.surrogate import Surface
+from amc_pymc.tall.surrogate import Surface, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 
 #: Two coefficients, N(0, sd^2) and N(0, (sd lam)^2), with normal priors of a = log sd and b = log lam.
@@ -93,16 +93,17 @@ def surface(written):
         np.array([-1, -1, 0, 1]),
         np.array([0, 1, -1, -1]),
         compiled_terms(Written(graph, tuple(terms), ()), 3),
-        np.zeros((0, 4)),
+        rows_of(np.zeros((0, 4))),
         compiled_terms(Written(graph, tuple(families), ()), 2),
         np.array([2, 3] if written == "centred" else [], np.int64),
         CENTRE,
         SLOPE,
         CURVATURE,
+        np.zeros(1),
     )
 
 
-def moves(written, step=0.4, leaps=4):
+def moves(written, step=1.1, leaps=3):
     mass = np.array([[0.6, 0.0], [-0.2, 0.5]])
     return refresh_of(surface(written))._replace(
         mass=mass, step=np.full(1, step), leaps=np.full(1, leaps)
@@ -138,7 +139,7 @@ def test_a_chain_has_the_moments_of_the_surface(written):
     points, p = grid()
     refresh, draws = moves(written), np.empty((30_000, 4))
     accepted = run_on_surface(np.zeros(4), refresh, 0.0, draws, np.random.default_rng(1))
-    assert 0.7 < accepted < 0.999
+    assert 0.6 < accepted < 0.9
     found = statistics(standardised(draws[200:], written))
     assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
 

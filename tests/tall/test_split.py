@@ -335,3 +335,12 @@ def test_prior_times_surrogate_is_that_of_the_model(problem):
     values = np.diff(values, axis=0)
     assert np.abs(values[:, 1]).min() > 1e-3
     np.testing.assert_allclose(values[:, 0], values[:, 1], rtol=1e-7, atol=1e-7)
+
+
+def test_rows_are_functions_of_coefficients(problem):
+    _, densities, form, _, _ = problem
+    units, rng = np.arange(N), np.random.default_rng(4)
+    for _ in range(3 if form is not None else 0):
+        x = 0.5 * rng.normal(size=densities.layout.size)
+        found = form.raced.values(form.map.evaluate(x), units)
+        np.testing.assert_allclose(found, densities.values(x, units), rtol=1e-9, atol=1e-12)

@@ -188,7 +188,7 @@ def test_rows_are_drawn_in_proportion_to_bounds():
     points = t.centre + 0.7 * rng.normal(size=(2, 10))
     q = np.empty(9)
     k = rates(points, t, q)
-    each = (q[t.numbers] * t.bounds[k]).sum(axis=0)
+    each = q[0] * t.bounds[k, 0] + (q[t.numbers] * t.bounds[k, 1:]).sum(axis=0)
     scale = 2_000.0 / each.sum()
     counted, draws = np.zeros(N), 200
 
