@@ -21,7 +21,14 @@ from amc_pymc.samplers.raced import Raced, RacedModel
 from amc_pymc.samplers.surrogate import Surrogate, surrogate_at
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
 from amc_pymc.tall.split import Parts, Split, split
-from amc_pymc.tall.surrogate import Surface, conditional, prior_at
+from amc_pymc.tall.surrogate import (
+    Surface,
+    conditional,
+    narrow_order,
+    ordered,
+    prior_at,
+    rows_of,
+)
 from amc_pymc.tall.terms import Written, compiled_terms
 
 __all__ = ["NoSurface", "SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
@@ -234,7 +241,7 @@ def gaussian_surface(
         inner,
         np.full(size, -1),
         none,
-        np.zeros((0, size)),
+        rows_of(np.zeros((0, size))),
         none,
         at,
         fit.mean[at],
@@ -308,7 +315,7 @@ def surface_at(
         numbered,
         outer,
         compiled_terms(parts.prior._replace(families=divided.terms), 3),
-        parts.combinations if divided.terms else np.zeros((0, size)),
+        rows_of(parts.combinations, len(parts.prior.functions)),
         compiled_terms(parts.coefficients, 2),
         read,
         surrogate.centre[at],
@@ -327,7 +334,15 @@ def surface_at(
     surface.curvature[np.ix_(places, places)] += curvature
     surface.slope[places] += whole[plain] - slope[plain]
     slope, curvature, highest = _bounded(surface.slope, surface.curvature)
-    return surface._replace(slope=slope, curvature=curvature, highest=np.full(1, highest))
+    surface = surface._replace(slope=slope, curvature=curvature, highest=np.full(1, highest))
+    numbered[plain[_order_at(x, surface)]] = np.arange(plain.size)
+    return surface
+
+
+def _order_at(x: np.ndarray, surface: Surface) -> np.ndarray:
+    """Return an order of v in which Cholesky factors have few entries."""
+    upper = np.triu(conditional(x, surface).factor, 1)
+    return narrow_order(upper + upper.T)
 
 
 def _bounded(slope: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -376,7 +391,7 @@ def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
     mean = fitted.draws.mean(axis=0)
     found = conditional(mean, fitted.surface)
     lower = np.tril(found.factor)
-    inner = np.flatnonzero(fitted.surface.inner >= 0)
+    inner = ordered(fitted.surface.inner)
     out = np.zeros((mean.size, mean.size))
     out[np.ix_(inner, inner)] = lower @ lower.T
     if divided.outer.size:

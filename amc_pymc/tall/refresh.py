@@ -32,6 +32,8 @@ from amc_pymc.tall.surrogate import (
     conditional,
     expansion_at,
     gradient,
+    ordered,
+    rows_of,
 )
 from amc_pymc.tall.terms import Terms
 
@@ -102,7 +104,7 @@ class Refresh(NamedTuple):
 def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     """Return moves with unit masses and nothing known."""
     binary = np.empty(0, np.int64) if binary is None else binary
-    v = np.flatnonzero(surface.inner >= 0)
+    v = ordered(surface.inner)
     phi = np.flatnonzero(surface.outer >= 0)
     d, n, f = surface.inner.size, v.size, phi.size
     known = Known(
@@ -122,7 +124,8 @@ def no_refresh() -> Refresh:
     none, empty = np.empty(0, np.int64), np.empty(0)
     program, table, square = np.zeros(1, np.int64), np.zeros((1, 1)), np.empty((0, 0))
     terms = Terms(program, table, program, table)
-    surface = Surface(none, none, terms, square, terms, none, empty, empty, square, empty)
+    rows = rows_of(square)
+    surface = Surface(none, none, terms, rows, terms, none, empty, empty, square, empty)
     return refresh_of(surface)
 
 

@@ -26,18 +26,37 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scipy import sparse
+from scipy.sparse import csgraph
+
 from amc_pymc.jit import njit
 from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
 
 __all__ = [
     "Conditional",
+    "Rows",
     "Surface",
     "backward_solve",
     "conditional",
     "expansion_at",
     "gradient",
+    "narrow_order",
+    "ordered",
     "prior_at",
+    "rows_of",
 ]
+
+
+#: Number of links of a hub, relative to the median.
+_MANY = 4.0
+
+
+class Rows(NamedTuple):
+    """Entries of (x, f, A x), f left out: entry i is the sum of values x[places] from starts[i] to starts[i + 1]."""
+
+    starts: np.ndarray
+    places: np.ndarray
+    values: np.ndarray
 
 
 class Surface(NamedTuple):
@@ -49,8 +68,7 @@ class Surface(NamedTuple):
         Position of each coordinate of x in v and in phi, -1 if it is not there.
     prior : Terms
         Terms of the prior, which read (x, f(x), A x).
-    combinations : (L, D) array
-        A.
+    combinations : Rows
     coefficients : Terms
         Coefficients that are functions of (x, f(x)).
     reads : (R,) int64 array
@@ -65,7 +83,7 @@ class Surface(NamedTuple):
     inner: np.ndarray
     outer: np.ndarray
     prior: Terms
-    combinations: np.ndarray
+    combinations: Rows
     coefficients: Terms
     reads: np.ndarray
     centre: np.ndarray
@@ -81,6 +99,35 @@ class Conditional(NamedTuple):
     x: np.ndarray
     factor: np.ndarray
     possible: bool
+
+
+def rows_of(combinations: np.ndarray, n_functions: int = 0) -> Rows:
+    """Return the rows of x, so many functions, and A x, with A (L, D)."""
+    size = combinations.shape[1]
+    parts = sparse.eye_array(size), np.zeros((n_functions, size)), combinations
+    whole = sparse.vstack([sparse.csr_array(p) for p in parts], format="csr")
+    return Rows(whole.indptr.astype(np.int64), whole.indices.astype(np.int64), whole.data)
+
+
+def ordered(positions: np.ndarray) -> np.ndarray:
+    """Return the coordinates whose positions are not -1, in the order of these."""
+    found = np.flatnonzero(positions >= 0)
+    return found[np.argsort(positions[found])]
+
+
+def narrow_order(matrix: np.ndarray) -> np.ndarray:
+    """Return an order of a matrix's rows and columns in which its Cholesky factor has few entries."""
+    linked = matrix != 0.0
+    degree = linked.sum(axis=0)
+    hubs = degree > _MANY * np.median(degree)
+    graph = sparse.csr_array(linked & ~hubs & ~hubs[:, None])
+    orders = np.arange(len(matrix)), csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)
+
+    def size(order: np.ndarray) -> int:
+        first = np.argmax(linked[np.ix_(order, order)] | np.eye(len(order), dtype=bool), axis=1)
+        return int(np.sum(np.square(np.arange(len(order)) - first)))
+
+    return min((order[np.argsort(hubs[order], kind="stable")] for order in orders), key=size)
 
 
 @njit(cache=True, error_model="numpy")
@@ -129,69 +176,82 @@ def _add_chained(x, terms, slopes, out):
 
 @njit(cache=True, error_model="numpy")
 def _with_combinations(x, surface):
-    """Return (x, f, A x), and the positions of its coordinates in (v, A x), -1 for hyperparameters."""
-    a, inner, terms = surface.combinations, surface.inner, surface.prior
+    """Return (x, f, A x)."""
+    rows, terms = surface.combinations, surface.prior
     known = with_values(x, terms.functions, terms.functions_table)
-    size, n_inner = known.size, inner.max() + 1
-    out, numbers = np.empty(size + a.shape[0]), np.full(size + a.shape[0], -1)
-    for d in range(size):
-        out[d] = known[d]
-        if d < inner.size:
-            numbers[d] = inner[d]
-    for k in range(a.shape[0]):
-        out[size + k] = np.dot(a[k], x)
-        numbers[size + k] = n_inner + k
-    return out, numbers
+    out = np.zeros(rows.starts.size - 1)
+    out[: known.size] = known
+    for i in range(known.size, out.size):
+        for p in range(rows.starts[i], rows.starts[i + 1]):
+            out[i] += rows.values[p] * x[rows.places[p]]
+    return out
 
 
 @njit(cache=True, error_model="numpy")
-def _map_of_combinations(surface):
-    """Return B (V + L, V) with (v, A x) = B v plus what does not depend on v."""
-    a, inner = surface.combinations, surface.inner
-    n_inner = inner.max() + 1
-    out = np.zeros((n_inner + a.shape[0], n_inner))
-    for j in range(n_inner):
-        out[j, j] = 1.0
-    for k in range(a.shape[0]):
-        for d in range(inner.size):
-            if inner[d] >= 0:
-                out[n_inner + k, inner[d]] = a[k, d]
+def _add_transposed(rows, slopes, out):
+    """Add to the gradient ``out`` (D,) what comes from slopes by x and A x."""
+    for i in range(slopes.size):
+        for p in range(rows.starts[i], rows.starts[i + 1]):
+            out[rows.places[p]] += rows.values[p] * slopes[i]
+
+
+@njit(cache=True, error_model="numpy")
+def _add_products(i, j, number, surface, out):
+    """Add to a matrix (V, V) what a second derivative by entries i and j of (x, f, A x) is by v."""
+    rows, inner = surface.combinations, surface.inner
+    for p in range(rows.starts[i], rows.starts[i + 1]):
+        m = inner[rows.places[p]]
+        if m < 0:
+            continue
+        for q in range(rows.starts[j], rows.starts[j + 1]):
+            n = inner[rows.places[q]]
+            if n >= 0:
+                product = number * rows.values[p] * rows.values[q]
+                out[m, n] += product
+                if i != j:
+                    out[n, m] += product
+
+
+@njit(cache=True, error_model="numpy")
+def _covariance(i, j, surface, covariance):
+    """Return the covariance of entries i and j of (x, f, A x), given that of v."""
+    rows, inner, out = surface.combinations, surface.inner, 0.0
+    for p in range(rows.starts[i], rows.starts[i + 1]):
+        m = inner[rows.places[p]]
+        if m < 0:
+            continue
+        for q in range(rows.starts[j], rows.starts[j + 1]):
+            n = inner[rows.places[q]]
+            if n >= 0:
+                out += rows.values[p] * rows.values[q] * covariance[m, n]
     return out
 
 
 @njit(cache=True, error_model="numpy")
 def prior_at(x: np.ndarray, surface: Surface, gradient: np.ndarray, precision: np.ndarray) -> float:
     """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v."""
-    program, n_combined = surface.prior.program, surface.combinations.shape[0]
-    extended, numbers = _with_combinations(x, surface)
-    slopes = np.zeros(extended.size)
-    curvature = precision
-    if n_combined:
-        curvature = np.zeros((precision.shape[0] + n_combined, precision.shape[0] + n_combined))
-    total = 0.0
+    program = surface.prior.program
+    extended = _with_combinations(x, surface)
+    slopes, total = np.zeros(extended.size), 0.0
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
         out, at = derivatives_of(extended, program, surface.prior.table, f)
         for k in range(n):
             total += out[0, k]
-            t = 1 + n_leaves
             for a in range(n_leaves):
                 slopes[at[a, k]] += out[1 + a, k]
-                i = numbers[at[a, k]]
-                for b in range(a + 1):
-                    j = numbers[at[b, k]]
-                    if i >= 0 and j >= 0:
-                        curvature[i, j] -= out[t, k]
-                        if a != b:
-                            curvature[j, i] -= out[t, k]
-                    t += 1
-    for d in range(x.size):
-        gradient[d] += slopes[d]
+        t = 1 + n_leaves
+        for a in range(n_leaves):
+            for b in range(a + 1):
+                number = 0.0
+                for k in range(n):  # elements often read the same combination
+                    number -= out[t, k]
+                    if k == n - 1 or at[a, k] != at[a, k + 1] or at[b, k] != at[b, k + 1]:
+                        _add_products(at[a, k], at[b, k], number, surface, precision)
+                        number = 0.0
+                t += 1
+    _add_transposed(surface.combinations, slopes, gradient)
     _add_chained(x, surface.prior, slopes[x.size :], gradient)
-    if n_combined:
-        gradient += surface.combinations.T @ slopes[slopes.size - n_combined :]
-        back = _map_of_combinations(surface)
-        precision += back.T @ (curvature @ back)
     return total
 
 
@@ -265,17 +325,37 @@ _ROUNDING = 1e-12
 _in_any_order = njit(cache=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
 
 
+@njit(cache=True, error_model="numpy")
+def _first_entries(a):
+    """Return the column of the first entry of each row of a lower triangle that is not zero."""
+    out = np.empty(a.shape[0], np.int64)
+    for i in range(out.size):
+        j = 0
+        while j < i and a[i, j] == 0.0:
+            j += 1
+        out[i] = j
+    return out
+
+
+@_in_any_order
+def _dot(a, b):
+    total = 0.0
+    for k in range(a.size):
+        total += a[k] * b[k]
+    return total
+
+
 @_in_any_order
 def cholesky(a):
     """Overwrite the lower triangle of a matrix by its Cholesky factor; return whether it is definite.
 
     A pivot that is little more than a rounding error counts as zero.
     """
+    first = _first_entries(a)
     for j in range(a.shape[0]):
-        for k in range(j + 1):
-            s = a[j, k]
-            for m in range(k):
-                s -= a[j, m] * a[k, m]
+        for k in range(first[j], j + 1):
+            begin = max(first[j], first[k])
+            s = a[j, k] - _dot(a[j, begin:k], a[k, begin:k])
             if k < j:
                 a[j, k] = s / a[k, k]
             elif s > _ROUNDING * a[j, j]:
@@ -307,17 +387,27 @@ def backward_solve(factor: np.ndarray, b: np.ndarray) -> None:
 
 @_in_any_order
 def _inverse(factor):
-    """Return (L L')^-1."""
-    size = factor.shape[0]
-    half = np.zeros((size, size))  # L^-1
-    for i in range(size):
-        for k in range(i):
-            for j in range(k + 1):
-                half[i, j] -= factor[i, k] * half[k, j]
-        half[i, i] = 1.0
-        for j in range(i + 1):
-            half[i, j] /= factor[i, i]
-    return half.T @ half
+    """Return (L L')^-1 where L or a later entry of its row may differ from zero, and zeros elsewhere.
+
+    Takahashi, Fagan & Chin (1973).
+    """
+    first, size = _first_entries(factor), factor.shape[0]
+    out, column = np.zeros((size, size)), np.empty(size)
+    for j in range(size - 1, -1, -1):
+        end = size
+        while first[end - 1] > j:
+            end -= 1
+        for k in range(j + 1, end):
+            column[k] = factor[k, j] if first[k] <= j else 0.0
+        diagonal = 1.0 / factor[j, j]
+        s = diagonal
+        for i in range(j + 1, end):
+            if first[i] > j:
+                continue
+            out[i, j] = out[j, i] = -_dot(out[i, j + 1 : end], column[j + 1 : end]) * diagonal
+            s -= out[i, j] * column[i]
+        out[j, j] = s * diagonal
+    return out
 
 
 @njit(cache=True, error_model="numpy")
@@ -327,31 +417,28 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     out = np.zeros(outer.max() + 1)
     covariance = _inverse(found.factor)
     program = surface.prior.program
-    extended, numbers = _with_combinations(x, surface)
-    combined = covariance
-    if surface.combinations.shape[0]:
-        back = _map_of_combinations(surface)
-        combined = back @ (covariance @ back.T)
-    by_extended = np.zeros(extended.size)
+    extended = _with_combinations(x, surface)
+    slopes = np.zeros(extended.size)
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
         values, at = derivatives_of(extended, program, surface.prior.table, f)
-        first_third = 1 + n_leaves + n_leaves * (n_leaves + 1) // 2
         for k in range(n):
             for a in range(n_leaves):
-                by_extended[at[a, k]] += values[1 + a, k]
-            t = first_third
-            for a in range(n_leaves):
-                for b in range(a + 1):
-                    for c in range(b + 1):
-                        places = (at[a, k], at[b, k], at[c, k])
-                        _add_third(values[t, k], places, (a, b, c), combined, numbers, by_extended)
-                        t += 1
-    n_combined = surface.combinations.shape[0]
-    by_x = by_extended[: x.size].copy()
-    _add_chained(x, surface.prior, by_extended[x.size :], by_x)
-    if n_combined:
-        by_x += surface.combinations.T @ by_extended[extended.size - n_combined :]
+                slopes[at[a, k]] += values[1 + a, k]
+        thirds = values[1 + n_leaves + n_leaves * (n_leaves + 1) // 2 :]
+        for a in range(n_leaves):
+            for b in range(a + 1):
+                number = 0.0
+                for k in range(n):
+                    if k == 0 or at[a, k] != at[a, k - 1] or at[b, k] != at[b, k - 1]:
+                        number = _covariance(at[a, k], at[b, k], surface, covariance)
+                    if number != 0.0:
+                        weight = 0.5 * number if a == b else number
+                        for c in range(n_leaves):
+                            slopes[at[c, k]] += weight * thirds[_third(a, b, c), k]
+    by_x = np.zeros(x.size)
+    _add_transposed(surface.combinations, slopes, by_x)
+    _add_chained(x, surface.prior, slopes[x.size :], by_x)
     _add_by_coefficients(x, covariance, surface, by_x)
     for d in range(x.size):
         if outer[d] >= 0:
@@ -368,31 +455,29 @@ def _add_by_coefficients(x, covariance, surface, by_x):
         by_x[surface.reads[c]] += force[c]
     if z.size == n_read:
         return
-    spread = np.zeros((z.size, covariance.shape[0]))
-    for c in range(z.size):
-        for a in range(at.shape[1]):
-            if at[c, a] < 0:
-                break
-            spread[c] += slopes[c, a] * covariance[inner[at[c, a]]]
-    spread = surface.curvature[n_read:] @ spread
-    terms, c = surface.coefficients, 0
+    terms, c = surface.coefficients, n_read
     extended = with_values(x, terms.functions, terms.functions_table)
     by_extended = np.zeros(extended.size)
     for f in range(terms.program[N_FAMILIES]):
         _, n, n_leaves = family_at(terms.program, f)
         values, places = derivatives_of(extended, terms.program, terms.table, f)
         for k in range(n):
-            t = 1 + n_leaves
             for a in range(n_leaves):
                 i = places[a, k]
-                by_extended[i] += force[n_read + c] * values[1 + a, k]
-                for b in range(a + 1):
-                    j = places[b, k]
-                    if i < x.size and inner[i] >= 0:
-                        by_extended[j] -= spread[c, inner[i]] * values[t, k]
-                    if a != b and j < x.size and inner[j] >= 0:
-                        by_extended[i] -= spread[c, inner[j]] * values[t, k]
-                    t += 1
+                by_extended[i] += force[c] * values[1 + a, k]
+                if i >= x.size or inner[i] < 0:
+                    continue
+                number = 0.0  # H A S in the row of z_c and the column of x_i
+                for d in range(z.size):
+                    if surface.curvature[c, d] != 0.0:
+                        for b in range(at.shape[1]):
+                            if at[d, b] < 0:
+                                break
+                            part = slopes[d, b] * covariance[inner[at[d, b]], inner[i]]
+                            number += surface.curvature[c, d] * part
+                for b in range(n_leaves):
+                    t = 1 + n_leaves + max(a, b) * (max(a, b) + 1) // 2 + min(a, b)
+                    by_extended[places[b, k]] -= number * values[t, k]
             c += 1
     for d in range(x.size):
         by_x[d] += by_extended[d]
@@ -400,35 +485,10 @@ def _add_by_coefficients(x, covariance, surface, by_x):
 
 
 @njit(cache=True, error_model="numpy")
-def _add_third(third, places, leaves, covariance, numbers, out):
-    """Add half of S_ab l_abc to the derivative by each coordinate c among three.
-
-    ``leaves`` a >= b >= c number the leaves: those that are equal stand for fewer orders.
-    """
-    if third == 0.0:
-        return
-    i, j, k = places
-    m, n, o = numbers[i], numbers[j], numbers[k]
-    a, b, c = leaves
-    if a == c:
-        if m >= 0:
-            out[i] += 0.5 * third * covariance[m, m]
-        return
-    if a == b:
-        if m >= 0:
-            out[k] += 0.5 * third * covariance[m, m]
-            if o >= 0:
-                out[i] += third * covariance[m, o]
-        return
-    if b == c:
-        if n >= 0:
-            out[i] += 0.5 * third * covariance[n, n]
-            if m >= 0:
-                out[j] += third * covariance[m, n]
-        return
-    if n >= 0 and o >= 0:
-        out[i] += third * covariance[n, o]
-    if m >= 0 and o >= 0:
-        out[j] += third * covariance[m, o]
-    if m >= 0 and n >= 0:
-        out[k] += third * covariance[m, n]
+def _third(a, b, c):
+    """Return the place of the third derivative by leaves a >= b and c."""
+    if c > a:
+        a, b, c = c, a, b
+    elif c > b:
+        b, c = c, b
+    return a * (a + 1) * (a + 2) // 6 + b * (b + 1) // 2 + c

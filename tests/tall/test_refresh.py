@@ -12,7 +12,7 @@ from amc_pymc.expressions import Family, Graph
 from amc_pymc.samplers.preparation import GaussianFit
 from amc_pymc.samplers.surface import gaussian_surface
 from amc_pymc.tall.refresh import log_surface, propose_refresh, refresh_of, run_on_surface
-from amc_pymc.tall.surrogate import Surface, conditional
+from amc_pymc.tall.surrogate import Surface, conditional, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 
 #: Two coefficients, N(0, sd^2) and N(0, (sd lam)^2), with normal priors of a = log sd and b = log lam.
@@ -93,7 +93,7 @@ def surface(written):
         np.array([-1, -1, 0, 1]),
         np.array([0, 1, -1, -1]),
         compiled_terms(Written(graph, tuple(terms), ()), 3),
-        np.zeros((0, 4)),
+        rows_of(np.zeros((0, 4))),
         compiled_terms(Written(graph, tuple(families), ()), 2),
         np.array([2, 3] if written == "centred" else [], np.int64),
         CENTRE,

@@ -8,7 +8,14 @@ from amc_pymc.expressions import Family, Graph
 from amc_pymc.extract.log_density import log_densities
 from amc_pymc.extract.model_terms import layout_of
 from amc_pymc.extract.prior_terms import prior_terms
-from amc_pymc.tall.surrogate import Surface, conditional, gradient
+from amc_pymc.tall.surrogate import (
+    Surface,
+    _inverse,
+    conditional,
+    gradient,
+    narrow_order,
+    rows_of,
+)
 from amc_pymc.tall.terms import Written, compiled_terms
 from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
@@ -36,10 +43,16 @@ def zero_sum():
     pm.ZeroSumNormal("u", sigma=sd * share[0], shape=6)
 
 
+def walk():
+    """Intercepts that walk at random."""
+    pm.GaussianRandomWalk("a", sigma=pm.HalfNormal("sd", 1.0), init_dist=pm.Normal.dist(), steps=6)
+
+
 #: Variables that are Gaussian given the others, and variables that rows read.
 MODELS = {
     "scaled": (scaled, ["z", "a"], ["a"]),
     "centred": (centred, ["mu", "u", "w"], ["u", "w"]),
+    "walk": (walk, ["a"], ["a"]),
     "zero-sum": (zero_sum, ["u_zerosum__"], ["u_zerosum__"]),
 }
 
@@ -47,7 +60,7 @@ MODELS = {
 class Problem:
     """A model's surface for a random expansion of rows, and log pi~ by PyMC."""
 
-    def __init__(self, name, seed=1):
+    def __init__(self, name, dense, seed=1):
         build, inner, read = MODELS[name]
         with pm.Model() as self.model:
             build()
@@ -74,12 +87,12 @@ class Problem:
         self.surface = Surface(
             *(self._numbered(where, size) for where in (self.inner, self.outer)),
             compiled_terms(Written(own, terms, functions), 3),
-            combinations,
+            rows_of(combinations, len(functions)),
             compiled_terms(coefficients, 2),
             reads,
             rng.normal(size=number),
             rng.normal(size=number),
-            root @ root.T,
+            root @ root.T if dense else np.diag(np.diag(root) ** 2),
             np.zeros(1),
         )
         self.x = 0.5 * rng.normal(size=size)
@@ -122,9 +135,11 @@ class Problem:
         return middle + 0.5 * slope @ mode - 0.5 * np.linalg.slogdet(-hessian)[1], mode
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module", params=[(name, dense) for name in MODELS for dense in (True, False)]
+)
 def problem(request):
-    return Problem(request.param)
+    return Problem(*request.param)
 
 
 def test_the_marginal_and_the_mode_given_hyperparameters(problem):
@@ -174,3 +189,28 @@ def test_terms_of_priors_add_up_to_the_prior():
     total = sum(np.broadcast_to(v, len(f.table)).sum() for v, f in zip(values, families))
     assert total == pytest.approx(float(model.compile_logp()(layout.unravel(x))), rel=1e-10)
     assert max(len(f.table) for f in families) == 6
+
+
+def test_an_order_in_which_factors_have_few_entries():
+    """A chain in any order, and a hub that all are linked with."""
+    rng, size = np.random.default_rng(3), 40
+    chain = np.eye(size) + np.eye(size, k=1) + np.eye(size, k=-1)
+    chain[0] = chain[:, 0] = 1.0
+    mixed = rng.permutation(size)
+    matrix = (chain + size * np.eye(size))[np.ix_(mixed, mixed)]
+    order = narrow_order(matrix)
+    np.testing.assert_array_equal(np.sort(order), np.arange(size))
+    factor = np.linalg.cholesky(matrix[np.ix_(order, order)])
+    assert np.count_nonzero(factor) < 3 * size
+
+
+def test_the_inverse_where_a_matrix_has_entries():
+    rng, size = np.random.default_rng(4), 12
+    for links in (0.1, 0.5, 1.0):
+        root = rng.normal(size=(size, size)) * (rng.random((size, size)) < links)
+        matrix = root @ root.T + np.eye(size)
+        found = _inverse(np.linalg.cholesky(matrix))
+        inside = matrix != 0.0
+        np.testing.assert_allclose(
+            found[inside], np.linalg.inv(matrix)[inside], rtol=1e-9, atol=1e-12
+        )
