@@ -6,6 +6,7 @@ import logging
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -388,6 +389,7 @@ def _with_surface(
             binary,
             bare.start,
             subsample_of(model, proxy),
+            partial(check_rows_resolved, model),
             rng,
         )
     except (TooWide, NoSurface) as reason:
