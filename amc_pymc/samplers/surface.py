@@ -176,6 +176,7 @@ def fit_surface(
     binary: np.ndarray,
     start: np.ndarray,
     subsample: int,
+    check: Callable[[Mode], None],
     rng: np.random.Generator,
 ) -> tuple[Surrogate, GaussianFit, SurfaceFit, tuple[Flag, ...], bool]:
     """Expand rows where prior times surrogate has its mean, and run a chain on it.
@@ -194,6 +195,8 @@ def fit_surface(
         Coordinates that are 0 or 1 and moved too. Rows are expanded where all are 1.
     start : (D,) array
     subsample : int
+    check : callable
+        Raises an error if rows cannot be resolved at the mode.
     rng : numpy.random.Generator
 
     Returns
@@ -213,6 +216,7 @@ def fit_surface(
     read = np.intersect1d(divided.outer, parts.reads)
     searched = np.sort(np.concatenate([divided.inner, divided.nearly, read]))
     mode = search_mode(model, start, searched, subsample, rng)
+    check(mode)
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
     x, z = mode.x, eta_of(mode.x)
     for k in range(_MOST_ROUNDS):

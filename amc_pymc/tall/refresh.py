@@ -4,7 +4,7 @@ For the density pi~ of :mod:`amc_pymc.tall.surrogate`, whose coordinates v are G
 
 1. Hamiltonian Monte Carlo moves phi to phi' on the marginal pi~(phi), or binary variables are drawn, one after
    another at random, from their distribution given everything else but v;
-2. v' = v*(phi') + L'^-T w', where w = L'(v - v*(phi)) and w' = sqrt(1 - s^2) w + s z, z standard normal.
+2. v' = v*(phi') + L(phi')^-T w', where w = L(phi)^T (v - v*(phi)) and w' = sqrt(1 - s^2) w + s z, z standard normal.
 
 The expansion Q of rows has the tails of a Gaussian. If the posterior has heavier ones, a Student t takes its place: with Q
 scaled to have its maximum at 0, lambda ~ Gamma(nu / 2 + V / 2, rate nu / 2 - Q(x)) is drawn, the steps above are made for

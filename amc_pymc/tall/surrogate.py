@@ -117,6 +117,8 @@ def ordered(positions: np.ndarray) -> np.ndarray:
 
 def narrow_order(matrix: np.ndarray) -> np.ndarray:
     """Return an order of a matrix's rows and columns in which its Cholesky factor has few entries."""
+    if not len(matrix):
+        return np.empty(0, np.int64)
     linked = matrix != 0.0
     degree = linked.sum(axis=0)
     hubs = degree > _MANY * np.median(degree)
