@@ -110,7 +110,7 @@ class RacingForecast:
             f"sd of a row's change: {self.plain_sd:.2g}, with control variate "
             f"{self.residual_sd:.2g}\n"
             f"rows per decision: {self.plain_rows:,.0f}, with control variate "
-            f"{self.expected_rows:,.3g} ({self.expected_rows / self.n_rows:.2%} of the rows), "
+            f"{self.expected_rows:,.3g} ({100.0 * self.expected_rows / self.n_rows:.2g}% of the rows), "
             f"{'exact' if self.exact else 'by a race'}; accepted: {self.acceptance:.0%}\n"
             f"{self.suggestion}" + "".join(f"\n{f.message}" for f in self.flags)
         )

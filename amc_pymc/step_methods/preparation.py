@@ -76,6 +76,8 @@ _SOME = 5_000
 _STEP, _PRODUCTS = 50.0, 200.0
 #: How many times the rows of a race a thinned decision may read.
 _MORE_ROWS = 2.0
+#: Largest loss of acceptance by thinning, as a logarithm: where it is larger, chains stick.
+_MOST_LOST = 0.2
 #: Stages shown by the progress bar.
 _STAGES = (
     "Taking the model apart (compiles at first use)",
@@ -205,7 +207,8 @@ def _with_thinning(
         forecast = prepared.forecast
         assert forecast is not None
         step, lost = _STEP + active.size**2 / _PRODUCTS, _lost(prepared, thinning, active)
-        if (step + thinning.expected) * np.exp(lost) > step + forecast.rows:
+        costs = (step + thinning.expected) * np.exp(lost), step + forecast.rows
+        if lost > _MOST_LOST or costs[0] > costs[1]:
             return prepared
         most = min(thinning.most, _MORE_ROWS * forecast.rows - thinning.exact.size)
         thinning = thinning._replace(most=most)
