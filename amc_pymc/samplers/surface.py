@@ -47,6 +47,8 @@ _NARROW = 0.2
 _ALIKE, _MOST_REPEATS = 0.3, 8
 #: Degrees of freedom of a posterior with heavy tails.
 _FREEDOM = 5.0
+#: Frequency at which a binary coordinate is turned, for each unit of variance, relative to one that is constant.
+_OFTEN = 40.0
 #: Weight of a diagonal matrix in an estimated covariance, in draws.
 _SHRINKAGE = 10.0
 #: Smallest eigenvalue of the rows' curvature, relative to the largest.
@@ -72,7 +74,7 @@ class SurfaceFit:
     draws : (K, D) array
         A chain on the surface.
     binary : (B,) int array
-        Coordinates that are 0 or 1 and moved too.
+        Coordinates that are 0 or 1 and moved too, each listed as often as it is turned.
     repeats : int
         Number of trajectories, or of turns of the binary coordinates, per move.
     knows_prior : bool
@@ -124,6 +126,12 @@ class SurfaceFit:
         change = np.exp(np.mean(np.log(np.diag(self.mass)) - np.log(np.diag(mass))))
         step = float(np.clip(self.step * change, 1e-3, 1.0))
         return replace(self, mass=np.ascontiguousarray(mass), step=step)
+
+    def with_frequencies(self) -> SurfaceFit:
+        """Return the same with binary coordinates that vary among the draws listed more often."""
+        variance = self.draws[len(self.draws) // 4 :, self.binary].var(axis=0)
+        times = 1 + np.round(_OFTEN * variance).astype(np.int64)
+        return replace(self, binary=np.repeat(self.binary, times))
 
     def repeats_needed(self) -> int:
         """Return the number of trajectories after which hyperparameters are nearly independent."""
@@ -376,6 +384,8 @@ def tuned(
         raise NoProxy("the expansion has no maximum")
     n = surface.outer.max(initial=-1) + 1
     fit = SurfaceFit(surface, np.eye(n), 0.1, _MOST_LEAPS, np.array([found.x]), binary)
+    if binary.size:
+        fit = fit.chain(_WINDOWS[1], 0.0, rng).with_frequencies()
     if not n:
         return fit.chain(_WINDOWS[-1], 0.0, rng)
     for number in _WINDOWS[:-1]:

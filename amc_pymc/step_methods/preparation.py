@@ -239,6 +239,11 @@ def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
         covariance[inside] = factor @ factor.T
         return covariance
     found = np.cov(prepared.eta(surface.draws).T)
+    curvature = (
+        np.zeros(size) if prepared.surrogate is None else -np.diag(prepared.surrogate.hessian)
+    )
+    left_out = np.flatnonzero((np.diag(found) == 0.0) & (curvature > 0.0))
+    found[left_out, left_out] = 1.0 / curvature[left_out]  # coefficients without their indicators
     weight = len(surface.draws) / (len(surface.draws) + size)
     return weight * found + (1.0 - weight) * np.diag(np.diag(found))
 
