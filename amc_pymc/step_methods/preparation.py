@@ -200,6 +200,8 @@ def _with_thinning(
     if bounds is None:
         return prepared
     covariance = _covariance(prepared, fit)
+    if not np.diag(covariance)[raced.reads].all():  # rows read what does not vary as it is
+        return prepared
     thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance)
     if thinning is not None and isinstance(race, AutoRace):
         forecast = prepared.forecast
@@ -230,7 +232,7 @@ def _lost(prepared: Preparation, thinning: Thinning, active: np.ndarray) -> floa
 def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     """Return an approximate covariance (E, E) of what rows read."""
     surface, size = prepared.surface, prepared.raced.layout.size
-    if surface is None or not surface.moving:
+    if surface is None or (prepared.cut is None and not surface.moving):
         inside = np.ix_(fit.coordinates, fit.coordinates)
         factor, _ = gaussian_factor(fit.precision[inside])
         covariance = np.zeros((size, size))

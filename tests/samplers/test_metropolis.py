@@ -29,7 +29,7 @@ from amc_pymc.samplers.surface import gaussian_surface
 from amc_pymc.samplers.surrogate import Surrogate, no_surrogate
 from amc_pymc.streams import stream_of
 from amc_pymc.tall.refresh import refresh_of
-from amc_pymc.tall.surrogate import Surface
+from amc_pymc.tall.surrogate import Surface, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 
 # --- transitions ----------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def with_a_hyperparameter(first, second):
         np.array([-1, 0]),
         np.array([0, -1]),
         compiled_terms(Written(g, (Family(half, np.zeros((1, 0)), 0),), ()), 3),
-        np.zeros((0, 2)),
+        rows_of(np.zeros((0, 2))),
         compiled_terms(Written.nothing(), 2),
         np.array([1]),
         np.array([second]),
