@@ -59,6 +59,8 @@ _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
 #: Forecast acceptance rate below which moves get heavier tails.
 _FITS_WELL = 0.9
+#: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
+_MOST_WITH_TAILS = 10
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
 _DRAWS = 300
 _MOST_STATES = 2_000
@@ -416,9 +418,11 @@ def _with_surface(
 
 
 def _with_tails(prepared: Preparation) -> Preparation:
-    """Give moves the tails of a Student t if many would be rejected."""
+    """Give moves of few coefficients the tails of a Student t if many would be rejected."""
     surface, forecast = prepared.surface, prepared.forecast
     if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
+        return prepared
+    if surface.gaussian.size > _MOST_WITH_TAILS:
         return prepared
     return replace(prepared, surface=surface.with_tails())
 
