@@ -124,17 +124,19 @@ def learned(
 ) -> tuple[Moves, GaussianFit | None]:
     """Adapt moves to the moments of a chain; return also the Gaussian that they are based on.
 
-    The random walk gets the chain's covariance. If a Gaussian surrogate without hyperparameters fits badly, the chain's
-    mean and covariance take its place.
+    The random walk gets the chain's covariance. If a Gaussian surrogate without hyperparameters or indicators fits
+    badly, the chain's mean and covariance take its place.
     """
     size = moves.active.size
     if RANDOM_WALK in kinds and moments.count > 2 * size + 10:
         first = np.linalg.inv(moves.whiten)
         moves = moves._replace(walk=moments.factor(moves.active, first, _SHRINKAGE + size))
-    bad = SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
-    if not bad or fit is None or moves.refresh.phi.size or moments.count <= 10 * size + 50:
+    refresh = moves.refresh
+    plain = not (refresh.phi.size or refresh.binary.size)
+    bad = plain and SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
+    if not bad or fit is None or moments.count <= 10 * size + 50:
         return moves, fit
-    found = fit_to_moments(moments, fit.coordinates, moves.active, moves.refresh.freedom[0])
+    found = fit_to_moments(moments, fit.coordinates, moves.active, refresh.freedom[0])
     if found is None:
         return moves, fit
     scales = moves.scales.copy()
