@@ -215,6 +215,8 @@ def fit_surface(
     divided = split(parts, blocks, start, rng)
     read = np.intersect1d(divided.outer, parts.reads)
     searched = np.sort(np.concatenate([divided.inner, divided.nearly, read]))
+    if not searched.size:
+        searched = divided.outer
     mode = search_mode(model, start, searched, subsample, rng)
     check(mode)
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)

@@ -276,6 +276,17 @@ def expansion_at(x: np.ndarray, surface: Surface) -> float:
 @njit(cache=True, error_model="numpy")
 def conditional(x: np.ndarray, surface: Surface) -> Conditional:
     """Return the Gaussian of v given the hyperparameters in x (D,), at any v."""
+    found, gain = _newton_step(x, surface)
+    for _ in range(_MOST_STEPS):
+        if not gain > _LOST:
+            break
+        found, gain = _newton_step(found.x, surface)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def _newton_step(x, surface):
+    """Return the Gaussian of v, and the increase of f from x to v*, whose rounding error is in log pi~."""
     inner = surface.inner
     size = inner.max() + 1
     slope, precision = np.zeros(x.size), np.zeros((size, size))
@@ -303,9 +314,9 @@ def conditional(x: np.ndarray, surface: Surface) -> Conditional:
                         precision[i, j] += h * slopes[d, b]
     out = x.copy()
     if not math.isfinite(value):
-        return Conditional(-math.inf, out, precision, False)
+        return Conditional(-math.inf, out, precision, False), 0.0
     if not cholesky(precision):
-        return Conditional(-math.inf, out, precision, False)
+        return Conditional(-math.inf, out, precision, False), 0.0
     for i in range(size):
         value -= math.log(precision[i, i])
     step = np.empty(size)
@@ -313,14 +324,17 @@ def conditional(x: np.ndarray, surface: Surface) -> Conditional:
         if inner[d] >= 0:
             step[inner[d]] = slope[d]
     forward_solve(precision, step)
-    value += 0.5 * np.dot(step, step)
+    gain = 0.5 * np.dot(step, step)
+    value += gain
     backward_solve(precision, step)
     for d in range(x.size):
         if inner[d] >= 0:
             out[d] += step[inner[d]]
-    return Conditional(value, out, precision, math.isfinite(value))
+    return Conditional(value, out, precision, math.isfinite(value)), gain
 
 
+#: Increase of f above which v* is computed again from the first v*, and the largest number of times.
+_LOST, _MOST_STEPS = 1e6, 3
 #: Size of a pivot, relative to its diagonal element, that rounding errors may have produced.
 _ROUNDING = 1e-12
 #: For sums that may be reordered to allow vectorisation.

@@ -232,6 +232,17 @@ def test_impossible_points_are_not_left(propose):
     assert log_surface(points[0], refresh) == -np.inf
 
 
+def test_the_marginal_does_not_depend_on_coefficients_that_are_far_from_theirs():
+    """A scale of exp(-20) makes a coefficient of 1 improbable by 1e17 nats."""
+    found = [
+        conditional(np.array([a, 0.0, v, -v]), surface("centred")).value
+        for a in (-20.0, -5.0)
+        for v in (1.0, 1e-9)
+    ]
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+    assert found[2] == pytest.approx(found[3], abs=1e-6)
+
+
 def test_precisions_that_are_singular_but_for_rounding_are_impossible():
     """The difference of two coefficients has the scale exp(a), and rows know their sum."""
     g = Graph()
