@@ -148,6 +148,7 @@ def test_a_checkpoint_of_another_distance(tmp_path):
 OWN = np.random.default_rng(1)
 
 
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference. the tolerance")  # by chance
 @pytest.mark.parametrize("noise", [OWN.normal, np.random.normal, stats.norm.rvs])
 @pytest.mark.parametrize(
     "sampler", [amc.sample_abc_tree, amc.sample_abc_rejection, amc.find_MAP_tree]
