@@ -219,10 +219,10 @@ def test_most_steps_read_no_row():
 def test_auto_races_where_thinning_costs_more():
     """Few rows with heavy tails for as many coefficients have remainders that say little."""
     own = np.random.default_rng(4)
-    x = own.normal(size=(4_000, 40))
+    x = own.normal(size=(2_000, 40))
     with pm.Model():
         eta = pm.math.dot(x, pm.Normal("b", 0, 1, shape=40))
-        pm.Bernoulli("y", logit_p=eta, observed=own.random(4_000) < 0.4)
+        pm.Bernoulli("y", logit_p=eta, observed=own.random(2_000) < 0.4)
         assert amc.RacingMetropolis(progressbar=False).prepared.thinning is None
         assert amc.RacingMetropolis(race="exact", progressbar=False).prepared.thinning is not None
 
