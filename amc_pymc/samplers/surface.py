@@ -34,8 +34,9 @@ from amc_pymc.tall.terms import Written, compiled_terms
 __all__ = ["NoSurface", "SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
 
 _log = logging.getLogger("amc_pymc")
-#: Lengths of the chain's windows, after each of which masses are estimated; the last one gives the draws.
-_WINDOWS = (40, 80, 300)
+#: Lengths of the chain's windows, after each of which masses are estimated, until no standard deviation changes by more
+#: than this factor; and the number of draws after them.
+_WINDOWS, _CHANGE, _KEPT = (40, 80, 160, 320), 1.5, 300
 #: Target acceptance rate of trajectories, their length in standard deviations, and their largest number of steps.
 _TARGET, _LENGTH, _MOST_LEAPS = 0.8, 1.5, 12
 #: Largest number of times that the expansion is moved to the chain's mean, and the distance, in standard deviations per
@@ -47,8 +48,6 @@ _NARROW = 0.2
 _ALIKE, _MOST_REPEATS = 0.3, 8
 #: Degrees of freedom of a posterior with heavy tails.
 _FREEDOM = 5.0
-#: Frequency at which a binary coordinate is turned, for each unit of variance, relative to one that is constant.
-_OFTEN = 40.0
 #: Weight of a diagonal matrix in an estimated covariance, in draws.
 _SHRINKAGE = 10.0
 #: Smallest eigenvalue of the rows' curvature, relative to the largest.
@@ -74,7 +73,7 @@ class SurfaceFit:
     draws : (K, D) array
         A chain on the surface.
     binary : (B,) int array
-        Coordinates that are 0 or 1 and moved too, each listed as often as it is turned.
+        Coordinates that are 0 or 1 and moved too.
     repeats : int
         Number of trajectories, or of turns of the binary coordinates, per move.
     knows_prior : bool
@@ -126,12 +125,6 @@ class SurfaceFit:
         change = np.exp(np.mean(np.log(np.diag(self.mass)) - np.log(np.diag(mass))))
         step = float(np.clip(self.step * change, 1e-3, 1.0))
         return replace(self, mass=np.ascontiguousarray(mass), step=step)
-
-    def with_frequencies(self) -> SurfaceFit:
-        """Return the same with binary coordinates that vary among the draws listed more often."""
-        variance = self.draws[len(self.draws) // 4 :, self.binary].var(axis=0)
-        times = 1 + np.round(_OFTEN * variance).astype(np.int64)
-        return replace(self, binary=np.repeat(self.binary, times))
 
     def repeats_needed(self) -> int:
         """Return the number of trajectories after which hyperparameters are nearly independent."""
@@ -386,13 +379,15 @@ def tuned(
         raise NoProxy("the expansion has no maximum")
     n = surface.outer.max(initial=-1) + 1
     fit = SurfaceFit(surface, np.eye(n), 0.1, _MOST_LEAPS, np.array([found.x]), binary)
-    if binary.size:
-        fit = fit.chain(_WINDOWS[1], 0.0, rng).with_frequencies()
     if not n:
-        return fit.chain(_WINDOWS[-1], 0.0, rng)
-    for number in _WINDOWS[:-1]:
+        return fit.chain(_KEPT, 0.0, rng)
+    for number in _WINDOWS:
+        before = np.linalg.norm(fit.mass, axis=1)
         fit = fit.chain(number, _TARGET, rng).with_covariance()
-    fit = fit.chain(_WINDOWS[0], _TARGET, rng).chain(_WINDOWS[-1], 0.0, rng)
+        change = np.abs(np.log(np.linalg.norm(fit.mass, axis=1) / before))
+        if change.max() < math.log(_CHANGE):
+            break
+    fit = fit.chain(_WINDOWS[0], _TARGET, rng).chain(_KEPT, 0.0, rng)
     if not np.ptp(fit.draws[:, surface.outer >= 0], axis=0).any():
         raise NoSurface("its hyperparameters cannot be moved")
     return replace(fit, repeats=fit.repeats_needed())
