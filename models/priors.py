@@ -95,7 +95,7 @@ def observe(family: Family, eta) -> dict[str, pm.Distribution]:
         initval=np.array([-1.0, 0.0, 1.0]),
         transform=pm.distributions.transforms.ordered,
     )
-    return {"dist": pm.OrderedLogistic, "eta": eta, "cutpoints": cuts}
+    return {"dist": pm.OrderedLogistic, "eta": eta, "cutpoints": cuts, "compute_p": False}
 
 
 def add_outcomes(family: Family, eta, y: np.ndarray) -> None:

@@ -64,7 +64,9 @@ def main(bench: Bench) -> None:
             racing = {"draws": _DRAWS, "tune": _TUNE} if method != _PEER else {}
             found[method] = bench.run(bench.job(problem, method, n_rows, **racing))
         for method, result in found.items():
-            against = {} if method == _PEER else compare(result, found.get(_PEER, {}))
+            peer = found.get(_PEER, {})
+            judged = method != _PEER and peer.get("status") == "finished"
+            against = compare(result, peer) if judged else {}
             rows.append({**figures(result), **against})
         print(table(COLUMNS, rows[-len(found) :]), flush=True)
     text = report(rows, options)
@@ -76,7 +78,7 @@ def report(rows: list[Result], options) -> str:
     """All tables."""
     how = (
         f"{conditions(options)} Times are CPU seconds; set-up is compilation and, for racing, the search of the mode. "
-        "Effective draws are those of the variable with fewest, bulk or tail. Mean errors are against NUTS of the same run."
+        "Effective draws are those of the variable with fewest, bulk or tail. Mean errors are against NUTS of the same run, where it has finished."
     )
     return "\n\n".join(
         [
