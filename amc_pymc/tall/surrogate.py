@@ -198,8 +198,11 @@ def _add_transposed(rows, slopes, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _add_products(i, j, number, surface, out):
-    """Add to a matrix (V, V) what a second derivative by entries i and j of (x, f, A x) is by v."""
+def _add_products(i, j, number, twice, surface, out):
+    """Add to a matrix (V, V) what a second derivative by entries i and j of (x, f, A x) is by v.
+
+    ``twice`` says that the derivative by j and i is another one, of leaves that may read the same entry.
+    """
     rows, inner = surface.combinations, surface.inner
     for p in range(rows.starts[i], rows.starts[i + 1]):
         m = inner[rows.places[p]]
@@ -210,7 +213,7 @@ def _add_products(i, j, number, surface, out):
             if n >= 0:
                 product = number * rows.values[p] * rows.values[q]
                 out[m, n] += product
-                if i != j:
+                if twice:
                     out[n, m] += product
 
 
@@ -249,7 +252,7 @@ def prior_at(x: np.ndarray, surface: Surface, gradient: np.ndarray, precision: n
                 for k in range(n):  # elements often read the same combination
                     number -= out[t, k]
                     if k == n - 1 or at[a, k] != at[a, k + 1] or at[b, k] != at[b, k + 1]:
-                        _add_products(at[a, k], at[b, k], number, surface, precision)
+                        _add_products(at[a, k], at[b, k], number, a != b, surface, precision)
                         number = 0.0
                 t += 1
     _add_transposed(surface.combinations, slopes, gradient)

@@ -48,12 +48,22 @@ def walk():
     pm.GaussianRandomWalk("a", sigma=pm.HalfNormal("sd", 1.0), init_dist=pm.Normal.dist(), steps=6)
 
 
+def smooth():
+    """A penalty on second differences, which read the middle coefficient twice."""
+    sd = pm.HalfNormal("sd", 1.0)
+    b = pm.Normal("b", 0.0, 3.0, shape=5)
+    steps = b[1:] - b[:-1]
+    prior = pm.Normal.dist(0.0, sd, shape=3)
+    pm.Potential("smooth", pm.logp(prior, steps[1:] - steps[:-1]).sum())
+
+
 #: Variables that are Gaussian given the others, and variables that rows read.
 MODELS = {
     "scaled": (scaled, ["z", "a"], ["a"]),
     "centred": (centred, ["mu", "u", "w"], ["u", "w"]),
     "walk": (walk, ["a"], ["a"]),
     "zero-sum": (zero_sum, ["u_zerosum__"], ["u_zerosum__"]),
+    "smooth": (smooth, ["b"], ["b"]),
 }
 
 
@@ -105,7 +115,7 @@ class Problem:
         return out
 
     def _prior(self):
-        parts = log_densities(self.model, self.model.free_RVs)
+        parts = log_densities(self.model, [*self.model.free_RVs, *self.model.potentials])
         return prior_terms(parts, self.model.value_vars, self.layout)
 
     def log_p(self, x):
