@@ -39,7 +39,7 @@ test-all: $(VENV)/.installed ## run all tests, the slow ones too
 .PHONY: test-bambi
 test-bambi: $(VENV)/bambi/.installed ## run fast tests with Bambi and with PyMC 6.3
 	$(subst $(BIN),$(VENV)/bambi/bin,$(PYTEST)) -m "not slow" \
-		tests/interoperability/test_bambi.py tests/extract $(ARGS)
+		tests/interoperability/test_bambi.py tests/reading $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.installed-dev ## check style, formatting and types

@@ -9,7 +9,6 @@ from amc_pymc.lazy import attach
 if TYPE_CHECKING:
     from amc_pymc.combination import ArmError, FailedPull
     from amc_pymc.diagnostics import compare_evidence, decision_error
-    from amc_pymc.extract import NotRowFactorised
     from amc_pymc.inference.combine_estimators import combine_estimators
     from amc_pymc.inference.estimate_evidence import estimate_evidence
     from amc_pymc.inference.find_map_tree import find_MAP_tree
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
         plot_race,
         plot_regret,
     )
-    from amc_pymc.proxies import DataProxy
+    from amc_pymc.reading import NotRowFactorised
     from amc_pymc.rows import Rows
     from amc_pymc.simulators import SimulatorProblem
-    from amc_pymc.step_methods import (
+    from amc_pymc.steps import (
         Audits,
         BernsteinRace,
         ExactRace,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
         SurrogateProposal,
         TaylorProxy,
     )
+    from amc_pymc.tall.proxies import DataProxy
 
 __version__ = "0.1.0"
 
@@ -99,7 +99,7 @@ _PLACES = {
     "simulators": ("SimulatorProblem",),
     "combination": ("ArmError", "FailedPull"),
     "diagnostics": ("compare_evidence", "decision_error"),
-    "extract": ("NotRowFactorised",),
+    "reading": ("NotRowFactorised",),
     "inference.combine_estimators": ("combine_estimators",),
     "inference.estimate_evidence": ("estimate_evidence",),
     "inference.find_map_tree": ("find_MAP_tree",),
@@ -122,9 +122,9 @@ _PLACES = {
         "plot_race",
         "plot_regret",
     ),
-    "proxies": ("DataProxy",),
+    "tall.proxies": ("DataProxy",),
     "rows": ("Rows",),
-    "step_methods": (
+    "steps": (
         "Audits",
         "BernsteinRace",
         "ExactRace",

@@ -25,7 +25,7 @@ import pymc as pm
 from scipy.special import betaincinv
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,

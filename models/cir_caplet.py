@@ -38,7 +38,7 @@ import numpy as np
 
 from scipy.stats import ncx2
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 THETAS = tuple(k / 10 for k in range(16))
 STRIKES = (0.06, 0.07, 0.08)

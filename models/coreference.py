@@ -31,8 +31,8 @@ import numpy as np
 
 from numba import typeof, types
 
-from amc_pymc.first_class import first_class
-from amc_pymc.jit import njit
+from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.race_sums import Arms, SumsRule, make_sums_rule, race_sums
 

@@ -33,7 +33,7 @@ import pymc as pm
 from scipy.special import gammaln, log_ndtr, ndtri
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.rejection import RejectionSampler
 from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows

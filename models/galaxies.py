@@ -33,7 +33,7 @@ from scipy.linalg import block_diag
 from scipy.special import digamma, gammainccinv, gammaln, logsumexp, ndtri, polygamma
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator, spawn_generators
 from models.evidence_problem import EvidenceProblem
 from models.student_importance import Component, Reference, importance_evidence

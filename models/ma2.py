@@ -33,7 +33,7 @@ import pymc as pm
 from scipy.optimize import minimize
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,

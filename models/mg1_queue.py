@@ -21,7 +21,7 @@ import numpy as np
 import pymc as pm
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows
 

@@ -49,7 +49,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = [
     "ALL_EXCLUDED",

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.first_class import FirstClassFunction, first_class
-from amc_pymc.samplers.compiled import entry_point
+from amc_pymc.engine.first_class import FirstClassFunction, first_class
+from amc_pymc.tall.samplers.compiled import entry_point
 
 
 def called_often(dispatcher) -> Callable:

@@ -18,7 +18,7 @@ def _interpret_pymc():
     """
     import pytensor
 
-    from amc_pymc.extract.interpreted import interpreted_mode
+    from amc_pymc.reading.interpreted import interpreted_mode
 
     before = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
     with pytensor.config.change_flags(mode=interpreted_mode(), cxx="", traceback__limit=0):
@@ -69,7 +69,7 @@ def compiled_by_pytensor(_interpret_pymc):
 
 
 #: Beginnings of paths whose files run in one worker process, because they share what is made once in a process.
-_TOGETHER = ("tests/interoperability/", "tests/extract/test_row")
+_TOGETHER = ("tests/interoperability/", "tests/reading/test_row")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -89,7 +89,7 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_collection_modifyitems(items):
     """Allow racing without a control variate, which takes most of the time to prepare."""
     for item in items:
-        if item.path.parent.name in ("samplers", "step_methods"):
+        if item.path.parent.name in ("samplers", "steps"):
             item.add_marker(
                 pytest.mark.filterwarnings("ignore:Racing.*there is no control variate")
             )

@@ -17,54 +17,41 @@ PACKAGE = Path(amc_pymc.__file__).parent
 REPOSITORY = PACKAGE.parent
 
 # room: the rooms it may import from, beside itself. A room is a module or package directly in amc_pymc.
-ROOT = {
-    "arguments", "first_class", "flags", "jit", "lazy", "logweights", "progress", "rng", "signals", "streams",
-}  # fmt: skip
+ROOT = {"arguments", "flags", "lazy", "logweights", "progress", "rng", "signals"}
+BASE = ROOT | {"engine"}
 LOWER = {
     **dict.fromkeys(ROOT, ROOT),
-    "bounds": ROOT,
-    "racing": ROOT | {"bounds"},
-    "bandits": ROOT | {"bounds"},
-    "proxies": ROOT,
-    "kernels": ROOT,
-    "importance": ROOT,
-    "annealing": ROOT | {"kernels"},
-    "evidence": ROOT | {"kernels", "annealing", "importance"},
-    "combination": ROOT | {"bounds", "bandits", "racing"},
-    "running": ROOT,
-    "simulators": ROOT | {"running"},
-    "abc_tree": ROOT | {"bounds", "bandits", "racing", "importance", "simulators"},
-    "map_tree": ROOT | {"bounds", "bandits", "simulators", "abc_tree"},
-    "product_space": ROOT,
-    "tall": ROOT | {"expressions", "row_kernels"},
-    "samplers": ROOT | {"racing", "proxies", "tall"},
-    "expressions": ROOT,
-    "marginals": ROOT | {"expressions"},
-    "row_kernels": ROOT | {"expressions"},
+    "engine": ROOT,
     "rows": ROOT,
+    "tall": BASE,
+    "bandits": BASE,
+    "kernels": BASE,
+    "importance": BASE,
+    "annealing": BASE | {"kernels"},
+    "evidence": BASE | {"kernels", "annealing", "importance"},
+    "combination": BASE | {"bandits"},
+    "running": BASE,
+    "simulators": BASE | {"running"},
+    "abc_tree": BASE | {"bandits", "importance", "simulators"},
+    "map_tree": BASE | {"bandits", "simulators", "abc_tree"},
 }
 CORE = set(LOWER)
 LOWER |= {
-    "extract": ROOT
-    | {
-        *("proxies", "simulators", "abc_tree", "expressions", "marginals", "row_kernels"),
-        *("rows", "tall"),
-    },
+    "reading": BASE | {"tall", "rows", "simulators", "abc_tree"},
     "results": ROOT,
-    "timing": set(),
     "diagnostics": ROOT | {"results"},
     "plots": ROOT | {"results", "diagnostics"},
-    "step_methods": CORE | {"extract", "results", "diagnostics", "timing"},
-    "inference": CORE | {"extract", "results", "diagnostics", "step_methods", "timing"},
+    "steps": CORE | {"reading", "results", "diagnostics"},
+    "inference": CORE | {"reading", "results", "diagnostics", "steps"},
 }
 LOWER["__init__"] = set(LOWER)
 
 # Heavy libraries, and the rooms outside the core that may import them; the core imports none.
 HEAVY = {
-    "pymc": {"extract", "step_methods", "inference"},
-    "pytensor": {"extract", "step_methods", "inference", "timing"},
-    "arviz": {"results", "diagnostics", "plots", "step_methods", "inference"},
-    "xarray": {"results", "diagnostics", "plots", "step_methods", "inference"},
+    "pymc": {"reading", "steps", "inference"},
+    "pytensor": {"reading", "steps", "inference"},
+    "arviz": {"results", "diagnostics", "plots", "steps", "inference"},
+    "xarray": {"results", "diagnostics", "plots", "steps", "inference"},
 }
 # Parts of the repository that are not installed.
 OUTSIDE = {"benchmarks", "examples", "models", "tests"}
@@ -167,19 +154,23 @@ def test_contributing_shows_the_table():
     ("module", "is_package", "source"),
     [
         ("amc_pymc.rng", False, "import pymc"),
-        ("amc_pymc.bounds.normal", False, "from amc_pymc.racing import race"),
-        ("amc_pymc.bounds.normal", False, "from amc_pymc.racing.race import run"),
-        ("amc_pymc.bounds.normal", False, "from ..racing import race"),
-        ("amc_pymc.bounds", True, "from ..racing import race"),
-        ("amc_pymc.bounds", True, "from .. import racing"),
-        ("amc_pymc.bounds.normal", False, "import amc_pymc.racing.race as race"),
-        ("amc_pymc.bounds.normal", False, "from amc_pymc import racing"),
-        ("amc_pymc.bounds.normal", False, "import amc_pymc"),
-        ("amc_pymc.racing.race", False, "def f():\n    import xarray as xr"),
-        ("amc_pymc.racing.race", False, "if TYPE_CHECKING:\n    from pytensor.graph import Apply"),
+        ("amc_pymc.engine.graph", False, "from amc_pymc.tall import thinning"),
+        ("amc_pymc.engine.graph", False, "from amc_pymc.tall.thinning import thin"),
+        ("amc_pymc.engine.graph", False, "from ..tall import thinning"),
+        ("amc_pymc.engine", True, "from ..tall import thinning"),
+        ("amc_pymc.engine", True, "from .. import tall"),
+        ("amc_pymc.engine.graph", False, "import amc_pymc.tall.thinning as thinning"),
+        ("amc_pymc.engine.graph", False, "from amc_pymc import tall"),
+        ("amc_pymc.engine.graph", False, "import amc_pymc"),
+        ("amc_pymc.tall.racing.race", False, "def f():\n    import xarray as xr"),
+        (
+            "amc_pymc.tall.racing.race",
+            False,
+            "if TYPE_CHECKING:\n    from pytensor.graph import Apply",
+        ),
         ("amc_pymc.kernels", True, "from arviz_base import from_dict"),
-        ("amc_pymc.extract.rows", False, "import xarray"),
-        ("amc_pymc.extract.rows", False, "from amc_pymc.racing import race"),
+        ("amc_pymc.reading.rows", False, "import xarray"),
+        ("amc_pymc.reading.rows", False, "from amc_pymc.evidence import bridge"),
         ("amc_pymc.results", False, "import pymc"),
         ("amc_pymc.inference", True, "from models.hares import build"),
         ("amc_pymc.cellar", False, "import math"),
@@ -192,13 +183,17 @@ def test_a_wrong_import_is_found(module, is_package, source):
 @pytest.mark.parametrize(
     ("module", "is_package", "source"),
     [
-        ("amc_pymc", True, "from amc_pymc.step_methods import RacingMetropolis"),
-        ("amc_pymc.racing.race", False, "from amc_pymc.racing.population import Population"),
-        ("amc_pymc.racing", True, "from .race import run"),
-        ("amc_pymc.racing.race", False, "from ..bounds import normal"),
-        ("amc_pymc.extract.rows", False, "import pymc as pm, numba"),
+        ("amc_pymc", True, "from amc_pymc.steps import RacingMetropolis"),
+        (
+            "amc_pymc.tall.racing.race",
+            False,
+            "from amc_pymc.tall.racing.population import Population",
+        ),
+        ("amc_pymc.tall.racing", True, "from .race import run"),
+        ("amc_pymc.tall.racing.race", False, "from ...engine import jit"),
+        ("amc_pymc.reading.rows", False, "import pymc as pm, numba"),
         ("amc_pymc.plots.weights", False, "import arviz_plots as azp"),
-        ("amc_pymc.step_methods.gibbs", False, "from amc_pymc import rng, extract, racing"),
+        ("amc_pymc.steps.gibbs", False, "from amc_pymc import rng, reading, tall"),
     ],
 )
 def test_a_right_import_passes(module, is_package, source):
@@ -207,9 +202,9 @@ def test_a_right_import_passes(module, is_package, source):
 
 def test_a_cycle_is_found():
     found = {
-        "amc_pymc.racing": (True, "from amc_pymc.racing.race import run"),
-        "amc_pymc.racing.race": (False, "from amc_pymc.racing.population import shuffle"),
-        "amc_pymc.racing.population": (False, "def f():\n    from . import race"),
+        "amc_pymc.tall.racing": (True, "from amc_pymc.tall.racing.race import run"),
+        "amc_pymc.tall.racing.race": (False, "from amc_pymc.tall.racing.population import shuffle"),
+        "amc_pymc.tall.racing.population": (False, "def f():\n    from . import race"),
     }
     with pytest.raises(pytest.fail.Exception, match="in a circle"):
         assert_no_cycle(import_graph(found))

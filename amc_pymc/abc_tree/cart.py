@@ -10,7 +10,7 @@ import numpy as np
 from amc_pymc.abc_tree.exact_tree import exact_tree
 from amc_pymc.abc_tree.partition import NARROWEST, Partition, whole_cube
 from amc_pymc.abc_tree.random_tree import random_tree
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 
 #: Kernel value below which simulations are far, and maximum number of near and of far ones that a tree is fitted to.

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["NARROWEST", "Partition", "cut_boxes", "whole_cube"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.abc_tree.learned import one_thread, parameter_moments
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["Shared", "proximities", "shared_leaves"]
 

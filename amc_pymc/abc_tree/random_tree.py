@@ -6,7 +6,7 @@ import heapq
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["random_tree"]
 

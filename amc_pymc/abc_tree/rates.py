@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from amc_pymc.abc_tree.partition import Partition
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["drawn_rates", "shrunk_rates"]
 

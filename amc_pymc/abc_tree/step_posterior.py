@@ -8,7 +8,7 @@ import numpy as np
 
 from amc_pymc.abc_tree.cart import fit_cart
 from amc_pymc.abc_tree.partition import Partition
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.logweights import systematic
 
 __all__ = ["StepPosterior", "fit_step_posterior"]

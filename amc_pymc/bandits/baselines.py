@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.rewards import PENDING, TOLD, RewardScale
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["FixedArm", "RandomChoice", "RoundRobin"]
 

@@ -15,7 +15,7 @@ from amc_pymc.bandits.contract import Bandit
 from amc_pymc.bandits.policy import record, unit_moments
 from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, TOLD, WIDTH, RewardScale
 from amc_pymc.bandits.ucb1 import ucb1_index
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["HOO", "HOOCell", "HOOPull"]
 

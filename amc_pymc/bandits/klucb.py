@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import IndexPolicy, index_kernels
 from amc_pymc.bandits.rewards import RewardScale
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["KLUCB", "kl_upper", "klucb_index"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from amc_pymc.bandits.policy import CompiledPolicy, kernels_of
 from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, SQUARES, TOLD, WIDTH
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["LCB", "lcb_index"]
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from amc_pymc.arguments import positive_int
 from amc_pymc.bandits.contract import Bandit, Pull, Pulls
 from amc_pymc.bandits.rewards import LOW, MEAN, PENDING, SQUARES, TOLD, WIDTH, RewardScale
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["CompiledPolicy", "IndexPolicy", "Kernels", "Policy", "index_kernels", "kernels_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["student_quantile"]
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from amc_pymc.bandits.policy import Policy, record
 from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, TOLD, WIDTH, KnownRange, RewardScale
 from amc_pymc.bandits.variates import beta_variate, stream
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["ThompsonSampling", "posterior_arm"]
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from amc_pymc.bandits.rewards import RewardScale
 from amc_pymc.bandits.thompson import FAILURES, SUCCESSES, ThompsonSampling, posterior_arm
 from amc_pymc.bandits.variates import stream, uniform_variate
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["TopTwoThompsonSampling"]
 

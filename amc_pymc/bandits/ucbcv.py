@@ -26,7 +26,7 @@ from amc_pymc.bandits.policy import CompiledPolicy, kernels_of, record
 from amc_pymc.bandits.rewards import N_ROWS, PENDING, TOLD, RunningRange
 from amc_pymc.bandits.student import student_quantile
 from amc_pymc.bandits.waiting import first_choice
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["UCBCV", "ucbcv_index"]
 

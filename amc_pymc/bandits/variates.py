@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["beta_variate", "gamma_variate", "normal_variate", "stream", "uniform_variate"]
 

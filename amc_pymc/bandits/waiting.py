@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["first_choice"]
 

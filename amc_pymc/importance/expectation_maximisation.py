@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["iterate", "normalise"]
 

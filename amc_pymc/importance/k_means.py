@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from amc_pymc.engine.jit import njit
 from amc_pymc.importance.weighted_draws import WeightedDraws
-from amc_pymc.jit import njit
 
 __all__ = ["nearest_after_moves", "seeded_labels", "squares"]
 

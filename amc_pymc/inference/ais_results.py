@@ -13,7 +13,6 @@ import xarray as xr
 from amc_pymc.annealing import Annealed, Ladder, by_temperature, resample
 from amc_pymc.evidence import Pilot
 from amc_pymc.evidence.doubts import disagreements, uncertain
-from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import (
@@ -25,6 +24,7 @@ from amc_pymc.inference.evidence_results import (
 from amc_pymc.inference.model_groups import add_data_groups, draws_group
 from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel
+from amc_pymc.reading.marginal_particles import Densities
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 

@@ -15,7 +15,6 @@ from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits import Policy
 from amc_pymc.combination import Cost, as_arms
 from amc_pymc.evidence import ARMS
-from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.flags import warn_of
 from amc_pymc.inference.combination_journal import Recorded, arms_told, settings_told
 from amc_pymc.inference.combination_run import Choices, Weights, check_choices, positive_number
@@ -38,6 +37,7 @@ from amc_pymc.inference.marginal_effects import (
 from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
+from amc_pymc.reading.marginal_particles import Densities
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import begin_journal, check_workers, name_of
 from amc_pymc.signals import ends_loops

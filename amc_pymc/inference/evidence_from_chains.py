@@ -9,7 +9,6 @@ import xarray as xr
 
 from amc_pymc.evidence import BridgedChains, Pilot, PosteriorDraws, missing_evidence
 from amc_pymc.evidence.doubts import covering_error, uncertain
-from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.evidence_from_draws import (
     TimeLimit,
@@ -19,6 +18,7 @@ from amc_pymc.inference.evidence_from_draws import (
 )
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import Evidence, add_posterior
+from amc_pymc.reading.marginal_particles import Densities
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -17,7 +17,6 @@ from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
 from amc_pymc.evidence.joint import Joint
 from amc_pymc.evidence.settings import PilotSettings
-from amc_pymc.extract.counts import counted
 from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.inference.evidence_model import (
     Tally,
@@ -46,6 +45,7 @@ from amc_pymc.inference.stored_draws import (
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
+from amc_pymc.reading.counts import counted
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators

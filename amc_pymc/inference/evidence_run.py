@@ -35,8 +35,6 @@ from amc_pymc.evidence.doubts import (
     unlike_chains,
 )
 from amc_pymc.evidence.pilot import PilotInterrupted
-from amc_pymc.extract.counts import counted
-from amc_pymc.extract.marginal_particles import Densities
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.combination_journal import Recorded
 from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
@@ -53,6 +51,8 @@ from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
+from amc_pymc.reading.counts import counted
+from amc_pymc.reading.marginal_particles import Densities
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS
 from amc_pymc.signals import held_back

@@ -14,14 +14,14 @@ import xarray as xr
 from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.extract.groups import Factor, find_factors
-from amc_pymc.extract.marginal_particles import MarginalDensities
-from amc_pymc.extract.memo import remembering
-from amc_pymc.extract.model_terms import rv_shapes
-from amc_pymc.extract.rows import NotRowFactorised
-from amc_pymc.extract.scalars import NotScalar
 from amc_pymc.flags import Flag, flag
-from amc_pymc.step_methods.grouping import grouped_by
+from amc_pymc.reading.groups import Factor, find_factors
+from amc_pymc.reading.marginal_particles import MarginalDensities
+from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.model_terms import rv_shapes
+from amc_pymc.reading.rows import NotRowFactorised
+from amc_pymc.reading.scalars import NotScalar
+from amc_pymc.steps.grouping import grouped_by
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -19,21 +19,20 @@ from pymc import Normal
 from pymc.model.fgraph import clone_model
 from pytensor.graph.basic import Constant
 
-import amc_pymc.product_space as ps
+import amc_pymc.tall.product_space as ps
 
 from amc_pymc.arguments import positive_int, positive_or_none
-from amc_pymc.extract.context import context_model
-from amc_pymc.extract.interpreted import interpreted_mode
-from amc_pymc.extract.memo import remembering
-from amc_pymc.extract.rows import choose_observed
 from amc_pymc.inference.product_space_results import (
     STEPS,
     ChainRecord,
     product_space_result,
 )
 from amc_pymc.progress import ProgressReport, progress
-from amc_pymc.proxies import DataProxy
-from amc_pymc.racing import Race
+from amc_pymc.reading.context import context_model
+from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.rows import choose_observed
+from amc_pymc.reading.timing import COMPILING
 from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 from amc_pymc.running import (
@@ -46,15 +45,16 @@ from amc_pymc.running import (
     run_jobs,
     words_to_store,
 )
-from amc_pymc.samplers import Audits, Proposal, index, metropolis, report
-from amc_pymc.samplers.index import ModelSpace
-from amc_pymc.samplers.metropolis import Metropolis
 from amc_pymc.signals import ends_loops
-from amc_pymc.step_methods.grouping import Turn
-from amc_pymc.step_methods.racing_metropolis import metropolis_sampler
-from amc_pymc.step_methods.racing_step import chosen_vars
-from amc_pymc.step_methods.settings import Options, TaylorProxy, as_proposals
-from amc_pymc.timing import COMPILING
+from amc_pymc.steps.grouping import Turn
+from amc_pymc.steps.racing_metropolis import metropolis_sampler
+from amc_pymc.steps.racing_step import chosen_vars
+from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
+from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.racing import Race
+from amc_pymc.tall.samplers import Audits, Proposal, index, metropolis, report
+from amc_pymc.tall.samplers.index import ModelSpace
+from amc_pymc.tall.samplers.metropolis import Metropolis
 
 if TYPE_CHECKING:
     from pymc import Model

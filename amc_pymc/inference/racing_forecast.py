@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from amc_pymc.extract.context import context_model
-from amc_pymc.extract.graphs import initial_point_of
-from amc_pymc.extract.group_densities import GroupedModel
-from amc_pymc.extract.memo import remembering
 from amc_pymc.flags import Flag, warn_of
+from amc_pymc.reading.context import context_model
+from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.group_densities import GroupedModel
+from amc_pymc.reading.memo import remembering
 from amc_pymc.rows import Rows
-from amc_pymc.samplers.preparation import Preparation
-from amc_pymc.step_methods.grouping import Turn, chosen_turns, possible_factors, reasons_against
-from amc_pymc.step_methods.preparation import prepare
-from amc_pymc.step_methods.racing_step import chosen_vars
-from amc_pymc.step_methods.settings import Options, TaylorProxy
-from amc_pymc.step_methods.slow_parts import slow_parts
+from amc_pymc.steps.grouping import Turn, chosen_turns, possible_factors, reasons_against
+from amc_pymc.steps.preparation import prepare
+from amc_pymc.steps.racing_step import chosen_vars
+from amc_pymc.steps.settings import Options, TaylorProxy
+from amc_pymc.steps.slow_parts import slow_parts
+from amc_pymc.tall.samplers.preparation import Preparation
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -25,9 +25,6 @@ from amc_pymc.annealing import (
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.evidence import Pilot
 from amc_pymc.evidence.arms import draw_base
-from amc_pymc.extract.counts import counted
-from amc_pymc.extract.marginal_particles import Densities
-from amc_pymc.extract.unconstrain import unconstrain
 from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.ais_results import N_PATHS, AisRun, Plan, ais_results
 from amc_pymc.inference.evidence_model import (
@@ -43,6 +40,9 @@ from amc_pymc.inference.evidence_results import likelihood_as_evidence
 from amc_pymc.inference.stored_draws import draws_of
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
+from amc_pymc.reading.counts import counted
+from amc_pymc.reading.marginal_particles import Densities
+from amc_pymc.reading.unconstrain import unconstrain
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import Pool, begin_journal, check_workers, name_of, run_loop
 from amc_pymc.signals import ends_loops

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.tall.surrogate import (
     Conditional,
     Surface,

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.expressions import Family, Graph
-from amc_pymc.expressions.leaves import leaves_of
+from amc_pymc.engine import Family, Graph
+from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.tall.terms import Written
 
 __all__ = ["Parts", "Split", "TooWide", "split"]

@@ -29,7 +29,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
 
 __all__ = [

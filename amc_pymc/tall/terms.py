@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.expressions import Family, Graph
-from amc_pymc.expressions.leaves import leaves_of
-from amc_pymc.expressions.machine import Printed, call
-from amc_pymc.expressions.stages import N_KEPT, ROWS, of_parameters
-from amc_pymc.jit import njit
-from amc_pymc.row_kernels.derived import StagePrinter
+from amc_pymc.engine import Family, Graph
+from amc_pymc.engine.jit import njit
+from amc_pymc.engine.leaves import leaves_of
+from amc_pymc.engine.machine import Printed, call
+from amc_pymc.engine.row_kernels.derived import StagePrinter
+from amc_pymc.engine.stages import N_KEPT, ROWS, of_parameters
 
 __all__ = [
     "N_FAMILIES",

@@ -34,7 +34,7 @@ import numpy as np
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = [
     "BROKEN",

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from amc_pymc.expressions import Families, Family, Graph
-from amc_pymc.expressions.families import form_of
-from amc_pymc.expressions.leaves import leaves_of
+from amc_pymc.engine import Families, Family, Graph
+from amc_pymc.engine.families import form_of
+from amc_pymc.engine.leaves import leaves_of
 
 __all__ = ["taken_apart", "with_combinations", "with_functions"]
 
@@ -32,7 +32,7 @@ def with_functions(
 
     Examples
     --------
-    >>> from amc_pymc.expressions import Family, Graph
+    >>> from amc_pymc.engine import Family, Graph
     >>> from amc_pymc.tall.wide import with_functions
     >>> g = Graph()
     >>> powers = [g.make("exp", g.entry("eta", g.const(k))) for k in range(8)]
@@ -96,7 +96,7 @@ def with_combinations(
 
     Examples
     --------
-    >>> from amc_pymc.expressions import Family, Graph
+    >>> from amc_pymc.engine import Family, Graph
     >>> from amc_pymc.tall.wide import with_combinations
     >>> g = Graph()
     >>> total = g.sum([g.entry("eta", g.const(k)) for k in range(6)])

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 #: Settings of ``MLPClassifier``: Adam, penalty, batches, and when training stops.
 _RATE, _ONE, _TWO, _TINY = 0.001, 0.9, 0.999, 1e-8

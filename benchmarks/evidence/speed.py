@@ -20,8 +20,8 @@ LOGISTIC = {"logistic n=50 p=8": (50, 8), "logistic n=768 p=8": (768, 8)}
 def speed(name: str) -> list[Result]:
     """Microseconds for a particle: of the compiled density, by hand, and of a step of annealing."""
     from amc_pymc.annealing import anneal, climb, make_schedule
-    from amc_pymc.extract.particles import extract_particles
     from amc_pymc.kernels import HMC
+    from amc_pymc.reading.particles import extract_particles
     from amc_pymc.rng import as_generator
     from models.evidence_suite import PROBLEMS
     from models.logistic_regression import logistic_regression, simulate

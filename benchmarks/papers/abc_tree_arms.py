@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import spawn_generators
 from benchmarks.harness.intervals import gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement, times_up_to

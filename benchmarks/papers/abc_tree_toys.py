@@ -10,7 +10,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.special import ndtr
 
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from amc_pymc.rng import spawn_generators
 from benchmarks.harness.intervals import Gap, gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement, times_up_to

@@ -13,7 +13,7 @@ either, here 2 prior standard deviations at all temperatures.
 
 Particles are annealed together (``amc_pymc.annealing.anneal``, ``amc_pymc.kernels.Slice``) along a path
 compiled by Numba, which takes 0.1 to 0.6 microseconds per point (5 to 50 rows); the densities that
-``amc_pymc.extract`` compiles from the PyMC model take 0.3 to 2.8. Evaluations of the likelihood are
+``amc_pymc.reading`` compiles from the PyMC model take 0.3 to 2.8. Evaluations of the likelihood are
 counted for each draw. Its CPU seconds are its part, by evaluations, of those of its batch of 300: drawn
 one by one every draw would pay NumPy's overhead, some hundred times the work.
 

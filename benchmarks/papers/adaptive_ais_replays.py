@@ -18,7 +18,7 @@ from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbv import UCBV
 from amc_pymc.combination.payoffs import rewards
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from benchmarks.harness.intervals import Ratio, bootstrap
 from benchmarks.harness.statements import batches
 from benchmarks.papers.adaptive_ais_bank import KINDS, Bank

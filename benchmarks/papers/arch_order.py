@@ -203,7 +203,7 @@ def variance_lines(models, o) -> list[list[str]]:
 
 def reduction(step, rng, pairs: int = 8) -> float:
     """Median over pairs of points of plain variance over residual variance of raced rows."""
-    from amc_pymc.samplers.compiled import state_values
+    from amc_pymc.tall.samplers.compiled import state_values
 
     prepared = step.prepared
     rows = np.setdiff1d(np.arange(prepared.densities.n_units), prepared.exact_rows)

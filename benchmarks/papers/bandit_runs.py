@@ -20,7 +20,7 @@ from amc_pymc.bandits.policy import IndexPolicy, Policy, record
 from amc_pymc.bandits.rewards import PENDING, TOLD
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 from benchmarks.papers import eucbv
 from benchmarks.papers.eucbv import EUCBV
 

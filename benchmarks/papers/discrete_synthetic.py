@@ -17,10 +17,9 @@ import numpy as np
 
 from scipy.special import stdtrit
 
-from amc_pymc.bounds import bernstein_serfling
-from amc_pymc.first_class import first_class
-from amc_pymc.jit import njit
-from amc_pymc.racing import (
+from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.jit import njit
+from amc_pymc.tall.racing import (
     REWARDS,
     BernsteinRace,
     LilUCBRace,
@@ -31,6 +30,7 @@ from amc_pymc.racing import (
     make_population,
     race,
 )
+from amc_pymc.tall.racing.bernstein import bernstein_serfling
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.tables import markdown

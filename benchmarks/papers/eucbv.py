@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.policy import CompiledPolicy, kernels_of, record, unit_moments
 from amc_pymc.bandits.rewards import LOW, N_ROWS, PENDING, TOLD, WIDTH, RewardScale
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["EUCBV", "eucbv_index"]
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.abc_tree.utilities import UTILITIES, best_proposal
 from amc_pymc.arguments import positive_int
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["Played", "initial_plays", "inner_loop", "regret"]
 

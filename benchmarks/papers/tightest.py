@@ -16,7 +16,7 @@ from amc_pymc.bandits.policy import IndexPolicy, index_kernels
 from amc_pymc.bandits.rewards import RewardScale
 from amc_pymc.bandits.ucb1 import ucb1_index
 from amc_pymc.bandits.ucbv import ucbv_index
-from amc_pymc.jit import njit
+from amc_pymc.engine.jit import njit
 
 __all__ = ["TightestBound", "tightest_index"]
 

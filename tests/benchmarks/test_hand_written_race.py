@@ -7,7 +7,7 @@ from compiled_calls import compiled_on_first_use
 from scipy import stats
 
 from amc_pymc import NormalRace
-from amc_pymc.racing import REWARDS, make_population, race
+from amc_pymc.tall.racing import REWARDS, make_population, race
 from benchmarks.tall import hand_written_race as hand
 from benchmarks.tall.problems import PRIOR_SD, laplace, logistic_data
 

@@ -26,11 +26,11 @@ import amc_pymc as amc
 from amc_pymc.bandits import LCB, UCB1, LogLoss
 from amc_pymc.evidence import ARMS, ImportanceArm, PosteriorDraws
 from amc_pymc.evidence.doubts import missed_mode
-from amc_pymc.extract.counts import counted
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.inference.evidence_results import Evidence
 from amc_pymc.inference.evidence_run import __name__ as MODULE
 from amc_pymc.kernels import HMC, KERNELS
+from amc_pymc.reading.counts import counted
 from tests.inference.evidence_models import (
     EASY,
     SCHOOLS,

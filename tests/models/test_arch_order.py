@@ -7,7 +7,7 @@ from scipy.special import expit, gammaln, logsumexp
 from scipy.stats import multivariate_normal
 from scipy.stats import t as student_t
 
-from amc_pymc.extract import extract_rows
+from amc_pymc.reading import extract_rows
 from models.arch_order import (
     ORDERS,
     Evidence,

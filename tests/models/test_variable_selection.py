@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from amc_pymc.extract import extract_rows
+from amc_pymc.reading import extract_rows
 from models.variable_selection import (
     doctor_visits,
     full_fit,

@@ -6,11 +6,11 @@ import pytest
 
 from pymc.distributions.transforms import ordered
 
-from amc_pymc.extract.coefficients import coefficient_form, parts_of
-from amc_pymc.samplers.surface import surface_at
-from amc_pymc.samplers.surrogate import surrogate_at
-from amc_pymc.step_methods.model_densities import checked_densities
+from amc_pymc.reading.coefficients import coefficient_form, parts_of
+from amc_pymc.steps.model_densities import checked_densities
 from amc_pymc.tall.refresh import log_surface, refresh_of
+from amc_pymc.tall.samplers.surface import surface_at
+from amc_pymc.tall.samplers.surrogate import surrogate_at
 from amc_pymc.tall.split import split
 
 N, K, G, H = 400, 5, 12, 6

@@ -5,10 +5,10 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from amc_pymc.expressions import Family, Graph
-from amc_pymc.extract.log_density import log_densities
-from amc_pymc.extract.model_terms import layout_of
-from amc_pymc.extract.prior_terms import prior_terms
+from amc_pymc.engine import Family, Graph
+from amc_pymc.reading.log_density import log_densities
+from amc_pymc.reading.model_terms import layout_of
+from amc_pymc.reading.prior_terms import prior_terms
 from amc_pymc.tall.surrogate import (
     Surface,
     _inverse,

@@ -5,8 +5,8 @@ import pytest
 
 from numba import njit, typeof
 
-from amc_pymc.first_class import first_class
-from amc_pymc.racing import REWARDS
+from amc_pymc.engine.first_class import first_class
+from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.thinning import (
     BROKEN,
     Thinning,

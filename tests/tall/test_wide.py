@@ -4,10 +4,10 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from amc_pymc.expressions.leaves import leaves_of
-from amc_pymc.extract.log_density import log_densities
-from amc_pymc.extract.model_terms import layout_of
-from amc_pymc.extract.prior_terms import prior_terms
+from amc_pymc.engine.leaves import leaves_of
+from amc_pymc.reading.log_density import log_densities
+from amc_pymc.reading.model_terms import layout_of
+from amc_pymc.reading.prior_terms import prior_terms
 from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
 SIZE = 12

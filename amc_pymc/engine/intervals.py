@@ -1,0 +1,390 @@
+"""Bounds of expressions over boxes, by interval arithmetic.
+
+The bounds are expressions of the same graph, so they are evaluated, printed and compiled as all others. Results
+are not rounded outwards: bounds hold up to some rounding errors of double precision.
+
+Moore, Kearfott & Cloud (2009). Introduction to Interval Analysis. doi:10.1137/1.9780898717716.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Mapping, Sequence
+
+from amc_pymc.engine.graph import Graph, Node
+
+__all__ = ["Interval", "bounds"]
+
+#: Nodes of a lower and an upper bound; the same node if a value does not change within the box.
+type Interval = tuple[int, int]
+
+#: Place and value of the minimum of log Gamma and Gamma on the positive numbers.
+_GAMMA_AT, _LOG_GAMMA_LEAST, _GAMMA_LEAST = (
+    1.4616321449683623,
+    -0.1214862905358497,
+    0.8856031944108887,
+)
+#: Share by which these minima are lowered, for rounding.
+_SLACK = 1e-12
+#: Largest number of terms of a sum in which terms are compared.
+_LONGEST_SUM = 40
+
+
+def bounds(
+    graph: Graph, outputs: Sequence[int], box: Mapping[int, int]
+) -> tuple[list[Interval], int]:
+    """Return bounds of expressions over a box, and whether their graph is smooth there.
+
+    Parameters
+    ----------
+    graph : Graph
+    outputs : sequence of int
+        Nodes of floats.
+    box : mapping of int to int
+        Half-width of each leaf that varies: leaf n lies in [n - box[n], n + box[n]]. Others are constant.
+
+    Returns
+    -------
+    intervals : list of (int, int)
+        Nodes of lower and upper bounds. They are infinite or nan where nothing is known.
+    smooth : int
+        Node of a truth value. False if a condition, an absolute value or another operation with a kink or jump
+        may change sides within the box.
+
+    Examples
+    --------
+    >>> from amc_pymc.engine import Graph
+    >>> from amc_pymc.engine.intervals import bounds
+    >>> g = Graph()
+    >>> x, width = g.leaf("local", 0), g.leaf("local", 1)
+    >>> square = g.make("mul", g.make("sub", x, g.const(1.0)), g.make("sub", x, g.const(1.0)))
+    >>> [(low, high)], smooth = bounds(g, [square], {x: width})
+    >>> [float(v) for v in g.evaluate([low, high, smooth], local=[1.5, 1.0])]
+    [0.0, 2.25, 1.0]
+    """
+    found = _Bounds(graph, box)
+    found.add(outputs)
+    intervals = [found.of(n) for n in outputs]
+    return intervals, found.smooth
+
+
+class _Bounds:
+    """Bounds of the nodes of one graph over one box."""
+
+    def __init__(self, graph: Graph, box: Mapping[int, int]):
+        self.g, self.smooth = graph, graph.const(True)
+        self._values: set[int] = set()
+        self._forms: dict[int, dict[int, float]] = {}
+        self._known: dict[int, Interval] = {
+            n: (graph.make("sub", n, r), graph.make("add", n, r)) for n, r in box.items()
+        }
+
+    def add(self, outputs: Sequence[int]) -> None:
+        """Find nodes whose values, not only whose sides of a condition, enter the outputs."""
+        stack = list(outputs)
+        while stack:
+            n = stack.pop()
+            node = self.g.nodes[n]
+            if n in self._values or node.op in _TRUE_OR_FALSE or node.op == "held":
+                continue
+            self._values.add(n)
+            stack.extend(node.args[1:] if node.op == "switch" else node.args)
+
+    def of(self, output: int) -> Interval:
+        """Return the bounds of a node."""
+        for n in self.g.upstream([output]):
+            if n not in self._known:
+                self._known[n] = self._computed(n)
+        return self._known[output]
+
+    def _computed(self, n: int) -> Interval:
+        node = self.g.nodes[n]
+        parts = [self._known[a] for a in node.args]
+        if all(low == high for low, high in parts) or node.op == "held":
+            return n, n  # what is held may have any value: it cancels
+        if node.op in _INCREASING:
+            return _rising(self, n, parts)
+        if node.op in _DECREASING:
+            return _falling(self, n, parts)
+        if node.op in _TRUE_OR_FALSE:
+            self.require(self._decided(node, parts))
+            return n, n
+        rule = _RULES.get(node.op)
+        return rule(self, n, parts) if rule else self.unknown()
+
+    def require(self, condition: int) -> None:
+        """Add a condition of smoothness."""
+        self.smooth = self.g.make("and", self.smooth, condition)
+
+    def require_for(self, n: int, condition: int) -> None:
+        """Add a condition of smoothness if the value of a node matters."""
+        if n in self._values:
+            self.require(condition)
+
+    def unknown(self) -> Interval:
+        """Return bounds that say nothing."""
+        return self.g.const(-math.inf), self.g.const(math.inf)
+
+    def hull(self, nodes: Sequence[int]) -> Interval:
+        """Return the smallest and largest of some values."""
+        low = high = nodes[0]
+        for n in nodes[1:]:
+            low, high = self.g.make("minimum", low, n), self.g.make("maximum", high, n)
+        return low, high
+
+    def product(self, a: Interval, b: Interval) -> Interval:
+        """Return the bounds of a product of two numbers that vary independently."""
+        return self.hull(sorted({self.g.make("mul", x, y) for x in a for y in b}))
+
+    def either(self, condition: int, yes: Interval, no: Interval) -> Interval:
+        """Return the bounds that a condition selects."""
+        low, high = (self.g.make("switch", condition, y, n) for y, n in zip(yes, no))
+        return low, high
+
+    # --- sums, in which what is added and subtracted cancels ------------------------------------------
+
+    def form(self, n: int) -> dict[int, float]:
+        """Return the factors of the nodes of which a node is a linear combination; -1 stands for 1."""
+        if n not in self._forms:
+            self._forms[n] = self._form(n)
+        return self._forms[n]
+
+    def _form(self, n: int) -> dict[int, float]:
+        node, number = self.g.nodes[n], self.g.number(n)
+        if number is not None and math.isfinite(number):
+            return {-1: float(number)}
+        if node.op in ("neg", "float"):
+            return _combined(self.form(node.args[0]), {}, -1.0 if node.op == "neg" else 1.0)
+        if node.op in ("add", "sub"):
+            a, b = map(self.form, node.args)
+            found = _combined(b, a, 1.0 if node.op == "add" else -1.0)
+            return found if len(found) <= _LONGEST_SUM else {n: 1.0}
+        return {n: 1.0}
+
+    def sum(self, form: Mapping[int, float]) -> Interval:
+        """Return the bounds of a linear combination of nodes with known bounds."""
+        g = self.g
+        low = high = g.const(form.get(-1, 0.0))
+        for n, factor in form.items():
+            if n >= 0:
+                ends = self._known[n] if factor > 0.0 else self._known[n][::-1]
+                low, high = (
+                    g.make("add", total, g.make("mul", g.const(factor), end))
+                    for total, end in zip((low, high), ends)
+                )
+        return low, high
+
+    # --- conditions -----------------------------------------------------------------------------------
+
+    def _decided(self, node: Node, parts: Sequence[Interval]) -> int:
+        """Return whether a condition has one value in the box."""
+        g, zero = self.g, self.g.const(0.0)
+        if node.op in ("and", "or", "xor", "not"):
+            return g.const(True)  # if its arguments have
+        if node.op in ("isnan", "isinf"):
+            ((low, high),) = parts
+            return g.make("lt", g.make("sub", high, low), g.const(math.inf))
+        low, high = self._difference(*node.args)
+        above, below = g.make("gt", low, zero), g.make("lt", high, zero)
+        if node.op in ("ge", "lt"):
+            above = g.make("ge", low, zero)
+        if node.op in ("le", "gt"):
+            below = g.make("le", high, zero)
+        return g.make("or", above, below)
+
+    def _difference(self, a: int, b: int) -> Interval:
+        """Return bounds of a - b, or of another number with the same sign."""
+        form = _combined(self.form(b), self.form(a), -1.0)
+        same_sign = self._arguments(form)
+        if same_sign is not None:
+            form = _combined(self.form(same_sign[1]), self.form(same_sign[0]), -1.0)
+        return self.sum(form)
+
+    def _arguments(self, form: Mapping[int, float]) -> tuple[int, int] | None:
+        """Return x and y if a linear combination is f(x) - f(y) with an increasing f."""
+        if sorted(form.values()) != [-1.0, 1.0] or -1 in form:
+            return None
+        x, y = (self.g.nodes[n] for n in sorted(form, key=lambda n: -form[n]))
+        alike = x.op == y.op and x.op in _INCREASING
+        return (x.args[0], y.args[0]) if alike else None
+
+
+def _combined(a: Mapping[int, float], b: Mapping[int, float], factor: float) -> dict[int, float]:
+    """Return ``factor`` a + b."""
+    out = dict(b)
+    for n, value in a.items():
+        out[n] = out.get(n, 0.0) + factor * value
+    return {n: value for n, value in out.items() if value != 0.0}
+
+
+# --- rules ----------------------------------------------------------------------------------------------
+
+#: Returns the bounds of a node from those of its arguments.
+type Rule = Callable[[_Bounds, int, Sequence[Interval]], Interval]
+
+
+def _rising(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    low, high = (b.g.make(b.g.nodes[n].op, *ends) for ends in zip(*parts))
+    return low, high
+
+
+def _falling(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    low, high = _rising(b, n, parts)
+    return high, low
+
+
+def _sum(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    """Add or subtract; terms that both arguments contain vary together."""
+    node = b.g.nodes[n]
+    form = b.form(n)
+    if n not in form and len(form) < len(b.form(node.args[0])) + len(b.form(node.args[1])):
+        return b.sum(form)
+    (low, high), (low2, high2) = parts
+    if node.op == "sub":
+        low2, high2 = high2, low2
+    return b.g.make(node.op, low, low2), b.g.make(node.op, high, high2)
+
+
+def _mul(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    first, second = b.g.nodes[n].args
+    if first == second:
+        return _valley(b, parts[0], lambda x: b.g.make("mul", x, x), 0.0, 0.0)
+    return b.product(*parts)
+
+
+def _div(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    g, (low, high) = b.g, parts[1]
+    one = g.const(1.0)
+    inverse = g.make("div", one, high), g.make("div", one, low)
+    return b.either(_one_side(b, parts[1]), b.product(parts[0], inverse), b.unknown())
+
+
+def _pow(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    g, (low, high) = b.g, parts[0]
+    exponent = b.g.nodes[n].args[1]
+    power = g.number(exponent)
+    if power is not None and float(power).is_integer() and power > 0:
+        if power % 2:
+            return g.make("pow", low, exponent), g.make("pow", high, exponent)
+        return _valley(b, parts[0], lambda x: g.make("pow", x, exponent), 0.0, 0.0)
+    corners = {g.make("pow", x, y) for x in parts[0] for y in parts[1]}
+    return b.either(g.make("gt", low, g.const(0.0)), b.hull(sorted(corners)), b.unknown())
+
+
+def _valley(
+    b: _Bounds, part: Interval, at: Callable[[int], int], place: float, least: float
+) -> Interval:
+    """Return the bounds of a function that falls up to a place and rises from there."""
+    g, (low, high) = b.g, part
+    ends = b.hull([at(low), at(high)])
+    here = g.const(place)
+    inside = g.make("and", g.make("le", low, here), g.make("ge", high, here))
+    return g.make("switch", inside, g.const(least), ends[0]), ends[1]
+
+
+def _one_side(b: _Bounds, part: Interval) -> int:
+    """Return whether an interval does not contain zero."""
+    zero = b.g.const(0.0)
+    return b.g.make("or", b.g.make("gt", part[0], zero), b.g.make("lt", part[1], zero))
+
+
+def _cosh(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    return _valley(b, parts[0], lambda x: b.g.make("cosh", x), 0.0, 1.0)
+
+
+def _abs(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    b.require_for(n, _one_side(b, parts[0]))
+    return _valley(b, parts[0], lambda x: b.g.make("abs", x), 0.0, 0.0)
+
+
+def _sign(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    b.require_for(n, _one_side(b, parts[0]))
+    return _rising(b, n, parts)
+
+
+def _steps(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    """Return the bounds of a piecewise constant function."""
+    low, high = _rising(b, n, parts)
+    b.require_for(n, b.g.make("eq", low, high))
+    return low, high
+
+
+def _switch(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    return b.either(parts[0][0], parts[1], parts[2])
+
+
+def _chosen(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+    """Return the bounds of a maximum or minimum, smooth if one argument is larger throughout."""
+    g, ((low, high), (low2, high2)) = b.g, parts
+    b.require_for(n, g.make("or", g.make("gt", low, high2), g.make("gt", low2, high)))
+    return _rising(b, n, parts)
+
+
+def _if_positive(rule: Rule) -> Rule:
+    """Return a rule that holds for positive arguments."""
+
+    def restricted(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+        positive = b.g.make("gt", parts[0][0], b.g.const(0.0))
+        return b.either(positive, rule(b, n, parts), b.unknown())
+
+    return restricted
+
+
+def _gamma(least: float) -> Rule:
+    """Return the rule of Gamma or log Gamma."""
+
+    def rule(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+        op, lowest = b.g.nodes[n].op, least - _SLACK * abs(least)
+        return _valley(b, parts[0], lambda x: b.g.make(op, x), _GAMMA_AT, lowest)
+
+    return _if_positive(rule)
+
+
+def _lipschitz(slope: float, low: float, high: float) -> Rule:
+    """Return the rule of a function of bounded slope and range: its value at the middle, and around."""
+
+    def rule(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+        g, (left, right) = b.g, parts[0]
+        middle = g.make("mul", g.const(0.5), g.make("add", left, right))
+        width = g.make("mul", g.const(0.5 * slope), g.make("sub", right, left))
+        value = g.make(g.nodes[n].op, middle)
+        return (
+            g.make("maximum", g.make("sub", value, width), g.const(low)),
+            g.make("minimum", g.make("add", value, width), g.const(high)),
+        )
+
+    return rule
+
+
+_INCREASING = {
+    *("exp", "expm1", "log", "log1p", "sqrt", "sigmoid", "softplus", "tanh", "sinh", "arctan"),
+    *("arcsin", "arcsinh", "arccosh", "arctanh", "erf", "float"),
+}
+_DECREASING = {"neg", "erfc", "erfcx", "log1mexp", "arccos"}
+_TRUE_OR_FALSE = {"lt", "gt", "le", "ge", "eq", "ne", "and", "or", "xor", "not", "isnan", "isinf"}
+_RULES: dict[str, Rule] = {
+    "add": _sum,
+    "sub": _sum,
+    "mul": _mul,
+    "div": _div,
+    "pow": _pow,
+    "abs": _abs,
+    "sign": _sign,
+    "floor": _steps,
+    "ceil": _steps,
+    "int": _steps,
+    "cosh": _cosh,
+    "gamma": _gamma(_GAMMA_LEAST),
+    "gammaln": _gamma(_LOG_GAMMA_LEAST),
+    "digamma": _if_positive(_rising),
+    "trigamma": _if_positive(_falling),
+    "tetragamma": _if_positive(_rising),
+    "sin": _lipschitz(1.0, -1.0, 1.0),
+    "cos": _lipschitz(1.0, -1.0, 1.0),
+    "bessel_i0e": _lipschitz(1.0, 0.0, 1.0),
+    "bessel_i1e": _lipschitz(1.0, -0.22, 0.22),
+    "switch": _switch,
+    "maximum": _chosen,
+    "minimum": _chosen,
+}

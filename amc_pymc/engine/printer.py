@@ -1,0 +1,493 @@
+"""Generation of LLVM code from expressions.
+
+The dependencies of an expression determine where it is computed: parts that depend on parameters
+alone once for all rows, parts without local effects once per row, and only the rest at every node
+of a quadrature. Each function stores in an array what the next one needs.
+
+All numbers are doubles, including integers; truth values are passed on as 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from amc_pymc.engine.functions import CALLED
+from amc_pymc.engine.graph import LOCAL, Graph
+from amc_pymc.engine.machine import function_name
+
+__all__ = ["Printer", "Stages"]
+
+_DOUBLE, _WORD, _TRUTH = ir.DoubleType(), ir.IntType(64), ir.IntType(1)
+_POINTER = {"at": _WORD.as_pointer()}
+_INTEGERS = ("n", "padded", "stride", "out_stride")
+#: Fast-math flags: products may be fused with sums; sums over rows may be reordered, which allows
+#: vectorisation.
+_FUSED, _ANY_ORDER = ("contract",), ("contract", "nsz", "reassoc")
+#: Number of columns of a dot product that are added in one pass over the rows.
+_COLUMNS_AT_ONCE = 8
+#: Largest absolute exponent of powers that are computed as products.
+_LARGEST_POWER = 32
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Intermediate results that are passed from stage to stage on the way to some outputs.
+
+    Those in ``shared`` depend on parameters only, those in ``kept`` also on a unit's data, but not on
+    local effects.
+    """
+
+    shared: tuple[int, ...]
+    kept: tuple[int, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, outputs: Sequence[int]) -> Stages:
+        """Find the stages of some outputs."""
+        shared: dict[int, None] = {}
+        kept: dict[int, None] = {}
+
+        def hand_over(n: int, to_local: bool) -> None:
+            if graph.nodes[n].op == "const":
+                return
+            if graph.depends(n) == 0:
+                shared[n] = None
+            elif to_local and not graph.depends(n) & LOCAL:
+                kept[n] = None
+
+        for n in graph.upstream(outputs):
+            depends = graph.depends(n)
+            if depends:
+                for a in graph.nodes[n].args:
+                    hand_over(a, bool(depends & LOCAL))
+        for n in outputs:
+            hand_over(n, True)
+        return cls(tuple(sorted(shared)), tuple(sorted(kept)))
+
+
+class Printer:
+    """Printer of functions that compute expressions of a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+
+    Notes
+    -----
+    Arguments are the integers ``n``, ``padded``, ``stride`` and ``out_stride``, and pointers: ``eta``
+    and other arrays of parameters, by name; ``shared`` and ``kept``, results of earlier stages;
+    ``block`` (C, stride), data of rows, one column after the other; ``group``, data of a group; ``u``,
+    local effects; ``out`` and ``at``, outputs as doubles and integers.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._module = ir.Module()
+
+    @property
+    def text(self) -> str:
+        """Code of all functions so far."""
+        lines = str(self._module).split("\n")
+        return "\n".join(line for line in lines if line and not line.startswith(("target", ";")))
+
+    def once(
+        self,
+        name: str,
+        arrays: Sequence[str],
+        outputs: Sequence[int],
+        *,
+        shared: Sequence[int] = (),
+        places: Sequence[int] = (),
+    ) -> None:
+        """Print a function that writes expressions once.
+
+        Parameters
+        ----------
+        name : str
+        arrays : sequence of str
+            All arguments, in order.
+        outputs : sequence of int
+            Nodes that are written to ``out``.
+        shared : sequence of int
+            Nodes that are read from the argument ``shared``.
+        places : sequence of int
+            Nodes that are written to ``at`` as integers.
+        """
+        f = _Function(self, name, arrays)
+        f.read("shared", shared)
+        for k, n in enumerate(outputs):
+            f.store("out", f.number(n), ir.Constant(_WORD, k))
+        for k, n in enumerate(places):
+            f.store("at", f.integer(n), ir.Constant(_WORD, k))
+        f.end()
+
+    def each_row(
+        self,
+        name: str,
+        arrays: Sequence[str],
+        outputs: Sequence[int],
+        *,
+        shared: Sequence[int] = (),
+        kept: Sequence[int] = (),
+        places: Sequence[int] = (),
+    ) -> int:
+        """Print a function that writes expressions of n rows to ``out`` (K, out_stride); return K.
+
+        Products with consecutive entries are computed first, one column after the other, and
+        written after the outputs. ``places`` are written to ``at`` (A, out_stride).
+        """
+        f = _Function(self, name, arrays)
+        f.read("shared", shared)
+        dots = [n for n in f.needed([*outputs, *places], kept) if self.graph.nodes[n].op == "dot"]
+        rows: dict[int, int] = {}
+        number = len(outputs)
+        for n in dots:
+            rows[n] = outputs.index(n) if n in outputs else number
+            number += n not in outputs
+            f.add_columns(self.graph.nodes[n].value, rows[n])
+        with f.loop(f.argument["n"]) as j:
+            f.row = j
+            f.read_rows("kept", "stride", kept)
+            for n in dots:
+                f.known[n] = f.load_row("out", "out_stride", rows[n])
+            for k, n in enumerate(outputs):
+                if rows.get(n) != k:
+                    f.store_row("out", "out_stride", k, f.number(n))
+            for k, n in enumerate(places):
+                f.store_row("at", "out_stride", k, f.integer(n))
+        f.end()
+        return number
+
+    def sum_of_rows(
+        self,
+        name: str,
+        arrays: Sequence[str],
+        outputs: Sequence[int],
+        *,
+        shared: Sequence[int] = (),
+        kept: Sequence[int] = (),
+    ) -> None:
+        """Print a function that adds sums of expressions over n rows to ``out``.
+
+        Rows up to ``padded`` are computed, which allows vectorisation.
+        """
+        f = _Function(self, name, arrays)
+        f.read("shared", shared)
+        zero = ir.Constant(_DOUBLE, 0.0)
+        with f.loop(f.argument["padded"], [zero] * len(outputs)) as j:
+            f.row = j
+            f.read_rows("kept", "stride", kept)
+            inside = f.builder.icmp_signed("<", j, f.argument["n"])
+            f.sums = [
+                f.builder.fadd(total, f.builder.select(inside, f.number(n), zero), flags=_ANY_ORDER)
+                for total, n in zip(f.sums, outputs)
+            ]
+        for k, total in enumerate(f.sums):
+            place = ir.Constant(_WORD, k)
+            f.store("out", f.builder.fadd(f.load("out", place), total, flags=_FUSED), place)
+        f.end()
+
+
+class _Function:
+    """A function under construction."""
+
+    def __init__(self, printer: Printer, name: str, arguments: Sequence[str]):
+        self.graph, self._module = printer.graph, printer._module
+        kinds = [
+            _WORD if a in _INTEGERS else _POINTER.get(a, _DOUBLE.as_pointer()) for a in arguments
+        ]
+        self._function = ir.Function(
+            self._module, ir.FunctionType(ir.VoidType(), kinds), function_name(name)
+        )
+        for argument, kind in zip(self._function.args, kinds):
+            if kind is not _WORD:
+                argument.add_attribute("noalias")
+        self.argument = dict(zip(arguments, self._function.args))
+        self.builder = ir.IRBuilder(self._function.append_basic_block())
+        #: Number of the row in the innermost loop, and sums that the loop accumulates.
+        self.row: Any = None
+        self.sums: list[Any] = []
+        self.known: dict[int, Any] = {}
+
+    def end(self) -> None:
+        self.builder.ret_void()
+
+    def loop(self, stop, sums: Sequence[Any] = ()):
+        """Return a loop over 0, ..., stop - 1; values known inside are forgotten after it."""
+        return _Loop(self, stop, sums)
+
+    # --- memory -------------------------------------------------------------------------------------
+
+    def load(self, array: str, place):
+        return self.builder.load(self._at(array, place))
+
+    def store(self, array: str, value, place) -> None:
+        self.builder.store(value, self._at(array, place))
+
+    def load_row(self, array: str, stride: str, k: int):
+        """Load entry k of the current row."""
+        return self.load(array, self._in_row(stride, k))
+
+    def store_row(self, array: str, stride: str, k: int, value) -> None:
+        self.store(array, value, self._in_row(stride, k))
+
+    def read(self, array: str, nodes: Sequence[int]) -> None:
+        """Load the nodes that an array holds."""
+        for k, n in enumerate(nodes):
+            self.known[n] = self._of_kind(n, self.load(array, ir.Constant(_WORD, k)))
+
+    def read_rows(self, array: str, stride: str, nodes: Sequence[int]) -> None:
+        """Load the nodes that an array holds for each row."""
+        for k, n in enumerate(nodes):
+            self.known[n] = self._of_kind(n, self.load_row(array, stride, k))
+
+    def _at(self, array: str, place):
+        return self.builder.gep(self.argument[array], [place])
+
+    def _in_row(self, stride: str, k: int):
+        begin = self.builder.mul(self.argument[stride], ir.Constant(_WORD, k), flags=("nsw",))
+        return self.builder.add(begin, self.row, flags=("nsw",))
+
+    def _of_kind(self, n: int, value):
+        return self._truth(value) if self.graph.nodes[n].kind == "b" else value
+
+    def add_columns(self, dot, k: int) -> None:
+        """Write sums of columns times consecutive entries to row k of ``out``."""
+        array, first, columns = dot
+        self._fill_row(k)
+        done = 0
+        if list(columns) == list(range(columns[0], columns[0] + len(columns))):
+            rounds = len(columns) // _COLUMNS_AT_ONCE
+            if rounds > 1:
+                done = rounds * _COLUMNS_AT_ONCE
+                with self.loop(ir.Constant(_WORD, rounds)) as step:
+                    start = self.builder.mul(step, ir.Constant(_WORD, _COLUMNS_AT_ONCE))
+                    few = [self._plus(start, m) for m in range(_COLUMNS_AT_ONCE)]
+                    places = [self._plus(f, first) for f in few]
+                    self._add_few(array, places, [self._plus(f, columns[0]) for f in few], k)
+        for start in range(done, len(columns), _COLUMNS_AT_ONCE):
+            few = columns[start : start + _COLUMNS_AT_ONCE]
+            places = [ir.Constant(_WORD, first + start + m) for m in range(len(few))]
+            self._add_few(array, places, [ir.Constant(_WORD, c) for c in few], k)
+
+    def _fill_row(self, k: int) -> None:
+        with self.loop(self.argument["n"]) as j:
+            self.row = j
+            self.store_row("out", "out_stride", k, ir.Constant(_DOUBLE, 0.0))
+
+    def _add_few(self, array: str, places: Sequence[Any], columns: Sequence[Any], k: int) -> None:
+        """Add some columns times entries to row k of ``out``, in one pass over the rows."""
+        b = self.builder
+        factors = [self.load(array, place) for place in places]
+        begins = [b.mul(self.argument["stride"], c, flags=("nsw",)) for c in columns]
+        with self.loop(self.argument["n"]) as j:
+            self.row = j
+            total = self.load_row("out", "out_stride", k)
+            for factor, begin in zip(factors, begins):
+                column = self.load("block", b.add(begin, j, flags=("nsw",)))
+                total = b.fadd(total, b.fmul(column, factor, flags=_FUSED), flags=_FUSED)
+            self.store_row("out", "out_stride", k, total)
+
+    def _plus(self, value, number: int):
+        return self.builder.add(value, ir.Constant(_WORD, number), flags=("nsw",))
+
+    # --- expressions --------------------------------------------------------------------------------
+
+    def number(self, n: int):
+        """Return the value of a node as a double."""
+        return self._double(self.value(n))
+
+    def integer(self, n: int):
+        """Return the value of a node as an integer."""
+        constant = self.graph.number(n)
+        if constant is not None:
+            return ir.Constant(_WORD, int(constant))
+        return self.builder.fptosi(self.number(n), _WORD)
+
+    def value(self, n: int):
+        """Return the value of a node: a double or a truth value."""
+        for m in self.needed([n]):
+            self.known[m] = self._computed(m)
+        return self.known[n]
+
+    def needed(self, nodes: Sequence[int], kept: Sequence[int] = ()) -> list[int]:
+        """Return the nodes to compute for others, arguments first, if ``kept`` will be known."""
+        seen: set[int] = set()
+        stack, known = list(nodes), set(kept)
+        while stack:
+            m = stack.pop()
+            if m not in seen and m not in self.known and m not in known:
+                seen.add(m)
+                stack.extend(self.graph.nodes[m].args)
+        return sorted(seen)
+
+    def _computed(self, n: int):
+        node = self.graph.nodes[n]
+        if node.op == "const":
+            value = self.graph.number(n)
+            if isinstance(value, bool):
+                return ir.Constant(_TRUTH, int(value))
+            return ir.Constant(_DOUBLE, float(value))
+        if node.op == "column":
+            return self._of_kind(n, self.load_row("block", "stride", node.value))
+        if node.op == "group":
+            return self._of_kind(n, self.load("group", ir.Constant(_WORD, node.value)))
+        if node.op == "local":
+            return self._of_kind(n, self.load("u", ir.Constant(_WORD, node.value)))
+        if node.op == "entry":
+            return self.load(node.value, self.integer(node.args[0]))
+        if node.op == "pow":
+            return self._power(*node.args)
+        arguments = [self.known[a] for a in node.args]
+        if node.op in _LOGICAL:
+            return _LOGICAL[node.op](self.builder, *map(self._truth, arguments))
+        if node.op == "switch":
+            condition, yes, no = self._truth(arguments[0]), *arguments[1:]
+            if node.kind == "b":
+                return self.builder.select(condition, self._truth(yes), self._truth(no))
+            return self.builder.select(condition, self._double(yes), self._double(no))
+        numbers = [self._double(a) for a in arguments]
+        if node.op in OPERATIONS:
+            return OPERATIONS[node.op](self.builder, *numbers)
+        if node.op in _INTRINSICS:
+            return self._call(_INTRINSICS[node.op], numbers)
+        return self._call(function_name(node.op, called=True), numbers)
+
+    def _call(self, name: str, numbers: Sequence[Any]):
+        function = self._module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(_DOUBLE, [_DOUBLE] * len(numbers))
+            function = ir.Function(self._module, kind, name)
+        return self.builder.call(function, numbers)
+
+    def _power(self, base: int, exponent: int):
+        x, power = self.number(base), self.graph.number(exponent)
+        if power is None or power != int(power) or not 0 < abs(power) <= _LARGEST_POWER:
+            return self._call(function_name("pow", called=True), [x, self.number(exponent)])
+        left, square, out = abs(int(power)), x, None
+        while left:
+            if left % 2:
+                out = square if out is None else self.builder.fmul(out, square, flags=_FUSED)
+            left //= 2
+            if left:
+                square = self.builder.fmul(square, square, flags=_FUSED)
+        one = ir.Constant(_DOUBLE, 1.0)
+        return self.builder.fdiv(one, out, flags=_FUSED) if power < 0 else out
+
+    def _double(self, value):
+        if value.type == _TRUTH:
+            return self.builder.uitofp(value, _DOUBLE)
+        return value
+
+    def _truth(self, value):
+        if value.type == _TRUTH:
+            return value
+        return self.builder.fcmp_unordered("!=", value, ir.Constant(_DOUBLE, 0.0))
+
+
+class _Loop:
+    """Context whose code is executed for each row."""
+
+    def __init__(self, function: _Function, stop, sums: Sequence[Any]):
+        self._f, self._stop, self._first = function, stop, sums
+
+    def __enter__(self):
+        f, b = self._f, self._f.builder
+        before = b.block
+        self._body, self._after = f._function.append_basic_block(), f._function.append_basic_block()
+        any_row = b.icmp_signed(">", self._stop, ir.Constant(_WORD, 0))
+        b.cbranch(any_row, self._body, self._after)
+        b.position_at_end(self._body)
+        self._row = b.phi(_WORD)
+        self._row.add_incoming(ir.Constant(_WORD, 0), before)
+        self._sums = [b.phi(s.type) for s in self._first]
+        for phi, s in zip(self._sums, self._first):
+            phi.add_incoming(s, before)
+        self._before, self._known = before, dict(f.known)
+        f.sums = list(self._sums)
+        return self._row
+
+    def __exit__(self, *_):
+        f, b = self._f, self._f.builder
+        last = b.block
+        following = b.add(self._row, ir.Constant(_WORD, 1), flags=("nsw",))
+        self._row.add_incoming(following, last)
+        for phi, s in zip(self._sums, f.sums):
+            phi.add_incoming(s, last)
+        b.cbranch(b.icmp_signed("<", following, self._stop), self._body, self._after)
+        b.position_at_end(self._after)
+        ends = []
+        for s, first in zip(f.sums, self._first):
+            phi = b.phi(s.type)
+            phi.add_incoming(first, self._before)
+            phi.add_incoming(s, last)
+            ends.append(phi)
+        f.sums, f.known, f.row = ends, self._known, None
+
+
+# --- operations -------------------------------------------------------------------------------------
+
+
+def _arithmetic(name: str) -> Callable:
+    return lambda b, x, y: getattr(b, name)(x, y, flags=_FUSED)
+
+
+def _comparison(sign: str) -> Callable:
+    return lambda b, x, y: b.fcmp_ordered(sign, x, y)
+
+
+def _of_two(sign: str) -> Callable:
+    """Return the operation that selects the larger or smaller number; x if x is nan."""
+
+    def operation(b, x, y):
+        first = b.or_(b.fcmp_ordered(sign, x, y), b.fcmp_unordered("uno", x, x))
+        return b.select(first, x, y)
+
+    return operation
+
+
+def _is_infinite(b, x):
+    infinity = ir.Constant(_DOUBLE, float("inf"))
+    negative = ir.Constant(_DOUBLE, float("-inf"))
+    return b.or_(b.fcmp_ordered("==", x, infinity), b.fcmp_ordered("==", x, negative))
+
+
+#: Operations on doubles that are LLVM instructions.
+OPERATIONS: dict[str, Callable] = {
+    "add": _arithmetic("fadd"),
+    "sub": _arithmetic("fsub"),
+    "mul": _arithmetic("fmul"),
+    "div": _arithmetic("fdiv"),
+    "neg": lambda b, x: b.fneg(x),
+    "held": lambda b, x: x,
+    "float": lambda b, x: x,
+    "maximum": _of_two(">"),
+    "minimum": _of_two("<"),
+    "lt": _comparison("<"),
+    "gt": _comparison(">"),
+    "le": _comparison("<="),
+    "ge": _comparison(">="),
+    "eq": _comparison("=="),
+    "ne": lambda b, x, y: b.fcmp_unordered("!=", x, y),
+    "isnan": lambda b, x: b.fcmp_unordered("uno", x, x),
+    "isinf": _is_infinite,
+}
+_INTRINSICS = {
+    "sqrt": "llvm.sqrt.f64",
+    "abs": "llvm.fabs.f64",
+    "floor": "llvm.floor.f64",
+    "ceil": "llvm.ceil.f64",
+    "int": "llvm.trunc.f64",
+}
+#: Operations on truth values.
+_LOGICAL: dict[str, Callable] = {
+    "and": lambda b, x, y: b.and_(x, y),
+    "or": lambda b, x, y: b.or_(x, y),
+    "xor": lambda b, x, y: b.xor(x, y),
+    "not": lambda b, x: b.not_(x),
+}
+#: All operations that can be printed.
+PRINTED = {*OPERATIONS, *_INTRINSICS, *_LOGICAL, *CALLED, "switch"}

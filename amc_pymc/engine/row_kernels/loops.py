@@ -1,0 +1,326 @@
+"""Compiled loops over rows: log-likelihoods, control variates, gradients and Hessians.
+
+Data are packed row by row, (N, C), so a row read at random costs one or two cache lines. Rows are
+gathered in blocks of columns, in which several rows are computed at once (SIMD).
+
+With parameters eta, l_i(eta) is the log-likelihood of row i. Its control variate is the second-order
+Taylor polynomial around a centre c, in the coordinates in which ``mask`` is one; with u = eta' - eta
+and v = eta' + eta - 2 c the residual changes by
+
+    l_i(eta') - l_i(eta) - [d_u l_i(c) + d_u d_v l_i(c) / 2].
+
+The *leaves* of a row are entries of eta and products of columns with consecutive entries. Derivatives
+by leaves are scattered to those by eta. Parameters may be followed by *coefficients* w that are
+functions of them: loops work on z = (eta, w).
+
+These loops are the same for all models and compiled once. The functions of a block of rows are
+generated for each model (:mod:`amc_pymc.engine.row_kernels.printed`); ``program`` holds their addresses, and
+``table`` the data of the coefficients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amc_pymc.engine.jit import njit
+from amc_pymc.engine.leaves import (
+    N_COLUMNS,
+    N_DOTS,
+    N_ENTRIES,
+    add_gradient,
+    add_hessian,
+    add_transposed,
+)
+from amc_pymc.engine.machine import call
+from amc_pymc.engine.row_kernels.coefficients import (
+    extended,
+    extended_line,
+    gradient_by_parameters,
+    hessian_by_parameters,
+    of_line,
+)
+from amc_pymc.engine.row_kernels.layout import (
+    CURVES,
+    N_COEFFICIENTS,
+    SLOPES,
+    TAYLOR,
+    VALUE,
+)
+from amc_pymc.engine.stages import N_SHARED, ROWS, of_parameters, room_of
+
+__all__ = [
+    "gradient",
+    "hessian",
+    "rewards",
+    "state_rewards",
+    "total_gradients",
+    "totals",
+    "values",
+]
+
+#: Maximum number of rows of a block.
+_BLOCK = 256
+
+_compiled = njit(cache=True, error_model="numpy")
+
+
+@_compiled
+def gather(data, units, begin, n, block):
+    """Copy some rows of the data to the columns of a block."""
+    for j in range(n):
+        i = units[begin + j]
+        for c in range(block.shape[0]):
+            block[c, j] = data[i, c]
+
+
+@_compiled
+def _block(program, units):
+    """Allocate the largest block of columns."""
+    return np.empty((program[N_COLUMNS], min(_BLOCK, max(1, units.size))))
+
+
+@_compiled
+def _places(program, block):
+    """Allocate the positions in eta of the entries that each row of a block reads."""
+    return np.empty((max(1, program[N_ENTRIES]), block.shape[1]), np.int64)
+
+
+@_compiled
+def _value_rows(program, z, shared, block, n, out):
+    """Write log-likelihoods of the rows of a block to out[0]."""
+    call(
+        program[VALUE + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1]
+    )  # fmt: skip
+
+
+@_compiled
+def _taylor_rows(program, z, zu, zv, zw, shared, block, n, out):
+    """Write derivatives along zw plus half of the second ones along zu and zv to out[0]."""
+    call(
+        program[TAYLOR + ROWS], z, zu, zv, zw, shared, block, block.shape[1], n, out, out.shape[1]
+    )  # fmt: skip
+
+
+@_compiled
+def _derivative_rows(program, stage, z, shared, block, n, out, at):
+    """Write log-likelihoods, derivatives by leaves, and positions in z of the entries."""
+    call(
+        program[stage + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1], at
+    )  # fmt: skip
+
+
+# --- log-likelihoods and residuals ----------------------------------------------------------------------
+
+
+@_compiled
+def _line(x, x_new, centre, mask, at, du, dv):
+    """Write expansion point and directions u and v; return whether any coordinate is expanded."""
+    expands = False
+    for a in range(x.size):
+        if mask[a] > 0.0:
+            at[a] = centre[a]
+            du[a] = x_new[a] - x[a]
+            dv[a] = x_new[a] + x[a] - 2.0 * centre[a]
+            expands = True
+        else:
+            at[a] = x[a]
+            du[a] = 0.0
+            dv[a] = 0.0
+    return expands
+
+
+@_compiled
+def _store(point, line, out):
+    """Write a point, its expansion point and three directions to the rows of an array."""
+    at, du, dv, dw = line
+    for a in range(point.size):
+        out[0, a] = point[a]
+        out[1, a] = at[a]
+        out[2, a] = du[a]
+        out[3, a] = dv[a]
+        out[4, a] = dw[a]
+
+
+@_compiled
+def values(eta, units, data, program, table):
+    """Return log-likelihoods (m,) of some rows."""
+    m = units.size
+    out = np.empty(m)
+    z = extended(eta, program, table)
+    shared = of_parameters(program, VALUE, z)
+    block = _block(program, units)
+    kept = room_of(program, VALUE, block.shape[1])
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        gather(data, units, begin, n, block)
+        _value_rows(program, z, shared, block, n, kept)
+        for j in range(n):
+            out[begin + j] = kept[0, j]
+    return out
+
+
+@_compiled
+def rewards(points, centre, units, mask, data, program, table):
+    """Return residual changes from points[0] to points[1] in row 1 of (2, m); row 0 is zero."""
+    m, size = units.size, centre.size
+    x, x_new = extended(points[0], program, table), extended(points[1], program, table)
+    out = np.empty((2, m))
+    at, du, dv = np.empty(size), np.empty(size), np.empty(size)
+    expands = _line(points[0], points[1], centre, mask, at, du, dv)
+    z, zu, zv, zw = extended_line(at, du, dv, program, table)
+    here, there = of_parameters(program, VALUE, x), of_parameters(program, VALUE, x_new)
+    jet = of_line(program, TAYLOR, z, zu, zv, zw)
+    block = _block(program, units)
+    kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        gather(data, units, begin, n, block)
+        _value_rows(program, x_new, there, block, n, kept)
+        for j in range(n):
+            out[0, begin + j] = 0.0
+            out[1, begin + j] = kept[0, j]
+        _value_rows(program, x, here, block, n, kept)
+        for j in range(n):
+            out[1, begin + j] -= kept[0, j]
+        if expands:
+            _taylor_rows(program, z, zu, zv, zw, jet, block, n, terms)
+            for j in range(n):
+                out[1, begin + j] -= terms[0, j]
+    return out
+
+
+@_compiled
+def state_rewards(points, centre, units, mask, data, program, table):
+    """Return log-likelihoods (K, m) at K points minus Taylor polynomials around a centre."""
+    m, n_points, size = units.size, points.shape[0], centre.size
+    out = np.empty((n_points, m))
+    block = _block(program, units)
+    kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
+    at, du, dv = np.empty(size), np.empty(size), np.empty(size)
+    # For each point: the point, its expansion point and the directions of the expansion.
+    z = np.empty((n_points, 5, size + program[N_COEFFICIENTS]))
+    there = np.empty((n_points, max(1, program[VALUE + N_SHARED])))
+    middle = np.empty(there.shape)
+    jets = np.empty((n_points, max(1, program[TAYLOR + N_SHARED])))
+    expands = False
+    for k in range(n_points):
+        _line(points[k], points[k], centre, mask, at, du, dv)
+        expands = _line(at, points[k], centre, mask, at, du, dv)
+        _store(
+            extended(points[k], program, table),
+            extended_line(at, du, du, program, table),
+            z[k],
+        )
+        there[k] = of_parameters(program, VALUE, z[k, 0])
+        middle[k] = of_parameters(program, VALUE, z[k, 1])
+        jets[k] = of_line(program, TAYLOR, z[k, 1], z[k, 2], z[k, 3], z[k, 4])
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        gather(data, units, begin, n, block)
+        for k in range(n_points):
+            _value_rows(program, z[k, 0], there[k], block, n, kept)
+            for j in range(n):
+                out[k, begin + j] = kept[0, j]
+            if expands:
+                _value_rows(program, z[k, 1], middle[k], block, n, kept)
+                _taylor_rows(
+                    program, z[k, 1], z[k, 2], z[k, 3], z[k, 4], jets[k], block, n, terms
+                )  # fmt: skip
+                for j in range(n):
+                    out[k, begin + j] -= kept[0, j] + terms[0, j]
+    return out
+
+
+# --- derivatives ----------------------------------------------------------------------------------------
+
+
+@_compiled
+def gradient(eta, units, data, program, table):
+    """Return the summed log-likelihood of some rows and its gradient (E,)."""
+    m = units.size
+    z = extended(eta, program, table)
+    total, out = 0.0, np.zeros(z.size)
+    shared = of_parameters(program, SLOPES, z)
+    block = _block(program, units)
+    part, at = room_of(program, SLOPES, block.shape[1]), _places(program, block)
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        gather(data, units, begin, n, block)
+        _derivative_rows(program, SLOPES, z, shared, block, n, part, at)
+        for j in range(n):
+            total += part[0, j]
+        add_gradient(program, part[1:], at, block, n, out)
+    return total, gradient_by_parameters(eta, out, program, table)
+
+
+@_compiled
+def hessian(eta, units, data, program, table):
+    """Return the Hessian (E, E) of the summed log-likelihood of some rows."""
+    z = extended(eta, program, table)
+    m, size = units.size, z.size
+    n_leaves = program[N_ENTRIES] + program[N_DOTS]
+    slopes = np.zeros(size)
+    same, other = np.zeros((size, size)), np.zeros((size, size))
+    shared = of_parameters(program, CURVES, z)
+    block = _block(program, units)
+    part, at = room_of(program, CURVES, block.shape[1]), _places(program, block)
+    work = np.empty(block.shape[1])
+    for begin in range(0, m, _BLOCK):
+        n = min(_BLOCK, m - begin)
+        gather(data, units, begin, n, block)
+        _derivative_rows(program, CURVES, z, shared, block, n, part, at)
+        add_gradient(program, part[1:], at, block, n, slopes)
+        add_hessian(program, part[1 + n_leaves :], at, block, n, work, same, other)
+    add_transposed(same, other)
+    return hessian_by_parameters(eta, slopes, same, program, table)
+
+
+@_compiled
+def totals(etas, columns, program, table):
+    """Return summed log-likelihoods (P,) of all rows at P points; columns (C, N) are contiguous."""
+    out = np.zeros(etas.shape[0])
+    n_rows = columns.shape[1]
+    kept = room_of(program, VALUE, min(_BLOCK, max(1, n_rows)))
+    for p in range(out.size):
+        z = extended(etas[p], program, table)
+        shared = of_parameters(program, VALUE, z)
+        for begin in range(0, n_rows, _BLOCK):
+            n = min(_BLOCK, n_rows - begin)
+            block = columns[0, begin:]
+            call(
+                program[VALUE + ROWS], z, shared, block, n_rows, n, kept, kept.shape[1]
+            )  # fmt: skip
+            s = 0.0
+            for j in range(n):
+                s += kept[0, j]
+            out[p] += s
+    return out
+
+
+@_compiled
+def total_gradients(etas, columns, program, table):
+    """Return the same sums (P,) and their gradients (P, E)."""
+    out, slopes = np.zeros(etas.shape[0]), np.zeros(etas.shape)
+    n_rows = columns.shape[1]
+    width = min(_BLOCK, max(1, n_rows))
+    part = room_of(program, SLOPES, width)
+    at = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
+    for p in range(out.size):
+        z = extended(etas[p], program, table)
+        found = np.zeros(z.size)
+        shared = of_parameters(program, SLOPES, z)
+        for begin in range(0, n_rows, _BLOCK):
+            n = min(_BLOCK, n_rows - begin)
+            block = columns[0, begin:]
+            call(
+                program[SLOPES + ROWS], z, shared, block, n_rows, n, part, width, at
+            )  # fmt: skip
+            s = 0.0
+            for j in range(n):
+                s += part[0, j]
+            out[p] += s
+            add_gradient(program, part[1:], at, columns[:, begin:], n, found)
+        found = gradient_by_parameters(etas[p], found, program, table)
+        for a in range(found.size):
+            slopes[p, a] = found[a]
+    return out, slopes

@@ -1,0 +1,106 @@
+"""Generated functions of a model for the loops over rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amc_pymc.engine import Families, Family, Graph, beside_parameters
+from amc_pymc.engine.leaves import (
+    DOTS_AT,
+    N_COLUMNS,
+    N_DOTS,
+    N_ENTRIES,
+    derivatives_by,
+    described_dots,
+    leaves_of,
+)
+from amc_pymc.engine.machine import Printed
+from amc_pymc.engine.row_kernels import layout
+from amc_pymc.engine.row_kernels.derived import StagePrinter, coefficient_stages, coefficient_table
+
+__all__ = ["RowProgram", "TooLarge", "printed_rows", "row_program"]
+
+#: Maximum number of operations of a row and its derivatives; more would take too long to compile.
+_MOST_OPERATIONS = 6_000
+_LINE = ("eta", "du", "dv", "dw")
+
+
+class TooLarge(ValueError):
+    """The expression of a row is too large for code generation."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowProgram:
+    """Expressions from which the functions of a model's rows are generated.
+
+    Attributes
+    ----------
+    graph : Graph
+    row : int
+        Log-likelihood of a row.
+    n_columns : int
+        Number of data columns that a row reads.
+    families : tuple of Family
+        Coefficients that are functions of parameters; they follow the parameters in ``eta``.
+    n_parameters : int
+        Size of ``eta`` without coefficients.
+    """
+
+    graph: Graph
+    row: int
+    n_columns: int
+    families: tuple[Family, ...] = ()
+    n_parameters: int = 0
+
+
+def row_program(
+    graph: Graph, row: int, n_columns: int, families: Families, n_parameters: int
+) -> RowProgram:
+    """Return the program of a row whose expression may read coefficients of some families."""
+    (row,) = beside_parameters(graph, [row], n_parameters)
+    return RowProgram(graph, row, n_columns, tuple(families.all), n_parameters)
+
+
+def printed_rows(program: RowProgram) -> Printed:
+    """Generate the functions of a model's rows, in the order of :mod:`amc_pymc.engine.row_kernels.layout`.
+
+    Raises
+    ------
+    TooLarge
+    """
+    g, row = program.graph, program.row
+    along_u = g.directional(row, "eta", "du")
+    curved = g.directional(along_u, "eta", "dv")
+    along = g.directional(row, "eta", "dw") if program.families else along_u
+    taylor = g.make("add", along, g.make("mul", g.const(0.5), curved))
+    entries, dots = leaves_of(g, row)
+    leaves = [*entries, *dots]
+    check_size(len(g.upstream([taylor])) + len(leaves) ** 2)
+    slopes = derivatives_by(g, row, leaves)
+    places = [g.nodes[n].args[0] for n in entries]
+    check_size(len(g.upstream([taylor, *slopes])))
+    p = StagePrinter(g)
+    stages = [
+        *p.stage("value", ("eta",), [row]),
+        *p.stage("taylor", _LINE, [taylor]),
+        *p.stage("slopes", ("eta",), [row, *slopes[: len(leaves)]], places),
+        *p.stage("curves", ("eta",), [row, *slopes], places),
+    ]
+    described = described_dots(g, dots, layout.END)
+    families, widest, n_rows = coefficient_stages(program.families, p)
+    head: list[int | str] = [0] * layout.VALUE
+    head[layout.N_PARAMETERS] = program.n_parameters
+    head[N_COLUMNS] = program.n_columns
+    head[N_ENTRIES], head[N_DOTS] = len(entries), len(dots)
+    head[layout.N_COEFFICIENTS] = sum(len(f.table) for f in program.families)
+    head[layout.N_FAMILIES] = len(program.families)
+    head[layout.COEFFICIENT_LEAVES], head[layout.DERIVATIVE_ROWS] = widest, n_rows
+    head[DOTS_AT] = layout.END
+    head[layout.FAMILIES_AT] = layout.END + len(described)
+    table = coefficient_table(program.families)
+    return Printed(p.text, (*head, *stages, *described, *families), table)
+
+
+def check_size(size: int) -> None:
+    if size > _MOST_OPERATIONS:
+        raise TooLarge(f"a row and its derivatives take {size} operations")

@@ -1,0 +1,415 @@
+"""Grouping factors of a model, whose local effects can be integrated out."""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from amc_pymc.engine import Graph
+from amc_pymc.reading.graphs import initial_point_of, lowered, rebuilt
+from amc_pymc.reading.log_density import log_densities
+from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.near_groups import Read, near_groups
+from amc_pymc.reading.row_program import (
+    Columns,
+    element_reader,
+    parameter_leaf,
+    row_expression,
+)
+from amc_pymc.reading.rows import (
+    NotRowFactorised,
+    RowLogp,
+    choose_observed,
+    constant_data,
+    extract_rows,
+    row_count,
+)
+from amc_pymc.reading.scalars import Index, NotScalar, stabilised
+from amc_pymc.reading.support import element_states
+from amc_pymc.signals import raise_if_signalled
+
+__all__ = [
+    "Factor",
+    "chosen_by_data",
+    "effects_at",
+    "find_factors",
+    "local_slots",
+    "prior_expression",
+    "row_sources",
+    "states_of_effects",
+]
+
+
+_log = logging.getLogger("amc_pymc")
+
+#: Largest number of local effects per group for product quadrature.
+_MOST_EFFECTS = 3
+
+_MOST_STATES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """Variables with a value for each level of one grouping factor.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the value variables.
+    n_levels : int
+        Number of levels G.
+    n_effects : int
+        Number q of local effects per level.
+    levels : tuple of (N_p,) int64 arrays
+        The level of each row, one array for each observed variable.
+    variables : tuple of str
+        Names of the same variables in the user's model.
+    reason : str
+        Why the effects cannot be integrated out; empty if they can.
+    stored : bool
+        Whether the rows lie in a store; ``levels`` then covers only some rows.
+    """
+
+    names: tuple[str, ...]
+    n_levels: int
+    n_effects: int
+    levels: tuple[np.ndarray, ...]
+    variables: tuple[str, ...]
+    reason: str = ""
+    stored: bool = False
+
+    def __getstate__(self):
+        # Unpickled factors are used with rows that are already sorted.
+        return self.__dict__ | {"levels": ()}
+
+    @property
+    def label(self) -> str:
+        """Names of the variables for messages."""
+        return ", ".join(self.variables)
+
+
+@remembering()
+def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Factor]:
+    """Return the grouping factors of a model, those with the most levels first.
+
+    Parameters
+    ----------
+    model : pm.Model
+    observed_vars : sequence of str or variables, optional
+        Observed variables to race; by default those with the most rows.
+
+    Returns
+    -------
+    list of Factor
+        ``reason`` says why a factor cannot be integrated out, and is empty if it can.
+    """
+    if not _may_have_groups(model, observed_vars):
+        return []
+    try:
+        sources = row_sources(model, observed_vars)
+        reads = [_Reads(s) for s in sources]
+    except NotRowFactorised as error:
+        _log.debug("No groups: %s", error)
+        return []
+    except IndexError as error:
+        raise ValueError(
+            f"An index in the data is out of range: {error}. Groups are numbered from 0; "
+            "pandas.factorize gives such numbers."
+        ) from error
+    found: dict[tuple, list[str]] = {}
+    whole = not any(r.problem for r in reads)
+    for name in sources[0].layout.names if whole else ():
+        key = tuple(r.level_of(name) for r in reads)
+        if any(k is not None for k in key) and not any(r.otherwise(name) for r in reads):
+            found.setdefault(key, []).append(name)
+    shapes = dict(zip(sources[0].layout.names, sources[0].layout.shapes))
+    out = []
+    for key, names in found.items():
+        sizes = {shapes[n][0] for n in names}
+        for n_levels in sizes:
+            here = tuple(n for n in names if shapes[n][0] == n_levels)
+            effects = sum(int(np.prod(shapes[n][1:])) for n in here)
+            levels = tuple(r.levels(k, here[0]) for r, k in zip(reads, key))
+            factor = Factor(here, n_levels, effects, levels, _user_names(here, model))
+            out.append(replace(factor, reason=_reason(factor, model, sources)))
+    out += _near_factors(model, choose_observed(model, observed_vars), reads, out)
+    return sorted(out, key=lambda f: -f.n_levels)
+
+
+def _near_factors(model, observed, reads: Sequence[_Reads], factors) -> list[Factor]:
+    """Return variables that rows index in unsupported ways, each as a factor with a reason."""
+    taken = {n for f in factors for n in f.names}
+    ways = [Read(str(rv.name), r.graph, r.found, r.problem) for rv, r in zip(observed, reads)]
+    shapes = dict(zip(*_names_and_shapes(model)))
+    levels = tuple(np.full(r.rows.n_rows, -1, np.int64) for r in reads)
+    out = []
+    for name, n_levels, reason in near_groups(model, observed, ways, taken):
+        effects = int(np.prod(shapes[name][1:]))
+        names = _user_names((name,), model)
+        out.append(Factor((name,), n_levels, effects, levels, names, reason))
+    return out
+
+
+def _may_have_groups(model, observed_vars) -> bool:
+    """Whether rows index a variable by data, or a variable has an entry for each row.
+
+    Only the graph is inspected, because extracting rows takes several passes over the data.
+    """
+    try:
+        observed = choose_observed(model, observed_vars)
+        logps = lowered(log_densities(model, observed))
+        lengths = {row_count(model, [rv]) for rv in observed}
+    except Exception as error:  # extracting the rows reports the error
+        raise_if_signalled(error)
+        return True
+    values = set(model.value_vars)
+    if any(shape[:1] and shape[0] in lengths for shape in _names_and_shapes(model)[1]):
+        return True
+    return any(
+        isinstance(node.op, AdvancedSubtensor) and values & set(ancestors([node.inputs[0]]))
+        for node in toposort(logps)
+    )
+
+
+def row_sources(model, observed_vars) -> tuple[RowLogp, ...]:
+    """Return the rows of each observed variable that is raced."""
+    return tuple(extract_rows(model, [rv]) for rv in choose_observed(model, observed_vars))
+
+
+class _Reads:
+    """Elements of variables that the rows of an observed variable read.
+
+    ``problem`` says why the rows could not be read completely, and is empty otherwise.
+    """
+
+    def __init__(self, rows: RowLogp):
+        self.rows = rows
+        self.graph = Graph()
+        self.columns = Columns(self.graph, "column")
+        self.found: dict[str, set[Index]] = {}
+        plain = parameter_leaf(self.graph, rows.layout)
+
+        def leaf(name: str, index: Index) -> int:
+            self.found.setdefault(name, set()).add(index)
+            return plain(name, index)
+
+        self.problem = ""
+        try:
+            row_expression(rows, self.graph, self.columns, leaf)
+        except NotScalar as error:
+            self.problem = str(error)
+            _log.debug("No groups: %s", error)
+
+    def level_of(self, name: str) -> int | None:
+        """Return the one column by which rows index the levels of a variable, or None."""
+        first = {index[0] for index in self.found.get(name, ()) if index}
+        if len(first) != 1:
+            return None
+        (node,) = first
+        is_data = self.graph.number(node) is None and not self.graph.leaves([node], "entry")
+        rest = [i for index in self.found[name] for i in index[1:]]
+        plain = all(self.graph.number(i) is not None for i in rest)
+        return node if is_data and plain else None
+
+    def otherwise(self, name: str) -> bool:
+        """Whether rows read a variable other than by its levels."""
+        return name in self.found and self.level_of(name) is None
+
+    def levels(self, node: int | None, name: str) -> np.ndarray:
+        """Return the level of each row; -1 if ``node`` is None."""
+        if node is None:
+            return np.full(self.rows.n_rows, -1, np.int64)
+        (values,) = self.graph.evaluate([node], row=self.columns.arrays)
+        values = np.broadcast_to(values, self.rows.n_rows).astype(np.int64)
+        n = dict(zip(self.rows.layout.names, self.rows.layout.shapes))[name][0]
+        return np.where(values < 0, values + n, values)
+
+
+def effects_at(factor: Factor, point: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the local effects (G, q) at a point of the whole model."""
+    parts = [np.asarray(point[n]) for n in factor.names]
+    return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1).astype(float)
+
+
+def _user_names(names: Sequence[str], model) -> tuple[str, ...]:
+    """Return the names of the random variables of value variables."""
+    return tuple(str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names)
+
+
+def _reason(factor: Factor, model, sources) -> str:
+    continuous = {sources[0].layout.is_continuous(n) for n in factor.names}
+    if len(continuous) > 1:
+        return "it has continuous and discrete effects"
+    if factor.n_effects > _MOST_EFFECTS:
+        return f"it has {factor.n_effects} effects a level, and at most {_MOST_EFFECTS} can be"
+    without = [
+        s.observed_vars[0] for s, levels in zip(sources, factor.levels) if np.any(levels < 0)
+    ]
+    if without:
+        return _rows_without_levels(without, factor, sources)
+    improper = [n for n in factor.names if _improper(n, model)]
+    if improper:
+        shown = ", ".join(_user_names(improper, model))
+        return f"the prior of {shown} is improper; give it a proper one"
+    used = _used_elsewhere(factor, model, [n for s in sources for n in s.observed_vars])
+    if used:
+        return used
+    try:
+        graph = Graph()
+        prior_expression(factor, model, graph, Columns(graph, "group"))
+    except (NotScalar, NotRowFactorised) as error:
+        return f"its prior is not a product over levels ({error})"
+    if continuous == {False}:
+        try:
+            states_of_effects(model, factor)
+        except (NotScalar, ValueError) as error:
+            return f"its states cannot be listed ({error})"
+    return ""
+
+
+def _rows_without_levels(without: Sequence[str], factor: Factor, sources) -> str:
+    others = [n for s in sources for n in s.observed_vars if n not in without]
+    advice = f"; pass observed_vars={others} to race the others alone" if others else ""
+    return f"rows of {' and '.join(without)} do not belong to a level{advice}"
+
+
+def _improper(name: str, model) -> bool:
+    """Whether a variable's prior is flat; the integral over the variable may then not exist."""
+    node = next(model.values_to_rvs[v] for v in model.value_vars if v.name == name).owner
+    return node is not None and isinstance(node.op, FlatRV | HalfFlatRV)
+
+
+def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
+    """Return a message about other parts of the model that depend on local effects, if any do."""
+    values = {v for v in model.value_vars if v.name in factor.names}
+    own = {model.values_to_rvs[v] for v in values}
+    used = []
+    for part in [*model.basic_RVs, *model.potentials]:
+        if part in own or part.name in raced:
+            continue
+        (logp,) = log_densities(model, [part])
+        if values & set(ancestors([logp])):
+            used.append(str(part.name))
+    if not used:
+        return ""
+    verb = "depends" if len(used) == 1 else "depend"
+    advice = ""
+    if set(used) <= {rv.name for rv in model.observed_RVs}:
+        every = [str(rv.name) for rv in model.observed_RVs if rv.name in {*raced, *used}]
+        advice = f"; pass observed_vars={every} to race the rows of all of them"
+    return f"{' and '.join(used)} {verb} on it too{advice}"
+
+
+def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf=None) -> int:
+    """Return the log density of one group's local effects, adding the columns that it reads.
+
+    ``leaf(columns)`` returns a function ``(name, index) -> node`` for elements of other variables.
+    """
+    number = columns.node(("group",), lambda: np.arange(factor.n_levels))
+    slots = local_slots(factor, model)
+    other = leaf(columns) if leaf else (lambda name, index: graph.entry("eta", graph.const(0)))
+
+    def element(name: str, index: Index) -> int:
+        if name not in slots:
+            if number in index:
+                raise NotScalar(f"{_user_names((name,), model)[0]} has a value for each level too")
+            return other(name, index)
+        if index[0] != number:
+            raise NotScalar("levels depend on each other")
+        return slots[name](graph, index)
+
+    total = graph.const(0.0)
+    for value in model.value_vars:
+        if value.name not in factor.names:
+            continue
+        (logp,) = lowered(log_densities(model, [model.values_to_rvs[value]]))
+        logp, leaves = _with_known_shapes(logp, model, element)
+        if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
+            raise NotScalar("its log density is not one number for each level")
+        reader = element_reader(graph, leaves, columns)
+        rest = [range(n) for n in reader.shape(logp)[1:]]
+        for index in np.ndindex(*(len(r) for r in rest)):
+            at = (number, *(graph.const(int(k)) for k in index))
+            total = graph.make("add", total, reader.element(logp, at))
+    return total
+
+
+def local_slots(factor: Factor, model) -> dict:
+    """Return for each local variable a function ``(graph, index) -> node`` of its effects."""
+    point_shapes = dict(zip(*_names_and_shapes(model)))
+    out, start = {}, 0
+    for value in model.value_vars:
+        if value.name not in factor.names:
+            continue
+        shape = point_shapes[value.name][1:]
+        kind = "f" if value.dtype.startswith("float") else "i"
+        out[value.name] = _slot(start, shape, kind)
+        start += int(np.prod(shape))
+    return out
+
+
+def _slot(start: int, shape: tuple[int, ...], kind: str):
+    def node(graph: Graph, index: Index) -> int:
+        at = [graph.number(i) for i in index[1:]]
+        if None in at:
+            raise NotScalar("its effects are chosen by data")
+        place = int(np.ravel_multi_index(at, shape)) if shape else 0
+        return graph.leaf("local", start + place, kind)
+
+    return node
+
+
+def _names_and_shapes(model):
+    point = initial_point_of(model)
+    names = [v.name for v in model.value_vars]
+    return names, [np.shape(point[n]) for n in names]
+
+
+def _with_known_shapes(logp: Variable, model, element):
+    """Return the graph with evaluated data and value variables of known shape, and its leaves."""
+    memo = constant_data(logp, model.value_vars, "prior")
+    leaves = {}
+    for value, shape in zip(model.value_vars, _names_and_shapes(model)[1]):
+        new = value.type.clone(shape=shape)(value.name)
+        memo[value] = new
+        leaves[new] = lambda index, name=value.name: element(name, index)
+    (out,) = rebuilt([logp], memo)
+    return stabilised(out), leaves
+
+
+def chosen_by_data(model, sources, factor: Factor) -> set[str]:
+    """Return the names of variables that data index, directly or through functions of them."""
+    names = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
+    readers = [rv for rv in model.basic_RVs if rv.name in names]
+    above: set[Variable] = set()
+    for node in toposort(lowered(log_densities(model, readers))):
+        if isinstance(node.op, AdvancedSubtensor):
+            above |= set(ancestors([node.inputs[0]]))
+    return {v.name for v in model.value_vars if v in above}
+
+
+def states_of_effects(model, factor: Factor) -> np.ndarray:
+    """Return the states (K, q) of discrete effects."""
+    each = []
+    for value in model.value_vars:
+        if value.name not in factor.names:
+            continue
+        states = element_states(model, value, max_states=_MOST_STATES)
+        size = len(states) // factor.n_levels
+        for slot in range(size):
+            own = states[slot::size]
+            if any(not np.array_equal(s, own[0]) for s in own):
+                raise NotScalar("its states differ between levels")
+            each.append(own[0])
+    grid = np.meshgrid(*each, indexing="ij")
+    return np.stack([a.ravel() for a in grid], axis=1).astype(float)

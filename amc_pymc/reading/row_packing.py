@@ -1,0 +1,382 @@
+"""The columns that printed rows read, computed chunk by chunk from the data of a model."""
+
+from __future__ import annotations
+
+import hashlib
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from amc_pymc.engine import Families, Graph
+from amc_pymc.engine.machine import Printed
+from amc_pymc.engine.row_kernels import RowKernels, TooLarge, printed_rows, row_program
+from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.native_rows import packed_columns
+from amc_pymc.reading.parameters import ParameterCut
+from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
+from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
+from amc_pymc.reading.scalars import NotScalar
+from amc_pymc.rows import Placeholder
+from amc_pymc.signals import raise_if_signalled
+
+__all__ = ["RowPacking", "refusal"]
+
+#: Largest size of an array that may be a shape.
+_SHORT = 8
+#: Tolerances for rounding differences between packed rows and the model's graph, by its dtype.
+_TOLERANCES = {"float64": 1e-7, "float32": 1e-3}
+
+
+class RowPacking:
+    """Conversion of rows of a model's data to packed columns.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Model whose data are placeholders: some rows that represent all.
+    rows : RowLogp
+        Log-likelihood of its observed rows, newly extracted.
+    start : (D,) array
+        Point at which all rows must have finite log-likelihoods.
+    point : (D,) array
+        Point at which packed rows are compared with the model's graph.
+    rest : variable
+        All other terms of the log posterior, in terms of ``rest_inputs``.
+    rest_inputs : sequence of variables
+    cut : ParameterCut, optional
+        Rows as functions of parameters eta(x), if they depend on discrete variables.
+
+    Raises
+    ------
+    ValueError
+        If rows cannot be printed, data are not ``pm.Data``, or data are used other than row by row.
+
+    Attributes
+    ----------
+    program : RowProgram
+        Expression of a row.
+    printed : Printed
+        Code of the kernels of rows.
+    placeholders : tuple of Placeholder
+        Data whose rows are read.
+    n_columns : int
+    whole : (C,) bool array
+        Which columns hold integers.
+    digest : str
+        Hash of ``printed`` and of the arrays that rows index.
+    """
+
+    def __init__(
+        self,
+        model,
+        rows: RowLogp,
+        start: np.ndarray,
+        point: np.ndarray,
+        rest,
+        rest_inputs,
+        cut: ParameterCut | None = None,
+    ):
+        if rows.row_local:
+            raise refusal(f"{', '.join(rows.row_local)} has one value per row")
+        self._rows, self._point = rows, point
+        self._etas = [x if cut is None else cut.evaluate(x) for x in (start, point)]
+        self._printed_rows = rows if cut is None else cut.rows
+        self._data = _Data(model, rows, data_frontier([rest], rest_inputs))
+        self.placeholders = self._data.placeholders
+        self._arrays = list(rows.arrays)
+        self._columns = _ChunkColumns(Graph(), self._arrays)
+        try:
+            used, self.printed = self._print()
+        except (NotScalar, TooLarge, RecursionError) as error:
+            reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
+            raise refusal(reason) from error
+        self.n_columns = max(1, len(used))
+        places = {id(column): k for k, column in enumerate(self._columns._all)}
+        self._used = [places[id(column)] for column in used]
+        self.whole = np.array([c.values.dtype.kind != "f" for c in used] or [True])
+        self.digest = hashlib.blake2b(
+            self.printed.encode() + self._data.tables(), digest_size=16
+        ).hexdigest()
+        self._data.check_halves()
+
+    def _print(self) -> tuple[Sequence[Column], Printed]:
+        """Return the columns of a row, and the printed functions that read them."""
+        rows, columns, graph = self._printed_rows, self._columns, self._columns.graph
+        families = Families(graph)
+        leaf = parameter_leaf(graph, rows.layout, columns=[columns])
+        row = row_expression(rows, graph, columns, leaf, self._arrays, families)
+        (row,), used = columns.used([row])
+        self.program = row_program(graph, row, len(used), families, rows.layout.size)
+        return used, printed_rows(self.program)
+
+    def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
+        """Return the log-likelihoods (m,) of packed rows at x (D,)."""
+        return self._kernels.values(x, np.arange(len(packed)), packed)
+
+    def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
+        """Return the packed columns (m, C) of a chunk of the source that starts at row ``first``.
+
+        Raises
+        ------
+        ValueError
+            If the model's graph refuses rows, their log-likelihoods are not finite at the start,
+            or the columns do not reproduce them.
+        """
+        out = self._pack(chunk, first)
+        values = self._values(self._etas[0], out)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise ValueError(
+                f"The log-likelihood of {', '.join(self._rows.observed_vars)} is not finite at the "
+                f"initial point in row {first + bad[0]} of the source ({values[bad[0]]}) and "
+                f"{bad.size - 1} more of this chunk. Clean these rows or start where they are "
+                "possible."
+            )
+        return out
+
+    def _pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
+        m = len(next(iter(chunk.values())))
+        where = f"rows {first} to {first + m - 1} of the source"
+        try:
+            self._arrays[:] = self._data.evaluate(chunk)
+            expected = self._graph_values(m)
+            self._columns.compute()
+            self._columns.check_signs(first)
+        except IndexError as error:
+            raise ValueError(f"rows: an index in {where} is out of bounds: {error}") from error
+        used = [self._columns._all[k] for k in self._used]
+        try:
+            out = packed_columns(used, m)
+        except NotScalar as error:
+            raise ValueError(f"rows: {error}, in {where}") from error
+        got = self._values(self._etas[1], out)
+        tolerance = _TOLERANCES[str(expected.dtype)]
+        alike = np.isclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        if not alike.all():
+            bad = int(np.flatnonzero(~alike)[0])
+            raise ValueError(
+                f"rows: row {first + bad} of the source has the log-likelihood {expected[bad]} by "
+                f"the model's graph and {got[bad]} by its kernel: the placeholders do not stand "
+                "for it. Put such a row into the placeholders, or report this model as a bug."
+            )
+        return out
+
+    def pack_placeholders(self) -> np.ndarray:
+        """Return the columns of the rows that the model holds."""
+        return self._pack(self._data.first, 0)
+
+    def __getstate__(self):
+        left = ("_kernels", "_group_kernels", "_row_function")  # compiled where they are used
+        return {name: value for name, value in self.__dict__.items() if name not in left}
+
+    @cached_property
+    def _kernels(self) -> RowKernels:
+        return RowKernels(self.printed)
+
+    @cached_property
+    def _row_function(self) -> Callable[..., np.ndarray]:
+        """The model's own log-likelihoods of consecutive rows."""
+        arrays, length = self._rows.array_inputs(), pt.lscalar("length")
+        values = self._rows.graph_of_rows(pt.constant(self._point), arrays, length)
+        return pytensor.function(
+            [length, *arrays], values, mode=interpreted_mode(), on_unused_input="ignore"
+        )
+
+    def _graph_values(self, m: int) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.broadcast_to(self._row_function(m, *self._arrays), (m,))
+
+
+class _Data:
+    """Data that a graph reads, as a function of the rows of some ``pm.Data``."""
+
+    def __init__(self, model, rows: RowLogp, rest_data: Sequence[Variable]):
+        cut = rows._cut
+        assert cut is not None, "rows were not just extracted"
+        self._axes = [i.axis for i in rows._inputs]
+        self._types = [i.array.dtype for i in rows._inputs]
+        names = ", ".join(rows.observed_vars)
+        self.per_row, self._others, self._n_rows = cut.per_row, cut.others, rows.n_rows
+        self._shared = _row_data(model, cut, rows.n_rows, names)
+        self.placeholders = tuple(_placeholder(v) for v in self._shared)
+        reads = [v for v in (*cut.others, *rest_data) if set(ancestors([v])) & set(self._shared)]
+        self._fixed = list(dict.fromkeys(reads))
+        inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in self._shared]
+        outputs = clone_replace(
+            [*cut.per_row, *self._fixed], dict(zip(self._shared, inputs)), rebuild_strict=False
+        )
+        mode = interpreted_mode()
+        self._function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+        self.first = {v.name: v.get_value(borrow=True) for v in self._shared}
+        self._known = self._call(self.first)[1]
+
+    def _call(self, chunk) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return the data of each row, and all other data."""
+        with np.errstate(all="ignore"):
+            out = self._function(*(chunk[v.name] for v in self._shared))
+        number = len(self._axes)
+        moved = (np.moveaxis(np.asarray(a), axis, 0) for a, axis in zip(out, self._axes))
+        rows = [np.ascontiguousarray(a, dtype=t) for a, t in zip(moved, self._types)]
+        return rows, [np.asarray(v) for v in out[number:]]
+
+    def evaluate(self, chunk) -> list[np.ndarray]:
+        """Return the data of each row of a chunk, rows first."""
+        rows, fixed = self._call(chunk)
+        for variable, now, known in zip(self._fixed, fixed, self._known):
+            if not np.array_equal(now, known, equal_nan=now.dtype.kind == "f"):
+                raise refusal(
+                    f"the model reads {self._names([variable])} not only row by row, but also as a "
+                    f"whole ({variable}), which is not the same for all rows"
+                )
+        return rows
+
+    def check_halves(self) -> None:
+        """Check that the data of a row do not depend on other rows."""
+        n = len(next(iter(self.first.values())))
+        whole = self.evaluate(self.first)
+        for part in (slice(0, max(1, n // 2)), slice(n - max(1, n // 3), n)):
+            try:
+                got = self.evaluate({name: v[part] for name, v in self.first.items()})
+            except _Refusal:
+                raise
+            except Exception as error:
+                raise_if_signalled(error)
+                raise refusal(
+                    "data of the model that are no pm.Data have as many rows as the placeholders; "
+                    f"make them pm.Data and pass their rows, too ({error}). Numbers of groups may "
+                    "be pm.Data if there are more or fewer groups than placeholders"
+                ) from error
+            for a, b in zip(whole, got):
+                if a[part].shape != b.shape or not np.allclose(a[part], b, equal_nan=True):
+                    raise refusal(
+                        f"what the model makes of a row of {self._names(self._shared)} depends on "
+                        "other rows (as with x - x.mean()); compute it beforehand, or pass the "
+                        "number itself"
+                    )
+
+    def tables(self) -> bytes:
+        """Return a hash of the arrays that rows index or are computed with."""
+        digest = hashlib.blake2b(digest_size=16)
+        for v in ancestors([*self.per_row, *self._others]):
+            if v in self._shared or not isinstance(v, Constant | SharedVariable):
+                continue
+            value = v.data if isinstance(v, Constant) else v.get_value(borrow=True)
+            if np.size(value) > _SHORT and self._n_rows not in np.shape(value):
+                digest.update(np.ascontiguousarray(value).tobytes())
+        return digest.digest()
+
+    def reader(self, k: int) -> tuple[tuple[str, ...], Callable[..., np.ndarray]]:
+        """Return the names of the ``pm.Data`` behind the k-th data of rows, and a function of these."""
+        found = set(ancestors([self.per_row[k]]))
+        own = [v for v in self._shared if v in found]
+        inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in own]
+        (output,) = clone_replace([self.per_row[k]], dict(zip(own, inputs)), rebuild_strict=False)
+        return tuple(str(v.name) for v in own), pytensor.function(
+            inputs, output, mode=interpreted_mode()
+        )
+
+    def _names(self, variables) -> str:
+        found = set(ancestors(variables)) & set(self._shared)
+        return ", ".join(sorted(repr(v.name) for v in found))
+
+
+class _ChunkColumns(Columns):
+    """Columns that are recomputed for each chunk, with the same expressions for all rows."""
+
+    def __init__(self, graph: Graph, arrays: list[np.ndarray]):
+        super().__init__(graph, "column")
+        self._makers: list[Callable[[], np.ndarray]] = []
+        self._not_negative: list[int] = []
+
+    def node(self, key, values: Callable[[], np.ndarray]) -> int:
+        """Return the leaf as :class:`Columns` does, and remember how the column is computed."""
+        before = len(self._all)
+        node = super().node(key, values)
+        if len(self._all) > before:
+            self._makers.append(values)
+        return node
+
+    def compute(self) -> None:
+        """Compute all columns from the current arrays."""
+        for k, make in enumerate(self._makers):
+            self._all[k] = self._all[k]._replace(values=make())
+
+    def input_of(self, node: int) -> int | None:
+        """Return which data of rows an index is; None if it is not one number of the row's own data."""
+        leaves = self.graph.leaves([node], "column")
+        found = [key for (_, key), known in self._known.items() if [known] == leaves]
+        plain = [key[1] for key in found if key[0] == "input" and len(key) == 2]
+        return plain[0] if plain else None
+
+    def with_codes(self, outputs: Sequence[int]) -> list[int]:
+        """Return the outputs unchanged: columns that are one-hot here may not be so elsewhere."""
+        return list(outputs)
+
+    def check_signs(self, first: int) -> None:
+        """Check that indices without negative values in the placeholders have none elsewhere."""
+        for values in self._evaluated(self._not_negative):
+            negative = np.flatnonzero(np.ravel(values) < 0)
+            if negative.size:
+                raise ValueError(
+                    f"rows: row {first + negative[0]} of the source has a negative index, and no "
+                    "row of the placeholders has"
+                )
+
+    def always(self, array: np.ndarray) -> bool:
+        """Return False: rows other than the placeholders are unknown."""
+        return False
+
+    def alike(self, node: int) -> float | None:
+        """Return the value of an expression without columns, else None."""
+        return None if self.graph.leaves([node], "column") else super().alike(node)
+
+    def may_be_negative(self, index: int) -> bool:
+        """Whether an index is negative in some placeholder; if not, :meth:`check_signs` tests all rows."""
+        negative = super().may_be_negative(index)
+        if not negative:
+            self._not_negative.append(index)
+        return negative
+
+
+class _Refusal(ValueError):
+    """Error for a model whose rows cannot be read from a source."""
+
+
+def refusal(reason: str) -> _Refusal:
+    """Return the error that states the reason."""
+    return _Refusal(f"rows= cannot be used with this model: {reason}.")
+
+
+def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVariable]:
+    """Return the data containers whose rows the rows of a model read."""
+    if n_rows < 2:
+        raise refusal("the placeholders have one row; give them some hundred representative ones")
+    containers = {v for v in model.data_vars if isinstance(v, SharedVariable)}
+    found: dict[SharedVariable, None] = {}
+    for variable in cut.per_row:
+        own = [
+            v
+            for v in ancestors([variable])
+            if v in containers and np.shape(v.get_value(borrow=True))[:1] == (n_rows,)
+        ]
+        if not own:
+            raise refusal(
+                f"the rows of {observed} read data that are no pm.Data with {n_rows} rows "
+                f"({variable}); make them pm.Data, also what is observed"
+            )
+        found.update(dict.fromkeys(own))
+    return sorted(found, key=lambda v: str(v.name))
+
+
+def _placeholder(variable: SharedVariable) -> Placeholder:
+    value = np.asarray(variable.get_value(borrow=True))
+    return Placeholder(variable.name, value.shape[1:], value.dtype)

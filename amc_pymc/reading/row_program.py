@@ -1,0 +1,380 @@
+"""The log-likelihood of one row as a scalar expression, and the columns of data that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pytensor.graph.basic import Variable
+
+from amc_pymc.engine import GROUP, LOCAL, ROW, Families, Graph
+from amc_pymc.reading.graphs import rebuilt
+from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.rows import RowLogp
+from amc_pymc.reading.scalars import Index, NotScalar, Reader, Unaddressable, stabilised
+
+__all__ = [
+    "Column",
+    "Columns",
+    "element_reader",
+    "flat_position",
+    "parameter_leaf",
+    "row_expression",
+]
+
+
+class Column(NamedTuple):
+    """A column of data, and the source of rows that it belongs to.
+
+    If ``held``, the column holds entries of a held variable, and ``values`` are their positions.
+    """
+
+    source: int | None
+    values: np.ndarray
+    held: bool = False
+
+
+class Columns:
+    """Columns of data of one kind of unit, in the order in which expressions first read them.
+
+    Parameters
+    ----------
+    graph : Graph
+    kind : {"column", "group"}
+        Type of the leaves that represent them.
+    """
+
+    def __init__(self, graph: Graph, kind: str):
+        self.graph = graph
+        self.kind = kind
+        self.source: int | None = None
+        self._all: list[Column] = []
+        self._known: dict = {}
+
+    def part(self, source: int | None) -> Columns:
+        """Return the same columns; new ones will belong to the given source of rows."""
+        out = Columns(self.graph, self.kind)
+        out.source, out._all, out._known = source, self._all, self._known
+        return out
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """Arrays of all columns, including those of other sources."""
+        return [column.values for column in self._all]
+
+    @property
+    def keys(self) -> dict[int, tuple]:
+        """Keys with which columns were requested, by column number."""
+        g = self.graph
+        return {
+            g.nodes[leaf].value: key
+            for (_, key, *_), node in self._known.items()
+            for leaf in g.leaves([node], self.kind)
+        }
+
+    def node(self, key, values: Callable[[], np.ndarray]) -> int:
+        """Return the leaf of a column, which is computed when first requested."""
+        key = (self.source, key)
+        if key not in self._known:
+            array = values()
+            if array.dtype.kind == "b" and self.always(array):
+                self._known[key] = self.graph.const(bool(array[0]))
+                return self._known[key]
+            kind = "f" if array.dtype.kind == "f" else "i"
+            self._known[key] = self._leaf(array, kind)
+            if array.dtype.kind == "b":
+                self._known[key] = self.graph.make("ne", self._known[key], self.graph.const(0))
+        return self._known[key]
+
+    def _leaf(self, array: np.ndarray, kind: str, *, held: bool = False) -> int:
+        self._all.append(Column(self.source, array, held))
+        return self.graph.leaf(self.kind, len(self._all) - 1, kind)
+
+    def held(self, layout: FlatLayout, name: str, index: Index) -> int:
+        """Return the leaf of a column of elements of a held variable."""
+        key = (self.source, "held", name, index)
+        if key not in self._known:
+            place = self.graph.const(layout.slices[name].start)
+            shape = layout.shapes[layout.names.index(name)]
+            place = self.graph.make("add", place, flat_position(self.graph, index, shape))
+            (values,) = self._evaluated([place])
+            kind = "f" if layout.is_continuous(name) else "i"
+            self._known[key] = self._leaf(np.asarray(values, np.int64), kind, held=True)
+        return self._known[key]
+
+    def derived(self, key, array: Callable[[], np.ndarray], index: Sequence[int]) -> int:
+        """Return the column of the elements of an array at indices computed from columns."""
+        if any(self.graph.leaves(index, leaf) for leaf in ("entry", "local")):
+            raise Unaddressable("an array of data is indexed by parameters")
+
+        def values():
+            where = self._evaluated(index)
+            return np.asarray(array()[tuple(np.asarray(w, np.int64) for w in where)])
+
+        return self.node((key, *index), values)
+
+    def _evaluated(self, nodes: Sequence[int]) -> list[np.ndarray]:
+        """Return the values of expressions of data in all units."""
+        sources = {"row" if self.kind == "column" else "group": self.arrays}
+        return self.graph.evaluate(nodes, **sources)
+
+    def always(self, array: np.ndarray) -> bool:
+        """Whether a truth value is the same in all units."""
+        return bool(array.all() or not array.any())
+
+    def may_be_negative(self, index: int) -> bool:
+        """Whether an index is negative in some unit, or depends on more than data."""
+        g = self.graph
+        if g.leaves([index], "entry") or g.leaves([index], "local"):
+            return True
+        (values,) = self._evaluated([index])
+        return bool(np.any(values < 0))
+
+    def makes(self, node: int) -> bool:
+        """Whether an expression depends on these columns alone."""
+        leaves = {"column": ROW, "group": GROUP}
+        no_more = not any(self.graph.leaves([node], leaf) for leaf in ("entry", "dot"))
+        return self.graph.depends(node) == leaves[self.kind] and no_more
+
+    def alike(self, node: int) -> float | None:
+        """Return the value of an expression of data if it is the same in all units, else None."""
+        g = self.graph
+        if any(g.leaves([node], leaf) for leaf in ("entry", "local", "dot")):
+            return None
+        (values,) = self._evaluated([node])
+        first = np.ravel(values)[0]
+        return float(first) if np.all(values == first) else None
+
+    def with_codes(self, outputs: Sequence[int]) -> list[int]:
+        """Replace products with one-hot columns in outputs by entries that a code selects."""
+        g = self.graph
+        change = {n: self._coded(*g.nodes[n].value) for n in g.leaves(outputs, "dot")}
+        return g.replaced(outputs, {n: new for n, new in change.items() if new is not None})
+
+    def _coded(self, array: str, first: int, columns: tuple[int, ...]) -> int | None:
+        """Return the sum of the terms that are not one-hot and of the entries that a row's codes select."""
+        g, data = self.graph, [self._all[c] for c in columns]
+        if len({c.source for c in data}) > 1 or any(c.held for c in data):
+            return None
+        codes, ones = _one_hot([c.values for c in data])
+        if not codes:
+            return None
+        part, total = self.part(data[0].source), g.const(0.0)
+        for n, (_, code) in enumerate(codes):
+            position = part.node(("code", n, first, columns), partial(np.asarray, code))
+            at = g.make("add", g.const(first), g.make("maximum", position, g.const(0)))
+            chosen = g.make("ge", position, g.const(0))
+            entry = g.entry(array, at)
+            total = g.make("add", total, g.make("switch", chosen, entry, g.const(0.0)))
+        coded = {k for members, _ in codes for k in members}
+        for k in ones:
+            total = g.make("add", total, g.entry(array, g.const(first + k)))
+        for run in _runs([k for k in range(len(columns)) if k not in coded and k not in ones]):
+            total = g.make("add", total, self._product(array, first, columns, run))
+        return total
+
+    def _product(self, array, first, columns, run: Sequence[int]) -> int:
+        g = self.graph
+        if len(run) > 1:
+            return g.leaf("dot", (array, first + run[0], tuple(columns[k] for k in run)))
+        entry = g.entry(array, g.const(first + run[0]))
+        return g.make("mul", g.leaf("column", columns[run[0]]), entry)
+
+    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[Column]]:
+        """Return outputs with the columns that they read renumbered, and these columns.
+
+        Columns of products come first, one after the other.
+        """
+        g = self.graph
+        dots = [c for n in g.leaves(outputs, "dot") for c in g.nodes[n].value[2]]
+        others = [g.nodes[n].value for n in g.leaves(outputs, self.kind)]
+        chosen = list(dict.fromkeys([*(dots if self.kind == "column" else []), *others]))
+        place = {c: k for k, c in enumerate(chosen)}
+        change = {
+            n: g.leaf(self.kind, place[g.nodes[n].value], g.nodes[n].kind)
+            for n in g.leaves(outputs, self.kind)
+        }
+        if self.kind == "column":
+            for n in g.leaves(outputs, "dot"):
+                name, first, columns = g.nodes[n].value
+                change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
+        return g.replaced(outputs, change), [self._all[c] for c in chosen]
+
+
+#: Smallest number of one-hot columns that a code replaces.
+_FEW_HOT = 3
+
+
+def _one_hot(columns: Sequence[np.ndarray]) -> tuple[list[tuple[list[int], np.ndarray]], list[int]]:
+    """Find sets of columns of which at most one is 1 in a row, with their codes, and columns of ones.
+
+    The code of a row is the position of the column that is 1, or -1.
+    """
+    sets: list[tuple[list[int], np.ndarray]] = []
+    ones = []
+    for k, column in enumerate(columns):
+        is_one = column == 1.0
+        if not np.all(is_one | (column == 0.0)):
+            continue
+        if is_one.all():
+            ones.append(k)
+            continue
+        for members, code in sets:
+            if not np.any(is_one & (code >= 0)):
+                break
+        else:
+            members, code = [], np.full(len(column), -1)
+            sets.append((members, code))
+        members.append(k)
+        code[is_one] = k
+    return [found for found in sets if len(found[0]) >= _FEW_HOT], ones
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Split numbers into runs of consecutive integers."""
+    out: list[list[int]] = []
+    for n in numbers:
+        if out and out[-1][-1] == n - 1:
+            out[-1].append(n)
+        else:
+            out.append([n])
+    return out
+
+
+def row_expression(
+    rows: RowLogp,
+    graph: Graph,
+    columns: Columns,
+    leaf: Callable[[str, Index], int],
+    arrays: Sequence[np.ndarray] | None = None,
+    families: Families | None = None,
+) -> int:
+    """Return the log-likelihood of one row as an expression.
+
+    Parameters
+    ----------
+    rows : RowLogp
+    graph : Graph
+        Graph to which the expression is added.
+    columns : Columns
+        Columns of rows, to which new ones are added.
+    leaf : callable
+        ``(name, index) -> node`` of an element of a value variable. For variables in
+        ``rows.row_local``, with one entry per row, the first index is the column of row numbers.
+    arrays : sequence of arrays, optional
+        Data in place of ``rows.arrays``; columns read them when they are computed.
+    families : Families, optional
+        As for :class:`~amc_pymc.reading.scalars.Reader`.
+
+    Returns
+    -------
+    int
+        A node of ``graph``.
+
+    Raises
+    ------
+    NotScalar
+        If an operation has no scalar form.
+    """
+    memo: dict[Variable, Variable] = {rows._length: pt.constant(1, dtype="int64")}
+    leaves: dict[Variable, Callable[[Index], int]] = {}
+    shapes = dict(zip(rows.layout.names, rows.layout.shapes))
+    arrays = rows.arrays if arrays is None else arrays
+    for name, placeholder in rows._values.items():
+        local = name in rows.row_local
+        shape = (1, *shapes[name][1:]) if local else shapes[name]
+        new = placeholder.type.clone(shape=shape)(name)
+        memo[placeholder] = new
+        leaves[new] = _value_leaf(rows, name, columns, leaf) if local else _named(name, leaf)
+    for k, row_input in enumerate(rows._inputs):
+        array, axis = row_input.array, row_input.axis
+        own = [*array.shape[1 : axis + 1], 1, *array.shape[axis + 1 :]]
+        new = row_input.placeholder.type.clone(shape=tuple(own))()
+        memo[row_input.placeholder] = new
+        leaves[new] = _column_leaf(k, arrays, axis, columns, graph)
+    try:
+        (output,) = rebuilt([rows._output], memo)
+    except (TypeError, ValueError) as error:  # as many rows as columns: their axes are confused
+        raise NotScalar(f"its shapes are not those of one row ({error})") from error
+    reader = element_reader(graph, leaves, columns, families)
+    return reader.element(stabilised(output), (graph.const(0),))
+
+
+def element_reader(
+    graph: Graph, leaves, columns: Columns, families: Families | None = None
+) -> Reader:
+    """Return a reader that turns a constant array indexed by data into a column."""
+
+    def table(array: np.ndarray, index: Index) -> int:
+        return columns.derived(("table", id(array)), lambda: array, index)
+
+    known: dict[int, bool] = {}
+
+    def negative(index: int) -> bool:
+        if index not in known:
+            known[index] = columns.may_be_negative(index)
+        return known[index]
+
+    return Reader(graph, leaves, table, negative, columns.alike, families)
+
+
+def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
+    """Return the position of an element in the flattened array."""
+    position = graph.const(0)
+    for i, n in zip(index, shape):
+        position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
+    return position
+
+
+def parameter_leaf(
+    graph: Graph, layout: FlatLayout, array: str = "eta", columns: Sequence[Columns] = ()
+):
+    """Return ``(name, index) -> node``, which reads elements of a flat vector of parameters.
+
+    Positions that depend on data become columns, in those of ``columns`` that are of their kind.
+    An expression then does not depend on where in the vector a variable begins.
+    """
+    shapes = dict(zip(layout.names, layout.shapes))
+
+    def leaf(name: str, index: Index) -> int:
+        if any(graph.depends(i) & LOCAL for i in index):
+            raise Unaddressable(f"{name} is indexed by a local effect")
+        position = flat_position(graph, index, shapes[name])
+        start = graph.const(layout.slices[name].start)
+        position = graph.make("add", start, position)
+        for each in columns:
+            if graph.number(position) is None and each.makes(position):
+                places = partial(np.arange, layout.size)
+                position = each.derived(("position",), places, (position,))
+        entry = graph.entry(array, position)
+        return entry if layout.is_continuous(name) else graph.make("int", entry)
+
+    return leaf
+
+
+def _named(name: str, leaf):
+    return lambda index: leaf(name, index)
+
+
+def _value_leaf(rows: RowLogp, name: str, columns: Columns, leaf):
+    """Return the function that reads elements of a variable with one entry per row."""
+    number = columns.node(("row",), lambda: np.arange(rows.n_rows))
+    return lambda index: leaf(name, (number, *index[1:]))
+
+
+def _column_leaf(k: int, arrays: Sequence[np.ndarray], axis: int, columns: Columns, graph: Graph):
+    """Return the function that reads elements of the k-th array of data, rows first."""
+
+    def leaf(index: Index) -> int:
+        own = index[:axis] + index[axis + 1 :]
+        numbers = [graph.number(i) for i in own]
+        if None in numbers:  # indexed by the row's own data
+            rows = columns.node(("row",), lambda: np.arange(len(arrays[k])))
+            return columns.derived(("input", k), lambda: arrays[k], (rows, *own))
+        return columns.node(("input", k, *numbers), lambda: arrays[k][(slice(None), *numbers)])
+
+    return leaf

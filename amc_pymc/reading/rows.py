@@ -1,0 +1,476 @@
+"""Log-likelihood of any subset of a model's observed rows.
+
+The elementwise log-likelihood graph of a ``pm.Model`` is cut along its *data frontier*: the
+maximal subgraphs that depend on data only are evaluated once, and those with an axis of length N
+become inputs that are indexed by row. The rest of the graph is rebuilt on top of them, so
+evaluating m rows costs O(m) for any N.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
+
+from amc_pymc.reading.graphs import initial_point_of, opened, rebuilt
+from amc_pymc.reading.interpreted import (
+    MakeFunction,
+    by_pytensor,
+    functions_for_few,
+    interpreted_mode,
+)
+from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.memo import remembered, remembering
+from amc_pymc.reading.observed_data import (
+    NotRowFactorised,
+    choose_observed,
+    constant_data,
+    data_frontier,
+    elementwise_logp,
+    evaluated,
+    refuse_unsliceable,
+    refused,
+    row_count,
+)
+from amc_pymc.rng import as_generator
+from amc_pymc.signals import raise_if_signalled
+
+__all__ = [
+    "CallbackRows",
+    "DataCut",
+    "NotRowFactorised",
+    "RowLogp",
+    "choose_observed",
+    "constant_data",
+    "data_frontier",
+    "evaluated",
+    "extract_rows",
+    "possible_points",
+    "row_count",
+]
+
+_SHORT_SHAPE_VECTOR = 8
+_MAX_PLANS = 32
+
+
+@dataclass(frozen=True)
+class _RowInput:
+    """A data array with rows along ``axis`` of the original variable, stored rows first."""
+
+    placeholder: Variable
+    array: np.ndarray
+    axis: int
+
+
+class DataCut(NamedTuple):
+    """Data at which the graph of rows is cut: those of each row, and others."""
+
+    per_row: tuple[Variable, ...]
+    others: tuple[Variable, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RowLogp:
+    """Log-likelihood of any subset of N observed rows, as a function of the value variables.
+
+    Call it with a point (dict of value-variable name -> array, as ``model.initial_point()``) and a
+    1-d integer array of m row numbers; it returns the natural-log likelihood of these rows, shape
+    (m,), trailing dimensions of the observation and several observed variables summed.
+
+    Build it with :func:`extract_rows`. It is immutable and can be pickled.
+    """
+
+    n_rows: int
+    observed_vars: tuple[str, ...]
+    value_vars: tuple[str, ...]
+    layout: FlatLayout
+    row_local: tuple[str, ...] = ()
+    _output: Variable = field(repr=False, default=None)
+    _values: dict[str, Variable] = field(repr=False, default_factory=dict)
+    _inputs: tuple[_RowInput, ...] = field(repr=False, default=())
+    _length: Variable = field(repr=False, default=None)
+    _cut: DataCut | None = field(repr=False, default=None)
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """Data arrays, rows first, in the order of :meth:`array_inputs`."""
+        return [i.array for i in self._inputs]
+
+    def array_inputs(self) -> list[TensorVariable]:
+        """Return new symbolic inputs for the full arrays."""
+        return [
+            TensorType(i.array.dtype, (None, *i.array.shape[1:]))(f"rows_{k}")
+            for k, i in enumerate(self._inputs)
+        ]
+
+    def graph(self, x: TensorVariable, idx: TensorVariable, arrays: Sequence[TensorVariable]):
+        """Return the symbolic log-likelihood (m,) of the rows ``idx`` at the flat point ``x``."""
+        gathered = [pt.take(a, idx, axis=0) if a.type.ndim else a for a in arrays]
+        return self.graph_of_rows(x, gathered, idx.shape[0], idx)
+
+    def graph_of_rows(self, x, gathered, length, idx=None):
+        """Return :meth:`graph` for rows gathered beforehand (row-local variables need ``idx``)."""
+        replace: dict[Variable, Variable] = {self._length: length}
+        values = self.layout.split(x)
+        for name, placeholder in self._values.items():
+            value = values[name][idx] if name in self.row_local else values[name]
+            replace[placeholder] = placeholder.type.filter_variable(value, allow_convert=True)
+        for row_input, rows in zip(self._inputs, gathered):
+            rows = pt.moveaxis(rows, 0, row_input.axis) if row_input.axis else rows
+            replace[row_input.placeholder] = rows
+        return clone_replace(self._output, replace, rebuild_strict=False)
+
+    def compile(self, make: MakeFunction | None = None):
+        """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
+        x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
+        make = make or by_pytensor(interpreted_mode())
+        fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
+        data = self.arrays
+        return lambda x, idx: np.asarray(fn(x, idx, *data))
+
+    @cached_property
+    def _interpreted(self):
+        return self.compile()
+
+    def __getstate__(self):
+        # The graphs of the cut hold the model's data a second time.
+        return {k: v for k, v in self.__dict__.items() if k != "_interpreted"} | {"_cut": None}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
+    def __call__(self, point: Mapping[str, np.ndarray], idx: Iterable[int]) -> np.ndarray:
+        """Return the log-likelihood (m,) of the rows ``idx`` at ``point``."""
+        return self._interpreted(self._flat(point), self._checked_index(idx))
+
+    def _flat(self, point) -> np.ndarray:
+        for name, shape in zip(self.layout.names, self.layout.shapes):
+            if name not in point:
+                raise KeyError(f"point lacks the value variable {name!r}")
+            if np.shape(point[name]) != shape:
+                raise ValueError(f"point[{name!r}] has shape {np.shape(point[name])}, not {shape}")
+        return self.layout.ravel(point)
+
+    def _checked_index(self, idx) -> np.ndarray:
+        idx = np.asarray(idx)
+        if idx.ndim != 1:
+            raise ValueError(f"idx must be 1-d, got shape {idx.shape}")
+        if idx.size and idx.dtype.kind not in "iu":
+            raise TypeError(f"idx must hold integers, got dtype {idx.dtype}")
+        if idx.size and (idx.min() < 0 or idx.max() >= self.n_rows):
+            raise IndexError(
+                f"idx must lie in [0, {self.n_rows}), got {int(idx.min())}..{int(idx.max())}"
+            )
+        return idx.astype(np.int64)
+
+    def without_data(self) -> RowLogp:
+        """Return a copy without data and graph, for use with the data in another form."""
+        inputs = tuple(replace(i, array=i.array[:0].copy()) for i in self._inputs)
+        return replace(self, _inputs=inputs, _output=None, _cut=None)
+
+
+@dataclass(frozen=True, eq=False)
+class CallbackRows:
+    """Log-likelihood of rows by the user's function ``(point, rows) -> (m,)``; no derivatives."""
+
+    function: Callable[[dict[str, np.ndarray], np.ndarray], np.ndarray]
+    n_rows: int
+    observed_vars: tuple[str, ...]
+    value_vars: tuple[str, ...]
+    layout: FlatLayout
+    row_local: tuple[str, ...] = ()
+
+    def flat_call(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
+        """Return the log-likelihood (m,) of the rows ``idx`` at the flat point x."""
+        values = self.function(self.layout.unravel(x), idx)
+        try:
+            values = np.asarray(values, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"row_logp must return numbers, got {values!r}") from error
+        if values.shape != idx.shape:
+            raise ValueError(
+                f"row_logp returned shape {values.shape} for {idx.size} rows; it must return "
+                f"shape {idx.shape}"
+            )
+        return values
+
+
+@remembering()
+def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None) -> RowLogp:
+    """Extract the per-row log-likelihood of a model.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Its observed rows must be conditionally independent given the value variables.
+    observed_vars : sequence of str or variables, optional
+        Observed variables whose rows (axis 0) are used, all of the same length. Default: those
+        with the most rows.
+    rng : numpy.random.Generator, optional
+        Draws the rows and points on which the result is verified.
+
+    Returns
+    -------
+    RowLogp
+        Log-likelihood of rows, verified against the model's own elementwise log-likelihood.
+
+    Raises
+    ------
+    NotRowFactorised
+        If a variable cannot be evaluated row by row; the message states which one, and why.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from amc_pymc.reading import extract_rows
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     y = pm.Normal("y", mu, 1, observed=np.arange(100.0))
+    >>> rows = extract_rows(model)
+    >>> rows(model.initial_point(), np.array([0, 2])).round(3)
+    array([-0.919, -2.919])
+    """
+    observed = tuple(choose_observed(model, observed_vars))
+    if rng is None:
+        return _extracted(model, observed)
+    return _extract_rows(model, observed, as_generator(rng))
+
+
+@remembered
+def _extracted(model, observed: tuple) -> RowLogp:
+    return _extract_rows(model, observed, as_generator(20161))
+
+
+def _extract_rows(model, observed: tuple, rng) -> RowLogp:
+    for rv in observed:
+        refuse_unsliceable(model, rv)
+    n_rows = row_count(model, observed)
+    point = initial_point_of(model)
+    layout = FlatLayout.from_model(model, point)
+    logps = [elementwise_logp(model, rv, n_rows) for rv in observed]
+    names = tuple(rv.name for rv in observed)
+    frontier = data_frontier(logps, model.value_vars)
+    data = evaluated(frontier, names[0])
+    values = [v for v in model.value_vars if v in set(ancestors(logps))]
+    xs = possible_points(model, layout, point, rng, 3)
+    for make in functions_for_few(logps, n_rows):
+        oracle = _oracle(logps, model.value_vars, layout, make)
+        checks = _checks(oracle, xs, n_rows, names[0], rng)
+        if all(np.isfinite(check.values).all() for check in checks):
+            break
+    failure: Exception | None = None
+    for plan in _row_plans(frontier, data, values, layout, n_rows):
+        try:
+            rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
+            problem = _disagreement(rows, checks, make)
+        except Exception as error:
+            raise_if_signalled(error)
+            failure = failure or error
+            continue
+        if problem is None:
+            object.__setattr__(rows, "_cut", _data_cut(frontier, plan))
+            return rows
+        failure = failure or problem
+    if len(observed) > 1:
+        for rv in observed:
+            extract_rows(model, [rv], rng=rng)
+    raise refused(names[0], f"{type(failure).__name__}: {failure}") from failure
+
+
+# --- the cut -----------------------------------------------------------------------------------
+
+
+def _row_plans(frontier, data, values, layout, n_rows):
+    """Yield candidate choices of the row axis of each frontier variable, most likely first.
+
+    A plan maps a frontier position to its row axis, or to ``"length"`` for integers that represent
+    N, and a value-variable name to 0 if it has one entry (or row of entries) per row.
+    """
+    options: list[list[tuple[Any, Any]]] = []
+    for k, value in enumerate(data):
+        axes = [a for a, n in enumerate(np.shape(value)) if n == n_rows]
+        choices: list[Any] = [*axes, None] if axes else []
+        if _stands_for_length(value, n_rows):
+            choices = ["length", None]
+        if choices:
+            options.append([(k, c) for c in choices])
+    shapes = dict(zip(layout.names, layout.shapes))
+    for v in values:  # not v.type.shape: with dims= it is (None,)
+        if shapes[v.name][:1] == (n_rows,):
+            options.append([(v.name, 0), (v.name, None)])
+    options.sort(key=lambda o: isinstance(o[0][0], str))
+    for choice in itertools.islice(itertools.product(*options), _MAX_PLANS):
+        yield {key: axis for key, axis in choice if axis is not None}
+
+
+def _data_cut(frontier, plan) -> DataCut:
+    """Split the frontier by a plan into data of each row and other data."""
+    rows = (v for k, v in enumerate(frontier) if plan.get(k, "length") != "length")
+    return DataCut(tuple(rows), tuple(v for k, v in enumerate(frontier) if k not in plan))
+
+
+def _stands_for_length(value, n_rows: int) -> bool:
+    value = np.asarray(value)
+    if value.dtype.kind not in "iu" or value.ndim > 1 or value.size > _SHORT_SHAPE_VECTOR:
+        return False
+    return bool(np.any(value == n_rows)) and not (value.ndim == 1 and value.size == n_rows)
+
+
+def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLogp:
+    length = pt.lscalar("n_rows")
+    memo: dict[Variable, Variable] = {}
+    inputs = []
+    for k, (var, value) in enumerate(zip(frontier, data)):
+        if k not in plan:
+            memo[var] = _as_constant(var, value)
+        elif plan[k] == "length":
+            memo[var] = _length_graph(np.asarray(value), n_rows, length, var)
+        else:
+            row_input = _row_input(var, np.asarray(value), plan[k])
+            inputs.append(row_input)
+            memo[var] = row_input.placeholder
+    placeholders = {}
+    row_local = []
+    for v in values:
+        placeholders[v.name] = memo[v] = v.type(f"{v.name}_")
+        if v.name in plan:
+            memo[v] = placeholders[v.name] = v.type.clone(shape=(None, *v.type.shape[1:]))(v.name)
+            row_local.append(v.name)
+    outs = [_per_row(out) for out in rebuilt(logps, memo, _opened)]
+    return RowLogp(
+        n_rows=n_rows,
+        observed_vars=names,
+        value_vars=tuple(v.name for v in values),
+        layout=layout,
+        row_local=tuple(row_local),
+        _output=sum(outs[1:], start=outs[0]),
+        _values=placeholders,
+        _inputs=tuple(inputs),
+        _length=length,
+    )
+
+
+def _row_input(var, value, axis) -> _RowInput:
+    shape = [None if a == axis else (1 if n == 1 else n) for a, n in enumerate(value.shape)]
+    placeholder = TensorType(var.type.dtype, tuple(shape))()
+    # A view of the model's data would be pickled as a second copy.
+    value = np.moveaxis(value, axis, 0) if axis else value
+    array = np.ascontiguousarray(value, dtype=var.type.dtype)
+    return _RowInput(placeholder, array, axis)
+
+
+def _as_constant(var, value):
+    if isinstance(var, Constant) or not isinstance(var.type, TensorType):
+        return var
+    return var.type.filter_variable(pt.as_tensor(value).astype(var.type.dtype), allow_convert=True)
+
+
+def _length_graph(value, n_rows, length, var):
+    if value.ndim == 0:
+        return length.astype(var.type.dtype)
+    parts = [length if v == n_rows else pt.constant(int(v), dtype="int64") for v in value]
+    return pt.stack(parts).astype(var.type.dtype)
+
+
+def _per_row(logp):
+    return logp.sum(axis=tuple(range(1, logp.type.ndim))) if logp.type.ndim > 1 else logp
+
+
+def _opened(node, inputs):
+    """Inline the inner graph of a node with new inputs, which infers its static shapes again."""
+    changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
+    return opened(node, inputs, _opened) if changed and isinstance(node.op, OpFromGraph) else None
+
+
+# --- verification ------------------------------------------------------------------------------
+
+
+def _oracle(logps, value_vars, layout, make: MakeFunction):
+    x = pt.vector("x")
+    outs = [_per_row(o) for o in layout.substitute(logps, value_vars, x)]
+    total = sum(outs[1:], start=outs[0])
+    return make([x], total)
+
+
+def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray]:
+    """Return the initial point and jittered copies, with discrete variables drawn from the prior."""
+    from pymc.initial_point import make_initial_point_fn
+
+    x0 = layout.ravel(point)
+    moves = layout.indices([n for n in layout.names if layout.is_continuous(n)])
+    discrete = [rv for rv in model.free_RVs if not rv.type.dtype.startswith("float")]
+    draw = None
+    if discrete:
+        draw = make_initial_point_fn(model=model, overrides=dict.fromkeys(discrete, "prior"))
+    xs = [x0]
+    for _ in range(n_points - 1):
+        x = layout.ravel(draw(int(rng.integers(2**31)))) if draw else x0.copy()
+        x[moves] += rng.normal(scale=0.3, size=moves.size)
+        xs.append(x)
+    return xs
+
+
+class _Check(NamedTuple):
+    """Log-likelihoods of some rows at a point, by the model's own graph."""
+
+    x: np.ndarray
+    idx: np.ndarray
+    values: np.ndarray
+
+
+def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
+    """Evaluate all rows at each point, one point at a time, and keep some."""
+    out, possible = [], False
+    for x in xs:
+        full = oracle(x)
+        if full.shape != (n_rows,):
+            raise refused(name, f"its logp has shape {full.shape} for {n_rows} rows")
+        possible |= bool(np.isfinite(full).any())
+        for m in (1, 2, 50, 200):
+            idx = rng.integers(0, n_rows, size=m)
+            out.append(_Check(x, idx, full[idx]))
+    if not possible:
+        raise NotRowFactorised(
+            f"The log-likelihood of {name} is not finite in any row near the initial point. Clean or "
+            "rescale the data, or start where they are possible (initval=)."
+        )
+    return out
+
+
+def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Exception | None:
+    """Return the first difference from the model's own elementwise log-likelihood, or None."""
+    _refuse_long_constants(rows, rows.n_rows)
+    for name in rows.row_local:
+        entries = [check.x[rows.layout.slices[name]] for check in checks]
+        if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
+            return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
+    values = rows.compile(make)
+    for check in checks:
+        got = values(check.x, check.idx)
+        if got.shape != check.idx.shape:
+            return ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
+        if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):
+            return ValueError("the value of a row depends on the other rows")
+    return None
+
+
+def _refuse_long_constants(rows: RowLogp, n_rows: int) -> None:
+    """Refuse constants of N entries in the graph, which would make the cost of a row O(N)."""
+    if n_rows < 1000:
+        return
+    for v in ancestors([rows._output]):
+        if isinstance(v, Constant) and np.size(v.data) >= n_rows:
+            raise ValueError("data of N entries are used other than row by row")

@@ -1,0 +1,307 @@
+"""Choice of the local effects that a step integrates out, and of its turns."""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pymc import Model
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.graph.traversal import ancestors
+
+from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.groups import Factor, find_factors
+from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.log_density import log_densities
+from amc_pymc.reading.rows import choose_observed
+from amc_pymc.steps.racing_step import named_vars
+from amc_pymc.steps.settings import Options, TaylorProxy
+
+__all__ = [
+    "Turn",
+    "chosen_turns",
+    "grouped_by",
+    "in_store",
+    "possible_factors",
+    "reasons_against",
+]
+
+_log = logging.getLogger("amc_pymc")
+#: Least number of levels for which a race over groups does not read most of them.
+_FEW_LEVELS = 250
+#: Maximum number of rows for which reading most groups is cheap.
+_FEW_ROWS = 20_000
+#: Number of levels below which effects stay among the parameters if they have this many rows each: they are nearly
+#: Gaussian, and a decision reads some hundred rows.
+_FEW_INFORMED, _INFORMED = 50, 250
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Value variables that are updated together.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the variables, including those of the factor.
+    factor : Factor or None
+        Factor that is integrated out.
+    held : tuple of str
+        Variables that are held fixed as data.
+    insists : bool
+        Whether the user asked for this factor.
+    """
+
+    names: tuple[str, ...]
+    factor: Factor | None = None
+    held: tuple[str, ...] = ()
+    insists: bool = False
+
+
+def chosen_turns(
+    model: Model,
+    active_names: Sequence[str],
+    options: Options,
+    factors: Sequence[Factor] | None = None,
+) -> list[Turn]:
+    """Choose what a step integrates out, and return its turns.
+
+    By default, this is the factor with the most levels among those whose variables are all sampled,
+    if a race over its groups is worthwhile. Further factors with too many effects for the
+    coordinates of a control variate are integrated out in turns, each given the effects of the
+    others. ``factors`` are those of :func:`find_factors`, if already found.
+
+    Raises
+    ------
+    ValueError
+        If ``marginalize`` names variables that cannot be integrated out.
+    """
+    wanted = options.marginalize
+    rows = [Turn(tuple(active_names))]
+    if wanted is None:
+        return rows
+    asked = not isinstance(wanted, str)
+    if options.row_logp is not None or not isinstance(options.proxy, TaylorProxy):
+        if asked:
+            raise ValueError("marginalize needs proxy='taylor' and no row_logp")
+        return rows
+    if factors is None:
+        factors = possible_factors(model, options)
+    if asked:
+        chosen = _asked(wanted, factors, model, active_names)
+    else:
+        chosen = [f for f in factors if not _reason_against(f, active_names)]
+        chosen = _too_large(chosen, model, active_names, options.proxy)
+    if options.rows is not None and len(chosen) > 1:
+        raise _no_turns(chosen)
+    if not asked:
+        _say(chosen, factors, active_names)
+    if not chosen:
+        return rows
+    return _turns(chosen, model, active_names, options, asked)
+
+
+def possible_factors(model: Model, options: Options) -> list[Factor]:
+    """Return the factors of :func:`find_factors`, with reasons against them if rows are in a store."""
+    factors = find_factors(model, options.observed_vars)
+    if options.rows is None:
+        return factors
+    return [in_store(f, model, options.observed_vars) for f in factors]
+
+
+def in_store(factor: Factor, model: Model, observed_vars: Sequence[Any] | None) -> Factor:
+    """Return a factor of rows in a store, with the reason if it cannot be integrated out."""
+    reason = factor.reason
+    names = [str(rv.name) for rv in choose_observed(model, observed_vars)]
+    if not reason and len(names) > 1:
+        reason = (
+            f"with rows=, one observed variable is raced, not {' and '.join(names)}; pass "
+            f"observed_vars={names[:1]} if the others have other rows"
+        )
+    return replace(factor, reason=reason, stored=True)
+
+
+def _no_turns(factors: Sequence[Factor]) -> ValueError:
+    shown = " and ".join(f"{f.label} ({f.n_levels:,} levels)" for f in factors)
+    return ValueError(
+        f"{shown} cannot be integrated out in turns with rows=: the effects that a turn holds would "
+        "be columns of the store that change with every draw. Name the factor with the most levels "
+        "in marginalize= and raise TaylorProxy(max_dim=) for the others, or keep the rows in memory."
+    )
+
+
+def _sizes(model: Model, without: set[str]) -> dict[str, int]:
+    """Return the numbers of entries of value variables."""
+    layout = FlatLayout.from_model(model, initial_point_of(model))
+    return {n: size for n, size in zip(layout.names, layout.sizes) if n not in without}
+
+
+def _asked(
+    wanted: Sequence[Any], factors: Sequence[Factor], model: Model, active_names: Sequence[str]
+) -> list[Factor]:
+    """Return the factors of the variables that the user names."""
+    wanted = named_vars("marginalize", wanted, model)
+    chosen: list[Factor] = []
+    for variable in wanted:
+        factor = grouped_by(variable, factors, model, "marginalize")
+        if factor not in chosen:
+            chosen.append(factor)
+    for factor in chosen:
+        missing = _left_out(factor, active_names)
+        if missing:
+            raise ValueError(f"marginalize names {factor.label}, but vars leaves out {missing}")
+        if not set(active_names) - set(factor.names):
+            raise ValueError(
+                f"marginalize names {factor.label}, and vars nothing besides: let the step move what "
+                "the groups depend on too, or pass marginalize=None"
+            )
+    return chosen
+
+
+def _too_large(
+    factors: Sequence[Factor], model: Model, active_names: Sequence[str], proxy: TaylorProxy
+) -> list[Factor]:
+    """Return the first factor, and others until the remaining coordinates fit in ``max_dim``."""
+    sizes = _sizes(model, set())
+    left = sum(sizes[n] for n in active_names if n in sizes)
+    chosen: list[Factor] = []
+    for factor in factors:
+        if chosen and left <= proxy.max_dim:
+            break
+        chosen.append(factor)
+        left -= sum(sizes[n] for n in factor.names)
+    return chosen
+
+
+def _turns(
+    chosen: Sequence[Factor],
+    model: Model,
+    active_names: Sequence[str],
+    options: Options,
+    insists: bool,
+) -> list[Turn]:
+    """Return a turn for each factor, with its own variables and those that belong to none.
+
+    Variables that a turn does not move are data to it, unless there is only one factor and they fit
+    in ``max_dim``.
+    """
+    sizes = _sizes(model, set(chosen[0].names))
+    few = len(chosen) == 1 and sum(sizes.values()) <= options.proxy.max_dim
+    own = [set(f.names) | _hyperparameters(f, model, active_names) for f in chosen]
+    turns = []
+    for k, factor in enumerate(chosen):
+        others = set().union(*(names for j, names in enumerate(own) if j != k))
+        moved = tuple(n for n in active_names if n not in others)
+        held = () if few else tuple(n for n in _sizes(model, set(moved)))
+        turns.append(Turn(moved, factor, held, insists))
+    return turns
+
+
+def _hyperparameters(factor: Factor, model: Model, active_names: Sequence[str]) -> set[str]:
+    """Return the variables on which only the prior of a factor's effects depends."""
+    values = {v.name: v for v in model.value_vars}
+    local = {model.values_to_rvs[values[n]] for n in factor.names}
+    left = set(active_names) - set(factor.names)
+    for part in [*model.basic_RVs, *model.potentials]:
+        if part in local:
+            continue
+        own = model.rvs_to_values.get(part)
+        (logp,) = log_densities(model, [part])
+        left -= {v.name for v in ancestors([logp]) if values.get(v.name) is v and v is not own}
+    logps = log_densities(model, list(local))
+    return left & {v.name for v in ancestors(logps) if v.name in values}
+
+
+def reasons_against(factors: Sequence[Factor], active_names: Sequence[str]) -> tuple[str, ...]:
+    """Return the factors that ``marginalize="auto"`` does not integrate out, with reasons."""
+    reasons = ((f.label, _reason_against(f, active_names)) for f in factors)
+    return tuple(f"{label}: {reason}" for label, reason in reasons if reason)
+
+
+def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
+    """Return why a factor is not integrated out by default; empty if it may be."""
+    if factor.reason:
+        return factor.reason
+    missing = _left_out(factor, active_names)
+    if missing:
+        return f"vars leaves out {missing}"
+    if not set(active_names) - set(factor.names):
+        return "vars names nothing besides"
+    if not _pays(factor):
+        return (
+            f"a race over {factor.n_levels:,} groups{_of_rows(factor, ',.0f', 'each')} would read "
+            f"most of them (marginalize={list(factor.variables)} insists)"
+        )
+    return ""
+
+
+def _of_rows(factor: Factor, digits: str, how: str) -> str:
+    """Return the text on the rows of a group, if their number is known."""
+    return "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:{digits}} rows {how}"
+
+
+def _left_out(factor: Factor, active_names: Sequence[str]) -> str:
+    """Return the user's names of the variables of a factor that a step does not sample."""
+    pairs = zip(factor.names, factor.variables, strict=True)
+    return ", ".join(user for name, user in pairs if name not in active_names)
+
+
+def _n_rows(factor: Factor) -> int:
+    return sum(levels.size for levels in factor.levels)
+
+
+def _pays(factor: Factor) -> bool:
+    n, levels = _n_rows(factor), factor.n_levels
+    few_rows = not factor.stored and n <= _FEW_ROWS
+    informed = levels < _FEW_INFORMED and n >= _INFORMED * levels
+    return levels >= _FEW_LEVELS or (few_rows and not informed)
+
+
+def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names: Sequence[str]) -> None:
+    if not factors:
+        return
+    if not chosen:
+        against = (f"{f.label} out: {_reason_against(f, active_names)}" for f in factors)
+        _log.info("Not integrating %s.", "; nor ".join(against))
+        return
+    others = [f for f in factors if f not in chosen]
+    left = "".join(
+        f" {f.label} ({f.n_levels:,} levels) {'stay' if len(f.variables) > 1 else 'stays'}"
+        f"{f': {f.reason}' if f.reason else ''}."
+        for f in others
+    )
+    groups = " and ".join(f"{f.n_levels:,}" for f in chosen)
+    rows = " and ".join(f"{_n_rows(f) / f.n_levels:,.3g}" for f in chosen)
+    _log.info(
+        "Integrating %s out%s: %s groups%s. Races read groups.%s",
+        " and ".join(f.label for f in chosen),
+        " in turns" if len(chosen) > 1 else "",
+        groups,
+        "" if chosen[0].stored else f" of {rows} rows on average",
+        left,
+    )
+
+
+def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: str) -> Factor:
+    """Return the factor of the variables named in an argument."""
+    wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
+    named = named_vars(argument, wanted, model)
+    names = {v.name for v in get_value_vars_from_user_vars(named, model)}
+    for factor in factors:
+        if names <= set(factor.names):
+            if factor.reason:
+                raise ValueError(
+                    f"{argument} names {factor.label}, which cannot be integrated out: "
+                    f"{factor.reason}"
+                )
+            return factor
+    known = "; ".join(f.label for f in factors) or "none"
+    users = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names}
+    raise ValueError(
+        f"{argument} names {', '.join(sorted(users))}, which is not one grouping factor of this "
+        "model's rows: each of them must read one entry, found by a single index in the data. "
+        f"Grouping factors: {known}."
+    )

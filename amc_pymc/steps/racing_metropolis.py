@@ -1,0 +1,506 @@
+"""Metropolis-Hastings that reads a few rows of tall data per step."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+import os
+
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from pymc import Model
+from pymc.util import RandomGenerator, get_random_generator
+
+from amc_pymc.arguments import boolean
+from amc_pymc.flags import Flag, flag
+from amc_pymc.reading.context import context_model
+from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.group_densities import GroupedModel
+from amc_pymc.reading.memo import remembering
+from amc_pymc.results.tables import METROPOLIS_STATS
+from amc_pymc.rows import Rows
+from amc_pymc.steps.grouping import Turn, chosen_turns
+from amc_pymc.steps.preparation import moved_coordinates, prepare
+from amc_pymc.steps.racing_step import (
+    RacingStep,
+    chosen_vars,
+    starting_point,
+    stat_dtypes,
+)
+from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, check_combination
+from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.racing import Race
+from amc_pymc.tall.samplers import (
+    Audits,
+    Proposal,
+    SurrogateProposal,
+    metropolis,
+)
+from amc_pymc.tall.samplers.metropolis import Metropolis
+
+__all__ = ["RacingMetropolis", "metropolis_sampler"]
+
+_log = logging.getLogger("amc_pymc")
+#: Number of proposals for each group's local effects per draw.
+_TRIES = 2
+#: Measured costs, in log-likelihood evaluations of one row: drawing local effects (per row), storing
+#: a draw, and a transition apart from its rows.
+_DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
+_TUNING_TRANSITIONS = 5
+#: Maximum rows read by a batch of draws, if no other step moves anything: in memory, to limit the time
+#: of a batch, and in a store, to limit the pages that it maps.
+_AHEAD, _STORED_AHEAD = 20_000, 4_000
+#: Probability that a draw repeats the previous one, below which no transitions are added.
+_SAME_DRAW = 0.01
+#: Rejections cost thinned decisions little, and moves of full scale make draws independent.
+_FOR_THINNING = SurrogateProposal(target_accept=0.25)
+#: Transitions per turn, enough to decorrelate population parameters given the effects of other factors.
+_TURN_TRANSITIONS = 20
+
+
+class RacingMetropolis(RacingStep):
+    r"""Metropolis-Hastings step for continuous variables, reading few rows per decision.
+
+    A Metropolis-Hastings step compares the log-likelihood of a proposal with that of the current
+    point over all N rows. Here the comparison is a race: rows are read in doubling batches without
+    replacement until the decision is clear at error probability ``delta`` (Racing-Normal). A
+    second-order Taylor control variate of every row around the posterior mode explains nearly all
+    of the difference, so 100-200 rows usually suffice for any N.
+
+    In a hierarchical model, the effects of one grouping factor, by default the one with the most
+    levels, are integrated out, and races read groups instead of rows. Several crossed factors with
+    many levels are integrated out in turns.
+
+    Use it for models with at least about ten thousand conditionally independent rows and up to a
+    few hundred parameters besides local effects. The sampler is approximate: each decision differs
+    from the exact one with probability at most ``delta`` if batch means are normal. The actual
+    error is measured on audited decisions; see :func:`amc_pymc.decision_error`.
+
+    Parameters
+    ----------
+    vars : sequence of variables or their names, optional
+        Continuous variables to sample; default: all. Others may have their own steps.
+    observed_vars : sequence of str or variables, optional
+        Observed variables whose rows are raced; default: those with the most rows. All other terms
+        of the model's logp (priors, Jacobians, Potentials, other observed variables) are evaluated
+        exactly.
+    delta : float, default 0.05
+        Maximum error probability of a decision, in (0, 0.5).
+    race : {"auto", "normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
+        ``"exact"`` makes no error. It *thins* decisions where the rows' remainders can be bounded,
+        which then read few rows or none, and otherwise reads all rows. ``"auto"`` thins decisions
+        where that is expected to cost less than a ``"normal"`` race, and else races;
+        ``sample_stats["race_exact"]`` says which draws are exact.
+        :class:`BernsteinRace` does not require normal batch means, but a range of the rewards.
+    batch_size : int, optional
+        Number of rows or groups in the first batch; default: 50 rows or 20 groups.
+    proposal : {"auto", "random_walk", "surrogate"} or a proposal object
+        ``"surrogate"`` moves leave prior times the second-order expansion of rows or groups invariant, and read no
+        rows: coefficients whose prior is Gaussian given hyperparameters are drawn given these, and hyperparameters are
+        moved by Hamiltonian Monte Carlo on their marginal density. ``"auto"`` mixes them with a random walk; the one
+        that moved the chain further during tuning makes nine tenths of the moves.
+    proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
+        Control variate: expansion of each row in the parameters, or (``"data"``) in its data. If none
+        is possible, ``"auto"`` logs a warning and uses none. Many decisions are then close; without
+        ``delta=0.01, batch_size=200``, the posterior is visibly too wide.
+    audits : int or Audits, default 200
+        Maximum number of decisions per chain repeated on all rows, in at most a tenth of the time.
+    transitions_per_draw : int or "auto", default "auto"
+        Transitions per stored draw. ``pm.sample`` spends 5-300 microseconds per stored draw, a
+        transition often less. ``"auto"`` is 1, unless local effects are drawn with every stored
+        draw. Then transitions take about as long as drawing the effects, or less if fewer make
+        successive draws independent. During tuning, when effects are not drawn, it is 5.
+    marginalize : "auto" or None or a variable or sequence of variables
+        Local effects to integrate out: variables, or their names, of one grouping factor, or of
+        several in turns. ``"auto"`` selects the factor with the most levels if it has at least 250
+        levels, or if there are at most 20,000 rows, unless fewer than 50 levels have 250 rows or
+        more each. Further factors are integrated out in turns if the other variables have more
+        coordinates than ``TaylorProxy.max_dim``. None disables it.
+    recover : bool, default True
+        Draw the effects that are integrated out for every stored draw. If False, their draws are
+        NaN, and :func:`amc_pymc.recover_marginals` can draw them afterwards.
+    row_logp : callable, optional
+        ``(point, rows) -> (m,)`` log-likelihoods (natural) of the given rows at a point (a dict of
+        value variables), for likelihoods that cannot be sliced. No control variate is used then.
+    rows : amc_pymc.Rows or mapping of str to array or path, optional
+        Rows larger than memory: the arrays (NumPy, ``numpy.memmap``, Zarr or Dask) of each
+        ``pm.Data`` whose rows are read, or a path of Parquet files. The model's own data are then
+        placeholders. One pass writes a store; see :class:`amc_pymc.Rows` for its location and
+        lifetime. If effects are integrated out, which ``"auto"`` does from 250 levels on for any
+        number of rows, the rows of a group are stored together. Turns are not supported.
+    model : pm.Model, optional
+        Default: the model of the current context.
+    rng : numpy.random.Generator or int, optional
+        ``pm.sample`` replaces it for each chain.
+    initial_point : dict, optional
+        Point at which the model is checked and the mode search starts. Default: the model's own;
+        random values, as of ``initval="prior"``, are then drawn with a fixed seed.
+    compile_kwargs : dict, optional
+        Keyword arguments of ``pytensor.function``.
+    blocked : bool, default True
+        Move all variables jointly.
+    progressbar : bool, default True
+        Show the progress of the preparation if it takes longer than two seconds.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, there is no observed variable, rows are not finite at the
+        start, ``vars`` are discrete, or ``marginalize`` names variables that cannot be integrated
+        out. :class:`amc_pymc.NotRowFactorised` is raised if rows cannot be evaluated one by one.
+
+    See Also
+    --------
+    amc_pymc.decision_error : Measured error of decisions.
+    amc_pymc.recover_marginals : Draw local effects after sampling.
+
+    Notes
+    -----
+    With u uniform, :math:`x'` is accepted if
+
+    .. math:: \frac1N\sum_n [l_n(x') - l_n(x)] >
+        \frac1N \log \frac{u\,p(x)\,q(x' \mid x)}{p(x')\,q(x \mid x')}.
+
+    In a hierarchical model the sum is over groups g, and :math:`l_g` is the logarithm of
+
+    .. math:: L_g(\psi) = \int p(u \mid \psi) \prod_{i \in g} p(y_i \mid \psi, u)\,du
+        \approx |C| \sum_k w_k\, p(m + C z_k \mid \psi)
+        \prod_{i \in g} p(y_i \mid \psi, m + C z_k)
+
+    with local effects u, all other parameters :math:`\psi`, and nodes :math:`z_k` and weights
+    :math:`w_k` of a Gauss-Hermite rule (product rules for two or three effects). m is the mode of
+    the integrand, found by Newton's method for every group and point, and :math:`CC'` its inverse
+    curvature there (Liu & Pierce 1994, Pinheiro & Bates 1995). Discrete effects are summed over
+    their states. Local effects are drawn given :math:`\psi` by independence Metropolis-Hastings steps.
+
+    Several factors are integrated out in turns, each given the effects of the others: a collapsed
+    Gibbs sampler (Papaspiliopoulos, Roberts & Zanella 2020).
+
+    ``"surrogate"`` moves are explained in "Moves on prior times surrogate" (Liu 2001, section 9.4.3; Christen & Fox
+    2005). Coefficients are recognised by the derivatives of the prior and of what rows read, not by the way in which a
+    model is written.
+
+    ``sample_stats`` contains the variables that the page "Variables of results" lists, one number
+    per draw. Counts are sums over the transitions of a draw. ``race_rows`` counts rows even if
+    groups are raced; divide it by ``step.sampler.transitions`` for the rows of one decision.
+
+    References
+    ----------
+    Y. Chen and Z. Ghahramani (2016). Scalable Discrete Sampling as a Multi-Armed Bandit Problem.
+    ICML, PMLR 48:2492-2501.
+    R. Bardenet, A. Doucet and C. Holmes (2017). On Markov chain Monte Carlo methods for tall data.
+    JMLR 18(47).
+    Q. Liu and D. A. Pierce (1994). A note on Gauss-Hermite quadrature. Biometrika 81:624-629,
+    doi:10.1093/biomet/81.3.624.
+    J. C. Pinheiro and D. M. Bates (1995). Approximations to the log-likelihood function in the
+    nonlinear mixed-effects model. Journal of Computational and Graphical Statistics 4:12-35,
+    doi:10.1080/10618600.1995.10474663.
+    J. A. Christen and C. Fox (2005). Markov chain Monte Carlo using an approximation. Journal of
+    Computational and Graphical Statistics 14:795-810, doi:10.1198/106186005X76983.
+    O. Papaspiliopoulos, G. O. Roberts and G. Zanella (2020). Scalable inference for crossed random
+    effects models. Biometrika 107:25-40, doi:10.1093/biomet/asz058.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, amc_pymc as amc
+    >>> y = np.random.default_rng(1).normal(2.0, 1.0, size=20_000)
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     obs = pm.Normal("obs", mu, 1, observed=y)
+    ...     idata = pm.sample(
+    ...         200,
+    ...         tune=100,
+    ...         step=amc.RacingMetropolis(),
+    ...         chains=2,
+    ...         cores=1,
+    ...         random_seed=1,
+    ...         progressbar=False,
+    ...         quiet=True,
+    ...     )
+    >>> bool(abs(idata.posterior["mu"].mean() - y.mean()) < 0.002)
+    True
+
+    In a model with groups, local effects are integrated out, and drawn for every stored draw:
+
+    >>> rng = np.random.default_rng(1)
+    >>> group = np.repeat(np.arange(300), 10)
+    >>> y = rng.normal(rng.normal(size=300)[group], 1.0)
+    >>> with pm.Model() as model:
+    ...     sd = pm.HalfNormal("sd", 2)
+    ...     effect = pm.Normal("effect", 0, sd, shape=300)
+    ...     obs = pm.Normal("obs", effect[group], 1.0, observed=y)
+    ...     idata = pm.sample(
+    ...         200,
+    ...         tune=100,
+    ...         step=amc.RacingMetropolis(),
+    ...         chains=2,
+    ...         cores=1,
+    ...         random_seed=1,
+    ...         progressbar=False,
+    ...         quiet=True,
+    ...     )
+    >>> bool(0.9 < idata.posterior["sd"].mean() < 1.1)
+    True
+    >>> found = idata.posterior["effect"].mean(("chain", "draw"))
+    >>> bool(np.corrcoef(found, np.bincount(group, y) / 10)[0, 1] > 0.99)
+    True
+    >>> bool(idata.sample_stats["race_quadrature"].max() < 1e-6)
+    True
+    """
+
+    name = "racing_metropolis"
+    sampler: Metropolis
+    core: ClassVar[ModuleType] = metropolis
+    #: Steps that move the variables of further turns.
+    later: tuple[RacingMetropolis, ...]
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(METROPOLIS_STATS)
+
+    @remembering()
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        observed_vars: Sequence[Any] | None = None,
+        delta: float | None = None,
+        race: Literal["auto", "normal", "bernstein", "lil_ucb", "exact"] | Race = "auto",
+        batch_size: int | None = None,
+        proposal: Literal["auto", "random_walk", "surrogate"] | Proposal = "auto",
+        proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
+        audits: int | Audits = 200,
+        transitions_per_draw: int | Literal["auto"] = "auto",
+        marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
+        recover: bool = True,
+        row_logp: Callable[..., Any] | None = None,
+        rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        model: Model | None = None,
+        rng: RandomGenerator = None,
+        initial_point: Mapping[str, np.ndarray] | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+        blocked: bool = True,
+        progressbar: bool = True,
+    ):
+        options, model = Options.among(locals()), context_model(model)
+        value_vars = chosen_vars(vars, model, type(self).__name__)
+        if vars is None:  # indicators can be moved, and discrete effects of groups summed out
+            value_vars += [v for v in model.value_vars if v not in value_vars]
+        turns = chosen_turns(model, [v.name for v in value_vars], options)
+        rngs = [rng] if len(turns) == 1 else get_random_generator(rng).spawn(len(turns))
+        self._recover = boolean("recover", recover)
+        if not recover and marginalize is None:
+            raise ValueError(
+                "recover=False is for effects that are integrated out, and marginalize=None integrates "
+                "none out; leave one of them out"
+            )
+        steps = [self, *(copy.copy(self) for _ in turns[1:])]
+        for step, turn, own in zip(steps, turns, rngs):
+            step._take_turn(model, turn, options, proposal, own)
+        self.later = tuple(steps[1:])
+        moved = {v for step in steps for v in step.vars}
+        self.vars = [v for v in value_vars if v in moved]
+
+    def _take_turn(
+        self,
+        model: Model,
+        turn: Turn,
+        options: Options,
+        proposal: str | Proposal,
+        rng: RandomGenerator,
+    ) -> None:
+        """Set up this step for the variables of one turn."""
+        self.turn = turn
+        value_vars = [v for v in model.value_vars if v.name in turn.names]
+        sampler = metropolis_sampler(model, turn, options, proposal)
+        densities = sampler.prepared.densities
+        surface = sampler.prepared.surface
+        binary = densities.layout.names_at(surface.binary) if surface is not None else ()
+        value_vars = [v for v in value_vars if v.name in binary or _is_sampled(v, densities)]
+        self._alone = len(value_vars) == len(model.value_vars)
+        self.later = ()
+        if isinstance(densities, GroupedModel):
+            if not (self._recover or self._alone):
+                raise ValueError(
+                    "recover=False leaves local effects undrawn, and other steps or other factors' "
+                    "turns need them: let this step sample all variables and integrate one factor "
+                    "out, or pass recover=True"
+                )
+            if not self._recover and densities.discrete:
+                raise ValueError("recover=False cannot mark discrete effects as not drawn")
+        if options.transitions_per_draw == "auto" and self._recover:
+            number = _transitions(sampler)
+            # Effects are not drawn while tuning if no other step needs them.
+            quick = self._alone and isinstance(densities, GroupedModel)
+            tuning = _TUNING_TRANSITIONS if quick else None
+            sampler = dataclasses.replace(sampler, transitions=number, tuning_transitions=tuning)
+            if sampler.transitions > 1:
+                _log.info(
+                    "%d transitions for every stored draw; race_rows is their sum.",
+                    sampler.transitions,
+                )
+        if self._alone and not isinstance(densities, GroupedModel):
+            ahead = _AHEAD if options.rows is None else _STORED_AHEAD
+            sampler = dataclasses.replace(sampler, ahead=ahead)
+        self._set_up(sampler, model, value_vars, rng)
+        self._usual = densities.ravel(initial_point_of(model))
+
+    def replace(self, **settings: Any) -> Self:
+        """Return the same step with other sampler settings, such as ``race`` or ``audits``."""
+        out = super().replace(**settings)
+        out.later = tuple(step.replace(**settings) for step in self.later)
+        return out
+
+    # --- turns ----------------------------------------------------------------------------------
+
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
+        """Start a new chain; raise an error if the data have changed."""
+        super().setup_chain(rng, tune, draws)
+        for step, own in zip(self.later, self.rng.spawn(len(self.later))):
+            step.setup_chain(own, tune, draws)
+
+    def stop_tuning(self) -> None:
+        """End tuning, and keep the tuned settings fixed."""
+        super().stop_tuning()
+        for step in self.later:
+            step.stop_tuning()
+
+    def step(
+        self, point: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Make ``transitions_per_draw`` transitions of each turn."""
+        point, stats = super().step(point)
+        for step in self.later:
+            point, more = step.step(point)
+            stats = stats + more
+        return point, [_of_all_turns(stats)]
+
+    @property
+    def sampling_state(self) -> Any:
+        """State of the chain, including those of further turns."""
+        state = super().sampling_state
+        state.later_turns = [step.sampling_state for step in self.later]
+        return state
+
+    @sampling_state.setter
+    def sampling_state(self, state: Any) -> Any:
+        RacingStep.sampling_state.fset(self, state)
+        for step, own in zip(self.later, state.later_turns):
+            step.sampling_state = own
+
+    def _rows_of_a_draw(self) -> float:
+        return sum((step._rows_of_a_draw() for step in self.later), super()._rows_of_a_draw())
+
+    # --- local effects --------------------------------------------------------------------------
+
+    @property
+    def _local(self) -> GroupedModel | None:
+        """Grouped model, or None if no local effects are integrated out."""
+        densities = self.prepared.densities
+        return densities if isinstance(densities, GroupedModel) else None
+
+    @property
+    def _in_turns(self) -> GroupedModel | None:
+        """Grouped model, or None if it does not hold variables of other turns as data."""
+        local = self._local
+        return local if local is not None and local.groups.held is not None else None
+
+    def _condition(self, point: dict[str, np.ndarray]) -> None:
+        if self._in_turns is not None:
+            self._in_turns.hold(point)
+
+    def _follow(self, chain: Any, x: np.ndarray) -> None:
+        if self._in_turns is not None:
+            metropolis.follow(self.sampler, chain, x, tuning=self.tune)
+
+    def _moved(self, point: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the new point, with integrated-out local effects drawn given the rest."""
+        local = self._local
+        if local is None:
+            return super()._moved(point, x)
+        effects = local.effects(point)
+        if not self._recover:
+            effects = np.full_like(effects, np.nan)
+        elif not (self.tune and self._alone):
+            local.draw_effects(x, effects, _TRIES, self.rng)
+        new = super()._moved(point, x) | local.as_point(effects, point)
+        return {name: new[name] for name in point}  # PyMC relies on the order
+
+    def _first_point(self, chain: Any, x: np.ndarray) -> np.ndarray:
+        start = metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
+        given = not np.array_equal(*np.stack([x, self._usual])[:, self.sampler.active])
+        chain.start_replaced = start is not x and given
+        return start
+
+    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
+        replaced = [flag("start_replaced")] if chain.start_replaced else []
+        return super()._doubts(chain, x) + replaced
+
+
+def _is_sampled(value: Any, densities: Any) -> bool:
+    """Whether the step moves a variable, or draws it as a local effect."""
+    if value.dtype.startswith("float"):
+        return True
+    return isinstance(densities, GroupedModel) and value.name in densities.groups.factor.names
+
+
+def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
+    """Combine the statistics of the turns of a draw: sums of counts, means of shares."""
+    if len(stats) == 1:
+        return stats[0]
+    out = dict(stats[0])
+    for name in out:
+        values = [s[name] for s in stats]
+        if name == "warning":
+            out[name] = next((v for v in values if v is not None), None)
+        elif name == "race_flags":
+            out[name] = float(np.bitwise_or.reduce(np.array(values, np.int64)))
+        elif name in ("accept", "accepted"):
+            out[name] = sum(values) / len(values)
+        elif name in ("race_quadrature", "race_drift"):
+            out[name] = max(values)
+        elif name == "race_exact":
+            out[name] = min(values)
+        elif name not in ("race_delta", "scaling"):
+            out[name] = sum(values)
+    return out
+
+
+def _transitions(sampler: Metropolis) -> int:
+    """Return the number of transitions that takes half the time of a draw, if all are useful."""
+    prepared = sampler.prepared
+    model, forecast = prepared.densities, prepared.forecast
+    if not isinstance(model, GroupedModel) or forecast is None:
+        return 1
+    if model.groups.held is not None:  # draws of other steps take most time
+        return _TURN_TRANSITIONS
+    drawing = _STORING_COST + model.n_rows * _DRAWING_COST
+    transition = _TRANSITION_COST + forecast.rows * model.race_cost
+    rejected = np.clip(1.0 - forecast.acceptance, 0.3, 0.95)
+    useful = np.ceil(np.log(_SAME_DRAW) / np.log(rejected))
+    return int(np.clip(drawing / transition, 1, useful))
+
+
+def metropolis_sampler(
+    model: Model, turn: Turn, options: Options, proposal: str | Proposal
+) -> Metropolis:
+    """Return the Metropolis sampler of the continuous variables of a turn."""
+    check_combination(as_proposals(proposal, options.proxy), options)
+    point = starting_point(model, options.initial_point)
+    prepared = prepare(model, turn.names, options, point=point, turn=turn)
+    groups = isinstance(prepared.densities, GroupedModel)
+    proposals = as_proposals(proposal, options.proxy if prepared.fit is not None else None)
+    if proposal == "auto" and prepared.thinning is not None:
+        proposals = tuple(
+            _FOR_THINNING if isinstance(p, SurrogateProposal) else p for p in proposals
+        )
+    if prepared.fit is None and [type(p) for p in proposals] == [SurrogateProposal]:
+        raise ValueError(
+            "proposal='surrogate' needs the mode that the control variate is built on, and "
+            f"there is none: {prepared.no_proxy}. Use 'auto' or 'random_walk'."
+        )
+    active = moved_coordinates(prepared.densities.layout, turn.names)
+    settings = options.sampler_settings(groups=groups)
+    return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)

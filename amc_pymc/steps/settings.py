@@ -1,0 +1,211 @@
+"""Settings behind the string arguments of racing step methods, and their shared options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from pytensor.graph.basic import Variable
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.rows import Rows, as_rows
+from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.racing import Race, as_race
+from amc_pymc.tall.samplers import (
+    Audits,
+    Proposal,
+    RandomWalkProposal,
+    SurrogateProposal,
+)
+from amc_pymc.tall.samplers.moves import KINDS
+from amc_pymc.tall.samplers.settings import check_count, is_integer
+
+__all__ = [
+    "Options",
+    "Proxy",
+    "TaylorProxy",
+    "as_audits",
+    "as_proposals",
+    "as_proxy",
+    "check_combination",
+]
+
+
+@dataclass(frozen=True)
+class TaylorProxy:
+    """Second-order Taylor control variate of every row around the posterior mode.
+
+    Parameters
+    ----------
+    max_dim : int
+        Maximum number of coordinates D of the expansion. It stores D + D^2 sums and makes D passes
+        over the data.
+    subsample : int
+        Number of rows on which the mode search starts.
+    exact_rows : int or "auto"
+        Number of rows with the largest residuals, which are evaluated at every decision instead of
+        raced. ``"auto"`` chooses the number with the cheapest decisions or, if
+        log-likelihoods have kinks, the rows near them.
+    """
+
+    max_dim: int = 500
+    subsample: int = 20_000
+    exact_rows: int | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        rows = self.exact_rows
+        if rows != "auto" and not (is_integer(rows) and rows >= 0):
+            raise ValueError(f"exact_rows must be 'auto' or a non-negative integer, got {rows!r}")
+        check_count("max_dim", self.max_dim, 1)
+        check_count("subsample", self.subsample, 2)
+
+
+Proxy = TaylorProxy | DataProxy
+#: Default size of the first batch of groups, whose residuals are sums over many rows.
+_GROUPS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Checked arguments shared by all racing steps; documented in RacingMetropolis.
+
+    ``race``, ``proxy`` and ``audits`` become settings; ``race_of_groups`` is the race over groups
+    instead of rows; ``insist`` is true if the user requires the control variate.
+    """
+
+    observed_vars: Sequence[Any] | None = None
+    delta: float | None = None
+    race: Any = "auto"
+    variance: Any = None
+    batch_size: int | None = None
+    proxy: Any = "auto"
+    audits: Any = 200
+    transitions_per_draw: Any = 1
+    row_logp: Callable[..., Any] | None = None
+    rows: Rows | None = None
+    marginalize: Any = None
+    initial_point: Mapping[str, np.ndarray] | None = None
+    compile_kwargs: dict[str, Any] | None = None
+    progressbar: bool = True
+    insist: bool = field(default=False, init=False)
+    race_of_groups: Any = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        proxy, insist = as_proxy(self.proxy)
+        checked = {
+            "race": as_race(self.race, self.delta, self.batch_size, self.variance),
+            "race_of_groups": self._race_of_groups(),
+            "audits": as_audits(self.audits),
+            "transitions_per_draw": _transitions(self.transitions_per_draw),
+            "proxy": proxy,
+            "insist": insist,
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.row_logp is not None and not callable(self.row_logp):
+            raise TypeError(f"row_logp must be callable, got {self.row_logp!r}")
+        object.__setattr__(self, "marginalize", _marginalize(self.marginalize))
+        if self.rows is not None:
+            object.__setattr__(self, "rows", as_rows(self.rows))
+            self._check_rows(proxy)
+        if insist and self.no_proxy:
+            name = "data" if isinstance(proxy, DataProxy) else "taylor"
+            raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
+
+    def _check_rows(self, proxy: Proxy | None) -> None:
+        """Raise an error for options that cannot be combined with rows in a store."""
+        if self.row_logp is not None:
+            raise ValueError("rows= and row_logp= exclude each other: row_logp reads its own data")
+        if isinstance(proxy, DataProxy):
+            raise ValueError("proxy='data' cannot be used with rows=; use 'auto' or 'taylor'")
+
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> Options:
+        """Return the options among a step's arguments."""
+        names = [f for f, spec in cls.__dataclass_fields__.items() if spec.init]
+        return cls(**{name: arguments[name] for name in names if name in arguments})
+
+    @property
+    def no_proxy(self) -> str:
+        """Reason why no control variate is possible; empty if one may be."""
+        if self.proxy is None:
+            return "proxy=None"
+        return "" if self.row_logp is None else "row_logp has no derivatives"
+
+    def _race_of_groups(self) -> Race:
+        """Return the race of groups, whose remainders have no bounds."""
+        if self.race not in ("auto", "normal"):
+            return as_race(self.race, self.delta, self.batch_size, self.variance)
+        size = _GROUPS if self.batch_size is None else self.batch_size
+        return as_race("normal", self.delta, size, self.variance)
+
+    def sampler_settings(self, *, groups: bool = False) -> dict[str, Any]:
+        """Return the settings of a :class:`~amc_pymc.tall.samplers.chain.Sampler`."""
+        number = 1 if self.transitions_per_draw == "auto" else self.transitions_per_draw
+        race = self.race_of_groups if groups else self.race
+        return {"race": race, "audits": self.audits, "transitions": number}
+
+
+def as_proposals(proposal: str | Proposal, proxy: Proxy | None) -> tuple[Proposal, ...]:
+    """Return the proposals of a step; several for ``"auto"``, which compares them during tuning."""
+    if isinstance(proposal, tuple(kind.settings for kind in KINDS)):
+        return (cast(Proposal, proposal),)
+    if proposal == "auto":
+        walk = RandomWalkProposal()
+        return (walk,) if proxy is None else (walk, SurrogateProposal())
+    for kind in KINDS:
+        if proposal == kind.name:
+            return (kind.settings(),)
+    names = ", ".join(repr(kind.name) for kind in KINDS)
+    *first, last = (kind.settings.__name__ for kind in KINDS)
+    raise ValueError(
+        f"proposal must be 'auto', {names}, {', '.join(first)} or {last}, got {proposal!r}"
+    )
+
+
+def as_proxy(proxy: str | Proxy | None) -> tuple[Proxy | None, bool]:
+    """Return the settings of the control variate and whether the user insists on it."""
+    if proxy is None or isinstance(proxy, TaylorProxy | DataProxy):
+        return proxy, proxy is not None
+    if proxy in ("auto", "taylor"):
+        return TaylorProxy(), proxy == "taylor"
+    if proxy == "data":
+        return DataProxy(), True
+    raise ValueError(
+        f"proxy must be 'auto', 'taylor', 'data', TaylorProxy, DataProxy or None, got {proxy!r}"
+    )
+
+
+def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
+    """Raise an error for contradictory options, before the model is decomposed."""
+    first, reason = proposals[0], options.no_proxy  # "auto" begins with the random walk
+    if reason and isinstance(first, SurrogateProposal):
+        raise ValueError(
+            "proposal='surrogate' needs the mode that the control variate is built on, and there "
+            f"is none: {reason}. Use 'auto' or 'random_walk'."
+        )
+
+
+def _marginalize(wanted: Any) -> Any:
+    """Return ``"auto"``, None, or a list of names and variables."""
+    if wanted is None or wanted == "auto":
+        return wanted
+    wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+    if not wanted or not all(isinstance(v, str | Variable) for v in wanted):
+        raise ValueError(
+            "marginalize must be 'auto', None or variables with a value for each group, "
+            f"got {wanted}"
+        )
+    return wanted
+
+
+def _transitions(number: int | str) -> int | str:
+    return number if number == "auto" else positive_int("transitions_per_draw", number)
+
+
+def as_audits(audits: int | Audits) -> Audits:
+    """Return the settings of the audits."""
+    return audits if isinstance(audits, Audits) else Audits(audits)

@@ -1,0 +1,37 @@
+"""Control variates for log-likelihoods of rows."""
+
+from amc_pymc.tall.proxies.data_space import (
+    BinMoments,
+    DataProxy,
+    bin_moments,
+    outlying_rows,
+    quantile_bins,
+)
+from amc_pymc.tall.proxies.gaussian import absolute_factor, gaussian_factor
+from amc_pymc.tall.proxies.mode import Mode, find_mode
+from amc_pymc.tall.proxies.taylor import (
+    EXACT_ROW_CHOICES,
+    ResidualSummary,
+    choose_exact_rows,
+    most_near_kinks,
+    rows_near_kinks,
+    summarise_residuals,
+)
+
+__all__ = [
+    "EXACT_ROW_CHOICES",
+    "BinMoments",
+    "DataProxy",
+    "Mode",
+    "ResidualSummary",
+    "absolute_factor",
+    "bin_moments",
+    "choose_exact_rows",
+    "find_mode",
+    "gaussian_factor",
+    "most_near_kinks",
+    "outlying_rows",
+    "quantile_bins",
+    "rows_near_kinks",
+    "summarise_residuals",
+]

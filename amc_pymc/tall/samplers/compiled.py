@@ -1,0 +1,228 @@
+"""Shared parts of the compiled loops: densities, races, and the decision between two points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numba import types
+
+from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.jit import njit
+from amc_pymc.tall.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
+from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_change
+from amc_pymc.tall.thinning import Thinning, not_thinned, rates, thin
+
+__all__ = [
+    "GRADIENT",
+    "LOGP",
+    "Densities",
+    "Races",
+    "Verdict",
+    "as_they_are",
+    "call_total",
+    "decide",
+    "decide_by_thinning",
+    "entry_point",
+    "no_control",
+    "put",
+    "state_values",
+    "unit_changes",
+]
+
+#: Signature of the log density without the raced units: x (D,) -> float.
+LOGP = types.float64(types.float64[::1])
+#: Signature of the map to parameters eta and of priors of coefficients: x (D,) -> vector.
+GRADIENT = types.float64[::1](types.float64[::1])
+
+
+@first_class(GRADIENT, cache=True)
+def as_they_are(x: np.ndarray) -> np.ndarray:
+    """Return x; used if the parameters are the value variables."""
+    return x.copy()
+
+
+@first_class(LOGP, cache=True)
+def no_control(eta: np.ndarray) -> float:
+    """Return zero; placeholder without a control variate in data space."""
+    return 0.0
+
+
+class Densities(NamedTuple):
+    """Parts of the log posterior, as first-class functions.
+
+    ``rewards`` and ``control`` take parameters eta (E,), the others x (D,).
+    ``parameters`` maps x to eta, ``control`` returns the population sum of the control variate in
+    data space. ``reads`` are the coordinates of eta that units depend on.
+    """
+
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    rest: Callable[[np.ndarray], float]
+    parameters: Callable[[np.ndarray], np.ndarray]
+    control: Callable[[np.ndarray], float]
+    reads: np.ndarray
+
+
+class Races(NamedTuple):
+    """Arguments of a chain's decisions: densities, surrogate, population of units, rule, and thinning, if any."""
+
+    densities: Densities
+    surrogate: Surrogate
+    population: Population
+    rule: RaceRule
+    thinning: Thinning = not_thinned(0)
+
+
+class Verdict(NamedTuple):
+    """Outcome of a two-arm decision.
+
+    ``gap`` is the estimated log ratio minus its threshold. ``raced`` and ``exact`` count units.
+    ``unit`` is the offending unit if ``status`` is ``NOT_FINITE``. ``sure`` says whether the decision cannot be wrong.
+    """
+
+    accepted: bool
+    gap: float
+    raced: int
+    exact: int
+    rounds: int
+    status: int
+    unit: int
+    sure: bool = True
+
+
+@njit(cache=True)
+def _verdict(accepted: bool, gap: float, exact: int, status: int, unit: int) -> Verdict:
+    return Verdict(accepted, gap, 0, exact, 0, status, unit, True)
+
+
+@njit(cache=True)
+def _alike(points: np.ndarray, coordinates: np.ndarray) -> bool:
+    """Whether two points agree in some coordinates."""
+    for k in coordinates:
+        if points[0, k] != points[1, k]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Generator) -> Verdict:
+    """Decide whether known + sum_n [l_n(eta') - l_n(eta)] > 0 for the points (2, E) eta, eta'.
+
+    ``known`` is the log ratio without the raced units, minus the threshold. The race estimates only
+    the mean of the residuals (Chen & Ghahramani 2016, eq. 11-12). No unit is read if the points agree
+    in all coordinates that units depend on.
+    """
+    if _alike(points, races.densities.reads):
+        return _verdict(known > 0.0, known, 0, DECIDED, -1)
+    densities, surrogate, population = races.densities, races.surrogate, races.population
+    n_raced = population.n_raced
+    change = surrogate_change(points, surrogate)
+    change += densities.control(points[1]) - densities.control(points[0])
+    n_exact = population.exact.size
+    if n_exact:
+        exact = densities.rewards(points, surrogate.centre, population.exact)[1]
+        for j in range(n_exact):
+            if np.isnan(exact[j]) or exact[j] == np.inf:
+                return _verdict(False, -np.inf, n_exact, NOT_FINITE, population.exact[j])
+        change += exact.sum()
+    if not np.isfinite(change):
+        return _verdict(False, -np.inf, n_exact, DECIDED, -1)
+    bias = np.zeros(2)
+    bias[1] = (known + change) / max(1, n_raced)
+    result = race(densities.rewards, points, surrogate.centre, bias, population, races.rule, rng)
+    return Verdict(
+        result.winner == 1,
+        result.margin * max(1, n_raced),
+        result.rows,
+        n_exact,
+        result.rounds,
+        result.status,
+        result.row,
+        result.rows >= n_raced,
+    )
+
+
+@njit(cache=True)
+def decide_by_thinning(
+    known: float, points: np.ndarray, races: Races, rng: np.random.Generator
+) -> Verdict:
+    """Accept a move of a reversible kernel without error (:mod:`amc_pymc.tall.thinning`).
+
+    ``known`` is the log ratio without the rows, minus the logarithm of a uniform number. A race decides if the points
+    are far from the centre, or if thinning is expected to read many rows.
+    """
+    densities, thinning = races.densities, races.thinning
+    if _alike(points, densities.reads):
+        return _verdict(known > 0.0, known, 0, DECIDED, -1)
+    q = np.empty(1 + thinning.blocks.levels.size)
+    k = rates(points, thinning, q)
+    expected = np.inf
+    if k >= 0:
+        expected = np.dot(q, thinning.totals[k])
+    total, always = known + surrogate_change(points, races.surrogate), thinning.exact
+    if not expected <= thinning.most:
+        if always.size == 0 and abs(total) > expected:  # more than all rows could change
+            return _verdict(total > 0.0, total, 0, DECIDED, -1)
+        return decide(known, points, races, rng)
+    if always.size:
+        changes = densities.rewards(points, thinning.centre, always)[1]
+        for j in range(always.size):
+            if np.isnan(changes[j]) or changes[j] == np.inf:
+                return _verdict(False, -np.inf, always.size, NOT_FINITE, always[j])
+            total += changes[j]
+    if not total > 0.0:
+        return _verdict(False, total, always.size, DECIDED, -1)
+    found = thin(densities.rewards, points, k, q, thinning, rng)
+    gap = total if found.accepted else -np.inf
+    return Verdict(found.accepted, gap, found.rows, always.size, 1, found.status, found.row, True)
+
+
+@njit(cache=True)
+def put(x: np.ndarray, where: np.ndarray, values: np.ndarray) -> None:
+    """Set x[where] to the first of ``values``; Numba's own assignment takes seconds to compile."""
+    for k in range(where.size):
+        x[where[k]] = values[k]
+
+
+# --- from Python ----------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def call_total(total: Callable[[np.ndarray], float], eta: np.ndarray) -> float:
+    """Return the value of a first-class function of parameters."""
+    return total(eta)
+
+
+@njit(cache=True)
+def state_values(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    units: np.ndarray,
+) -> np.ndarray:
+    """Return residuals (K, m) of some units at K points."""
+    return rewards(points, centre, units)
+
+
+@njit(cache=True)
+def unit_changes(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    units: np.ndarray,
+) -> np.ndarray:
+    """Return changes (m,) of the units' residuals from points[0] to points[1]."""
+    return rewards(points, centre, units)[1].copy()
+
+
+def entry_point(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return the compiled entry point of a Numba function for arguments of these types.
+
+    It skips the dispatcher's type look-up, which takes longer than a transition for nested tuples.
+    Calling it with arguments of other types is undefined.
+    """
+    kinds = tuple(dispatcher.typeof_pyval(a) for a in args)
+    dispatcher.compile(kinds)
+    return dispatcher.overloads[kinds].entry_point

@@ -1,0 +1,462 @@
+"""Gibbs sweeps over discrete elements, with draws decided by races.
+
+The state k with the highest log p(x_k) + eps_k, eps_k standard Gumbel noise, is an exact draw from
+the full conditional of an element with K states (Papandreou & Yuille 2011; Chen & Ghahramani 2016,
+eq. 2). Each state is an arm; its rewards are the units' log-likelihoods minus a control variate.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amc_pymc.engine.jit import njit
+from amc_pymc.engine.streams import Stream, generator_of, stream_of
+from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
+from amc_pymc.tall.samplers.adaptation import Moments
+from amc_pymc.tall.samplers.auditing import StateDecisions
+from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
+from amc_pymc.tall.samplers.compiled import Densities, Races
+from amc_pymc.tall.samplers.counts import GibbsCounts, add_counts
+from amc_pymc.tall.samplers.logs import StateLog, reservoir_slot
+from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.surrogate import surrogate_total
+
+__all__ = [
+    "Elements",
+    "Gibbs",
+    "elements_of",
+    "excluding",
+    "init",
+    "learn",
+    "race_states",
+    "rule_of",
+    "run_sweeps",
+    "step",
+]
+
+#: Number of units of which is seen what they read.
+_LOOKED_AT = 200
+#: Further statuses of a sweep: no state has a positive density; the rest of the log density is
+#: NaN or +inf; the control variate is invalid in a state.
+_NO_STATE, _REST_NOT_FINITE, _NOT_EXPANDABLE = 11, 12, 13
+
+
+class Elements(NamedTuple):
+    """J discrete elements to be drawn.
+
+    ``coordinate`` (J,) are their positions in x, ``first`` (J + 1,) the start of each element's states
+    in ``states``, ``rule`` (J,) the row of the rules' tables for its number of states, ``raced`` (J,)
+    whether units depend on it. ``fixed`` are the coordinates of eta (conditions and indices) at which
+    the control variate requires the values of its centre.
+    """
+
+    coordinate: np.ndarray
+    first: np.ndarray
+    states: np.ndarray
+    rule: np.ndarray
+    raced: np.ndarray
+    fixed: np.ndarray
+
+    def states_of(self, element: int | np.integer) -> np.ndarray:
+        """Return the states (K,) of one element."""
+        return self.states[slice(*self.first[element : element + 2])]
+
+
+def elements_of(
+    prepared: Preparation,
+    coordinate: Sequence[int],
+    states: Sequence[np.ndarray],
+    raced: Sequence[bool],
+) -> Elements:
+    """Build elements from their coordinates, their states and whether units depend on them."""
+    sizes = np.array([s.size for s in states])
+    cut = prepared.cut if prepared.surrogate is not None else None
+    return Elements(
+        np.array(coordinate, dtype=np.int64),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate(states).astype(np.float64),
+        np.searchsorted(np.unique(sizes), sizes).astype(np.int64),
+        np.array(raced),
+        np.empty(0, np.int64) if cut is None else cut.rough(),
+    )
+
+
+@dataclass(kw_only=True, eq=False)
+class Gibbs(Sampler):
+    """Gibbs sampler of discrete elements."""
+
+    elements: Elements
+
+    def _densities(self) -> Densities:
+        return self.prepared.compiled(self.prepared.residuals.state_rewards)
+
+    def _rule(self, n_raced: int) -> RaceRule:
+        """Return a rule whose tables have one row for each number of states."""
+        zero = self.prepared.rounding_only
+        numbers = np.unique(np.diff(self.elements.first))
+        rules = [self.race.rule(n_raced, max(2, int(k)), zero_sd_decides=zero) for k in numbers]
+        return rules[0]._replace(
+            sd_factor=np.stack([r.sd_factor for r in rules]),
+            range_factor=np.stack([r.range_factor for r in rules]),
+        )
+
+    def rows_of_a_draw(self) -> float:
+        """Return the rows read by a draw with exact decisions."""
+        return super().rows_of_a_draw() * max(1, int(self.elements.raced.sum()))
+
+
+def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int = 0) -> Chain:
+    """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
+    prepared, elements = sampler.prepared, sampler.elements
+    size = prepared.start.size
+    expanded = prepared.surrogate.centre.size if prepared.surrogate is not None else 0
+    return Chain(
+        **sampler.begin(rng, tune, draws, lambda c: StateDecisions(c, size, elements)),
+        moments=Moments(0),
+        visited=Moments(expanded),
+        totals=GibbsCounts.zeros(),
+    )
+
+
+def step(
+    sampler: Gibbs, chain: Chain, x: np.ndarray, rng: np.random.Generator, *, tuning: bool = False
+) -> tuple[np.ndarray, GibbsCounts]:
+    """Make one draw: the sampler's sweeps from x (D,).
+
+    Returns the point reached and the counts. The chain is changed in place.
+
+    Raises
+    ------
+    ValueError
+        If no state of an element is possible, or if a log density is not finite or the control
+        variate is invalid in a state.
+    """
+    x, counts = x.copy(), GibbsCounts.zeros()
+    streams = stream_of(rng), stream_of(chain.audit_rng)
+    args = sampler.elements, sampler.races(chain), streams[0], chain.log(tuning), streams[1], counts
+    status, element, where = sampler.run(run_sweeps, sampler.transitions, x, *args)
+    if status != DECIDED:
+        _raise_bad(sampler, status, element, where, x)
+    chain.draw += 1
+    if tuning:
+        _tune(sampler, chain, counts, x)
+    return x, counts
+
+
+def excluding(sampler: Gibbs, chain: Chain, x: np.ndarray) -> list[int]:
+    """Return coordinates of elements that never moved from a state that excludes another coordinate.
+
+    Units read the other one, which is continuous, only in other states of the element than that in x (D,).
+    """
+    model, elements = sampler.prepared.densities, sampler.elements
+    layout, units = model.layout, np.linspace(0, model.n_units - 1, _LOOKED_AT).astype(np.int64)
+
+    def unread(point: np.ndarray, coordinates: Any) -> bool:
+        other = point.copy()
+        other[coordinates] += 0.1
+        values = model.values(point, units)
+        return np.array_equal(values, model.values(other, units), equal_nan=True)
+
+    names = [n for n in layout.names if layout.is_continuous(n)]
+    left_out, found = [c for c in layout.indices(names) if unread(x, c)], list[int]()
+    for e in np.flatnonzero(elements.raced & (chain.pieces.squares[elements.coordinate] == 0.0)):
+        for state in elements.states_of(e) if left_out else ():
+            point = x.copy()
+            point[elements.coordinate[e]] = state
+            if not unread(point, left_out):
+                found.append(int(elements.coordinate[e]))
+                break
+    return found
+
+
+def _tune(sampler: Gibbs, chain: Chain, counts: GibbsCounts, x: np.ndarray) -> None:
+    add_counts(chain.totals, counts)
+    if sampler.prepared.surrogate is None:
+        return
+    if past_start(chain):
+        chain.visited.add(sampler.prepared.eta(x))
+    if learns_now(chain):
+        learn(sampler, chain)
+
+
+def learn(sampler: Gibbs, chain: Chain) -> None:
+    """Adapt the expansion point to the chain's history."""
+    recentre(chain, sampler.prepared, chain.totals.raced[0], chain.totals.races[0])
+    chain.totals = GibbsCounts.zeros()
+
+
+def _raise_bad(
+    sampler: Gibbs, status: int, element: int | np.integer, where: int, x: np.ndarray
+) -> None:
+    model = sampler.prepared.densities
+    model.raise_errors()
+    coordinate = sampler.elements.coordinate[element]
+    label = model.layout.labels()[coordinate]
+    states = sampler.elements.states_of(element)
+    if status == _NO_STATE:
+        raise ValueError(
+            f"No state of {label} has a positive density given the other variables; look at "
+            f"its prior and at the {model.unit}s' likelihood in each state."
+        )
+    if status == _NOT_EXPANDABLE:
+        raise ValueError(
+            f"The control variate does not hold at {label} = {states[where]:g}, where the "
+            f"{model.unit}s meet another condition or a quantity that is not finite; pass "
+            "proxy=None."
+        )
+    what, shown = f"The log density besides the {model.unit}s", []
+    if status == NOT_FINITE:
+        what = f"The log-likelihood of {', '.join(model.observed_vars)} in {model.unit} {where}"
+    for state in states:
+        x[coordinate] = state
+        if status == NOT_FINITE:
+            value = model.values(x, np.array([where]))[0]
+        else:
+            value = model.rest_value_and_gradient(x)[0]
+        if np.isnan(value) or value == np.inf:
+            shown.append(f"{value} at {label} = {state:g}")
+    raise ValueError(f"{what} is {', '.join(shown[:5]) or 'not finite'}.")
+
+
+# --- the compiled loop ----------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def rule_of(rules: RaceRule, j: int) -> RaceRule:
+    """Return the rule in row j of tables (J, R) over numbers of states."""
+    return RaceRule(
+        rules.sizes,
+        rules.sd_factor[j],
+        rules.range_factor[j],
+        rules.ranges,
+        rules.marginal,
+        rules.guarded,
+        rules.zero_sd_decides,
+        rules.lil,
+        rules.safe_width,
+    )
+
+
+@njit(cache=True)
+def _arm_scores(
+    x: np.ndarray, coordinate: int, states: np.ndarray, noise: np.ndarray, densities: Densities
+) -> tuple[np.ndarray, bool, int]:
+    """Return the scores (K,) of states without the units: rest of the log density plus noise.
+
+    Also returns whether one is NaN or +inf, and the number of possible states. x is restored.
+    """
+    old = x[coordinate]
+    scores = np.empty(states.size)
+    bad = False
+    possible = 0
+    for k in range(states.size):
+        x[coordinate] = states[k]
+        rest = densities.rest(x)
+        bad = bad or np.isnan(rest) or rest == np.inf
+        possible += rest > -np.inf
+        scores[k] = rest + noise[k]
+    x[coordinate] = old
+    return scores, bad, possible
+
+
+@njit(cache=True)
+def _expanded_scores(
+    x: np.ndarray,
+    coordinate: int,
+    states: np.ndarray,
+    scores: np.ndarray,
+    fixed: np.ndarray,
+    races: Races,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return parameters (K, E) of states and their scores (K,) including the control variates.
+
+    Also returns the position of a state in which the control variate is invalid, else -1. x is
+    restored.
+    """
+    densities, centre = races.densities, races.surrogate.centre
+    old = x[coordinate]
+    points = np.empty((states.size, centre.size))
+    bias = np.empty(states.size)
+    unfit = -1
+    for a in range(states.size):
+        x[coordinate] = states[a]
+        points[a] = densities.parameters(x)
+        bias[a] = scores[a] + surrogate_total(points[a], races.surrogate)
+        bias[a] += densities.control(points[a])
+        holds = np.all(np.isfinite(points[a]))
+        for f in fixed:
+            holds = holds and points[a, f] == centre[f]
+        if not holds:
+            unfit = a
+            break
+    x[coordinate] = old
+    return points, bias, unfit
+
+
+@njit(cache=True)
+def _add_exact(points: np.ndarray, bias: np.ndarray, races: Races) -> int:
+    """Add the exactly evaluated units to ``bias`` (K,); return a unit that is not finite, or -1."""
+    exact = races.population.exact
+    values = races.densities.rewards(points, races.surrogate.centre, exact)
+    for a in range(bias.size):
+        bias[a] += values[a].sum()
+        if np.isnan(bias[a]) or bias[a] == np.inf:
+            unit = exact[0]
+            for j in range(exact.size):
+                if np.isnan(values[a, j]) or values[a, j] == np.inf:
+                    unit = exact[j]
+            return unit
+    return -1
+
+
+@njit(cache=True)
+def race_states(
+    x: np.ndarray,
+    coordinate: int,
+    states: np.ndarray,
+    scores: np.ndarray,
+    fixed: np.ndarray,
+    races: Races,
+    rule: RaceRule,
+    rng: np.random.Generator,
+) -> RaceResult:
+    """Race the states with a finite score; the result's winner is a position in ``states``."""
+    arms = np.flatnonzero(scores > -np.inf)
+    points, bias, unfit = _expanded_scores(x, coordinate, states[arms], scores[arms], fixed, races)
+    if unfit >= 0:
+        return RaceResult(arms[unfit], 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
+    if races.population.exact.size:
+        unit = _add_exact(points, bias, races)
+        if unit >= 0:
+            return RaceResult(0, 0, 0, 0.0, NOT_FINITE, unit, 0, 0)
+    # A control variate may overflow far from its centre; such a state is left out as hopeless.
+    kept = np.flatnonzero(np.isfinite(bias))
+    if kept.size == 0:
+        return RaceResult(-1, 0, 0, 0.0, DECIDED, -1, 0, 0)
+    if kept.size < arms.size:
+        arms = arms[kept]
+        points = points[kept]
+        bias = bias[kept]
+    bias = (bias - bias.max()) / max(1, races.population.n_raced)
+    rewards, centre = races.densities.rewards, races.surrogate.centre
+    result = race(rewards, points, centre, bias, races.population, rule, rng)
+    return RaceResult(
+        arms[result.winner] if result.winner >= 0 else -1,
+        result.rows,
+        result.rounds,
+        result.margin,
+        result.status,
+        result.row,
+        result.rewards,
+        result.arms_left,
+    )
+
+
+@njit(cache=True)
+def _shuffle(order: np.ndarray, rng: np.random.Generator) -> None:
+    for i in range(order.size - 1, 0, -1):
+        j = np.int64(rng.random() * (i + 1))
+        order[i], order[j] = order[j], order[i]
+
+
+@njit(cache=True)
+def _log_state(
+    log: StateLog,
+    x: np.ndarray,
+    element: int | np.integer,
+    noise: np.ndarray,
+    winner: int | np.integer,
+    read: float,
+    rng: np.random.Generator,
+) -> None:
+    """Log a draw, unless the log has no room."""
+    size = log.x.shape[0]
+    if size == 0:
+        return
+    slot = reservoir_slot(log.seen, size, rng)
+    if slot < size:
+        log.x[slot] = x
+        log.noise[slot, : noise.size] = noise
+        log.element[slot] = element
+        log.winner[slot] = winner
+        log.read[slot] = read
+
+
+@njit(cache=True)
+def _draw(
+    e: int | np.integer,
+    x: np.ndarray,
+    elements: Elements,
+    races: Races,
+    rng: np.random.Generator,
+    log: StateLog,
+    log_rng: np.random.Generator,
+    counts: GibbsCounts,
+) -> tuple[int, int]:
+    """Draw element e; return the status and the offending unit or the position of the state."""
+    coordinate = elements.coordinate[e]
+    states = elements.states[elements.first[e] : elements.first[e + 1]]
+    noise = np.empty(states.size)
+    for k in range(states.size):
+        noise[k] = -math.log(-math.log(1.0 - rng.random()))
+    scores, bad, possible = _arm_scores(x, coordinate, states, noise, races.densities)
+    if bad:
+        return _REST_NOT_FINITE, -1
+    if possible == 0:
+        return _NO_STATE, -1
+    if possible == 1 or not elements.raced[e]:
+        winner: int | np.integer = np.argmax(scores)
+    else:
+        rule = rule_of(races.rule, elements.rule[e])
+        result = race_states(x, coordinate, states, scores, elements.fixed, races, rule, rng)
+        if result.status == _NOT_EXPANDABLE:
+            return _NOT_EXPANDABLE, result.winner
+        if result.status != DECIDED:
+            return result.status, result.row
+        if result.winner < 0:
+            return _NO_STATE, -1
+        winner = result.winner
+        counts.races[0] += 1
+        counts.rounds[0] += result.rounds
+        counts.raced[0] += result.rows
+        counts.other[0] += races.population.exact.size
+        counts.arms_left[0] += result.arms_left
+        counts.rewards[0] += result.rewards
+        _log_state(log, x, e, noise, winner, result.rewards / possible, log_rng)
+    counts.drawn[0] += 1
+    counts.changed[0] += states[winner] != x[coordinate]
+    x[coordinate] = states[winner]
+    return DECIDED, -1
+
+
+@njit(cache=True)
+def run_sweeps(
+    n: int,
+    x: np.ndarray,
+    elements: Elements,
+    races: Races,
+    stream: Stream,
+    log: StateLog,
+    log_stream: Stream,
+    counts: GibbsCounts,
+) -> tuple[int, int | np.integer, int]:
+    """Make ``n`` sweeps over all elements in random order, overwriting x (D,).
+
+    Adds to ``counts``. Returns the status, the element at which the sweep stopped, and the offending
+    unit or the position of the offending state.
+    """
+    rng, log_rng = generator_of(stream), generator_of(log_stream)
+    order = np.arange(elements.coordinate.size)
+    for _ in range(n):
+        _shuffle(order, rng)
+        for e in order:
+            status, where = _draw(e, x, elements, races, rng, log, log_rng, counts)
+            if status != DECIDED:
+                return status, e, where
+    return DECIDED, -1, -1

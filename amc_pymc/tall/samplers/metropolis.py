@@ -1,0 +1,436 @@
+"""Metropolis-Hastings transitions with a two-arm race as the accept step.
+
+Arm 0 is the current point x, arm 1 the proposal x' (Chen & Ghahramani 2016, eq. 12).
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from amc_pymc.engine.jit import njit
+from amc_pymc.engine.streams import Stream, generator_of, stream_of
+from amc_pymc.tall.proxies import gaussian_factor
+from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
+from amc_pymc.tall.samplers.adaptation import adapt_scale, proposal_weights
+from amc_pymc.tall.samplers.ahead import Ahead
+from amc_pymc.tall.samplers.auditing import MoveDecisions
+from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
+from amc_pymc.tall.samplers.compiled import Races, decide, decide_by_thinning
+from amc_pymc.tall.samplers.counts import MetropolisCounts, add_counts
+from amc_pymc.tall.samplers.logs import MoveLog, log_move
+from amc_pymc.tall.samplers.moves import (
+    KINDS,
+    SURROGATE,
+    Moves,
+    first_moves,
+    kinds_of,
+    learned,
+    propose,
+)
+from amc_pymc.tall.samplers.preparation import GaussianFit, Preparation
+from amc_pymc.tall.samplers.raced import RacedModel, finite_or_raise
+from amc_pymc.tall.samplers.settings import Proposal
+from amc_pymc.tall.samplers.surface import gaussian_surface
+from amc_pymc.tall.samplers.surrogate import Surrogate, mask_of, surrogate_at
+from amc_pymc.tall.thinning import BROKEN, Thinning
+
+__all__ = [
+    "Metropolis",
+    "MetropolisChain",
+    "follow",
+    "init",
+    "learn",
+    "near_mode",
+    "run_draws",
+    "run_transitions",
+    "step",
+]
+
+#: Distance from the mode, in standard deviations per root coordinate, beyond which a chain with changing units expands
+#: around its current point instead.
+_TOO_FAR = 20.0
+
+
+@dataclass(kw_only=True, eq=False)
+class Metropolis(Sampler):
+    """Metropolis-Hastings sampler of the coordinates ``active``.
+
+    ``tuning_transitions`` is the number of transitions per tuning draw, if different from later draws.
+    A chain that no other step moves may make draws in batches that read up to ``ahead`` units.
+    """
+
+    proposals: tuple[Proposal, ...]
+    tuning_transitions: int | None = None
+    ahead: int = 0
+
+    @property
+    def thinning(self) -> Thinning:
+        """Thinning of decisions, if rows have bounds and the race permits it."""
+        thinning, permitted = self.prepared.thinning, isinstance(self.race, ExactRace | AutoRace)
+        return thinning if thinning is not None and permitted else super().thinning
+
+
+@dataclass(kw_only=True)
+class MetropolisChain(Chain):
+    """State of a Metropolis-Hastings chain; ``fit`` is the Gaussian that its moves are based on.
+
+    ``rest_hessian`` (D, D) is the Hessian of the log density without the units, computed when first
+    needed. ``arrived`` is set once the expansion point of a chain with changing units has settled,
+    ``start_replaced`` if the chain does not begin at the point that its user gave.
+    ``made`` is the latest batch of draws.
+    """
+
+    moves: Moves
+    fit: GaussianFit | None
+    rest_hessian: np.ndarray | None = None
+    arrived: bool = False
+    start_replaced: bool = False
+    made: Ahead | None = None
+
+    def stats(self) -> dict[str, float]:
+        """Return statistics of the chain's state."""
+        weights = self.moves.weights.tolist()
+        scaling = self.moves.scales[weights.index(max(weights))]
+        return super().stats() | {"scaling": float(scaling)}
+
+
+def init(
+    sampler: Metropolis, rng: np.random.Generator, *, tune: int = 0, draws: int = 0
+) -> MetropolisChain:
+    """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
+    prepared = sampler.prepared
+    size = prepared.start.size
+    return MetropolisChain(
+        **sampler.begin(rng, tune, draws, lambda capacity: MoveDecisions(capacity, size)),
+        **moments_of(prepared),
+        totals=MetropolisCounts.zeros(len(KINDS)),
+        moves=first_moves(prepared, sampler.active, sampler.proposals),
+        fit=prepared.fit,
+    )
+
+
+def step(
+    sampler: Metropolis,
+    chain: MetropolisChain,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    tuning: bool = False,
+) -> tuple[np.ndarray, MetropolisCounts]:
+    """Make one draw: the sampler's transitions from x (D,).
+
+    Returns the point reached and the counts. The chain is changed in place. If the sampler runs
+    ahead, draws are made in batches; a batch is discarded if x is not the point of the previous draw.
+
+    Raises
+    ------
+    ValueError
+        If a unit that had not been read before is not finite at the current point.
+    """
+    made = chain.made
+    if tuning or made is None or not made.continues(x):
+        number = 1
+        if sampler.ahead and made is not None and not tuning:
+            number = made.following(x, sampler.ahead, chain.auditor.until_due())
+        made = chain.made = _make_draws(sampler, chain, x, rng, number, tuning)
+    x, counts = made.next()
+    chain.draw += 1
+    if tuning:
+        _tune(sampler, chain, counts, x)
+    return x, counts
+
+
+def _make_draws(
+    sampler: Metropolis,
+    chain: MetropolisChain,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    number: int,
+    tuning: bool,
+) -> Ahead:
+    """Make ``number`` draws from x (D,)."""
+    points, draws = np.stack([x, x]), np.empty((number, x.size))
+    counts, each = MetropolisCounts.zeros(len(KINDS), number), sampler.transitions
+    if tuning and sampler.tuning_transitions is not None:
+        each = sampler.tuning_transitions
+    streams = stream_of(rng), stream_of(chain.audit_rng)
+    state = points, sampler.races(chain), chain.moves, streams[0], chain.log(tuning), streams[1]
+    k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
+    while status != DECIDED:
+        if status == BROKEN:
+            raise RuntimeError(
+                f"row {unit} changed more than its bound allows; please report this as a bug. "
+                "Use step.replace(race=amc.NormalRace()) until it is corrected."
+            )
+        finite_or_raise(sampler.prepared.densities, points[0], unit)
+        k, left, status, unit = sampler.run(run_draws, k, left, each, *state, draws, counts)
+    return Ahead(draws, counts, float(counts.raced.sum() + counts.other.sum()))
+
+
+# --- the compiled loop ----------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _pick(weights: np.ndarray, rng: np.random.Generator) -> int:
+    """Draw a kind of proposal; use no random number if there is only one."""
+    last = 0
+    several = 0
+    for k in range(weights.size):
+        if weights[k] > 0.0:
+            last = k
+            several += 1
+    if several == 1:
+        return last
+    u = rng.random()
+    for k in range(weights.size):
+        u -= weights[k]
+        if u < 0.0:
+            return k
+    return last
+
+
+@njit(cache=True, inline="always")  # compiled once, as a part of `run_draws`
+def run_transitions(
+    n: int,
+    points: np.ndarray,
+    races: Races,
+    moves: Moves,
+    rng: np.random.Generator,
+    log: MoveLog,
+    log_rng: np.random.Generator,
+    counts: MetropolisCounts,
+) -> tuple[int, int, int]:
+    """Make ``n`` transitions from points[0] (points is (2, D), overwritten).
+
+    Adds to ``counts``. Returns the number of transitions made, the status and the offending unit.
+    With status ``NOT_FINITE`` the last transition was not made; points[1] holds its proposal.
+    """
+    densities, active = races.densities, moves.active
+    rest = densities.rest(points[0])
+    here = densities.parameters(points[0])
+    arms = np.empty((2, here.size))
+    for done in range(n):
+        kind = _pick(moves.weights, rng)
+        log_q = propose(kind, points, moves, rng)
+        rest_new = densities.rest(points[1])
+        counts.tries[kind] += 1
+        log_u = math.log(1.0 - rng.random())
+        known = rest_new - rest + log_q - log_u
+        if not known > -np.inf:
+            continue
+        arms[0] = here
+        arms[1] = densities.parameters(points[1])
+        thinned = races.thinning.radii.shape[0] > 0
+        if thinned:
+            verdict = decide_by_thinning(known, arms, races, rng)
+        else:
+            verdict = decide(known, arms, races, rng)
+        counts.raced[0] += verdict.raced
+        counts.rounds[0] += verdict.rounds
+        counts.other[0] += verdict.exact
+        counts.unsure[0] += not verdict.sure
+        if verdict.status != DECIDED:
+            return done, verdict.status, verdict.unit
+        counts.accepted[kind] += verdict.accepted
+        counts.acceptance[kind] += math.exp(min(0.0, verdict.gap + log_u))
+        if not (thinned and verdict.sure):
+            log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
+        if verdict.accepted:
+            jump = moves.whiten @ (points[1][active] - points[0][active])
+            counts.jumps[kind] += np.dot(jump, jump)
+            points[0] = points[1]
+            here = arms[1].copy()
+            rest = rest_new
+    return n, DECIDED, -1
+
+
+@njit(cache=True)
+def run_draws(
+    k: int,
+    left: int,
+    each: int,
+    points: np.ndarray,
+    races: Races,
+    moves: Moves,
+    stream: Stream,
+    log: MoveLog,
+    log_stream: Stream,
+    draws: np.ndarray,
+    counts: MetropolisCounts,
+) -> tuple[int, int, int, int]:
+    """Fill draws[k:] (B, D) from points[0], draw k by ``left`` and later ones by ``each`` transitions.
+
+    Adds to ``counts``, arrays (B, ...). Returns the draw at which it stopped, the transitions left
+    for that draw, the status and the offending unit.
+    """
+    rng, log_rng = generator_of(stream), generator_of(log_stream)
+    while k < draws.shape[0]:
+        one = MetropolisCounts(
+            counts.tries[k],
+            counts.accepted[k],
+            counts.acceptance[k],
+            counts.jumps[k],
+            counts.raced[k],
+            counts.rounds[k],
+            counts.other[k],
+            counts.unsure[k],
+        )
+        done, status, unit = run_transitions(left, points, races, moves, rng, log, log_rng, one)
+        if status != DECIDED:
+            return k, left - done - 1, status, unit
+        draws[k] = points[0]
+        left = each
+        k += 1
+    return k, 0, DECIDED, -1
+
+
+# --- units that change ----------------------------------------------------------------------------
+
+#: Maximum length of a Newton step of the Gaussian's mean, and the length below which the mean has
+#: settled, in standard deviations per root coordinate.
+_LONGEST, _ARRIVED = 5.0, 1.0
+
+
+def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning: bool) -> None:
+    """Update the expansion after the units' data have changed.
+
+    While tuning, the centre follows the mode by one Newton step per draw, unless x is far from it.
+    Logged decisions are discarded because they were made on the previous units.
+    """
+    prepared, chain.auditor.log.seen[0] = sampler.prepared, 0
+    prepared.raced.forget_centre()
+    if prepared.surrogate is None or chain.fit is None:
+        return
+    centre = _centre(chain.fit, x) if tuning else chain.surrogate.centre
+    if chain.rest_hessian is None:  # used for proposals only and nearly constant
+        chain.rest_hessian = prepared.densities.rest_hessian(centre, chain.fit.coordinates)
+    chain.fit, length = _follow_gaussian(prepared, chain, chain.fit, centre, sampler.active)
+    if tuning and not chain.arrived and length < _ARRIVED:
+        _forget_the_way(chain, prepared)
+
+
+def _forget_the_way(chain: MetropolisChain, prepared: Preparation) -> None:
+    """Restart the adaptation from the point that the chain has reached."""
+    scales, chain.arrived = chain.moves.scales.copy(), True
+    scales[SURROGATE] = 1.0
+    chain.moves = chain.moves._replace(scales=scales)
+    chain.totals = MetropolisCounts.zeros(len(KINDS))
+    for name, moments in moments_of(prepared).items():
+        setattr(chain, name, moments)
+
+
+def _centre(fit: GaussianFit, x: np.ndarray) -> np.ndarray:
+    """Return the Gaussian's mean, or x if the chain is far from it."""
+    inside = fit.coordinates
+    factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
+    z = np.linalg.solve(factor, (x - fit.mean)[inside])
+    near = np.linalg.norm(z) <= _TOO_FAR * np.sqrt(inside.size)
+    return fit.mean.copy() if near else x.copy()
+
+
+def _follow_gaussian(
+    prepared: Preparation,
+    chain: MetropolisChain,
+    fit: GaussianFit,
+    centre: np.ndarray,
+    active: np.ndarray,
+) -> tuple[GaussianFit, float]:
+    """Update the Gaussian approximation by a Newton step from the centre."""
+    model, inside = prepared.densities, mask_of(centre.size, fit.coordinates)
+    chain.surrogate = _surrogate(model, centre)
+    precision = -(chain.surrogate.hessian + chain.rest_hessian) * np.outer(inside, inside)
+    slope = chain.surrogate.gradient + model.rest_value_and_gradient(centre)[1]
+    mean, length = _newton(centre, precision, slope, fit.precision, fit.coordinates)
+    if np.isinf(length):
+        precision = fit.precision
+    fit = GaussianFit(mean, precision, fit.coordinates)
+    freedom = chain.moves.refresh.freedom[0]
+    refresh = gaussian_surface(fit, active, freedom=freedom).moves()
+    chain.moves = chain.moves._replace(refresh=refresh)
+    return fit, length
+
+
+def _newton(
+    x: np.ndarray,
+    precision: np.ndarray,
+    slope: np.ndarray,
+    before: np.ndarray,
+    inside: slice | np.ndarray = slice(None),
+) -> tuple[np.ndarray, float]:
+    """Take a Newton step from x, shortened if long; return also its full length.
+
+    If the log density is not concave, no step is taken and the length is infinite. Lengths are in
+    standard deviations per root coordinate, the larger of those under this precision and under
+    ``before``, because a nearly flat log density permits steps that are too long.
+    """
+    factor, concave = gaussian_factor(precision[inside][:, inside], floor=1e-6)
+    out = x.copy()
+    if not concave:
+        return out, np.inf
+    z = factor.T @ slope[inside]
+    step = factor @ z
+    squares = z @ z, step @ before[inside][:, inside] @ step
+    length = float(np.sqrt(max(squares) / z.size))
+    out[inside] += min(1.0, _LONGEST / max(length, 1e-300)) * step
+    return out, length
+
+
+def _surrogate(model: RacedModel, centre: np.ndarray) -> Surrogate:
+    surrogate = surrogate_at(model, centre)
+    if surrogate is None:
+        raise ValueError(
+            f"The derivatives of {', '.join(model.observed_vars)} are not finite where its control "
+            "variate is expanded. Give the effects of other factors narrower priors, or start "
+            "nearer to the posterior."
+        )
+    return surrogate
+
+
+# --- tuning ---------------------------------------------------------------------------------------
+
+
+def near_mode(
+    sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return x or, if it is far from where prior times surrogate has its mass, a draw from that.
+
+    Far out, moves would be rejected and races would read all rows.
+    """
+    surface = sampler.prepared.surface
+    if surface is None:
+        return x
+    start, densities = surface.start(x, rng), sampler.prepared.densities
+    rest = densities.rest_value_and_gradient(start)[0]
+    return start if np.isfinite(rest) and densities.all_finite(start) else x
+
+
+def _tune(
+    sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts, x: np.ndarray
+) -> None:
+    """Adapt after a draw that ended in x."""
+    add_counts(chain.totals, counts)
+    scales = chain.moves.scales
+    for kind, setting in zip(kinds_of(sampler.proposals), sampler.proposals):
+        tries = counts.tries[kind]
+        if tries:
+            acceptance, past = counts.acceptance[kind] / tries, chain.totals.tries[kind]
+            target, most = setting.target_accept, KINDS[kind].most_scale
+            scales[kind] = adapt_scale(scales[kind], acceptance, target, past, most)
+    see(chain, sampler.prepared, x)
+    if learns_now(chain):
+        learn(sampler, chain)
+
+
+def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
+    """Adapt covariance, proposal weights and expansion point to the chain's history."""
+    kinds, totals, prepared = kinds_of(sampler.proposals), chain.totals, sampler.prepared
+    chain.moves, chain.fit = learned(chain.moves, chain.fit, chain.moments, kinds)
+    weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
+    chain.moves = chain.moves._replace(weights=weights)
+    if not sampler.thinning.radii.size:  # whose bounds hold around one centre
+        recentre(chain, prepared, totals.raced[0], totals.tries.sum())
+    chain.totals = MetropolisCounts.zeros(len(KINDS))

@@ -1,0 +1,414 @@
+"""Fit of prior times surrogate to a model, and a chain on it that reads no rows."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from scipy import linalg
+
+from amc_pymc.flags import Flag, flag
+from amc_pymc.tall.proxies import Mode, gaussian_factor
+from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
+from amc_pymc.tall.samplers.adaptation import Moments
+from amc_pymc.tall.samplers.mode import search_mode
+from amc_pymc.tall.samplers.preparation import GaussianFit, NoProxy
+from amc_pymc.tall.samplers.raced import Raced, RacedModel
+from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_at
+from amc_pymc.tall.split import Parts, Split, split
+from amc_pymc.tall.surrogate import (
+    Surface,
+    conditional,
+    narrow_order,
+    ordered,
+    prior_at,
+    rows_of,
+)
+from amc_pymc.tall.terms import Written, compiled_terms
+
+__all__ = ["NoSurface", "SurfaceFit", "fit_surface", "fit_to_moments", "gaussian_surface"]
+
+_log = logging.getLogger("amc_pymc")
+#: Lengths of the chain's windows, after each of which masses are estimated, until no standard deviation changes by more
+#: than this factor; and the number of draws after them.
+_WINDOWS, _CHANGE, _KEPT = (40, 80, 160, 320), 1.5, 300
+#: Target acceptance rate of trajectories, their length in standard deviations, and their largest number of steps.
+_TARGET, _LENGTH, _MOST_LEAPS = 0.8, 1.5, 12
+#: Largest number of times that the expansion is moved to the chain's mean, and the distance, in standard deviations per
+#: root coordinate, below which it stays.
+_MOST_ROUNDS, _SETTLED = 4, 0.3
+#: Largest posterior standard deviation of a variable whose prior is expanded together with the rows.
+_NARROW = 0.2
+#: Correlation of successive hyperparameters that is small enough, and the largest number of trajectories for it.
+_ALIKE, _MOST_REPEATS = 0.3, 8
+#: Degrees of freedom of a posterior with heavy tails.
+_FREEDOM = 5.0
+#: Weight of a diagonal matrix in an estimated covariance, in draws.
+_SHRINKAGE = 10.0
+#: Smallest eigenvalue of the rows' curvature, relative to the largest.
+_FLOOR = 1e-9
+#: Difference of log densities, in nats, from the least of the draws below which a chain does not start.
+_FAR = 10.0
+
+
+class NoSurface(Exception):
+    """Prior times surrogate cannot be sampled; the message gives the reason."""
+
+
+@dataclass(frozen=True)
+class SurfaceFit:
+    """Prior times surrogate, with moves tuned on it.
+
+    Attributes
+    ----------
+    surface : Surface
+    mass : (F, F) array
+    step : float
+    leaps : int
+    draws : (K, D) array
+        A chain on the surface.
+    binary : (B,) int array
+        Coordinates that are 0 or 1 and moved too.
+    repeats : int
+        Number of trajectories, or of turns of the binary coordinates, per move.
+    knows_prior : bool
+        Whether the prior of coefficients given hyperparameters is not approximated.
+    freedom : float
+        Degrees of freedom of a Student t that takes the place of the exponential of the expansion; infinite for none.
+    """
+
+    surface: Surface
+    mass: np.ndarray
+    step: float
+    leaps: int
+    draws: np.ndarray
+    binary: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    repeats: int = 1
+    knows_prior: bool = True
+    freedom: float = math.inf
+
+    @property
+    def moving(self) -> bool:
+        """Whether there are hyperparameters or binary variables."""
+        return bool(self.binary.size or (self.surface.outer >= 0).any())
+
+    @property
+    def gaussian(self) -> np.ndarray:
+        """Coordinates that are drawn given the hyperparameters."""
+        return np.flatnonzero(self.surface.inner >= 0)
+
+    @property
+    def hyperparameters(self) -> np.ndarray:
+        """Coordinates that are moved by trajectories, and binary ones."""
+        return np.union1d(np.flatnonzero(self.surface.outer >= 0), self.binary).astype(np.int64)
+
+    def chain(self, number: int, target: float, rng: np.random.Generator) -> SurfaceFit:
+        """Return the same with ``number`` draws, and with a tuned step if ``target`` is positive."""
+        refresh, draws = self.moves(), np.empty((number, self.draws.shape[1]))
+        run_on_surface(self.draws[-1], refresh, target, draws, rng)
+        step = float(refresh.step[0])
+        leaps = int(np.clip(math.ceil(_LENGTH / step), 1, _MOST_LEAPS))
+        return replace(self, step=step, leaps=leaps, draws=draws)
+
+    def with_covariance(self) -> SurfaceFit:
+        """Return the same with masses from the draws, which are shrunk towards a diagonal matrix."""
+        phi = self.draws[len(self.draws) // 4 :, np.flatnonzero(self.surface.outer >= 0)]
+        weight = len(phi) / (len(phi) + _SHRINKAGE)
+        spread = np.diag(np.var(phi, axis=0) + 1e-6)
+        whole = np.atleast_2d(np.cov(phi.T)) if phi.shape[1] < len(phi) // 3 else spread
+        mass = linalg.cholesky(weight * whole + (1.0 - weight) * spread, lower=True)
+        change = np.exp(np.mean(np.log(np.diag(self.mass)) - np.log(np.diag(mass))))
+        step = float(np.clip(self.step * change, 1e-3, 1.0))
+        return replace(self, mass=np.ascontiguousarray(mass), step=step)
+
+    def repeats_needed(self) -> int:
+        """Return the number of trajectories after which hyperparameters are nearly independent."""
+        phi = self.draws[:, np.flatnonzero(self.surface.outer >= 0)]
+        shift = phi - phi.mean(axis=0)
+        variance = np.mean(shift**2, axis=0)
+        with np.errstate(all="ignore"):
+            lag = np.nanmax(np.mean(shift[1:] * shift[:-1], axis=0) / variance)
+        if not lag > _ALIKE:
+            return 1
+        return int(
+            np.clip(math.ceil(math.log(_ALIKE) / math.log(min(lag, 0.99))), 1, _MOST_REPEATS)
+        )
+
+    def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return x or, if it is far out, a draw."""
+        refresh = self.moves()
+        least = min(log_surface(d, refresh) for d in self.draws[::10])
+        if log_surface(x, refresh) > least - _FAR:
+            return x
+        out: np.ndarray = self.draws[rng.integers(len(self.draws))].copy()
+        return out
+
+    def with_tails(self) -> SurfaceFit:
+        """Return the same with the tails of a Student t."""
+        return replace(self, freedom=_FREEDOM)
+
+    def moves(self) -> Refresh:
+        """Return moves of a new chain."""
+        refresh = _with_masses(
+            refresh_of(self.surface, self.binary), self.mass, self.step, self.leaps
+        )
+        return refresh._replace(repeats=np.full(1, self.repeats), freedom=np.full(1, self.freedom))
+
+
+def fit_surface(
+    model: RacedModel,
+    raced: Raced,
+    eta_of: Callable[[np.ndarray], np.ndarray],
+    parts: Parts,
+    blocks: Sequence[np.ndarray],
+    binary: np.ndarray,
+    start: np.ndarray,
+    subsample: int,
+    check: Callable[[Mode], None],
+    rng: np.random.Generator,
+) -> tuple[Surrogate, GaussianFit, SurfaceFit, tuple[Flag, ...], bool]:
+    """Expand rows where prior times surrogate has its mean, and run a chain on it.
+
+    Parameters
+    ----------
+    model : RacedModel
+        The model at x (D,).
+    raced : Raced
+        Its units as functions of z = ``eta_of(x)``, which begins with x.
+    eta_of : callable
+    parts : Parts
+    blocks : sequence of int arrays
+        Coordinates of each continuous variable that is moved.
+    binary : (B,) int array
+        Coordinates that are 0 or 1 and moved too. Rows are expanded where all are 1.
+    start : (D,) array
+    subsample : int
+    check : callable
+        Raises an error if rows cannot be resolved at the mode.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    surrogate : Surrogate
+        Of the units in z.
+    fit : GaussianFit
+        Mean and precision of x.
+    surface : SurfaceFit
+    flags : tuple of Flag
+    kinked : bool
+        Whether log-likelihoods have kinks.
+    """
+    start = start.copy()
+    start[binary] = 1.0
+    divided = split(parts, blocks, start, rng)
+    read = np.intersect1d(divided.outer, parts.reads)
+    searched = np.sort(np.concatenate([divided.inner, divided.nearly, read]))
+    if not searched.size:
+        searched = divided.outer
+    mode = search_mode(model, start, searched, subsample, rng)
+    check(mode)
+    flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
+    x, z = mode.x, eta_of(mode.x)
+    for k in range(_MOST_ROUNDS):
+        surrogate = _expanded(raced, z)
+        if k == 0:
+            divided = _without_wide(divided, blocks, surrogate)
+        surface = surface_at(model, parts, divided, x, surrogate, _kinked(mode, searched, x.size))
+        fitted = tuned(surface, binary, x, rng)
+        _log.debug("Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats)
+        zs = np.apply_along_axis(eta_of, 1, fitted.draws)
+        mean, spread = zs.mean(axis=0), zs.std(axis=0)
+        moved = (mean - z)[spread > 0.0] / spread[spread > 0.0]
+        if not fitted.moving or np.sqrt(np.mean(np.square(moved))) < _SETTLED:
+            break
+        if binary.size:  # keep the expansion where all coefficients are informed
+            break
+        x, z = fitted.draws.mean(axis=0), mean
+    fit = _gaussian(fitted, divided)
+    return surrogate, fit, fitted, flags, mode.precision is not None
+
+
+def gaussian_surface(
+    fit: GaussianFit,
+    active: np.ndarray,
+    draws: np.ndarray | None = None,
+    freedom: float = math.inf,
+) -> SurfaceFit:
+    """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
+    size, at = fit.mean.size, fit.coordinates
+    none = compiled_terms(Written.nothing(), 0)
+    inner = np.full(size, -1)
+    inner[active] = np.arange(active.size)
+    surface = Surface(
+        inner,
+        np.full(size, -1),
+        none,
+        rows_of(np.zeros((0, size))),
+        none,
+        at,
+        fit.mean[at],
+        np.zeros(at.size),
+        np.ascontiguousarray(fit.precision[np.ix_(at, at)]),
+        np.zeros(1),
+    )
+    draws = np.empty((0, size)) if draws is None else draws
+    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, knows_prior=False, freedom=freedom)
+
+
+def fit_to_moments(
+    moments: Moments, coordinates: np.ndarray, active: np.ndarray, freedom: float
+) -> tuple[GaussianFit, SurfaceFit] | None:
+    """Return a Gaussian with the mean and covariance of a chain, and its surface; None if it is degenerate."""
+    inside = np.ix_(coordinates, coordinates)
+    factor, definite = gaussian_factor(moments.covariance()[inside])
+    if not definite:
+        return None
+    precision = np.zeros((moments.mean.size, moments.mean.size))
+    precision[inside] = factor @ factor.T
+    fit = GaussianFit(moments.mean.copy(), precision, coordinates)
+    return fit, gaussian_surface(fit, active, freedom=freedom)
+
+
+def _expanded(raced: Raced, z: np.ndarray) -> Surrogate:
+    found = surrogate_at(raced, z)
+    if found is None:
+        raise NoProxy("the derivatives are not finite at the mode")
+    return found
+
+
+def _kinked(mode: Mode, searched: np.ndarray, size: int) -> np.ndarray | None:
+    """Return a measured precision (D, D) of the coordinates that have been searched, if any."""
+    if mode.precision is None:
+        return None
+    out = np.zeros((size, size))
+    out[np.ix_(searched, searched)] = mode.precision
+    return out
+
+
+def _without_wide(divided: Split, blocks: Sequence[np.ndarray], surrogate: Surrogate) -> Split:
+    """Turn variables with priors of their own that rows do not determine well into hyperparameters."""
+    wide = np.zeros(surrogate.centre.size, bool)
+    for block in blocks:
+        if np.isin(block, divided.nearly).all() and block.size:
+            curvature = -surrogate.hessian[np.ix_(block, block)]
+            narrow = linalg.eigvalsh(curvature)[0] * _NARROW**2 >= 1.0
+            wide[block] = not narrow
+    return divided.without(np.flatnonzero(wide))
+
+
+def surface_at(
+    model: RacedModel,
+    parts: Parts,
+    divided: Split,
+    x: np.ndarray,
+    surrogate: Surrogate,
+    measured: np.ndarray | None = None,
+) -> Surface:
+    """Return prior times surrogate, with the plain part of the prior expanded at x (D,)."""
+    size, plain = x.size, np.sort(np.concatenate([divided.inner, divided.nearly]))
+    n_functions = surrogate.centre.size - size
+    read = np.union1d(parts.reads, plain).astype(np.int64)
+    at = np.concatenate([read, size + np.arange(n_functions)])
+    numbered = np.full(size, -1)
+    numbered[plain] = np.arange(plain.size)
+    outer = np.full(size, -1)
+    outer[divided.outer] = np.arange(divided.outer.size)
+    surface = Surface(
+        numbered,
+        outer,
+        compiled_terms(parts.prior._replace(families=divided.terms), 3),
+        rows_of(parts.combinations, len(parts.prior.functions)),
+        compiled_terms(parts.coefficients, 2),
+        read,
+        surrogate.centre[at],
+        surrogate.gradient[at].copy(),
+        -surrogate.hessian[np.ix_(at, at)],
+        np.zeros(1),
+    )
+    slope, precision = np.zeros(size), np.zeros((plain.size, plain.size))
+    prior_at(x, surface, slope, precision)
+    whole = model.rest_value_and_gradient(x)[1]
+    curvature = -model.rest_hessian(x, plain)[np.ix_(plain, plain)] - precision
+    places = np.searchsorted(read, plain)
+    if measured is not None:
+        inside = np.ix_(places, places)
+        surface.curvature[inside] = measured[np.ix_(plain, plain)] - precision - curvature
+    surface.curvature[np.ix_(places, places)] += curvature
+    surface.slope[places] += whole[plain] - slope[plain]
+    slope, curvature, highest = _bounded(surface.slope, surface.curvature)
+    surface = surface._replace(slope=slope, curvature=curvature, highest=np.full(1, highest))
+    numbered[plain[_order_at(x, surface)]] = np.arange(plain.size)
+    return surface
+
+
+def _order_at(x: np.ndarray, surface: Surface) -> np.ndarray:
+    """Return an order of v in which Cholesky factors have few entries."""
+    upper = np.triu(conditional(x, surface).factor, 1)
+    return narrow_order(upper + upper.T)
+
+
+def _bounded(slope: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return slope (C,) and curvature (C, C) without directions in which the expansion has no maximum, and the maximum.
+
+    Directions are those of coordinates with unit curvature, so that units do not matter.
+    """
+    curvature = 0.5 * (curvature + curvature.T)
+    scale = np.sqrt(np.maximum(np.diag(curvature), 0.0))
+    scale[scale == 0.0] = 1.0
+    values, vectors = linalg.eigh(curvature / np.outer(scale, scale))
+    kept = values > _FLOOR * max(values[-1], 0.0)
+    along = vectors.T @ (slope / scale)
+    highest = 0.5 * float(np.sum(np.square(along[kept]) / values[kept]))
+    if values[0] >= -_FLOOR * max(values[-1], 0.0):
+        return slope, np.ascontiguousarray(curvature), highest
+    basis = scale[:, None] * vectors[:, kept]
+    return basis @ along[kept], np.ascontiguousarray((basis * values[kept]) @ basis.T), highest
+
+
+def tuned(
+    surface: Surface, binary: np.ndarray, x: np.ndarray, rng: np.random.Generator
+) -> SurfaceFit:
+    """Run a chain on the surface from x (D,), and tune masses and step size on the way."""
+    found = conditional(x, surface)
+    if not found.possible:
+        raise NoProxy("the expansion has no maximum")
+    n = surface.outer.max(initial=-1) + 1
+    fit = SurfaceFit(surface, np.eye(n), 0.1, _MOST_LEAPS, np.array([found.x]), binary)
+    if not n:
+        return fit.chain(_KEPT, 0.0, rng)
+    for number in _WINDOWS:
+        before = np.linalg.norm(fit.mass, axis=1)
+        fit = fit.chain(number, _TARGET, rng).with_covariance()
+        change = np.abs(np.log(np.linalg.norm(fit.mass, axis=1) / before))
+        if change.max() < math.log(_CHANGE):
+            break
+    fit = fit.chain(_WINDOWS[0], _TARGET, rng).chain(_KEPT, 0.0, rng)
+    if not np.ptp(fit.draws[:, surface.outer >= 0], axis=0).any():
+        raise NoSurface("its hyperparameters cannot be moved")
+    return replace(fit, repeats=fit.repeats_needed())
+
+
+def _with_masses(refresh: Refresh, mass: np.ndarray, step: float, leaps: int) -> Refresh:
+    return refresh._replace(mass=mass, step=np.full(1, step), leaps=np.full(1, leaps))
+
+
+def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
+    """Return mean and precision of x, with hyperparameters independent of the rest."""
+    mean = fitted.draws.mean(axis=0)
+    found = conditional(mean, fitted.surface)
+    lower = np.tril(found.factor)
+    inner = ordered(fitted.surface.inner)
+    out = np.zeros((mean.size, mean.size))
+    out[np.ix_(inner, inner)] = lower @ lower.T
+    if divided.outer.size:
+        spread = np.atleast_2d(np.cov(fitted.draws[:, divided.outer].T))
+        spread += 1e-6 * np.eye(divided.outer.size)
+        factor, _ = gaussian_factor(spread)
+        out[np.ix_(divided.outer, divided.outer)] = factor @ factor.T
+    inside = np.sort(np.concatenate([inner, divided.outer]))
+    return GaussianFit(found.x, out, inside)

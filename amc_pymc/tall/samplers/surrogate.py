@@ -1,0 +1,81 @@
+"""Second-order surrogate of the units' summed log-likelihood.
+
+Units depend on the flat point x through parameters eta(x): x itself, or functions of x if variables
+are discrete. Let h be a second-order Taylor control variate of every unit around a centre c of eta,
+u = eta' - eta and v = eta' + eta - 2c. Then
+
+    sum_n [l_n(x') - l_n(x)] = G.u + u'Hv/2 + sum_n r_n,     r_n = residual of unit n,
+
+where G and H are population sums of gradients and Hessians at c, computed once (Bardenet, Doucet &
+Holmes 2017, JMLR 18(47)).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.engine.jit import njit
+from amc_pymc.tall.samplers.raced import Raced
+
+__all__ = [
+    "Surrogate",
+    "expanded_hessian",
+    "mask_of",
+    "no_surrogate",
+    "surrogate_at",
+    "surrogate_change",
+    "surrogate_total",
+]
+
+
+class Surrogate(NamedTuple):
+    """Centre c (E,) and population sums G (E,) and H (E, E)."""
+
+    centre: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+
+@njit(cache=True)
+def surrogate_total(eta: np.ndarray, surrogate: Surrogate) -> float:
+    """Return G.u + u'Hu/2 for u = eta - c, the surrogate minus its value at the centre."""
+    u = eta - surrogate.centre
+    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ u)
+
+
+@njit(cache=True)
+def surrogate_change(points: np.ndarray, surrogate: Surrogate) -> float:
+    """Return G.u + u'Hv/2 for u = eta' - eta, v = eta' + eta - 2c and the points eta, eta'."""
+    u = points[1] - points[0]
+    v = points[1] + points[0] - 2.0 * surrogate.centre
+    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ v)
+
+
+def no_surrogate(centre: np.ndarray) -> Surrogate:
+    """Return a surrogate that is zero everywhere."""
+    return Surrogate(centre, np.zeros(centre.size), np.zeros((centre.size, centre.size)))
+
+
+def surrogate_at(raced: Raced, centre: np.ndarray) -> Surrogate | None:
+    """Compute the surrogate at a centre by one pass over all units; None if not finite."""
+    gradient, hessian = raced.expansion(centre)
+    inside = mask_of(centre.size, raced.expand)
+    hessian = hessian * np.outer(inside, inside)
+    if not (np.all(np.isfinite(gradient)) and np.all(np.isfinite(hessian))):
+        return None
+    return Surrogate(centre.copy(), gradient * inside, hessian)
+
+
+def expanded_hessian(raced: Raced, x: np.ndarray) -> np.ndarray:
+    """Return the Hessian of the units' sum, zero outside the expanded coordinates."""
+    inside = mask_of(x.size, raced.expand)
+    return raced.hessian(x) * np.outer(inside, inside)
+
+
+def mask_of(size: int, coordinates: np.ndarray) -> np.ndarray:
+    """Return a mask: one at some coordinates, zero elsewhere."""
+    out = np.zeros(size)
+    out[coordinates] = 1.0
+    return out

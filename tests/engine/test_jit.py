@@ -1,0 +1,252 @@
+"""Machine code on disk is used only if it is the user's and all the source that went into it is what it was."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+import warnings
+
+from pathlib import Path
+
+import pytest
+
+import amc_pymc
+
+from amc_pymc.engine.jit import kernel_folder, prune, read_cached, source_files, write_cached
+
+FILES = {
+    "__init__.py": "",
+    "outer.py": """
+from amc_pymc.engine.jit import njit
+from {package}middle import twice
+
+@njit(cache=True, fastmath={{"contract", "nsz", "reassoc"}})
+def outer(x):
+    return twice(x) + 1.0
+""",
+    "middle/__init__.py": "from {package}{middle}inner import twice\n",
+    "middle/inner.py": """
+from amc_pymc.engine.jit import njit
+
+FACTOR = 2.0
+
+@njit(cache=True)
+def twice(x):
+    return FACTOR * x
+""",
+    "closures.py": """
+from amc_pymc.engine.jit import njit
+
+def one_more(function):
+    @njit(cache=True)
+    def found(x):
+        return function(x) + 1.0
+
+    return found
+""",
+    "closed.py": """
+from {package}closures import one_more
+from {package}middle import twice
+
+closed = one_more(twice)
+""",
+    "unrelated.py": "",
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A package of kernels, one of which calls another in another file."""
+
+    def written(package="kernels_of_tests."):
+        root = tmp_path / "kernels_of_tests"
+        middle = "" if package == "." else "middle."
+        for name, text in FILES.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.format(package=package, middle=middle))
+        return root
+
+    return written
+
+
+def python(root, script, *arguments, **environment):
+    """What a script prints in a new process, which finds the package, with folders of its own for all caches."""
+    places = [str(root.parent), str(Path(amc_pymc.__file__).parents[1])]
+    own = {"PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in ("AMC_PYMC_CACHE", "HOME", "TMPDIR"):
+        own[name] = environment.get(name) or str(root.parent / name)
+        Path(own[name]).exists() or Path(own[name]).mkdir()
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **own}
+    )
+    return done.stdout
+
+
+def run(root, *names, **environment):
+    """The values of functions of 3 in a new process, and whether they came from the disk."""
+    script = "".join(
+        f"from kernels_of_tests.{f} import {f}\nprint({f}(3.0), sum({f}.stats.cache_hits.values()))\n"
+        for f in names or ("outer",)
+    )
+    found = [line.split() for line in python(root, script, **environment).splitlines()]
+    return [(float(value), int(hits)) for value, hits in found]
+
+
+@pytest.mark.parametrize("package", ["kernels_of_tests.", "."])
+def test_a_change_in_another_file_is_noticed(write, package):
+    """Numba alone looks at the file of the function only, and runs what is stale.
+
+    A function in a closure has another name in each process for it, so that nothing is found on disk.
+    """
+    root = write(package)
+    assert run(root, "outer", "closed") == [(7.0, 0), (7.0, 0)]
+    assert run(root, "outer", "closed") == [(7.0, 1), (7.0, 1)]
+    inner = root / "middle" / "inner.py"
+    inner.write_text(inner.read_text().replace("2.0", "3.0"))
+    assert run(root, "outer", "closed") == [(10.0, 0), (10.0, 0)]
+
+
+def test_the_digest_follows_imports_from_this_package():
+    """Kernels of models and benchmarks call those of the package."""
+    files = source_files(Path(amc_pymc.__file__).parents[1] / "models" / "race_sums.py")
+    assert Path(amc_pymc.__file__).parent / "engine" / "jit.py" in files
+    assert Path(amc_pymc.__file__) not in files
+
+
+IMPORTS = [
+    ("import kernels_of_tests.closures, kernels_of_tests.unrelated as u", "closures unrelated"),
+    ("from . import closures, unrelated", "__init__ closures unrelated"),
+    ("from .closures import (  # of (two)\n    unrelated,\n    one_more,\n)", "closures"),
+    ("from kernels_of_tests import \\\n    closures", "__init__ closures"),
+    ("a = 1; from .unrelated import *", "unrelated"),
+    ("def f():\n    from ..kernels_of_tests import unrelated", "__init__ unrelated"),
+    ("import numpy, pymc", ""),
+]
+
+
+@pytest.mark.parametrize(("line", "names"), IMPORTS)
+def test_forms_of_imports(write, line, names):
+    root = write()
+    (root / "new.py").write_text(line)
+    files = [f for f in source_files(root / "new.py") if root in f.parents]
+    found = {str(f.relative_to(root).with_suffix("")) for f in files}
+    assert found == {"new", *names.split()}
+
+
+def test_modules_beside_a_script(write):
+    """Without a package, as those in the folder of a notebook or a script."""
+    root = write()
+    (root.parent / "helper.py").write_text("")
+    (root.parent / "script.py").write_text(
+        "import helper, numpy\nfrom kernels_of_tests import outer"
+    )
+    files = [f for f in source_files(root.parent / "script.py") if root.parent in f.parents]
+    found = {str(f.relative_to(root.parent)) for f in files}
+    assert {"script.py", "helper.py", "kernels_of_tests/middle/inner.py"} < found
+
+
+def test_the_digest_covers_what_is_imported_and_nothing_else(write):
+    root, digests = write(), set()
+    script = "import sys; from pathlib import Path; from amc_pymc.engine.jit import source_digest; "
+    script += "print(source_digest(Path(sys.argv[1])).hex())"
+
+    def changed(name, text):
+        (root / name).write_text(text)
+        digests.add(python(root, script, root / "outer.py"))
+        return len(digests)
+
+    assert changed("unrelated.py", "") == 1
+    assert changed("unrelated.py", "a = 1\n") == 1
+    assert changed("middle/inner.py", FILES["middle/inner.py"].replace("2.0", "3.0")) == 2
+    assert changed("middle/__init__.py", "import kernels_of_tests.unrelated\n") == 3
+    assert changed("unrelated.py", "a = 2\n") == 4
+
+
+@pytest.mark.parametrize("name", ["tall/samplers/metropolis.py", "engine/row_kernels/loops.py"])
+def test_kernels_do_not_depend_on_the_whole_package(name):
+    """``from amc_pymc import x`` would lead to all that the package names."""
+    root = Path(amc_pymc.__file__).parent
+    rooms = {file.relative_to(root).parts[0] for file in source_files(root / name)}
+    assert rooms and not rooms & {"__init__.py", "reading", "inference", "steps", "plots"}
+
+
+# --- the folder -------------------------------------------------------------------------------------
+
+
+def test_everything_is_in_one_folder_and_flipped_bits_are_noticed(write):
+    root = write()
+    sources = set(root.rglob("*"))
+    assert run(root) == [(7.0, 0)]
+    folder = root.parent / "AMC_PYMC_CACHE" / "amc_pymc"
+    assert set(root.rglob("*")) == sources
+    assert not any(any((root.parent / name).iterdir()) for name in ("HOME", "TMPDIR"))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for file in folder.iterdir():
+        whole = bytearray(file.read_bytes())
+        whole[len(whole) // 2] ^= 4
+        file.write_bytes(whole)
+    assert [run(root), run(root)] == [[(7.0, 0)], [(7.0, 1)]]
+
+
+def test_without_a_folder_nothing_is_kept(write):
+    root = write()
+    for _ in range(2):
+        assert run(root, AMC_PYMC_CACHE=str(root / "outer.py")) == [(7.0, 0)]
+    assert not any(any((root.parent / name).iterdir()) for name in ("HOME", "TMPDIR"))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
+    write_cached("a", b"some code")
+    assert read_cached("a") == b"some code"
+    return kernel_folder()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs owners and modes")
+@pytest.mark.parametrize("fault", ["group", "world", "owner"])
+def test_a_folder_that_others_can_write_is_not_used(folder, fault, monkeypatch):
+    if fault == "owner":
+        monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    else:
+        folder.chmod(0o770 if fault == "group" else 0o702)
+    with pytest.warns(UserWarning, match="kernel cache .* others can write") as found:
+        assert read_cached("a") is None
+        write_cached("b", b"other code")
+    assert len(found) == 1 and kernel_folder() is None
+    assert [f.name for f in folder.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "error"),
+    [
+        (os, "replace", OSError(errno.ENOSPC, "No space left on device")),
+        (Path, "home", RuntimeError("Could not determine home directory.")),
+    ],
+)
+def test_a_full_disk_or_a_missing_home_is_no_obstacle(folder, place, name, error, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(place, name, fail)
+    if name == "home":
+        monkeypatch.delenv("AMC_PYMC_CACHE")
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with warnings.catch_warnings(action="error"):
+        write_cached("b", b"other code")
+        assert read_cached("b") is None
+    assert [f.name for f in folder.iterdir()] == ["a"]
+
+
+def test_what_was_not_used_for_longest_is_removed(folder):
+    for name, age in (("b", 50.0), ("c", 500.0), ("d", 5_000.0)):
+        write_cached(name, bytes(1_000))
+        os.utime(folder / name, (time.time() - age,) * 2)
+    prune(folder)
+    assert {f.name for f in folder.iterdir()} == {"a", "b", "c", "d"}
+    assert read_cached("c") is not None  # it is now the one that was used last
+    prune(folder, largest=1_500)
+    assert {f.name for f in folder.iterdir()} == {"a", "c"}

@@ -1,0 +1,476 @@
+import pickle
+
+from functools import cache
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from numba import njit
+from scipy import stats
+
+from amc_pymc.reading import extract_rows
+from amc_pymc.reading.data_bins import leading_axes
+from amc_pymc.reading.data_control import DataControl
+from amc_pymc.reading.printed_control import printed_control
+from amc_pymc.reading.rows import CallbackRows
+from amc_pymc.tall.proxies import DataProxy
+
+X0 = np.zeros(0)
+
+
+def logistic(n=3000, seed=1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)) * [1, 0.2, 3]
+    eta = X @ [1.0, -3.0, 0.2]
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=3)
+        pm.Bernoulli("y", logit_p=X @ b, observed=(rng.random(n) < 1 / (1 + np.exp(-eta))) * 1)
+    return model, np.array([1.0, -3.0, 0.2])
+
+
+def poisson_offset(n=3000, seed=2):
+    rng = np.random.default_rng(seed)
+    X, exposure = rng.normal(size=(n, 2)), rng.exponential(2, n)
+    y = rng.poisson(exposure * np.exp(X @ [0.4, -0.3]))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Poisson("y", pt.exp(X @ b + np.log(exposure)), observed=y)
+    return model, np.array([0.4, -0.3])
+
+
+def waiting_times(n=3000, seed=6):
+    """The smallest graph that has residuals, for tests in which PyTensor compiles it."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    with pm.Model() as model:
+        pm.Exponential("y", pt.exp(pm.Normal("b") * x), observed=rng.exponential(np.exp(-0.4 * x)))
+    return model, np.array([0.4])
+
+
+def arch_series(n, order, seed=3):
+    """Returns r (n,), squared lags (n, order), the coefficients (order + 1,)."""
+    rng = np.random.default_rng(seed)
+    weights = 0.8 ** np.arange(order)
+    alpha = np.r_[0.3, 0.6 * weights / weights.sum()]
+    r = np.zeros(n + order + 200)
+    for t in range(order, r.size):
+        variance = alpha[0] + alpha[1:] @ r[t - order : t][::-1] ** 2
+        r[t] = np.sqrt(variance) * rng.standard_t(8)
+    r = r[200:]
+    lags = np.stack([r[order - j : r.size - j] for j in range(1, order + 1)], axis=1)
+    return r[order:], lags**2, alpha
+
+
+def arch(n=3000, order=5, dtype=float):
+    r, squares, alpha = arch_series(n, order)
+    with pm.Model() as model:
+        a = pm.Gamma("a", 1, 1, shape=order + 1)
+        nu = pm.Gamma("nu", 2, 0.1)
+        scale = pt.sqrt(a[0] + pt.dot(squares.astype(dtype), a[1:]))
+        pm.StudentT("r", nu=nu, sigma=scale, observed=r.astype(dtype))
+    return model, np.log(np.r_[alpha, 8.0])
+
+
+def arch_summary(n, order):
+    r, squares, alpha = arch_series(n, order)
+    return np.column_stack([r, alpha[0] + squares @ alpha[1:]])
+
+
+def normal_known_mean(n=3000, seed=4):
+    y = np.random.default_rng(seed).standard_t(3, size=n) + 5
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma", 1)
+        pm.Normal("y", 5.0, sigma, observed=y)
+    return model, np.array([0.3])
+
+
+MODELS = {"logistic": logistic, "poisson": poisson_offset, "arch": arch}
+slow = pytest.mark.slow
+
+
+def make(build, settings=None, **kwargs):
+    model, x = build(**kwargs)
+    return DataControl(extract_rows(model), settings or DataProxy(), x, np.random.default_rng(5)), x
+
+
+@cache
+def usual(name, rank=None):
+    return make(MODELS[name], DataProxy(rank=rank))
+
+
+def values(control, x, rows):
+    return control.rows(control.rows.layout.unravel(x), rows)
+
+
+def raced(control):
+    return np.setdiff1d(np.arange(control.n_rows), control.exact)
+
+
+def assert_total_is_exact(control, x):
+    """total(x) = sum over raced rows of l_n less their residuals, to rounding of the terms."""
+    rows = raced(control)
+    plain = values(control, x, rows)
+    h = plain - control.residuals(x[None], rows)[0]
+    assert abs(control.population_total(x) - h.sum()) < 1e-10 * np.abs(h).sum()
+    assert np.abs(h).sum() > 1
+
+
+class TestTotal:
+    @pytest.mark.parametrize(
+        "name, rank",
+        [
+            ("logistic", None),
+            ("poisson", None),
+            ("arch", None),
+            ("arch", 2),
+            pytest.param("logistic", 1, marks=slow),
+            pytest.param("poisson", 1, marks=slow),
+            pytest.param("poisson", 2, marks=slow),
+            pytest.param("arch", 1, marks=slow),
+        ],
+    )
+    def test_is_the_sum_over_raced_rows(self, name, rank):
+        control, x = usual(name, rank)
+        assert control.exact.size == 600
+        rng = np.random.default_rng(6)
+        for _ in range(3):
+            assert_total_is_exact(control, x + rng.normal(scale=0.5, size=x.size))
+
+    @slow
+    def test_two_dimensional_summary_and_float32_data(self):
+        settings = DataProxy(summary=arch_summary(3000, 5), bins=6)
+        control, x = make(arch, settings, dtype="float32")
+        assert control.rows.arrays[0].dtype == np.float32
+        assert control.n_bins <= 36
+        assert_total_is_exact(control, x + 0.1)
+        assert control.variance_reduction(x, x + 0.05, np.random.default_rng(1)) > 10
+
+    @slow
+    def test_all_directions_at_full_rank(self):
+        control, x = make(arch, DataProxy(summary=arch_summary(3000, 5), bins=3, outliers=0))
+        assert control.exact.size == 0
+        assert control.n_directions == 6 * control.n_bins
+        full, _ = make(arch, DataProxy(summary=arch_summary(3000, 5), bins=3, outliers=0, rank=6))
+        assert full.population_total(x) == control.population_total(x)
+
+    def test_against_a_formula(self):
+        """Poisson with log mean eta = y'(b, 1): l = k eta - exp(eta) - log k!."""
+        control, x = usual("poisson")
+        rows, b = raced(control), x + 0.2
+        X, k, log_k = _poisson_data(control)
+        eta = X @ np.r_[b, 1.0]
+        h = np.empty(control.n_rows)
+        label = control.bin_of_row
+        for bin_ in range(control.n_bins):
+            mine = np.flatnonzero(label == bin_)
+            assert np.unique(k[mine]).size == 1
+            at = eta[mine].mean()
+            d = eta[mine] - at
+            h[mine] = k[mine] * eta[mine] - np.exp(at) * (1 + d + d**2 / 2) - log_k[mine]
+        expected = k * eta - np.exp(eta) - log_k - h
+        np.testing.assert_allclose(control.residuals(b[None], rows)[0], expected[rows], atol=1e-10)
+        assert control.population_total(b) == pytest.approx(h[rows].sum(), rel=1e-12)
+
+
+def _poisson_data(control):
+    """Columns (X, log exposure), counts and log k! as the rows hold them."""
+    arrays = control.rows.arrays
+    k = next(a for a in arrays if a.dtype.kind in "iu" and a.max() > 1)
+    log_k = stats.poisson(1).logpmf(k) * -1 - 1
+    X = next(a for a in arrays if a.ndim == 2)
+    offsets = [a for a in arrays if a.ndim == 1 and a.dtype.kind == "f"]
+    log_exposure = next(a for a in offsets if not np.allclose(a, log_k))
+    return np.column_stack([X, log_exposure]), k, log_k
+
+
+class TestRewards:
+    @pytest.mark.parametrize("bins", [1, 3])
+    def test_no_residual_where_the_data_enter_by_squares(self, bins):
+        control, x = make(normal_known_mean, DataProxy(bins=bins))
+        for s in (-1.0, 0.0, 2.0):
+            residual = control.residuals(np.array([[s]]), raced(control))
+            assert np.abs(residual).max() < 1e-10 * np.abs(values(control, x + s, [0, 1, 2])).max()
+
+    @pytest.mark.parametrize("rank", [None, 2])
+    def test_outlying_rows_have_no_control_variate(self, rank):
+        control, x = usual("arch", rank)
+        points = x + np.random.default_rng(7).normal(scale=0.1, size=(4, x.size))
+        plain = np.array([values(control, p, control.exact) for p in points])
+        np.testing.assert_allclose(control.residuals(points, control.exact), plain, rtol=1e-12)
+
+    def test_mixed_with_raced_rows(self):
+        control, x = usual("logistic")
+        rng = np.random.default_rng(8)
+        points = x + rng.normal(scale=0.1, size=(2, x.size))
+        rows = rng.permutation(np.r_[control.exact[:20], raced(control)[:20]])
+        each = np.concatenate([control.residuals(points, rows[[k]]) for k in range(40)], axis=1)
+        np.testing.assert_allclose(control.residuals(points, rows), each, atol=1e-13)
+        outside = np.isin(rows, control.exact)
+        plain = np.array([values(control, p, rows) for p in points])
+        np.testing.assert_allclose(control.residuals(points, rows)[:, outside], plain[:, outside])
+        assert np.all(control.residuals(points, rows)[:, ~outside] != plain[:, ~outside])
+
+    def test_relative_to_the_first_arm(self):
+        control, x = usual("arch")
+        points = x + np.random.default_rng(9).normal(scale=0.1, size=(3, x.size))
+        for rows in (raced(control)[:50], control.exact[:50], np.empty(0, np.int64)):
+            absolute = control.residuals(points, rows)
+            relative = _call(control.rewards, points, X0, rows)
+            assert absolute.shape == (3, rows.size)
+            assert np.all(relative[0] == 0.0)
+            np.testing.assert_allclose(relative, absolute - absolute[0], atol=1e-13)
+
+    @slow
+    def test_discrete_states(self):
+        """A state in the flat vector picks the coefficient."""
+        rng = np.random.default_rng(10)
+        y = rng.normal(size=2000)
+        with pm.Model() as model:
+            k = pm.Categorical("k", np.ones(3) / 3)
+            pm.StudentT("y", nu=4, mu=pt.as_tensor([-1.0, 0.0, 1.0])[k], observed=y)
+        control = DataControl(extract_rows(model), DataProxy(), np.array([1.0]), rng)
+        for state in (0.0, 1.0, 2.0):
+            assert_total_is_exact(control, np.array([state]))
+        residual = control.residuals(np.array([[0.0], [2.0]]), raced(control))
+        h = [values(control, np.array([s]), raced(control)) for s in (0.0, 2.0)] - residual
+        assert np.corrcoef(h[1] - h[0], residual[1] - residual[0] + h[1] - h[0])[0, 1] > 0.99
+
+    @slow
+    def test_pickles_without_compiled_functions(self):
+        control, x = usual("logistic")
+        points, rows = np.stack([x, x + 0.1]), np.arange(40)
+        expected = control.residuals(points, rows)
+        for module in (pickle, cloudpickle):
+            copy = module.loads(module.dumps(control))
+            np.testing.assert_array_equal(copy.residuals(points, rows), expected)
+            assert copy.population_total(x) == control.population_total(x)
+
+    @slow
+    def test_same_seed_same_bins(self):
+        a, _ = make(arch, n=8000)
+        b, _ = make(arch, n=8000)
+        np.testing.assert_array_equal(a.bin_of_row, b.bin_of_row)
+        assert a.bin_of_row.dtype == np.int32
+
+
+@njit
+def _call(rewards, points, centre, rows):
+    return rewards(points, centre, rows)
+
+
+class TestRowsThatAreNotPrinted:
+    """PyTensor compiles their graphs."""
+
+    @pytest.mark.parametrize("rank", [1, pytest.param(None, marks=slow)])
+    def test_agree_with_those_that_are(self, rank, monkeypatch):
+        build = waiting_times if rank else poisson_offset
+        printed, x = make(build, DataProxy(rank=rank), n=500)
+        assert printed.printed is not None
+        monkeypatch.setattr("amc_pymc.reading.data_control.printed_control", lambda *_: None)
+        compiled, _ = make(build, DataProxy(rank=rank), n=500)
+        assert compiled.printed is None
+        points = x + np.random.default_rng(9).normal(scale=0.1, size=(3, x.size))
+        everything = np.arange(500)
+        wanted = compiled.residuals(points, everything)
+        np.testing.assert_allclose(printed.residuals(points, everything), wanted, atol=1e-11)
+        assert np.median(np.abs(wanted[:, raced(compiled)])) > 1e-5
+        relative = _call(compiled.rewards, points, X0, everything)
+        np.testing.assert_allclose(relative, wanted - wanted[0], atol=1e-13)
+        for p in points:
+            total = compiled.population_total(p)
+            assert printed.population_total(p) == pytest.approx(total, rel=1e-12)
+
+    def test_a_reason_is_logged(self, caplog):
+        """Differentiated by the array that says which coefficient a row reads."""
+        rng = np.random.default_rng(10)
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1, shape=3)
+            pm.Normal("y", mu[rng.integers(0, 3, 200)], 1, observed=rng.normal(size=200))
+        rows = extract_rows(model)
+        by_floats = [a.dtype.kind == "f" for a in rows.arrays]
+        assert sorted(by_floats) == [False, True]
+        assert printed_control(rows, by_floats) is not None
+        with caplog.at_level("DEBUG", logger="amc_pymc"):
+            assert printed_control(rows, [True, True]) is None
+        assert "data that vary within a bin are chosen or choose" in caplog.text
+
+
+class TestVarianceReduction:
+    """Chen & Ghahramani (2016), section 5.2: two to three orders with 10 x 10 bins, 20 % out."""
+
+    @pytest.mark.parametrize(
+        "order, summary",
+        [
+            (5, "paper"),
+            *(pytest.param(*p, marks=slow) for p in [(5, "auto"), (30, "paper"), (30, "auto")]),
+        ],
+    )
+    def test_arch(self, order, summary):
+        z = arch_summary(13_000, order) if summary == "paper" else "auto"
+        control, x = make(arch, DataProxy(summary=z), n=13_000, order=order)
+        assert control.exact.size == 2600
+        rng = np.random.default_rng(11)
+        got = []
+        for scale in (0.02, 0.1, 0.3):
+            x_new = x + scale * rng.normal(size=x.size)
+            got.append(control.variance_reduction(x, x_new, rng))
+        print(f"order {order}, {summary}: {control.n_bins} bins, variance / {np.round(got)}")
+        assert min(got) > 10
+
+    def test_is_the_ratio_of_variances(self):
+        control, x = usual("logistic")
+        x_new, rows = x + 0.3, raced(control)
+        residual = control.residuals(np.stack([x, x_new]), rows)
+        plain = values(control, x_new, rows) - values(control, x, rows)
+        expected = plain.var() / (residual[1] - residual[0]).var()
+        assert control.variance_reduction(x, x_new, np.random.default_rng(1)) == expected
+        some = control.variance_reduction(x, x_new, np.random.default_rng(1), n_rows=1000)
+        assert some != expected
+        assert some == pytest.approx(expected, rel=0.5)
+
+    @slow
+    def test_second_order(self):
+        """Halving the width of bins divides third-order residuals by 8, their variance by 64."""
+        y = np.random.default_rng(12).random(40_000)
+        with pm.Model() as model:
+            a = pm.Normal("a", 0, 1)
+            pm.StudentT("y", nu=5, mu=a, observed=y)
+        rng = np.random.default_rng(13)
+        rows = extract_rows(model)
+        points = np.array([0.0]), np.array([0.2])
+        got = [
+            DataControl(rows, DataProxy(bins=n, outliers=0), points[0], rng).variance_reduction(
+                *points, rng, n_rows=40_000
+            )
+            for n in (10, 20)
+        ]
+        assert got[1] / got[0] == pytest.approx(64, rel=0.1)
+
+
+class TestBins:
+    def test_integer_data_are_constant_within_bins(self):
+        rng = np.random.default_rng(14)
+        n, group = 4000, rng.integers(0, 7, 4000)
+        y = rng.normal(size=n)
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1, shape=7)
+            pm.StudentT("y", nu=4, mu=mu[group], observed=y)
+        x = rng.normal(size=7)
+        control = DataControl(extract_rows(model), DataProxy(bins=5), x, rng)
+        assert control.n_bins == 35
+        for b in range(35):
+            assert np.unique(group[control.bin_of_row == b]).size == 1
+        assert_total_is_exact(control, x)
+
+    def test_too_many_integers(self):
+        with pytest.raises(ValueError, match=r"more than max_bins=15. Cast counts to float"):
+            make(logistic, DataProxy(max_bins=15))
+        with pytest.raises(ValueError, match=r"make \d+ cells in use, more than max_bins=15"):
+            make(arch, DataProxy(max_bins=15))
+
+    @slow
+    def test_summary_by_function(self):
+        z = arch_summary(20_000, 5)
+        calls = []
+
+        def summary(rows):
+            calls.append(rows.size)
+            return z[rows]
+
+        by_function, _ = make(arch, DataProxy(summary=summary), n=20_000)
+        by_array, _ = make(arch, DataProxy(summary=z), n=20_000)
+        np.testing.assert_array_equal(by_function.bin_of_row, by_array.bin_of_row)
+        assert sum(calls) == 20_000 and len(calls) > 1
+        with pytest.raises(ValueError, match=r"summary\(rows\) must return shape \(m, S\)"):
+            make(arch, DataProxy(summary=lambda rows: rows * 1.0))
+
+    def test_summary_of_another_length(self):
+        with pytest.raises(ValueError, match="summary has 7 rows, the model 3000"):
+            make(arch, DataProxy(summary=np.zeros((7, 1))))
+
+    def test_auto_finds_the_direction_of_a_regression(self):
+        control, x = usual("logistic")
+        axes = leading_axes(*control._gradient_sample(x, np.random.default_rng(1)))
+        assert axes.shape == (3, 1)
+        assert abs(np.corrcoef(axes[:, 0], x)[0, 1]) == pytest.approx(1.0)
+        assert control.n_bins == 20
+
+    def test_linear_in_the_data_needs_one_bin(self):
+        rng = np.random.default_rng(15)
+        with pm.Model() as model:
+            rate = pm.Gamma("rate", 1, 1, shape=3)
+            pm.Exponential("y", rate, observed=rng.exponential(size=(1000, 3)))
+        x = np.zeros(3)
+        control = DataControl(extract_rows(model), DataProxy(), x, rng)
+        assert control.n_bins == 1
+        assert np.abs(control.residuals(x[None] + 1, raced(control))).max() < 1e-12
+
+
+class TestRefusals:
+    def test_callback(self):
+        model, x = logistic()
+        layout = extract_rows(model).layout
+        rows = CallbackRows(lambda point, rows: rows * 1.0, 10, ("y",), ("b",), layout)
+        with pytest.raises(ValueError, match=r"CallbackRows \(row_logp=\) gives values only"):
+            DataControl(rows, DataProxy(), x, np.random.default_rng(1))
+
+    def test_row_local(self):
+        rng = np.random.default_rng(16)
+        with pm.Model() as model:
+            u = pm.Normal("u", 0, 1, shape=50)
+            pm.Normal("y", u, 1, observed=rng.normal(size=50))
+        with pytest.raises(ValueError, match=r"u has one value per row. Integrate it out"):
+            DataControl(extract_rows(model), DataProxy(), np.zeros(50), rng)
+
+    def test_only_integers(self):
+        rng = np.random.default_rng(17)
+        with pm.Model() as model:
+            p = pm.Beta("p", 1, 1)
+            pm.Bernoulli("y", p, observed=rng.integers(0, 2, 100))
+        with pytest.raises(ValueError, match=r"floating type, the rows of y have none. Cast"):
+            DataControl(extract_rows(model), DataProxy(), np.zeros(1), rng)
+
+    def test_infinite_data(self):
+        X = np.random.default_rng(18).normal(size=(100, 1))
+        X[7] = -np.inf
+        with pm.Model() as model:
+            b = pm.Normal("b", 0, 1, shape=1)
+            pm.Normal("y", pt.exp(pt.dot(X, pt.exp(b))), 1, observed=np.arange(100.0))
+        rows = extract_rows(model)
+        rng = np.random.default_rng(1)
+        with pytest.raises(ValueError, match=r"infinite data must be constant.*max_bins=60"):
+            DataControl(rows, DataProxy(max_bins=60), np.zeros(1), rng)
+        control = DataControl(rows, DataProxy(), np.zeros(1), rng)
+        assert control.n_bins == 100
+        assert_total_is_exact(control, np.zeros(1))
+
+    def test_large_integers(self, monkeypatch):
+        monkeypatch.setattr("amc_pymc.reading.data_control._LARGEST_INTEGER", 3)
+        rng = np.random.default_rng(19)
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1, shape=5)
+            pm.Normal("y", mu[np.arange(100) % 5], 1, observed=rng.normal(size=100))
+        with pytest.raises(ValueError, match=r"needs integer data within 3, got 0\.\.4"):
+            DataControl(extract_rows(model), DataProxy(), np.zeros(5), rng)
+
+    @pytest.mark.parametrize(
+        "x, match",
+        [([0.0], r"x must have shape \(3,\), got \(1,\)"), ([0, np.nan, 0], "x must be finite")],
+    )
+    def test_bad_point(self, x, match):
+        model, _ = logistic()
+        with pytest.raises(ValueError, match=match):
+            DataControl(extract_rows(model), DataProxy(), np.array(x), np.random.default_rng(1))
+
+    def test_impossible_reference(self):
+        """Rows at 0 and 1; their mean 1/2 has probability zero at b = 1/2."""
+        y = np.repeat([0.0, 1.0], 50)
+        with pm.Model() as model:
+            b = pm.Normal("b", 0, 1)
+            pm.CustomDist("y", b, logp=lambda v, b: pt.log(pt.abs(v - b)), observed=y)
+        rows, rng = extract_rows(model), np.random.default_rng(20)
+        with pytest.raises(ValueError, match=r"sum of the control variate is (nan|-inf) at x"):
+            DataControl(rows, DataProxy(bins=1, outliers=0), np.array([0.5]), rng)

@@ -1,0 +1,136 @@
+"""Graphs that are interpreted."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.utils import MissingInputError
+from pytensor.tensor.math import variadic_add
+
+import amc_pymc as amc
+
+from amc_pymc.reading import extract_rows
+from amc_pymc.reading.interpreted import (
+    by_pytensor,
+    functions_for_few,
+    interpreted_mode,
+    plain_function,
+    rewritten_mode,
+    unrewritten_mode,
+)
+
+try:
+    from pytensor.conditional.op import ifelse
+except ModuleNotFoundError:  # the PyTensor of PyMC 6.3
+    from pytensor.ifelse import ifelse
+
+X = pt.vector("x")
+
+
+def test_few_rows_are_evaluated_without_rewriting_first():
+    rewritten = by_pytensor(rewritten_mode())
+    assert functions_for_few([pt.exp(X)], 1_000) == (plain_function, rewritten)
+    interpreted = by_pytensor(interpreted_mode())
+    assert functions_for_few([pt.exp(X)], 1_000_000) == (interpreted, rewritten)
+
+
+def test_inner_graphs_are_rewritten():
+    """PyTensor would compile the graph of an operation that is not inlined."""
+    inner = OpFromGraph([X], [pt.exp(X)])(X)
+    assert functions_for_few([inner + 1.0], 10)[0] == by_pytensor(interpreted_mode())
+
+
+@pytest.mark.parametrize("mode", [interpreted_mode, rewritten_mode, unrewritten_mode, None])
+def test_wide_sums_and_products(mode):
+    """NumPy's functions take at most 32 arrays, and as many results; PyTensor refuses others."""
+    make = plain_function if mode is None else by_pytensor(mode())
+    terms = [X * c for c in range(1, 41)]
+    graphs = [pt.add(*terms), pt.mul(*(1.0 / t for t in terms)), variadic_add(*terms).sum()]
+    total, product, everything = make([X], graphs)([0.5, 2.0])
+    np.testing.assert_allclose(total, [410.0, 1640.0])
+    np.testing.assert_allclose(product, np.array([2.0, 0.5]) ** 40 / math.factorial(40))
+    assert everything == pytest.approx(2050.0)
+
+
+def test_plain_functions_evaluate_what_pytensor_does():
+    y, shared = pt.matrix("y"), pytensor.shared(np.arange(3.0))
+    sums, everything = pt.exp(X) @ y + shared, pt.stack([X.sum(), y.max(), X[0] + 1])
+    graphs = [sums, everything, X[::2], shared, pt.linalg.inv(y @ y.T), sums]
+    values = np.array([1.0, 2.0]), np.arange(6.0).reshape(2, 3)
+    wanted = pytensor.function([X, y], graphs, mode=interpreted_mode())(*values)
+    plain = plain_function([X, y], graphs)
+    for _ in range(2):
+        for a, b in zip(plain(*values), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+    shared.set_value(np.ones(3))
+    np.testing.assert_allclose(plain(*values)[0], wanted[0] - np.arange(3.0) + 1.0)
+    assert plain_function([X], X.shape[0])([4, 5]) == 2
+
+
+def test_plain_functions_change_nothing_that_is_given():
+    x, shared = np.arange(3.0), pytensor.shared(np.arange(3.0))
+    found = plain_function([X], [X, X[1:], shared, shared[:2]])(x)
+    for value in found:
+        value += 1.0
+    np.testing.assert_array_equal(x, np.arange(3.0))
+    np.testing.assert_array_equal(shared.get_value(), np.arange(3.0))
+
+
+def test_plain_functions_keep_only_what_is_needed():
+    """One array of the chain, its successor and the input exist at a time."""
+    n, out = 200_000, X
+    for _ in range(10):
+        out = pt.exp(-out)
+    tracemalloc.start()
+    plain_function([X], out.sum())(np.zeros(n))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 * 8 * n
+
+
+def test_plain_functions_leave_conditions_and_loops_to_pytensor():
+    lazy = ifelse(X[0] > 0.0, X.sum(), X.max())
+    total = pytensor.scan(lambda a, b: a + b, [X], [np.float64(0.0)], return_updates=False)
+    assert plain_function([X], [lazy, total[-1]])([1.0, 2.0]) == [3.0, 3.0]
+
+
+def test_plain_functions_need_all_inputs():
+    with pytest.raises(MissingInputError, match="x is not among the inputs"):
+        plain_function([], pt.exp(X))
+    with pytest.raises(TypeError, match="Wrong number of dimensions"):
+        plain_function([X], pt.exp(X))(np.ones((2, 2)))
+
+
+@pytest.fixture
+def far():
+    """A model whose logistic likelihood underflows at the initial point unless it is rewritten."""
+    x = np.r_[-900.0, np.linspace(-2.0, 2.0, 300)]
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0, initval=1.0)
+        pm.Bernoulli("y", p=pm.math.sigmoid(b * x), observed=(x < 0.0).astype(int))
+    return model, x
+
+
+def test_rows_that_underflow(far):
+    """They are compared as PyTensor would compute them, so that an error in them is seen."""
+    model, x = far
+    rows = extract_rows(model)
+    point, index = np.array([1.0]), np.arange(x.size)
+    eta = np.where(x < 0.0, x, -x)
+    assert not np.isfinite(rows.compile(plain_function)(point, index)).all()
+    found = rows.compile(by_pytensor(rewritten_mode()))(point, index)
+    np.testing.assert_allclose(found, -np.logaddexp(0.0, -eta))
+
+
+def test_a_step_that_starts_where_rows_underflow(far):
+    """The sum of rows and rest is compared with what PyTensor would compute."""
+    model, _ = far
+    with model:
+        step = amc.RacingMetropolis(progressbar=False)
+    assert step.prepared.fit.mean[0] < 0.5

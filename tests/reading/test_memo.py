@@ -1,0 +1,80 @@
+"""What is found out about a model once."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from scipy.stats import norm
+
+from amc_pymc.reading import extract_rows
+from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.memo import remembered, remembering
+
+
+@pytest.fixture
+def counted():
+    calls = []
+
+    @remembered
+    def square(x):
+        calls.append(x)
+        return x * x
+
+    return square, calls
+
+
+def test_results_are_kept_inside_a_block_only(counted):
+    square, calls = counted
+    assert (square(2), square(2)) == (4, 4) and calls == [2, 2]
+    with remembering():
+        assert (square(3), square(3), square(4)) == (9, 9, 16) and calls == [2, 2, 3, 4]
+        with remembering():
+            assert square(3) == 9 and calls == [2, 2, 3, 4]
+        assert square(3) == 9 and calls == [2, 2, 3, 4]
+    assert square(3) == 9 and calls == [2, 2, 3, 4, 3]
+
+
+def test_an_error_ends_the_block(counted):
+    square, calls = counted
+    with pytest.raises(ValueError, match="stop"), remembering():
+        square(3)
+        raise ValueError("stop")
+    square(3)
+    assert calls == [3, 3]
+
+
+def test_points_and_rows_of_models():
+    """Whoever gets a point may change it; data may change between blocks."""
+    with pm.Model() as model:
+        data = pm.Data("data", np.arange(20.0))
+        mu = pm.Normal("mu", data.mean(), 1)
+        pm.Normal("y", mu, 1, observed=data)
+    with remembering():
+        point = initial_point_of(model)
+        point["mu"][...] = 7.0
+        assert initial_point_of(model)["mu"] != 7.0
+        assert extract_rows(model) is extract_rows(model)
+        rng = np.random.default_rng(1)
+        assert extract_rows(model, rng=rng) is not extract_rows(model)
+    with model:
+        pm.set_data({"data": np.arange(20.0) + 10.0})
+    with remembering():
+        assert initial_point_of(model)["mu"] == pytest.approx(19.5)
+        rows = extract_rows(model)
+        assert rows(model.initial_point(), [0]) == pytest.approx(norm.logpdf(10.0, 19.5))
+
+
+def test_a_read_only_home_is_no_obstacle(tmp_path, monkeypatch):
+    """PyTensor has a folder while the process runs, and nothing is left of it."""
+    (tmp_path / "home").write_text("")
+    monkeypatch.setenv("PYTENSOR_FLAGS", f"base_compiledir={tmp_path / 'home' / 'folder'}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    code = "from amc_pymc.reading.memo import remembering\nwith remembering(): pass\n"
+    code += "import pytensor, pytensor.link.numba.cache as c\n"
+    code += "print(pytensor.config.compiledir.is_dir() and c.NUMBA_CACHE_PATH.is_dir())"
+    run = [sys.executable, "-c", code]
+    assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == "True\n"
+    assert [f.name for f in tmp_path.iterdir()] == ["home"]

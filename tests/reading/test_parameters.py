@@ -1,0 +1,369 @@
+"""The cut of row graphs at what they make of discrete variables."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+from dataclasses import replace
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from numba import njit
+
+from amc_pymc.reading import extract_rows
+from amc_pymc.reading.densities import RowDensities
+from amc_pymc.reading.parameters import cut_parameters
+from amc_pymc.reading.printed_total import printed_map
+from amc_pymc.steps.preparation import prepare
+from amc_pymc.steps.settings import Options
+from amc_pymc.tall.samplers.compiled import state_values, unit_changes
+from amc_pymc.tall.samplers.surrogate import surrogate_at, surrogate_change, surrogate_total
+
+N = 120
+LEVELS = np.array([-0.3, 0.1, 0.4])
+SCALES = np.array([0.8, 1.0, 1.3])
+
+
+@functools.cache
+def arrays():
+    rng = np.random.default_rng(7)
+    return rng.normal(size=(N, 3)), rng.normal(size=N), rng.integers(0, 2, size=N)
+
+
+def products():
+    X, y, _ = arrays()
+    gamma = pm.Bernoulli("gamma", 0.5, shape=3)
+    beta = pm.Normal("beta", 0, 0.5, shape=3)
+    pm.Normal("y", pm.Normal("a") + X @ (gamma * beta), 1.2, observed=y)
+
+
+def chosen_mean():
+    _, y, _ = arrays()
+    mu = pm.Normal("mu", 0, 1, shape=3)
+    k = pm.Categorical("k", p=np.ones(3) / 3)
+    pm.StudentT("y", nu=5, mu=mu[k], sigma=1.0, observed=y)
+
+
+def chosen_scale():
+    """Rows depend on sigma[k] and on its logarithm."""
+    _, y, _ = arrays()
+    k = pm.Categorical("k", p=np.ones(3) / 3)
+    pm.Normal("y", pt.as_tensor(LEVELS)[k], pt.as_tensor(SCALES)[k], observed=y)
+
+
+def levels_of_coefficients():
+    X, _, y = arrays()
+    level = pm.Categorical("level", p=np.ones(3) / 3, shape=3)
+    pm.Bernoulli("y", logit_p=X @ pt.as_tensor(LEVELS)[level], observed=y)
+
+
+def both_kinds():
+    """Discrete and continuous variables in one predictor and in the scale."""
+    X, y, _ = arrays()
+    k = pm.DiscreteUniform("k", 1, 3)
+    b = pm.Normal("b", 0, 1)
+    s = pm.HalfNormal("s", 1)
+    pm.Normal("y", X[:, :2] @ pt.stack([0.1 * k, b]), s * pt.sqrt(k), observed=y)
+
+
+def product_of_three():
+    """A product of gamma, beta and data in one node; an integer that is multiplied and added."""
+    X, y, _ = arrays()
+    gamma, k = pm.Bernoulli("gamma", 0.5), pm.DiscreteUniform("k", 0, 2)
+    mu = pm.Normal("a") + 0.1 * k + gamma * pm.Normal("b") * X[:, 0] - 0.2 * k * X[:, 1]
+    pm.Normal("y", mu, 1, observed=y)
+
+
+def matrix_product():
+    X, y, _ = arrays()
+    gamma = pm.Bernoulli("gamma", 0.5, shape=3)
+    pm.Normal("y", X @ gamma, 1, observed=y)
+
+
+def scalar_condition():
+    """A condition of discrete variables only decides between two quantities."""
+    X, y, _ = arrays()
+    k = pm.DiscreteUniform("k", 0, 3)
+    a, b = pm.Normal("a"), pm.Normal("b")
+    pm.Normal("y", pt.switch(k > 1, a, b * X[:, 0].mean()), 1, observed=y)
+
+
+def shared_shape():
+    """alpha, beta and their sum."""
+    k = pm.Categorical("k", p=np.ones(3) / 3)
+    share = pt.as_tensor(np.array([0.3, 0.5, 0.6]))[k]
+    size = pt.as_tensor(np.array([2.0, 3.0, 4.0]))[k]
+    data = np.random.default_rng(1).beta(2, 2, size=N)
+    pm.Beta("y", share * size, (1 - share) * size, observed=data)
+
+
+def uniform_width():
+    k = pm.Categorical("k", p=np.ones(3) / 3)
+    data = np.random.default_rng(2).uniform(0, 0.79, size=N)
+    pm.Uniform("y", 0, pt.as_tensor(SCALES)[k], observed=data)
+
+
+def number_of_trials():
+    n = pm.DiscreteUniform("n", 6, 8)
+    pm.Binomial("y", n, pm.Beta("p", 2, 2), observed=arrays()[2] + 3)
+
+
+def change_point():
+    _, y, _ = arrays()
+    when = pm.DiscreteUniform("when", 0, N)
+    mu = pt.switch(when > np.arange(N), pm.Normal("early"), pm.Normal("late"))
+    pm.Normal("y", mu, 1, observed=y)
+
+
+def group_by_row():
+    """Which column a row takes."""
+    X, y, _ = arrays()
+    k = pm.Categorical("k", p=np.ones(3) / 3)
+    pm.Normal("y", pt.as_tensor(X)[:, k] * pm.Normal("b"), 1, observed=y)
+
+
+def rare_condition():
+    X, y, _ = arrays()
+    k = pm.Categorical("k", p=np.r_[np.full(49, 0.999 / 49), 0.001], initval=0)
+    pm.Normal("y", pt.switch(pt.eq(k, 49), X[:, 0], X[:, 1]) + 0.01 * k, 1, observed=y)
+
+
+STATES = {
+    products: {"gamma": range(2)},
+    chosen_mean: {"k": range(3)},
+    chosen_scale: {"k": range(3)},
+    levels_of_coefficients: {"level": range(3)},
+    both_kinds: {"k": range(1, 4)},
+    product_of_three: {"gamma": range(2), "k": range(3)},
+    matrix_product: {"gamma": range(2)},
+    scalar_condition: {"k": range(4)},
+    shared_shape: {"k": range(3)},
+    number_of_trials: {"n": range(6, 9)},
+    change_point: {"when": (0, 1, 5, 60, 119, 120)},
+    group_by_row: {"k": range(3)},
+    rare_condition: {"k": (0, 1, 48, 49)},
+}
+SMOOTH = [
+    products,
+    chosen_mean,
+    chosen_scale,
+    levels_of_coefficients,
+    both_kinds,
+    product_of_three,
+    matrix_product,
+    scalar_condition,
+    shared_shape,
+]
+ROUGH = [number_of_trials, change_point, group_by_row, rare_condition]
+every = pytest.mark.parametrize("build", [*SMOOTH, *ROUGH], ids=lambda b: b.__name__)
+smooth = pytest.mark.parametrize("build", SMOOTH, ids=lambda b: b.__name__)
+rough = pytest.mark.parametrize("build", ROUGH, ids=lambda b: b.__name__)
+
+
+@functools.cache
+def cut_of(build):
+    with pm.Model() as model:
+        build()
+    rows = extract_rows(model)
+    start = rows.layout.ravel(model.initial_point())
+    return model, rows, cut_parameters(rows, start)
+
+
+def random_points(build, number=3, seed=1):
+    """All states of the discrete elements, each with random values of the others."""
+    model, rows, _ = cut_of(build)
+    rng, layout = np.random.default_rng(seed), rows.layout
+    names = list(STATES[build])
+    places = layout.indices(names)
+    choices = [STATES[build][n] for n in names for _ in range(np.size(model.initial_point()[n]))]
+    for state in itertools.product(*choices):
+        for _ in range(number):
+            x = rng.normal(scale=0.7, size=layout.size)
+            x[places] = state
+            yield x
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+@every
+def test_rows_of_the_parameters_are_the_rows(build):
+    _, rows, cut = cut_of(build)
+    direct, through = rows.compile(), cut.rows.compile()
+    idx = np.random.default_rng(2).permutation(N)
+    for x in random_points(build):
+        eta = cut.evaluate(x)
+        assert eta.shape == (cut.rows.layout.size,)
+        expected = direct(x, idx)
+        assert np.all(np.isfinite(expected))
+        np.testing.assert_allclose(through(eta, idx), expected, rtol=1e-12, atol=1e-12)
+
+
+@every
+def test_native_map_is_the_interpreted_one(build):
+    _, _, cut = cut_of(build)
+    for x in random_points(build):
+        found = native(cut, x)
+        np.testing.assert_allclose(found, cut.evaluate(x), rtol=1e-14, atol=0)
+
+
+@every
+def test_maps_are_printed(build):
+    """PyTensor has nothing to compile."""
+    cut = cut_of(build)[2]
+    x = pt.vector("x", shape=(cut.layout.size,))
+    assert printed_map(x, cut.graph(x), cut.rows.layout.size) is not None
+
+
+def test_a_map_that_is_not_printed(monkeypatch):
+    monkeypatch.setattr("amc_pymc.reading.parameters.printed_map", lambda *_: None)
+    cut = replace(cut_of(levels_of_coefficients)[2])
+    for x in random_points(levels_of_coefficients):
+        np.testing.assert_allclose(native(cut, x), cut.evaluate(x), rtol=1e-14, atol=0)
+
+
+def native(cut, x):
+    """Called from compiled code, one entry at a time."""
+    return ask(cut.native, x)
+
+
+@njit
+def ask(f, x):
+    return f(x)
+
+
+@every
+def test_pickling(build):
+    _, _, cut = cut_of(build)
+    copied = cloudpickle.loads(cloudpickle.dumps(cut))
+    x = next(random_points(build))
+    np.testing.assert_array_equal(copied.evaluate(x), cut.evaluate(x))
+
+
+# --- where the cut is -----------------------------------------------------------------------------
+
+SIZES = {
+    products: 4,  # a, gamma * beta
+    chosen_mean: 1,
+    chosen_scale: 2,
+    levels_of_coefficients: 3,
+    both_kinds: 3,  # (0.1 k, b), s sqrt(k)
+    product_of_three: 3,  # a + 0.1 k, gamma b, k
+    matrix_product: 3,
+    scalar_condition: 1,
+    shared_shape: 2,
+}
+
+
+@smooth
+def test_few_parameters_none_of_which_is_a_function_of_others(build):
+    _, _, cut = cut_of(build)
+    assert cut.rows.layout.size - cut.rough().size == SIZES[build]
+    conditions = np.array([cut.evaluate(x)[cut.rough()] for x in random_points(build)])
+    assert np.all(conditions == conditions[0])
+
+
+@rough
+def test_rough_parameters_change_with_the_states(build):
+    _, _, cut = cut_of(build)
+    values = np.array([cut.evaluate(x)[cut.rough()] for x in random_points(build)])
+    assert np.ptp(values, axis=0).max() > 0
+
+
+def prepared(build):
+    model, *_ = cut_of(build)
+    options = Options(proxy="taylor", progressbar=False)
+    return prepare(model, [], options, point=model.initial_point(), fit=False)
+
+
+@rough
+def test_rough_parameters_that_change_leave_no_control_variate(build):
+    (name,) = STATES[build]
+    message = rf"proxy='taylor' cannot be used: the rows depend on .*{name} as an index or a cond"
+    with pytest.raises(ValueError, match=message):
+        prepared(build)
+
+
+def test_conditions_on_parameters_are_no_obstacle():
+    """The search for the mode leaves sigma > 0 and lower <= upper behind on its way."""
+    for build in (chosen_scale, uniform_width):
+        assert cut_of(build)[2].rough().size > 0
+    assert prepared(chosen_scale).surrogate is not None
+    with pytest.raises(ValueError, match=r"proxy='taylor' cannot be used: .*(impossible|finite)"):
+        prepared(uniform_width)
+
+
+def test_without_discrete_variables_nothing_is_cut():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("a"), pm.HalfNormal("s"), observed=arrays()[1])
+    rows = extract_rows(model)
+    cut = cut_parameters(rows, np.zeros(2))
+    assert cut.pieces == ()
+    np.testing.assert_array_equal(cut.evaluate(np.array([0.3, -0.2])), [0.3, -0.2])
+
+
+# --- the control variate --------------------------------------------------------------------------
+
+
+def identity(build, centre_of=lambda eta: eta):
+    """Residuals and surrogate against the log-likelihood, at several points."""
+    _, rows, cut = cut_of(build)
+    raced = RowDensities(
+        cut.rows, expand=np.setdiff1d(np.arange(cut.rows.layout.size), cut.rough())
+    )
+    xs = list(random_points(build, 1))[:6]
+    etas = np.ascontiguousarray([cut.evaluate(x) for x in xs])
+    centre = etas[0].copy()  # conditions stay as they are
+    centre[raced.expand] = centre_of(etas[0])[raced.expand]
+    surrogate = surrogate_at(raced, centre)
+    everything = np.arange(N)
+    found = state_values(raced.state_rewards, etas, surrogate.centre, everything).sum(axis=1)
+    found += [surrogate_total(eta, surrogate) for eta in etas]
+    exact = np.array([rows.compile()(x, everything).sum() for x in xs])
+    return raced, surrogate, etas, found, exact
+
+
+@pytest.mark.parametrize(
+    "build",
+    [products, chosen_scale]
+    + [
+        pytest.param(b, marks=pytest.mark.slow) for b in SMOOTH if b not in (products, chosen_scale)
+    ],
+    ids=lambda b: b.__name__,
+)
+def test_residuals_and_surrogate_add_up(build):
+    """Whatever the centre: sums of residuals and surrogate differ by a constant from the truth."""
+    raced, surrogate, etas, found, exact = identity(build, lambda eta: eta + 0.05)
+    assert np.ptp(exact) > 0.1
+    scale = np.abs(exact).max()
+    np.testing.assert_allclose(found - found[0], exact - exact[0], rtol=0, atol=1e-11 * scale)
+    for j in range(1, len(etas)):
+        pair = np.ascontiguousarray(etas[[0, j]])
+        change = unit_changes(raced.rewards, pair, surrogate.centre, np.arange(N)).sum()
+        change += surrogate_change(pair, surrogate)
+        np.testing.assert_allclose(change, exact[j] - exact[0], rtol=0, atol=1e-11 * scale)
+
+
+def test_a_normal_mean_is_expanded_exactly():
+    """Residuals are the same in every row and state: the expansion of a square is exact."""
+    raced, surrogate, etas, _, _ = identity(products)
+    residuals = state_values(raced.state_rewards, etas, surrogate.centre, np.arange(N))
+    assert np.abs(residuals).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "build", [chosen_scale, pytest.param(shared_shape, marks=pytest.mark.slow)]
+)
+def test_the_mode_of_related_parameters_is_found(build):
+    """sigma and log sigma must not vary apart, or the search for the centre runs away."""
+    found = prepared(build)
+    _, gradient = found.raced.value_and_gradient(found.surrogate.centre)
+    assert np.abs(gradient).max() < 0.05 * N
+    etas = np.array([found.eta(x) for x in random_points(build, 1)])
+    assert np.all(np.abs(found.surrogate.centre) < 3 * np.abs(etas).max())
+    assert found.forecast.residual_sd < 0.5 * found.forecast.plain_sd

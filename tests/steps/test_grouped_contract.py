@@ -1,0 +1,232 @@
+"""What PyMC asks of a step method, where local effects are integrated out."""
+
+import io
+
+import arviz as az
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+
+from grouped_runs import assert_agree, example, racing, sample
+
+from amc_pymc.steps.grouping import chosen_turns
+from amc_pymc.steps.racing_step import starting_point
+from amc_pymc.steps.settings import Options
+from models.grouped import PRIOR_SD
+from models.grouped_gaussian import gaussian_reference
+
+SIZE = (300, 30)
+SHORT = {"draws": 60, "tune": 60}
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    """Gaussian rows with mutable data, coords and dims; ``effect`` begins at one."""
+    data, _ = example("gaussian", *SIZE)
+    coords = {"place": [f"p{g}" for g in range(SIZE[1])], "column": ["one", "a", "b"]}
+    with pm.Model(coords=coords) as model:
+        X, index, y = (
+            pm.Data(n, v)
+            for n, v in (("X", data.X), ("index", data.groups["group"]), ("y", data.y))
+        )
+        beta = pm.Normal("beta", 0, 2, dims="column")
+        sd = pm.HalfNormal("sd", 1, initval=0.5)
+        effect = pm.Normal("effect", 0, sd, dims="place", initval=np.ones(SIZE[1]))
+        pm.Deterministic("largest", effect.max())
+        pm.Normal(
+            "obs", X @ beta + effect[index], pm.HalfNormal("sigma", 1), observed=y, shape=y.shape
+        )
+    return model
+
+
+@pytest.fixture(scope="module")
+def step(labelled):
+    return racing(labelled)
+
+
+@pytest.fixture(scope="module")
+def reference(labelled, step):
+    return sample(labelled, step, **SHORT)
+
+
+def assert_same(one, two):
+    for group in ("posterior", "sample_stats"):
+        for name in one[group].data_vars:
+            np.testing.assert_array_equal(one[group][name], two[group][name], err_msg=name)
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+def test_the_seed_decides(labelled, step, reference):
+    assert_same(reference, sample(labelled, step, **SHORT))
+    other = sample(labelled, step, seed=2, **SHORT)
+    for name in ("sd", "effect"):
+        one, two = reference.posterior[name].values, other.posterior[name].values
+        assert np.mean(one == two) < 0.05
+        assert np.mean(one[0] == one[1]) < 0.05
+
+
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_parallel_chains_are_the_sequential_ones(labelled, step, reference, start):
+    assert_same(reference, sample(labelled, step, cores=2, mp_ctx=start, **SHORT))
+
+
+def test_a_pickled_step_makes_the_same_draws(labelled, step, reference):
+    copied = cloudpickle.loads(cloudpickle.dumps(step))
+    point, draws = labelled.initial_point(), []
+    for each in (step, copied):
+        each.setup_chain(np.random.default_rng(2), tune=5, draws=5)
+        x = point
+        for _ in range(10):
+            x, _ = each.step(x)
+        draws.append(x)
+    for name in point:
+        np.testing.assert_array_equal(draws[0][name], draws[1][name])
+
+
+def test_a_pickle_is_not_larger_than_the_data(labelled, step):
+    file = io.BytesIO()
+    cloudpickle.dump(step, file)
+    assert file.tell() < 500_000
+
+
+def test_a_point_keeps_its_order_shapes_and_types(labelled, step):
+    point = labelled.initial_point()
+    step.setup_chain(np.random.default_rng(2), tune=0, draws=5)
+    new, (stats,) = step.step(point)
+    assert list(new) == list(point)
+    for name, old in point.items():
+        assert new[name].shape == old.shape and new[name].dtype == old.dtype
+    read = stats["race_rows"] / step.sampler.transitions  # of 20 or all groups of ten rows
+    assert 20 * SIZE[0] / SIZE[1] <= read <= SIZE[0]
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def test_coords_and_dims(reference):
+    assert reference.posterior["effect"].dims == ("chain", "draw", "place")
+    assert reference.posterior["place"].values[-1] == "p29"
+    largest = reference.posterior["effect"].max("place")
+    np.testing.assert_allclose(reference.posterior["largest"], largest)
+
+
+def test_netcdf(reference, tmp_path):
+    reference.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
+    assert_same(reference, az.from_netcdf(tmp_path / "draws.nc", engine="h5netcdf"))
+
+
+def test_summary(reference):
+    assert {"beta[a]", "sd", "effect[p7]", "largest"} <= set(az.summary(reference).index)
+
+
+def test_predictive_sampling(labelled, reference):
+    with labelled:
+        some = reference.isel(draw=slice(5))
+        out = pm.sample_posterior_predictive(some, random_seed=1, progressbar=False)
+    assert out.posterior_predictive["obs"].shape == (2, 5, SIZE[0])
+
+
+def test_statistics(reference):
+    stats = reference.sample_stats
+    assert np.all(stats["race_rows"] > 0)
+    assert np.all((stats["accept"] >= 0) & (stats["accept"] <= 1))
+    assert np.all(np.isfinite(stats["race_quadrature"])) and np.all(stats["race_quadrature"] < 0.01)
+
+
+def test_progress_bar(labelled, step, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    sample(labelled, step, 20, 20, progressbar=True, quiet=False)
+    shown = capsys.readouterr().out
+    assert "Accept" in shown and "Rows read" in shown
+    (update,) = step._make_progressbar_update_functions()
+    whole = SIZE[0] * step.sampler.transitions
+    assert update({"accept": 0.5, "race_rows": whole / 4})["share"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_an_interrupted_run_returns_what_there_is(labelled, step, reference, cores):
+    def stop(trace, draw):
+        if draw.chain == 0 and draw.draw_idx == 30:
+            raise KeyboardInterrupt
+
+    idata = sample(labelled, step, 60, 10, chains=1, cores=cores, mp_ctx="fork", callback=stop)
+    assert 15 <= idata.posterior.sizes["draw"] <= 25
+    assert idata.posterior["effect"].notnull().all()
+    assert_same(reference, sample(labelled, step, **SHORT))
+
+
+# --- some variables only --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "marginalize"),
+    [
+        (["beta", "sd_log__", "sigma_log__"], "auto"),  # another step moves the effects
+        (["effect"], "auto"),  # nothing is left to race for
+        (["beta", "sd_log__", "sigma_log__", "effect"], None),
+    ],
+)
+def test_effects_that_are_not_integrated_out(labelled, names, marginalize):
+    (turn,) = chosen_turns(labelled, names, Options(marginalize=marginalize))
+    assert turn.factor is None
+
+
+@pytest.mark.parametrize("name", [pytest.param("sd_group", marks=pytest.mark.slow), "beta"])
+def test_another_step_moves_a_population_parameter(name, compiled_by_pytensor):
+    data, _ = example("gaussian", *SIZE)
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0.0, PRIOR_SD, shape=data.X.shape[1])
+        effect = pm.Normal("group", 0.0, pm.HalfNormal("sd_group", 1.0), shape=SIZE[1])
+        # PyTensor compiles a product with a matrix ten times as long.
+        mean = (data.X * beta).sum(axis=1) + effect[data.groups["group"]]
+        pm.Normal("obs", mean, pm.HalfNormal("sigma", 1.0), observed=data.y)
+    others = [rv for rv in model.free_RVs if rv.name != name]
+    with model:
+        step = racing(model, others)
+        steps = [step, pm.Slice([model[name]])]
+    assert step.prepared.densities.unit == "group"
+    idata = sample(model, steps, 1_200)
+    assert_agree(idata, {n: tuple(m) for n, m in gaussian_reference(data)[0].items()})
+
+
+def test_without_groups_nothing_changes():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(500, 2))
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 2, shape=2)
+        pm.Normal("obs", X @ beta, 1, observed=X.sum(axis=1) + rng.normal(size=500))
+    runs = [sample(model, racing(model, marginalize=m), 50, 50) for m in ("auto", None)]
+    assert_same(*runs)
+
+
+def test_shared_variables_that_change_are_refused():
+    """Those of rows and those of the priors of groups, pm.Data or not."""
+    level, x = pytensor.shared(np.zeros(30)), pytensor.shared(np.ones(300), name="x")
+    with pm.Model() as model:
+        u = pm.Normal("u", level, pm.HalfNormal("sd"), shape=30)
+        mu = pm.Normal("mu", 0, 100, initval="prior")
+        pm.Normal("obs", mu + x * u[np.arange(300) // 10], 1, observed=np.zeros(300))
+    starts = [starting_point(model, None)["mu"] for _ in range(2)]
+    assert starts[0] == starts[1] != 0.0  # although it is random
+    step, rng = racing(model, marginalize=["u"]), np.random.default_rng(1)
+    for variable, name in ((x, "x"), (level, "a shared variable")):
+        old = variable.get_value()
+        variable.set_value(old + 1.0)
+        with pytest.raises(ValueError, match=rf"data .*\({name}\) have changed.*Make a new one"):
+            step.setup_chain(rng, 5, 5)
+        variable.set_value(old)
+    step.setup_chain(rng, 5, 5)
+
+
+def test_changed_data_are_refused(labelled, step):
+    old = labelled["y"].get_value()
+    pm.set_data({"y": old + 1.0}, model=labelled)
+    try:
+        with pytest.raises(ValueError, match=r"data .*y.* have changed.*Make a new one"):
+            sample(labelled, step, **SHORT)
+    finally:
+        pm.set_data({"y": old}, model=labelled)

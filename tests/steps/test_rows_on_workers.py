@@ -1,0 +1,393 @@
+"""`rows=` of Dask collections: sums over all rows are those of workers, and those of a local pass."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import signal
+import time
+
+import cloudpickle
+import numpy as np
+import psutil
+import pymc as pm
+import pytest
+
+from clusters import client_of_two, quiet_close
+
+import amc_pymc as amc
+
+from amc_pymc.reading.partitioned_rows import PartitionedRows
+from amc_pymc.rows import Partitions
+
+pytestmark = quiet_close
+
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+
+N, FEW, GROUPS = 20_000, 200, 4
+
+
+@functools.cache
+def data():
+    rng = np.random.default_rng(4)
+    X, g = rng.normal(size=(N, 2)), rng.integers(0, GROUPS, N)
+    mean = X @ [0.4, -0.2] + 0.3 * g
+    return {"X": X, "g": g, "y": mean + 0.7 * rng.standard_t(5, size=N)}
+
+
+@functools.cache
+def build():
+    with pm.Model() as model:
+        X, g, y = (pm.Data(n, data()[n][:FEW]) for n in ("X", "g", "y"))
+        b = pm.Normal("b", 0, 2, shape=2)
+        a = pm.Normal("a", 0, 2, shape=GROUPS)
+        s = pm.HalfNormal("s", 1)
+        pm.StudentT("obs", nu=5, mu=X @ b + a[g], sigma=s, observed=y)
+    return model
+
+
+def collections(chunk=3_000):
+    return {n: da.from_array(a, chunks=(chunk, -1)[: a.ndim]) for n, a in data().items()}
+
+
+def make_step(client=None, source=None, **kwargs):
+    rows = amc.Rows(source or (data() if client is None else collections()), client=client)
+    proxy = amc.TaylorProxy(exact_rows=50)
+    kwargs = {"race": "normal", "proxy": proxy, "progressbar": False, **kwargs}
+    return amc.RacingMetropolis(rows=rows, model=build(), **kwargs)
+
+
+@functools.cache
+def local():
+    return make_step()
+
+
+def draws(run, step, **kwargs):
+    out = run(build(), step, **{"draws": 60, "tune": 60, "seed": 3, **kwargs})
+    return out.posterior["b"].values, out.sample_stats
+
+
+def points():
+    rng = np.random.default_rng(8)
+    x = local().prepared.fit.mean
+    return [x, x + 0.02 * rng.normal(size=x.size), x + 0.5 * rng.normal(size=x.size)]
+
+
+def assert_same_sums(ours, theirs):
+    """Rounding of sums of 20,000 numbers in another order."""
+    for x in points():
+        value, gradient = ours.value_and_gradient(x)
+        other, slope = theirs.value_and_gradient(x)
+        assert value == pytest.approx(other, rel=1e-12)
+        np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(ours.hessian(x), theirs.hessian(x), rtol=1e-9, atol=1e-6)
+        change = ours.change(points()[0], x)
+        assert change == pytest.approx(theirs.change(points()[0], x), rel=1e-9, abs=1e-7)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Of a cluster inside this process."""
+    with client_of_two(processes=False) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def far(client):
+    return make_step(client)
+
+
+# --- a cluster inside this process ----------------------------------------------------------------
+
+
+def test_sums_are_those_of_a_local_pass(far):
+    ours, theirs = far.prepared.densities, local().prepared.densities
+    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    assert_same_sums(ours, theirs)
+    some = np.arange(0, N, 7)
+    for x in points():
+        assert ours.value_and_gradient(x, some)[0] == theirs.value_and_gradient(x, some)[0]
+
+
+def test_the_preparation_is_that_of_a_local_pass(far):
+    ours, theirs = far.prepared, local().prepared
+    np.testing.assert_allclose(ours.fit.mean, theirs.fit.mean, atol=1e-9)
+    np.testing.assert_allclose(ours.fit.precision, theirs.fit.precision, rtol=1e-7, atol=1e-3)
+    assert theirs.exact_rows.size == 50
+    np.testing.assert_array_equal(ours.exact_rows, theirs.exact_rows)
+    np.testing.assert_allclose(ours.forecast, theirs.forecast, rtol=1e-7)
+    assert ours.rows_spent == theirs.rows_spent
+
+
+def test_decisions_are_those_of_a_local_pass(far, run):
+    """Rounding moves no decision of a short chain."""
+    ours, stats = draws(run, far)
+    theirs, others = draws(run, local())
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    for name in ("race_rows", "race_audited", "race_audit_rows"):
+        np.testing.assert_array_equal(stats[name], others[name])
+    assert stats["race_audited"].sum() > 0
+
+
+def test_all_sums_are_those_of_workers(far, run, monkeypatch):
+    """In a run nothing but races and the search of a few rows reads the store."""
+    asked = []
+    real = Partitions.total
+
+    def total(self, on_worker, function, *args, **kwargs):
+        asked.append(function.__name__)
+        return real(self, on_worker, function, *args, **kwargs)
+
+    monkeypatch.setattr(Partitions, "total", total)
+
+    def no(*args):
+        raise AssertionError("a local pass over all rows")
+
+    monkeypatch.setattr("amc_pymc.reading.densities.RowDensities._chunks", no)
+    draws(run, far, draws=20, tune=20)
+    assert set(asked) == {"impossible_rows", "change_sum"}
+
+
+@pytest.mark.slow
+def test_impossible_rows_are_named(client):
+    with pm.Model() as model:
+        x, y = (pm.Data(n, np.arange(1.0, 100.0)) for n in ("x", "y"))
+        pm.Uniform("obs", 0.0, pm.HalfNormal("s", 100.0) * x, observed=y)
+    rows = {"x": np.arange(1.0, 500.0), "y": np.arange(1.0, 500.0)}
+    rows["y"][400] = 20.0 * rows["x"][400]
+
+    def step(**kwargs):
+        source = {n: da.from_array(a, chunks=120) for n, a in rows.items()}
+        stored = amc.Rows(source, client=client)
+        return amc.RacingMetropolis(rows=stored, model=model, progressbar=False, **kwargs)
+
+    step()
+    start = {"s_log__": np.log(10.0)}
+    with pytest.raises(ValueError, match=r"row 400 of the source \(-inf\)"):
+        step(initial_point=start)
+    rows["y"][400] = 1000.0 * rows["x"][400]
+    with pytest.raises(ValueError, match=r"in row 400 of the source \(-inf\) and 0 more"):
+        step()
+
+
+def test_discrete_variables(client, run, monkeypatch):
+    """Workers see rows in terms of what these make of the variables."""
+    with pm.Model() as model:
+        X, g, y = (pm.Data(n, data()[n][:FEW]) for n in ("X", "g", "y"))
+        there = pm.Bernoulli("there", 0.5, shape=2)
+        level = pm.Categorical("level", p=np.full(5, 0.2), shape=GROUPS)
+        table = pm.math.stack([np.float64(0.25 * k) for k in range(5)])
+        mu = X @ (there * np.array([0.4, 0.005])) + table[level][g]
+        pm.Normal("obs", mu, 10.0, observed=y)
+
+    def step(source, client):
+        rows = amc.Rows(source, client=client)
+        return amc.RacingGibbs(rows=rows, model=model, progressbar=False)
+
+    ours, theirs = step(collections(), client), step(data(), None)
+    assert isinstance(ours.prepared.densities.native, PartitionedRows)
+    assert ours.prepared.raced.n_units == N and ours.prepared.surrogate is not None
+    zero, one = np.zeros(6), np.array([1.0, 0.0, 0.0, 1.0, 2.0, 3.0])
+    change = theirs.prepared.densities.change(zero, one)
+    assert ours.prepared.densities.change(zero, one) == pytest.approx(change, rel=1e-9)
+    centre = theirs.prepared.surrogate.centre
+    for got, expected in zip(*(s.prepared.raced.expansion(centre) for s in (ours, theirs))):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-7)
+    chains = [run(model, s, draws=40, tune=20, seed=2) for s in (ours, theirs)]
+    for name in ("there", "level"):
+        np.testing.assert_array_equal(*(c.posterior[name] for c in chains))
+    np.testing.assert_array_equal(*(c.sample_stats["race_rows"] for c in chains))
+
+    def no(*args):
+        raise AssertionError("a local pass over all rows")
+
+    monkeypatch.setattr("amc_pymc.reading.densities.RowDensities._chunks", no)
+    assert ours.prepared.densities.change(zero, one) != 0.0
+    asked = []
+    monkeypatch.setattr(PartitionedRows, "impossible", lambda self, x: asked.append(x) or 0)
+    assert ours.prepared.densities.all_finite(one)
+    np.testing.assert_array_equal(asked, [ours.prepared.eta(one)])
+
+
+def test_groups_are_stored_and_summed_here(client, monkeypatch):
+    """The client computes chunks of the source; partitions would cut groups apart."""
+    n, few = 3_000, 150
+    rng = np.random.default_rng(5)
+    g = rng.integers(0, 300, n)
+    values = {"g": g, "y": rng.normal(rng.normal(size=300)[g], 0.5)}
+    with pm.Model() as model:
+        g_, y_ = (pm.Data(name, a[:few]) for name, a in values.items())
+        u = pm.Normal("u", pm.Normal("mu", 0, 5), pm.HalfNormal("sd", 2), shape=300)
+        pm.Normal("obs", u[g_], pm.HalfNormal("s", 1), observed=y_)
+
+    def densities(source, client):
+        rows = amc.Rows(source, client=client)
+        return amc.RacingMetropolis(rows=rows, model=model, progressbar=False).prepared.densities
+
+    asked, get = [], type(client).get
+    monkeypatch.setattr(
+        type(client), "get", lambda *args, **kwargs: asked.append(1) or get(*args, **kwargs)
+    )
+    monkeypatch.setattr(
+        "amc_pymc.steps.stored_densities.held_partitions", lambda *a: pytest.fail("held")
+    )
+    chunked = {name: da.from_array(a, chunks=700) for name, a in values.items()}
+    ours, theirs = densities(chunked, client), densities(values, None)
+    assert ours.unit == "group" and ours.n_units == 300 and ours.n_rows == n
+    assert asked
+    np.testing.assert_array_equal(ours.groups.store.data, theirs.groups.store.data)
+    x = np.array([0.1, 0.0, -0.5])
+    assert ours.value_and_gradient(x)[0] == theirs.value_and_gradient(x)[0]
+    assert ours.residual_summary([np.stack([x, x])], x, 5) is None
+
+
+def test_other_processes_cannot_reach_it(far):
+    other = pickle.loads(cloudpickle.dumps(far)).prepared.densities
+    with pytest.raises(RuntimeError, match="Pass cores=1, or use a cluster of processes"):
+        other.value_and_gradient(points()[0])
+
+
+# --- a cluster of processes -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """Two worker processes; nannies begin another one where one ends."""
+    with client_of_two(silence_logs=50) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def spread(workers):
+    return make_step(workers)
+
+
+def kill_one(client):
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_two_processes(spread, far, run):
+    ours, theirs = spread.prepared.densities, local().prepared.densities
+    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    assert_same_sums(ours, theirs)
+    for x in points():  # whoever computes them
+        np.testing.assert_array_equal(ours.hessian(x), far.prepared.densities.hessian(x))
+    np.testing.assert_array_equal(spread.prepared.exact_rows, local().prepared.exact_rows)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_loses_nothing(spread, workers, tmp_path):
+    """Between passes, and in the middle of one, with the partitions that it holds."""
+    densities, x = spread.prepared.densities, points()[1]
+    expected = densities.value_and_gradient(x), densities.hessian(x)
+    kill_one(workers)
+    got = densities.value_and_gradient(x), densities.hessian(x)
+    assert got[0][0] == expected[0][0]
+    np.testing.assert_array_equal(got[0][1], expected[0][1])
+    np.testing.assert_array_equal(got[1], expected[1])
+    marker = str(tmp_path / "killed")
+
+    def dying(source, rows, *args):
+        if rows[0, 0] == first and not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (rows.sum(axis=0),)
+
+    parts = list(densities.native.partitions.fetched())
+    first = parts[4][0, 0]
+    total = densities.native.partitions.total(dying)[0]
+    assert os.path.exists(marker)
+    np.testing.assert_array_equal(total, functools.reduce(np.add, (p.sum(axis=0) for p in parts)))
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_while_it_packs(workers, tmp_path):
+    marker = str(tmp_path / "killed")
+
+    def dying(block):
+        if block.shape[0] == 2_000 and not os.path.exists(marker):  # the last one
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    source = collections()
+    source["X"] = source["X"].map_blocks(dying, dtype=float, meta=np.empty((0, 2)))
+    step = make_step(workers, source)
+    assert os.path.exists(marker)
+    ours, theirs = step.prepared.densities, local().prepared.densities
+    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    np.testing.assert_allclose(step.prepared.fit.mean, local().prepared.fit.mean, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_chains_in_processes_are_those_of_one(method, spread, run):
+    """They connect to the cluster by themselves."""
+    serial, stats = draws(run, spread)
+    parallel, others = draws(run, spread, cores=2, mp_ctx=method)
+    np.testing.assert_array_equal(serial, parallel)
+    np.testing.assert_array_equal(stats["race_audited"], others["race_audited"])
+    assert others["race_audited"].sum() > 0
+
+
+@pytest.mark.slow
+def test_chains_on_an_executor(spread, workers):
+    """Here on the workers themselves: three chains, which wait for sums, have two places."""
+
+    model = build()
+
+    def chain(seed):
+        out = pm.sample(
+            30,
+            tune=30,
+            step=spread,
+            model=model,
+            chains=1,
+            cores=1,
+            random_seed=seed,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+        return out.posterior["b"].values, int(out.sample_stats["race_audited"].sum())
+
+    seeds = [1, 2, 3]
+    with workers.get_executor() as executor:
+        found = [f.result() for f in [executor.submit(chain, seed) for seed in seeds]]
+    for (ours, audited), seed in zip(found, seeds):
+        assert audited > 0
+        np.testing.assert_array_equal(ours, chain(seed)[0])
+    assert not np.array_equal(found[0][0], found[1][0])
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_gone_and_what_it_leaves(run):
+    """Nothing: neither processes nor an open store."""
+    process = psutil.Process()
+    local()
+    before = set(process.children(recursive=True))
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        step = make_step(client)
+        assert len(process.children(recursive=True)) > len(before)
+        densities = step.prepared.densities
+        cluster.close()
+        with pytest.raises(RuntimeError, match=r"cluster at tcp.* is gone.* make the step anew"):
+            densities.value_and_gradient(points()[0])
+        with pytest.raises(RuntimeError, match="is gone"):
+            draws(run, step)
+    store = densities.native.store.path
+    assert os.path.exists(store)
+    del step, densities
+    until = time.monotonic() + 30
+    while set(process.children(recursive=True)) - before and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not [p for p in set(process.children(recursive=True)) - before if p.is_running()]
+    assert not os.path.exists(store)

@@ -1,0 +1,72 @@
+"""Nodes of quadrature."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scipy import stats
+
+from amc_pymc.tall.groups import even_nodes, hermite_nodes, lobatto_nodes, state_nodes, wide_nodes
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 9])
+def test_polynomials_up_to_twice_the_nodes_are_exact(number):
+    z, log_w = hermite_nodes(number, 1)
+    for power in range(2 * number):
+        f = np.exp(log_w - 0.5 * z[:, 0] ** 2) / math.sqrt(2 * math.pi) * z[:, 0] ** power
+        moment = 0.0 if power % 2 else math.prod(range(1, power, 2))
+        assert f.sum() == pytest.approx(moment, abs=1e-11 * max(1.0, np.abs(f).sum()))
+
+
+def test_products_of_polynomials_are_exact():
+    z, log_w = hermite_nodes(4, 3)
+    assert z.shape == (64, 3) and log_w.shape == (64,)
+    weight = np.exp(log_w - 0.5 * (z**2).sum(axis=1)) / (2 * math.pi) ** 1.5
+    assert weight.sum() == pytest.approx(1.0)
+    assert weight @ (z[:, 0] ** 4 * z[:, 1] ** 2 * z[:, 2] ** 6) == pytest.approx(3 * 15)
+
+
+@pytest.mark.parametrize(("n_local", "number"), [(1, 15), (1, 61), (2, 15), (3, 11)])
+def test_even_nodes_integrate_a_gaussian(n_local, number):
+    z, log_w = even_nodes(number, n_local)
+    assert z.shape == (number**n_local, n_local)
+    f = np.exp(log_w + stats.norm.logpdf(z).sum(axis=1))
+    assert f.sum() == pytest.approx(1.0, abs=1e-6)
+    np.testing.assert_allclose(f @ z**2, 1.0, atol=1e-4)
+
+
+def test_even_nodes_follow_kinks():
+    """The integral of exp(-|z|) up to the last node."""
+    z, log_w = even_nodes(61, 1)
+    found = np.exp(log_w - np.abs(z[:, 0] - 0.05)).sum()
+    assert found == pytest.approx(2.0 - np.exp(-5.45) - np.exp(-5.55), rel=5e-3)
+
+
+@pytest.mark.parametrize("number", [2, 5, 16])
+def test_lobatto_nodes_integrate_polynomials(number):
+    t, w = lobatto_nodes(number)
+    assert t.size == number and np.all(np.diff(t) > 0.0)
+    for power in range(2 * number - 2):
+        assert w @ t**power == pytest.approx((1.0 + (-1.0) ** power) / (power + 1.0), abs=1e-12)
+
+
+def test_states_weigh_one():
+    z, log_w = state_nodes(np.array([[0, 1], [2, 3]]))
+    assert z.dtype == float and (log_w == 0.0).all()
+
+
+@pytest.mark.parametrize(("n_local", "error"), [(1, 1e-10), (2, 1e-6), (3, 1e-9)])
+@pytest.mark.parametrize("finer", [1, 2])
+def test_wide_nodes_integrate_a_gaussian(n_local, error, finer):
+    z, log_w = wide_nodes(n_local, finer)
+    f = stats.norm.logpdf(z).sum(axis=1)
+    assert np.exp(log_w + f).sum() == pytest.approx(1.0, abs=error)
+
+
+@pytest.mark.parametrize("finer", [1, 2])
+def test_wide_nodes_integrate_heavy_tails(finer):
+    """All but the mass beyond the last node."""
+    z, log_w = wide_nodes(1, finer)
+    beyond = 2.0 * stats.cauchy.sf(z.max())
+    assert np.exp(log_w + stats.cauchy.logpdf(z[:, 0])).sum() == pytest.approx(1.0, abs=2 * beyond)

@@ -1,0 +1,250 @@
+import functools
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from amc_pymc.reading import extract_rows
+from amc_pymc.reading.densities import ModelDensities
+from amc_pymc.tall.proxies import (
+    ResidualSummary,
+    choose_exact_rows,
+    most_near_kinks,
+    rows_near_kinks,
+    summarise_residuals,
+)
+from amc_pymc.tall.racing.normal import b_normal, expected_rows
+from amc_pymc.tall.samplers.compiled import unit_changes
+from amc_pymc.tall.samplers.surrogate import surrogate_at, surrogate_change
+
+# --- the identity ---------------------------------------------------------------------------------
+
+
+def _data(n, d=2):
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, d))
+    return rng, X, X @ np.linspace(-1.0, 1.0, d)
+
+
+def logistic():
+    rng, X, eta = _data(700, 3)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=3)
+        pm.Bernoulli("y", logit_p=X @ b, observed=(rng.random(700) < 1 / (1 + np.exp(-eta))) * 1)
+    return model
+
+
+def negative_binomial():
+    rng, X, eta = _data(600)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        alpha = pm.Exponential("alpha", 1)
+        y = rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(eta)))
+        pm.NegativeBinomial("y", mu=pm.math.exp(X @ b), alpha=alpha, observed=y)
+    return model
+
+
+def student_t():
+    rng, X, eta = _data(500)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        nu = pm.Gamma("nu", 2, 0.1)
+        sigma = pm.HalfNormal("sigma", 1)
+        y = eta + 0.5 * rng.standard_t(4, size=500)
+        pm.StudentT("y", nu=nu, mu=X @ b, sigma=sigma, observed=y)
+    return model
+
+
+def hierarchical():
+    rng, X, _ = _data(800)
+    group = rng.integers(0, 6, 800)
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 1)
+        z = pm.Normal("z", 0, 1, shape=6)
+        slope = pm.Normal("slope", 0, 1)
+        pm.Poisson(
+            "y", pm.math.exp((tau * z)[group] + slope * X[:, 0]), observed=rng.poisson(1.5, 800)
+        )
+    return model
+
+
+@functools.cache
+def densities_of(build, expand_all=True):
+    model = build()
+    rows = extract_rows(model, ["y"])
+    names = rows.layout.names if expand_all else rows.layout.names[:1]
+    return ModelDensities(
+        rows,
+        model.logp(vars=model.free_RVs),
+        model.value_vars,
+        expand=rows.layout.indices(names),
+    )
+
+
+@pytest.mark.parametrize("build", [logistic, negative_binomial, student_t, hierarchical])
+def test_surrogate_and_residuals_add_up_to_the_exact_change(build):
+    """The control variate is exact in the sum, wherever the points and the centre are."""
+    densities = densities_of(build)
+    rng = np.random.default_rng(1)
+    d, everything = densities.layout.size, np.arange(densities.n_units)
+    surrogate = surrogate_at(densities, 0.3 * rng.normal(size=d))
+    for spread in (0.01, 0.3, 1.0):
+        for _ in range(3):
+            points = surrogate.centre + spread * rng.normal(size=(2, d))
+            residuals = unit_changes(densities.rewards, points, surrogate.centre, everything)
+            found = surrogate_change(points, surrogate) + residuals.sum()
+            exact = densities.change(points[0], points[1])
+            size = np.abs(residuals).sum() + abs(surrogate_change(points, surrogate))
+            assert abs(found - exact) < 1e-8 * max(abs(exact), 1e-3 * size)
+
+
+@pytest.mark.parametrize("build", [hierarchical])
+def test_the_identity_holds_where_some_coordinates_are_not_expanded(build):
+    densities = densities_of(build, expand_all=False)
+    rng = np.random.default_rng(2)
+    d, everything = densities.layout.size, np.arange(densities.n_units)
+    centre = 0.3 * rng.normal(size=d)
+    inside = densities.expand
+    outside = np.setdiff1d(np.arange(d), inside)
+    points = centre + 0.2 * rng.normal(size=(2, d))
+    points[:, outside] = centre[outside]
+    surrogate = surrogate_at(densities, centre)
+    assert not surrogate.gradient[outside].any()
+    assert not surrogate.hessian[outside].any() and not surrogate.hessian[:, outside].any()
+    residuals = unit_changes(densities.rewards, points, centre, everything)
+    exact = densities.change(points[0], points[1])
+    assert surrogate_change(points, surrogate) + residuals.sum() == pytest.approx(exact, rel=1e-8)
+
+
+@pytest.mark.parametrize("build", [logistic, student_t])
+def test_residuals_are_of_third_order(build):
+    """Halving the distance to the centre makes every residual eight times smaller."""
+    densities = densities_of(build)
+    rng = np.random.default_rng(3)
+    d, everything = densities.layout.size, np.arange(densities.n_units)
+    centre, directions = 0.3 * rng.normal(size=d), rng.normal(size=(2, d))
+    sizes = []
+    for step in (0.04, 0.02, 0.01):
+        points = centre + step * directions
+        r = unit_changes(densities.rewards, points, centre, everything)
+        sizes.append(np.sqrt(np.mean(np.square(r))))
+    ratios = np.array(sizes[:-1]) / sizes[1:]
+    np.testing.assert_allclose(ratios, 8.0, rtol=0.15)
+
+
+def test_moving_nowhere_changes_nothing():
+    densities = densities_of(student_t)
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=densities.layout.size)
+    surrogate = surrogate_at(densities, 0.1 * x)
+    points = np.stack([x, x])
+    assert surrogate_change(points, surrogate) == 0.0
+    r = unit_changes(densities.rewards, points, surrogate.centre, np.arange(500))
+    np.testing.assert_array_equal(r, 0.0)
+
+
+# --- which rows are exact -------------------------------------------------------------------------
+
+
+def race_rows(sd, n_raced):
+    """Rows read by a race of the gap 1e-3 between rows of this spread."""
+    b = b_normal(0.05, 50 / n_raced)
+    return float(expected_rows(1e-3 / max(sd, 1e-300), n_raced, 50, b))
+
+
+def summary_of(scale):
+    power = np.square(np.asarray(scale, float))
+    largest = np.argsort(-power)[:1000]
+    total = power.sum()
+    return ResidualSummary(
+        power.size, largest, np.sqrt(power[largest]), total, np.zeros(1), np.array([total])
+    )
+
+
+def test_planted_outliers_are_taken_out():
+    rng = np.random.default_rng(1)
+    scale = np.abs(rng.normal(1e-4, 1e-5, size=20_000))
+    planted = np.sort(rng.choice(20_000, 40, replace=False))
+    scale[planted] = rng.uniform(1.0, 3.0, size=40)
+    chosen = choose_exact_rows(summary_of(scale), race_rows)
+    assert chosen.size == 50
+    assert set(planted) <= set(chosen.tolist())
+    np.testing.assert_array_equal(chosen, np.unique(chosen))
+    assert chosen.dtype == np.int64
+
+
+def test_the_number_taken_out_grows_with_the_outliers():
+    for planted, size in ((0, 0), (45, 50), (180, 200), (900, 1_000)):
+        scale = np.full(50_000, 1e-5)
+        scale[:planted] = 1.0
+        assert choose_exact_rows(summary_of(scale), race_rows).size == size
+
+
+def test_even_residuals_leave_nothing_to_take_out():
+    scale = np.full(5_000, 0.2)
+    assert choose_exact_rows(summary_of(scale), race_rows).size == 0
+
+
+def test_at_most_a_tenth_of_the_rows_is_taken_out():
+    scale = np.full(600, 1e-5)
+    scale[:100] = 1.0
+    assert choose_exact_rows(summary_of(scale), race_rows).size <= 60
+    scale = np.full(100, 1e-5)
+    scale[:3] = 1.0
+    assert choose_exact_rows(summary_of(scale), race_rows).size == 0
+
+
+def test_the_choice_is_the_cheapest():
+    """Against the cost of every choice from numpy."""
+    rng = np.random.default_rng(5)
+    for spread in (0.5, 1.5, 3.0):
+        scale = 1e-3 * rng.lognormal(0.0, spread, size=20_000)
+        costs = {}
+        for n in (0, 50, 200, 1_000):
+            rest = np.sort(scale)[: 20_000 - n]
+            costs[n] = n + race_rows(np.sqrt(np.mean(rest**2)), 20_000 - n)
+        chosen = choose_exact_rows(summary_of(scale), race_rows)
+        assert costs[chosen.size] <= 1.001 * min(costs.values())
+
+
+@pytest.mark.parametrize("height", [0.01, 1.0])
+def test_rows_near_kinks_are_those_whose_residuals_matter(height):
+    """The others leave a standard deviation of 0.05 nats, if one row stands for all."""
+    scale = np.zeros(40_000)
+    planted = np.random.default_rng(1).choice(40_000, 900, replace=False)
+    scale[planted] = height * np.linspace(1.0, 2.0, 900)
+    chosen = rows_near_kinks(summary_of(scale))
+    assert set(chosen.tolist()) == set(planted.tolist())
+    np.testing.assert_array_equal(chosen, np.unique(chosen))
+    small = np.full(40_000, 0.04 / 40_000)
+    small[planted[:30]] = height
+    assert set(rows_near_kinks(summary_of(small)).tolist()) == set(planted[:30].tolist())
+    assert rows_near_kinks(summary_of(0.5 * small * (small < height))).size == 0
+
+
+def test_at_most_a_quarter_of_the_rows_is_near_kinks():
+    assert most_near_kinks(1_000) == 250
+    assert most_near_kinks(10**8) == 2**17
+    assert rows_near_kinks(summary_of(np.ones(4_000))).size == 1_000  # all that the summary names
+
+
+@pytest.mark.parametrize("chunk", [7, 100, 16_384])
+def test_residuals_are_summarised_over_chunks(chunk):
+    rng = np.random.default_rng(6)
+    table = rng.normal(size=(3, 100)) * [[1.0], [5.0], [0.1]]
+    probes = [np.full((2, 1), k) for k in range(3)]
+    seen = []
+
+    def residuals(points, rows):
+        seen.append(rows)
+        return table[points[0, 0], rows]
+
+    summary = summarise_residuals(residuals, probes, 100, chunk, n_largest=20)
+    power = np.mean(table**2, axis=0)
+    largest = np.argsort(-power)[:20]
+    np.testing.assert_array_equal(summary.largest, largest)
+    np.testing.assert_allclose(summary.scale, np.sqrt(power[largest]))
+    np.testing.assert_allclose(summary.power, power.sum())
+    np.testing.assert_allclose(summary.totals, table.sum(axis=1))
+    np.testing.assert_allclose(summary.squares, np.square(table).sum(axis=1))
+    np.testing.assert_array_equal(np.concatenate(seen[::3]), np.arange(100))

@@ -1,0 +1,272 @@
+import functools
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc.stats.convergence import SamplerWarning
+
+import amc_pymc as amc
+
+from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.flags import flags_of_bits
+from amc_pymc.tall.racing.normal import b_normal
+from amc_pymc.tall.samplers.auditing import Auditor, AuditTally, MoveDecisions
+from amc_pymc.tall.samplers.logs import MoveLog, log_move
+
+N_ROWS = 2_000
+
+
+@functools.cache
+def model():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(N_ROWS, 2))
+    y = rng.random(N_ROWS) < 1 / (1 + np.exp(-X @ [1.0, -0.5]))
+    with pm.Model() as out:
+        b = pm.Normal("b", 0, 2, shape=2)
+        pm.Bernoulli("y", logit_p=X @ b, observed=y.astype(int))
+    return out
+
+
+@functools.cache
+def step_without_proxy(proxy=None):
+    return amc.RacingMetropolis(model=model(), proxy=proxy, batch_size=20)
+
+
+def sample(audits, draws=600, chains=2, seed=5, transitions=1, race=None, **kwargs):
+    audits = amc.Audits(audits, max_share=None) if isinstance(audits, int) else audits
+    step = step_without_proxy()
+    race = race or step.sampler.race
+    settings = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
+    with model():
+        return pm.sample(
+            draws,
+            tune=200,
+            step=step.replace(audits=audits, transitions=transitions, race=race),
+            chains=chains,
+            cores=1,
+            random_seed=seed,
+            **{**settings, **kwargs},
+        )
+
+
+class CarelessRace(amc.NormalRace):
+    """A bound that is far too small, although it promises delta."""
+
+    def rule(self, *args, **kwargs):
+        out = super().rule(*args, **kwargs)
+        b = b_normal(self.delta, self.batch_size / N_ROWS)
+        return out._replace(sd_factor=out.sd_factor * 0.2 / b)
+
+
+# --- through pm.sample ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("audits", "expected"), [(0, 0), (7, 7), (200, 200), (600, 600)])
+def test_every_audit_asked_for_is_made(audits, expected):
+    idata = sample(audits)
+    table = amc.decision_error(idata)
+    assert table.loc[0, "audited"] == table.loc[1, "audited"] == expected
+    stats = idata.sample_stats
+    read = stats["race_audit_rows"].values
+    assert np.all(read % N_ROWS == 0)
+    assert np.all(read <= N_ROWS * stats["race_audited"].values)
+
+
+def test_more_audits_than_decisions():
+    table = amc.decision_error(sample(500, draws=30))
+    assert np.all(table.loc[[0, 1], "audited"] <= 30)
+    assert np.all(table.loc[[0, 1], "audited"] > 20)
+
+
+def test_audits_are_spread_over_the_chain():
+    audited = sample(200).sample_stats["race_audited"].values
+    assert np.all((audited > 0).sum(axis=1) == 20)
+    assert audited.max() <= 10
+    assert np.all(audited[:, :300].sum(axis=1) == 100)
+
+
+def test_several_transitions_per_draw():
+    idata = sample(200, draws=100, transitions=5)
+    assert amc.decision_error(idata).loc["all", "audited"] == 400
+
+
+def test_audits_do_not_change_the_draws():
+    # Twenty audits leave less room in the log than there are decisions.
+    without, few, some, many = (sample(n) for n in (0, 20, 200, 600))
+    for other in (few, some, many):
+        np.testing.assert_array_equal(without.posterior["b"].values, other.posterior["b"].values)
+    for name in ("race_rows", "accepted", "race_rounds"):
+        np.testing.assert_array_equal(without.sample_stats[name], some.sample_stats[name])
+
+
+def test_the_table_agrees_with_the_statistics():
+    idata = sample(200)
+    stats = idata.sample_stats
+    table = amc.decision_error(idata)
+    for chain in (0, 1):
+        audited = int(stats["race_audited"].sel(chain=chain).sum())
+        wrong = int(stats["race_wrong"].sel(chain=chain).sum())
+        line = table.loc[chain]
+        assert (line["audited"], line["wrong"], line["delta"]) == (audited, wrong, 0.05)
+        assert line["error"] == wrong / audited
+        assert (line["ci_low"], line["ci_high"]) == clopper_pearson(wrong, audited)
+        assert line["rows"] == pytest.approx(stats["race_rows"].sel(chain=chain).mean().item())
+    assert table.loc["all", "wrong"] == stats["race_wrong"].sum()
+
+
+def test_good_decisions_give_no_warning():
+    idata = sample(600, keep_warning_stat=True)
+    assert amc.decision_error(idata).loc["all", "ci_low"] < 0.05
+    assert all(w is None for w in idata.sample_stats["warning"].values.ravel())
+
+
+def test_bad_decisions_give_a_warning(caplog):
+    race = CarelessRace(batch_size=20)
+    idata = sample(300, chains=1, race=race, quiet=False, keep_warning_stat=True)
+    wrong, audited = (int(idata.sample_stats[f"race_{k}"].sum()) for k in ("wrong", "audited"))
+    assert clopper_pearson(wrong, audited)[0] > 0.05
+    found = [w for w in idata.sample_stats["warning"].values.ravel() if w is not None]
+    assert len(found) == 1
+    assert isinstance(found[0], SamplerWarning)
+    assert f"{wrong} of {audited} audited decisions were wrong" in found[0].message
+    assert "audited decisions were wrong" in caplog.text
+    flags = idata.sample_stats["race_flags"].values[0]
+    assert flags_of_bits(flags[-1]) == ["no_control_variate", "wrong_decisions"]
+    assert flags_of_bits(flags[:-1]) == ["no_control_variate"]
+
+
+def test_a_budget_is_kept():
+    few = amc.decision_error(sample(amc.Audits(600, max_share=1e-4))).loc[0]
+    assert few["audited"] < 600
+    some = amc.decision_error(sample(amc.Audits(600, max_share=1e-3))).loc[0]
+    assert few["audited"] < some["audited"]
+
+
+# --- the auditor itself ---------------------------------------------------------------------------
+
+
+def logged(number, decisions, *, max_share=None, draws=1, seed=1, proxy=None):
+    """An auditor whose log holds right decisions, their log ratios spread around the threshold."""
+    prepared = step_without_proxy(proxy).prepared
+    rng = np.random.default_rng(seed)
+    settings = amc.Audits(number, max_share=max_share)
+    size = prepared.start.size
+    n_units, costs = prepared.raced.n_units, (4.0, 2.0)
+    auditor = Auditor(
+        settings, prepared.rows_spent, n_units, costs, draws, lambda c: MoveDecisions(c, size)
+    )
+    kept = min(decisions, auditor.log.x.shape[0])
+    auditor.log.x[:kept] = rng.normal(0, 0.05, size=(kept, 2)) + np.array([1.0, -0.5])
+    auditor.log.x_new[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))
+    exact = np.array(
+        [prepared.densities.change(auditor.log.x[k], auditor.log.x_new[k]) for k in range(kept)]
+    )
+    ratio = rng.normal(0, 3, size=kept)
+    auditor.log.known[:kept] = ratio - exact
+    auditor.log.accepted[:kept] = ratio > 0
+    auditor.log.read[:kept] = 40
+    auditor.log.seen[0] = decisions
+    auditor.draw = draws
+    return auditor, prepared, ratio
+
+
+def test_right_decisions_are_confirmed_and_flipped_ones_found():
+    for flipped in (0, 1, 13, 30):
+        auditor, prepared, _ = logged(30, 30)
+        auditor.log.accepted[:flipped] = 1.0 - auditor.log.accepted[:flipped]
+        tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+        assert tally == AuditTally(30, flipped, 30 * N_ROWS)
+        assert auditor.tally == tally
+        assert auditor.log.seen[0] == 0
+
+
+def test_decisions_that_read_everything_cost_nothing_and_are_right():
+    auditor, prepared, _ = logged(30, 30)
+    auditor.log.read[:] = N_ROWS
+    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    assert tally == AuditTally(30, 0, 0)
+
+
+def test_the_budget_stops_the_audits():
+    auditor, prepared, _ = logged(100, 100, max_share=0.1)
+    auditor.spent = 2.0 * 17.5 * N_ROWS / 0.1
+    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    assert tally == AuditTally(17, 0, 17 * N_ROWS)
+    auditor.log.seen[0] = 100
+    again = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    assert again == AuditTally(0, 0, 0), "what is spent is spent"
+    auditor.spend(1e9)
+    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    assert auditor.tally.audited == 100
+
+
+@pytest.mark.parametrize("chains", [1, 4, 25])
+def test_all_chains_together_audit_for_the_share_of_the_setup(chains):
+    settings = amc.Audits(10, max_share=0.5, chains=chains)
+    auditors = [
+        [
+            Auditor(settings, rows, 1, (4.0, 2.0), 0, lambda c: MoveDecisions(c, 1))
+            for rows in (0, 1e9)
+        ]
+        for _ in range(chains)
+    ]
+    assert sum(after.spent - before.spent for before, after in auditors) == pytest.approx(1e9)
+
+
+def test_half_are_uniform_and_half_near_the_threshold():
+    """Forty of the log's hundred and sixty; without noise, the nearest of what is left over."""
+    uses = np.zeros(160)
+    near = 0
+    auditor, prepared, ratio = logged(40, 160, seed=1)
+    auditor.decisions.distance = lambda k, *_: abs(ratio[k])
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        chosen = auditor._choose(160, 40, prepared, None, rng)
+        assert np.unique(chosen).size == 40
+        uniform, nearest = chosen[0::2], chosen[1::2]
+        left = np.setdiff1d(np.arange(160), uniform)
+        expected = left[np.argsort(np.abs(ratio[left]))[:20]]
+        assert set(nearest) == set(expected)
+        uses[uniform] += 1
+        near += np.sum(np.abs(ratio[uniform]) < np.median(np.abs(ratio)))
+    z = (uses - 150 / 8) / math.sqrt(150 / 8 * 7 / 8)
+    assert abs(np.sum(z**2) - 160) < 4 * math.sqrt(2 * 160)
+    assert abs(near / 3_000 - 0.5) < 4 * math.sqrt(0.25 / 3_000)
+
+
+@pytest.mark.parametrize("proxy", [None, "data"])
+def test_distances_come_from_an_independent_estimate(proxy):
+    auditor, prepared, ratio = logged(40, 160, proxy=proxy)
+    found = [
+        auditor.decisions.distance(k, prepared, prepared.first_surrogate, np.random.default_rng(k))
+        for k in range(160)
+    ]
+    assert np.corrcoef(found, np.abs(ratio))[0, 1] > 0.25
+    rng = np.random.default_rng(2)
+    auditor.log.known[0] += 1e6
+    many = [
+        auditor.decisions.distance(0, prepared, prepared.first_surrogate, rng) for _ in range(800)
+    ]
+    truth = 1e6 + ratio[0]
+    assert abs(np.mean(many) - truth) < 4 * np.std(many) / math.sqrt(800)
+
+
+def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
+    """Draws of a chain are numbered by their decision; each is as likely to be kept."""
+    counts = np.zeros(50)
+    rng = np.random.default_rng(4)
+    for _ in range(2_000):
+        log = MoveLog.empty(8, 1)
+        for k in range(50):
+            log_move(log, np.full((2, 1), float(k)), 0.1 * k, k % 2 == 0, k, rng)
+        kept = log.read.astype(int)
+        assert np.unique(kept).size == 8
+        np.testing.assert_array_equal(log.x[:, 0], kept)
+        np.testing.assert_array_equal(log.x_new[:, 0], kept)
+        np.testing.assert_allclose(log.known, 0.1 * kept)
+        np.testing.assert_array_equal(log.accepted, kept % 2 == 0)
+        counts[kept] += 1
+    expected = 2_000 * 8 / 50
+    assert abs(np.sum((counts - expected) ** 2) / expected / (1 - 8 / 50) - 49) < 4 * math.sqrt(98)

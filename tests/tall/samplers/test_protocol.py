@@ -1,0 +1,286 @@
+"""Samplers know a model by its protocol only: here one without PyMC, whose units are groups."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+
+from scipy import stats
+
+from amc_pymc import ExactRace, NormalRace
+from amc_pymc.engine.first_class import first_class
+from amc_pymc.reading import FlatLayout
+from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers import Audits, Preparation, gibbs, metropolis, report
+from amc_pymc.tall.samplers.ahead import Ahead
+from amc_pymc.tall.samplers.compiled import LOGP, call_total
+from amc_pymc.tall.samplers.counts import MetropolisCounts
+from amc_pymc.tall.samplers.forecast import with_forecast
+from amc_pymc.tall.samplers.mode import posterior_mode
+from amc_pymc.tall.samplers.preparation import fit_gaussian
+from amc_pymc.tall.samplers.settings import RandomWalkProposal, SurrogateProposal
+from amc_pymc.tall.samplers.surface import gaussian_surface
+from amc_pymc.tall.samplers.surrogate import surrogate_at
+
+N = 600
+Y = np.random.default_rng(1).normal(0.4, 1.0, size=N)
+PRECISION = N + 4.0
+POSTERIOR = stats.norm(Y.sum() / PRECISION, PRECISION**-0.5)
+
+
+@first_class(LOGP)
+def rest(x):
+    return -2.0 * x[0] ** 2
+
+
+@first_class(REWARDS)
+def residuals(points, centre, units):
+    out = np.zeros((points.shape[0], units.size))
+    for k in range(points.shape[0]):
+        for j in range(units.size):  # what a second-order expansion leaves, and a little more
+            out[k, j] = 1e-3 * np.sin(units[j]) * points[k, 0] if centre[0] > -9.0 else np.nan
+    return out - out[0]
+
+
+class Groups:
+    """Normal groups with one mean; their residuals are waves that nearly sum to zero."""
+
+    unit, observed_vars, rows_evaluated = "group", ("y",), 0
+    n_units, n_rows, race_cost, audit_cost = N, 3 * N, 12.0, 6.0
+    expand = np.array([0])
+    rows_read, approximation_error = None, 0.0
+    reads = np.array([0])
+    layout = FlatLayout(("mu",), ((),), ("float64",))
+    rewards = state_rewards = residuals
+    rest = rest
+
+    def values(self, x, units):
+        found = -0.5 * (Y[units] - x[0]) ** 2 + 1e-3 * np.sin(units) * x[0]
+        return np.where(x[0] > 9.0, np.nan, found)
+
+    def touch(self, n_rows):
+        pass
+
+    def release(self):
+        pass
+
+    def value_chunks(self, x):
+        yield self.all_values(x)
+
+    def all_values(self, x):
+        return self.values(x, np.arange(N))
+
+    def residual_summary(self, probes, centre, number):
+        pass
+
+    def all_finite(self, x):
+        return bool(np.isfinite(self.all_values(x)).all())
+
+    def change(self, x, x_new, surrogate=None):
+        return float(self.all_values(x_new).sum() - self.all_values(x).sum())
+
+    def value_and_gradient(self, x, units=None):
+        units = np.arange(N) if units is None else units
+        return self.values(x, units).sum(), np.array([(Y[units] - x[0]).sum()])
+
+    def hessian(self, x, units=None):
+        return np.array([[-float(N if units is None else len(units))]])
+
+    def expansion(self, x):
+        return self.value_and_gradient(x)[1], self.hessian(x)
+
+    def find_kinks(self, x):
+        return False
+
+    def forget_centre(self):
+        pass
+
+    def rest_value_and_gradient(self, x):
+        return call_total(rest, x), -4.0 * x
+
+    def rest_hessian(self, x, coordinates):
+        return np.array([[-4.0]])
+
+    def raise_errors(self):
+        pass
+
+    def forget_errors(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    groups, start, rng, active = Groups(), np.zeros(1), np.random.default_rng(1), np.array([0])
+    mode, flags = posterior_mode(groups, start, active, 20_000, rng)
+    assert flags == () and mode.x == pytest.approx(POSTERIOR.mean(), abs=1e-4)
+    surrogate = surrogate_at(groups, mode.x)
+    fit = fit_gaussian(groups, surrogate.hessian, mode.x, active)
+    draws = np.stack([fit.draw(fit.mean, active, rng) for _ in range(100)])
+    surface = gaussian_surface(fit, active, draws)
+    bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit, surface=surface)
+    return with_forecast(bare, active, NormalRace(), 10, rng)
+
+
+def sampler_of(prepared, race):
+    return metropolis.Metropolis(
+        active=np.array([0]),
+        proposals=(RandomWalkProposal(), SurrogateProposal()),
+        prepared=prepared,
+        race=race,
+        audits=Audits(50, max_share=None),
+        transitions=5,
+    )
+
+
+@pytest.mark.parametrize("race", [NormalRace(), ExactRace()], ids=["normal", "exact"])
+def test_groups_are_sampled_like_rows(prepared, race):
+    assert prepared.exact_rows.size == 10 and prepared.forecast.residual_sd > 0.0
+    sampler, rng, x = sampler_of(prepared, race), np.random.default_rng(2), np.zeros(1)
+    draws, found = [], []
+    chain = metropolis.init(sampler, rng, tune=200, draws=2_000)
+    for t in range(2_200):
+        x, counts = metropolis.step(sampler, chain, x, rng, tuning=t < 200)
+        if t == 199:
+            metropolis.learn(sampler, chain)
+        if t >= 200:
+            draws.append(x[0])
+            found.append(report(sampler, chain, counts))
+    lag = max(np.corrcoef(draws[1:], draws[:-1])[0, 1], 0.0)
+    z = (np.mean(draws) - POSTERIOR.mean()) / POSTERIOR.std()
+    assert abs(z) < 4 * np.sqrt((1 + lag) / (1 - lag) / 2_000) + 0.02
+    assert stats.kstest(draws[:: 1 + int(10 * lag)], POSTERIOR.cdf).pvalue > 1e-4
+    assert chain.auditor.tally.audited == sum(f["race_audited"] for f in found) == 50
+    assert sum(f["race_wrong"] for f in found) <= (8 if race.delta else 0)
+
+
+def test_a_group_that_is_not_finite_at_the_current_point_is_named(prepared):
+    sampler = sampler_of(prepared, ExactRace())
+    chain = metropolis.init(sampler, np.random.default_rng(1))
+    chain.surrogate = chain.surrogate._replace(centre=np.array([-10.0]))
+    with pytest.raises(ValueError, match=r"of y is nan in group \d+ at the current point"):
+        metropolis.step(sampler, chain, np.array([10.0]), np.random.default_rng(1))
+
+
+def test_states_of_groups(prepared):
+    """The conditional of two states of the mean, by exact races."""
+    elements = gibbs.elements_of(prepared, [0], [np.array([0.36, 0.42])], [True])
+    sampler = gibbs.Gibbs(prepared=prepared, race=ExactRace(), elements=elements)
+    chain, x = gibbs.init(sampler, np.random.default_rng(1)), np.array([0.36])
+    rng, hits = np.random.default_rng(3), 0
+    for _ in range(2_000):
+        x, _ = gibbs.step(sampler, chain, x, rng)
+        hits += x[0] == 0.42
+    p = 1 / (1 + np.exp(POSTERIOR.logpdf(0.36) - POSTERIOR.logpdf(0.42)))
+    assert 0.05 < p < 0.95
+    assert abs(hits / 2_000 - p) < 4 * np.sqrt(p * (1 - p) / 2_000) + 2e-3
+
+
+def test_moments_of_all_samplers_leave_out_the_same_start_of_tuning(prepared):
+    elements = gibbs.elements_of(prepared, [0], [np.array([0.36, 0.42])], [True])
+    states = gibbs.Gibbs(prepared=prepared, race=NormalRace(), elements=elements)
+    points = sampler_of(prepared, NormalRace())
+    for core, sampler in [(metropolis, points), (gibbs, states)]:
+        rng, x = np.random.default_rng(1), np.array([0.36])
+        chain = core.init(sampler, rng, tune=100)
+        for _ in range(29):
+            x, _ = core.step(sampler, chain, x, rng, tuning=True)
+        assert chain.visited.count == 9
+
+
+# --- draws made at one go -------------------------------------------------------------------------
+
+TUNE, DRAWS = 60, 500
+
+
+@pytest.fixture(scope="module")
+def sampler(prepared):
+    return metropolis.Metropolis(
+        active=np.array([0]),
+        proposals=(RandomWalkProposal(), SurrogateProposal()),
+        prepared=prepared,
+        race=NormalRace(),
+        audits=Audits(30, max_share=0.02),
+        transitions=2,
+        ahead=4_000,
+    )
+
+
+def run(sampler, *, move=lambda t, x: x, at=None):
+    """Draws, their statistics and the lengths of the stretches that were made at one go."""
+    rng, x, draws, lengths = np.random.default_rng(2), np.zeros(1), [], []
+    chain = metropolis.init(sampler, rng, tune=TUNE, draws=DRAWS)
+    for t in range(TUNE + DRAWS):
+        if t == TUNE:
+            metropolis.learn(sampler, chain)
+        if t == at:  # as a chain is saved and restored
+            chain, rng = copy.deepcopy((chain, rng))
+        x = move(t, x)
+        x, counts = metropolis.step(sampler, chain, x, rng, tuning=t < TUNE)
+        stats = report(sampler, chain, counts, tuning=t < TUNE)
+        draws.append([*x, *stats.values()])
+        if chain.made.handed_out == 1:
+            lengths.append(len(chain.made.points))
+    assert chain.auditor.draw == DRAWS and rng.bit_generator.state["bit_generator"] == "PCG64"
+    return np.array(draws), lengths, chain
+
+
+def test_draws_audits_and_counts_are_those_of_a_chain_that_makes_one_at_a_time(sampler):
+    one_by_one, ones, chain = run(dataclasses.replace(sampler, ahead=0))
+    assert ones == [1] * (TUNE + DRAWS)
+    ahead, lengths, other = run(sampler)
+    np.testing.assert_array_equal(ahead, one_by_one)
+    assert chain.auditor.tally == other.auditor.tally and other.auditor.tally.audited > 0
+    assert sum(lengths) == TUNE + DRAWS  # none is made beyond the last one
+    assert lengths[:TUNE] == [1] * TUNE and max(lengths) > 8
+    saved, *_ = run(sampler, at=TUNE + 100)
+    np.testing.assert_array_equal(saved, one_by_one)
+
+
+def test_a_chain_that_is_moved_goes_on_from_where_it_was_put(sampler):
+    far = np.array([0.9])
+    seen = []
+
+    def move(t, x):
+        if t == TUNE + 110:  # amid draws that have been made
+            seen.append(x)
+            return far
+        return x
+
+    draws, lengths, _ = run(
+        dataclasses.replace(sampler, proposals=(RandomWalkProposal(),)), move=move
+    )
+    walk = draws[:, 0]
+    assert abs(seen[0] - far)[0] > 0.3
+    assert abs(walk[TUNE + 110] - far[0]) < 0.2 < abs(walk[TUNE + 110] - walk[TUNE + 109])
+    assert max(lengths[-10:]) > 8  # and runs ahead again
+
+
+def test_a_chain_that_is_moved_after_every_draw_makes_no_draw_in_vain(sampler):
+    def rounded(t, x):
+        return x.astype(np.float32).astype(float)
+
+    _, lengths, _ = run(sampler, move=rounded)
+    assert lengths == [1] * (TUNE + DRAWS)
+
+
+def made(number, units):
+    counts = MetropolisCounts.zeros(2, number)
+    return Ahead(np.arange(float(number))[:, None], counts, units)
+
+
+def test_how_many_draws_follow():
+    last = made(8, 800.0)
+    for _ in range(8):
+        assert not last.continues(np.array([99.0]))
+        x, counts = last.next()
+        assert counts.tries == [0.0] * 2 and counts.raced == [0.0]
+    assert not last.continues(x)
+    assert last.following(x, 4_000, 64) == 16
+    assert last.following(x, 4_000, 10) == 10
+    assert last.following(x, 1_200, 64) == 12
+    assert last.following(x + 1e-9, 4_000, 64) == 1
+    last.units = 16_000.0  # 2,000 a draw
+    assert last.following(x, 4_000, 64) == 2
+    last.units = 1e9
+    assert last.following(x, 4_000, 64) == 1
