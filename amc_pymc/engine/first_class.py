@@ -280,7 +280,7 @@ def bound_function(
     return native
 
 
-@global_compiler_lock  # type: ignore[untyped-decorator]  # Numba has no annotations
+@global_compiler_lock
 def _compiled(code: Any, place: int) -> int:
     """Compile a function that calls the code with ``place`` before its arguments; return its address."""
     context = cpu_target.target_context
