@@ -6,7 +6,7 @@ import pytest
 
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.reading.log_density import log_densities
-from amc_pymc.reading.model_terms import layout_of
+from amc_pymc.reading.particles.model_terms import layout_of
 from amc_pymc.reading.prior_terms import prior_terms
 from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 

@@ -13,8 +13,8 @@ from scipy import stats
 import amc_pymc as amc
 
 from amc_pymc.abc_tree.learning import Learner
-from amc_pymc.reading import bart
-from amc_pymc.reading.bart import Bart, draw_trees, fit_bart
+from amc_pymc.reading.simulators import bart
+from amc_pymc.reading.simulators.bart import Bart, draw_trees, fit_bart
 
 pytest.importorskip("pymc_bart")
 

@@ -23,13 +23,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
-from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.checks import without_checks
 from amc_pymc.reading.graphs import is_random, lowered, rebuilt
-from amc_pymc.reading.model_terms import rv_shapes
-from amc_pymc.reading.prior import IMPROPER, transform_steps
-from amc_pymc.reading.quantiles import quantile, quantile_shape
-from amc_pymc.reading.references import References
+from amc_pymc.reading.particles.checks import without_checks
+from amc_pymc.reading.particles.model_terms import rv_shapes
+from amc_pymc.reading.particles.prior import IMPROPER, transform_steps
+from amc_pymc.reading.simulators.batched import Batched
+from amc_pymc.reading.simulators.quantiles import quantile, quantile_shape
+from amc_pymc.reading.simulators.references import References
 from amc_pymc.simulators.problem import labels
 
 __all__ = ["PriorTransform"]

@@ -44,8 +44,8 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
     --------
     >>> import numpy as np
     >>> import pymc as pm
-    >>> from amc_pymc.reading.particles import extract_particles
-    >>> from amc_pymc.reading.unconstrain import unconstrain
+    >>> from amc_pymc.reading.particles.densities import extract_particles
+    >>> from amc_pymc.reading.particles.unconstrain import unconstrain
     >>> with pm.Model() as model:
     ...     sigma = pm.HalfNormal("sigma", 1.0)
     ...     y = pm.Normal("y", 0.0, sigma, observed=[3.0])

@@ -23,17 +23,21 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from amc_pymc.reading.checks import without_checks
-from amc_pymc.reading.counts import Counts
 from amc_pymc.reading.graphs import lowered
 from amc_pymc.reading.group_totals import GroupTotals
 from amc_pymc.reading.groups import Factor, effects_at, take_groups
 from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.loading import once_per_process
 from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.particles import ParticleDensities, check_evidence_defined, particles_of
-from amc_pymc.reading.prior import PriorDraws
+from amc_pymc.reading.particles.checks import without_checks
+from amc_pymc.reading.particles.counts import Counts
+from amc_pymc.reading.particles.densities import (
+    ParticleDensities,
+    check_evidence_defined,
+    particles_of,
+)
+from amc_pymc.reading.particles.loading import once_per_process
+from amc_pymc.reading.particles.prior import PriorDraws
 
 __all__ = ["Densities", "MarginalDensities", "extract_marginals"]
 
@@ -45,7 +49,7 @@ _SEED = 7
 class MarginalDensities:
     """Log prior and marginal log likelihood of P points at once, with gradients.
 
-    It has the interface of :class:`amc_pymc.reading.particles.ParticleDensities`.
+    It has the interface of :class:`amc_pymc.reading.particles.densities.ParticleDensities`.
 
     Parameters
     ----------
@@ -232,7 +236,7 @@ def extract_marginals(model, factor: Factor, observed_vars) -> MarginalDensities
     Raises
     ------
     ValueError
-        As for :func:`~amc_pymc.reading.particles.extract_particles`, and if the density of groups
+        As for :func:`~amc_pymc.reading.particles.densities.extract_particles`, and if the density of groups
         differs from that of the model.
     NotScalar, NotRowFactorised
         If a row or the prior of an effect cannot be written as one expression.

@@ -12,9 +12,9 @@ from scipy.special import expit, logsumexp
 
 from amc_pymc.kernels import HMC, Tuning, start
 from amc_pymc.reading import group_totals
-from amc_pymc.reading.counts import counted
 from amc_pymc.reading.groups import find_factors
-from amc_pymc.reading.marginal_particles import MarginalDensities, extract_marginals
+from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.marginal import MarginalDensities, extract_marginals
 from amc_pymc.tall.groups import hermite_nodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")

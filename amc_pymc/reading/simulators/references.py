@@ -10,8 +10,8 @@ import pytensor.tensor as pt
 from scipy import special, stats
 
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.model_terms import value_name
-from amc_pymc.reading.prior import PriorDraws
+from amc_pymc.reading.particles.model_terms import value_name
+from amc_pymc.reading.particles.prior import PriorDraws
 
 __all__ = ["Reference", "References"]
 

@@ -30,13 +30,14 @@ from pytensor.graph.op import Op
 from pytensor.tensor.math import Dot
 from scipy import stats
 
-from amc_pymc.reading import particle_outputs, particles, printed_terms
-from amc_pymc.reading.counts import counted
 from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.native import compile_graph
-from amc_pymc.reading.particles import ParticleDensities, extract_particles
-from amc_pymc.reading.prior import PriorDraws
-from amc_pymc.reading.unconstrain import unconstrain
+from amc_pymc.reading.particles import densities as module
+from amc_pymc.reading.particles import outputs, printed_terms
+from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles
+from amc_pymc.reading.particles.prior import PriorDraws
+from amc_pymc.reading.particles.unconstrain import unconstrain
 from tests.model_zoo import build
 
 pytestmark = pytest.mark.filterwarnings(
@@ -57,7 +58,7 @@ def compiled():
 @pytest.fixture(autouse=True)
 def interpreted(request, monkeypatch):
     if "compiled" not in request.fixturenames:
-        monkeypatch.setattr(particles, "compile_graph", _interpreted)
+        monkeypatch.setattr(module, "compile_graph", _interpreted)
 
 
 def _interpreted(inputs, outputs):
@@ -391,22 +392,22 @@ def shrunk(n_rows):
 
 @pytest.mark.parametrize("term", [0, 1])
 def test_printed_code_with_other_values_is_noticed(term, monkeypatch):
-    right = particles.printed_terms
+    right = module.printed_terms
 
     def wrong(x, terms, discrete):
         return right(x, [t + 1e-3 * (k == term) for k, t in enumerate(terms)], discrete)
 
-    monkeypatch.setattr(particles, "printed_terms", wrong)
+    monkeypatch.setattr(module, "printed_terms", wrong)
     found = extract_particles(hierarchy())
     assert found.evaluation == "graphs" and found.fallback is None
     np.testing.assert_allclose(found.values(points(5)), expected(points(5)), rtol=1e-9)
 
 
 def test_rows_with_other_values_are_noticed(monkeypatch):
-    right, model = particles.row_term, build("zero_inflated_poisson", n_rows=40)
+    right, model = module.row_term, build("zero_inflated_poisson", n_rows=40)
     others = build("zero_inflated_poisson", n_rows=40, seed=1)
     wanted = extract_particles(model)
-    monkeypatch.setattr(particles, "row_term", lambda model, layout: right(others, layout))
+    monkeypatch.setattr(module, "row_term", lambda model, layout: right(others, layout))
     found = extract_particles(model)
     assert found.evaluation == "graphs" and found.fallback is None
     x = found.draw_prior(5, np.random.default_rng(1))
@@ -439,7 +440,7 @@ def test_a_variable_that_chooses_a_coordinate_is_left_to_pytensor(caplog):
 @pytest.mark.parametrize("name", ["random_covariance", "normal_mixture", "discrete_unknowns"])
 def test_compiled_graphs_are_the_interpreted_ones(name, monkeypatch, compiled):
     found = extracted(WRITTEN[name])
-    monkeypatch.setattr(particles, "compile_graph", _interpreted)
+    monkeypatch.setattr(module, "compile_graph", _interpreted)
     other = copy(found)
     x = found.draw_prior(100, np.random.default_rng(2))
     (terms, gradients), (wanted, wanted_gradients) = found.gradients(x), other.gradients(x)
@@ -857,7 +858,7 @@ def test_models_without_evidence_are_refused(name, monkeypatch):
     write, message = REFUSED[name]
     model = model_of(write)
     monkeypatch.setattr(PriorDraws, "draw", forbidden)
-    monkeypatch.setattr(particles, "compile_graph", forbidden)
+    monkeypatch.setattr(module, "compile_graph", forbidden)
     with pytest.raises(ValueError, match=message):
         extract_particles(model)
 
@@ -1149,7 +1150,7 @@ def test_a_regression_is_one_product_of_matrices(name, compiled):
 
 
 def test_memory_is_bounded():
-    chunks = {n: particle_outputs.chunk_size(n) for n in (1, 50, 768, 2_000, 20_000, 10**6, 10**8)}
+    chunks = {n: outputs.chunk_size(n) for n in (1, 50, 768, 2_000, 20_000, 10**6, 10**8)}
     assert list(chunks.values()) == [4096, 2621, 170, 65, 64, 8, 1]
     for widest, chunk in chunks.items():
         assert widest * chunk <= max(2**23, widest)
@@ -1174,7 +1175,7 @@ def test_tall_data_are_evaluated_in_chunks(monkeypatch):
         evaluate = _interpreted(inputs, outputs)
         return lambda xs: evaluated.append(len(xs)) or evaluate(xs)
 
-    monkeypatch.setattr(particles, "compile_graph", counting)
+    monkeypatch.setattr(module, "compile_graph", counting)
     x = np.random.default_rng(2).normal(size=(256, 2))
     _, likelihood = found.values(x)
     assert evaluated == [64] * 4
@@ -1200,7 +1201,7 @@ def test_tall_data_are_evaluated_in_chunks(monkeypatch):
 def test_the_largest_array_sets_the_chunk(write, widest, monkeypatch):
     found = unverified(write)
     assert found.widest == widest
-    assert found.chunk == particle_outputs.chunk_size(widest)
+    assert found.chunk == outputs.chunk_size(widest)
 
 
 def test_transforms_that_cut_the_prior_off():
@@ -1238,9 +1239,9 @@ def test_graphs_too_large_to_compile_are_interpreted(monkeypatch, caplog):
     """Which took minutes for a hundred steps of a recursion, as did the rewrites for a check of them."""
     printed = extract_particles(recursion(12))
     x = printed.draw_prior(50, np.random.default_rng(1))
-    monkeypatch.setattr(particles, "printed_terms", lambda x, terms, discrete: None)
-    monkeypatch.setattr(particles, "_MOST_COMPILED", 100)
-    monkeypatch.setattr(particles, "compile_graph", None)
+    monkeypatch.setattr(module, "printed_terms", lambda x, terms, discrete: None)
+    monkeypatch.setattr(module, "_MOST_COMPILED", 100)
+    monkeypatch.setattr(module, "compile_graph", None)
     with caplog.at_level("INFO", logger="amc_pymc"):
         found = extract_particles(recursion(12))
         np.testing.assert_allclose(found.values(x), printed.values(x), rtol=1e-10)

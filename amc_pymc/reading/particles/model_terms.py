@@ -21,7 +21,7 @@ from amc_pymc.reading.graphs import is_random
 from amc_pymc.reading.interpreted import plain_function
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.log_density import log_densities
-from amc_pymc.reading.prior import IMPROPER
+from amc_pymc.reading.particles.prior import IMPROPER
 
 __all__ = [
     "check_evidence_defined",

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from amc_pymc.reading.model_terms import rv_shapes
+from amc_pymc.reading.particles.model_terms import rv_shapes
 
 
 def known():

@@ -10,14 +10,14 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
-from amc_pymc.reading.distances import (
+from amc_pymc.reading.interpreted import plain_function, unrewritten_mode
+from amc_pymc.reading.simulators.distances import (
     distance_function,
     is_gaussian,
     is_python,
     statistic_function,
 )
-from amc_pymc.reading.interpreted import plain_function, unrewritten_mode
-from amc_pymc.reading.prior_transform import PriorTransform
+from amc_pymc.reading.simulators.prior_transform import PriorTransform
 from amc_pymc.simulators.fail_safe import (
     NegativeDistance,
     Summary,
@@ -65,7 +65,7 @@ class ModelProblem:
     --------
     >>> import numpy as np
     >>> import pymc as pm
-    >>> from amc_pymc.reading.simulator import ModelProblem
+    >>> from amc_pymc.reading.simulators.problem import ModelProblem
     >>> def simulator(rng, mu, size):
     ...     return rng.normal(mu, 1.0, size=size)
     >>> with pm.Model() as model:

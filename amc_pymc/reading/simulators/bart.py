@@ -124,7 +124,7 @@ def fit_bart(
     --------
     >>> import pytest
     >>> _ = pytest.importorskip("pymc_bart")  # of the extra
-    >>> from amc_pymc.reading.bart import fit_bart
+    >>> from amc_pymc.reading.simulators.bart import fit_bart
     >>> from amc_pymc.rng import as_generator
     >>> rng = as_generator(1)
     >>> u = rng.random((1000, 2))

@@ -61,7 +61,7 @@ def without_checks(
     --------
     >>> import pymc as pm
     >>> import pytensor.tensor as pt
-    >>> from amc_pymc.reading.checks import without_checks
+    >>> from amc_pymc.reading.particles.checks import without_checks
     >>> sigma = pt.scalar("sigma")
     >>> (log_density,) = without_checks([pm.logp(pm.Normal.dist(0.0, sigma), 0.0)])
     >>> float(log_density.eval({sigma: -1.0}))

@@ -14,9 +14,9 @@ import pytest
 from pymc.distributions.transforms import Interval, ordered
 from scipy import special, stats
 
-from amc_pymc.reading import batched
-from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.prior_transform import PriorTransform
+from amc_pymc.reading.simulators import batched
+from amc_pymc.reading.simulators.batched import Batched
+from amc_pymc.reading.simulators.prior_transform import PriorTransform
 
 N = 2000
 GRID = (np.arange(N) + 0.5) / N

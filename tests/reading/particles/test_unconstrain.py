@@ -6,9 +6,9 @@ import pytest
 
 from pymc.distributions import transforms
 
-from amc_pymc.reading import unconstrain as module
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.unconstrain import unconstrain
+from amc_pymc.reading.particles import unconstrain as module
+from amc_pymc.reading.particles.unconstrain import unconstrain
 
 
 def model_and_draws(n=7):

@@ -27,24 +27,24 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from amc_pymc.reading.checks import without_checks
-from amc_pymc.reading.counts import Counts, count
 from amc_pymc.reading.graphs import lowered
 from amc_pymc.reading.interpreted import MakeFunction, functions_for_few, interpreted_mode
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.loading import once_per_process
 from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.model_terms import (
+from amc_pymc.reading.native import compile_graph
+from amc_pymc.reading.particles.checks import without_checks
+from amc_pymc.reading.particles.counts import Counts, count
+from amc_pymc.reading.particles.loading import once_per_process
+from amc_pymc.reading.particles.model_terms import (
     check_evidence_defined,
     layout_of,
     model_log_likelihood,
     model_logp,
     observed_values,
 )
-from amc_pymc.reading.native import compile_graph
-from amc_pymc.reading.particle_outputs import ParticleOutputs, as_points, chunk_size, widest
-from amc_pymc.reading.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
-from amc_pymc.reading.prior import PriorDraws
+from amc_pymc.reading.particles.outputs import ParticleOutputs, as_points, chunk_size, widest
+from amc_pymc.reading.particles.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
+from amc_pymc.reading.particles.prior import PriorDraws
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.signals import raise_if_signalled
 
@@ -380,7 +380,7 @@ def extract_particles(model, *, check: bool = True) -> ParticleDensities:
     --------
     >>> import numpy as np
     >>> import pymc as pm
-    >>> from amc_pymc.reading.particles import extract_particles
+    >>> from amc_pymc.reading.particles.densities import extract_particles
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 0.0, 1.0)
     ...     y = pm.Normal("y", mu, 1.0, observed=[3.0])

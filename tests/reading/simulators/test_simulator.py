@@ -22,7 +22,7 @@ from pytensor.graph.op import Op
 from scipy import special, stats
 
 from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.simulator import ModelProblem
+from amc_pymc.reading.simulators.problem import ModelProblem
 from amc_pymc.simulators.trial import try_simulator
 
 Y = np.array([1.0, -0.5, 2.0, 0.3, 1.7])
