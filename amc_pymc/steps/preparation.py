@@ -18,14 +18,11 @@ from threadpoolctl import threadpool_limits
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
-from amc_pymc.reading.coefficients import coefficient_form, parts_of
 from amc_pymc.reading.data_control import DataControl
-from amc_pymc.reading.densities import ModelDensities, RowDensities
-from amc_pymc.reading.discrete_rows import DiscreteRows, smooth_parameters
+from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.native_rows import NativeRows, StoredRows
 from amc_pymc.reading.node_choice import TOLERANCE, choose_nodes
-from amc_pymc.reading.parameters import ParameterCut, cut_parameters
+from amc_pymc.reading.packed_rows import Coefficients
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.reading.support import element_states
 from amc_pymc.reading.timing import Stopwatch, in_words
@@ -119,7 +116,7 @@ def prepare(
                     prepared = _prepared(bare, model, active_names, options, fit, stages)
                 stages.end("Prepared")
             except NoProxy as reason:
-                densities.forget_expansion()
+                cast(RowDensities, bare.raced).forget_expansion()
                 prepared = _without_proxy(bare, options, str(reason))
                 stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
@@ -129,10 +126,9 @@ def prepare(
 def _bare(densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray]) -> Preparation:
     """Return a preparation with nothing but the densities."""
     start = densities.ravel(point)
-    if isinstance(densities, DiscreteRows):
-        return Preparation(densities, densities.raced, start, densities.cut)
-    flags = large_groups(densities.groups) if isinstance(densities, GroupedModel) else ()
-    return Preparation(densities, densities, start, flags=flags)
+    if isinstance(densities, GroupedModel):
+        return Preparation(densities, densities, start, flags=large_groups(densities.groups))
+    return Preparation(densities, densities.raced, start, densities.coefficients)
 
 
 def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparation:
@@ -193,12 +189,12 @@ def _with_thinning(
 ) -> Preparation:
     """Add bounds of all rows, if they are known and thinned decisions cost less than those of the race."""
     raced, fit, surrogate = prepared.raced, prepared.fit, prepared.surrogate
-    native = raced.native if isinstance(raced, RowDensities) else None
     if fit is None or surrogate is None or prepared.kinked:
         return prepared
-    if not isinstance(native, NativeRows | StoredRows) or native.program is None:
+    if not isinstance(raced, RowDensities):
         return prepared
-    bounds = row_bounds(native.program, native.data, native.release)
+    assert raced.packed is not None and raced.packed.program is not None
+    bounds = row_bounds(raced.packed.program, raced.packed.data, raced.release)
     if bounds is None:
         return prepared
     covariance = _covariance(prepared, fit)
@@ -350,8 +346,11 @@ def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray
 def _check_rows_graph(densities: Any, proxy: TaylorProxy | DataProxy | None) -> None:
     if proxy is None:
         raise NoProxy("proxy=None")
-    if isinstance(densities, ModelDensities) and isinstance(densities.rows, CallbackRows):
-        raise NoProxy("row_logp has no derivatives")
+    if isinstance(densities, ModelDensities) and densities.packed is None:
+        own = isinstance(densities.rows, CallbackRows)
+        raise NoProxy(
+            "row_logp has no derivatives" if own else "the rows are not one expression of numbers"
+        )
 
 
 def _continuous(layout: Layout) -> np.ndarray:
@@ -374,16 +373,10 @@ def _with_surface(
         return None
     if isinstance(model, GroupedModel) and model.groups.held is not None:
         return None
-    form = (
-        None if isinstance(model, GroupedModel) else coefficient_form(cast(ModelDensities, model))
-    )
-    parts = parts_of(cast(ModelDensities, model), form)
-    if parts is None:
+    parts = parts_of(cast(ModelDensities, model))
+    if parts is None or layout.discrete[parts.reads].any():
         return None
-    if form is not None:
-        bare = replace(bare, cut=form.map, raced=form.raced)
-    discrete = np.flatnonzero(layout.discrete)
-    if np.isin(discrete, parts.reads).any():
+    if bare.cut is not None and cast(Coefficients, bare.cut).chosen:
         return None
     binary = _binary(user_model, bare, [n for n in layout.names if n in active_names])
     _refuse_many(bare.raced.expand.size, proxy, _MORE)
@@ -479,21 +472,21 @@ def _with_taylor(
     fit: bool,
     stages: _Stages,
 ) -> Preparation:
-    bare = _expandable(bare, model, proxy, rng)
+    smooth = _expandable(bare, model, proxy, rng)
     densities, continuous = bare.densities, _continuous(bare.densities.layout)
     x, precision, flags = bare.start, None, bare.forecast_flags
     stages.begin("Compiling derivatives", "mode")
-    if fit or bare.cut is None:
+    if fit or smooth:
         _compile_derivatives(densities, x)
-    if bare.cut is not None:
+    if not smooth:
         _compile_derivatives(bare.raced, bare.eta(x))
     stages.say(_STAGES[1])
-    if fit or bare.cut is None:
+    if fit or smooth:
         subsample = subsample_of(densities, proxy)
         mode, flags = posterior_mode(densities, x, continuous, subsample, rng)
         check_rows_resolved(densities, mode)
         x, precision = mode.x, mode.precision
-    centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
+    centre = bare.eta(x) if smooth else likelihood_mode(bare, proxy.subsample, rng)
     surrogate = surrogate_at(bare.raced, centre)
     gaussian, wanted = None, fit and continuous.size > 0
     if surrogate and wanted:
@@ -504,9 +497,7 @@ def _with_taylor(
         raise NoProxy(f"the derivatives are not finite at the mode ({found})")
     fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
     fitted = _with_gaussian(fitted, active, rng)
-    if bare.cut is not None:
-        return fitted
-    return replace(fitted, kinked=precision is not None)
+    return replace(fitted, kinked=precision is not None) if smooth else fitted
 
 
 def _with_gaussian(
@@ -534,17 +525,16 @@ def _refuse_many(number: int, proxy: TaylorProxy, advice: str) -> None:
 
 def _expandable(
     bare: Preparation, model: Model, proxy: TaylorProxy, rng: np.random.Generator
-) -> Preparation:
-    """Find parameters in which rows can be expanded; raise ``NoProxy`` if there are none."""
+) -> bool:
+    """Raise ``NoProxy`` if rows cannot be expanded; return whether they depend on no discrete variable."""
+    raced = bare.raced
     if isinstance(bare.densities, GroupedModel):
         _refuse_many(bare.densities.reads.size, proxy, _MORE)
-        return bare
-    densities = cast(ModelDensities, bare.densities)
-    rows, cut = densities.rows, None
-    raced: RowDensities = densities
-    if not all(densities.layout.is_continuous(n) for n in rows.value_vars):
-        cut, raced = _in_parameters(densities, bare.start)
-        _check_parameters(cut, bare, model, rng)
+        return True
+    rows, layout = cast(ModelDensities, bare.densities).rows, bare.densities.layout
+    discrete = [n for n in rows.value_vars if not layout.is_continuous(n)]
+    if discrete:
+        _check_states(bare, model, discrete, rng)
     if not raced.expand.size:
         raise NoProxy("the rows depend on no continuous quantity")
     local = ", ".join(
@@ -552,36 +542,24 @@ def _expandable(
     )
     advice = f"{local} has one value per row; integrate it out" if local else _MORE
     _refuse_many(raced.expand.size, proxy, advice)
-    return replace(bare, cut=cut, raced=raced)
+    return not discrete
 
 
-def _in_parameters(densities: ModelDensities, x: np.ndarray) -> tuple[ParameterCut, RowDensities]:
-    """Return the parameters that rows compute from discrete variables, and rows in terms of them."""
-    if isinstance(densities, DiscreteRows):
-        return densities.cut, densities.raced
-    cut = cut_parameters(densities.row_log_density, x)
-    kwargs = densities.compile_kwargs
-    return cut, RowDensities(cut.rows, expand=smooth_parameters(cut), compile_kwargs=kwargs)
-
-
-def _check_parameters(
-    cut: ParameterCut, bare: Preparation, model: Model, rng: np.random.Generator
+def _check_states(
+    bare: Preparation, model: Model, names: Sequence[str], rng: np.random.Generator
 ) -> None:
-    """Require finite parameters of discrete variables, and constant conditions and indices."""
-    rough, layout = cut.rough(), cut.layout
-    rows = cast(ModelDensities, bare.densities).rows
-    names = [n for n in rows.value_vars if not layout.is_continuous(n)]
+    """Require that rows read coefficients, which are finite in all states, in place of discrete variables."""
+    layout = cast(ModelDensities, bare.densities).layout
+    if bare.raced.expand.size < bare.raced.reads.size:
+        raise NoProxy(
+            f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
+            "quantity that can be expanded"
+        )
     points = possible_points(model, layout, layout.unravel(bare.start), rng, _POSSIBLE)
     points += _each_state(model, bare, names, rng)
-    first = cut.evaluate(bare.start)[rough]
     for x in points:
         with np.errstate(all="ignore"):
-            eta = cut.evaluate(x)
-        if np.any(eta[rough] != first):
-            raise NoProxy(
-                f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
-                "quantity that can be expanded"
-            )
+            eta = bare.eta(x)
         if not np.all(np.isfinite(eta)):
             raise NoProxy(f"what the rows make of {', '.join(names)} is not finite in some state")
 
@@ -623,13 +601,14 @@ def _with_data_proxy(
         slope = surrogate_at(densities, x) if fit else None
         if slope:
             gaussian = fit_gaussian(densities, slope.hessian, x, continuous, mode.precision)
-    kwargs = densities.compile_kwargs
     try:
-        control = DataControl(densities.row_log_density, proxy, x, rng, compile_kwargs=kwargs)
+        control = DataControl(densities.row_log_density, proxy, x, rng)
     except ValueError as error:
         raise NoProxy(str(error)) from error
     return replace(
         bare,
+        raced=densities,
+        cut=None,
         control=control,
         fit=gaussian,
         exact_rows=control.exact,

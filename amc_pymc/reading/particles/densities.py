@@ -31,8 +31,8 @@ from amc_pymc.reading.graphs import lowered
 from amc_pymc.reading.interpreted import MakeFunction, functions_for_few, interpreted_mode
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.native import compile_graph
 from amc_pymc.reading.particles.checks import without_checks
+from amc_pymc.reading.particles.compiled import compile_graph
 from amc_pymc.reading.particles.counts import Counts, count
 from amc_pymc.reading.particles.loading import once_per_process
 from amc_pymc.reading.particles.model_terms import (

@@ -7,31 +7,42 @@ once and one point at a time.
 from __future__ import annotations
 
 import logging
+import math
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
 from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
 
 from amc_pymc.engine import Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import Printer
-from amc_pymc.engine.row_kernels import RowKernels
+from amc_pymc.reading.graphs import lowered, rebuilt
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.native_rows import NativeRows, native_rows
-from amc_pymc.reading.printed_total import coordinate, scalar_expression
-from amc_pymc.reading.rows import NotRowFactorised, choose_observed, extract_rows, row_count
-from amc_pymc.reading.scalars import NotScalar
+from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
+from amc_pymc.reading.row_program import Columns, element_reader
+from amc_pymc.reading.rows import (
+    NotRowFactorised,
+    choose_observed,
+    constant_data,
+    extract_rows,
+    row_count,
+)
+from amc_pymc.reading.scalars import NotScalar, stabilised
 
 __all__ = ["PrintedTerms", "RowTerm", "printed_terms", "row_term"]
 
 _log = logging.getLogger("amc_pymc")
 #: Largest numbers of operations of values and gradients that are printed: half a minute of compiling.
 _MOST_OPERATIONS, _MOST_IN_GRADIENTS = 12_000, 40_000
+#: Largest size of an array that is written element by element.
+_MOST_ENTRIES = 2_000
 #: Smallest number of rows for which a loop over rows is worthwhile.
 _FEWEST_ROWS = 16
 #: Number of points in the innermost loop.
@@ -134,8 +145,7 @@ def printed_terms(
     """
     graph = Graph()
     try:
-        leaves = {x: partial(coordinate, graph, "x")}
-        nodes = _by_columns(graph, [scalar_expression(graph, leaves, t) for t in terms])
+        nodes = _by_columns(graph, [_expression(graph, x, t) for t in terms])
         size = len(graph.upstream(nodes))
         if size > _MOST_OPERATIONS:
             raise NotScalar(f"it takes {size} operations")
@@ -145,36 +155,62 @@ def printed_terms(
     return PrintedTerms(graph, nodes, np.flatnonzero(~discrete).tolist())
 
 
+def _expression(graph: Graph, x: Variable, total: Variable) -> int:
+    """Return the node of a scalar graph of a flat vector, whose data become constants."""
+    (total,) = lowered([total])
+    new = x.type.clone()("x")
+    (out,) = rebuilt([total], {**constant_data(total, [x], "prior"), x: new})
+    for v in ancestors([out]):
+        shape = v.type.shape if isinstance(v.type, TensorType) else ()
+        if v is not new and math.prod(n for n in shape if n is not None) > _MOST_ENTRIES:
+            raise NotScalar("it has a long array")
+    columns = Columns(graph, "column")
+    leaves = {new: lambda index: graph.entry("x", index[0])}
+    node = element_reader(graph, leaves, columns).element(stabilised(out))
+    if columns.arrays:
+        raise NotScalar("a variable chooses among constants")
+    return node
+
+
 class RowTerm:
     """Log-likelihood of all rows of a model, and its gradient, at many points.
 
     Parameters
     ----------
-    rows : NativeRows
+    rows : PackedRows
     discrete : (D,) bool array
         Coordinates without a gradient.
     """
 
-    def __init__(self, rows: NativeRows, discrete: np.ndarray):
-        self._printed, self._discrete = rows.printed, discrete
-        self._columns = np.ascontiguousarray(rows.data.T)
+    def __init__(self, rows: PackedRows, discrete: np.ndarray):
+        self._rows, self._discrete = rows, discrete
 
     def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k != "_kernels"}
+        return {k: v for k, v in self.__dict__.items() if k != "_columns"}
 
     @cached_property
-    def _kernels(self) -> RowKernels:
-        return RowKernels(self._printed)
+    def _columns(self) -> np.ndarray:
+        return np.ascontiguousarray(self._rows.data.T)
+
+    def _z(self, xs: np.ndarray) -> np.ndarray:
+        found = self._rows.coefficients
+        out = np.empty((len(xs), xs.shape[1] + (0 if found is None else found.size)))
+        for k, x in enumerate(xs):
+            out[k] = self._rows.z(x)
+        return out
 
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return the values (1, P) at points (P, D)."""
-        return self._kernels.totals(xs, self._columns)[None]
+        return self._rows.kernels.totals(self._z(xs), self._columns)[None]
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (1, P) and gradients (1, P, D)."""
-        values, slopes = self._kernels.total_gradients(xs, self._columns)
-        slopes[:, self._discrete] = 0.0
-        return values[None], slopes[None]
+        values, slopes = self._rows.kernels.total_gradients(self._z(xs), self._columns)
+        out, found = slopes[:, : xs.shape[1]], self._rows.coefficients
+        for k, x in enumerate(xs if found is not None else ()):
+            out[k] = found.gradient(x, slopes[k])
+        out[:, self._discrete] = 0.0
+        return values[None], out[None]
 
 
 def row_term(model, layout: FlatLayout) -> RowTerm | None:
@@ -186,11 +222,12 @@ def row_term(model, layout: FlatLayout) -> RowTerm | None:
         if len(observed) < len(model.observed_RVs) or row_count(model, observed) < _FEWEST_ROWS:
             return None
         rows = extract_rows(model)
-    except (NotRowFactorised, ParameterValueError) as error:
+        if rows.layout.names != layout.names:
+            return None
+        return RowTerm(pack_rows(rows), layout.discrete)
+    except (NotRowFactorised, ParameterValueError, *NO_SCALAR_FORM) as error:
         _log.debug("The likelihood is not taken row by row: %s", error)
         return None
-    native = native_rows(rows) if rows.layout.names == layout.names else None
-    return None if native is None else RowTerm(native, layout.discrete)
 
 
 def _by_columns(graph: Graph, nodes: Sequence[int]) -> list[int]:

@@ -31,7 +31,7 @@ from pytensor.tensor.math import Dot
 from scipy import stats
 
 from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.native import compile_graph
+from amc_pymc.reading.particles.compiled import compile_graph
 from amc_pymc.reading.particles import densities as module
 from amc_pymc.reading.particles import outputs, printed_terms
 from amc_pymc.reading.particles.counts import counted
