@@ -37,8 +37,6 @@ __all__ = ["DataControl"]
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 _TOTAL = types.float64(types.float64[::1])
 _SUBSAMPLE = 5_000
-#: Largest integer up to which all integers are exact in a float64.
-_LARGEST_INTEGER = 2**53
 #: Share of the gradient's variance below which a direction is considered a rounding error.
 _NEGLIGIBLE = 1e-10
 
@@ -202,14 +200,6 @@ class DataControl:
                 f"{', '.join(self.rows.observed_vars)} have none. Cast counts to float in the "
                 "model, or use another proxy."
             )
-        for array in self._arrays(False):
-            if array.dtype.kind not in "iu" or not array.size:
-                continue
-            if max(int(array.max()), -int(array.min())) > _LARGEST_INTEGER:
-                raise ValueError(
-                    f"A control variate in data space needs integer data within {_LARGEST_INTEGER}"
-                    f", got {array.min()}..{array.max()}. Use another proxy."
-                )
 
     def _bins(self, settings, x, rng) -> np.ndarray:
         """Return the bin of each row (N,), -1 for outliers."""
@@ -321,13 +311,8 @@ def _width(array: np.ndarray) -> int:
     return math.prod(array.shape[1:])
 
 
-def _check_rows(rows) -> None:
-    """Raise an error unless rows have a graph and differ in their data only."""
-    if not isinstance(rows, RowLogp):
-        raise ValueError(
-            "A control variate in data space needs the graph of the rows' log-likelihood; "
-            f"{type(rows).__name__} (row_logp=) gives values only. Use proxy=None."
-        )
+def _check_rows(rows: RowLogp) -> None:
+    """Raise an error unless rows differ in their data only."""
     if rows.row_local:
         raise ValueError(
             "A control variate in data space needs rows that differ in their data only; "

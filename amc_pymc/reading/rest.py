@@ -146,13 +146,13 @@ class RestDensities:
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Return the Hessian of the rest over some coordinates, zero elsewhere."""
-        d, terms = self._layout.size, self.prior_terms
+        d, terms, inside = self._layout.size, self.prior_terms, np.ix_(coordinates, coordinates)
         out = np.zeros((d, d))
         if terms is None or terms.derivatives is None:
-            for k in coordinates:
-                out[k] = self._product(x, np.eye(1, d, k)[0])
-            return 0.5 * (out + out.T)
-        inside = np.ix_(coordinates, coordinates)
+            found = np.array([self._product(x, e) for e in np.eye(d)[coordinates]])
+            found = found.reshape(-1, d)[:, coordinates]
+            out[inside] = 0.5 * (found + found.T)
+            return out
         whole = np.concatenate([x, *self._held_values])
         out[inside] = terms.hessian(whole, d)[inside]
         out[self._layout.discrete], out[:, self._layout.discrete] = 0.0, 0.0

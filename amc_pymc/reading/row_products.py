@@ -57,6 +57,8 @@ def with_products(
     """
     if discrete is None:
         discrete = np.zeros(program.n_parameters, bool)
+    if discrete.any():
+        program = replace(program, row=_as_numbers(program, data, discrete))
     found = _Search(program, data, may_add, discrete)
     found.visit(program.row, times_data=False)
     if not found.change:
@@ -236,6 +238,24 @@ def _dependence(graph: Graph, row: int) -> tuple[dict[int, bool], dict[int, bool
             )
         )
     return varies, affine
+
+
+def _as_numbers(program: RowProgram, data: np.ndarray, discrete: np.ndarray) -> int:
+    """Return the expression of a row in which integers that are computed with are converted first."""
+    graph, memo = program.graph, dict[int, int]()
+    rough = _rough(graph, program.row, data, discrete)
+    for n in graph.upstream([program.row]):
+        node = graph.nodes[n]
+        args = [memo[a] for a in node.args]
+        if node.op == "entry":
+            memo[n] = graph.entry(str(node.value), *args)
+            continue
+        if node.kind == "f" and node.op != "switch":
+            for k, a in enumerate(node.args):
+                if a in rough and graph.nodes[a].kind == "i":
+                    args[k] = graph.make("float", args[k])
+        memo[n] = graph.make(node.op, *args) if args else n
+    return memo[program.row]
 
 
 def _rough(graph: Graph, row: int, data: np.ndarray, discrete: np.ndarray) -> set[int]:

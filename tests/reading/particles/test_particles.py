@@ -31,9 +31,9 @@ from pytensor.tensor.math import Dot
 from scipy import stats
 
 from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.particles.compiled import compile_graph
 from amc_pymc.reading.particles import densities as module
 from amc_pymc.reading.particles import outputs, printed_terms
+from amc_pymc.reading.particles.compiled import compile_graph
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles
 from amc_pymc.reading.particles.prior import PriorDraws

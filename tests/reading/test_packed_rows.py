@@ -9,14 +9,14 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from amc_pymc.engine.row_kernels.layout import N_COEFFICIENTS
+from scipy import stats
+
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.densities import RowDensities
 from amc_pymc.reading.graphs import initial_point_of
 from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.native_rows import native_rows
-from amc_pymc.reading.printed_total import printed_total
-from amc_pymc.tall.samplers.compiled import call_total, state_values
+from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, pack_rows
+from amc_pymc.tall.samplers.compiled import state_values
 
 N = 300
 
@@ -137,7 +137,7 @@ def reference(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_values_and_derivatives(name):
     densities, points, units = case(name)
-    assert densities.native is not None
+    assert densities.packed is not None
     x, mask = points[0], expanded(densities)
     values, slope, curve = reference(name)(x, units)
     np.testing.assert_allclose(densities.values(x, units), values, rtol=1e-10)
@@ -148,13 +148,10 @@ def test_values_and_derivatives(name):
     np.testing.assert_allclose(found, curve * np.outer(mask, mask), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("name, printed", [("student", True), ("scaled_groups", False)])
-def test_hessian_in_some_coordinates_is_that_of_finite_differences(name, printed):
-    whole, (x, *_), units = case(name)
+def test_hessian_in_some_coordinates_is_that_of_finite_differences():
+    whole, (x, *_), units = case("student")
     expand, h = np.array([0, 2, 5, x.size - 1]), 1e-5
     densities = RowDensities(whole.rows, expand=expand)
-    if not printed:
-        densities.native = None
     expected = np.zeros((x.size, x.size))
     for k in expand:
         step = h * np.eye(x.size)[k]
@@ -164,7 +161,7 @@ def test_hessian_in_some_coordinates_is_that_of_finite_differences(name, printed
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["student", "bivariate", "shrunk"])
+@pytest.mark.parametrize("name", ["student", "bivariate"])
 def test_residuals(name):
     """Their sums, from derivatives at the centre."""
     densities, (x, x_new, centre), units = case(name)
@@ -194,10 +191,11 @@ def horseshoe(n_columns):
 
 def test_source_does_not_grow_with_the_number_of_coefficients():
     """But for the table of what differs between them."""
-    few, many = (native_rows(extract_rows(horseshoe(n))).printed for n in (24, 240))
-    assert few.layout[N_COEFFICIENTS] == 24 and many.layout[N_COEFFICIENTS] == 240
-    assert "number.exp" in few.text
-    assert len(few.text.splitlines()) == len(many.text.splitlines())
+    few, many = (pack_rows(extract_rows(horseshoe(n))).coefficients for n in (24, 240))
+    assert few.size == 24 and many.size == 240
+    few, many = few._values.text, many._values.text
+    assert "number.exp" in few
+    assert len(few.splitlines()) == len(many.splitlines())
 
 
 def test_coefficients_of_different_forms_are_written_out():
@@ -206,7 +204,7 @@ def test_coefficients_of_different_forms_are_written_out():
         b = pm.Normal("b", shape=4)
         forms = [b[0], pm.math.exp(b[1]), b[2] ** 2, pm.math.tanh(b[3])]
         pm.Normal("y", x @ pt.stack(forms), 1.0, observed=np.zeros(20))
-    assert native_rows(extract_rows(model)).printed.layout[N_COEFFICIENTS] == 0
+    assert pack_rows(extract_rows(model)).coefficients is None
 
 
 def test_rows_that_are_no_scalar_expression_say_why(caplog):
@@ -214,9 +212,22 @@ def test_rows_that_are_no_scalar_expression_say_why(caplog):
     with pm.Model() as model:
         b = pm.Normal("b", shape=3)
         pm.Normal("y", pt.sort(b)[0], 1.0, observed=y[:, 0])
-    with caplog.at_level(logging.DEBUG, logger="amc_pymc"):
-        assert native_rows(extract_rows(model)) is None
-    assert "Rows of y are compiled by PyTensor" in caplog.text
+    densities, x = (
+        RowDensities(extract_rows(model), expand=np.arange(3)),
+        np.array([0.4, -0.3, 2.0]),
+    )
+    with caplog.at_level(logging.INFO, logger="amc_pymc"):
+        assert densities.packed is None and densities.coefficients is None
+    assert "PyTensor computes the rows of y: they have no scalar form (Sort" in caplog.text
+    expected = stats.norm(-0.3).logpdf(y[:, 0])
+    np.testing.assert_allclose(densities.all_values(x), expected, rtol=1e-12)
+    points = np.stack([x, x + 0.1])
+    found = state_values(densities.rewards, points, x, np.arange(N))
+    change = stats.norm(-0.2).logpdf(y[:, 0]) - expected
+    np.testing.assert_allclose(found, [np.zeros(N), change], atol=1e-12)
+    assert densities.change(*points) == pytest.approx(change.sum(), rel=1e-10)
+    with pytest.raises(TypeError, match="no derivatives"):
+        densities.value_and_gradient(x)
 
 
 def test_as_many_rows_as_columns_are_no_obstacle():
@@ -233,128 +244,10 @@ def test_as_many_rows_as_columns_are_no_obstacle():
     np.testing.assert_allclose(rows(point, np.arange(3)), expected)
 
 
-def test_integers_that_are_no_floats_are_left_to_pytensor():
+def test_integers_that_are_no_floats_have_no_scalar_form():
     *_, rng = data()
     with pm.Model() as model:
         p = pm.Beta("p", 1, 1)
         pm.Binomial("y", n=np.full(N, 2**60) + np.arange(N), p=p, observed=rng.integers(0, 9, N))
-    assert native_rows(extract_rows(model)) is None
-
-
-# --- the rest -----------------------------------------------------------------------------------
-
-
-def test_a_printed_total():
-    x = pt.vector("x", shape=(4,))
-    scale = pytensor.shared(np.array([1.0, 2.0, 4.0]))
-    total = pt.sum(-0.5 * (x[:3] / scale) ** 2) + pt.log1p(pt.exp(x[3]))
-    at = np.array([0.3, -1.0, 2.0, 0.7])
-    kernel, program = printed_total(x, total).value()
-    expected = -0.5 * np.sum((at[:3] / [1.0, 2.0, 4.0]) ** 2) + np.log1p(np.exp(0.7))
-    assert kernel(at, program) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_printed_gradient():
-    x = pt.vector("x", shape=(4,))
-    total = pt.sum(-0.5 * (x[:3] / np.array([1.0, 2.0, 4.0])) ** 2) + x[0] * pt.exp(x[3])
-    at, discrete = np.array([0.3, -1.0, 2.0, 0.7]), np.array([False, True, False, False])
-    kernel, program = printed_total(x, total).gradient(discrete)
-    expected = [-0.3 + np.exp(0.7), 0.0, -2.0 / 16.0, 0.3 * np.exp(0.7)]
-    np.testing.assert_allclose(kernel(at, program), expected, rtol=1e-12)
-
-
-def test_a_printed_hessian():
-    """Zero at discrete coordinates; entries of pairs that do not meet are left out."""
-    x = pt.vector("x", shape=(4,))
-    total = pt.sum(-0.5 * (x[:3] / np.array([1.0, 2.0, 4.0])) ** 2) + x[0] * pt.exp(x[3])
-    at, discrete = np.array([0.3, -1.0, 2.0, 0.7]), np.array([False, True, False, False])
-    kernel, program, rows, columns = printed_total(x, total).hessian(discrete)
-    assert sorted(zip(rows, columns)) == [(0, 0), (2, 2), (3, 0), (3, 3)]
-    found = np.zeros((4, 4))
-    found[rows, columns] = kernel(at, program)
-    expected = np.diag([-1.0, 0.0, -1.0 / 16.0, 0.3 * np.exp(0.7)])
-    expected[3, 0] = np.exp(0.7)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_a_printed_total_of_held_values():
-    """They are read at every call, and not differentiated by."""
-    x, held = pt.vector("x", shape=(3,)), pytensor.shared(np.array([0.4, -2.0]), name="held")
-    values = held.get_value(borrow=True, return_internal_type=True)
-    printed = printed_total(x, pt.sum(x**2) * pt.exp(held[0]) + x[0] * held[1] * x[2], held)
-    none = np.zeros(3, bool)
-    (total, value), (vector, gradient) = printed.value(), printed.gradient(none)
-    curve, hessian, rows, columns = printed.hessian(none)
-    at = np.array([0.3, -1.0, 2.0])
-    for a, b in ((0.4, -2.0), (-1.0, 0.5)):
-        values[:] = a, b
-        expected = np.sum(at**2) * np.exp(a) + at[0] * b * at[2]
-        assert total(at, values, value) == pytest.approx(expected, rel=1e-12)
-        expected = 2.0 * at * np.exp(a) + b * at[[2, 0, 0]] * [1.0, 0.0, 1.0]
-        np.testing.assert_allclose(vector(at, values, gradient), expected, rtol=1e-12)
-        found = np.zeros((3, 3))
-        found[rows, columns] = curve(at, values, hessian)
-        expected = 2.0 * np.exp(a) * np.eye(3)
-        expected[2, 0] = b
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_a_gradient_is_left_to_pytensor_where_a_variable_chooses():
-    x = pt.vector("x", shape=(4,))
-    total = x[pt.switch(x[3] > 0.5, 0, 1)] ** 2
-    printed = printed_total(x, total)
-    discrete = np.array([False, False, False, True])
-    assert printed.gradient(discrete) is None and printed.hessian(discrete) is None
-    assert printed_total(x, pt.sum(x**2)).gradient(np.zeros(4, bool)) is not None
-
-
-def test_a_long_total_is_left_to_pytensor():
-    x = pt.vector("x", shape=(5_000,))
-    assert printed_total(x, pt.sum(x**2)) is None
-
-
-def test_constants_that_a_variable_chooses_among():
-    """Log probabilities of a Categorical prior, its impossible states included."""
-    p = np.array([0.2, 0.5, 0.3])
-    x = pt.vector("x", shape=(2,))
-    log_p = pm.logp(pm.Categorical.dist(p), x[1].astype("int64")) + x[0]
-    kernel, program = printed_total(x, log_p).value()
-    for state, expected in zip((-1, 0, 1, 2, 3), (-np.inf, *np.log(p), -np.inf)):
-        assert kernel(np.array([0.5, state]), program) == pytest.approx(0.5 + expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(("p", "expected"), [(0.3, np.log([0.7, 0.3])), (1.3, [-np.inf] * 2)])
-def test_checks_of_data(p, expected):
-    """The condition of a check depends on data alone, as with ``pm.Data`` in a prior."""
-    x = pt.vector("x", shape=(1,))
-    log_p = pm.logp(pm.Bernoulli.dist(pytensor.shared(np.array(p))), x[0].astype("int64"))
-    kernel, program = printed_total(x, log_p).value()
-    found = [kernel(np.array([state]), program) for state in (0.0, 1.0)]
-    np.testing.assert_allclose(found, expected, rtol=1e-14)
-
-
-def test_priors_of_a_model():
-    """A log density with a Jacobian and a Cholesky factor, as PyMC computes it."""
-    from amc_pymc.steps.model_densities import checked_densities
-
-    model = bivariate()
-    densities = checked_densities(model, None, None, initial_point_of(model), None)
-    x = densities.layout.ravel(initial_point_of(model)) + 0.2
-    rest = model.logp(vars=[v for v in model.basic_RVs if v.name != "y"])
-    fn = pytensor.function(model.value_vars, rest, mode=interpreted_mode())
-    point = densities.layout.unravel(x)
-    expected = float(fn(*(point[v.name] for v in model.value_vars)))
-    graph, (symbol,) = densities.rest_graph
-    printed = printed_total(symbol, graph)
-    assert printed is not None and printed.hessian(densities.layout.discrete) is not None
-    assert call_total(densities.rest, x) == pytest.approx(expected, rel=1e-12)
-    value, gradient = densities.rest_value_and_gradient(x)
-    assert value == pytest.approx(expected, rel=1e-12)
-    slope, v = pt.grad(graph, symbol), pt.vector("v")
-    product = pt.grad(pt.dot(slope, v), symbol)
-    by_pytensor = pytensor.function([symbol, v], [slope, product], mode=interpreted_mode())
-    slopes, hessian = map(np.array, zip(*(by_pytensor(x, e) for e in np.eye(x.size)), strict=True))
-    np.testing.assert_allclose(gradient, slopes[0], rtol=1e-10, atol=1e-12)
-    some = np.arange(1, x.size)
-    hessian[0], hessian[:, 0] = 0.0, 0.0
-    np.testing.assert_allclose(densities.rest_hessian(x, some), hessian, rtol=1e-9, atol=1e-11)
+    with pytest.raises(NO_SCALAR_FORM, match="too large for a float"):
+        pack_rows(extract_rows(model))

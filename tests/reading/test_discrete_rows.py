@@ -1,11 +1,9 @@
-"""The cut of row graphs at what they make of discrete variables."""
+"""What rows make of discrete variables, as coefficients in which they are expanded."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-
-from dataclasses import replace
 
 import cloudpickle
 import numpy as np
@@ -17,8 +15,6 @@ from numba import njit
 
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.densities import RowDensities
-from amc_pymc.reading.parameters import cut_parameters
-from amc_pymc.reading.printed_total import printed_map
 from amc_pymc.steps.preparation import prepare
 from amc_pymc.steps.settings import Options
 from amc_pymc.tall.samplers.compiled import state_values, unit_changes
@@ -166,17 +162,18 @@ rough = pytest.mark.parametrize("build", ROUGH, ids=lambda b: b.__name__)
 
 
 @functools.cache
-def cut_of(build):
+def case(build):
+    """The model, its rows, and their densities."""
     with pm.Model() as model:
         build()
     rows = extract_rows(model)
-    start = rows.layout.ravel(model.initial_point())
-    return model, rows, cut_parameters(rows, start)
+    smooth = [n for n in rows.value_vars if rows.layout.is_continuous(n)]
+    return model, rows, RowDensities(rows, expand=rows.layout.indices(smooth))
 
 
 def random_points(build, number=3, seed=1):
     """All states of the discrete elements, each with random values of the others."""
-    model, rows, _ = cut_of(build)
+    model, rows, _ = case(build)
     rng, layout = np.random.default_rng(seed), rows.layout
     names = list(STATES[build])
     places = layout.indices(names)
@@ -192,44 +189,23 @@ def random_points(build, number=3, seed=1):
 
 
 @every
-def test_rows_of_the_parameters_are_the_rows(build):
-    _, rows, cut = cut_of(build)
-    direct, through = rows.compile(), cut.rows.compile()
-    idx = np.random.default_rng(2).permutation(N)
+def test_rows_of_the_coefficients_are_the_rows(build):
+    _, rows, densities = case(build)
+    direct, raced, idx = rows.compile(), densities.raced, np.random.default_rng(2).permutation(N)
     for x in random_points(build):
-        eta = cut.evaluate(x)
-        assert eta.shape == (cut.rows.layout.size,)
+        z = x if densities.coefficients is None else densities.coefficients.evaluate(x)
+        assert z.shape == (raced.layout.size,)
         expected = direct(x, idx)
         assert np.all(np.isfinite(expected))
-        np.testing.assert_allclose(through(eta, idx), expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(raced.values(z, idx), expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_array_equal(densities.values(x, idx), raced.values(z, idx))
 
 
-@every
-def test_native_map_is_the_interpreted_one(build):
-    _, _, cut = cut_of(build)
+@smooth
+def test_native_map_is_that_of_python(build):
+    found = case(build)[2].coefficients
     for x in random_points(build):
-        found = native(cut, x)
-        np.testing.assert_allclose(found, cut.evaluate(x), rtol=1e-14, atol=0)
-
-
-@every
-def test_maps_are_printed(build):
-    """PyTensor has nothing to compile."""
-    cut = cut_of(build)[2]
-    x = pt.vector("x", shape=(cut.layout.size,))
-    assert printed_map(x, cut.graph(x), cut.rows.layout.size) is not None
-
-
-def test_a_map_that_is_not_printed(monkeypatch):
-    monkeypatch.setattr("amc_pymc.reading.parameters.printed_map", lambda *_: None)
-    cut = replace(cut_of(levels_of_coefficients)[2])
-    for x in random_points(levels_of_coefficients):
-        np.testing.assert_allclose(native(cut, x), cut.evaluate(x), rtol=1e-14, atol=0)
-
-
-def native(cut, x):
-    """Called from compiled code, one entry at a time."""
-    return ask(cut.native, x)
+        np.testing.assert_array_equal(ask(found.native, x), found.evaluate(x))
 
 
 @njit
@@ -237,23 +213,23 @@ def ask(f, x):
     return f(x)
 
 
-@every
+@smooth
 def test_pickling(build):
-    _, _, cut = cut_of(build)
-    copied = cloudpickle.loads(cloudpickle.dumps(cut))
+    found = case(build)[2].coefficients
+    copied = cloudpickle.loads(cloudpickle.dumps(found))
     x = next(random_points(build))
-    np.testing.assert_array_equal(copied.evaluate(x), cut.evaluate(x))
+    np.testing.assert_array_equal(copied.evaluate(x), found.evaluate(x))
 
 
-# --- where the cut is -----------------------------------------------------------------------------
+# --- which coefficients there are -----------------------------------------------------------------
 
 SIZES = {
     products: 4,  # a, gamma * beta
     chosen_mean: 1,
     chosen_scale: 2,
     levels_of_coefficients: 3,
-    both_kinds: 3,  # (0.1 k, b), s sqrt(k)
-    product_of_three: 3,  # a + 0.1 k, gamma b, k
+    both_kinds: 3,  # b, k, s sqrt(k)
+    product_of_three: 3,  # a, gamma b, k
     matrix_product: 3,
     scalar_condition: 1,
     shared_shape: 2,
@@ -261,28 +237,25 @@ SIZES = {
 
 
 @smooth
-def test_few_parameters_none_of_which_is_a_function_of_others(build):
-    _, _, cut = cut_of(build)
-    assert cut.rows.layout.size - cut.rough().size == SIZES[build]
-    conditions = np.array([cut.evaluate(x)[cut.rough()] for x in random_points(build)])
-    assert np.all(conditions == conditions[0])
+def test_few_coefficients_none_of_which_is_a_function_of_others(build):
+    raced = case(build)[2].raced
+    assert raced.expand.size == raced.reads.size == SIZES[build]
 
 
 @rough
-def test_rough_parameters_change_with_the_states(build):
-    _, _, cut = cut_of(build)
-    values = np.array([cut.evaluate(x)[cut.rough()] for x in random_points(build)])
-    assert np.ptp(values, axis=0).max() > 0
+def test_rows_that_a_variable_selects_read_it(build):
+    raced = case(build)[2].raced
+    assert raced.expand.size < raced.reads.size
 
 
 def prepared(build):
-    model, *_ = cut_of(build)
+    model, *_ = case(build)
     options = Options(proxy="taylor", progressbar=False)
     return prepare(model, [], options, point=model.initial_point(), fit=False)
 
 
 @rough
-def test_rough_parameters_that_change_leave_no_control_variate(build):
+def test_they_leave_no_control_variate(build):
     (name,) = STATES[build]
     message = rf"proxy='taylor' cannot be used: the rows depend on .*{name} as an index or a cond"
     with pytest.raises(ValueError, match=message):
@@ -291,20 +264,16 @@ def test_rough_parameters_that_change_leave_no_control_variate(build):
 
 def test_conditions_on_parameters_are_no_obstacle():
     """The search for the mode leaves sigma > 0 and lower <= upper behind on its way."""
-    for build in (chosen_scale, uniform_width):
-        assert cut_of(build)[2].rough().size > 0
     assert prepared(chosen_scale).surrogate is not None
     with pytest.raises(ValueError, match=r"proxy='taylor' cannot be used: .*(impossible|finite)"):
         prepared(uniform_width)
 
 
-def test_without_discrete_variables_nothing_is_cut():
+def test_without_discrete_variables_there_is_nothing_to_compute():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("a"), pm.HalfNormal("s"), observed=arrays()[1])
-    rows = extract_rows(model)
-    cut = cut_parameters(rows, np.zeros(2))
-    assert cut.pieces == ()
-    np.testing.assert_array_equal(cut.evaluate(np.array([0.3, -0.2])), [0.3, -0.2])
+    densities = RowDensities(extract_rows(model), expand=np.arange(2))
+    assert densities.coefficients is None and densities.raced is densities
 
 
 # --- the control variate --------------------------------------------------------------------------
@@ -312,13 +281,10 @@ def test_without_discrete_variables_nothing_is_cut():
 
 def identity(build, centre_of=lambda eta: eta):
     """Residuals and surrogate against the log-likelihood, at several points."""
-    _, rows, cut = cut_of(build)
-    raced = RowDensities(
-        cut.rows, expand=np.setdiff1d(np.arange(cut.rows.layout.size), cut.rough())
-    )
-    xs = list(random_points(build, 1))[:6]
-    etas = np.ascontiguousarray([cut.evaluate(x) for x in xs])
-    centre = etas[0].copy()  # conditions stay as they are
+    _, rows, densities = case(build)
+    raced, xs = densities.raced, list(random_points(build, 1))[:6]
+    etas = np.ascontiguousarray([densities.coefficients.evaluate(x) for x in xs])
+    centre = etas[0].copy()
     centre[raced.expand] = centre_of(etas[0])[raced.expand]
     surrogate = surrogate_at(raced, centre)
     everything = np.arange(N)
