@@ -20,11 +20,12 @@ import pytensor
 from numba import types
 
 from amc_pymc.engine.first_class import bound_function
+from amc_pymc.reading import coefficients
 from amc_pymc.reading.callbacks import callback_error, callback_function
+from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
-    Coefficients,
     PackedRows,
     change_sum,
     consecutive,
@@ -139,6 +140,13 @@ class RowDensities:
         expand = layout.indices([n for n in names if layout.is_continuous(n)])
         return RowDensities(rows, expand=expand, packed=self._kernels.in_coefficients())
 
+    def in_parameters(self) -> RowDensities:
+        """Return the same rows with control variates in x, not in their coefficients."""
+        if self.coefficients is None:
+            return self
+        packed = self._kernels.in_parameters()
+        return RowDensities(self.rows, expand=self.expand, packed=packed)
+
     @property
     def coefficients(self) -> Coefficients | None:
         """Functions of x that rows read; None if there are none."""
@@ -220,11 +228,11 @@ class RowDensities:
     def _bound(self, name: str, function):
         if self.packed is None:
             return callback_function(function, _REWARDS)
-        if self.coefficients is not None:
-            raise TypeError("rows are raced as functions of their coefficients")
-        kernels = self.packed.kernels
+        kernels, found = self.packed.kernels, self.coefficients
         arrays = [self._mask(), self.packed.data, *kernels.arrays]
-        return bound_function(getattr(kernels, name), _REWARDS, arrays)
+        if found is None:
+            return bound_function(getattr(kernels, name), _REWARDS, arrays)
+        return bound_function(getattr(coefficients, name), _REWARDS, [*arrays, *found.arrays])
 
     def _values_at(self, points, rows):
         return np.stack([self.values(x, rows) for x in points])

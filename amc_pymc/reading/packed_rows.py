@@ -14,21 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numba import types
-from scipy import sparse
 
-from amc_pymc.engine import Families, Family, Graph
-from amc_pymc.engine.first_class import bound_function
+from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import RowKernels, RowProgram, TooLarge, printed_rows, row_program
-from amc_pymc.reading.rest import add_curves, add_slopes
+from amc_pymc.reading.coefficients import Coefficients, reads
 from amc_pymc.reading.row_products import with_products
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import Partitions, RowStore, SharedArray, as_writable, shared_array
 from amc_pymc.tall.proxies import ResidualSummary, summarise_residuals
-from amc_pymc.tall.terms import N_FAMILIES, derivatives_of, family_at, printed_families, with_values
 
 __all__ = [
     "NO_SCALAR_FORM",
@@ -48,70 +45,6 @@ _MAP = types.float64[::1](types.float64[::1])
 CHUNK, _FEW = 16_384, 4_096
 #: Integers of this magnitude or more are refused, because floats may not represent them exactly.
 _LARGEST = 2**53
-
-
-class Coefficients:
-    """Map from x (D,) to z (D + W,), x followed by the coefficients.
-
-    Parameters
-    ----------
-    graph : Graph
-    families : sequence of Family
-        Expressions of entries of "eta", x, and of the columns of their tables.
-    """
-
-    def __init__(self, graph: Graph, families: Sequence[Family]):
-        self.graph, self.families = graph, tuple(families)
-        self.size = sum(len(f.table) for f in families)
-        #: Whether rows read what discrete variables scale or choose, other than in products of matrices.
-        self.chosen = False
-        self._values = printed_families(graph, families, order=0)
-        self._curves = printed_families(graph, families, order=2)
-
-    def __getstate__(self):
-        return {"size": self.size, "_values": self._values, "_curves": self._curves}
-
-    @cached_property
-    def native(self) -> Any:
-        """First-class ``x (D,) -> z (D + W,)``."""
-        return bound_function(with_values, _MAP, list(self._values.arrays))
-
-    def evaluate(self, x: np.ndarray) -> np.ndarray:
-        """Return z at x."""
-        z: np.ndarray = with_values(np.asarray(x, float), *self._values.arrays)
-        return z
-
-    def rough(self) -> np.ndarray:
-        """Return no coordinates: all are continuous."""
-        return np.empty(0, np.int64)
-
-    def gradient(self, x: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """Convert a gradient by z to that by x."""
-        out = slopes[: x.size].copy()
-        add_slopes(x, *self._curves.arrays, slopes[x.size :], out)
-        return out
-
-    def hessian(self, x: np.ndarray, slopes: np.ndarray, curves: np.ndarray) -> np.ndarray:
-        """Convert a Hessian by z to that by x, given the gradient by z."""
-        chain = sparse.vstack([sparse.eye_array(x.size), self._jacobian(x)], format="csr")
-        out = np.ascontiguousarray(chain.T @ (chain.T @ curves).T)
-        add_curves(x, *self._curves.arrays, slopes[x.size :], np.arange(x.size), out)
-        return out
-
-    def _jacobian(self, x: np.ndarray) -> Any:
-        """Return the derivatives (W, D) of the coefficients by x."""
-        program, table = self._curves.arrays
-        found, begin = [sparse.csr_array((0, x.size))], 0
-        for f in range(program[N_FAMILIES]):
-            _, n, n_leaves = family_at(program, f)
-            values, at = derivatives_of(x, program, table, f)
-            rows = np.tile(np.arange(n), n_leaves)
-            where = rows, at[:n_leaves].ravel()
-            found.append(
-                sparse.csr_array((values[1 : 1 + n_leaves].ravel(), where), shape=(n, x.size))
-            )
-            begin += n
-        return sparse.vstack(found)
 
 
 class InMemory(NamedTuple):
@@ -186,11 +119,8 @@ class PackedRows:
         program, data = with_products(program, store.data, may_add, discrete)
         if may_add and data is not store.data:
             store = InMemory.of(data.shape, partial(_copy, data))
-        alone, coefficients = separated(program)
-        if coefficients is not None:
-            coefficients.chosen = any(
-                _reads(program.graph, f, discrete) for f in program.families[n_before:]
-            )
+        chosen = any(reads(program.graph, f, discrete) for f in program.families[n_before:])
+        alone, coefficients = separated(program, chosen)
         return cls(printed_rows(alone), store, alone, coefficients, partitions)
 
     @property
@@ -210,6 +140,11 @@ class PackedRows:
     def in_coefficients(self) -> PackedRows:
         """Return the same rows as functions of z alone."""
         return replace(self, coefficients=None)
+
+    def in_parameters(self) -> PackedRows:
+        """Return the same rows, with control variates in x."""
+        assert self.program is not None
+        return replace(self, printed=printed_rows(self.program, along_curves=True))
 
     @cached_property
     def reads(self) -> np.ndarray:
@@ -261,24 +196,12 @@ class PackedRows:
         return state
 
 
-def _reads(graph: Graph, family: Family, coordinates: np.ndarray) -> bool:
-    """Whether elements of a family read some marked coordinates of x."""
-    for entry in leaves_of(graph, family.expression)[0]:
-        place = graph.nodes[entry].args[0]
-        if graph.leaves([place], "entry"):
-            continue
-        (places,) = graph.evaluate([place], row=family.table.T)
-        if coordinates[np.asarray(places, np.int64)].any():
-            return True
-    return False
-
-
-def separated(program: RowProgram) -> tuple[RowProgram, Coefficients | None]:
+def separated(program: RowProgram, chosen: bool = False) -> tuple[RowProgram, Coefficients | None]:
     """Return the program of a row that reads z, and the map to z."""
     size = program.n_parameters
     if not program.families:
         return program, None
-    found = Coefficients(program.graph, program.families)
+    found = Coefficients(program.graph, program.families, chosen)
     return replace(program, families=(), n_parameters=size + found.size), found
 
 

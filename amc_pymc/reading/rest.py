@@ -201,7 +201,7 @@ class PriorTerms:
     """
 
     def __init__(self, graph: Graph, families: Sequence[Family], size: int):
-        self._graph, self._families, self._size = graph, families, size
+        self.graph, self.families, self._size = graph, tuple(families), size
 
     @classmethod
     def of(cls, total: Variable, inputs: Mapping[Variable, int]) -> PriorTerms:
@@ -226,13 +226,13 @@ class PriorTerms:
     @cached_property
     def values(self) -> tuple[np.ndarray, ...]:
         """Arrays of the compiled terms."""
-        return printed_families(self._graph, self._families, order=0).arrays
+        return printed_families(self.graph, self.families, order=0).arrays
 
     @cached_property
     def written(self) -> tuple[Written, np.ndarray]:
         """Terms of (x, f, A x) that each read few entries, with the functions f, and A (L, D)."""
-        graph, size = self._graph, self._size
-        apart = taken_apart(graph, self._families)
+        graph, size = self.graph, self._size
+        apart = taken_apart(graph, self.families)
         narrow, functions = with_functions(graph, apart, size, linear=False)
         narrow, sums = with_combinations(graph, narrow, size, size + len(functions))
         return Written(graph, narrow, functions), sums
@@ -243,14 +243,14 @@ class PriorTerms:
         written, _ = self.written
         steps = 0
         for f in (*written.families, *written.functions):
-            leaves = len(leaves_of(self._graph, f.expression)[0])
-            steps += len(self._graph.upstream([f.expression])) * leaves * (leaves + 1) // 2
+            leaves = len(leaves_of(self.graph, f.expression)[0])
+            steps += len(self.graph.upstream([f.expression])) * leaves * (leaves + 1) // 2
         if steps > _MOST_STEPS:
             _log.info("PyTensor computes derivatives of the prior, which take %d steps.", steps)
             return None
         return _Derivatives(
-            printed_families(self._graph, written.families, 2).arrays,
-            printed_families(self._graph, written.functions, 2).arrays,
+            printed_families(self.graph, written.families, 2).arrays,
+            printed_families(self.graph, written.functions, 2).arrays,
         )
 
     def gradient(self, x: np.ndarray, d: int) -> np.ndarray:

@@ -18,11 +18,11 @@ from threadpoolctl import threadpool_limits
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.data_control import DataControl
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.node_choice import TOLERANCE, choose_nodes
-from amc_pymc.reading.packed_rows import Coefficients
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.reading.support import element_states
 from amc_pymc.reading.timing import Stopwatch, in_words
@@ -191,7 +191,7 @@ def _with_thinning(
     raced, fit, surrogate = prepared.raced, prepared.fit, prepared.surrogate
     if fit is None or surrogate is None or prepared.kinked:
         return prepared
-    if not isinstance(raced, RowDensities):
+    if not isinstance(raced, RowDensities) or raced.coefficients is not None:
         return prepared
     assert raced.packed is not None and raced.packed.program is not None
     bounds = row_bounds(raced.packed.program, raced.packed.data, raced.release)
@@ -473,6 +473,8 @@ def _with_taylor(
     stages: _Stages,
 ) -> Preparation:
     smooth = _expandable(bare, model, proxy, rng)
+    if smooth and isinstance(bare.densities, ModelDensities):
+        bare = replace(bare, cut=None, raced=bare.densities.in_parameters())
     densities, continuous = bare.densities, _continuous(bare.densities.layout)
     x, precision, flags = bare.start, None, bare.forecast_flags
     stages.begin("Compiling derivatives", "mode")
@@ -486,7 +488,7 @@ def _with_taylor(
         mode, flags = posterior_mode(densities, x, continuous, subsample, rng)
         check_rows_resolved(densities, mode)
         x, precision = mode.x, mode.precision
-    centre = bare.eta(x) if smooth else likelihood_mode(bare, proxy.subsample, rng)
+    centre = x if smooth else likelihood_mode(bare, proxy.subsample, rng)
     surrogate = surrogate_at(bare.raced, centre)
     gaussian, wanted = None, fit and continuous.size > 0
     if surrogate and wanted:
@@ -527,7 +529,6 @@ def _expandable(
     bare: Preparation, model: Model, proxy: TaylorProxy, rng: np.random.Generator
 ) -> bool:
     """Raise ``NoProxy`` if rows cannot be expanded; return whether they depend on no discrete variable."""
-    raced = bare.raced
     if isinstance(bare.densities, GroupedModel):
         _refuse_many(bare.densities.reads.size, proxy, _MORE)
         return True
@@ -535,6 +536,7 @@ def _expandable(
     discrete = [n for n in rows.value_vars if not layout.is_continuous(n)]
     if discrete:
         _check_states(bare, model, discrete, rng)
+    raced: Raced = bare.raced if discrete else bare.densities
     if not raced.expand.size:
         raise NoProxy("the rows depend on no continuous quantity")
     local = ", ".join(

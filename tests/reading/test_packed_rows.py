@@ -161,10 +161,12 @@ def test_hessian_in_some_coordinates_is_that_of_finite_differences():
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["student", "bivariate"])
+@pytest.mark.parametrize("name", ["student", "bivariate", "shrunk"])
 def test_residuals(name):
     """Their sums, from derivatives at the centre."""
     densities, (x, x_new, centre), units = case(name)
+    assert (densities.coefficients is not None) == (name == "shrunk")
+    densities = densities.in_parameters()
     mask, derivatives = expanded(densities), reference(name)
     u, v = mask * (x_new - x), mask * (x_new + x - 2.0 * centre)
     here, there = derivatives(x, units), derivatives(x_new, units)
