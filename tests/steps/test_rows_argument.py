@@ -178,8 +178,8 @@ def test_sources(kind, tmp_path):
             np.save(tmp_path / f"{name}.npy", a)
         maps = {n: np.load(tmp_path / f"{n}.npy", mmap_mode="r") for n in values}
         rows = amc.Rows(maps)
-    packed = make_step(rows).prepared.densities.native.data
-    np.testing.assert_array_equal(packed, stored().prepared.densities.native.data)
+    packed = make_step(rows).prepared.densities.packed.data
+    np.testing.assert_array_equal(packed, stored().prepared.densities.packed.data)
 
 
 # --- life -----------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_a_kept_store_is_used_again(tmp_path, caplog):
     assert "30,000 rows of" in caplog.text
     again = make_step(rows, build({n: a[300:900] for n, a in data().items()})).prepared.densities
     assert "made by an earlier run" in caplog.text  # for other placeholders, too
-    np.testing.assert_array_equal(first.native.data, again.native.data)
+    np.testing.assert_array_equal(first.packed.data, again.packed.data)
     with pytest.raises(ValueError, match="made for another model"), pm.Model() as model:
         X, y = (pm.Data(n, data()[n][:FEW]) for n in ("X", "y"))
         pm.Normal("obs", X @ pm.Normal("b", shape=2), 1, observed=y)
@@ -224,7 +224,7 @@ def test_a_kept_store_is_used_again(tmp_path, caplog):
 def test_a_pickled_step_reads_the_same_store():
     step = stored()
     text = cloudpickle.dumps(step)
-    rows = step.prepared.densities.native.data
+    rows = step.prepared.densities.packed.data
     assert rows[10:12].tobytes() not in text
     assert data()["y"][20_000:20_004].tobytes() not in text  # nor does the source travel
     other = pickle.loads(text).prepared.densities
@@ -242,31 +242,29 @@ def test_chains_in_processes_are_those_of_one(method, run):
 
 
 def test_nothing_is_evaluated_on_all_rows_at_once(monkeypatch, run):
-    """Neither by PyTensor's row functions nor into one array of all log-likelihoods."""
+    """Kernels take chunks, and no array holds all log-likelihoods."""
+    from amc_pymc.engine.row_kernels import RowKernels
     from amc_pymc.reading.densities import RowDensities
 
-    def no(*args):
-        raise AssertionError("all rows at once")
+    def all_values(self, x):
+        assert self.n_units == FEW  # the placeholders' own check is on all of their few rows
+        return whole(self, x)
 
-    whole = RowDensities.all_values
-    monkeypatch.setattr(
-        RowDensities, "all_values", lambda self, x: whole(self, x) if self.n_units == FEW else no()
-    )
-    monkeypatch.setattr(RowDensities, "_row_chunks", no)
-    monkeypatch.setattr(RowDensities, "_slice_values", property(no))
+    class Noted(RowKernels):
+        def values(self, z, units, rows):
+            sizes.append(len(units))
+            return super().values(z, units, rows)
+
+        def gradient(self, z, units, rows):
+            sizes.append(len(units))
+            return super().gradient(z, units, rows)
+
+    whole, sizes = RowDensities.all_values, []
+    monkeypatch.setattr(RowDensities, "all_values", all_values)
+    monkeypatch.setattr("amc_pymc.reading.packed_rows.RowKernels", Noted)
     step = make_step(data(), audits=amc.Audits(20, max_share=None))
-    sizes = []
-    real = RowDensities._chunks
-
-    def noted(self):
-        for s in real(self):
-            sizes.append(s.stop - s.start)
-            yield s
-
-    # the placeholders' own check is on all of their few rows
-    monkeypatch.setattr(RowDensities, "_chunks", noted)
     assert run_on(run, step, draws=20, tune=20).sample_stats["race_audited"].sum() > 0
-    assert max(sizes) <= 16_384
+    assert 0 < max(sizes) <= 16_384
 
 
 # --- what is refused ------------------------------------------------------------------------------
