@@ -232,6 +232,7 @@ class RowDensities:
         arrays = [self._mask(), self.packed.data, *kernels.arrays]
         if found is None:
             return bound_function(getattr(kernels, name), _REWARDS, arrays)
+        assert self.packed.along_curves, "control variates are functions of coefficients"
         return bound_function(getattr(coefficients, name), _REWARDS, [*arrays, *found.arrays])
 
     def _values_at(self, points, rows):

@@ -92,6 +92,8 @@ class PackedRows:
         Map from x to z, if they differ.
     partitions : Partitions or None
         The same rows on the workers of a cluster, which compute full sums.
+    along_curves : bool
+        Whether Taylor polynomials may follow z(x).
     """
 
     printed: Printed
@@ -99,6 +101,7 @@ class PackedRows:
     program: RowProgram | None = None
     coefficients: Coefficients | None = None
     partitions: Partitions | None = None
+    along_curves: bool = False
 
     @classmethod
     def of(
@@ -144,7 +147,8 @@ class PackedRows:
     def in_parameters(self) -> PackedRows:
         """Return the same rows, with control variates in x."""
         assert self.program is not None
-        return replace(self, printed=printed_rows(self.program, along_curves=True))
+        printed = printed_rows(self.program, along_curves=True)
+        return replace(self, printed=printed, along_curves=True)
 
     @cached_property
     def reads(self) -> np.ndarray:

@@ -142,9 +142,13 @@ class _Search:
         return 0 < n <= min(most, _MOST)
 
     def _absorbs(self, node: int) -> bool:
-        """Whether a discrete variable becomes a number in a node, or chooses one."""
-        op, args = self.graph.nodes[node].op, self.graph.nodes[node].args
-        return op in ("entry", "float", "switch") and args[0] in self._rough
+        """Whether a discrete variable becomes a number in a node, is all that it depends on, or chooses one."""
+        nodes, (op, args, *_) = self.graph.nodes, self.graph.nodes[node]
+        if op in ("entry", "float", "switch"):
+            return args[0] in self._rough
+        varying = [a for a in args if self._varies[a]]
+        alone = all(a in self._rough and nodes[a].op == "float" for a in varying)
+        return alone and op not in (*_SUMS, *_PRODUCTS)
 
     def _is_function(self, node: int) -> bool:
         """Whether a node depends on data through few indices only."""
