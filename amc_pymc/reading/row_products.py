@@ -142,13 +142,14 @@ class _Search:
         return 0 < n <= min(most, _MOST)
 
     def _absorbs(self, node: int) -> bool:
-        """Whether a discrete variable becomes a number in a node, is all that it depends on, or chooses one."""
+        """Whether a discrete variable becomes a number in a node, chooses one, or is all that it depends on."""
         nodes, (op, args, *_) = self.graph.nodes, self.graph.nodes[node]
         if op in ("entry", "float", "switch"):
             return args[0] in self._rough
+        if op in (*_SUMS, *_PRODUCTS):
+            return True
         varying = [a for a in args if self._varies[a]]
-        alone = all(a in self._rough and nodes[a].op == "float" for a in varying)
-        return alone and op not in (*_SUMS, *_PRODUCTS)
+        return all(a in self._rough and nodes[a].op == "float" for a in varying)
 
     def _is_function(self, node: int) -> bool:
         """Whether a node depends on data through few indices only."""
