@@ -8,6 +8,7 @@ functions of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -84,6 +85,10 @@ class _Search:
         self._coded: dict[tuple[int, ...], int] = {}
         self._first: dict[tuple[int, tuple[int, ...]], int] = {}
         self._varies, self._affine = _dependence(program.graph, program.row)
+        nodes = program.graph.nodes
+        self._uses = Counter(
+            a for n in program.graph.upstream([program.row]) for a in nodes[n].args
+        )
         self._rough = _rough(program.graph, program.row, data, discrete)
         self._levels: dict[tuple[int, ...], _Levels] = {}
 
@@ -146,10 +151,9 @@ class _Search:
         nodes, (op, args, *_) = self.graph.nodes, self.graph.nodes[node]
         if op in ("entry", "float", "switch"):
             return args[0] in self._rough
-        if op in (*_SUMS, *_PRODUCTS):
-            return True
         varying = [a for a in args if self._varies[a]]
-        return all(a in self._rough and nodes[a].op == "float" for a in varying)
+        alone = all(nodes[a].op == "float" and self._uses[a] == 1 for a in varying)
+        return alone and op not in (*_SUMS, *_PRODUCTS)
 
     def _is_function(self, node: int) -> bool:
         """Whether a node depends on data through few indices only."""

@@ -228,8 +228,8 @@ SIZES = {
     chosen_mean: 1,
     chosen_scale: 2,
     levels_of_coefficients: 3,
-    both_kinds: 3,  # k, b, s sqrt(k)
-    product_of_three: 3,  # a + 0.1 k, gamma b, k
+    both_kinds: 3,  # k, b, s
+    product_of_three: 3,  # a, gamma b, k
     matrix_product: 3,
     scalar_condition: 1,
     shared_shape: 2,
