@@ -16,8 +16,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.graphs import initial_point_of, lowered, rebuilt
-from amc_pymc.reading.log_density import log_densities
+from amc_pymc.reading.graphs import initial_point_of, log_densities, lowered, rebuilt
 from amc_pymc.reading.memo import remembering
 from amc_pymc.reading.near_groups import Read, near_groups
 from amc_pymc.reading.row_program import (

@@ -16,9 +16,8 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.graphs import initial_point_of, lowered
+from amc_pymc.reading.graphs import initial_point_of, log_densities, lowered
 from amc_pymc.reading.interpreted import plain_function
-from amc_pymc.reading.log_density import log_densities
 from amc_pymc.reading.rows import row_count
 from amc_pymc.reading.scalars import Index
 

@@ -12,10 +12,10 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
 from amc_pymc.reading.densities import ModelDensities
+from amc_pymc.reading.graphs import log_densities, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import Factor, Groups, take_groups
 from amc_pymc.reading.interpreted import functions_for_few
-from amc_pymc.reading.log_density import log_densities, log_density
 from amc_pymc.reading.rows import CallbackRows, choose_observed, row_count
 from amc_pymc.tall.proxies import Mode
 from amc_pymc.tall.samplers import RacedModel

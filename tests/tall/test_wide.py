@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 from amc_pymc.engine.leaves import leaves_of
-from amc_pymc.reading.log_density import log_density
+from amc_pymc.reading.graphs import log_density
 from amc_pymc.reading.particles.model_terms import layout_of
 from amc_pymc.reading.rest import RestDensities
 

@@ -17,10 +17,9 @@ from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.traversal import toposort
 
-from amc_pymc.reading.graphs import is_random
+from amc_pymc.reading.graphs import is_random, log_densities
 from amc_pymc.reading.interpreted import plain_function
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.log_density import log_densities
 from amc_pymc.reading.particles.prior import IMPROPER
 
 __all__ = [
