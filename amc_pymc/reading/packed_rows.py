@@ -32,6 +32,7 @@ __all__ = [
     "Coefficients",
     "InMemory",
     "PackedRows",
+    "lowered_rows",
     "pack_rows",
     "packed_columns",
     "separated",
@@ -211,16 +212,24 @@ def separated(program: RowProgram, chosen: bool = False) -> tuple[RowProgram, Co
 
 def pack_rows(rows: RowLogp) -> PackedRows:
     """Return kernels of rows; raise one of ``NO_SCALAR_FORM`` if a row is not a scalar expression."""
-    graph = Graph()
-    columns = Columns(graph, "column")
-    leaf = parameter_leaf(graph, rows.layout, columns=[columns])
-    families = Families(graph)
-    row = row_expression(rows, graph, columns, leaf, families=families)
-    (row,), used = columns.used(columns.with_codes([row]))
-    program = row_program(graph, row, len(used), families, rows.layout.size)
+    program, used = lowered_rows(rows, Columns(Graph(), "column"))
     shape = rows.n_rows, max(1, len(used))
     store = InMemory.of(shape, lambda out: packed_columns(used, rows.n_rows, out))
     return PackedRows.of(program, store, rows.layout.discrete)
+
+
+def lowered_rows(
+    rows: RowLogp, columns: Columns, arrays: Sequence[np.ndarray] | None = None
+) -> tuple[RowProgram, list[Column]]:
+    """Return the expression of a row, with functions of parameters as families, and the columns that it reads.
+
+    ``arrays`` take the place of the rows' data. Raise ``NotScalar`` if an operation has no scalar form.
+    """
+    graph, families = columns.graph, Families(columns.graph)
+    leaf = parameter_leaf(graph, rows.layout, columns=[columns])
+    row = row_expression(rows, graph, columns, leaf, arrays, families)
+    (row,), used = columns.used(columns.with_codes([row]))
+    return row_program(graph, row, len(used), families, rows.layout.size), used
 
 
 def packed_columns(

@@ -16,18 +16,19 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.engine import Families, Graph
+from amc_pymc.engine import Graph
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import RowKernels, printed_rows, row_program
+from amc_pymc.engine.row_kernels import RowKernels, printed_rows
 from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     InMemory,
     PackedRows,
+    lowered_rows,
     packed_columns,
     separated,
 )
-from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
+from amc_pymc.reading.row_program import Column, Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import Partitions, Placeholder, RowStore
@@ -110,12 +111,7 @@ class RowPacking:
 
     def _print(self) -> tuple[Sequence[Column], Printed]:
         """Return the columns of a row, and the printed functions that read them."""
-        rows, columns, graph = self._rows, self._columns, self._columns.graph
-        families = Families(graph)
-        leaf = parameter_leaf(graph, rows.layout, columns=[columns])
-        row = row_expression(rows, graph, columns, leaf, self._arrays, families)
-        (row,), used = columns.used([row])
-        self.program = row_program(graph, row, len(used), families, rows.layout.size)
+        self.program, used = lowered_rows(self._rows, self._columns, self._arrays)
         alone, self._coefficients = separated(self.program)
         return used, printed_rows(alone)
 
