@@ -27,9 +27,9 @@ from amc_pymc.reading.graphs import lowered, rebuilt
 from amc_pymc.reading.held import Held
 from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.row_program import Columns, element_reader, parameter_leaf
+from amc_pymc.reading.row_program import Columns, parameter_leaf
 from amc_pymc.reading.rows import constant_data
-from amc_pymc.reading.scalars import NotScalar, stabilised
+from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
 from amc_pymc.tall.terms import (
     N_FAMILIES,
     Written,
@@ -326,7 +326,7 @@ def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Famil
         graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
         for k, n in enumerate(shape)
     )
-    expression = element_reader(graph, leaves, columns).element(tensor, index)
+    expression = Reader(graph, leaves, columns).element(tensor, index)
     (expression,), used = columns.used([_without_products(graph, expression)])
     size = int(np.prod(shape))
     table = np.zeros((size, len(used)))

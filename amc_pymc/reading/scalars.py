@@ -463,7 +463,7 @@ def _inside(r: ElementReader, i: int, length: int) -> int:
     number = r.graph.number(i)
     if number is not None:
         return r.const(int(number) + length if number < 0 else int(number))
-    if r.negative is not None and not r.negative(i):
+    if not r.may_be_negative(i):
         return i
     return r.make("switch", r.make("lt", i, r.const(0)), _stepped(r, i, length, 1), i)
 

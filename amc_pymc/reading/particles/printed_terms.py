@@ -26,7 +26,7 @@ from amc_pymc.engine.printer import Printer
 from amc_pymc.reading.graphs import lowered, rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
-from amc_pymc.reading.row_program import Columns, element_reader
+from amc_pymc.reading.row_program import Columns
 from amc_pymc.reading.rows import (
     NotRowFactorised,
     choose_observed,
@@ -34,7 +34,7 @@ from amc_pymc.reading.rows import (
     extract_rows,
     row_count,
 )
-from amc_pymc.reading.scalars import NotScalar, stabilised
+from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
 
 __all__ = ["PrintedTerms", "RowTerm", "printed_terms", "row_term"]
 
@@ -166,7 +166,7 @@ def _expression(graph: Graph, x: Variable, total: Variable) -> int:
             raise NotScalar("it has a long array")
     columns = Columns(graph, "column")
     leaves = {new: lambda index: graph.entry("x", index[0])}
-    node = element_reader(graph, leaves, columns).element(stabilised(out))
+    node = Reader(graph, leaves, columns).element(stabilised(out))
     if columns.arrays:
         raise NotScalar("a variable chooses among constants")
     return node
