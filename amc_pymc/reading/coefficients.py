@@ -45,8 +45,8 @@ class Coefficients:
         self.graph, self.families = graph, tuple(families)
         self.size = sum(len(f.table) for f in families)
         self.chosen = chosen
-        self._values = printed_families(graph, families, order=0)
-        self._curves = printed_families(graph, families, order=2)
+        orders = (printed_families(graph, families, order) for order in range(3))
+        self._values, self._slopes, self._curves = orders
 
     def __getstate__(self):
         return {k: v for k, v in self.__dict__.items() if k not in ("graph", "families", "native")}
@@ -68,7 +68,7 @@ class Coefficients:
     def gradient(self, x: np.ndarray, slopes: np.ndarray) -> np.ndarray:
         """Convert a gradient by z to that by x."""
         out = slopes[: x.size].copy()
-        add_slopes(x, *self.arrays, slopes[x.size :], out)
+        add_slopes(x, *self._slopes.arrays, slopes[x.size :], out)
         return out
 
     def hessian(self, x: np.ndarray, slopes: np.ndarray, curves: np.ndarray) -> np.ndarray:
@@ -76,6 +76,18 @@ class Coefficients:
         chain = sparse.vstack([sparse.eye_array(x.size), self._jacobian(x)], format="csr")
         out = np.ascontiguousarray(chain.T @ (chain.T @ curves).T)
         add_curves(x, *self.arrays, slopes[x.size :], np.arange(x.size), out)
+        return out
+
+    def of_points(self, xs: np.ndarray) -> np.ndarray:
+        """Return z (P, D + W) at points (P, D)."""
+        out = np.empty((len(xs), xs.shape[1] + self.size))
+        _of_points(xs, *self._values.arrays, out)
+        return out
+
+    def gradients(self, xs: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        """Convert gradients by z (P, D + W) to those by x (P, D)."""
+        out = slopes[:, : xs.shape[1]].copy()
+        _add_slopes_of_points(xs, *self._slopes.arrays, slopes[:, xs.shape[1] :].copy(), out)
         return out
 
     @property
@@ -109,6 +121,18 @@ def reads(graph: Graph, family: Family, coordinates: np.ndarray) -> bool:
         if coordinates[np.asarray(places, np.int64)].any():
             return True
     return False
+
+
+@njit(cache=True, error_model="numpy")
+def _of_points(xs, program, table, out):
+    for p in range(xs.shape[0]):
+        out[p] = with_values(xs[p], program, table)
+
+
+@njit(cache=True, error_model="numpy")
+def _add_slopes_of_points(xs, program, table, weights, out):
+    for p in range(xs.shape[0]):
+        add_slopes(xs[p], program, table, weights[p], out[p])
 
 
 # --- expansions in parameters -----------------------------------------------------------------------

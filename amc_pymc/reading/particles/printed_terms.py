@@ -192,25 +192,21 @@ class RowTerm:
     def _columns(self) -> np.ndarray:
         return np.ascontiguousarray(self._rows.data.T)
 
-    def _z(self, xs: np.ndarray) -> np.ndarray:
-        found = self._rows.coefficients
-        out = np.empty((len(xs), xs.shape[1] + (0 if found is None else found.size)))
-        for k, x in enumerate(xs):
-            out[k] = self._rows.z(x)
-        return out
-
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return the values (1, P) at points (P, D)."""
-        return self._rows.kernels.totals(self._z(xs), self._columns)[None]
+        found = self._rows.coefficients
+        zs = xs if found is None else found.of_points(xs)
+        return self._rows.kernels.totals(zs, self._columns)[None]
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (1, P) and gradients (1, P, D)."""
-        values, slopes = self._rows.kernels.total_gradients(self._z(xs), self._columns)
-        out, found = slopes[:, : xs.shape[1]], self._rows.coefficients
-        for k, x in enumerate(xs if found is not None else ()):
-            out[k] = found.gradient(x, slopes[k])
-        out[:, self._discrete] = 0.0
-        return values[None], out[None]
+        found = self._rows.coefficients
+        zs = xs if found is None else found.of_points(xs)
+        values, slopes = self._rows.kernels.total_gradients(zs, self._columns)
+        if found is not None:
+            slopes = found.gradients(xs, slopes)
+        slopes[:, self._discrete] = 0.0
+        return values[None], slopes[None]
 
 
 def row_term(model, layout: FlatLayout) -> RowTerm | None:
