@@ -103,7 +103,12 @@ class DataControl:
         x: np.ndarray,
         rng: np.random.Generator,
     ):
-        _check_rows(rows)
+        if rows.row_local:
+            raise ValueError(
+                "A control variate in data space needs rows that differ in their data only; "
+                f"{', '.join(rows.row_local)} has one value per row. Integrate it out, or use "
+                "another proxy."
+            )
         self.rows = rows
         self.n_rows = rows.n_rows
         x = self._checked_point("x", x)
@@ -309,16 +314,6 @@ def _all_finite(array: np.ndarray) -> bool:
 def _width(array: np.ndarray) -> int:
     """Return the number of entries per row."""
     return math.prod(array.shape[1:])
-
-
-def _check_rows(rows: RowLogp) -> None:
-    """Raise an error unless rows differ in their data only."""
-    if rows.row_local:
-        raise ValueError(
-            "A control variate in data space needs rows that differ in their data only; "
-            f"{', '.join(rows.row_local)} has one value per row. Integrate it out, or use "
-            "another proxy."
-        )
 
 
 def _leading_axes(y: np.ndarray, gradients: np.ndarray) -> np.ndarray:

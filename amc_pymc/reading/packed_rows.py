@@ -19,8 +19,7 @@ from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import RowKernels, RowProgram, TooLarge, printed_rows, row_program
-from amc_pymc.reading.coefficients import Coefficients, reads
-from amc_pymc.reading.row_products import with_products
+from amc_pymc.reading.coefficients import Coefficients, reads, with_products
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import NotScalar

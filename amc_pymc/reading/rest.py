@@ -40,7 +40,7 @@ from amc_pymc.tall.terms import (
 )
 from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
-__all__ = ["PriorTerms", "RestDensities", "gradient_by"]
+__all__ = ["PriorTerms", "RestDensities", "add_curves", "add_slopes"]
 
 _log = logging.getLogger("amc_pymc")
 _LOGP = types.float64(types.float64[::1])
@@ -48,7 +48,7 @@ _LOGP = types.float64(types.float64[::1])
 _MOST_STEPS = 200_000
 
 
-def gradient_by(x, scalar):
+def _gradient_by(x, scalar):
     """Return the symbolic gradient (D,) of a scalar; zero where it does not depend on x."""
     return pt.zeros_like(x) + pt.grad(scalar, x, disconnected_inputs="ignore")
 
@@ -160,14 +160,14 @@ class RestDensities:
 
     @cached_property
     def _value_and_gradient(self):
-        outputs = [self._rest * 1.0, gradient_by(self._point, self._rest)]
+        outputs = [self._rest * 1.0, _gradient_by(self._point, self._rest)]
         return _interpreted([self._point], outputs)
 
     @cached_property
     def _product(self):
         """Product of the Hessian with a vector."""
         v = pt.vector("v")
-        hvp = gradient_by(self._point, (gradient_by(self._point, self._rest) * v).sum())
+        hvp = _gradient_by(self._point, (_gradient_by(self._point, self._rest) * v).sum())
         return _interpreted([self._point, v], hvp)
 
 

@@ -10,8 +10,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc.step_methods.compound import BlockedStep
-
 
 def folder_of_compiled_code():
     """``context``: a temporary folder where PyTensor cannot make its own."""
@@ -42,20 +40,11 @@ def rewrites_by_name():
     return "Softplus" in str(pytensor.dprint(graph, file="str"))
 
 
-def arguments_of_a_step():
-    """``steps.racing_step``: a pickled step that leaves out the source of its rows."""
-    with pm.Model():
-        pm.Normal("x")
-        step = pm.Metropolis()
-    return isinstance(step, BlockedStep) and hasattr(step, "_BlockedStep__newargs")
-
-
 CHECKS = [
     folder_of_compiled_code,
     shapes_of_draws,
     functions_of_numpy,
     rewrites_by_name,
-    arguments_of_a_step,
 ]
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.row_kernels import row_program
-from amc_pymc.reading import row_products
-from amc_pymc.reading.row_products import with_products
+from amc_pymc.reading import coefficients
+from amc_pymc.reading.coefficients import with_products
 
 #: Rows, parameters, and columns: a response, a covariate, and indices of parameters.
 N, D = 60, 20
@@ -127,7 +127,7 @@ def test_rows_have_the_same_values(mean, may_add):
 
 
 def test_products_with_too_many_levels_stay(monkeypatch):
-    monkeypatch.setattr(row_products, "_MOST", 5)
+    monkeypatch.setattr(coefficients, "_MOST", 5)
     row = Row()
     program = row_program(row.graph, scaled(row), 5, Families(row.graph), D)
     data = data_of(np.random.default_rng(1))
