@@ -57,8 +57,8 @@ __all__ = ["moved_coordinates", "prepare"]
 
 _log = logging.getLogger("amc_pymc")
 _POSSIBLE = 16
-#: Forecast acceptance rate below which moves get heavier tails.
-_FITS_WELL = 0.9
+#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
+_FITS_WELL, _POOR = 0.9, 0.05
 #: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
 _MOST_WITH_TAILS = 10
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
@@ -160,11 +160,24 @@ def _prepared(
         active = moved_coordinates(densities.layout, active_names)
         return _with_gaussian(_with_data_proxy(bare, proxy, rng, fit), active, rng)
     active = moved_coordinates(densities.layout, active_names)
-    prepared = _with_surface(bare, model, active_names, proxy, rng, fit, stages)
-    if prepared is not None:
-        return _finished(prepared, active, options, rng, stages)
-    prepared = _with_taylor(bare, model, active, proxy, rng, fit, stages)
-    return _finished(prepared, active, options, rng, stages)
+    found = _with_surface(bare, model, active_names, proxy, rng, fit, stages)
+    if found is not None:
+        found = _finished(found, active, options, rng, stages)
+        if isinstance(densities, GroupedModel) or _acceptance(found) > _POOR:
+            return found
+        rng = as_generator(_SEED)
+    try:
+        plain = _with_taylor(bare, model, active, proxy, rng, fit, stages)
+        plain = _finished(plain, active, options, rng, stages)
+    except NoProxy:
+        if found is None:
+            raise
+        return found
+    return plain if found is None or _acceptance(plain) > _acceptance(found) else found
+
+
+def _acceptance(prepared: Preparation) -> float:
+    return 0.0 if prepared.forecast is None else prepared.forecast.acceptance
 
 
 def _finished(

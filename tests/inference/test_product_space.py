@@ -220,6 +220,37 @@ def test_numbers_such_as_a_half_are_of_double_precision():
     np.testing.assert_allclose(found, [true[0], true[0], true[1]], rtol=1e-11)
 
 
+def test_models_whose_coefficients_are_functions_of_parameters():
+    """Rows are expanded in as many functions as there are columns, and models have fewer parameters."""
+    columns = np.random.default_rng(2).normal(size=(N, 4))
+
+    def model(shape):
+        with pm.Model() as out:
+            a, b = pm.Normal("a", 0.0, 0.1), pm.Normal("b", 0.0, 0.1)
+            weights = pm.math.stack([shape(a + b * k) for k in range(4)])
+            pm.Normal("obs", columns @ weights, 1.0, observed=Y)
+        return out
+
+    given = {"tanh": model(pm.math.tanh), "exp": model(lambda x: pm.math.exp(5.0 * x) - 1.0)}
+    steps = [amc.RacingMetropolis(model=m, progressbar=False) for m in given.values()]
+    assert all(s.prepared.surrogate.centre.size > 2 for s in steps)
+    tree = sample(given, draws=2_000, tune=500)
+    grid = np.linspace(-0.25, 0.25, 201)
+    pairs = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 1, 2) @ [[1.0] * 4, range(4)]
+    evidence = []
+    for shape in (np.tanh, lambda x: np.exp(5.0 * x) - 1.0):
+        rows = shape(pairs[:, 0]) @ columns.T
+        joint = -0.5 * ((Y - rows) ** 2).sum(axis=1) - 50.0 * (
+            pairs[:, 0, 0] ** 2 + (pairs[:, 0, 1] - pairs[:, 0, 0]) ** 2
+        )
+        evidence.append(logsumexp(joint))
+    found = tree["product_space"].to_dataset().sel(model="tanh", against="exp")
+    error = float(found["log_bf"]) - (evidence[0] - evidence[1])
+    assert 0.0 < found["log_bf_mcse"] < 0.2
+    assert abs(error) < 4.0 * found["log_bf_mcse"]
+    assert abs(evidence[0] - evidence[1]) > 0.5
+
+
 def test_without_adaptation_models_are_visited_by_their_probability(models):
     prior = {"scale": 10.0, "line": 5.0, "mean": 1.0}
     tree = sample(models, draws=2_000, tune=200, adapt=None, prior_probs=prior, random_seed=3)

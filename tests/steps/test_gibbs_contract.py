@@ -16,7 +16,7 @@ from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import SamplerWarning
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep
-from step_methods.test_contract import SpyPickler, assert_same
+from steps.test_contract import SpyPickler, assert_same
 
 import amc_pymc as amc
 
