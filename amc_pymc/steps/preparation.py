@@ -163,8 +163,8 @@ def _prepared(
     found = _with_surface(bare, model, active_names, proxy, rng, fit, stages)
     if found is not None:
         found = _finished(found, active, options, rng, stages)
-        if isinstance(densities, GroupedModel) or _acceptance(found) > _POOR:
-            return found
+        if found.cut is None or found.kinked or _acceptance(found) > _POOR:
+            return found  # there is no other expansion, or it is as good
         rng = as_generator(_SEED)
     try:
         plain = _with_taylor(bare, model, active, proxy, rng, fit, stages)
