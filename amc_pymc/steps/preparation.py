@@ -40,12 +40,11 @@ from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.steps.shared_thinning import SharedThinning
 from amc_pymc.steps.stored_densities import stored_densities
 from amc_pymc.steps.stored_groups import large_groups, stored_group_densities
-from amc_pymc.tall.proxies import DataProxy, gaussian_factor
+from amc_pymc.tall.proxies import DataProxy, gaussian_factor, likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.forecast import probe_moves, with_forecast
-from amc_pymc.tall.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
 from amc_pymc.tall.samplers.raced import Layout, Raced, RacedModel
 from amc_pymc.tall.samplers.surface import NoSurface, fit_surface, gaussian_surface
@@ -506,7 +505,11 @@ def _with_taylor(
         mode, flags = posterior_mode(densities, x, continuous, subsample, rng)
         check_rows_resolved(densities, mode)
         x, precision = mode.x, mode.precision
-    centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
+    centre = (
+        x
+        if bare.cut is None
+        else likelihood_mode(bare.raced, bare.eta(bare.start), proxy.subsample, rng)
+    )
     surrogate = surrogate_at(bare.raced, centre)
     gaussian, wanted = None, fit and continuous.size > 0
     if surrogate and wanted:

@@ -4,7 +4,7 @@ Algorithm 1 of Chen & Ghahramani (2016), *Scalable Discrete Sampling as a Multi-
 Problem*, ICML, PMLR 48:2492-2501. All arms see the same rows, batches are drawn without
 replacement, an arm is dropped when the best one leads it by more than a half-width G, and at T = N
 every mean is exact. A table holds the number of rows and the half-width of each round, so all bounds
-share the same code.
+share the same code. lil'UCB, whose arms draw rows of their own, has a loop of its own.
 """
 
 from __future__ import annotations
@@ -17,18 +17,26 @@ from typing import NamedTuple
 import numpy as np
 
 from numba import types
+from numpy.typing import ArrayLike
 
 from amc_pymc.engine.jit import njit
-from amc_pymc.tall.racing.lil_ucb import LilParameters, lil_ucb
-from amc_pymc.tall.racing.population import (
-    Population,
-    draw_rows,
-    forget_all,
-    forget_rows,
-    sweep_rows,
-)
 
-__all__ = ["DECIDED", "NOT_FINITE", "REWARDS", "RaceResult", "RaceRule", "race"]
+__all__ = [
+    "DECIDED",
+    "NOT_FINITE",
+    "REWARDS",
+    "LilParameters",
+    "Population",
+    "RaceResult",
+    "RaceRule",
+    "draw_rows",
+    "forget_rows",
+    "lil_ucb",
+    "make_population",
+    "race",
+    "sweep_rows",
+    "upper_half_width",
+]
 
 #: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> a new array (K, m) of
 #: natural logarithms, up to a constant per row common to all arms.
@@ -36,12 +44,124 @@ REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types
 
 DECIDED, NOT_FINITE = 0, 1
 _CHUNK = 4096
+#: Share of the rows beyond which an arm of lil'UCB reads all remaining rows at once.
+_ALL_BEYOND = 0.95
 #: Number of arms above which sums of products are computed by a matrix product.
 _FEW_ARMS = 8
 #: Share of the squares held by one row above which a round of a guarded race decides nothing.
 _DOMINANT_SHARE = 0.5
 #: Lead over arm 0, in half-widths, that is required while the half-width exceeds ``safe_width``.
 _FIRM_LEAD = 4.0
+
+
+# --- rows drawn without replacement ---------------------------------------------------------------
+# A bitmap of N/8 bytes marks the rows that a race has read. Drawing by rejection takes three tries per row on average
+# even if 95 % of the rows are read; beyond that, and in the last round, a race reads the remaining rows in order. The
+# bitmap is restored after the race, so a race depends only on its random generator, not on earlier races.
+
+
+class Population(NamedTuple):
+    """N rows; those in ``exact`` are not raced but always evaluated.
+
+    ``marked`` holds one bit per row; a set bit means that the row is read or exact.
+    """
+
+    n_rows: int
+    n_raced: int
+    marked: np.ndarray
+    exact: np.ndarray
+
+
+def make_population(n_rows: int, exact: ArrayLike = ()) -> Population:
+    """Return a population of ``n_rows`` rows, of which those in ``exact`` are not raced.
+
+    Examples
+    --------
+    >>> from amc_pymc.tall.racing import make_population
+    >>> make_population(100, exact=[3, 5]).n_raced
+    98
+    """
+    exact = np.unique(np.asarray(exact, dtype=np.int64))
+    if n_rows < 1:
+        raise ValueError(f"n_rows must be at least 1, got {n_rows}")
+    if exact.size and (exact[0] < 0 or exact[-1] >= n_rows):
+        raise ValueError(f"exact must lie in [0, {n_rows}), got {exact}")
+    marked = np.zeros((n_rows + 63) // 64, dtype=np.uint64)
+    np.bitwise_or.at(marked, exact >> 6, np.uint64(1) << (exact & 63).astype(np.uint64))
+    return Population(int(n_rows), int(n_rows - exact.size), marked, exact)
+
+
+@njit(cache=True)
+def draw_rows(population: Population, out: np.ndarray, rng: np.random.Generator) -> None:
+    """Fill ``out`` with distinct unread rows, each equally likely, and mark them as read.
+
+    Requires at least ``out.size`` unread rows.
+    """
+    n_rows = population.n_rows
+    marked = population.marked
+    one = np.uint64(1)
+    for k in range(out.size):
+        while True:
+            row = np.int64(rng.random() * n_rows)
+            word = row >> 6
+            bit = one << np.uint64(row & 63)
+            if marked[word] & bit == 0:
+                marked[word] |= bit
+                out[k] = row
+                break
+
+
+@njit(cache=True)
+def sweep_rows(population: Population, start: int, out: np.ndarray) -> tuple[int, int]:
+    """Fill ``out`` with unread rows from ``start`` on, unmarked; return (number, next start)."""
+    n_rows = population.n_rows
+    marked = population.marked
+    one = np.uint64(1)
+    k = 0
+    row = start
+    while row < n_rows and k < out.size:
+        if marked[row >> 6] & (one << np.uint64(row & 63)) == 0:
+            out[k] = row
+            k += 1
+        row += 1
+    return k, row
+
+
+@njit(cache=True)
+def forget_rows(population: Population, rows: np.ndarray) -> None:
+    """Unmark the rows that a race has drawn."""
+    marked = population.marked
+    one = np.uint64(1)
+    for row in rows:
+        marked[row >> 6] &= ~(one << np.uint64(row & 63))
+
+
+@njit(cache=True)
+def forget_all(population: Population) -> None:
+    """Unmark all rows except the exact ones."""
+    marked = population.marked
+    one = np.uint64(1)
+    marked[:] = np.uint64(0)
+    for row in population.exact:
+        marked[row >> 6] |= one << np.uint64(row & 63)
+
+
+# --- rules and results ----------------------------------------------------------------------------
+
+
+class LilParameters(NamedTuple):
+    """Parameters of lil'UCB.
+
+    ``delta`` is the delta of the bound, not the promised error; 0 disables lil'UCB. ``scale`` is half
+    the range of the rewards, or 0 to estimate it from the rewards read. ``rows_per_pull`` is the
+    number of rows read at a time.
+    """
+
+    delta: float
+    scale: float
+    beta: float
+    epsilon: float
+    rows_per_pull: int
 
 
 class RaceRule(NamedTuple):
@@ -105,6 +225,141 @@ class RaceResult(NamedTuple):
     row: int
     rewards: int
     arms_left: int
+
+
+# --- lil'UCB --------------------------------------------------------------------------------------
+# The arm with the highest upper confidence bound
+#     mean_i + (1 + beta) (1 + sqrt(eps)) sqrt(2 s^2 (1 + eps) log(log((1 + eps) T_i) / delta) / T_i)
+# is pulled, where s is half the range of the rewards. The winner is the first arm pulled more than lambda times as often
+# as all the others together (Jamieson, Malloy, Nowak & Bubeck 2014, *lil' UCB: An Optimal Exploration Algorithm for
+# Multi-Armed Bandits*, COLT, PMLR 35:423-439; figure 1; the heuristic parameters beta = 1/2, eps = 0, lambda = 1 + 10/K,
+# delta = nu/5 of its section 5 have no proof). Chen & Ghahramani (2016), section 3.2, adapt it to finite populations:
+# each arm draws its own rows without replacement, the bound of an arm that has read all rows is its exact mean, and the
+# race also stops when the highest bound is exact.
+
+
+@njit(cache=True)
+def upper_half_width(pulls: int, scale: float, lil: LilParameters) -> float:
+    """Return the distance of an arm's upper bound from its mean after ``pulls`` rows.
+
+    The iterated logarithm is evaluated at (1 + eps) T >= e, so it is not negative.
+    """
+    iterated = max(1.0, math.log((1.0 + lil.epsilon) * pulls))
+    inner = 2.0 * (1.0 + lil.epsilon) * math.log(iterated / lil.delta) / pulls
+    return (1.0 + lil.beta) * (1.0 + math.sqrt(lil.epsilon)) * scale * math.sqrt(inner)
+
+
+@njit(cache=True)
+def _highest(
+    scores: np.ndarray,
+    pulls: np.ndarray,
+    alive: np.ndarray,
+    scale: float,
+    n_raced: int,
+    lil: LilParameters,
+) -> int:
+    """Return the arm with the highest upper bound, -1 if no arm is left."""
+    best, highest = -1, -np.inf
+    for a in range(alive.size):
+        if not alive[a]:
+            continue
+        bound = scores[a]
+        if pulls[a] < n_raced:
+            bound += upper_half_width(pulls[a], scale, lil)
+        if best < 0 or bound > highest:
+            best, highest = a, bound
+    return best
+
+
+@njit(cache=True)
+def lil_ucb(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    lil: LilParameters,
+    rng: np.random.Generator,
+) -> RaceResult:
+    """Find the arm with the highest population mean of rewards plus bias by lil'UCB; arguments as for :func:`race`."""
+    n_arms = points.shape[0]
+    n_raced = population.n_raced
+    alive = bias > -np.inf
+    n_alive = int(np.count_nonzero(alive))
+    if n_alive <= 1 or n_raced == 0:
+        winner = int(np.argmax(bias)) if n_alive else -1
+        margin = bias[1] - bias[0] if n_arms == 2 else 0.0
+        return RaceResult(winner, 0, 1, margin, DECIDED, -1, 0, min(n_alive, 1))
+    exact = population.exact
+    marked = np.empty((n_arms, population.marked.size), dtype=np.uint64)
+    for a in range(n_arms):
+        marked[a] = population.marked
+    pulls = np.zeros(n_arms, dtype=np.int64)
+    sums = np.zeros(n_arms)
+    scores = np.zeros(n_arms)
+    buffer = np.empty(min(n_raced, max(_CHUNK, lil.rows_per_pull)), dtype=np.int64)
+    known = lil.scale > 0.0
+    scale = lil.scale
+    ratio = 1.0 + 10.0 / n_arms
+    first = lil.rows_per_pull if known else max(2, lil.rows_per_pull)
+    drawn, visit, winner, bad_row, arms_left = 0, 0, -1, -1, 1
+    low, high = np.full(n_arms, np.inf), np.full(n_arms, -np.inf)
+    while (n_alive > 1 or (n_alive == 1 and visit < n_arms)) and bad_row < 0:
+        if visit < n_arms:
+            arm, size = visit, first
+            visit += 1
+            if not alive[arm]:
+                continue
+        else:
+            arm = _highest(scores, pulls, alive, scale, n_raced, lil)
+            if pulls[arm] == n_raced:
+                winner = arm
+                break
+            size = lil.rows_per_pull
+        own = Population(population.n_rows, n_raced, marked[arm], exact)
+        left = n_raced - pulls[arm]
+        all_left = pulls[arm] + size > _ALL_BEYOND * n_raced
+        size = left if all_left else min(size, left)
+        start = 0
+        while size > 0:
+            rows = buffer[: min(size, buffer.size)]
+            if all_left:
+                _, start = sweep_rows(own, start, rows)
+            else:
+                draw_rows(own, rows, rng)
+            values = rewards(points[arm : arm + 1], centre, rows)
+            for j in range(rows.size):
+                v = values[0, j]
+                if np.isnan(v) or v == np.inf:
+                    bad_row = rows[j]
+                    break
+                low[arm] = min(low[arm], v)
+                high[arm] = max(high[arm], v)
+                sums[arm] += v
+            pulls[arm] += rows.size
+            drawn += rows.size
+            size -= rows.size
+            if bad_row >= 0 or sums[arm] == -np.inf:
+                break
+        scores[arm] = sums[arm] / pulls[arm] + bias[arm]
+        if sums[arm] == -np.inf:
+            alive[arm] = False
+            n_alive -= 1
+        elif not known:
+            scale = max(scale, 0.5 * float(high[arm] - low[arm]))
+        if visit == n_arms:
+            arms_left = max(arms_left, n_alive)
+            if alive[arm] and pulls[arm] >= 1.0 + ratio * (drawn - pulls[arm]):
+                winner = arm
+                break
+    if n_alive <= 1:
+        winner = _highest(scores, pulls, alive, scale, n_raced, lil)
+    margin = scores[1] - scores[0] if n_arms == 2 else 0.0
+    status = DECIDED if bad_row < 0 else NOT_FINITE
+    return RaceResult(winner, int(pulls.max()), 1, margin, status, bad_row, drawn, arms_left)
+
+
+# --- rounds of batches ----------------------------------------------------------------------------
 
 
 @njit(cache=True)
@@ -378,10 +633,7 @@ def race(
     if rule.sizes[-1] != n_raced:
         raise ValueError("rule is for another number of rows than population holds")
     if rule.lil.delta > 0.0:
-        out = lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
-        winner, most, drawn, margin, bad_row, left = out
-        status = DECIDED if bad_row < 0 else NOT_FINITE
-        return RaceResult(winner, most, 1, margin, status, bad_row, drawn, left)
+        return lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
     ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[0] > 0.0)
     marginal, sizes = rule.marginal, rule.sizes
     wide = 1 if marginal else n_arms

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from amc_pymc.tall.samplers.compiled import state_values, unit_changes
-from amc_pymc.tall.samplers.logs import MoveLog, StateLog
 from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.records import MoveLog, StateLog
 from amc_pymc.tall.samplers.settings import Audits
 from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_change, surrogate_total
 

@@ -37,13 +37,13 @@ from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.auditing import Auditor, lead, sample_units
 from amc_pymc.tall.samplers.chain import audited
 from amc_pymc.tall.samplers.compiled import as_they_are, entry_point
-from amc_pymc.tall.samplers.logs import IndexLog, reservoir_slot, without_room
 from amc_pymc.tall.samplers.metropolis import Metropolis
 from amc_pymc.tall.samplers.model_functions import (
     parameters_of_models,
     rewards_of_models,
     values_of_models,
 )
+from amc_pymc.tall.samplers.records import IndexLog, reservoir_slot, without_room
 from amc_pymc.tall.samplers.settings import Audits
 
 __all__ = [

@@ -11,11 +11,17 @@ from scipy import stats
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.streams import stream_of
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.racing import DECIDED, NOT_FINITE, REWARDS, make_population
-from amc_pymc.tall.racing.rules import exact_rule, normal_rule
+from amc_pymc.tall.racing import (
+    DECIDED,
+    NOT_FINITE,
+    REWARDS,
+    ExactRace,
+    NormalRace,
+    make_population,
+)
 from amc_pymc.tall.samplers.index import IndexRaces, Models, draw_index, surrogate
-from amc_pymc.tall.samplers.logs import IndexLog
 from amc_pymc.tall.samplers.model_functions import PARAMETERS, VALUES
+from amc_pymc.tall.samplers.records import IndexLog
 
 _draw_index = called_often(draw_index)
 
@@ -165,8 +171,7 @@ def setup(
 ):
     """``draw(current, points, rng)`` with everything else fixed."""
     population = make_population(N, exact)
-    make = normal_rule if normal else exact_rule
-    rule = make(population.n_raced, M, **({"batch_size": 10} if normal else {}))
+    rule = (NormalRace(batch_size=10) if normal else ExactRace()).rule(population.n_raced, M)
     reward = rewards(taylor=taylor, control=control is some_control, **bad)
     races = IndexRaces(
         models(taylor), as_they_are(), own_rest(), control(), reward, population, rule
