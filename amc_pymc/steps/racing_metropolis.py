@@ -32,7 +32,7 @@ from amc_pymc.steps.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, check_combination
+from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, refuse_surrogate
 from amc_pymc.tall.proxies import DataProxy
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import (
@@ -487,7 +487,7 @@ def metropolis_sampler(
     model: Model, turn: Turn, options: Options, proposal: str | Proposal
 ) -> Metropolis:
     """Return the Metropolis sampler of the continuous variables of a turn."""
-    check_combination(as_proposals(proposal, options.proxy), options)
+    refuse_surrogate(as_proposals(proposal, options.proxy), options.no_proxy)
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
     groups = isinstance(prepared.densities, GroupedModel)
@@ -496,11 +496,8 @@ def metropolis_sampler(
         proposals = tuple(
             _FOR_THINNING if isinstance(p, SurrogateProposal) else p for p in proposals
         )
-    if prepared.fit is None and [type(p) for p in proposals] == [SurrogateProposal]:
-        raise ValueError(
-            "proposal='surrogate' needs the mode that the control variate is built on, and "
-            f"there is none: {prepared.no_proxy}. Use 'auto' or 'random_walk'."
-        )
+    if prepared.fit is None:
+        refuse_surrogate(proposals, prepared.no_proxy)
     active = moved_coordinates(prepared.densities.layout, turn.names)
     settings = options.sampler_settings(groups=groups)
     return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)

@@ -106,14 +106,6 @@ class RacingStep(BlockedStep):
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
         self.core.step(idle, fresh, x, self.rng)
 
-    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return arguments without the source of rows, because a pickle needs only the store."""
-        args, kwargs = super().__getnewargs_ex__()
-        return args, {name: value for name, value in kwargs.items() if name != "rows"}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_BlockedStep__newargs": self.__getnewargs_ex__()}
-
     @property
     def prepared(self) -> Preparation:
         """Preparation of the model for the sampler."""
@@ -141,7 +133,7 @@ class RacingStep(BlockedStep):
         """Pickle without the model, because the step has its own copy of the data."""
         self._refuse_changed_data()
         state = {k: v for k, v in self.__dict__.items() if k not in _OF_THE_MODEL}
-        return _restored, (type(self), state)
+        return object.__new__, (type(self),), state
 
     def _refuse_changed_data(self) -> None:
         """Raise an error if the model's data have changed; a pickled step was checked before."""
@@ -294,13 +286,6 @@ def _keep_to_one_thread() -> None:
     """
     if multiprocessing.parent_process() is not None:
         threadpool_limits(1, "blas")
-
-
-def _restored(kind: type[RacingStep], state: dict[str, Any]) -> RacingStep:
-    """Restore a step from its pickle."""
-    out = object.__new__(kind)
-    out.__dict__.update(state)
-    return out
 
 
 # --- arguments ------------------------------------------------------------------------------------

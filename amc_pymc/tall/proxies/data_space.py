@@ -16,6 +16,8 @@ import numpy as np
 
 from scipy import linalg
 
+from amc_pymc.arguments import positive_int
+
 __all__ = ["BinMoments", "DataProxy", "bin_moments", "outlying_rows", "quantile_bins"]
 
 _MAX_AXES = 3
@@ -60,11 +62,11 @@ class DataProxy:
 
     def __post_init__(self) -> None:
         _check_summary_setting(self.summary)
-        _check_count("bins", self.bins)
+        positive_int("bins", self.bins)
         _check_share("outliers", self.outliers)
         if self.rank is not None:
-            _check_count("rank", self.rank)
-        _check_count("max_bins", self.max_bins)
+            positive_int("rank", self.rank)
+        positive_int("max_bins", self.max_bins)
 
 
 class BinMoments(NamedTuple):
@@ -304,13 +306,6 @@ def _check_summary_setting(summary: object) -> None:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if not _is_integer(value):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 def _check_share(name: str, value: Any) -> None:

@@ -16,9 +16,8 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.tall.proxies import Mode, gaussian_factor, search_mode
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
 from amc_pymc.tall.samplers.adaptation import Moments
-from amc_pymc.tall.samplers.preparation import GaussianFit, NoProxy
 from amc_pymc.tall.samplers.raced import Raced, RacedModel
-from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_at
+from amc_pymc.tall.samplers.surrogate import GaussianFit, NoProxy, Surrogate, surrogate_at
 from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import (
     Surface,
