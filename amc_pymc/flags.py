@@ -59,9 +59,6 @@ estimators_disagree: the estimators disagree, {arm!r} is {errors:.1f} standard e
 few_values: a few values of {arm!r} carry its sum (Pareto k = {k:.2f} > {limit:g})
     the error is likely larger than stated and the estimate too low
     use estimators with lighter tails, or more draws
-target_missed: the standard error is {error:.3g} where {target:.3g} was wanted, because draws vary more than the first rounds showed
-    the estimate is less precise than asked for
-    ask for a smaller target_mcse if that matters
 budget_too_small: the standard error is {error:.3g} where {target:.3g} was wanted and {budget} was to be spent
     the estimate is less precise than asked for
     raise {argument} if that matters

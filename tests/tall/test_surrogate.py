@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from amc_pymc.engine import Family, Graph
+from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.log_density import log_densities
 from amc_pymc.reading.model_terms import layout_of
 from amc_pymc.reading.prior_terms import prior_terms
@@ -54,7 +55,7 @@ def smooth():
     sd = pm.HalfNormal("sd", 1.0)
     b = pm.Normal("b", 0.0, 3.0, shape=5)
     prior = pm.Normal.dist(0.0, sd, shape=3)
-    pm.Potential("smooth", pm.logp(prior, pt.diff(b, n=2)).sum())
+    pm.Potential("smooth", pm.logp(prior, pt.diff(b, n=2)))  # two leaves of a term read one entry
 
 
 #: Variables that are Gaussian given the others, and variables that rows read.
@@ -115,8 +116,11 @@ class Problem:
         return out
 
     def _prior(self):
+        """Return terms of one vector, as a step reads them."""
         parts = log_densities(self.model, [*self.model.free_RVs, *self.model.potentials])
-        return prior_terms(parts, self.model.value_vars, self.layout)
+        x, flat = pt.vector("x"), FlatLayout(("x",), ((self.layout.size,),), ("float64",))
+        total = self.layout.substitute([sum(p.sum() for p in parts)], self.model.value_vars, x)
+        return prior_terms(total, [x], flat)
 
     def log_p(self, x):
         z = x[self.surface.reads]
