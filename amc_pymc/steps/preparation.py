@@ -7,7 +7,7 @@ import logging
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,15 +30,16 @@ from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.reading.support import element_states
 from amc_pymc.reading.timing import Stopwatch, in_words
 from amc_pymc.rng import as_generator
+from amc_pymc.rows import shared_array
 from amc_pymc.steps.grouping import Turn
 from amc_pymc.steps.model_densities import (
+    SEED,
     check_rows_resolved,
     checked_densities,
     grouped_densities,
+    stored_densities,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.steps.shared_thinning import SharedThinning
-from amc_pymc.steps.stored_densities import stored_densities
 from amc_pymc.steps.stored_groups import large_groups, stored_group_densities
 from amc_pymc.tall.proxies import DataProxy, gaussian_factor, likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
@@ -69,8 +70,6 @@ _NODE_POINTS, _NODE_WIDTH = 20, 1.5
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 #: Error probability of decisions that is advised without a control variate, whose lack is not flagged up to it.
 _SMALL_DELTA = 0.01
-#: Seed of subsamples and probes of the preparation, independent of the user's seed.
-_SEED = 20161
 #: Number of rows by which the acceptance of thinned decisions is predicted.
 _SOME = 5_000
 #: Cost of a step apart from its rows, in evaluations of a row, and number of products in a proposal that cost as much.
@@ -79,6 +78,8 @@ _STEP, _PRODUCTS = 50.0, 200.0
 _MORE_ROWS = 2.0
 #: Largest loss of acceptance by thinning, as a logarithm: where it is larger, chains stick.
 _MOST_LOST = 0.2
+#: Fields of a thinning with numbers of four bytes for every row.
+_TABLES = ("bounds", "numbers", "pairs", "chances", "aliases")
 _TAKING_APART = "Taking the model apart (compiles at first use)"
 _SORTING = "Searching the mode and sorting rows into bins (compiles at first use)"
 #: Number of stages shown by the progress bar.
@@ -214,7 +215,7 @@ class _Preparing:
         self.rows = densities if isinstance(densities, ModelDensities) else None
         self.active = moved_coordinates(self.layout, active_names)
         self.continuous = moved_coordinates(self.layout, self.layout.names)
-        self.rng = as_generator(_SEED)
+        self.rng = as_generator(SEED)
         start = densities.ravel(point)
         self.bare = Preparation(densities, densities, start)
         if isinstance(densities, DiscreteRows):
@@ -241,7 +242,7 @@ class _Preparing:
             found = self.finished(found)
             if found.cut is None or found.kinked or _acceptance(found) > _POOR:
                 return found  # there is no other expansion, or it is as good
-            self.rng = as_generator(_SEED)
+            self.rng = as_generator(SEED)
         try:
             plain = self.finished(self.with_taylor())
         except NoProxy:
@@ -483,7 +484,7 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     fit, surrogate = prepared.fit, prepared.surrogate
     if fit is None or surrogate is None:
         return prepared
-    error = choose_nodes(model, _node_points(fit, model.layout), as_generator(_SEED))
+    error = choose_nodes(model, _node_points(fit, model.layout), as_generator(SEED))
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     flags = prepared.forecast_flags
     if error >= TOLERANCE:
@@ -498,7 +499,7 @@ def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
     root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, to treat all coordinates alike
     points = np.tile(fit.mean, (_NODE_POINTS + 1, 1))
     for k, label in enumerate(labels[c] for c in at):
-        z = as_generator([_SEED, *label.encode()]).standard_normal(_NODE_POINTS)
+        z = as_generator([SEED, *label.encode()]).standard_normal(_NODE_POINTS)
         points[1:, at] += _NODE_WIDTH * z[:, None] * root[k]
     return list(points)
 
@@ -537,7 +538,7 @@ def _with_thinning(
 
 def _lost(prepared: Preparation, thinning: Thinning, active: np.ndarray) -> float:
     """Return minus the logarithm of the chance that thinning accepts a move of which nothing else is known."""
-    rng, raced, centre = as_generator(_SEED), prepared.raced, thinning.centre
+    rng, raced, centre = as_generator(SEED), prepared.raced, thinning.centre
     units = np.setdiff1d(rng.integers(0, raced.n_units, _SOME), thinning.exact)
     if not units.size:
         return 0.0
@@ -563,3 +564,42 @@ def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     found[left_out, left_out] = 1.0 / curvature[left_out]  # coefficients without their indicators
     weight = len(surface.draws) / (len(surface.draws) + size)
     return weight * found + (1.0 - weight) * np.diag(np.diag(found))
+
+
+class SharedThinning:
+    """A thinning whose tables, if they are large, are in shared memory and not in pickles."""
+
+    def __init__(self, thinning: Thinning):
+        tables = [getattr(thinning, name) for name in _TABLES]
+        self.thinning = thinning
+        self._layout = [(table.dtype, table.shape) for table in tables]
+        self._shared = shared_array((1 + sum(table.nbytes for table in tables) // 8,))
+        if self._shared is not None:
+            for place, table in zip(self._places(self._shared.draft()), tables, strict=True):
+                place[...] = table
+            self._fill()
+
+    def _places(self, memory: np.ndarray) -> list[np.ndarray]:
+        """Return the tables as views of an array."""
+        out, begin = [], 0
+        for dtype, shape in self._layout:
+            end = begin + int(np.prod(shape))
+            out.append(memory.view(dtype)[begin:end].reshape(shape))
+            begin = end
+        return out
+
+    def _fill(self) -> None:
+        assert self._shared is not None
+        tables: dict[str, Any] = dict(zip(_TABLES, self._places(self._shared.data), strict=True))
+        self.thinning = self.thinning._replace(**tables)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._shared is None:
+            return self.__dict__
+        none: dict[str, Any] = dict.fromkeys(_TABLES)
+        return self.__dict__ | {"thinning": self.thinning._replace(**none)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._shared is not None:
+            self._fill()

@@ -231,7 +231,7 @@ def test_groups_are_stored_and_summed_here(client, monkeypatch):
         type(client), "get", lambda *args, **kwargs: asked.append(1) or get(*args, **kwargs)
     )
     monkeypatch.setattr(
-        "amc_pymc.steps.stored_densities.held_partitions", lambda *a: pytest.fail("held")
+        "amc_pymc.steps.model_densities.held_partitions", lambda *a: pytest.fail("held")
     )
     chunked = {name: da.from_array(a, chunks=700) for name, a in values.items()}
     ours, theirs = densities(chunked, client), densities(values, None)

@@ -199,7 +199,6 @@ def bin_moments(
     labels: np.ndarray,
     *,
     rank: int | None = None,
-    reference: np.ndarray | None = None,
 ) -> BinMoments:
     """Compute the moments of each bin and the projections on its R leading directions.
 
@@ -215,8 +214,6 @@ def bin_moments(
         Bins 0..B-1, each in use; rows with a negative label are ignored.
     rank : int, optional
         Number R of directions; by default the maximum, Dy.
-    reference : (B, Dy) array, optional
-        By default the means of the bins.
 
     Returns
     -------
@@ -239,8 +236,7 @@ def bin_moments(
         raise ValueError("labels leave no row in any bin")
     count = np.bincount(labels[order])
     members = np.split(order, np.cumsum(count)[:-1])
-    if reference is None:
-        reference = np.stack([get(rows).mean(axis=0) for rows in members])
+    reference = np.stack([get(rows).mean(axis=0) for rows in members])
     first = np.empty_like(reference)
     second = np.empty((count.size, reference.shape[1], reference.shape[1]))
     for b, rows in enumerate(members):

@@ -291,6 +291,24 @@ def _moved(x: np.ndarray, search: np.ndarray, shift: np.ndarray) -> np.ndarray:
     return out
 
 
+def _minus(
+    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
+    rows: np.ndarray | None,
+    there: Callable[[np.ndarray], np.ndarray],
+    back: Callable[[np.ndarray], np.ndarray],
+    n_rows: int = 1,
+) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """Return what SciPy minimises at z: x = ``there(z)``, and ``back`` turns a gradient in x into one in z."""
+
+    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = value_and_gradient(there(z), rows)
+        if not np.isfinite(value):
+            return 1e300, np.zeros(z.size)
+        return -value / n_rows, -back(gradient) / n_rows
+
+    return objective
+
+
 def _trust_region(
     value_and_gradient: Callable[..., tuple[float, np.ndarray]],
     hessian: Callable[..., np.ndarray],
@@ -312,22 +330,14 @@ def _trust_region(
         x[search] = unit * z
         return x
 
-    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = value_and_gradient(full(z), rows)
-        if not np.isfinite(value):
-            return 1e300, np.zeros(search.size)
-        return -value / n_rows, -unit * gradient[search] / n_rows
-
-    method = "trust-exact" if search.size <= 300 else "trust-krylov"
-    options = {"gtol": 1e-3 / np.sqrt(n_rows), "maxiter": 100, "max_trust_radius": 1e300}
     try:
         result = optimize.minimize(
-            objective,
+            _minus(value_and_gradient, rows, full, lambda g: unit * g[search], n_rows),
             x0[search] / unit,
             jac=True,
             hess=lambda z: np.outer(unit, unit) * second(full(z)),
-            method=method,
-            options=options,
+            method="trust-exact" if search.size <= 300 else "trust-krylov",
+            options={"gtol": 1e-3 / np.sqrt(n_rows), "maxiter": 100, "max_trust_radius": 1e300},
         )
     except UnboundLocalError:  # SciPy finds no step if curvatures differ by rounding errors or more
         return x0
@@ -347,15 +357,9 @@ def _polish(
     def full(z: np.ndarray) -> np.ndarray:
         return _moved(start, search, factor @ z)
 
-    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = value_and_gradient(full(z), None)
-        if not np.isfinite(value):
-            return 1e300, np.zeros(search.size)
-        return -value, -(factor.T @ gradient[search])
-
     with np.errstate(over="ignore"):
         result = optimize.minimize(
-            objective,
+            _minus(value_and_gradient, None, full, lambda g: factor.T @ g[search]),
             np.zeros(search.size),
             jac=True,
             method="BFGS",
