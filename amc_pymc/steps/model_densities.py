@@ -273,25 +273,23 @@ def refuse_other_steps(
 ) -> None:
     """Raise an error if other steps, which see placeholders only, would sample what rows read."""
     layout = densities.layout
-    if isinstance(densities, GroupedModel):
-        names = densities.groups.reads
-    else:
-        names = densities.rows.value_vars
+    names = (
+        densities.groups.reads if isinstance(densities, GroupedModel) else densities.rows.value_vars
+    )
     left = [n for n in names if n not in active_names]
-    draws_discrete = any(not layout.is_continuous(n) for n in active_names if n in layout.names)
-    discrete = [n for n in left if not layout.is_continuous(n)]
-    continuous = [n for n in left if layout.is_continuous(n)]
-    if discrete and not draws_discrete:
+    of_kind = {
+        kind: [n for n in left if layout.is_continuous(n) is (kind == "continuous")]
+        for kind in ("discrete", "continuous")
+    }
+    step, kind = "rows=", "discrete"
+    advice = "Sum them out, or, if rows depend on these alone, use RacingGibbs(rows=)."
+    if any(not layout.is_continuous(n) for n in active_names if n in layout.names):
+        step, kind = "RacingGibbs(rows=)", "continuous"
+        advice = "Sum the discrete ones out and use RacingMetropolis(rows=)."
+    if of_kind[kind]:
         raise ValueError(
-            "rows= cannot be used with rows that depend on discrete variables "
-            f"({', '.join(discrete)}): whatever samples these would see the placeholders only. Sum "
-            "them out, or, if rows depend on discrete variables alone, use RacingGibbs(rows=)."
-        )
-    if continuous and draws_discrete:
-        raise ValueError(
-            "RacingGibbs(rows=) cannot be used with rows that depend on continuous variables "
-            f"({', '.join(continuous)}): whatever samples these would see the placeholders only. Sum "
-            "the discrete ones out and use RacingMetropolis(rows=), or keep the rows in memory."
+            f"{step} cannot be used with rows that depend on {kind} variables "
+            f"({', '.join(of_kind[kind])}): other steps would see the placeholders only. {advice}"
         )
     if left:
         raise ValueError(

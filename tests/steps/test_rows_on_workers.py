@@ -19,7 +19,6 @@ from clusters import client_of_two, quiet_close
 import amc_pymc as amc
 
 from amc_pymc.reading.partitioned_rows import PartitionedRows
-from amc_pymc.rows import Partitions
 
 pytestmark = quiet_close
 
@@ -129,25 +128,6 @@ def test_decisions_are_those_of_a_local_pass(far, run):
     for name in ("race_rows", "race_audited", "race_audit_rows"):
         np.testing.assert_array_equal(stats[name], others[name])
     assert stats["race_audited"].sum() > 0
-
-
-def test_all_sums_are_those_of_workers(far, run, monkeypatch):
-    """In a run nothing but races and the search of a few rows reads the store."""
-    asked = []
-    real = Partitions.total
-
-    def total(self, on_worker, function, *args, **kwargs):
-        asked.append(function.__name__)
-        return real(self, on_worker, function, *args, **kwargs)
-
-    monkeypatch.setattr(Partitions, "total", total)
-
-    def no(*args):
-        raise AssertionError("a local pass over all rows")
-
-    monkeypatch.setattr("amc_pymc.reading.densities.RowDensities._chunks", no)
-    draws(run, far, draws=20, tune=20)
-    assert set(asked) == {"impossible_rows", "change_sum"}
 
 
 @pytest.mark.slow

@@ -271,8 +271,6 @@ class Auditor:
         uniform, rest = order[: (due + 1) // 2], order[(due + 1) // 2 :]
         distance = np.array([self.decisions.distance(k, prepared, surrogate, rng) for k in rest])
         nearest = rest[np.argsort(distance, kind="stable")[: due // 2]]
-        out = np.empty(uniform.size + nearest.size, np.int64)
-        out[0 : 2 * nearest.size : 2] = uniform[: nearest.size]
-        out[1 : 2 * nearest.size : 2] = nearest
-        out[2 * nearest.size :] = uniform[nearest.size :]
+        out = np.empty(due, np.int64)
+        out[0::2], out[1::2] = uniform, nearest
         return out
