@@ -308,29 +308,27 @@ def starting_point(
     return point
 
 
+#: Kind of the variables of a step, what it does with them, and where other variables belong.
+_KINDS = {
+    False: ("continuous", "moves", "Leave them out: pm.sample gives them a step of their own."),
+    True: ("discrete", "draws", "Give them to RacingMetropolis, or leave them to pm.sample."),
+}
+
+
 def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -> list[Any]:
     """Return the value variables of continuous or discrete ``vars``; default: all of the model."""
-
-    def fits(v: Any) -> bool:
-        return v.dtype.startswith("float") is not discrete
-
-    kind, other = ("discrete", "continuous") if discrete else ("continuous", "discrete")
+    (kind, does, advice), (other, *_) = _KINDS[discrete], _KINDS[not discrete]
+    own = [v for v in model.value_vars if v.dtype.startswith("float") is not discrete]
     if vars is None or (isinstance(vars, list) and vars == [None]):
-        chosen = [v for v in model.value_vars if fits(v)]
-        if not chosen:
+        if not own:
             raise ValueError(f"The model has no {kind} free variable for {step}")
-        return chosen
-    if not isinstance(vars, list | tuple):
-        vars = [vars]
-    vars = named_vars("vars", vars, model)
+        return own
+    vars = named_vars("vars", vars if isinstance(vars, list | tuple) else [vars], model)
     chosen = list(dict.fromkeys(get_value_vars_from_user_vars(vars, model)))
-    wrong = ", ".join(v.name for v in chosen if not fits(v))
+    wrong = ", ".join(v.name for v in chosen if v not in own)
     if wrong:
-        moves, advice = "moves", "Leave them out: pm.sample gives them a step of their own."
-        if discrete:
-            moves, advice = "draws", "Give them to RacingMetropolis, or leave them to pm.sample."
         raise ValueError(
-            f"vars holds {other} variables ({wrong}); {step} {moves} {kind} ones. {advice}"
+            f"vars holds {other} variables ({wrong}); {step} {does} {kind} ones. {advice}"
         )
     return chosen
 

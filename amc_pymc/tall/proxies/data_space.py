@@ -61,12 +61,15 @@ class DataProxy:
     max_bins: int = 2000
 
     def __post_init__(self) -> None:
-        _check_summary_setting(self.summary)
-        positive_int("bins", self.bins)
+        if isinstance(self.summary, np.ndarray):
+            _check_summary(self.summary)
+        elif not (callable(self.summary) or self.summary == "auto"):
+            error = ValueError if isinstance(self.summary, str) else TypeError
+            raise error(f"summary must be 'auto', an array or a callable, got {self.summary!r}")
         _check_share("outliers", self.outliers)
-        if self.rank is not None:
-            positive_int("rank", self.rank)
-        positive_int("max_bins", self.max_bins)
+        for name in ("bins", "rank", "max_bins"):
+            if (value := getattr(self, name)) is not None or name != "rank":
+                positive_int(name, value)
 
 
 class BinMoments(NamedTuple):
@@ -288,16 +291,6 @@ def _check_summary(given: Any) -> np.ndarray:
     if bad.size:
         raise ValueError(f"summary must be finite; row {bad[0]} is {summary[bad[0]]}")
     return summary
-
-
-def _check_summary_setting(summary: object) -> None:
-    if isinstance(summary, str):
-        if summary != "auto":
-            raise ValueError(f"summary must be 'auto', an array or a callable, got {summary!r}")
-    elif isinstance(summary, np.ndarray):
-        _check_summary(summary)
-    elif not callable(summary):
-        raise TypeError(f"summary must be 'auto', an array or a callable, got {summary!r}")
 
 
 def _is_integer(value: object) -> bool:

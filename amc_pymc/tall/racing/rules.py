@@ -512,7 +512,8 @@ def crossing_probability(
     >>> round(crossing_probability(b, 0.01, gap=0.5), 6)
     0.003366
     """
-    return min(1.0, _crossing(b, first_fraction, sides, float(gap)))
+    walk = _walk(b, first_fraction, sides, float(gap))
+    return min(1.0, float(sum(step.crossed for step in walk)))
 
 
 def expected_rows(
@@ -578,7 +579,7 @@ def _solve(delta: float, first_fraction: float, sides: Sides) -> float:
     highest = 1e-3 - float(ndtri(delta / rounds))  # union bound
 
     def excess(b: float) -> float:
-        return math.log(_crossing(b, first_fraction, sides) / delta)
+        return math.log(crossing_probability(b, first_fraction, sides=sides) / delta)
 
     return float(brentq(excess, lowest, highest, xtol=1e-12))
 
@@ -612,10 +613,6 @@ def _walk(b: float, first_fraction: float, sides: Sides, gap: float = 0.0) -> It
             return
         deviation = nodes - mean
         known = now
-
-
-def _crossing(b: float, first_fraction: float, sides: Sides, gap: float = 0.0) -> float:
-    return float(sum(step.crossed for step in _walk(b, first_fraction, sides, gap)))
 
 
 def _information(first_fraction: float) -> NDArray[np.float64]:

@@ -152,10 +152,13 @@ class SurfaceFit:
 
     def moves(self) -> Refresh:
         """Return moves of a new chain."""
-        refresh = _with_masses(
-            refresh_of(self.surface, self.binary), self.mass, self.step, self.leaps
+        return refresh_of(self.surface, self.binary)._replace(
+            mass=self.mass,
+            step=np.full(1, self.step),
+            leaps=np.full(1, self.leaps),
+            repeats=np.full(1, self.repeats),
+            freedom=np.full(1, self.freedom),
         )
-        return refresh._replace(repeats=np.full(1, self.repeats), freedom=np.full(1, self.freedom))
 
 
 def fit_surface(
@@ -389,10 +392,6 @@ def tuned(
     if not np.ptp(fit.draws[:, surface.outer >= 0], axis=0).any():
         raise NoSurface("its hyperparameters cannot be moved")
     return replace(fit, repeats=fit.repeats_needed())
-
-
-def _with_masses(refresh: Refresh, mass: np.ndarray, step: float, leaps: int) -> Refresh:
-    return refresh._replace(mass=mass, step=np.full(1, step), leaps=np.full(1, leaps))
 
 
 def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
