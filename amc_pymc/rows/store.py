@@ -19,12 +19,12 @@ import numpy as np
 
 from amc_pymc.rows.files import Draft, as_writable, release
 
-__all__ = ["AROUND", "RowStore", "digest_of", "open_store", "publish"]
+__all__ = ["AROUND", "IDENTITY", "RowStore", "digest_of", "open_store", "publish"]
 
 #: Version of the format.
 _FORMAT = 4
-#: Bytes of which a checksum is computed at once.
-_BLOCK = 4 * 2**20
+#: Number of random bytes at the end of a file, which tell stores apart, and bytes of which a checksum is computed at once.
+IDENTITY, _BLOCK = 16, 4 * 2**20
 #: Bytes that the system maps around a row that is read, and bytes that may stay mapped.
 AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
 
@@ -86,9 +86,11 @@ class RowStore:
         return kept | {"_draft": None, "_touched": 0.0}
 
 
-def _identity(path: str) -> tuple[int, ...]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+def _identity(path: str) -> bytes:
+    """Return the random bytes with which a store ends."""
+    with open(path, "rb") as file:
+        file.seek(-IDENTITY, os.SEEK_END)
+        return file.read()
 
 
 def _checksum(file: BinaryIO) -> int:

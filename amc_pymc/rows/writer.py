@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import tempfile
 import time
 
@@ -34,7 +35,7 @@ from amc_pymc.rows.packing import (
 )
 from amc_pymc.rows.settings import Rows
 from amc_pymc.rows.sources import Source
-from amc_pymc.rows.store import RowStore, digest_of, open_store, publish
+from amc_pymc.rows.store import IDENTITY, RowStore, digest_of, open_store, publish
 from amc_pymc.rows.workers import Partitions
 
 __all__ = ["group_runs", "stored_groups", "stored_rows"]
@@ -167,6 +168,8 @@ def _stored(
         with progress("Writing rows to a store", passes * n, enabled=progressbar) as bar:
             first = fill(stored, bar)
         stored.flush()
+        draft.file.seek(0, os.SEEK_END)
+        draft.file.write(os.urandom(IDENTITY))
         if rows.folder is not None:
             publish(draft, target, facts, first)
     except BaseException:
