@@ -216,29 +216,35 @@ def find_mode(
     rows = None
     if n_rows > 2 * subsample:
         rows = np.sort(rng.choice(n_rows, size=subsample, replace=False))
-    start = _trust_region(value_and_gradient, hessian, x0, search, rows, n_rows)
-    precision = -hessian(start, rows)[np.ix_(search, search)]
+    few = _Density(value_and_gradient, hessian, search, rows)
+    whole = replace(few, rows=None)
+    start = _trust_region(few, x0, n_rows)
+    precision = -few.second(start)
     if not np.all(np.isfinite(precision)):
         return Mode(start, np.eye(search.size), np.inf, False, "the Hessian is not finite")
     factor, definite = gaussian_factor(precision)
-    around = _around(value_and_gradient, hessian, start, search, rows)
     scale = factor if definite else absolute_factor(precision)
     with np.errstate(all="ignore"):  # a standard deviation may reach to where the density is zero
-        kinked = kinked_precision(*around, scale, rng.spawn(1)[0], suspected=not definite)
+        kinked = kinked_precision(
+            lambda shift: few.value_and_gradient(few.moved(start, shift))[1],
+            lambda shift: few.second(few.moved(start, shift)),
+            scale,
+            rng.spawn(1)[0],
+            suspected=not definite,
+        )
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
-    x, slope, moved, value = _polish(
-        value_and_gradient, start, search, factor, tolerance, max_passes
-    )
+    x, slope, moved, value = _polish(whole, start, factor, tolerance, max_passes)
     there = None
     if kinked is not None:
-        gradient, _ = _around(value_and_gradient, hessian, x, search, None)
-        kinked = there = measured_precision(gradient, factor)
+        kinked = there = measured_precision(
+            lambda shift: whole.value_and_gradient(whole.moved(x, shift))[1], factor
+        )
         if there is None:
             return Mode(x, factor, np.inf, False, "the curvature could not be measured")
     elif moved > _FAR:
         # The curvature at the start is not informative here.
-        there = -hessian(x, rows)[np.ix_(search, search)]
+        there = -few.second(x)
         if not np.all(np.isfinite(there)):
             return Mode(x, factor, np.inf, False, "the Hessian is not finite")
     if there is not None:
@@ -265,62 +271,52 @@ def _checked(
     return Mode(x, factor, decrement, not message, message, precision)
 
 
-def _around(
-    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
-    hessian: Callable[..., np.ndarray],
-    x: np.ndarray,
-    search: np.ndarray,
-    rows: np.ndarray | None,
-) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
-    """Return gradient (S,) and Hessian (S, S) as functions of a displacement (S,) from x."""
+@dataclass(frozen=True)
+class _Density:
+    """A log density of x (D,) as a function of S searched coordinates, on some rows or all."""
 
-    def gradient(shift: np.ndarray) -> np.ndarray:
-        slope: np.ndarray = value_and_gradient(_moved(x, search, shift), rows)[1][search]
-        return slope
+    whole: Callable[..., tuple[float, np.ndarray]]
+    hessian: Callable[..., np.ndarray]
+    search: np.ndarray
+    rows: np.ndarray | None
 
-    def second(shift: np.ndarray) -> np.ndarray:
-        return hessian(_moved(x, search, shift), rows)[np.ix_(search, search)]
+    def moved(self, x: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """Return x with a displacement (S,) of the searched coordinates."""
+        out = x.copy()
+        out[self.search] += shift
+        return out
 
-    return gradient, second
+    def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the log density and its gradient (S,)."""
+        value, gradient = self.whole(x, self.rows)
+        return value, gradient[self.search]
 
+    def second(self, x: np.ndarray) -> np.ndarray:
+        """Return the Hessian (S, S)."""
+        return self.hessian(x, self.rows)[np.ix_(self.search, self.search)]
 
-def _moved(x: np.ndarray, search: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """Return x (D,) with a displacement (S,) of the searched coordinates."""
-    out = x.copy()
-    out[search] += shift
-    return out
+    def minus(
+        self,
+        there: Callable[[np.ndarray], np.ndarray],
+        back: Callable[[np.ndarray], np.ndarray],
+        n_rows: int = 1,
+    ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """Return what SciPy minimises at z: x = ``there(z)``, and ``back`` turns gradients (S,) into those in z."""
 
+        def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self.value_and_gradient(there(z))
+            if not np.isfinite(value):
+                return 1e300, np.zeros(z.size)
+            return -value / n_rows, -back(gradient) / n_rows
 
-def _minus(
-    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
-    rows: np.ndarray | None,
-    there: Callable[[np.ndarray], np.ndarray],
-    back: Callable[[np.ndarray], np.ndarray],
-    n_rows: int = 1,
-) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Return what SciPy minimises at z: x = ``there(z)``, and ``back`` turns a gradient in x into one in z."""
-
-    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = value_and_gradient(there(z), rows)
-        if not np.isfinite(value):
-            return 1e300, np.zeros(z.size)
-        return -value / n_rows, -back(gradient) / n_rows
-
-    return objective
+        return objective
 
 
-def _trust_region(
-    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
-    hessian: Callable[..., np.ndarray],
-    x0: np.ndarray,
-    search: np.ndarray,
-    rows: np.ndarray | None,
-    n_rows: int,
-) -> np.ndarray:
+def _trust_region(density: _Density, x0: np.ndarray, n_rows: int) -> np.ndarray:
     def second(x: np.ndarray) -> np.ndarray:
-        out = -hessian(x, rows)[np.ix_(search, search)] / n_rows
-        return np.nan_to_num(out, nan=0.0, posinf=0.0, neginf=0.0)
+        return np.nan_to_num(-density.second(x) / n_rows, nan=0.0, posinf=0.0, neginf=0.0)
 
+    search = density.search
     precision, unit = np.abs(n_rows * second(x0).diagonal()), np.ones(search.size)
     wide = (precision > 0.0) & (precision < _LARGE_UNIT**-2)
     unit[wide] = precision[wide] ** -0.5
@@ -332,7 +328,7 @@ def _trust_region(
 
     try:
         result = optimize.minimize(
-            _minus(value_and_gradient, rows, full, lambda g: unit * g[search], n_rows),
+            density.minus(full, lambda gradient: unit * gradient, n_rows),
             x0[search] / unit,
             jac=True,
             hess=lambda z: np.outer(unit, unit) * second(full(z)),
@@ -345,25 +341,20 @@ def _trust_region(
 
 
 def _polish(
-    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
-    start: np.ndarray,
-    search: np.ndarray,
-    factor: np.ndarray,
-    tolerance: float,
-    max_passes: int,
+    density: _Density, start: np.ndarray, factor: np.ndarray, tolerance: float, max_passes: int
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Return the maximum, the slope in whitened coordinates, the way there, and minus the objective."""
 
     def full(z: np.ndarray) -> np.ndarray:
-        return _moved(start, search, factor @ z)
+        return density.moved(start, factor @ z)
 
     with np.errstate(over="ignore"):
         result = optimize.minimize(
-            _minus(value_and_gradient, None, full, lambda g: factor.T @ g[search]),
-            np.zeros(search.size),
+            density.minus(full, lambda gradient: factor.T @ gradient),
+            np.zeros(len(factor)),
             jac=True,
             method="BFGS",
-            options={"gtol": np.sqrt(tolerance / search.size), "maxiter": max_passes},
+            options={"gtol": np.sqrt(tolerance / len(factor)), "maxiter": max_passes},
         )
         moved = float(np.linalg.norm(result.x))
     return full(result.x), np.asarray(result.jac), moved, -float(result.fun)
