@@ -24,18 +24,22 @@ from numpy.lib import format as npy
 
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.rows.files import Draft
-from amc_pymc.rows.packing import (
-    GroupedPacking,
-    Packing,
-    chunk_rows,
-    column_label,
-    packed_rows,
-    placed_rows,
-    rounded,
-)
 from amc_pymc.rows.settings import Rows
 from amc_pymc.rows.sources import Source
-from amc_pymc.rows.store import IDENTITY, RowStore, digest_of, open_store, publish
+from amc_pymc.rows.store import (
+    IDENTITY,
+    GroupedPacking,
+    Packing,
+    RowStore,
+    chunk_rows,
+    column_label,
+    digest_of,
+    open_store,
+    packed_rows,
+    placed_rows,
+    publish,
+    rounded,
+)
 from amc_pymc.rows.workers import Partitions
 
 __all__ = ["group_runs", "stored_groups", "stored_rows"]
