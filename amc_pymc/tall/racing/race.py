@@ -394,25 +394,27 @@ def _extremes(values: np.ndarray, a: int, b: int) -> tuple[float, float]:
     return low, high
 
 
-@njit(cache=True)
-def _merge_pairs(
-    seen: int,
-    mean: np.ndarray,
-    squares: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    ranged: bool,
-    arms: np.ndarray,
-    values: np.ndarray,
-) -> int:
-    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to running moments.
+class _Seen(NamedTuple):
+    """Running moments of the rewards read.
 
-    ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
-    subtracted to avoid cancellation. ``squares`` [a, b] holds the sums of products of deviations of
-    arms a <= b. If ``ranged``, ``low`` and ``high`` [a, b] hold the range of their differences.
+    In pairs, ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
+    subtracted to avoid cancellation. ``squares`` [a, b] holds the sums of products of deviations of arms a <= b,
+    ``low`` and ``high`` [a, b] the range of their differences, empty if no bound needs it. Arm by arm, ``squares``,
+    ``low`` and ``high`` [a, 0] are those of arm a alone.
     """
+
+    mean: np.ndarray
+    squares: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@njit(cache=True)
+def _merge_pairs(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
+    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to the moments of n rows, in pairs."""
+    mean, squares, low, high = seen
     k, m = values.shape
-    total: int = seen + m
+    total: int = n + m
     chunk_mean = np.zeros(k)
     for a in range(1, k):
         s = 0.0
@@ -424,7 +426,7 @@ def _merge_pairs(
             values[a, j] -= chunk_mean[a]
     for j in range(m):
         values[0, j] = 0.0
-    if ranged:
+    if low.size:
         for a in range(k):
             for b in range(a + 1, k):
                 i, j = arms[a], arms[b]
@@ -447,25 +449,18 @@ def _merge_pairs(
     for a in range(k):
         shift = (chunk_mean[a] - mean[arms[a]]) * m / total
         for b in range(a, k):
-            squares[arms[a], arms[b]] += shift * (chunk_mean[b] - mean[arms[b]]) * seen
+            squares[arms[a], arms[b]] += shift * (chunk_mean[b] - mean[arms[b]]) * n
     for a in range(k):
         mean[arms[a]] += (chunk_mean[a] - mean[arms[a]]) * m / total
     return total
 
 
 @njit(cache=True)
-def _merge_arms(
-    seen: int,
-    mean: np.ndarray,
-    squares: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    arms: np.ndarray,
-    values: np.ndarray,
-) -> int:
-    """Add a chunk arm by arm: ``squares``, ``low`` and ``high`` [a, 0] are those of arm a alone."""
+def _merge_arms(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
+    """Add a chunk of rewards (k, m) of the remaining arms to the moments of n rows, arm by arm."""
+    mean, squares, low, high = seen
     k, m = values.shape
-    total: int = seen + m
+    total: int = n + m
     for a in range(k):
         i = arms[a]
         s = 0.0
@@ -478,93 +473,67 @@ def _merge_arms(
         for j in range(m):
             s += (values[a, j] - chunk_mean) ** 2
         shift = chunk_mean - mean[i]
-        squares[i, 0] += s + shift * shift * seen * m / total
+        squares[i, 0] += s + shift * shift * n * m / total
         mean[i] += shift * m / total
     return total
 
 
 @njit(cache=True)
 def _half_width(
-    seen: int,
+    t: int,
+    n: int,
     squares: float,
     mean: float,
     low: float,
     high: float,
-    sd_factor: float,
-    range_term: float,
-    guarded: bool,
+    known: float,
+    rule: RaceRule,
 ) -> float:
-    """Return the half-width from the moments of one arm or of a gap; inf blocks the decision."""
+    """Return the half-width from the moments of one arm or of a gap; inf blocks the decision.
+
+    ``known`` is the known range of rewards, 0 if that of the rewards read is used.
+    """
+    term = rule.range_factor[t]
+    if term > 0.0:
+        term *= known if rule.ranges.size else high - low
     if squares <= 0.0:
-        return range_term
-    if guarded:
+        return term
+    if rule.guarded:
         largest = max(high - mean, mean - low)
         if largest * largest > _DOMINANT_SHARE * squares:
             return np.inf
-    return range_term + sd_factor * math.sqrt(squares / (seen - 1.0))
+    return term + rule.sd_factor[t] * math.sqrt(squares / (n - 1.0))
 
 
 @njit(cache=True)
-def _half_width_of_arm(
-    t: int,
-    seen: int,
-    a: int,
-    squares: np.ndarray,
-    mean: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    rule: RaceRule,
-) -> float:
-    term = rule.range_factor[t]
-    if term > 0.0:
-        size = rule.ranges.size
-        term *= rule.ranges[min(a, size - 1)] if size else high[a, 0] - low[a, 0]
-    return _half_width(
-        seen, squares[a, 0], mean[a], low[a, 0], high[a, 0], rule.sd_factor[t], term, rule.guarded
-    )
+def _known_range(a: int, rule: RaceRule) -> float:
+    """Return the known range of an arm's rewards, 0 if there is none."""
+    size = rule.ranges.size
+    return rule.ranges[min(a, size - 1)] if size else 0.0
 
 
 @njit(cache=True)
-def _half_width_of_pair(
-    t: int,
-    seen: int,
-    a: int,
-    b: int,
-    squares: np.ndarray,
-    mean: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    ranged: bool,
-    rule: RaceRule,
-) -> float:
+def _half_width_of_arm(t: int, n: int, a: int, seen: _Seen, rule: RaceRule) -> float:
+    mean, squares, low, high = seen
+    known = _known_range(a, rule)
+    return _half_width(t, n, squares[a, 0], mean[a], low[a, 0], high[a, 0], known, rule)
+
+
+@njit(cache=True)
+def _half_width_of_pair(t: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> float:
+    mean, squares, low, high = seen
     i, j = min(a, b), max(a, b)
-    lowest, highest = (low[i, j], high[i, j]) if ranged else (0.0, 0.0)
-    term = rule.range_factor[t]
-    if term > 0.0:
-        last = rule.ranges.size - 1
-        if last >= 0:
-            term *= rule.ranges[min(i, last)] + rule.ranges[min(j, last)]
-        else:
-            term *= highest - lowest
+    lowest, highest = (low[i, j], high[i, j]) if low.size else (0.0, 0.0)
     s = squares[i, i] + squares[j, j] - 2.0 * squares[i, j]
-    lead = mean[i] - mean[j]
-    return _half_width(seen, s, lead, lowest, highest, rule.sd_factor[t], term, rule.guarded)
+    known = _known_range(i, rule) + _known_range(j, rule)
+    return _half_width(t, n, s, mean[i] - mean[j], lowest, highest, known, rule)
 
 
 @njit(cache=True)
 def _eliminate(
-    t: int,
-    seen: int,
-    alive: np.ndarray,
-    scores: np.ndarray,
-    squares: np.ndarray,
-    mean: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    ranged: bool,
-    rule: RaceRule,
+    t: int, n: int, alive: np.ndarray, scores: np.ndarray, seen: _Seen, rule: RaceRule
 ) -> int:
-    """Drop arms that the best arm leads by more than the half-width; return the best arm."""
+    """Drop arms that the best arm leads by more than the half-width after round t, n rows; return the best arm."""
     best = -1
     for a in range(alive.size):
         if alive[a] and (best < 0 or scores[a] > scores[best]):
@@ -576,14 +545,14 @@ def _eliminate(
     marginal = rule.marginal
     half_of_best = 0.0
     if marginal:
-        half_of_best = _half_width_of_arm(t, seen, best, squares, mean, low, high, rule)
+        half_of_best = _half_width_of_arm(t, n, best, seen, rule)
     for a in range(alive.size):
         if not alive[a] or a == best:
             continue
         if marginal:
-            half = half_of_best + _half_width_of_arm(t, seen, a, squares, mean, low, high, rule)
+            half = half_of_best + _half_width_of_arm(t, n, a, seen, rule)
         else:
-            half = _half_width_of_pair(t, seen, best, a, squares, mean, low, high, ranged, rule)
+            half = _half_width_of_pair(t, n, best, a, seen, rule)
         if a == 0 and half > rule.safe_width:
             half *= _FIRM_LEAD
         if half <= 0.0:
@@ -637,11 +606,9 @@ def race(
     ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[0] > 0.0)
     marginal, sizes = rule.marginal, rule.sizes
     wide = 1 if marginal else n_arms
-    mean = np.zeros(n_arms)
-    squares = np.zeros((n_arms, wide))
     kept = n_arms if ranged or marginal else 0
-    low = np.full((kept, wide), np.inf)
-    high = np.full((kept, wide), -np.inf)
+    low, high = np.full((kept, wide), np.inf), np.full((kept, wide), -np.inf)
+    seen = _Seen(np.zeros(n_arms), np.zeros((n_arms, wide)), low, high)
     scores = bias.copy()
     alive = bias > -np.inf
     n_alive = int(np.count_nonzero(alive))
@@ -649,19 +616,19 @@ def race(
     arms_left = 1 if n_raced == 0 else n_alive
     read = np.empty(min(n_raced, max(sizes[0], _CHUNK)), dtype=np.int64)
     buffer = np.empty(min(n_raced, _CHUNK), dtype=np.int64)
-    seen, drawn, evaluated, rounds, start = 0, 0, 0, 0, 0
+    n, drawn, evaluated, rounds, start = 0, 0, 0, 0, 0
     status, bad_row = DECIDED, -1
-    while n_alive > 1 and seen < n_raced and status == DECIDED:
+    while n_alive > 1 and n < n_raced and status == DECIDED:
         target = sizes[rounds]
         rounds += 1
         arms = np.flatnonzero(alive)
         arm_points = points[arms] if n_alive < n_arms else points
-        while seen < target:
+        while n < target:
             if target == n_raced:
                 m, start = sweep_rows(population, start, buffer)
                 rows = buffer[:m]
             else:
-                rows = buffer[: min(target - seen, buffer.size)]
+                rows = buffer[: min(target - n, buffer.size)]
                 draw_rows(population, rows, rng)
                 if drawn + rows.size <= read.size:
                     read[drawn : drawn + rows.size] = rows
@@ -671,28 +638,26 @@ def race(
             bad = _first_bad(values)
             if bad >= 0:
                 status, bad_row = NOT_FINITE, int(rows[bad])
-                seen += rows.size
+                n += rows.size
                 break
             _drop_impossible(alive, arms, values)
             n_alive = int(np.count_nonzero(alive))
             if n_alive < arms.size:
                 if n_alive <= 1:
-                    seen += rows.size
+                    n += rows.size
                     break
                 possible = np.flatnonzero(alive[arms])
                 values = values[possible]
                 arms = arms[possible]
                 arm_points = points[arms]
             if marginal:
-                seen = _merge_arms(seen, mean, squares, low, high, arms, values)
+                n = _merge_arms(n, seen, arms, values)
             else:
-                seen = _merge_pairs(seen, mean, squares, low, high, ranged, arms, values)
+                n = _merge_pairs(n, seen, arms, values)
         for a in range(n_arms):
-            scores[a] = mean[a] + bias[a] if alive[a] else -np.inf
+            scores[a] = seen.mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
-            winner = _eliminate(
-                rounds - 1, seen, alive, scores, squares, mean, low, high, ranged, rule
-            )
+            winner = _eliminate(rounds - 1, n, alive, scores, seen, rule)
             n_alive = int(np.count_nonzero(alive))
         if rounds == 1:
             arms_left = n_alive
@@ -701,4 +666,4 @@ def race(
     else:
         forget_all(population)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
-    return RaceResult(winner, seen, rounds, margin, status, bad_row, evaluated, arms_left)
+    return RaceResult(winner, n, rounds, margin, status, bad_row, evaluated, arms_left)
