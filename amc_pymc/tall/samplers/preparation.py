@@ -69,6 +69,10 @@ class SurfaceMoves(Protocol):
         """Coordinates that are moved by trajectories, and binary ones."""
 
     @property
+    def plateaus(self) -> Any:
+        """Expansion of units, if it is not that of races."""
+
+    @property
     def knows_prior(self) -> bool:
         """Whether the prior of coefficients given hyperparameters is not approximated."""
 
