@@ -90,7 +90,7 @@ def grouped_model(
 
 def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
     """Raise an error if groups are not finite at a point, or densities do not add up there."""
-    densities.hold(point)
+    densities.groups.hold(point)
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]

@@ -39,7 +39,7 @@ from amc_pymc.steps.model_densities import (
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.steps.shared_thinning import SharedThinning
 from amc_pymc.steps.stored_densities import stored_densities
-from amc_pymc.steps.stored_groups import large_groups, stored_group_densities
+from amc_pymc.steps.stored_groups import stored_group_densities
 from amc_pymc.tall.proxies import DataProxy, gaussian_factor
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
@@ -131,8 +131,7 @@ def _bare(densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray]
     start = densities.ravel(point)
     if isinstance(densities, DiscreteRows):
         return Preparation(densities, densities.raced, start, densities.cut)
-    flags = large_groups(densities.groups) if isinstance(densities, GroupedModel) else ()
-    return Preparation(densities, densities, start, flags=flags)
+    return Preparation(densities, densities, start)
 
 
 def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparation:
@@ -173,7 +172,7 @@ def _finished(
 ) -> Preparation:  # fmt: skip
     """Choose quadrature nodes, measure residuals, and forecast decisions."""
     densities, proxy = prepared.densities, cast(TaylorProxy, options.proxy)
-    groups = isinstance(densities, GroupedModel)
+    groups = densities.factor is not None
     if groups:
         stages.say("Choosing the nodes of the quadrature", "quadrature nodes")
         prepared = _with_nodes(prepared, cast(GroupedModel, densities))
@@ -370,13 +369,9 @@ def _with_surface(
     """Fit prior times surrogate; None if the prior has no scalar form, or rows read what is not moved."""
     model, layout = bare.densities, bare.densities.layout
     moved = set(active_names) >= {n for n in layout.names if layout.is_continuous(n)}
-    if not fit or not moved:
+    if not fit or not moved or model.held is not None:
         return None
-    if isinstance(model, GroupedModel) and model.groups.held is not None:
-        return None
-    form = (
-        None if isinstance(model, GroupedModel) else coefficient_form(cast(ModelDensities, model))
-    )
+    form = coefficient_form(cast(ModelDensities, model)) if model.factor is None else None
     parts = parts_of(cast(ModelDensities, model), form)
     if parts is None:
         return None
@@ -536,7 +531,7 @@ def _expandable(
     bare: Preparation, model: Model, proxy: TaylorProxy, rng: np.random.Generator
 ) -> Preparation:
     """Find parameters in which rows can be expanded; raise ``NoProxy`` if there are none."""
-    if isinstance(bare.densities, GroupedModel):
+    if bare.densities.factor is not None:
         _refuse_many(bare.densities.reads.size, proxy, _MORE)
         return bare
     densities = cast(ModelDensities, bare.densities)

@@ -78,11 +78,7 @@ def refuse_other_steps(
 ) -> None:
     """Raise an error if other steps, which see placeholders only, would sample what rows read."""
     layout = densities.layout
-    if isinstance(densities, GroupedModel):
-        names = densities.groups.reads
-    else:
-        names = densities.rows.value_vars
-    left = [n for n in names if n not in active_names]
+    left = [n for n in layout.names_at(densities.reads) if n not in active_names]
     draws_discrete = any(not layout.is_continuous(n) for n in active_names if n in layout.names)
     discrete = [n for n in left if not layout.is_continuous(n)]
     continuous = [n for n in left if layout.is_continuous(n)]

@@ -1,14 +1,12 @@
 """Marginal log-likelihoods of groups, with local effects integrated out."""
 
-from amc_pymc.tall.groups.kernels import GroupKernels
-from amc_pymc.tall.groups.nodes import (
-    Nodes,
-    even_nodes,
-    hermite_nodes,
-    lobatto_nodes,
-    state_nodes,
-    wide_nodes,
-)
+from __future__ import annotations
+
+from functools import partial
+
+from amc_pymc.engine.machine import Printed
+from amc_pymc.tall.groups import effects, loops
+from amc_pymc.tall.groups.nodes import Nodes, hermite_nodes, state_nodes, wide_nodes
 from amc_pymc.tall.groups.printed import ROWS_BEYOND, GroupProgram, printed_groups
 
 __all__ = [
@@ -16,10 +14,29 @@ __all__ = [
     "GroupKernels",
     "GroupProgram",
     "Nodes",
-    "even_nodes",
     "hermite_nodes",
-    "lobatto_nodes",
     "printed_groups",
     "state_nodes",
     "wide_nodes",
 ]
+
+
+class GroupKernels:
+    """The loops of ``loops`` and ``effects`` over a model's groups, bound to its generated functions.
+
+    Parameters
+    ----------
+    printed : Printed
+        Result of :func:`printed_groups`.
+    """
+
+    #: Compiled function whose last argument is :attr:`program`.
+    rewards = staticmethod(loops.rewards)
+
+    def __init__(self, printed: Printed):
+        self.program, _ = printed.arrays
+        bound = {"program": self.program}
+        self.values, self.sums = partial(loops.values, **bound), partial(loops.sums, **bound)
+        self.complete = partial(effects.complete, **bound)
+        self.row_values = partial(effects.row_values, **bound)
+        self.draw_effects = partial(effects.draw_effects, **bound)
