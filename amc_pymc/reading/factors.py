@@ -302,7 +302,7 @@ def _reason(factor: Factor, model, sources, reads: Sequence[_Reads]) -> str:
         half[~np.isfinite(half)] = 3.0
         slots = local_slots(factor, model)
         if any(r.kinked(slots, x, np.median(effects, axis=0), half) for r in reads):
-            return "log-likelihoods of rows have kinks, which quadrature does not resolve"
+            return "log-likelihoods of its rows have kinks, which quadrature does not resolve (use NUTS)"
     return ""
 
 

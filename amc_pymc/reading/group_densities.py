@@ -204,6 +204,11 @@ class GroupDensities:
         """First-class ``(points (2, E), centre, groups (m,)) -> (2, m)``; row 0 is zero."""
         return bound_function(self.kernels.rewards, _REWARDS, self._races)
 
+    @property
+    def state_rewards(self) -> Any:
+        """Not available: no sampler needs residuals of groups at several points."""
+        raise NotImplementedError
+
     def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""
         self.rows_evaluated += int(idx.size * self.race_cost / 4)

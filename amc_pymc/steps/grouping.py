@@ -150,14 +150,9 @@ def _asked(
         if factor not in chosen:
             chosen.append(factor)
     for factor in chosen:
-        missing = _left_out(factor, active_names)
-        if missing:
-            raise ValueError(f"marginalize names {factor.label}, but vars leaves out {missing}")
-        if not set(active_names) - set(factor.names):
-            raise ValueError(
-                f"marginalize names {factor.label}, and vars nothing besides: let the step move what "
-                "the groups depend on too, or pass marginalize=None"
-            )
+        problem = _not_sampled(factor, active_names)
+        if problem:
+            raise ValueError(f"marginalize names {factor.label}, but {problem}")
     return chosen
 
 
@@ -223,30 +218,23 @@ def reasons_against(factors: Sequence[Factor], active_names: Sequence[str]) -> t
 
 def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
     """Return why a factor is not integrated out by default; empty if it may be."""
-    if factor.reason:
-        return factor.reason
-    missing = _left_out(factor, active_names)
+    problem = factor.reason or _not_sampled(factor, active_names)
+    if problem or _pays(factor):
+        return problem
+    rows = "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:,.0f} rows each"
+    return (
+        f"a race over {factor.n_levels:,} groups{rows} would read most of them "
+        f"(marginalize={list(factor.variables)} insists)"
+    )
+
+
+def _not_sampled(factor: Factor, active_names: Sequence[str]) -> str:
+    """Return why a step that samples some variables cannot integrate a factor out; empty if it can."""
+    pairs = zip(factor.names, factor.variables, strict=True)
+    missing = ", ".join(user for name, user in pairs if name not in active_names)
     if missing:
         return f"vars leaves out {missing}"
-    if not set(active_names) - set(factor.names):
-        return "vars names nothing besides"
-    if not _pays(factor):
-        return (
-            f"a race over {factor.n_levels:,} groups{_of_rows(factor, ',.0f', 'each')} would read "
-            f"most of them (marginalize={list(factor.variables)} insists)"
-        )
-    return ""
-
-
-def _of_rows(factor: Factor, digits: str, how: str) -> str:
-    """Return the text on the rows of a group, if their number is known."""
-    return "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:{digits}} rows {how}"
-
-
-def _left_out(factor: Factor, active_names: Sequence[str]) -> str:
-    """Return the user's names of the variables of a factor that a step does not sample."""
-    pairs = zip(factor.names, factor.variables, strict=True)
-    return ", ".join(user for name, user in pairs if name not in active_names)
+    return "" if set(active_names) - set(factor.names) else "vars names nothing besides"
 
 
 def _n_rows(factor: Factor) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from amc_pymc.engine.machine import Printed
 from amc_pymc.tall.groups import effects, loops
@@ -35,8 +37,7 @@ class GroupKernels:
 
     def __init__(self, printed: Printed):
         self.program, _ = printed.arrays
-        bound = {"program": self.program}
-        self.values, self.sums = partial(loops.values, **bound), partial(loops.sums, **bound)
-        self.complete = partial(effects.complete, **bound)
-        self.row_values = partial(effects.row_values, **bound)
-        self.draw_effects = partial(effects.draw_effects, **bound)
+        bound: Callable[..., Callable[..., Any]] = partial(partial, program=self.program)
+        self.values, self.sums = bound(loops.values), bound(loops.sums)
+        self.complete, self.row_values = bound(effects.complete), bound(effects.row_values)
+        self.draw_effects = bound(effects.draw_effects)
