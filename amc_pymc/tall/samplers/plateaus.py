@@ -75,11 +75,10 @@ def find_plateaus(raced: Raced, wide: np.ndarray, surrogate: Surrogate) -> Plate
     here, size = raced.all_values(centre).sum(), centre.size
     found: list[tuple[int, float, float]] = []
     for j in np.intersect1d(wide, raced.expand):
-        ratios = [_ratio(raced, surrogate, here, int(j), sign) for sign in (1.0, -1.0)]
-        for sign, ratio in zip((1.0, -1.0), ratios, strict=True):
-            if ratio is not None:
-                found.append((int(j), sign, ratio))
-                break
+        sides = [_side(raced, surrogate, here, int(j), sign) for sign in (1.0, -1.0)]
+        higher, sign, ratio = max(sides)
+        if higher > _SAME and ratio > 0.0:
+            found.append((int(j), sign, ratio))
     if not found:
         return None
     at, first, second = np.arange(size), np.ones(size), np.zeros(size)
@@ -97,15 +96,16 @@ def find_plateaus(raced: Raced, wide: np.ndarray, surrogate: Surrogate) -> Plate
     return Plateaus(coordinates, signs, np.array(numbers), Surrogate(np.append(centre, w), *whole))
 
 
-def _ratio(raced: Raced, surrogate: Surrogate, here: float, j: int, sign: float) -> float | None:
-    """Return s^2 / a at the centre for the limit where ``sign`` x_j is small; None if that of the quadratic will do."""
+def _side(
+    raced: Raced, surrogate: Surrogate, here: float, j: int, sign: float
+) -> tuple[float, float, float]:
+    """Return by how much the limit where ``sign`` x_j is small exceeds the quadratic, ``sign``, and s^2 / a or 0."""
     far = surrogate.centre.copy()
     far[j] -= sign * _FAR
     with np.errstate(all="ignore"):
         limit = float(raced.all_values(far).sum() - here)
     slope, curvature = sign * surrogate.gradient[j], surrogate.hessian[j, j]
-    if not limit > 0.5 * curvature * _FAR**2 - slope * _FAR + _SAME:
-        return None
+    higher = limit - 0.5 * curvature * _FAR**2 + slope * _FAR
 
     def excess(log_ratio: float) -> float:
         ratio = math.exp(log_ratio)
@@ -114,6 +114,6 @@ def _ratio(raced: Raced, surrogate: Surrogate, here: float, j: int, sign: float)
         twice = (curvature - 2.0 * slope * (1.0 - share)) / (4.0 * share**2)
         return by_w * w + 0.5 * twice * w * w - limit
 
-    if not excess(_LEAST) > 0.0 > excess(_MOST):
-        return None
-    return math.exp(optimize.brentq(excess, _LEAST, _MOST))
+    if not math.isfinite(higher) or not excess(_LEAST) > 0.0 > excess(_MOST):
+        return -math.inf, sign, 0.0
+    return higher, sign, math.exp(optimize.brentq(excess, _LEAST, _MOST))
