@@ -162,23 +162,9 @@ def _expansion(
 
 @_compiled
 def rewards(
-    points,
-    centre,
-    units,
-    mask,
-    rows,
-    first,
-    groups,
-    modes,
-    factors,
-    nodes,
-    log_weights,
-    most_spread,
-    moved_nodes,
-    moved_log_weights,
-    counter,
-    program,
-):
+    points, centre, units, mask, rows, first, groups, modes, factors, nodes, log_weights, most_spread,
+    moved_nodes, moved_log_weights, counter, program,
+):  # fmt: skip
     """Return residual changes of groups from points[0] to points[1], in row 1 of (2, m).
 
     With u = points[1] - points[0] and v = points[1] + points[0] - 2 centre over the coordinates in
