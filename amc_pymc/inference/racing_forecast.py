@@ -50,7 +50,8 @@ class RacingForecast:
     exact_rows : int
         Rows evaluated at every decision.
     pays : bool
-        Whether a decision is expected to read less than a tenth of the rows, and moves are accepted. How well the chain mixes is not measured: see R-hat and the flag ``slow_chain`` of a run.
+        Whether a decision is expected to read less than a tenth of the rows, and moves are accepted. How well the
+        chain mixes is not measured: see R-hat and the flag ``slow_chain`` of a run.
     suggestion : str
     n_groups : int
         Groups that are raced instead of rows, 0 if rows are raced; ``residual_sd`` and ``plain_sd`` then refer to
