@@ -64,8 +64,8 @@ class RowDensities:
     Functions are compiled on first use and are not pickled.
     """
 
-    #: Name of a unit in messages.
-    unit = "row"
+    #: Name of a unit in messages; factor whose effects are integrated out of units; variables that are data to them.
+    unit, factor, held = "row", None, None
 
     def __init__(
         self,
@@ -121,10 +121,6 @@ class RowDensities:
 
     def forget_errors(self) -> None:
         """Do nothing: rows have no approximation error."""
-
-    def find_kinks(self, x: np.ndarray) -> bool:
-        """Return False: values of rows do not depend on their derivatives."""
-        return False
 
     def raise_errors(self) -> None:
         """Raise the error that ``row_logp`` raised inside a compiled loop, if any."""

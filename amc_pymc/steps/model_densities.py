@@ -103,7 +103,7 @@ def grouped_model(
 
 def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
     """Raise an error if groups are not finite at a point, or densities do not add up there."""
-    densities.hold(point)
+    densities.groups.hold(point)
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
@@ -273,10 +273,7 @@ def refuse_other_steps(
 ) -> None:
     """Raise an error if other steps, which see placeholders only, would sample what rows read."""
     layout = densities.layout
-    names = (
-        densities.groups.reads if isinstance(densities, GroupedModel) else densities.rows.value_vars
-    )
-    left = [n for n in names if n not in active_names]
+    left = [n for n in layout.names_at(densities.reads) if n not in active_names]
     of_kind = {
         kind: [n for n in left if layout.is_continuous(n) is (kind == "continuous")]
         for kind in ("discrete", "continuous")

@@ -40,7 +40,7 @@ from amc_pymc.steps.model_densities import (
     stored_densities,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.steps.stored_groups import large_groups, stored_group_densities
+from amc_pymc.steps.stored_groups import stored_group_densities
 from amc_pymc.tall.proxies import DataProxy, gaussian_factor, likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
@@ -211,8 +211,8 @@ class _Preparing:
     ):  # fmt: skip
         self.model, self.names, self.options, self.wanted = model, active_names, options, fit
         self.densities, self.layout, self.stages = densities, densities.layout, stages
-        self.groups = densities if isinstance(densities, GroupedModel) else None
-        self.rows = densities if isinstance(densities, ModelDensities) else None
+        self.groups = None if densities.factor is None else densities
+        self.rows = densities if densities.factor is None else None
         self.active = moved_coordinates(self.layout, active_names)
         self.continuous = moved_coordinates(self.layout, self.layout.names)
         self.rng = as_generator(SEED)
@@ -220,8 +220,6 @@ class _Preparing:
         self.bare = Preparation(densities, densities, start)
         if isinstance(densities, DiscreteRows):
             self.bare = Preparation(densities, densities.raced, start, densities.cut)
-        elif self.groups is not None:
-            self.bare = replace(self.bare, flags=large_groups(self.groups.groups))
 
     @property
     def proxy(self) -> TaylorProxy:
@@ -304,7 +302,7 @@ class _Preparing:
         model, bare, layout = self.densities, self.bare, self.layout
         if not self.wanted or not np.isin(self.continuous, self.active).all():
             return None
-        if self.groups is not None and self.groups.groups.held is not None:
+        if model.held is not None:
             return None
         form = None if self.rows is None else coefficient_form(self.rows)
         parts = parts_of(model, form)
