@@ -87,6 +87,9 @@ mixture_found_more: importance sampling around all modes found more evidence ({o
 missed_mode: a last search found a mode that the fitted reference does not cover, and with it the log evidence is about {total:.2f}
     the estimate is too low by what the mode holds
     run again with another random_seed, whose pilot run may find the mode
+copies_missed: labels or signs can be exchanged, and the run's chains have not visited {missed} of {copies} copies of the main mode
+    the estimate is too low by up to log({copies})
+    fix labels and signs in the model (an order or a constraint), and add the logarithm of the number of copies
 own_chains_too_short: the standard error is {error:.3g} where target_mcse={target:g} was wanted, most of it from the chains that the run has made (R-hat {r_hat:.5f})
     the estimate is less precise than asked for
     sample longer with pm.sample and pass idata if that matters

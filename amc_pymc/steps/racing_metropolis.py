@@ -32,7 +32,7 @@ from amc_pymc.steps.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, check_combination
+from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, refuse_surrogate
 from amc_pymc.tall.proxies import DataProxy
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import (
@@ -453,26 +453,35 @@ def _groups_of(prepared: Preparation) -> GroupedModel | None:
     return cast(GroupedModel, prepared.densities) if grouped else None
 
 
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _first(values: list[Any]) -> Any:
+    return next((v for v in values if v is not None), None)
+
+
+def _all_flags(values: list[float]) -> float:
+    return float(np.bitwise_or.reduce(np.array(values, np.int64)))
+
+
+#: How the statistics of the turns of a draw are combined; others are counts, which are added.
+_COMBINED: dict[str, Callable[[list[Any]], Any]] = {
+    "accept": _mean,
+    "accepted": _mean,
+    "race_delta": _first,
+    "race_drift": max,
+    "race_exact": min,
+    "race_flags": _all_flags,
+    "race_quadrature": max,
+    "scaling": _first,
+    "warning": _first,
+}
+
+
 def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the statistics of the turns of a draw: sums of counts, means of shares."""
-    if len(stats) == 1:
-        return stats[0]
-    out = dict(stats[0])
-    for name in out:
-        values = [s[name] for s in stats]
-        if name == "warning":
-            out[name] = next((v for v in values if v is not None), None)
-        elif name == "race_flags":
-            out[name] = float(np.bitwise_or.reduce(np.array(values, np.int64)))
-        elif name in ("accept", "accepted"):
-            out[name] = sum(values) / len(values)
-        elif name in ("race_quadrature", "race_drift"):
-            out[name] = max(values)
-        elif name == "race_exact":
-            out[name] = min(values)
-        elif name not in ("race_delta", "scaling"):
-            out[name] = sum(values)
-    return out
+    """Combine the statistics of the turns of a draw."""
+    return {k: _COMBINED.get(k, sum)([s[k] for s in stats]) for k in stats[0]}
 
 
 def _transitions(sampler: Metropolis) -> int:
@@ -494,7 +503,7 @@ def metropolis_sampler(
     model: Model, turn: Turn, options: Options, proposal: str | Proposal
 ) -> Metropolis:
     """Return the Metropolis sampler of the continuous variables of a turn."""
-    check_combination(as_proposals(proposal, options.proxy), options)
+    refuse_surrogate(as_proposals(proposal, options.proxy), options.no_proxy)
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
     groups = prepared.densities.factor is not None
@@ -503,11 +512,8 @@ def metropolis_sampler(
         proposals = tuple(
             _FOR_THINNING if isinstance(p, SurrogateProposal) else p for p in proposals
         )
-    if prepared.fit is None and [type(p) for p in proposals] == [SurrogateProposal]:
-        raise ValueError(
-            "proposal='surrogate' needs the mode that the control variate is built on, and "
-            f"there is none: {prepared.no_proxy}. Use 'auto' or 'random_walk'."
-        )
+    if prepared.fit is None:
+        refuse_surrogate(proposals, prepared.no_proxy)
     active = moved_coordinates(prepared.densities.layout, turn.names)
     settings = options.sampler_settings(groups=groups)
     return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)

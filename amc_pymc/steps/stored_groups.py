@@ -18,12 +18,13 @@ from amc_pymc.rng import as_generator
 from amc_pymc.rows import Rows, open_source, stored_groups
 from amc_pymc.steps.grouping import in_store
 from amc_pymc.steps.model_densities import (
+    SEED,
     check_groups,
     check_rows_finite,
     grouped_model,
     plain_densities,
+    refuse_other_steps,
 )
-from amc_pymc.steps.stored_densities import SEED, refuse_other_steps
 
 __all__ = ["stored_group_densities"]
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from amc_pymc.tall.proxies import ResidualSummary
+from amc_pymc.tall.proxies.taylor import ResidualSummary
 
 __all__ = ["Layout", "Raced", "RacedModel", "finite_or_raise"]
 
