@@ -16,12 +16,10 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.graphs import initial_point_of, lowered, rebuilt
-from amc_pymc.reading.log_density import log_densities
+from amc_pymc.reading.graphs import initial_point_of, log_densities, lowered, rebuilt
 from amc_pymc.reading.memo import remembering
 from amc_pymc.reading.row_program import (
     Columns,
-    element_reader,
     parameter_leaf,
     row_expression,
 )
@@ -33,7 +31,7 @@ from amc_pymc.reading.rows import (
     extract_rows,
     row_count,
 )
-from amc_pymc.reading.scalars import Index, NotScalar, stabilised
+from amc_pymc.reading.scalars import Index, NotScalar, Reader, stabilised
 from amc_pymc.reading.support import element_states
 from amc_pymc.signals import raise_if_signalled
 
@@ -365,7 +363,7 @@ def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf
         logp, leaves = _with_known_shapes(logp, model, element)
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
-        reader = element_reader(graph, leaves, columns)
+        reader = Reader(graph, leaves, columns)
         rest = [range(n) for n in reader.shape(logp)[1:]]
         for index in np.ndindex(*(len(r) for r in rest)):
             at = (number, *(graph.const(int(k)) for k in index))

@@ -12,10 +12,9 @@ from pymc import Model
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.graphs import initial_point_of, log_densities
 from amc_pymc.reading.groups import Factor, find_factors
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.log_density import log_densities
 from amc_pymc.reading.rows import choose_observed
 from amc_pymc.steps.racing_step import named_vars
 from amc_pymc.steps.settings import Options, TaylorProxy

@@ -142,7 +142,7 @@ class RacingMetropolis(RacingStep):
         Point at which the model is checked and the mode search starts. Default: the model's own;
         random values, as of ``initval="prior"``, are then drawn with a fixed seed.
     compile_kwargs : dict, optional
-        Keyword arguments of ``pytensor.function``.
+        Keyword arguments of ``pytensor.function``, for rows or a prior without a scalar form.
     blocked : bool, default True
         Move all variables jointly.
     progressbar : bool, default True
