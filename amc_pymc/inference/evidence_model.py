@@ -18,9 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from pymc.logprob.transforms import (
+    CircularTransform,
+    IntervalTransform,
+    LogOddsTransform,
+    LogTransform,
+    SimplexTransform,
+)
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
+from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
@@ -52,6 +60,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger("amc_pymc")
+#: Transforms that act on each element, and those of which a change of sign makes sense.
+_BY_ELEMENT = (LogTransform, LogOddsTransform, IntervalTransform, CircularTransform)
+_SIGNED = (LogOddsTransform, IntervalTransform, CircularTransform)
 #: Size below which (above one over which) numbers are near the limits of doubles, share of such draws
 #: that is flagged, and number of prior draws for comparison.
 _TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
@@ -139,11 +150,34 @@ def explored(
     """
     pilot = explore(
         densities, kernel, rng, settings=pilot_settings(densities),
-        fitted=not densities.discrete.any(), chains=chains, report=report,
+        fitted=not densities.discrete.any(), chains=chains,
+        variables=exchangeable(model, densities), report=report,
     )  # fmt: skip
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0].message}.")
     return pilot
+
+
+def exchangeable(model: Model, densities: Densities) -> Variables:
+    """Return the variables whose elements or signs may be exchanged: continuous ones with a transform by elements."""
+    blocks, sums, size = list[Block](), list[np.ndarray](), densities.layout.size
+    shapes = dict(zip(densities.layout.names, densities.layout.shapes))
+    for variable in model.value_vars:
+        if variable.name not in densities.layout.names:
+            continue
+        transform = model.rvs_to_transforms[model.values_to_rvs[variable]]
+        s = densities.layout.slices[variable.name]
+        places = np.arange(s.start, s.stop).reshape(shapes[variable.name])
+        kind = "none" if transform is None else type(transform).__name__
+        if isinstance(transform, SimplexTransform):
+            rows = places.reshape(-1, places.shape[-1])
+            sums += [*rows]
+            last = size + np.arange(len(rows)).reshape(*places.shape[:-1], 1)
+            places, size = np.concatenate([places, last], axis=-1), size + len(rows)
+        elif not (transform is None or isinstance(transform, _BY_ELEMENT)):
+            continue
+        blocks.append(Block(places, transform is None or isinstance(transform, _SIGNED), kind))
+    return Variables(tuple(blocks), tuple(sums))
 
 
 def pilot_settings(densities: Densities) -> PilotSettings:

@@ -70,8 +70,8 @@ class RowDensities:
     Functions are compiled on first use and are not pickled.
     """
 
-    #: Name of a unit in messages.
-    unit = "row"
+    #: Name of a unit in messages; factor whose effects are integrated out of units; variables that are data to them.
+    unit, factor, held = "row", None, None
     #: Costs per unit, here one row with an exact log-likelihood. Reading a row at random takes four
     #: times as long as reading it in order, and an audit reads all rows at two points.
     race_cost, audit_cost = 4.0, 2.0
@@ -186,10 +186,6 @@ class RowDensities:
 
     def forget_errors(self) -> None:
         """Do nothing: rows have no approximation error."""
-
-    def find_kinks(self, x: np.ndarray) -> bool:
-        """Return False: values of rows do not depend on their derivatives."""
-        return False
 
     def forget_centre(self) -> None:
         """Do nothing: expansions of rows depend only on their centre."""

@@ -234,7 +234,7 @@ def test_rows_that_are_no_scalar_expression_say_why(caplog):
 
 def test_as_many_rows_as_columns_are_no_obstacle():
     """A shape of the model is then taken for the number of rows."""
-    from amc_pymc.steps import RacingMetropolis
+    from amc_pymc import RacingMetropolis
 
     values = np.random.default_rng(1).normal(size=(3, 3))
     with pm.Model() as model:

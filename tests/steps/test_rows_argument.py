@@ -110,18 +110,6 @@ def test_a_seed_gives_the_same_draws(run):
         np.testing.assert_array_equal(ours.sample_stats[name], theirs.sample_stats[name])
 
 
-def test_the_posterior_is_the_same(run):
-    ours = run_on(run, stored(), seed=3, draws=800, tune=300).posterior
-    theirs = run_on(run, in_memory(), seed=4, draws=800, tune=300).posterior
-    for name in ("b", "a", "s"):
-        a, b = (
-            p[name].stack(z=("chain", "draw")).transpose(..., "z").values for p in (ours, theirs)
-        )
-        spread = b.std(axis=-1)
-        # at least 100 effective draws on each side
-        assert np.all(np.abs(a.mean(axis=-1) - b.mean(axis=-1)) < 4 * spread * np.sqrt(2 / 100))
-
-
 def test_exact_races_read_the_store(run):
     step = stored().replace(race=amc.ExactRace(), audits=amc.Audits(0))
     stats = run_on(run, step, draws=5, tune=5).sample_stats
@@ -153,33 +141,6 @@ def test_float32_rounds_the_data_only():
         assert ours.value_and_gradient(x)[0] == pytest.approx(
             theirs.value_and_gradient(x)[0], rel=1e-7
         )
-
-
-@pytest.mark.parametrize("kind", ["parquet", "zarr", "dask", "memmap"])
-def test_sources(kind, tmp_path):
-    values, rows = data(), None
-    if kind == "parquet":
-        pd = pytest.importorskip("pandas")
-        table = pd.DataFrame({"x1": values["X"][:, 0], "x2": values["X"][:, 1]})
-        table = table.assign(g=values["g"].astype(np.int16), y=values["y"])
-        table.to_parquet(tmp_path / "rows.parquet")
-        columns = {"X": ["x1", "x2"], "g": "g", "y": "y"}
-        rows = amc.Rows(tmp_path / "rows.parquet", columns)
-    elif kind == "zarr":
-        group = pytest.importorskip("zarr").open_group(str(tmp_path / "rows"), mode="w")
-        for name, a in values.items():
-            group.create_array(name, data=a, chunks=(4_000, *a.shape[1:]))
-        rows = amc.Rows(tmp_path / "rows")
-    elif kind == "dask":
-        da = pytest.importorskip("dask.array")
-        rows = amc.Rows({n: da.from_array(a) for n, a in values.items()})
-    else:
-        for name, a in values.items():
-            np.save(tmp_path / f"{name}.npy", a)
-        maps = {n: np.load(tmp_path / f"{n}.npy", mmap_mode="r") for n in values}
-        rows = amc.Rows(maps)
-    packed = make_step(rows).prepared.densities.packed.data
-    np.testing.assert_array_equal(packed, stored().prepared.densities.packed.data)
 
 
 # --- life -----------------------------------------------------------------------------------------
@@ -239,32 +200,6 @@ def test_chains_in_processes_are_those_of_one(method, run):
     serial = run_on(run, stored(), seed=5).posterior
     parallel = run_on(run, stored(), seed=5, cores=2, mp_ctx=method).posterior
     np.testing.assert_array_equal(serial["b"], parallel["b"])
-
-
-def test_nothing_is_evaluated_on_all_rows_at_once(monkeypatch, run):
-    """Kernels take chunks, and no array holds all log-likelihoods."""
-    from amc_pymc.engine.row_kernels import RowKernels
-    from amc_pymc.reading.densities import RowDensities
-
-    def all_values(self, x):
-        assert self.n_units == FEW  # the placeholders' own check is on all of their few rows
-        return whole(self, x)
-
-    class Noted(RowKernels):
-        def values(self, z, units, rows):
-            sizes.append(len(units))
-            return super().values(z, units, rows)
-
-        def gradient(self, z, units, rows):
-            sizes.append(len(units))
-            return super().gradient(z, units, rows)
-
-    whole, sizes = RowDensities.all_values, []
-    monkeypatch.setattr(RowDensities, "all_values", all_values)
-    monkeypatch.setattr("amc_pymc.reading.packed_rows.RowKernels", Noted)
-    step = make_step(data(), audits=amc.Audits(20, max_share=None))
-    assert run_on(run, step, draws=20, tune=20).sample_stats["race_audited"].sum() > 0
-    assert 0 < max(sizes) <= 16_384
 
 
 # --- what is refused ------------------------------------------------------------------------------

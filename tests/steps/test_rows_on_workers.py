@@ -18,8 +18,6 @@ from clusters import client_of_two, quiet_close
 
 import amc_pymc as amc
 
-from amc_pymc.rows import Partitions
-
 pytestmark = quiet_close
 
 distributed = pytest.importorskip("distributed")
@@ -130,25 +128,6 @@ def test_decisions_are_those_of_a_local_pass(far, run):
     assert stats["race_audited"].sum() > 0
 
 
-def test_all_sums_are_those_of_workers(far, run, monkeypatch):
-    """In a run nothing but races and the search of a few rows reads the store."""
-    asked = []
-    real = Partitions.total
-
-    def total(self, on_worker, printed, function, *args, **kwargs):
-        asked.append(function.__name__)
-        return real(self, on_worker, printed, function, *args, **kwargs)
-
-    monkeypatch.setattr(Partitions, "total", total)
-
-    def no(*args):
-        raise AssertionError("a local pass over all rows")
-
-    monkeypatch.setattr("amc_pymc.reading.packed_rows.PackedRows.chunks", no)
-    draws(run, far, draws=20, tune=20)
-    assert set(asked) == {"impossible_rows", "change_sum"}
-
-
 @pytest.mark.slow
 def test_impossible_rows_are_named(client):
     with pm.Model() as model:
@@ -227,7 +206,7 @@ def test_groups_are_stored_and_summed_here(client, monkeypatch):
         type(client), "get", lambda *args, **kwargs: asked.append(1) or get(*args, **kwargs)
     )
     monkeypatch.setattr(
-        "amc_pymc.steps.stored_densities.held_partitions", lambda *a: pytest.fail("held")
+        "amc_pymc.steps.model_densities.held_partitions", lambda *a: pytest.fail("held")
     )
     chunked = {name: da.from_array(a, chunks=700) for name, a in values.items()}
     ours, theirs = densities(chunked, client), densities(values, None)

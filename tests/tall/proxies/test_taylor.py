@@ -13,7 +13,8 @@ from amc_pymc.tall.proxies import (
     rows_near_kinks,
     summarise_residuals,
 )
-from amc_pymc.tall.racing.normal import b_normal, expected_rows
+from amc_pymc.tall.racing import b_normal
+from amc_pymc.tall.racing.rules import expected_rows
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.surrogate import surrogate_at, surrogate_change
 

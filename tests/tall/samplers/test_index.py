@@ -11,10 +11,17 @@ from scipy import stats
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.streams import stream_of
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.racing import DECIDED, NOT_FINITE, REWARDS, make_population
-from amc_pymc.tall.racing.rules import exact_rule, normal_rule
-from amc_pymc.tall.samplers.index_kernel import VALUES, IndexRaces, Models, draw_index, surrogate
-from amc_pymc.tall.samplers.logs import IndexLog
+from amc_pymc.tall.racing import (
+    DECIDED,
+    NOT_FINITE,
+    REWARDS,
+    ExactRace,
+    NormalRace,
+    make_population,
+)
+from amc_pymc.tall.samplers.index import IndexRaces, Models, draw_index, surrogate
+from amc_pymc.tall.samplers.model_functions import PARAMETERS, VALUES
+from amc_pymc.tall.samplers.records import IndexLog
 
 _draw_index = called_often(draw_index)
 
@@ -80,6 +87,11 @@ def rest(points):
     return out
 
 
+@compiled_on_first_use(PARAMETERS)
+def as_they_are(points):
+    return points.copy()
+
+
 @compiled_on_first_use(VALUES)
 def no_control(points):
     return np.zeros(points.shape[0])
@@ -143,7 +155,7 @@ def models(taylor=False):
             base[k] = row_logs(k, centre).sum()
             gradient[k, :d], hessian[k, :d, :d] = row_derivatives(k, centre)
     return Models(
-        SIZES, MEAN, CHOL, inverse, log_norm, base, CENTRE, gradient, hessian, CENTRES
+        SIZES, SIZES, MEAN, CHOL, inverse, log_norm, base, CENTRE, gradient, hessian, CENTRES
     )  # fmt: skip
 
 
@@ -159,10 +171,11 @@ def setup(
 ):
     """``draw(current, points, rng)`` with everything else fixed."""
     population = make_population(N, exact)
-    make = normal_rule if normal else exact_rule
-    rule = make(population.n_raced, M, **({"batch_size": 10} if normal else {}))
+    rule = (NormalRace(batch_size=10) if normal else ExactRace()).rule(population.n_raced, M)
     reward = rewards(taylor=taylor, control=control is some_control, **bad)
-    races = IndexRaces(models(taylor), own_rest(), control(), reward, population, rule)
+    races = IndexRaces(
+        models(taylor), as_they_are(), own_rest(), control(), reward, population, rule
+    )
     log = IndexLog.empty(0, M, D) if log is None else log
     log_rng = as_generator(99)
 
