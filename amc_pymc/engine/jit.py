@@ -33,6 +33,8 @@ from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.dispatcher import Dispatcher
 
+from amc_pymc.engine.dispatch import Kernel
+
 __all__ = [
     "compiled_callback",
     "kernel_folder",
@@ -81,7 +83,7 @@ def njit(*args: Any, **settings: Any) -> Any:
     cached = settings.pop("cache", False)
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = numba.njit(**settings)(function)
+        dispatcher = Kernel(function, {"nopython": True, "boundscheck": None, **settings})
         if cached:
             ordered = [(k, sorted(v) if isinstance(v, set) else v) for k, v in settings.items()]
             dispatcher._cache = _Cache(function, repr(sorted(ordered)))
