@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba.core import compiler, dispatcher, sigutils, typing
+from numba.core import caching, compiler, dispatcher, sigutils, types, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher, cpu_target
@@ -101,25 +101,35 @@ class Kernel(CPUDispatcher):
         compiler_class = compiler.Compiler
         self._compiler = _Compiler(py_func, self.targetdescr, targetoptions, {}, compiler_class)
         self._parts: dict[Any, Any] = {}
+        ordered = [(k, sorted(v) if isinstance(v, set) else v) for k, v in targetoptions.items()]
+        self.settings = repr(sorted(ordered))
+
+    @property
+    def cached(self) -> bool:
+        """Whether machine code is kept on disk."""
+        return type(self._cache) is not caching.NullCache
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         pysig, args = self._compiler.fold_argument_types(args, kws)
-        self.part(tuple(args))
+        args = tuple(types.unliteral(a) for a in args)  # one part for all numbers
+        self.part(args)
         name = self.py_func.__name__
-        signatures = [signature for signature, _ in self._parts.values()]
+        signatures = [part.signature for part, _ in self._parts.values()]
         template = typing.make_concrete_template(f"CallTemplate({name})", name, signatures)
         return template, pysig, args, {}
 
     def get_overload(self, sig: Any) -> Any:
-        return self._parts[tuple(sigutils.normalize_signature(sig)[0])][1]
+        args, _ = sigutils.normalize_signature(sig)
+        return self._parts[tuple(types.unliteral(a) for a in args)][1]
 
     @global_compiler_lock
-    def part(self, args: tuple[Any, ...]) -> None:
-        """Compile for calls from compiled code."""
+    def part(self, args: tuple[Any, ...]) -> Any:
+        """Return the result of compiling for calls from compiled code."""
         if args in self._parts:
-            return
+            return self._parts[args][0]
         library = _Part(self.targetctx.codegen(), self.py_func.__qualname__)
         result = self._compiler.compiled(args, None, library, part=True)
         key = object()
         self.targetctx.insert_user_function(key, result.fndesc, [library])
-        self._parts[args] = result.signature, key
+        self._parts[args] = result, key
+        return result

@@ -29,14 +29,14 @@ import numba
 import numpy as np
 
 from numba.core import caching, serialize
-from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
 
 from amc_pymc.engine.dispatch import Kernel
 
 __all__ = [
-    "compiled_callback",
+    "cached_name",
     "kernel_folder",
     "njit",
     "prune",
@@ -81,24 +81,15 @@ def njit(*args: Any, **settings: Any) -> Any:
     0.25
     """
     cached = settings.pop("cache", False)
+    settings.setdefault("error_model", "numpy")
 
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = Kernel(function, {"nopython": True, "boundscheck": None, **settings})
         if cached:
-            ordered = [(k, sorted(v) if isinstance(v, set) else v) for k, v in settings.items()]
-            dispatcher._cache = _Cache(function, repr(sorted(ordered)))
+            dispatcher._cache = _Cache(function, dispatcher.settings)
         return dispatcher
 
     return decorate(args[0]) if args else decorate
-
-
-def compiled_callback(function: Callable[..., Any], signature: Any, cache: bool) -> Any:
-    """Compile a function as :func:`numba.cfunc` does, with the cache of :func:`njit`."""
-    code: Any = CFunc(function, (signature.args, signature.return_type), locals={}, options={})
-    if cache:
-        code._cache = _Cache(function, "callback")
-    code.compile()
-    return code
 
 
 class _Cache(caching.NullCache):
@@ -109,7 +100,7 @@ class _Cache(caching.NullCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
-        name = self._name(sig, target_context.codegen())
+        name = cached_name(self._function, (self._settings, sig))
         data = read_cached(name) if name else None
         if data is not None:
             try:
@@ -121,18 +112,20 @@ class _Cache(caching.NullCache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        name = self._name(sig, data.codegen)
+        name = cached_name(self._function, (self._settings, sig))
         lifted = any(not loop.can_cache for loop in data.lifted)
         if name and not lifted and not data.library.has_dynamic_globals:
             write_cached(name, bytes(serialize.dumps((sig, data._reduce()))))
 
-    def _name(self, sig: Any, codegen: Any) -> str | None:
-        """Return the name of the file; None if the function or a type is not the same in each process."""
-        kinds, code = repr(sig), _code_key(self._function)
-        if code is None or " at 0x" in kinds:
-            return None
-        key = repr((surroundings(codegen), self._settings, kinds)).encode() + code
-        return f"{hashlib.sha256(key).hexdigest()[:40]}.kernel"
+
+def cached_name(function: Callable[..., Any], settings: Any) -> str | None:
+    """Return the name of a file; None if the function or a type is not the same in each process."""
+    kinds, code = repr(settings), _code_key(function)
+    if code is None or " at 0x" in kinds:
+        return None
+    codegen = cpu_target.target_context.codegen()
+    key = repr((surroundings(codegen), kinds)).encode() + code
+    return f"{hashlib.sha256(key).hexdigest()[:40]}.kernel"
 
 
 def surroundings(codegen: Any) -> tuple[Any, ...]:

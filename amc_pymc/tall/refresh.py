@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.tall.surrogate import (
     Conditional,
     Surface,
@@ -52,6 +53,7 @@ __all__ = [
 _MOST_SWITCHED = 50
 
 
+@record
 class Known(NamedTuple):
     """Gaussians of v given two points' hyperparameters.
 
@@ -66,6 +68,7 @@ class Known(NamedTuple):
     gradient: np.ndarray
 
 
+@record
 class Refresh(NamedTuple):
     """Arguments of the moves.
 
@@ -87,6 +90,8 @@ class Refresh(NamedTuple):
     freedom : (1,) array
         Degrees of freedom nu of the Student t; infinite for a Gaussian.
     known : Known
+    scaled : Surface
+        The surface with room for a slope and a curvature of its own.
     """
 
     surface: Surface
@@ -99,6 +104,7 @@ class Refresh(NamedTuple):
     repeats: np.ndarray
     freedom: np.ndarray
     known: Known
+    scaled: Surface
 
 
 def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
@@ -116,7 +122,9 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     )
     one = np.ones(1, np.int64)
     steps = np.full(1, 0.1), 10 * one
-    return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, np.full(1, np.inf), known)
+    scaled = surface._replace(slope=surface.slope.copy(), curvature=surface.curvature.copy())
+    infinite = np.full(1, np.inf)
+    return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, infinite, known, scaled)
 
 
 def no_refresh() -> Refresh:
@@ -161,15 +169,17 @@ def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) ->
 
 
 @njit(cache=True, error_model="numpy")
-def _slope_at(found: Conditional, refresh: Refresh) -> np.ndarray:
+def _slope_at(found: Conditional, refresh: Refresh, surface: Surface) -> np.ndarray:
     """Return the gradient by q."""
     if refresh.phi.size == 0:
         return np.empty(0)
-    return refresh.mass.T @ gradient(found, refresh.surface)
+    return refresh.mass.T @ gradient(found, surface)
 
 
 @njit(cache=True, error_model="numpy")
-def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[int, float]:
+def _trajectory(
+    slot: int, refresh: Refresh, surface: Surface, rng: np.random.Generator
+) -> tuple[int, float]:
     """Move phi by one trajectory from a known slot; return the slot of its end, which may be the same."""
     known, phi, mass, step = refresh.known, refresh.phi, refresh.mass, refresh.step[0]
     momentum = np.empty(phi.size)
@@ -177,7 +187,7 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
         momentum[a] = rng.standard_normal()
     energy = known.value[slot] - 0.5 * np.dot(momentum, momentum)
     slope, there = known.gradient[slot].copy(), known.x[slot].copy()
-    found = conditional(there, refresh.surface)
+    found = conditional(there, surface)
     possible = True
     length = step * (0.8 + 0.4 * rng.random())
     leaps = 1 + int(rng.random() * refresh.leaps[0])
@@ -186,11 +196,11 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
         move = mass @ momentum
         for a in range(phi.size):
             there[phi[a]] += length * move[a]
-        found = conditional(there, refresh.surface)
+        found = conditional(there, surface)
         if not found.possible:
             possible = False
             break
-        slope = _slope_at(found, refresh)
+        slope = _slope_at(found, refresh, surface)
         momentum += 0.5 * length * slope
         there[:] = found.x
     u = rng.random()
@@ -204,20 +214,21 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
 
 
 @njit(cache=True, error_model="numpy")
-def _switch(slot: int, refresh: Refresh, rng: np.random.Generator) -> int:
+def _switch(slot: int, refresh: Refresh, surface: Surface, rng: np.random.Generator) -> int:
     """Draw binary variables at random given everything else but v; return the slot of the result."""
     known, binary, slope = refresh.known, refresh.binary, np.zeros(refresh.phi.size)
     for _ in range(min(binary.size, _MOST_SWITCHED)):
         other = known.x[slot].copy()
         at = binary[int(rng.random() * binary.size)]
         other[at] = 1.0 - other[at]
-        found = conditional(other, refresh.surface)
+        found = conditional(other, surface)
         u = rng.random()
         if found.possible and u * (1.0 + math.exp(known.value[slot] - found.value)) < 1.0:
             slot = 1 - slot
             _keep(found, slope, refresh, slot)
     if refresh.phi.size:
-        known.gradient[slot] = _slope_at(conditional(known.x[slot], refresh.surface), refresh)
+        found = conditional(known.x[slot], surface)
+        known.gradient[slot] = _slope_at(found, refresh, surface)
     return slot
 
 
@@ -238,13 +249,17 @@ def log_surface(x: np.ndarray, refresh: Refresh) -> float:
 
 @njit(cache=True, error_model="numpy")
 def propose_refresh(
-    points: np.ndarray, scale: float, refresh: Refresh, rng: np.random.Generator
+    points: np.ndarray,
+    scale: float,
+    refresh: Refresh,
+    surface: Surface,
+    rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Write x' to points[1] (points is (2, D)).
+    """Write x' to points[1] (points is (2, D)), by moves on a surface that is ``refresh.surface`` or like it.
 
     Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
     """
-    surface, known, v = refresh.surface, refresh.known, refresh.v
+    known, v = refresh.known, refresh.v
     x, new = points[0], points[1]
     new[:] = x
     here = _look_up(x, refresh)
@@ -253,7 +268,7 @@ def propose_refresh(
         if not found.possible:
             return -math.inf, 0.0
         here = 0
-        _keep(found, _slope_at(found, refresh), refresh, here)
+        _keep(found, _slope_at(found, refresh, surface), refresh, here)
     n, w = v.size, np.zeros(v.size)
     for j in range(n):
         for i in range(j, n):
@@ -263,9 +278,9 @@ def propose_refresh(
         accepted = 0.0
         for _ in range(refresh.repeats[0]):
             if refresh.binary.size and (refresh.phi.size == 0 or rng.random() < 0.5):
-                there, part = _switch(there, refresh, rng), 1.0
+                there, part = _switch(there, refresh, surface, rng), 1.0
             else:
-                there, part = _trajectory(there, refresh, rng)
+                there, part = _trajectory(there, refresh, surface, rng)
             accepted += part / refresh.repeats[0]
         for a in refresh.phi:
             new[a] = known.x[there, a]
@@ -289,44 +304,20 @@ def propose_with_tails(
 ) -> tuple[float, float]:
     """Do the same as :func:`propose_refresh` for a Student t in the place of exp(Q), if ``freedom`` is finite."""
     nu, surface = refresh.freedom[0], refresh.surface
-    if math.isinf(nu):
-        return propose_refresh(points, scale, refresh, rng)
-    shape = 0.5 * (nu + refresh.v.size)
-    below = expansion_at(points[0], surface)
-    mixing = rng.standard_gamma(shape) / (0.5 * nu - below)
-    scaled = Surface(
-        surface.inner,
-        surface.outer,
-        surface.prior,
-        surface.combinations,
-        surface.coefficients,
-        surface.reads,
-        surface.centre,
-        mixing * surface.slope,
-        mixing * surface.curvature,
-        surface.highest,
-    )
-    refresh.known.value[:] = np.nan
-    ratio, accepted = propose_refresh(
-        points,
-        scale,
-        Refresh(
-            scaled,
-            refresh.v,
-            refresh.phi,
-            refresh.mass,
-            refresh.step,
-            refresh.leaps,
-            refresh.binary,
-            refresh.repeats,
-            refresh.freedom,
-            refresh.known,
-        ),
-        rng,
-    )
-    if ratio == -math.inf:
+    below, mixing, shape, tails = 0.0, 1.0, 0.5 * (nu + refresh.v.size), math.isfinite(nu)
+    if tails:
+        below = expansion_at(points[0], surface)
+        mixing = rng.standard_gamma(shape) / (0.5 * nu - below)
+        surface = refresh.scaled
+        for c in range(surface.slope.size):
+            surface.slope[c] = mixing * refresh.surface.slope[c]
+            for d in range(surface.slope.size):
+                surface.curvature[c, d] = mixing * refresh.surface.curvature[c, d]
+        refresh.known.value[0] = refresh.known.value[1] = np.nan
+    ratio, accepted = propose_refresh(points, scale, refresh, surface, rng)
+    if not tails or ratio == -math.inf:
         return ratio, accepted
-    there = expansion_at(points[1], surface)
+    there = expansion_at(points[1], refresh.surface)
     ratio -= mixing * (below - there)
     ratio -= shape * (math.log1p(-2.0 * below / nu) - math.log1p(-2.0 * there / nu))
     return ratio, accepted
@@ -343,7 +334,7 @@ def run_on_surface(
     points, total = np.empty((2, x.size)), 0.0
     points[0] = x
     for k in range(draws.shape[0]):
-        ratio, accepted = propose_refresh(points, 1.0, refresh, rng)
+        ratio, accepted = propose_refresh(points, 1.0, refresh, refresh.surface, rng)
         if ratio > -math.inf:
             points[0] = points[1]
         if target > 0.0:

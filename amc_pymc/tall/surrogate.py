@@ -30,6 +30,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
 _MANY = 4.0
 
 
+@record
 class Rows(NamedTuple):
     """Entries of (x, f, A x), f left out: entry i is the sum of values x[places] from starts[i] to starts[i + 1]."""
 
@@ -59,6 +61,7 @@ class Rows(NamedTuple):
     values: np.ndarray
 
 
+@record
 class Surface(NamedTuple):
     """Arrays of log pi~.
 

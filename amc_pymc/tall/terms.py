@@ -14,6 +14,7 @@ import numpy as np
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.row_kernels.derived import StagePrinter
@@ -48,6 +49,7 @@ class Written(NamedTuple):
         return cls(Graph(), (), ())
 
 
+@record
 class Terms(NamedTuple):
     """Programs of families and of the functions f that they read, see :func:`printed_families`."""
 

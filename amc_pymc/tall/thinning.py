@@ -35,6 +35,7 @@ from scipy.special import gammaln
 from scipy.stats import chi2
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 
 __all__ = [
     "BROKEN",
@@ -57,6 +58,7 @@ BROKEN = 2
 _RELATIVE, _ROUNDING = 1e-6, 1e-10
 
 
+@record
 class Blocks(NamedTuple):
     """Blocks of the coordinates that rows read.
 
@@ -108,6 +110,7 @@ class Bounds(Protocol):
         """Return factors (1 + A, N) of the bounds for the first block and for the entries."""
 
 
+@record
 class Thinning(NamedTuple):
     """Bounds of N rows for a range of radii.
 

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.tall.racing.population import Population, draw_rows, sweep_rows
 
 __all__ = ["LilParameters", "lil_ucb", "upper_half_width"]
@@ -36,6 +37,7 @@ _ALL_BEYOND = 0.95
 _CHUNK = 4096
 
 
+@record
 class LilParameters(NamedTuple):
     """Parameters of lil'UCB.
 
@@ -120,7 +122,6 @@ def lil_ucb(
     if n_alive <= 1 or n_raced == 0:
         winner = int(np.argmax(bias)) if n_alive else -1
         return winner, 0, 0, bias[1] - bias[0] if n_arms == 2 else 0.0, -1, min(n_alive, 1)
-    exact = population.exact
     marked = np.empty((n_arms, population.marked.size), dtype=np.uint64)
     for a in range(n_arms):
         marked[a] = population.marked
@@ -146,7 +147,7 @@ def lil_ucb(
                 winner = arm
                 break
             size = lil.rows_per_pull
-        own = Population(population.n_rows, n_raced, marked[arm], exact)
+        n_rows, own = population.n_rows, marked[arm]
         left = n_raced - pulls[arm]
         all_left = pulls[arm] + size > _ALL_BEYOND * n_raced
         size = left if all_left else min(size, left)
@@ -154,9 +155,9 @@ def lil_ucb(
         while size > 0:
             rows = buffer[: min(size, buffer.size)]
             if all_left:
-                _, start = sweep_rows(own, start, rows)
+                _, start = sweep_rows(n_rows, own, start, rows)
             else:
-                draw_rows(own, rows, rng)
+                draw_rows(n_rows, own, rows, rng)
             values = rewards(points[arm : arm + 1], centre, rows)
             for j in range(rows.size):
                 v = values[0, j]

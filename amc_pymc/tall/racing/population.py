@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 
 __all__ = ["Population", "draw_rows", "forget_rows", "make_population", "sweep_rows"]
 
 
+@record
 class Population(NamedTuple):
     """N rows; those in ``exact`` are not raced but always evaluated.
 
@@ -51,13 +53,11 @@ def make_population(n_rows: int, exact: ArrayLike = ()) -> Population:
 
 
 @njit(cache=True)
-def draw_rows(population: Population, out: np.ndarray, rng: np.random.Generator) -> None:
+def draw_rows(n_rows: int, marked: np.ndarray, out: np.ndarray, rng: np.random.Generator) -> None:
     """Fill ``out`` with distinct unread rows, each equally likely, and mark them as read.
 
     Requires at least ``out.size`` unread rows.
     """
-    n_rows = population.n_rows
-    marked = population.marked
     one = np.uint64(1)
     for k in range(out.size):
         while True:
@@ -71,10 +71,8 @@ def draw_rows(population: Population, out: np.ndarray, rng: np.random.Generator)
 
 
 @njit(cache=True)
-def sweep_rows(population: Population, start: int, out: np.ndarray) -> tuple[int, int]:
+def sweep_rows(n_rows: int, marked: np.ndarray, start: int, out: np.ndarray) -> tuple[int, int]:
     """Fill ``out`` with unread rows from ``start`` on, unmarked; return (number, next start)."""
-    n_rows = population.n_rows
-    marked = population.marked
     one = np.uint64(1)
     k = 0
     row = start

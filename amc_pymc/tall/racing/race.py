@@ -19,6 +19,7 @@ import numpy as np
 from numba import types
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.tall.racing.lil_ucb import LilParameters, lil_ucb
 from amc_pymc.tall.racing.population import (
     Population,
@@ -44,6 +45,7 @@ _DOMINANT_SHARE = 0.5
 _FIRM_LEAD = 4.0
 
 
+@record
 class RaceRule(NamedTuple):
     """Decision rule of a race, built by the functions in :mod:`amc_pymc.tall.racing.rules`.
 
@@ -56,7 +58,7 @@ class RaceRule(NamedTuple):
     sizes : (R,) int64 array
         Rows read after each round, increasing; the last is the number of raced rows.
     sd_factor, range_factor : (R,) arrays
-        Factors of sd and C; not used in the last round, where means are exact. ``range_factor`` is
+        Factors of sd and C, of several tables one after another if :func:`race` takes one of them; not used in the last round, where means are exact. ``range_factor`` is
         zero if the bound needs no range.
     ranges : (K,), (1,) or (0,) array
         Known range of each arm's rewards, largest minus smallest, or one for all arms. If empty, the
@@ -251,7 +253,7 @@ def _half_width(
 
 @njit(cache=True)
 def _half_width_of_arm(
-    t: int,
+    row: int,
     seen: int,
     a: int,
     squares: np.ndarray,
@@ -260,18 +262,18 @@ def _half_width_of_arm(
     high: np.ndarray,
     rule: RaceRule,
 ) -> float:
-    term = rule.range_factor[t]
+    term = rule.range_factor[row]
     if term > 0.0:
         size = rule.ranges.size
         term *= rule.ranges[min(a, size - 1)] if size else high[a, 0] - low[a, 0]
     return _half_width(
-        seen, squares[a, 0], mean[a], low[a, 0], high[a, 0], rule.sd_factor[t], term, rule.guarded
+        seen, squares[a, 0], mean[a], low[a, 0], high[a, 0], rule.sd_factor[row], term, rule.guarded
     )
 
 
 @njit(cache=True)
 def _half_width_of_pair(
-    t: int,
+    row: int,
     seen: int,
     a: int,
     b: int,
@@ -284,7 +286,7 @@ def _half_width_of_pair(
 ) -> float:
     i, j = min(a, b), max(a, b)
     lowest, highest = (low[i, j], high[i, j]) if ranged else (0.0, 0.0)
-    term = rule.range_factor[t]
+    term = rule.range_factor[row]
     if term > 0.0:
         last = rule.ranges.size - 1
         if last >= 0:
@@ -293,12 +295,13 @@ def _half_width_of_pair(
             term *= highest - lowest
     s = squares[i, i] + squares[j, j] - 2.0 * squares[i, j]
     lead = mean[i] - mean[j]
-    return _half_width(seen, s, lead, lowest, highest, rule.sd_factor[t], term, rule.guarded)
+    return _half_width(seen, s, lead, lowest, highest, rule.sd_factor[row], term, rule.guarded)
 
 
 @njit(cache=True)
 def _eliminate(
     t: int,
+    row: int,
     seen: int,
     alive: np.ndarray,
     scores: np.ndarray,
@@ -321,14 +324,14 @@ def _eliminate(
     marginal = rule.marginal
     half_of_best = 0.0
     if marginal:
-        half_of_best = _half_width_of_arm(t, seen, best, squares, mean, low, high, rule)
+        half_of_best = _half_width_of_arm(row, seen, best, squares, mean, low, high, rule)
     for a in range(alive.size):
         if not alive[a] or a == best:
             continue
         if marginal:
-            half = half_of_best + _half_width_of_arm(t, seen, a, squares, mean, low, high, rule)
+            half = half_of_best + _half_width_of_arm(row, seen, a, squares, mean, low, high, rule)
         else:
-            half = _half_width_of_pair(t, seen, best, a, squares, mean, low, high, ranged, rule)
+            half = _half_width_of_pair(row, seen, best, a, squares, mean, low, high, ranged, rule)
         if a == 0 and half > rule.safe_width:
             half *= _FIRM_LEAD
         if half <= 0.0:
@@ -348,6 +351,7 @@ def race(
     population: Population,
     rule: RaceRule,
     rng: np.random.Generator,
+    table: int = 0,
 ) -> RaceResult:
     """Find the arm with the highest population mean of rewards plus bias.
 
@@ -368,6 +372,8 @@ def race(
     rule : RaceRule
         Rule for the number of raced rows in ``population``.
     rng : numpy.random.Generator
+    table : int
+        Position among the tables that the rule's factors hold one after another.
 
     Returns
     -------
@@ -382,7 +388,8 @@ def race(
         winner, most, drawn, margin, bad_row, left = out
         status = DECIDED if bad_row < 0 else NOT_FINITE
         return RaceResult(winner, most, 1, margin, status, bad_row, drawn, left)
-    ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[0] > 0.0)
+    first = table * rule.sizes.size
+    ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[first] > 0.0)
     marginal, sizes = rule.marginal, rule.sizes
     wide = 1 if marginal else n_arms
     mean = np.zeros(n_arms)
@@ -406,11 +413,11 @@ def race(
         arm_points = points[arms] if n_alive < n_arms else points
         while seen < target:
             if target == n_raced:
-                m, start = sweep_rows(population, start, buffer)
+                m, start = sweep_rows(population.n_rows, population.marked, start, buffer)
                 rows = buffer[:m]
             else:
                 rows = buffer[: min(target - seen, buffer.size)]
-                draw_rows(population, rows, rng)
+                draw_rows(population.n_rows, population.marked, rows, rng)
                 if drawn + rows.size <= read.size:
                     read[drawn : drawn + rows.size] = rows
                 drawn += rows.size
@@ -439,7 +446,7 @@ def race(
             scores[a] = mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
             winner = _eliminate(
-                rounds - 1, seen, alive, scores, squares, mean, low, high, ranged, rule
+                rounds - 1, first + rounds - 1, seen, alive, scores, squares, mean, low, high, ranged, rule
             )
             n_alive = int(np.count_nonzero(alive))
         if rounds == 1:

@@ -11,6 +11,7 @@ from numba import types
 
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
 from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_change
 from amc_pymc.tall.thinning import Thinning, not_thinned, rates, thin
@@ -50,6 +51,7 @@ def no_control(eta: np.ndarray) -> float:
     return 0.0
 
 
+@record
 class Densities(NamedTuple):
     """Parts of the log posterior, as first-class functions.
 
@@ -65,6 +67,7 @@ class Densities(NamedTuple):
     reads: np.ndarray
 
 
+@record
 class Races(NamedTuple):
     """Arguments of a chain's decisions: densities, surrogate, population of units, rule, and thinning, if any."""
 
@@ -131,7 +134,7 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
         return _verdict(False, -np.inf, n_exact, DECIDED, -1)
     bias = np.zeros(2)
     bias[1] = (known + change) / max(1, n_raced)
-    result = race(densities.rewards, points, surrogate.centre, bias, population, races.rule, rng)
+    result = race(densities.rewards, points, surrogate.centre, bias, population, races.rule, rng, 0)
     return Verdict(
         result.winner == 1,
         result.margin * max(1, n_raced),

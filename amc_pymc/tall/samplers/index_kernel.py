@@ -21,6 +21,7 @@ import numpy as np
 from numba import types
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import Stream, generator_of
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
 from amc_pymc.tall.samplers.logs import IndexLog, reservoir_slot
@@ -31,6 +32,7 @@ __all__ = ["VALUES", "IndexRaces", "IndexStep", "Models", "draw_index", "known_t
 VALUES = types.float64[::1](types.float64[:, ::1])
 
 
+@record
 class Models(NamedTuple):
     """M models with D_k parameters each, padded to D.
 
@@ -52,6 +54,7 @@ class Models(NamedTuple):
     centres: np.ndarray
 
 
+@record
 class IndexRaces(NamedTuple):
     """Arguments of draws of the index.
 
@@ -193,7 +196,7 @@ def draw_index(
         winner = arms[0] if arms.size else current
         return IndexStep(winner, 0, n_exact, seen, 0, 1, DECIDED, -1)
     bias = (bias - bias.max()) / max(1, n_raced)
-    result = race(races.rewards, points[arms], models.centres, bias, population, races.rule, rng)
+    result = race(races.rewards, points[arms], models.centres, bias, population, races.rule, rng, 0)
     read, rounds = result.rows, result.rounds
     if result.status == NOT_FINITE or result.winner < 0:
         return IndexStep(current, read, n_exact, seen, rounds, 0, NOT_FINITE, result.row)

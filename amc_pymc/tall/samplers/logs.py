@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 
 __all__ = ["IndexLog", "MoveLog", "StateLog", "log_move", "reservoir_slot", "without_room"]
 
 
+@record
 class MoveLog(NamedTuple):
     """Moves from ``x`` (C, D) to ``x_new`` (C, D).
 
@@ -37,6 +39,7 @@ class MoveLog(NamedTuple):
         return cls(x, x_new, known, accepted, read, np.zeros(1, np.int64))
 
 
+@record
 class StateLog(NamedTuple):
     """States drawn for discrete elements.
 
@@ -60,6 +63,7 @@ class StateLog(NamedTuple):
         return cls(points, noise, element, winner, np.zeros(capacity), np.zeros(1, np.int64))
 
 
+@record
 class IndexLog(NamedTuple):
     """Models drawn for the index of a product space.
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.tall.refresh import Refresh, no_refresh, propose_with_tails
 from amc_pymc.tall.samplers.adaptation import Moments, proposal_weights
 from amc_pymc.tall.samplers.compiled import put
@@ -37,6 +38,7 @@ _SHRINKAGE = 10.0
 _FITS_BADLY = 0.5
 
 
+@record
 class Moves(NamedTuple):
     """State of all kinds of proposals.
 
