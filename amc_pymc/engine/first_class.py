@@ -54,7 +54,9 @@ class FirstClassFunction:
         Objects kept alive as long as the function.
     """
 
-    def __init__(self, kernel: Any, signature: Any, arrays: Sequence[np.ndarray], kept: Any):
+    def __init__(
+        self, kernel: Any, signature: Any, arrays: Sequence[np.ndarray] = (), kept: Any = None
+    ):
         self.kernel, self.signature, self.arrays, self.kept = kernel, signature, arrays, kept
 
     @functools.cached_property

@@ -37,6 +37,7 @@ from amc_pymc.engine.dispatch import Kernel
 
 __all__ = [
     "cached_name",
+    "fill",
     "kernel_folder",
     "njit",
     "prune",
@@ -304,3 +305,10 @@ def prune(folder: Path, largest: int = _LARGEST) -> None:
 
 
 _prune_once = functools.cache(prune)
+
+
+@njit(cache=True)
+def fill(out: np.ndarray, values: np.ndarray) -> None:
+    """Copy values (n,) to an array; Numba's own assignment to slices takes longer to compile."""
+    for k in range(values.size):
+        out[k] = values[k]

@@ -170,5 +170,7 @@ def array_at(context: Any, builder: Any, kind: Any, words: Any, place: int) -> A
     view.data = builder.inttoptr(read[2], view.data.type)
     view.shape = cgutils.pack_array(builder, read[_HEAD : _HEAD + kind.ndim])
     view.strides = cgutils.pack_array(builder, read[_HEAD + kind.ndim :])
-    view.meminfo, view.parent = (cgutils.get_null_value(v.type) for v in (view.meminfo, view.parent))
+    view.meminfo, view.parent = (
+        cgutils.get_null_value(v.type) for v in (view.meminfo, view.parent)
+    )
     return view._getvalue()

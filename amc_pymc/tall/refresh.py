@@ -24,8 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from numba import typeof, types
+
+from amc_pymc.engine.first_class import FirstClassFunction, first_class
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
+from amc_pymc.engine.streams import GENERATOR
 from amc_pymc.tall.surrogate import (
     Conditional,
     Surface,
@@ -42,6 +46,7 @@ __all__ = [
     "Known",
     "Refresh",
     "log_surface",
+    "move_of",
     "no_refresh",
     "propose_refresh",
     "propose_with_tails",
@@ -202,7 +207,7 @@ def _trajectory(
             break
         slope = _slope_at(found, refresh, surface)
         momentum += 0.5 * length * slope
-        there[:] = found.x
+        fill(there, found.x)
     u = rng.random()
     if not possible:
         return slot, 0.0
@@ -228,7 +233,7 @@ def _switch(slot: int, refresh: Refresh, surface: Surface, rng: np.random.Genera
             _keep(found, slope, refresh, slot)
     if refresh.phi.size:
         found = conditional(known.x[slot], surface)
-        known.gradient[slot] = _slope_at(found, refresh, surface)
+        fill(known.gradient[slot], _slope_at(found, refresh, surface))
     return slot
 
 
@@ -248,6 +253,54 @@ def log_surface(x: np.ndarray, refresh: Refresh) -> float:
 
 
 @njit(cache=True, error_model="numpy")
+def _redraw(
+    points: np.ndarray,
+    scale: float,
+    refresh: Refresh,
+    slots: tuple[int, int],
+    rng: np.random.Generator,
+) -> float:
+    """Write v' to points[1], given the Gaussians in two slots; return log pi~(x) - log pi~(x')."""
+    known, v, x, new = refresh.known, refresh.v, points[0], points[1]
+    here, there = slots
+    n, w = v.size, np.zeros(v.size)
+    for j in range(n):
+        for i in range(j, n):
+            w[j] += known.factor[here, i, j] * (x[v[i]] - known.x[here, v[i]])
+    ratio = known.value[here] + known.log_det[here]
+    ratio -= known.value[there] + known.log_det[there]
+    keep = math.sqrt(max(0.0, 1.0 - scale * scale))
+    for j in range(n):
+        old = w[j]
+        w[j] = keep * old + scale * rng.standard_normal()
+        ratio += 0.5 * (w[j] * w[j] - old * old)
+    backward_solve(known.factor[there], w)
+    for j in range(n):
+        new[v[j]] = known.x[there, v[j]] + w[j]
+    return ratio
+
+
+@njit(cache=True, error_model="numpy")
+def propose_gaussian(
+    points: np.ndarray,
+    scale: float,
+    refresh: Refresh,
+    surface: Surface,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """Do the same as :func:`propose_refresh` if there are neither hyperparameters nor binary variables."""
+    fill(points[1], points[0])
+    here = _look_up(points[0], refresh)
+    if here < 0:
+        found = conditional(points[0], surface)
+        if not found.possible:
+            return -math.inf, 0.0
+        here = 0
+        _keep(found, np.empty(0), refresh, here)
+    return _redraw(points, scale, refresh, (here, here), rng), 1.0
+
+
+@njit(cache=True, error_model="numpy")
 def propose_refresh(
     points: np.ndarray,
     scale: float,
@@ -259,9 +312,8 @@ def propose_refresh(
 
     Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
     """
-    known, v = refresh.known, refresh.v
-    x, new = points[0], points[1]
-    new[:] = x
+    known, x, new = refresh.known, points[0], points[1]
+    fill(new, x)
     here = _look_up(x, refresh)
     if here < 0:
         found = conditional(x, surface)
@@ -269,11 +321,7 @@ def propose_refresh(
             return -math.inf, 0.0
         here = 0
         _keep(found, _slope_at(found, refresh, surface), refresh, here)
-    n, w = v.size, np.zeros(v.size)
-    for j in range(n):
-        for i in range(j, n):
-            w[j] += known.factor[here, i, j] * (x[v[i]] - known.x[here, v[i]])
-    ratio, there, accepted = known.value[here] + known.log_det[here], here, 1.0
+    there, accepted = here, 1.0
     if refresh.phi.size or refresh.binary.size:
         accepted = 0.0
         for _ in range(refresh.repeats[0]):
@@ -286,16 +334,7 @@ def propose_refresh(
             new[a] = known.x[there, a]
         for a in refresh.binary:
             new[a] = known.x[there, a]
-    ratio -= known.value[there] + known.log_det[there]
-    keep = math.sqrt(max(0.0, 1.0 - scale * scale))
-    for j in range(n):
-        old = w[j]
-        w[j] = keep * old + scale * rng.standard_normal()
-        ratio += 0.5 * (w[j] * w[j] - old * old)
-    backward_solve(known.factor[there], w)
-    for j in range(n):
-        new[v[j]] = known.x[there, v[j]] + w[j]
-    return ratio, accepted
+    return _redraw(points, scale, refresh, (here, there), rng), accepted
 
 
 @njit(cache=True, error_model="numpy")
@@ -323,7 +362,46 @@ def propose_with_tails(
     return ratio, accepted
 
 
+# --- as arguments of loops --------------------------------------------------------------------------
+
+_none = no_refresh()
+_MOVE = types.UniTuple(types.float64, 2)(
+    types.float64[:, ::1], types.float64, typeof(_none), GENERATOR
+)
+
+
+@first_class(_MOVE, cache=True)
+def _gaussian_move(points, scale, refresh, rng):
+    return propose_gaussian(points, scale, refresh, refresh.surface, rng)
+
+
+@first_class(_MOVE, cache=True)
+def _move(points, scale, refresh, rng):
+    return propose_with_tails(points, scale, refresh, rng)
+
+
+def move_of(refresh: Refresh) -> FirstClassFunction:
+    """Return the compiled moves ``(points, scale, refresh, rng) -> (log ratio, acceptance rate)`` that are needed."""
+    several = refresh.phi.size or refresh.binary.size or math.isfinite(refresh.freedom[0])
+    return _move if several else _gaussian_move
+
+
 @njit(cache=True, error_model="numpy")
+def _run(x, move, refresh, target, draws, rng):
+    points, total = np.empty((2, x.size)), 0.0
+    fill(points[0], x)
+    for k in range(draws.shape[0]):
+        ratio, accepted = move(points, 1.0, refresh, rng)
+        if ratio > -math.inf:
+            fill(points[0], points[1])
+        if target > 0.0:
+            refresh.step[0] *= math.exp((accepted - target) / (k + 1.0) ** 0.6)
+            refresh.step[0] = min(refresh.step[0], 1.5)
+        total += accepted
+        fill(draws[k], points[0])
+    return total / max(1, draws.shape[0])
+
+
 def run_on_surface(
     x: np.ndarray, refresh: Refresh, target: float, draws: np.ndarray, rng: np.random.Generator
 ) -> float:
@@ -331,15 +409,4 @@ def run_on_surface(
 
     If ``target`` is positive, the step size is adapted to this acceptance rate.
     """
-    points, total = np.empty((2, x.size)), 0.0
-    points[0] = x
-    for k in range(draws.shape[0]):
-        ratio, accepted = propose_refresh(points, 1.0, refresh, refresh.surface, rng)
-        if ratio > -math.inf:
-            points[0] = points[1]
-        if target > 0.0:
-            refresh.step[0] *= math.exp((accepted - target) / (k + 1.0) ** 0.6)
-            refresh.step[0] = min(refresh.step[0], 1.5)
-        total += accepted
-        draws[k] = points[0]
-    return total / max(1, draws.shape[0])
+    return float(_run(x, move_of(refresh), refresh, target, draws, rng))

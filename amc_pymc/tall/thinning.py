@@ -34,7 +34,7 @@ import numpy as np
 from scipy.special import gammaln
 from scipy.stats import chi2
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 
 __all__ = [
@@ -321,7 +321,7 @@ def rates(points: np.ndarray, thinning: Thinning, q: np.ndarray) -> int:
         ends += thinning.totals[k, b] * q[b]
         slope += thinning.totals[k, b] * p[2, b]
     if slope < ends:
-        q[:] = p[2]
+        fill(q, p[2])
     return k
 
 

@@ -2,7 +2,16 @@
 
 from amc_pymc.tall.racing.lil_ucb import LilParameters
 from amc_pymc.tall.racing.population import Population, make_population
-from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, REWARDS, RaceResult, RaceRule, race
+from amc_pymc.tall.racing.race import (
+    BY_ROUNDS,
+    DECIDED,
+    NOT_FINITE,
+    REWARDS,
+    RaceResult,
+    RaceRule,
+    race,
+    race_of,
+)
 from amc_pymc.tall.racing.rules import (
     bernstein_rule,
     exact_rule,
@@ -20,6 +29,7 @@ from amc_pymc.tall.racing.settings import (
 )
 
 __all__ = [
+    "BY_ROUNDS",
     "DECIDED",
     "NOT_FINITE",
     "REWARDS",
@@ -40,4 +50,5 @@ __all__ = [
     "make_population",
     "normal_rule",
     "race",
+    "race_of",
 ]

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing.population import Population, draw_rows, sweep_rows
 
@@ -124,7 +124,7 @@ def lil_ucb(
         return winner, 0, 0, bias[1] - bias[0] if n_arms == 2 else 0.0, -1, min(n_alive, 1)
     marked = np.empty((n_arms, population.marked.size), dtype=np.uint64)
     for a in range(n_arms):
-        marked[a] = population.marked
+        fill(marked[a], population.marked)
     pulls = np.zeros(n_arms, dtype=np.int64)
     sums = np.zeros(n_arms)
     scores = np.zeros(n_arms)

@@ -16,20 +16,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import types
+from numba import typeof, types
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.first_class import FirstClassFunction, bound_function
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
+from amc_pymc.engine.streams import GENERATOR
 from amc_pymc.tall.racing.lil_ucb import LilParameters, lil_ucb
 from amc_pymc.tall.racing.population import (
     Population,
     draw_rows,
     forget_all,
     forget_rows,
+    make_population,
     sweep_rows,
 )
 
-__all__ = ["DECIDED", "NOT_FINITE", "REWARDS", "RaceResult", "RaceRule", "race"]
+__all__ = [
+    "BY_ROUNDS",
+    "DECIDED",
+    "NOT_FINITE",
+    "REWARDS",
+    "RaceResult",
+    "RaceRule",
+    "race",
+    "race_of",
+]
 
 #: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> a new array (K, m) of
 #: natural logarithms, up to a constant per row common to all arms.
@@ -379,15 +391,43 @@ def race(
     -------
     RaceResult
     """
+    if rule.lil.delta > 0.0:
+        return _by_lil_ucb(rewards, points, centre, bias, population, rule, rng, table)
+    return _by_rounds(rewards, points, centre, bias, population, rule, rng, table)
+
+
+@njit(cache=True)
+def _by_lil_ucb(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    rule: RaceRule,
+    rng: np.random.Generator,
+    table: int,
+) -> RaceResult:
+    out = lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
+    winner, most, drawn, margin, bad_row, left = out
+    status = DECIDED if bad_row < 0 else NOT_FINITE
+    return RaceResult(winner, most, 1, margin, status, bad_row, drawn, left)
+
+
+@njit(cache=True)
+def _by_rounds(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    rule: RaceRule,
+    rng: np.random.Generator,
+    table: int,
+) -> RaceResult:
     n_arms = points.shape[0]
     n_raced = population.n_raced
     if rule.sizes[-1] != n_raced:
         raise ValueError("rule is for another number of rows than population holds")
-    if rule.lil.delta > 0.0:
-        out = lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
-        winner, most, drawn, margin, bad_row, left = out
-        status = DECIDED if bad_row < 0 else NOT_FINITE
-        return RaceResult(winner, most, 1, margin, status, bad_row, drawn, left)
     first = table * rule.sizes.size
     ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[first] > 0.0)
     marginal, sizes = rule.marginal, rule.sizes
@@ -419,7 +459,7 @@ def race(
                 rows = buffer[: min(target - seen, buffer.size)]
                 draw_rows(population.n_rows, population.marked, rows, rng)
                 if drawn + rows.size <= read.size:
-                    read[drawn : drawn + rows.size] = rows
+                    fill(read[drawn:], rows)
                 drawn += rows.size
             values = rewards(arm_points, centre, rows)
             evaluated += arms.size * rows.size
@@ -446,7 +486,17 @@ def race(
             scores[a] = mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
             winner = _eliminate(
-                rounds - 1, first + rounds - 1, seen, alive, scores, squares, mean, low, high, ranged, rule
+                rounds - 1,
+                first + rounds - 1,
+                seen,
+                alive,
+                scores,
+                squares,
+                mean,
+                low,
+                high,
+                ranged,
+                rule,
             )
             n_alive = int(np.count_nonzero(alive))
         if rounds == 1:
@@ -457,3 +507,26 @@ def race(
         forget_all(population)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
     return RaceResult(winner, seen, rounds, margin, status, bad_row, evaluated, arms_left)
+
+
+# --- as arguments of loops --------------------------------------------------------------------------
+
+_none, _whole = np.zeros(1), np.zeros(1, np.int64)
+_lil = LilParameters(0.0, 0.0, 0.0, 0.0, 0)
+_RACE = typeof(RaceResult(0, 0, 0, 0.0, 0, 0, 0, 0))(
+    typeof(FirstClassFunction(None, REWARDS)),
+    types.float64[:, ::1],
+    types.float64[::1],
+    types.float64[::1],
+    typeof(make_population(1)),
+    typeof(RaceRule(_whole, _none, _none, _none, False, False, False, _lil, 0.0)),
+    GENERATOR,
+    types.int64,
+)
+BY_ROUNDS = bound_function(_by_rounds, _RACE, ())
+_BY_LIL_UCB = bound_function(_by_lil_ucb, _RACE, ())
+
+
+def race_of(rule: RaceRule) -> FirstClassFunction:
+    """Return the compiled race of a rule, with the arguments of :func:`race`."""
+    return _BY_LIL_UCB if rule.lil.delta > 0.0 else BY_ROUNDS

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import Stream, generator_of, stream_of
-from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
+from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
 from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.auditing import StateDecisions
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
@@ -271,7 +271,7 @@ def _expanded_scores(
     unfit = -1
     for a in range(states.size):
         x[coordinate] = states[a]
-        points[a] = densities.parameters(x)
+        fill(points[a], densities.parameters(x))
         bias[a] = scores[a] + surrogate_total(points[a], races.surrogate)
         bias[a] += densities.control(points[a])
         holds = np.all(np.isfinite(points[a]))
@@ -330,7 +330,8 @@ def race_states(
         bias = bias[kept]
     bias = (bias - bias.max()) / max(1, races.population.n_raced)
     rewards, centre = races.densities.rewards, races.surrogate.centre
-    result = race(rewards, points, centre, bias, races.population, races.rule, rng, table)
+    args = points, centre, bias, races.population, races.rule
+    result = races.race(rewards, *args, rng, table)
     return RaceResult(
         arms[result.winner] if result.winner >= 0 else -1,
         result.rows,
@@ -366,8 +367,8 @@ def _log_state(
         return
     slot = reservoir_slot(log.seen, size, rng)
     if slot < size:
-        log.x[slot] = x
-        log.noise[slot, : noise.size] = noise
+        fill(log.x[slot], x)
+        fill(log.noise[slot], noise)
         log.element[slot] = element
         log.winner[slot] = winner
         log.read[slot] = read

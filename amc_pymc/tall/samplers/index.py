@@ -12,7 +12,7 @@ import numpy as np
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.streams import stream_of
 from amc_pymc.tall.proxies import gaussian_factor
-from amc_pymc.tall.racing import NOT_FINITE, Race, make_population
+from amc_pymc.tall.racing import NOT_FINITE, Race, make_population, race_of
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.auditing import Auditor, lead, sample_units
@@ -79,13 +79,15 @@ class ModelSpace:
         population = make_population(self.n_units, self.exact)
         zero = all(p.rounding_only for p in prepared)
         rewards = [p.residuals.state_rewards for p in prepared]
+        rule = self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero)
         return IndexRaces(
             self.models,
             rest=values_of_models([p.densities.rest for p in prepared], sizes),
             control=values_of_models([p.control_native for p in prepared], sizes),
             rewards=rewards_of_models(rewards, sizes, self.models.centres),
             population=population,
-            rule=self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero),
+            rule=rule,
+            race=race_of(rule),
         )
 
     def run(self, *args: Any) -> IndexStep:

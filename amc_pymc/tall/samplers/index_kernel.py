@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from numba import types
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import Stream, generator_of
-from amc_pymc.tall.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
+from amc_pymc.tall.racing import BY_ROUNDS, DECIDED, NOT_FINITE, Population, RaceRule
 from amc_pymc.tall.samplers.logs import IndexLog, reservoir_slot
 
 __all__ = ["VALUES", "IndexRaces", "IndexStep", "Models", "draw_index", "known_totals", "surrogate"]
@@ -69,6 +69,7 @@ class IndexRaces(NamedTuple):
     rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     population: Population
     rule: RaceRule
+    race: Any = BY_ROUNDS
 
 
 class IndexStep(NamedTuple):
@@ -196,7 +197,9 @@ def draw_index(
         winner = arms[0] if arms.size else current
         return IndexStep(winner, 0, n_exact, seen, 0, 1, DECIDED, -1)
     bias = (bias - bias.max()) / max(1, n_raced)
-    result = race(races.rewards, points[arms], models.centres, bias, population, races.rule, rng, 0)
+    result = races.race(
+        races.rewards, points[arms], models.centres, bias, population, races.rule, rng, 0
+    )
     read, rounds = result.rows, result.rounds
     if result.status == NOT_FINITE or result.winner < 0:
         return IndexStep(current, read, n_exact, seen, rounds, 0, NOT_FINITE, result.row)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 
 __all__ = ["IndexLog", "MoveLog", "StateLog", "log_move", "reservoir_slot", "without_room"]
@@ -113,8 +113,8 @@ def log_move(
         return
     slot = reservoir_slot(log.seen, size, rng)
     if slot < size:
-        log.x[slot] = points[0]
-        log.x_new[slot] = points[1]
+        fill(log.x[slot], points[0])
+        fill(log.x_new[slot], points[1])
         log.known[slot] = known
         log.accepted[slot] = accepted
         log.read[slot] = read

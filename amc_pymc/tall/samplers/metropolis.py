@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
@@ -19,7 +20,7 @@ from amc_pymc.tall.samplers.adaptation import adapt_scale, proposal_weights
 from amc_pymc.tall.samplers.ahead import Ahead
 from amc_pymc.tall.samplers.auditing import MoveDecisions
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
-from amc_pymc.tall.samplers.compiled import Races, decide, decide_by_thinning
+from amc_pymc.tall.samplers.compiled import Races, Verdict, decision_of
 from amc_pymc.tall.samplers.counts import MetropolisCounts, add_counts
 from amc_pymc.tall.samplers.logs import MoveLog, log_move
 from amc_pymc.tall.samplers.moves import (
@@ -157,7 +158,8 @@ def _make_draws(
     if tuning and sampler.tuning_transitions is not None:
         each = sampler.tuning_transitions
     streams = stream_of(rng), stream_of(chain.audit_rng)
-    state = points, sampler.races(chain), chain.moves, streams[0], chain.log(tuning), streams[1]
+    state = points, decision_of(sampler.thinning), sampler.races(chain), chain.moves
+    state = *state, streams[0], chain.log(tuning), streams[1]
     k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
     while status != DECIDED:
         if status == BROKEN:
@@ -198,6 +200,7 @@ def run_draws(
     left: int,
     each: int,
     points: np.ndarray,
+    decision: Callable[..., Verdict],
     races: Races,
     moves: Moves,
     stream: Stream,
@@ -217,7 +220,7 @@ def run_draws(
     thinned = races.thinning.radii.shape[0] > 0
     rest = densities.rest(points[0])
     here = densities.parameters(points[0])
-    arms = np.empty((2, here.size))
+    arms, moved = np.empty((2, here.size)), np.empty(active.size)
     while k < draws.shape[0]:
         while left > 0:
             left -= 1
@@ -229,12 +232,9 @@ def run_draws(
             known = rest_new - rest + log_q - log_u
             if not known > -np.inf:
                 continue
-            arms[0] = here
-            arms[1] = densities.parameters(points[1])
-            if thinned:
-                verdict = decide_by_thinning(known, arms, races, rng)
-            else:
-                verdict = decide(known, arms, races, rng)
+            fill(arms[0], here)
+            fill(arms[1], densities.parameters(points[1]))
+            verdict = decision(known, arms, races, rng)
             counts.raced[k, 0] += verdict.raced
             counts.rounds[k, 0] += verdict.rounds
             counts.other[k, 0] += verdict.exact
@@ -246,12 +246,14 @@ def run_draws(
             if not (thinned and verdict.sure):
                 log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
             if verdict.accepted:
-                jump = moves.whiten @ (points[1][active] - points[0][active])
+                for a in range(active.size):
+                    moved[a] = points[1, active[a]] - points[0, active[a]]
+                jump = moves.whiten @ moved
                 counts.jumps[k, kind] += np.dot(jump, jump)
-                points[0] = points[1]
+                fill(points[0], points[1])
                 here = arms[1].copy()
                 rest = rest_new
-        draws[k] = points[0]
+        fill(draws[k], points[0])
         left = each
         k += 1
     return k, 0, DECIDED, -1
@@ -319,7 +321,7 @@ def _follow_gaussian(
     fit = GaussianFit(mean, precision, fit.coordinates)
     freedom = chain.moves.refresh.freedom[0]
     refresh = gaussian_surface(fit, active, freedom=freedom).moves()
-    chain.moves = chain.moves._replace(refresh=refresh)
+    chain.moves = chain.moves.on(refresh)
     return fit, length
 
 
