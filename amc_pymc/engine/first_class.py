@@ -16,7 +16,7 @@ import numpy as np
 
 from llvmlite import ir
 from numba import typeof, types
-from numba.core import cgutils, errors
+from numba.core import cgutils, errors, event
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import lower_constant
@@ -146,7 +146,9 @@ def _code(kernel: Any, signature: Any, kinds: tuple[Any, ...]) -> int:
             codegen = cpu_target.target_context.codegen()
             library = codegen.unserialize_library(pickle.loads(state))
         else:
-            library = _compiled(kernel, signature, kinds, name)
+            details = {"dispatcher": kernel, "args": signature.args, "return_type": None}
+            with event.trigger_event("numba:compile", details):
+                library = _compiled(kernel, signature, kinds, name)
             if stored and not library.has_dynamic_globals:
                 write_cached(stored, pickle.dumps(library.serialize_using_object_code()))
         _codes[key] = library, library.get_pointer_to_function(name)

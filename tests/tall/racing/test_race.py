@@ -212,7 +212,7 @@ def same_batch(n_rows, batch_size, seed, exact=()):
     """The rows that a race with a generator of this seed reads first."""
     rows = np.empty(batch_size, np.int64)
     population = make_population(n_rows, exact)
-    draw_rows(population, rows, np.random.default_rng(seed))
+    draw_rows(population.n_rows, population.marked, rows, np.random.default_rng(seed))
     forget_rows(population, rows)
     return rows
 

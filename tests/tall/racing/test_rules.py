@@ -130,7 +130,7 @@ def test_the_first_round_decides_at_the_half_width(n_arms, known, variance):
     state = make_population(n_rows)
     for seed in range(10):
         rows = np.empty(m, np.int64)
-        draw_rows(state, rows, np.random.default_rng(seed))
+        draw_rows(state.n_rows, state.marked, rows, np.random.default_rng(seed))
         forget_rows(state, rows)
         batch = table[:, rows]
         x, i = batch[0], batch[-1]
@@ -159,7 +159,7 @@ def test_many_arms_by_matrix_product_agree_with_numpy(n_arms):
     table = rng.normal(size=(n_arms, n_rows)) + common
     rule = normal_rule(n_rows, n_arms, batch_size=m)
     state, rows = make_population(n_rows), np.empty(m, np.int64)
-    draw_rows(state, rows, np.random.default_rng(1))
+    draw_rows(state.n_rows, state.marked, rows, np.random.default_rng(1))
     forget_rows(state, rows)
     d = table[3, rows] - table[7, rows]
     half = rule.sd_factor[0] * np.std(d, ddof=1)
