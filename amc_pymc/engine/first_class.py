@@ -16,15 +16,16 @@ import numpy as np
 
 from llvmlite import ir
 from numba import typeof, types
-from numba.core import cgutils, errors, event
+from numba.core import cgutils, errors
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import lower_constant
 from numba.core.registry import cpu_target
-from numba.core.typing import signature as signature_of
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, lower_builtin, register_model, typeof_impl, unbox
 
-from amc_pymc.engine.jit import cached_name, njit, read_cached, write_cached
+from amc_pymc.engine.cache import cached_name, read_cached, write_cached
+from amc_pymc.engine.jit import compiling, njit
 from amc_pymc.engine.records import (
     AddressModel,
     array_at,
@@ -71,12 +72,10 @@ class FirstClassFunction:
     @functools.cached_property
     def address(self) -> int:
         """Address of the function's memory, which begins with the address of its code."""
-        return self._words.ctypes.data
+        return int(self._words.ctypes.data)
 
 
-def first_class(
-    signature: Any, *, cache: bool = False, kept: Any = None
-) -> Callable[[Any], FirstClassFunction]:
+def first_class(signature: Any, *, cache: bool = False, kept: Any = None) -> Callable[[Any], Any]:
     """Compile a function as a :class:`FirstClassFunction`; decorator.
 
     Parameters
@@ -106,7 +105,7 @@ def first_class(
 
 def bound_function(
     kernel: Any, signature: Any, arrays: Sequence[np.ndarray], kept: Any = None
-) -> FirstClassFunction:
+) -> Any:
     """Bind ``arrays`` to the last arguments of a kernel; return a first-class function of the others.
 
     Parameters
@@ -118,6 +117,10 @@ def bound_function(
         Bound by address and kept alive by the function; :func:`bindable` copies those that are not contiguous.
     kept : object, optional
         Further object that the function keeps alive.
+
+    Returns
+    -------
+    FirstClassFunction
     """
     return FirstClassFunction(kernel, signature, [bindable(a) for a in arrays], kept)
 
@@ -146,8 +149,7 @@ def _code(kernel: Any, signature: Any, kinds: tuple[Any, ...]) -> int:
             codegen = cpu_target.target_context.codegen()
             library = codegen.unserialize_library(pickle.loads(state))
         else:
-            details = {"dispatcher": kernel, "args": signature.args, "return_type": None}
-            with event.trigger_event("numba:compile", details):
+            with compiling(kernel, signature.args):
                 library = _compiled(kernel, signature, kinds, name)
             if stored and not library.has_dynamic_globals:
                 write_cached(stored, pickle.dumps(library.serialize_using_object_code()))
@@ -261,7 +263,7 @@ class _FirstClassType(types.Callable):
         for given, kind in zip(args, expected):
             if context.can_convert(given, kind) is None:
                 raise errors.TypingError(f"{self} does not take {given}")
-        return signature_of(self.signature.return_type, *expected, recvr=self)
+        return Signature(self.signature.return_type, expected, recvr=self)
 
     def get_call_signatures(self) -> Any:
         return [self.signature], False

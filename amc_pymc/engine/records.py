@@ -138,7 +138,7 @@ unbox(RecordType)(unbox_address)
 class _Fields(AttributeTemplate):
     key = RecordType
 
-    def generic_resolve(self, kind: RecordType, name: str) -> Any:
+    def generic_resolve(self, kind: RecordType, name: str) -> Any:  # type: ignore[override]
         return kind.fields.get(name)
 
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from numba import typeof, types
 
-from amc_pymc.engine.first_class import FirstClassFunction, first_class
+from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import GENERATOR
@@ -380,7 +380,7 @@ def _move(points, scale, refresh, rng):
     return propose_with_tails(points, scale, refresh, rng)
 
 
-def move_of(refresh: Refresh) -> FirstClassFunction:
+def move_of(refresh: Refresh) -> Any:
     """Return the compiled moves ``(points, scale, refresh, rng) -> (log ratio, acceptance rate)`` that are needed."""
     several = refresh.phi.size or refresh.binary.size or math.isfinite(refresh.freedom[0])
     return _move if several else _gaussian_move

@@ -14,7 +14,7 @@ from numba import njit
 from numba.core.errors import TypingError
 
 from amc_pymc.engine import GROUP, LOCAL, ROW, Graph, machine
-from amc_pymc.engine.jit import kernel_folder
+from amc_pymc.engine.cache import kernel_folder
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import Printer, Stages
 from tests.engine.printing import compiled, staged

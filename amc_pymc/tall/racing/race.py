@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class RaceRule(NamedTuple):
     sizes : (R,) int64 array
         Rows read after each round, increasing; the last is the number of raced rows.
     sd_factor, range_factor : (R,) arrays
-        Factors of sd and C, of several tables one after another if :func:`race` takes one of them; not used in the last round, where means are exact. ``range_factor`` is
+        Factors of sd and C, of several tables one after another if loops take one of them; not used in the last round, where means are exact. ``range_factor`` is
         zero if the bound needs no range.
     ranges : (K,), (1,) or (0,) array
         Known range of each arm's rewards, largest minus smallest, or one for all arms. If empty, the
@@ -363,7 +363,6 @@ def race(
     population: Population,
     rule: RaceRule,
     rng: np.random.Generator,
-    table: int = 0,
 ) -> RaceResult:
     """Find the arm with the highest population mean of rewards plus bias.
 
@@ -384,16 +383,14 @@ def race(
     rule : RaceRule
         Rule for the number of raced rows in ``population``.
     rng : numpy.random.Generator
-    table : int
-        Position among the tables that the rule's factors hold one after another.
 
     Returns
     -------
     RaceResult
     """
     if rule.lil.delta > 0.0:
-        return _by_lil_ucb(rewards, points, centre, bias, population, rule, rng, table)
-    return _by_rounds(rewards, points, centre, bias, population, rule, rng, table)
+        return _by_lil_ucb(rewards, points, centre, bias, population, rule, rng, 0)
+    return _by_rounds(rewards, points, centre, bias, population, rule, rng, 0)
 
 
 @njit(cache=True)
@@ -527,6 +524,6 @@ BY_ROUNDS = bound_function(_by_rounds, _RACE, ())
 _BY_LIL_UCB = bound_function(_by_lil_ucb, _RACE, ())
 
 
-def race_of(rule: RaceRule) -> FirstClassFunction:
+def race_of(rule: RaceRule) -> Any:
     """Return the compiled race of a rule, with the arguments of :func:`race`."""
     return _BY_LIL_UCB if rule.lil.delta > 0.0 else BY_ROUNDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -201,7 +201,7 @@ _DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, 0, True))(
     typeof(
         Races(
             Densities(
-                FirstClassFunction(None, REWARDS),
+                cast(Any, FirstClassFunction(None, REWARDS)),
                 no_control,
                 as_they_are,
                 no_control,
@@ -218,7 +218,7 @@ _BY_RACE = bound_function(decide, _DECISION, ())
 _BY_THINNING = bound_function(decide_by_thinning, _DECISION, ())
 
 
-def decision_of(thinning: Thinning) -> FirstClassFunction:
+def decision_of(thinning: Thinning) -> Any:
     """Return the compiled decision ``(known, points, races, rng) -> Verdict``."""
     return _BY_THINNING if thinning.radii.size else _BY_RACE
 

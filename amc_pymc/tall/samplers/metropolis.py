@@ -158,8 +158,8 @@ def _make_draws(
     if tuning and sampler.tuning_transitions is not None:
         each = sampler.tuning_transitions
     streams = stream_of(rng), stream_of(chain.audit_rng)
-    state = points, decision_of(sampler.thinning), sampler.races(chain), chain.moves
-    state = *state, streams[0], chain.log(tuning), streams[1]
+    args = points, decision_of(sampler.thinning), sampler.races(chain), chain.moves
+    state = (*args, streams[0], chain.log(tuning), streams[1])
     k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
     while status != DECIDED:
         if status == BROKEN:

@@ -117,7 +117,9 @@ def test_sweep_gives_what_is_left_in_order_and_marks_nothing():
 def test_forgetting_all_leaves_the_exact_rows_taken_out():
     population = make_population(300, [7, 290])
     base = population.marked.copy()
-    draw_rows(population.n_rows, population.marked, np.empty(250, np.int64), np.random.default_rng(2))
+    draw_rows(
+        population.n_rows, population.marked, np.empty(250, np.int64), np.random.default_rng(2)
+    )
     forget_all(population)
     np.testing.assert_array_equal(population.marked, base)
 
