@@ -15,6 +15,7 @@ from pymc import Model
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
+from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
@@ -82,7 +83,7 @@ _MORE_ROWS = 2.0
 _MOST_LOST = 0.2
 #: Stages shown by the progress bar.
 _STAGES = (
-    "Taking the model apart (compiles at first use)",
+    "Taking the model apart",
     "Searching the mode",
     "Compiling races",
     "Measuring residuals",
@@ -111,17 +112,18 @@ def prepare(
             stored = _stored(model, active_names, options, point, turn)
         with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
             stages = _Stages(bar, watch)
-            densities = stored or _densities(model, turn, options, point)
-            bare = _bare(densities, point)
-            try:
-                # Matrices are small, and threads of the linear algebra would wait for each other.
-                with threadpool_limits(1, "blas"):
-                    prepared = _prepared(bare, model, active_names, options, fit, stages)
-                stages.end("Prepared")
-            except NoProxy as reason:
-                densities.forget_expansion()
-                prepared = _without_proxy(bare, options, str(reason))
-                stages.end("Prepared without a control variate")
+            with reports_of_compiling(stages.compiling):
+                densities = stored or _densities(model, turn, options, point)
+                bare = _bare(densities, point)
+                try:
+                    # Matrices are small, and threads of the linear algebra would wait for each other.
+                    with threadpool_limits(1, "blas"):
+                        prepared = _prepared(bare, model, active_names, options, fit, stages)
+                    stages.end("Prepared")
+                except NoProxy as reason:
+                    densities.forget_expansion()
+                    prepared = _without_proxy(bare, options, str(reason))
+                    stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
     return replace(prepared, seconds=watch.seconds)
 
@@ -154,9 +156,7 @@ def _prepared(
     rng, densities, proxy = as_generator(_SEED), bare.densities, options.proxy
     _check_rows_graph(densities, proxy)
     if isinstance(proxy, DataProxy):
-        stages.begin(
-            "Searching the mode and sorting rows into bins (compiles at first use)", "mode"
-        )
+        stages.begin("Searching the mode and sorting rows into bins", "mode")
         active = moved_coordinates(densities.layout, active_names)
         return _with_gaussian(_with_data_proxy(bare, proxy, rng, fit), active, rng)
     active = moved_coordinates(densities.layout, active_names)
@@ -255,13 +255,20 @@ class _Stages:
 
     def __init__(self, bar: ProgressReport, watch: Stopwatch):
         self._bar, self._watch, self._left = bar, watch, len(_STAGES)
+        self._text = _STAGES[0]
         watch.begin("model")
 
     def say(self, text: str, task: str | None = None) -> None:
         """Change the text, and optionally the task, within a stage."""
+        self._text = text
         self._bar.update(description=text)
         if task is not None:
             self._watch.begin(task)
+
+    def compiling(self, name: str) -> None:
+        """Show the name of a function that is being compiled; "" after the last."""
+        shown = f"Compiling {name}, once per installation" if name else self._text
+        self._bar.update(description=shown)
 
     def begin(self, text: str, task: str) -> None:
         """Begin the next stage."""
