@@ -63,7 +63,7 @@ def record[T: tuple[Any, ...]](kind: type[T]) -> type[T]:
         "__doc__": kind.__doc__,
         "__getstate__": lambda self: None,  # addresses mean nothing in another process
         "words": words,
-        "address": property(lambda self: self.words.ctypes.data),
+        "address": functools.cached_property(lambda self: self.words.ctypes.data),
     }
     made: Any = type(kind.__name__, (kind,), fields)
     typeof_impl.register(made)(_typeof)

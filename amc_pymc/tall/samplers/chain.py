@@ -33,6 +33,7 @@ _SAFE = 5.0
 #: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
 _DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
 _NO_AUDIT = AuditTally(0, 0, 0)
+_NOT_THINNED = not_thinned(0)
 
 
 class Counts(Protocol):
@@ -82,7 +83,7 @@ class Sampler:
     @property
     def thinning(self) -> Thinning:
         """Thinning of decisions; one without radii if they are races."""
-        return not_thinned(0)
+        return _NOT_THINNED
 
     def run(self, loop: Any, *args: Any) -> Any:
         """Run the sampler's compiled loop."""
