@@ -31,8 +31,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from scipy.special import gammaln
-from scipy.stats import chi2
+from scipy.special import chdtri, gammaln
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
@@ -451,7 +450,7 @@ def fit_thinning(
 
 def _radius(outside: float, dimension: int, number: int) -> float:
     """Return an upper quantile of the largest of several lengths of Gaussian vectors."""
-    return math.sqrt(chi2.isf(outside / max(1, number), max(1, dimension)))
+    return math.sqrt(chdtri(max(1, dimension), outside / max(1, number)))
 
 
 def _blocks(
