@@ -25,7 +25,7 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, lower_builtin, register_model, typeof_impl, unbox
 
 from amc_pymc.engine.cache import cached_name, read_cached, write_cached
-from amc_pymc.engine.jit import compiling, njit
+from amc_pymc.engine.jit import compiling, njit, set_environments
 from amc_pymc.engine.records import (
     AddressModel,
     array_at,
@@ -183,6 +183,7 @@ def _compiled(kernel: Any, signature: Any, kinds: tuple[Any, ...], name: str) ->
     library.add_ir_module(module)
     library.add_linking_library(part.library)
     library.finalize()
+    set_environments(library)
     return library
 
 

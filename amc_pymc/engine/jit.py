@@ -19,6 +19,7 @@ import numpy as np
 from numba.core import caching, compiler, dispatcher, event, serialize, sigutils, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import lookup_environment
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typing.templates import make_concrete_template
 
@@ -109,7 +110,9 @@ class _Compiler(dispatcher._FunctionCompiler):  # type: ignore[misc, name-define
         codegen = self.targetdescr.target_context.codegen()
         library = JITCodeLibrary(codegen, self.py_func.__qualname__)
         library.enable_object_caching()
-        return self.compiled(args, return_type, library)
+        result = self.compiled(args, return_type, library)
+        set_environments(library)
+        return result
 
     def compiled(self, args: Any, return_type: Any, library: Any, part: bool = False) -> Any:
         flags: Any = compiler.Flags()
@@ -146,24 +149,50 @@ class _Part(JITCodeLibrary):
 
     def get_pointer_to_function(self, name: str) -> int:
         self._ensure_finalized()
-        if not self._emitted:
-            if all(f.name != name or f.is_declaration for f in self._final_module.functions):
-                return 0
-            self._get_module_for_linking()
-            self._dynamic_globals.clear()
-            self._optimize_final_module()
-            self._final_module.verify()
-            self._finalize_final_module()
-            self._emitted = True
+        defined = {f.name for f in self._final_module.functions if not f.is_declaration}
+        if not self._emitted and name not in defined:
+            return 0
+        self._emit()
         address: int = super().get_pointer_to_function(name)
         return address
+
+    def serialize_using_object_code(self) -> Any:
+        self._ensure_finalized()
+        self._emit()
+        return super().serialize_using_object_code()
+
+    def _emit(self) -> None:
+        if self._emitted:
+            return
+        self._emitted = True
+        self._get_module_for_linking()
+        self._dynamic_globals.clear()
+        self._optimize_final_module()
+        self._final_module.verify()
+        self._finalize_final_module()
+        set_environments(self)
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> Any:
+        library = super()._unserialize(codegen, state)
+        library._emitted = True
+        return library
 
     @property
     def codegen(self) -> Any:
         return self._codegen if self._emitted else self
 
     def set_env(self, name: str, env: Any) -> None:
-        """Do nothing: only wrappers for Python read the environment."""
+        """Do nothing: :func:`set_environments` does it when the code becomes executable."""
+
+
+def set_environments(library: Any) -> None:
+    """Give the functions in executable code the objects that conversions to Python objects need."""
+    for variable in library._final_module.global_variables:
+        found = lookup_environment(variable.name)
+        if found is not None:
+            library._codegen.set_env(variable.name, found)
+            library.environments = [*getattr(library, "environments", ()), found]
 
 
 @contextmanager

@@ -123,11 +123,15 @@ class AddressModel(PrimitiveModel):
 
 
 def unbox_address(kind: Any, value: Any, c: Any) -> NativeValue:
-    """Read the attribute ``address`` of a Python object."""
+    """Read the attribute ``address`` of a Python object, which may raise an error."""
     number = c.pyapi.object_getattr_string(value, "address")
-    address = c.builder.bitcast(c.pyapi.long_as_voidptr(number), _WORD.as_pointer())
-    c.pyapi.decref(number)
-    return NativeValue(address, is_error=c.pyapi.c_api_error())
+    found = cgutils.is_not_null(c.builder, number)
+    slot = cgutils.alloca_once_value(c.builder, cgutils.get_null_value(_WORD.as_pointer()))
+    with c.builder.if_then(found):
+        address = c.pyapi.long_as_voidptr(number)
+        c.builder.store(c.builder.bitcast(address, _WORD.as_pointer()), slot)
+        c.pyapi.decref(number)
+    return NativeValue(c.builder.load(slot), is_error=c.builder.not_(found))
 
 
 register_model(RecordType)(AddressModel)
