@@ -9,7 +9,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from amc_pymc.engine.row_kernels.layout import N_COEFFICIENTS
+from amc_pymc.engine.row_kernels.printed import N_COEFFICIENTS
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.densities import RowDensities
 from amc_pymc.reading.graphs import initial_point_of

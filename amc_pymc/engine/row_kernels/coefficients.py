@@ -1,4 +1,14 @@
-"""Coefficients w that are functions of parameters: maps eta -> z = (eta, w) and derivatives by eta."""
+"""Coefficients w that are functions of parameters: maps eta -> z = (eta, w) and derivatives by eta.
+
+With J = dw / deta and f(eta) = l(z),
+
+    f' = l_eta + J' l_w,
+    f'' = [I J'] l'' [I; J] + sum_j l_w_j w_j''.
+
+Coefficient j depends on the entries ``at[:, j]`` of eta. Rows 0, ..., L - 1 of ``curves`` hold its first
+derivatives by these entries, further rows the lower triangle of the second. These loops are the same
+for all models and compiled once.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +16,7 @@ import numpy as np
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import call
-from amc_pymc.engine.row_kernels.layout import (
+from amc_pymc.engine.row_kernels.printed import (
     COEFFICIENT_LEAVES,
     DERIVATIVE_ROWS,
     FAMILIES_AT,
@@ -20,7 +30,6 @@ from amc_pymc.engine.row_kernels.layout import (
     N_FAMILIES,
     N_PARAMETERS,
 )
-from amc_pymc.engine.row_kernels.pull_back import pull_gradient, pull_hessian
 from amc_pymc.engine.stages import N_KEPT, N_SHARED, ROWS, SHARED, of_parameters
 
 __all__: list[str] = []
@@ -118,3 +127,47 @@ def hessian_by_parameters(eta, slopes, hessian, program, table):
         return hessian
     at, curves = _derivatives(eta, program, table)
     return pull_hessian(slopes, hessian, at, curves, program[N_PARAMETERS])
+
+
+@_compiled
+def pull_gradient(slopes, at, curves, size):
+    """Return f' (E,) from the derivatives by z, ``slopes`` (E + W,)."""
+    out = np.empty(size)
+    for a in range(size):
+        out[a] = slopes[a]
+    for j in range(at.shape[1]):
+        for a in range(at.shape[0]):
+            out[at[a, j]] += curves[a, j] * slopes[size + j]
+    return out
+
+
+@_compiled
+def pull_hessian(slopes, hessian, at, curves, size):
+    """Return f'' (E, E) from the first and second derivatives by z."""
+    n_leaves, n = at.shape
+    half = np.empty((size, size + n))
+    for a in range(size):
+        for b in range(size + n):
+            half[a, b] = hessian[a, b]
+    for j in range(n):
+        for a in range(n_leaves):
+            row, factor = at[a, j], curves[a, j]
+            for b in range(size + n):
+                half[row, b] += factor * hessian[size + j, b]
+    out = np.empty((size, size))
+    for a in range(size):
+        for b in range(size):
+            out[a, b] = half[a, b]
+        for j in range(n):
+            for b in range(n_leaves):
+                out[a, at[b, j]] += half[a, size + j] * curves[b, j]
+    for j in range(n):
+        t = n_leaves
+        for a in range(n_leaves):
+            for b in range(a + 1):
+                c = slopes[size + j] * curves[t, j]
+                t += 1
+                out[at[a, j], at[b, j]] += c
+                if a != b:
+                    out[at[b, j], at[a, j]] += c
+    return out

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.engine.row_kernels.pull_back import pull_gradient, pull_hessian
+from amc_pymc.engine.row_kernels.coefficients import pull_gradient, pull_hessian
 
 SIZE, LEAVES, NUMBER = 5, 3, 4
 
