@@ -60,6 +60,9 @@ class FirstClassFunction:
     ):
         self.kernel, self.signature, self.arrays, self.kept = kernel, signature, arrays, kept
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.kernel, self.signature, self.arrays, self.kept)
+
     @functools.cached_property
     def _words(self) -> np.ndarray:
         kinds = tuple(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import sys
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ def njit(*args: Any, **settings: Any) -> Any:
     settings = {"nopython": True, "boundscheck": None, "error_model": "numpy", **settings}
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kernel = Kernel(function, settings)
+        kernel = Kernel(function, targetoptions=settings)
         if cached:
             kernel._cache = _Cache(kernel)
         return kernel
@@ -64,13 +65,18 @@ def njit(*args: Any, **settings: Any) -> Any:
 class Kernel(CPUDispatcher):
     """A Numba function, compiled separately for calls from Python and as a part of others."""
 
-    def __init__(self, py_func: Callable[..., Any], targetoptions: dict[str, Any]):
+    def __init__(self, py_func: Callable[..., Any], locals: Any = None, targetoptions: Any = None):
         super().__init__(py_func, targetoptions=targetoptions)
         self._cache: Any = caching.NullCache()
         self._compiler = _Compiler(py_func, self.targetdescr, targetoptions, {}, compiler.Compiler)
         self._parts: dict[Any, Any] = {}
         ordered = [(k, sorted(v) if isinstance(v, set) else v) for k, v in targetoptions.items()]
         self.settings = repr(sorted(ordered))
+
+    def __reduce__(self) -> Any:
+        """Pickle by name, if there is one."""
+        named = getattr(sys.modules.get(self.__module__), self.py_func.__name__, None) is self
+        return self.py_func.__name__ if named else super().__reduce__()
 
     @property
     def cached(self) -> bool:
