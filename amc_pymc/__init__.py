@@ -34,19 +34,12 @@ if TYPE_CHECKING:
     from amc_pymc.reading import NotRowFactorised
     from amc_pymc.rows import Rows
     from amc_pymc.simulators import SimulatorProblem
-    from amc_pymc.steps import (
-        Audits,
-        BernsteinRace,
-        ExactRace,
-        LilUCBRace,
-        NormalRace,
-        RacingGibbs,
-        RacingMetropolis,
-        RandomWalkProposal,
-        SurrogateProposal,
-        TaylorProxy,
-    )
+    from amc_pymc.steps.racing_gibbs import RacingGibbs
+    from amc_pymc.steps.racing_metropolis import RacingMetropolis
+    from amc_pymc.steps.settings import TaylorProxy
     from amc_pymc.tall.proxies import DataProxy
+    from amc_pymc.tall.racing import BernsteinRace, ExactRace, LilUCBRace, NormalRace
+    from amc_pymc.tall.samplers import Audits, RandomWalkProposal, SurrogateProposal
 
 __version__ = "0.1.0"
 
@@ -124,18 +117,11 @@ _PLACES = {
     ),
     "tall.proxies": ("DataProxy",),
     "rows": ("Rows",),
-    "steps": (
-        "Audits",
-        "BernsteinRace",
-        "ExactRace",
-        "LilUCBRace",
-        "NormalRace",
-        "RacingGibbs",
-        "RacingMetropolis",
-        "RandomWalkProposal",
-        "SurrogateProposal",
-        "TaylorProxy",
-    ),
+    "steps.racing_gibbs": ("RacingGibbs",),
+    "steps.racing_metropolis": ("RacingMetropolis",),
+    "steps.settings": ("TaylorProxy",),
+    "tall.racing": ("BernsteinRace", "ExactRace", "LilUCBRace", "NormalRace"),
+    "tall.samplers": ("Audits", "RandomWalkProposal", "SurrogateProposal"),
 }
 __getattr__, __dir__ = attach(
     __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}

@@ -21,8 +21,8 @@ def boolean(name: str, value: object) -> bool:
     return bool(value)
 
 
-def positive_int(name: str, value: object) -> int:
-    """Return an integer of at least 1, or raise an error that names the argument.
+def positive_int(name: str, value: object, least: int = 1) -> int:
+    """Return an integer of at least ``least``, or raise an error that names the argument.
 
     Examples
     --------
@@ -34,8 +34,8 @@ def positive_int(name: str, value: object) -> int:
         whole = isinstance(value, float | np.floating) and float(value).is_integer()
         hint = f"; write {int(value)}" if whole else ""  # type: ignore[call-overload]
         raise TypeError(f"{name} must be an integer, got {value!r}{hint}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
     return int(value)
 
 

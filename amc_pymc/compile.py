@@ -25,7 +25,8 @@ from amc_pymc.inference.find_map_tree import find_MAP_tree
 from amc_pymc.inference.product_space import sample_product_space
 from amc_pymc.inference.sample_abc_tree import sample_abc_tree
 from amc_pymc.progress import progress
-from amc_pymc.steps import RacingGibbs, RacingMetropolis
+from amc_pymc.steps.racing_gibbs import RacingGibbs
+from amc_pymc.steps.racing_metropolis import RacingMetropolis
 from amc_pymc.tall.proxies import DataProxy
 
 __all__ = ["main"]

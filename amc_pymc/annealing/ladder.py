@@ -48,6 +48,9 @@ class Ladder:
         Mean evaluations and gradients per move of a particle, without tuning.
     drawn : int
         Number of draws from the base, 0 if unknown.
+    lineages : float
+        Effective number of draws from the base that have descendants among the particles. One over it is an estimate
+        of the relative variance of the normalising constant (Lee & Whiteley 2018, doi:10.1093/biomet/asy028).
     """
 
     betas: np.ndarray
@@ -60,6 +63,7 @@ class Ladder:
     possible: float
     per_move: tuple[float, float]
     drawn: int = 0
+    lineages: float = math.inf
 
     @property
     def barrier(self) -> float:
@@ -136,6 +140,7 @@ def climb(
     betas, heights, log_z = [0.0], [0.0], 0.0
     spent = np.zeros(2)
     tunings = [Tuning(1.0, _scale(kernel, particles.x))]
+    ancestors = np.arange(len(x))
     while betas[-1] < 1.0:
         slope = particles.terms[1]
         step = _longest_step(slope, 1.0 - betas[-1])
@@ -151,7 +156,7 @@ def climb(
         betas.append(beta)
         heights.append(heights[-1] + max(_rise(slope, step), 1e-8))
         chosen = resample(log_w, n_particles or len(x), rng)
-        particles = taken(particles, chosen)
+        particles, ancestors = taken(particles, chosen), ancestors[chosen]
         tuned = tune(
             kernel, path, particles, beta, rng,
             scale=_scale(kernel, particles.x), size=tunings[-1].size if len(betas) > 2 else None,
@@ -167,6 +172,7 @@ def climb(
         spent += moved
     tunings[0] = tunings[1]
     moves = max(n_moves * (len(betas) - 1) * len(particles.x), 1)
+    families = np.unique(ancestors, return_counts=True)[1]
     return Ladder(
         np.array(betas),
         np.array(heights),
@@ -178,6 +184,7 @@ def climb(
         possible,
         (float(spent[0]) / moves, float(spent[1]) / moves),
         len(x),
+        float(len(ancestors) ** 2 / (families @ families)),
     )
 
 

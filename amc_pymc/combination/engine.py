@@ -107,12 +107,14 @@ class Combination:
         pulls, counts = self._allocate(min(size, most), rng)
         planned = self._planned_cost(counts)
         self._budget_left -= planned
-        last = last or self._exhausted()
+        last = last or self.exhausted
         return Round(number, pulls, counts, last, planned=planned)
 
     def certify(self, counts: np.ndarray) -> Round:
         """Return a last round of given size that will take all the weight of earlier rounds."""
-        return Round(len(self.rounds), no_pulls(), counts, last=True, alone=True)
+        planned = self._planned_cost(counts)
+        self._budget_left -= planned
+        return Round(len(self.rounds), no_pulls(), counts, last=True, planned=planned, alone=True)
 
     def record(self, decided: Round, samples: list[Sample | None]) -> None:
         """Record the draws of a round: one sample per arm, None for arms without draws."""
@@ -120,7 +122,7 @@ class Combination:
         if decided.alone:
             for done in self.rounds:
                 done.folds = [replace(f, weight=0.0) for f in done.folds]
-            self._mass, self._budget_left = 1.0, 0.0
+            self._mass = 1.0
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
         for k, (record, sample) in enumerate(zip(self.records, samples, strict=True)):
@@ -160,7 +162,8 @@ class Combination:
     def _planned_cost(self, counts: np.ndarray) -> float:
         return float(counts @ self._costs())
 
-    def _exhausted(self) -> bool:
+    @property
+    def exhausted(self) -> bool:
         """Whether the remaining budget is too small for another decision."""
         return self._budget_left < self._group * self._least_cost()
 

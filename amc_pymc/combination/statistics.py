@@ -25,7 +25,7 @@ class History:
     def __init__(self, run: Combination):
         self.run = run
         self.stopped: Flag | None = None
-        self.certified = False
+        self.certified = 0  # rounds made to reach a target error
         self._samples: list[tuple[int, int, Sample]] = []
         self._running: list[list[Estimate]] = []
 

@@ -12,6 +12,8 @@ __all__ = ["PER_STEP", "clearly_more", "error_of", "less_than_climb", "prior_err
 #: Relative variance of the weights in one step of a pilot run, and the factor by which the errors of pilot runs
 #: exceed the sum of these steps.
 PER_STEP, _CORRELATED = 1.0 / 0.6 - 1.0, 1.6
+#: Effective number of prior draws with descendants below which a pilot run says nothing of the evidence.
+_FEWEST = 2.0
 #: Largest difference between estimates that agree: standard errors, plus nats.
 _ERRORS, _NATS = 3.0, 0.1
 
@@ -36,7 +38,13 @@ def prior_error(ladder: Ladder) -> float:
 
 
 def share_error(ladder: Ladder) -> float:
-    """Return the standard error of the logarithm of the share of prior draws with a positive likelihood."""
+    """Return the standard error of the logarithm of the share of prior draws with a positive likelihood.
+
+    It is infinite if nearly all particles descend from one draw: this one may have come near a narrow peak by chance, and
+    the pilot run then exceeds the evidence by far.
+    """
+    if ladder.lineages < _FEWEST:
+        return math.inf
     return math.sqrt((1.0 / ladder.possible - 1.0) / ladder.drawn) if ladder.drawn else 0.0
 
 

@@ -93,7 +93,7 @@ def second_look(
     """Search for modes that a mixture misses, from past and new points; return their log evidence and locations."""
     if adapted.log_mean == -math.inf:
         return -math.inf, np.empty((0, joint.n_dim))
-    near = _scattered(seen, adapted.mixture, rng, settings)
+    near = _scattered(seen, adapted.one_copy, rng, settings)
     blocks = [near[i : i + settings.scan_block] for i in range(0, len(near), settings.scan_block)]
     x, terms = seen.highest()
     x = np.concatenate([x, near])

@@ -14,7 +14,14 @@ from amc_pymc.evidence.from_chains import BridgedChains, missing_evidence
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.flags import Flag, flag
 
-__all__ = ["covering_error", "disagreements", "missed_mode", "uncertain", "unlike_chains"]
+__all__ = [
+    "copies_missed",
+    "covering_error",
+    "disagreements",
+    "missed_mode",
+    "uncertain",
+    "unlike_chains",
+]
 
 #: Standard errors by which estimates may differ without a flag.
 _ERRORS = 5.0
@@ -48,6 +55,15 @@ def missed_mode(z: float, error: float, pilot: Pilot, log_mass: float) -> list[F
     total = float(np.logaddexp(adapted.log_mean, log_mass))
     more = clearly_more(total, error_of(adapted), z, error, _ERRORS)
     return [flag("missed_mode", total=total)] if more else []
+
+
+def copies_missed(pilot: Pilot, draws: np.ndarray) -> list[Flag]:
+    """Return a flag if chains (P, D) have not visited some copies of the main mode, by exchanges of labels or signs."""
+    if pilot.images is None or not len(pilot.modes):
+        return []
+    missed = int((pilot.images.shares(draws, pilot.modes[0]) == 0.0).sum())
+    copies = len(pilot.images.exchanges)
+    return [flag("copies_missed", missed=missed, copies=copies)] if missed else []
 
 
 def unlike_chains(z: float, error: float, bridged: BridgedChains | None) -> list[Flag]:

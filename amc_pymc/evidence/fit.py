@@ -43,6 +43,7 @@ def adapted_to(
         share=DEFENSIVE_SHARE,
         enough=settings.enough,
         max_components=min(mixture.components + 4, settings.components),
+        images=joint.images,
     )
 
 
@@ -117,7 +118,7 @@ def best_share(
 ) -> tuple[float, float]:
     """Choose the share of the prior in the proposal; also return the relative variance of the weights."""
     usual, larger = (
-        moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
+        max(moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0, 0.0)
         for share in (DEFENSIVE_SHARE, settings.larger_share)
     )
     if larger < settings.gain * usual:

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from amc_pymc.evidence.symmetry import Symmetries
+from amc_pymc.importance import Images
 from amc_pymc.kernels import Path
 
 __all__ = ["Joint", "PriorPath"]
@@ -30,10 +32,16 @@ class Joint:
     ----------
     evaluations, gradients : int
         Number of points at which densities and gradients were evaluated.
+    symmetries : Symmetries or None
+        Labels and signs that can be exchanged.
+    images : Images or None
+        Exchanges that lead to all copies of the modes found so far.
     """
 
     def __init__(self, path: Path):
         self._path = path
+        self.symmetries: Symmetries | None = None
+        self.images: Images | None = None
         self._last: tuple[np.ndarray, np.ndarray] | None = None
         self.evaluations = self.gradients = 0
 
@@ -41,6 +49,11 @@ class Joint:
     def n_dim(self) -> int:
         """Number of dimensions D."""
         return self._path.n_dim
+
+    def find_images(self, modes: np.ndarray, curvatures: np.ndarray) -> None:
+        """Find all copies of modes (M, D) with Hessians (M, D, D)."""
+        if self.symmetries is not None:
+            self.images = self.symmetries.images(modes, -curvatures)
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Evaluate log prior and log likelihood (2, P) at points (P, D)."""

@@ -27,7 +27,8 @@ from amc_pymc.evidence.search import (
     spread,
 )
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
-from amc_pymc.importance import AdaptedMixture, StudentTMixture, choose_mixture
+from amc_pymc.evidence.symmetry import Variables, find_symmetries
+from amc_pymc.importance import AdaptedMixture, Images, StudentTMixture, choose_mixture
 from amc_pymc.kernels import DiscreteMetropolis, Kernel
 
 __all__ = ["DEFENSIVE_SHARE", "Pilot", "PilotInterrupted", "PriorPath", "explore", "overlooked"]
@@ -85,6 +86,8 @@ class Pilot:
         Log evidence of modes that the second look found and the mixture does not cover.
     discrete_proposal : DiscreteProposal or None
         Proposal for importance sampling if some coordinates are discrete.
+    images : Images or None
+        Exchanges of labels and signs that lead to all copies of the modes; None if modes have no copies.
     unfit : bool
         Whether no fitted mixture is close enough to the posterior for reliable importance sampling, or annealing
         from the prior found significantly more evidence than the mixture.
@@ -103,6 +106,7 @@ class Pilot:
     missed: float = -math.inf
     discrete_proposal: DiscreteProposal | None = None
     unfit: bool = False
+    images: Images | None = None
 
     @cached_property
     def reference(self) -> StudentTMixture | None:
@@ -118,6 +122,7 @@ def explore(
     settings: PilotSettings = DEFAULTS,
     fitted: bool = True,
     chains: bool = False,
+    variables: Variables | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> Pilot:
     """Find the posterior, its modes, and a mixture close to it.
@@ -139,6 +144,8 @@ def explore(
     chains : bool
         Whether the evidence may be estimated from chains. In many dimensions, the pilot run is then limited to
         fewer particles and the Laplace approximation.
+    variables : Variables, optional
+        Variables among which labels and signs that can be exchanged are looked for; by default there are none.
     report : callable, optional
         Function called with a text at each stage.
 
@@ -166,7 +173,7 @@ def explore(
             return _with_discrete_proposal(
                 replace(nothing, unfit=False), path, kernel, rng, settings
             )
-        return _fitted(nothing, path, seen, kernel, rng, settings, many, report)
+        return _fitted(nothing, path, seen, kernel, rng, settings, many, variables, report)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error
 
@@ -179,12 +186,16 @@ def _fitted(
     rng: np.random.Generator,
     settings: PilotSettings,
     many: bool,
+    variables: Variables | None,
     report: Callable[[str], None],
 ) -> Pilot:
     """Search for modes, and fit a mixture."""
     ladder, evaluations, gradients = climbed.ladder, climbed.evaluations, climbed.gradients
     joint = Joint(seen)
     report("modes")
+    if variables is not None:
+        some = np.unique(ladder.particles.x, axis=0)[:: max(len(ladder.particles.x) // 4, 1)]
+        joint.symmetries = find_symmetries(joint.terms, variables, some)
     if many:
         starts = _few_starts(path, ladder, rng, settings)
     else:
@@ -217,6 +228,7 @@ def _fitted(
         variance,
         fit.unseen,
         unfit=_unfit(fit.adapted, ladder, settings),
+        images=joint.images,
     )
 
 
@@ -285,7 +297,10 @@ def _mended(
             unseen, missed = second_look(joint, seen, adapted, modes.mixture, rng, settings)
     if adapted is not None and not len(missed):
         return Fit(adapted, modes, uncovered, unseen)
-    current = choose_mixture(rough.x, None, rng, max_components=6)
+    x = rough.x
+    if joint.images is not None and modes.mixture is not None:
+        x = joint.images.folded(x, modes.mixture)
+    current = choose_mixture(x, None, rng, max_components=6)
     close = moment(rough, None, 1.0, ladder.log_z) < settings.close
     attempts = 1 if close else settings.attempts
     # One more attempt is left for what the second look finds in the last one.
@@ -295,7 +310,7 @@ def _mended(
             starts = np.concatenate([modes.x, missed])
             modes = Modes(*modes_and_mixture(joint, starts, settings))
         adapted = adapted_to(joint, path, joined(current, modes.mixture, settings), rng, settings)
-        current = adapted.mixture
+        current = adapted.one_copy
         uncovered, missed = missed_by(joint, path, rough, adapted, rng, settings)
         if attempts <= 0 or not len(missed):
             unseen, missed = second_look(joint, seen, adapted, modes.mixture, rng, settings)

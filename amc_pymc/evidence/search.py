@@ -58,6 +58,8 @@ def modes_and_mixture(
     x, values, curvature = distinct_ends(joint, *searched(joint, starts), settings)
     if not len(x):
         return none
+    joint.find_images(x, curvature)
+    x, values, curvature = distinct_ends(joint, x, values, settings)
     keep = distinct_modes(x, values, -curvature)[: settings.modes]
     mixture = laplace_components(joint.with_gradient, x[keep], curvatures=curvature[keep])
     # Laplace evidence of a component: log f at its centre over its share of the mixture's density.
@@ -77,8 +79,8 @@ def distinct_ends(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return distinct end points of searches, the highest first, with log densities and Hessians.
 
-    Most searches end at the same modes. Duplicates are removed before their Hessians are computed; they would
-    otherwise crowd out lower modes.
+    Most searches end at the same modes or at copies of them. These are removed before their Hessians are computed;
+    they would otherwise crowd out lower modes.
     """
     left = np.argsort(-values)
     kept: list[int] = []
@@ -91,8 +93,9 @@ def distinct_ends(
         kept.append(i)
         curvatures.append(curvature)
         eigenvalues, vectors = np.linalg.eigh(curvature)
-        away = (x[left] - x[i]) @ vectors * np.sqrt(np.abs(eigenvalues))
-        left = left[np.linalg.norm(away, axis=1) > settings.same]
+        copies = x[left][None] if joint.images is None else joint.images.every(x[left])
+        away = (copies - x[i]) @ vectors * np.sqrt(np.abs(eigenvalues))
+        left = left[np.linalg.norm(away, axis=2).min(axis=0) > settings.same]
     d = x.shape[1]
     return x[kept], values[kept], np.array(curvatures).reshape(-1, d, d)
 

@@ -10,6 +10,7 @@ from amc_pymc.importance.fit import (
     split_component,
     weighted_log_likelihood,
 )
+from amc_pymc.importance.images import Exchange, Images
 from amc_pymc.importance.modes import (
     Maxima,
     distinct_modes,
@@ -22,6 +23,8 @@ from amc_pymc.importance.student_t import StudentTMixture
 
 __all__ = [
     "AdaptedMixture",
+    "Exchange",
+    "Images",
     "Maxima",
     "StudentTMixture",
     "adapt_mixture",

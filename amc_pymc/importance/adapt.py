@@ -19,6 +19,7 @@ from amc_pymc.importance.fit import (
     information_criterion,
     split_component,
 )
+from amc_pymc.importance.images import Images
 from amc_pymc.importance.student_t import StudentTMixture
 
 __all__ = ["AdaptedMixture", "Record", "adapt_mixture", "temper_weights", "truncate_weights"]
@@ -50,7 +51,7 @@ class AdaptedMixture(NamedTuple):
     Attributes
     ----------
     mixture : StudentTMixture
-        Best mixture among those that were sampled.
+        Best mixture among those that were sampled; with images, that of all of them.
     relative_variance : float
         Relative variance of the weights under the defensive mixture: the larger of the estimates from the draws
         of its own round, which were not used in its fit, and from all draws. inf if no draw has positive density.
@@ -62,6 +63,8 @@ class AdaptedMixture(NamedTuple):
         Estimate of log Z from all draws; consistent but biased, because proposals were fitted to earlier draws.
     relative_variances : array (rounds,)
         Relative variances for the mixtures of all rounds, estimated at the end.
+    folded : StudentTMixture or None
+        With images, the mixture that they are images of.
     """
 
     mixture: StudentTMixture
@@ -70,6 +73,12 @@ class AdaptedMixture(NamedTuple):
     n_evaluations: int
     log_mean: float
     relative_variances: np.ndarray
+    folded: StudentTMixture | None = None
+
+    @property
+    def one_copy(self) -> StudentTMixture:
+        """The mixture without its images."""
+        return self.mixture if self.folded is None else self.folded
 
 
 class Record:
@@ -151,6 +160,7 @@ def adapt_mixture(
     dof: float | Sequence[float] = _DOFS,
     enough: float = 0.2,
     tolerance: float = 0.1,
+    images: Images | None = None,
 ) -> AdaptedMixture:
     r"""Fit a Student t mixture to a posterior by adaptive multiple importance sampling.
 
@@ -196,6 +206,8 @@ def adapt_mixture(
         Relative variance at which adaptation ends. A perfect q has s / (1 - s).
     tolerance : float, default 0.1
         Adaptation also ends after three successive rounds that do not reduce the variance by this fraction.
+    images : Images, optional
+        Symmetries of f. Draws are made from the images of the mixture, which is fitted to one image of each draw.
 
     Returns
     -------
@@ -238,16 +250,20 @@ def adapt_mixture(
         raise ValueError(f"tolerance must be at least 0 and below 1, got {tolerance!r}.")
     from_prior = min(max(round(share * n_per_round), 1), n_per_round - 1) if share > 0.0 else 0
     record = Record(mixture.n_dim, from_prior / n_per_round, prior_log_density)
-    waited = 0
+    spread = (lambda q: q) if images is None else images.spread
+    waited, tested = 0, list[StudentTMixture]()
     for number in range(rounds):
-        source = _evened(mixture) if number < rounds - 1 else mixture
+        whole = spread(mixture)
+        even = _evened(mixture) if number < rounds - 1 else mixture
+        source = whole if even is mixture else spread(even)
         x = source.sample(n_per_round - from_prior, rng)
         if from_prior:
             x = np.concatenate([np.asarray(prior_draws(from_prior, rng), float), x])
         lost = ~np.isfinite(x).all(axis=1)
         x[lost] = mixture.means[0]  # arbitrary place, because the weight is zero
         values = np.where(lost, -math.inf, _checked(log_target(x), x))
-        record.add(mixture, source, x, values)
+        record.add(whole, source, x, values)
+        tested.append(mixture)
         log_drawn = record.log_drawn()
         log_weights = record.log_target - log_drawn
         variances = record.relative_variances(log_weights)
@@ -259,13 +275,13 @@ def adapt_mixture(
         if number == rounds - 1 or waited == _PATIENCE or best <= enough:
             break
         if best < math.inf:
-            mixture = _refitted(record, log_drawn, mixture, dofs, max_components, rng)
-    choice = record.tested[int(variances.argmin())]
-    n = len(log_weights)
+            mixture = _refitted(record, log_drawn, mixture, dofs, max_components, rng, images)
+    at, n = int(variances.argmin()), len(log_weights)
+    choice, folded = record.tested[at], None if images is None else tested[at]
     if best == math.inf:
-        return AdaptedMixture(choice, math.inf, 0.0, n, -math.inf, variances)
+        return AdaptedMixture(choice, math.inf, 0.0, n, -math.inf, variances, folded)
     log_mean = float(logsumexp(log_weights)) - math.log(n)
-    return AdaptedMixture(choice, best, _ess(log_weights), n, log_mean, variances)
+    return AdaptedMixture(choice, best, _ess(log_weights), n, log_mean, variances, folded)
 
 
 def _evened(mixture: StudentTMixture) -> StudentTMixture:
@@ -300,18 +316,22 @@ def _refitted(
     dofs: tuple[float, ...],
     max_components: int,
     rng: np.random.Generator,
+    images: Images | None,
 ) -> StudentTMixture:
-    x = record.x
+    x = record.x if images is None else images.folded(record.x, mixture)
     log_weights = record.log_target - log_drawn
     least = min(_LEAST * (x.shape[1] + 1.0), 0.25 * np.count_nonzero(log_weights > -math.inf))
     lw, gamma = temper_weights(log_weights, record.log_sources[-1] - log_drawn, least)
     if gamma < 1.0:
         return _fitted(x, lw, mixture, None)
+    spread = (lambda q: q) if images is None else images.spread
     w = np.exp(lw - logsumexp(lw))
     new = _thinned(_fitted(x, lw, mixture, dofs), x, lw, w, dofs)
     most = min(max_components, _known_components(x.shape[1], _ess(lw)))
     while new.components < most:
-        gap = lw + np.where(lw > -math.inf, record.log_target - record.log_defensive(new), 0.0)
+        gap = lw + np.where(
+            lw > -math.inf, record.log_target - record.log_defensive(spread(new)), 0.0
+        )
         added = np.exp(gap - gap.max())
         other = split_component(
             new, x, lw, added, rng, dof=dofs, n_iter=_FIT, tolerance=_GAIN, ridge=_RIDGE

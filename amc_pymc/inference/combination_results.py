@@ -19,7 +19,7 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.results import LARGEST_K, declared_dataset
 from amc_pymc.results.tables import ARMS, ESTIMATE, PULLS, ROUNDS
 
-__all__ = ["combination_flags", "combination_tree"]
+__all__ = ["combination_flags", "combination_tree", "missed"]
 
 #: p-value below which the arms' means are flagged as different.
 _DISAGREE = 1e-4
@@ -73,6 +73,8 @@ def _sentence(stopped: Flag | None) -> str:
 def _unbiased(history: History) -> str:
     if history.stopped:
         return "Not exactly: the run was cut short. The predictable estimate is of complete rounds only."
+    if history.certified > 1:
+        return "Nearly: the predictable estimate is the last round's; earlier ones had missed the target error."
     if history.certified:
         return (
             "The predictable estimate exactly: it is the last round's, whose size was fixed before it "
@@ -128,7 +130,7 @@ def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[
         found += _constant_arms(run, tree["estimate"].to_dataset())
         if float(tree["estimate"]["mcse"].sel(weights="predictable")) == 0.0:
             found.append(flag("no_spread", draws=sum(r.n for r in run.records)))
-    if budget.target is not None and history.stopped is None:
+    if budget.target is not None and math.isfinite(budget.total) and history.stopped is None:
         found.append(_missed_target(run, tree["estimate"].to_dataset(), budget))
     return [f for f in found if f is not None]
 
@@ -168,13 +170,18 @@ def _heavy_tail(arms: xr.Dataset) -> Flag | None:
     return flag("few_values", arm=arm, k=float(k[worst]), limit=LARGEST_K)
 
 
+def missed(run: Combination, target: float) -> bool:
+    """Whether the predictable estimate has a standard error well beyond the target."""
+    found = run.estimate("predictable")
+    error = found.mcse / found.mean if run.scale == "log" else found.mcse
+    return not error <= _OVER * target
+
+
 def _missed_target(run: Combination, estimate: xr.Dataset, budget: Any) -> Flag | None:
+    if not missed(run, budget.target):
+        return None
     key = "log_mean_mcse" if run.scale == "log" else "mcse"
     reached = float(estimate[key].sel(weights="predictable"))
-    if reached <= _OVER * budget.target:
-        return None
-    if not math.isfinite(budget.total):
-        return flag("target_missed", error=reached, target=budget.target)
     argument = "max_cost" if budget.unit == "cost" else "draws"
     given = f"{argument}={budget.total:g}"
     return flag(

@@ -32,7 +32,7 @@ from amc_pymc.combination.payoffs import PAYOFFS, Payoff
 from amc_pymc.combination.statistics import History, Weights
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.combination_journal import Meter, Recorded
-from amc_pymc.inference.combination_results import combination_flags, combination_tree
+from amc_pymc.inference.combination_results import combination_flags, combination_tree, missed
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.running import Pool, run_loop
@@ -417,7 +417,10 @@ def _rounds(
     run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget,
     room: Callable[[], float],
 ) -> Iterator[None]:  # fmt: skip
-    """Make one round after the other, as large as there is room; with a target, until a last one can certify it."""
+    """Make one round after the other, as large as there is room; with a target, until a last one certifies it.
+
+    A certifying round that misses the target, because draws vary more than earlier ones showed, is followed by others.
+    """
     if run.rounds:
         yield  # the pilot
     while (decided := run.next_round(rng, room())) is not None:
@@ -427,8 +430,10 @@ def _rounds(
             continue
         counts = _certifying_counts(run, budget, room())
         if counts is not None:
-            _draw_round(run, history, draws_of, run.certify(counts))
-            history.certified = True
+            decided = run.certify(counts)
+            _draw_round(run, history, draws_of, decided)
+            history.certified += 1
+            decided.last = run.exhausted or not missed(run, budget.target)
             yield
         elif _all_zero(run):
             history.stopped = flag("all_zero")

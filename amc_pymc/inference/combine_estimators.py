@@ -84,7 +84,7 @@ def combine_estimators(
     target_mcse : float, optional
         Standard error at which to stop: of the mean or, on the log scale, of its logarithm. Rounds are drawn until
         it is known how many draws the target needs; these are made in one last, certifying round, which alone
-        enters the predictable estimate. One of `draws`, `max_cost` and `target_mcse` is needed; a target can be
+        enters the predictable estimate. If it misses the target, others follow. One of `draws`, `max_cost` and `target_mcse` is needed; a target can be
         combined with a budget.
     cost : "count", "cpu" or callable, default "count"
         "count": costs that the estimator returns, else its ``cost``, else one per draw. "cpu": CPU seconds of the

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.evidence import BridgedChains, Pilot, PosteriorDraws, missing_evidence
-from amc_pymc.evidence.doubts import covering_error, uncertain
+from amc_pymc.evidence.doubts import copies_missed, covering_error, uncertain
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.evidence_from_draws import (
     TimeLimit,
@@ -18,7 +18,7 @@ from amc_pymc.inference.evidence_from_draws import (
 )
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import Evidence, add_posterior
-from amc_pymc.reading.marginal_particles import Densities
+from amc_pymc.reading.particles.marginal import Densities
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -65,6 +65,7 @@ def chains_answer(
         drawn = _posterior(found, draws * chains)
         values, more = add_posterior(tree, model, densities, drawn, chains)
     flags += running_off(model, densities, values) + more
+    flags += copies_missed(pilot, found.chains.draws.reshape(-1, densities.n_dim))
     numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, None)
     attrs = {"weights": "last stage", "unbiased": _UNBIASED, "method": _METHOD}
     return ChainsAnswer(tree, numbers, flags, attrs, drawn.x)

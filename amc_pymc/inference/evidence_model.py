@@ -18,16 +18,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from pymc.logprob.transforms import (
+    CircularTransform,
+    IntervalTransform,
+    LogOddsTransform,
+    LogTransform,
+    SimplexTransform,
+)
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
+from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.reading.context import context_model
-from amc_pymc.reading.counts import counted
-from amc_pymc.reading.marginal_particles import Densities, MarginalDensities, extract_marginals
-from amc_pymc.reading.particles import check_evidence_defined, extract_particles
+from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import check_evidence_defined, extract_particles
+from amc_pymc.reading.particles.marginal import Densities, MarginalDensities, extract_marginals
 from amc_pymc.reading.support import element_states
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
@@ -52,6 +60,9 @@ __all__ = [
 ]
 
 _log = logging.getLogger("amc_pymc")
+#: Transforms that act on each element, and those of which a change of sign makes sense.
+_BY_ELEMENT = (LogTransform, LogOddsTransform, IntervalTransform, CircularTransform)
+_SIGNED = (LogOddsTransform, IntervalTransform, CircularTransform)
 #: Size below which (above one over which) numbers are near the limits of doubles, share of such draws
 #: that is flagged, and number of prior draws for comparison.
 _TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
@@ -68,7 +79,7 @@ def compiled_particles(
     """Return compiled densities of a model and the CPU seconds used; the last few models are cached.
 
     Given local effects are integrated out; the densities are then
-    :class:`amc_pymc.reading.marginal_particles.MarginalDensities`. If that fails for effects that the user did not
+    :class:`amc_pymc.reading.particles.marginal.MarginalDensities`. If that fails for effects that the user did not
     name, they are kept.
     """
     begin = time.process_time()
@@ -139,11 +150,34 @@ def explored(
     """
     pilot = explore(
         densities, kernel, rng, settings=pilot_settings(densities),
-        fitted=not densities.discrete.any(), chains=chains, report=report,
+        fitted=not densities.discrete.any(), chains=chains,
+        variables=exchangeable(model, densities), report=report,
     )  # fmt: skip
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0].message}.")
     return pilot
+
+
+def exchangeable(model: Model, densities: Densities) -> Variables:
+    """Return the variables whose elements or signs may be exchanged: continuous ones with a transform by elements."""
+    blocks, sums, size = list[Block](), list[np.ndarray](), densities.layout.size
+    shapes = dict(zip(densities.layout.names, densities.layout.shapes))
+    for variable in model.value_vars:
+        if variable.name not in densities.layout.names:
+            continue
+        transform = model.rvs_to_transforms[model.values_to_rvs[variable]]
+        s = densities.layout.slices[variable.name]
+        places = np.arange(s.start, s.stop).reshape(shapes[variable.name])
+        kind = "none" if transform is None else type(transform).__name__
+        if isinstance(transform, SimplexTransform):
+            rows = places.reshape(-1, places.shape[-1])
+            sums += [*rows]
+            last = size + np.arange(len(rows)).reshape(*places.shape[:-1], 1)
+            places, size = np.concatenate([places, last], axis=-1), size + len(rows)
+        elif not (transform is None or isinstance(transform, _BY_ELEMENT)):
+            continue
+        blocks.append(Block(places, transform is None or isinstance(transform, _SIGNED), kind))
+    return Variables(tuple(blocks), tuple(sums))
 
 
 def pilot_settings(densities: Densities) -> PilotSettings:
@@ -230,7 +264,7 @@ class Elsewhere:
     ----------
     counts : array (3,)
         Evaluations of jobs whose results were received, in the order of
-        :class:`amc_pymc.reading.particles.Counts`.
+        :class:`amc_pymc.reading.particles.densities.Counts`.
     seen : Highest
         Highest points that these jobs evaluated.
     seconds : float

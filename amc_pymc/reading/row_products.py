@@ -1,11 +1,14 @@
-"""Products of parameters in the expression of a row, as coefficients of their own.
+"""Functions of parameters in the expression of a row, as coefficients of their own.
 
 Rows that read ``sd * z[group]`` or ``x * tau * scale`` are nonlinear in parameters, but linear in these products. A
 product is the same for all rows with the same indices, so it becomes one coefficient for each distinct set of indices.
+The same holds for what rows compute from discrete variables, such as ``mu[k]`` or ``gamma * beta``: rows are smooth
+functions of it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,9 +25,12 @@ _MOST = 4_000
 
 
 def with_products(
-    program: RowProgram, data: np.ndarray, may_add: bool = True
+    program: RowProgram,
+    data: np.ndarray,
+    may_add: bool = True,
+    discrete: np.ndarray | None = None,
 ) -> tuple[RowProgram, np.ndarray]:
-    """Return the program of a row that reads products as coefficients, and its data.
+    """Return the program of a row that reads such functions as coefficients, and its data.
 
     Parameters
     ----------
@@ -32,6 +38,8 @@ def with_products(
     data : (N, C) array
     may_add : bool
         Whether columns may be added to the data, for products that are selected by several indices.
+    discrete : (D,) bool array, optional
+        Which parameters are discrete, default none.
 
     Examples
     --------
@@ -48,7 +56,11 @@ def with_products(
     >>> found.families[0].table.ravel(), data.shape  # the indices 1 to 3, and no new column
     (array([1., 2., 3.]), (3, 2))
     """
-    found = _Search(program, data, may_add)
+    if discrete is None:
+        discrete = np.zeros(program.n_parameters, bool)
+    if discrete.any():
+        program = replace(program, row=_as_numbers(program, data, discrete))
+    found = _Search(program, data, may_add, discrete)
     found.visit(program.row, times_data=False)
     if not found.change:
         return program, data
@@ -61,7 +73,7 @@ def with_products(
 class _Search:
     """Products of parameters below the expression of a row."""
 
-    def __init__(self, program: RowProgram, data: np.ndarray, may_add: bool):
+    def __init__(self, program: RowProgram, data: np.ndarray, may_add: bool, discrete: np.ndarray):
         self.graph, self.data, self.may_add = program.graph, data, may_add
         self.change: dict[int, int] = {}
         self.families: list[Family] = []
@@ -73,15 +85,23 @@ class _Search:
         self._coded: dict[tuple[int, ...], int] = {}
         self._first: dict[tuple[int, tuple[int, ...]], int] = {}
         self._varies, self._affine = _dependence(program.graph, program.row)
+        nodes = program.graph.nodes
+        self._uses = Counter(
+            a for n in program.graph.upstream([program.row]) for a in nodes[n].args
+        )
+        self._rough = _rough(program.graph, program.row, data, discrete)
         self._levels: dict[tuple[int, ...], _Levels] = {}
 
     def visit(self, node: int, times_data: bool) -> None:
         """Look for products in a node; ``times_data`` says whether it is multiplied by data."""
-        if node in self._seen or not self._varies.get(node) or self._affine[node]:
+        rough = node in self._rough
+        if node in self._seen or not (rough or (self._varies.get(node) and not self._affine[node])):
             return
         self._seen.add(node)
         op, args = self.graph.nodes[node].op, self.graph.nodes[node].args
-        if op in (*_SUMS, *_PRODUCTS) and self._is_coefficient(node, times_data):
+        if op in (*_SUMS, *_PRODUCTS) and self._is_coefficient(node, times_data or rough):
+            self._add(node, node)
+        elif rough and self._absorbs(node) and self._is_function(node):
             self._add(node, node)
         elif op == "mul":
             self._visit_product(node, times_data)
@@ -99,7 +119,7 @@ class _Search:
         times_data |= any(_columns_of_values(self.graph, f) for f in others)
         if len(varying) > 1:
             whole = self._product(varying)
-            if self._is_coefficient(whole, times_data):
+            if self._is_coefficient(whole, times_data or node in self._rough):
                 self._add(node, whole, others)
                 return
             times_data = False
@@ -125,6 +145,22 @@ class _Search:
         parts = [a for a in g.nodes[node].args if self._varies.get(a)]
         most = max(len(self._levels_of(_index_columns(g, a)).table) for a in parts)
         return 0 < n <= min(most, _MOST)
+
+    def _absorbs(self, node: int) -> bool:
+        """Whether a discrete variable becomes a number in a node, chooses one, or is all that it depends on."""
+        nodes, (op, args, *_) = self.graph.nodes, self.graph.nodes[node]
+        if op in ("entry", "float", "switch"):
+            return args[0] in self._rough
+        varying = [a for a in args if self._varies[a]]
+        alone = all(nodes[a].op == "float" and self._uses[a] == 1 for a in varying)
+        return alone and op not in (*_SUMS, *_PRODUCTS)
+
+    def _is_function(self, node: int) -> bool:
+        """Whether a node depends on data through few indices only."""
+        g = self.graph
+        if _columns_of_values(g, node) or g.leaves([node], "dot") or g.nodes[node].kind != "f":
+            return False
+        return 0 < len(self._levels_of(_index_columns(g, node)).table) <= _MOST
 
     def _levels_of(self, columns: tuple[int, ...]) -> _Levels:
         if columns not in self._levels:
@@ -211,6 +247,39 @@ def _dependence(graph: Graph, row: int) -> tuple[dict[int, bool], dict[int, bool
             )
         )
     return varies, affine
+
+
+def _as_numbers(program: RowProgram, data: np.ndarray, discrete: np.ndarray) -> int:
+    """Return the expression of a row in which integers that are computed with are converted first."""
+    graph, memo = program.graph, dict[int, int]()
+    rough = _rough(graph, program.row, data, discrete)
+    for n in graph.upstream([program.row]):
+        node = graph.nodes[n]
+        args = [memo[a] for a in node.args]
+        if node.op == "entry":
+            memo[n] = graph.entry(str(node.value), *args)
+            continue
+        if node.kind == "f" and node.op != "switch":
+            for k, a in enumerate(node.args):
+                if a in rough and graph.nodes[a].kind == "i":
+                    args[k] = graph.make("float", args[k])
+        memo[n] = graph.make(node.op, *args) if args else n
+    return memo[program.row]
+
+
+def _rough(graph: Graph, row: int, data: np.ndarray, discrete: np.ndarray) -> set[int]:
+    """Return the nodes that depend on discrete parameters."""
+    out = set[int]()
+    for n in graph.upstream([row]) if discrete.any() else ():
+        node = graph.nodes[n]
+        if any(a in out for a in node.args):
+            out.add(n)
+        elif node.op == "entry" and not graph.leaves([node.args[0]], "entry"):
+            (places,) = graph.evaluate([node.args[0]], row=data.T)
+            places = np.asarray(places, np.int64)
+            if discrete[places[places < discrete.size]].any():
+                out.add(n)
+    return out
 
 
 def _sums_products(graph: Graph, node: int) -> bool:

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.rows.libraries import library
-from amc_pymc.rows.packing import Placeholder
 from amc_pymc.rows.settings import Rows
-from amc_pymc.rows.sources import ArraySource, ParquetSource, Source
+from amc_pymc.rows.sources import ArraySource, ParquetSource, Source, library
+from amc_pymc.rows.store import Placeholder
 from amc_pymc.rows.workers import DaskArrays, DaskTable, client_of, is_dask
 
 __all__ = ["open_source"]

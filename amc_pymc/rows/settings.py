@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.rows.libraries import library
+from amc_pymc.rows.sources import library
 
 __all__ = ["Rows", "as_rows"]
 

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import mmap
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from amc_pymc.rows.files import release
-from amc_pymc.rows.libraries import library
 
-__all__ = ["ArraySource", "Chosen", "ParquetSource", "Source", "put_together"]
+__all__ = ["ArraySource", "Chosen", "ParquetSource", "Source", "library", "put_together"]
 
 #: Number of rows that are hashed at a time.
 _CHUNK = 65_536
 #: Column, or columns, of each ``pm.Data``.
 Chosen = Mapping[str, str | list[str]]
+
+
+def library(name: str, what: str) -> ModuleType:
+    """Import a module, or raise an error that says what to install.
+
+    Examples
+    --------
+    >>> from amc_pymc.rows.sources import library
+    >>> library("json", "JSON").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.split(".")[0]
+        raise ImportError(
+            f"rows: {what} needs {package}; install it by pip install {package}, or all that rows "
+            'may need by pip install "amc-pymc[rows]"'
+        ) from error
 
 
 class Source:

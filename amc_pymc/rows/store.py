@@ -1,8 +1,7 @@
-"""A store of packed rows, memory-mapped by every process that reads it.
+"""Packing of rows into columns, and a store of packed rows, memory-mapped by every process that reads it.
 
-``rows.npy`` holds three arrays in NumPy's format, one after the other: the rows (N, C); the first row of each group
-and the end (G + 1,), empty without groups; and the time when it was made. ``rows.json`` beside it says what the rows
-were made from, and has a checksum of each block of ``rows.npy``.
+``rows.npy`` holds the rows (N, C) in NumPy's format. ``rows.json`` beside it says what they were made from, has the
+first row of each group and the end (G + 1,), if there are groups, and a checksum of ``rows.npy``.
 """
 
 from __future__ import annotations
@@ -10,26 +9,42 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 import zlib
 
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
-from numpy.lib import format as npy
-
 from amc_pymc.rows.files import Draft, as_writable, release
 
-__all__ = ["AROUND", "FILE_NAME", "RowStore", "begin", "digest_of", "end", "open_store", "publish"]
+__all__ = [
+    "AROUND",
+    "IDENTITY",
+    "GroupedPacking",
+    "Packing",
+    "Placeholder",
+    "RowStore",
+    "chunk_rows",
+    "column_label",
+    "digest_of",
+    "open_store",
+    "packed_rows",
+    "placed_rows",
+    "publish",
+    "rounded",
+]
 
-FILE_NAME = "rows.npy"
+#: Maximum rows of a chunk, and divisor of the memory for it, because several copies are held.
+_MOST, _SHARE = 65_536, 32
+#: Largest rounding error, as a share of the range of a column in a chunk.
+_LOST = 1e-3
 #: Version of the format.
-_FORMAT = 3
-#: Bytes of a block with a checksum, and number of blocks that are checked if a store seems unmodified.
-_BLOCK, _CHECKED = 4 * 2**20, 16
+_FORMAT = 4
+#: Number of random bytes at the end of a file, which tell stores apart, and bytes of which a checksum is computed at once.
+IDENTITY, _BLOCK = 16, 4 * 2**20
 #: Bytes that the system maps around a row that is read, and bytes that may stay mapped.
 AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
 
@@ -42,35 +57,28 @@ class RowStore:
     Parameters
     ----------
     path : str or Path
+    first : (G + 1,) int array
+        First row of each group, and the end; empty if rows are not stored by group.
     draft : Draft, optional
         The file, if it is removed with this object.
     """
 
-    def __init__(self, path: str | os.PathLike[str], draft: Draft | None = None):
-        self.path, self._draft, self._touched = str(path), draft, 0.0
-        with open(path, "rb") as file:
-            _, self._made = _tables_of(file)
+    def __init__(self, path: str | os.PathLike[str], first: np.ndarray, draft: Draft | None = None):
+        self.path, self.first, self._draft, self._touched = str(path), first, draft, 0.0
+        self._identity = _identity(self.path)
 
     @cached_property
     def data(self) -> np.ndarray:
         """The rows (N, C), including copies of the last one; they must not be written to."""
-        return as_writable(self._arrays[0])
-
-    @property
-    def first(self) -> np.ndarray:
-        """First row of each group, and the end (G + 1,); empty if rows are not stored by group."""
-        return self._arrays[1]
+        return as_writable(self._mapped)
 
     @cached_property
-    def _arrays(self) -> tuple[np.memmap, np.ndarray]:
-        """Read-only memory map of the rows, and the first rows of groups."""
+    def _mapped(self) -> np.ndarray:
         try:
-            with open(self.path, "rb") as file:
-                first, made = _tables_of(file)
-                if made != self._made:
-                    raise ValueError("another file has taken its place")
-                shape, dtype, offset = _rows_of(file)
-                return np.memmap(file, dtype, "r", offset, shape), first
+            if _identity(self.path) != self._identity:
+                raise ValueError("another file has taken its place")
+            mapped: np.ndarray = np.load(self.path, mmap_mode="r")
+            return mapped
         except (EOFError, OSError, ValueError) as error:
             raise ValueError(
                 f"The store of rows {self.path} cannot be opened: {error}. A store without a "
@@ -84,8 +92,8 @@ class RowStore:
         They stay in the cache of the system as long as there is room.
         """
         self._touched = 0.0
-        if "_arrays" in self.__dict__:
-            release(self._arrays[0])
+        if "_mapped" in self.__dict__:
+            release(self._mapped)
 
     def touch(self, n_rows: float) -> None:
         """Count rows read at random, and release their pages when too many are mapped."""
@@ -94,48 +102,23 @@ class RowStore:
             self.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_made": self._made, "_draft": None, "_touched": 0.0}
+        kept = {k: self.__dict__[k] for k in ("path", "first", "_identity")}
+        return kept | {"_draft": None, "_touched": 0.0}
 
 
-# --- the file -------------------------------------------------------------------------------------
+def _identity(path: str) -> bytes:
+    """Return the random bytes with which a store ends."""
+    with open(path, "rb") as file:
+        file.seek(-IDENTITY, os.SEEK_END)
+        return file.read()
 
 
-def begin(file: BinaryIO, shape: tuple[int, int], dtype: np.dtype) -> int:
-    """Write the header of the rows to an empty file, and return the offset of the first row."""
-    descr = npy.dtype_to_descr(dtype)
-    npy.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-    return file.tell()
-
-
-def end(file: BinaryIO, first: np.ndarray) -> None:
-    """Write what follows the rows to a file that ends with them."""
-    file.seek(0, os.SEEK_END)
-    np.save(file, first)
-    np.save(file, time.time_ns())
-
-
-def _rows_of(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
-    """Return the shape and type of the rows, and the offset of the first one."""
+def _checksum(file: BinaryIO) -> int:
     file.seek(0)
-    npy.read_magic(file)
-    shape, _, dtype = npy.read_array_header_1_0(file)
-    return shape, dtype, file.tell()
-
-
-def _end_of_rows(file: BinaryIO) -> int:
-    shape, dtype, offset = _rows_of(file)
-    return offset + int(np.prod(shape)) * dtype.itemsize
-
-
-def _tables_of(file: BinaryIO) -> tuple[np.ndarray, int]:
-    """Return the first rows of groups, and the time when the store was made."""
-    file.seek(_end_of_rows(file))
-    return np.load(file), int(np.load(file))
-
-
-def _checksum(file: BinaryIO, block: int) -> str:
-    file.seek(block * _BLOCK)
-    return f"{zlib.crc32(file.read(_BLOCK)):08x}"
+    found = 0
+    while block := file.read(_BLOCK):
+        found = zlib.crc32(block, found)
+    return found
 
 
 # --- what it was made from ------------------------------------------------------------------------
@@ -146,7 +129,7 @@ def digest_of(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
-def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
+def publish(draft: Draft, target: Path, facts: dict[str, Any], first: np.ndarray) -> None:
     """Give a complete store its name, and write the facts that identify it beside it.
 
     Raises
@@ -154,14 +137,13 @@ def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
     FileExistsError
         If another run has made a store in this place.
     """
-    os.fsync(draft.file.fileno())
     status, described = os.fstat(draft.file.fileno()), Draft(target.parent)
     whole = facts | {
         "format": _FORMAT,
         "modified": status.st_mtime_ns,
         "bytes": status.st_size,
-        "end_of_rows": _end_of_rows(draft.file),
-        "checksums": [_checksum(draft.file, k) for k in range(-(-status.st_size // _BLOCK))],
+        "checksum": _checksum(draft.file),
+        "first": first.tolist(),
     }
     try:
         described.file.write(json.dumps(whole).encode())
@@ -175,66 +157,54 @@ def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
 def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
     """Open the store at a path, and check that it is intact and was made from ``expected`` facts.
 
+    Its bytes are checked if the file was modified.
+
     Raises
     ------
     ValueError
         If it is damaged or belongs to another source, model or settings.
     """
     try:
-        with open(path, "rb") as file:
-            facts = json.loads(path.with_suffix(".json").read_bytes())
-            _check_bytes(file, facts)
-            _check_facts(facts, expected)
-            _check_groups(_tables_of(file)[0], facts)
-        return RowStore(path)
+        facts = json.loads(path.with_suffix(".json").read_bytes())
+        reason = _difference(path, facts, expected)
+        first = np.array(facts["first"], np.int64)
     except FileNotFoundError:
         reason = "there is no rows.json beside it"
-    except (EOFError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError):
+    except (KeyError, TypeError, ValueError):
         reason = "rows.json beside it is damaged"
-    except ValueError as error:
-        reason = str(error)
+    if not reason:
+        return RowStore(path, first)
     raise ValueError(
         f"The store of rows {path} cannot be used: {reason}. Delete it, and it is made anew, or pass "
         "another folder."
     )
 
 
-def _check_bytes(file: BinaryIO, facts: dict[str, Any]) -> None:
-    """Raise an error for another format or size, or a wrong checksum.
-
-    All blocks are checked if the file was modified, else some of the rows and all of the groups.
-    """
+def _difference(path: Path, facts: dict[str, Any], expected: dict[str, Any]) -> str:
+    """Return what is wrong with a store; empty if nothing is."""
     if facts["format"] != _FORMAT:
-        raise ValueError(f"it has format {facts['format']}, this version reads format {_FORMAT}")
-    status = os.fstat(file.fileno())
+        return f"it has format {facts['format']}, this version reads format {_FORMAT}"
+    status = path.stat()
     if status.st_size != facts["bytes"]:
-        raise ValueError(f"it has {status.st_size:,} bytes, not {facts['bytes']:,}")
-    sums = facts["checksums"]
-    number = len(sums) if status.st_mtime_ns != facts["modified"] else min(len(sums), _CHECKED)
-    some = np.linspace(0, len(sums) - 1, number).astype(int).tolist()
-    for block in sorted({*some, *range(facts["end_of_rows"] // _BLOCK, len(sums))}):
-        if _checksum(file, block) != sums[block]:
-            raise ValueError(f"its bytes from {block * _BLOCK:,} on are damaged")
-
-
-def _check_facts(facts: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise an error if a store was made from something else."""
+        return f"it has {status.st_size:,} bytes, not {facts['bytes']:,}"
+    if status.st_mtime_ns != facts["modified"]:
+        with open(path, "rb") as file:
+            if _checksum(file) != facts["checksum"]:
+                return "its bytes are damaged"
     for name, reason in _MUST_AGREE.items():
-        found, wanted = facts[name], expected[name]
-        if found != wanted:
-            shown = "" if name in ("program", "source") else f" ({found}, not {wanted})"
-            raise ValueError(reason + shown)
+        if facts[name] != expected[name]:
+            shown = (
+                "" if name in ("program", "source") else f" ({facts[name]}, not {expected[name]})"
+            )
+            return reason + shown
     if not np.allclose(facts["sample"], expected["sample"], rtol=1e-9, atol=1e-12, equal_nan=True):
-        raise ValueError("rows of the source or what the model makes of them have changed")
-
-
-def _check_groups(first: np.ndarray, facts: dict[str, Any]) -> None:
-    """Raise an error if a table of groups is not one, whatever its checksum says."""
-    n_rows, groups = facts["n_rows"], facts["groups"]
+        return "rows of the source or what the model makes of them have changed"
+    first, n_rows, groups = np.array(facts["first"], np.int64), facts["n_rows"], facts["groups"]
     if groups is not None and (
         first.size != groups[0] + 1 or first[0] or first[-1] != n_rows or np.any(np.diff(first) < 0)
     ):
-        raise ValueError(f"its table of groups does not increase from 0 to its {n_rows:,} rows")
+        return f"its table of groups does not increase from 0 to its {n_rows:,} rows"
+    return ""
 
 
 #: Facts that must agree for a store to be used again, and the message if they do not.
@@ -246,3 +216,151 @@ _MUST_AGREE = {
     "n_rows": "the source had another number of rows when it was made",
     "dtype": "it holds numbers of another dtype",
 }
+
+
+# --- packing --------------------------------------------------------------------------------------
+
+
+class Placeholder(NamedTuple):
+    """Shape and type that a model expects of the rows (N, *shape) of a ``pm.Data``."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class Packing(Protocol):
+    """Definition of the columns of a store.
+
+    Attributes
+    ----------
+    placeholders : tuple of Placeholder
+        Data from which the columns are computed.
+    n_columns : int
+    whole : (C,) bool array
+        Columns that hold whole numbers, which must not be rounded.
+    digest : str
+        Hash of the functions that read the columns.
+    printed : object
+        These functions, in the form sent to workers.
+    """
+
+    placeholders: tuple[Placeholder, ...]
+    n_columns: int
+    whole: np.ndarray
+    digest: str
+    printed: Any
+
+    def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
+        """Return the columns (m, C) of a chunk whose first row has the number ``first``."""
+
+
+class GroupedPacking(Packing, Protocol):
+    """Definition of the columns of a store by group.
+
+    Attributes
+    ----------
+    level_names : tuple of str
+        Data that determine the group of a row.
+    n_levels : int
+        Number of groups G.
+    beyond : int
+        Number of copies of the last row that follow it.
+    """
+
+    level_names: tuple[str, ...]
+    n_levels: int
+    beyond: int
+
+    def levels(self, chunk: Mapping[str, np.ndarray], /) -> np.ndarray:
+        """Return the group (m,) of each row of a chunk with at least the data ``level_names``."""
+
+
+def chunk_rows(memory: int, packing: Packing) -> int:
+    """Return the number of rows packed at once with ``memory`` bytes."""
+    shapes = [p.shape for p in packing.placeholders]
+    wide = 8 * packing.n_columns + sum(8 * int(np.prod(s, dtype=int)) for s in shapes)
+    return int(np.clip(memory // (_SHARE * wide), 16, _MOST))
+
+
+def placed_rows(
+    packing: Packing, labels: Mapping[str, Sequence[str]], chunk: Mapping[str, Any], first: int
+) -> dict[str, np.ndarray]:
+    """Convert the data of a chunk, all or some, to the types of the placeholders.
+
+    ``first`` is the number of its first row in the source, ``labels`` name columns of tables.
+
+    Raises
+    ------
+    ValueError
+        If rows are not finite or do not fit the type; the message names the first such row.
+    """
+    own = (p for p in packing.placeholders if p.name in chunk)
+    return {p.name: _placed(chunk[p.name], p, labels[p.name], first) for p in own}
+
+
+def packed_rows(
+    packing: Packing, labels: Mapping[str, Sequence[str]], chunk: Mapping[str, Any], first: int
+) -> np.ndarray:
+    """Return the columns (m, C) of a chunk of the source; raises as :func:`placed_rows`."""
+    return packing.pack(placed_rows(packing, labels, chunk, first), first)
+
+
+def column_label(labels: Sequence[str], name: str, place: tuple[int, ...]) -> str:
+    """Return the name of a column for error messages."""
+    if labels:
+        return f"column {labels[place[0] if place else 0]!r} ({name!r})"
+    return f"{name!r}" + (f" at {list(place)}" if place else "")
+
+
+def _placed(
+    chunk: np.ndarray, wanted: Placeholder, labels: Sequence[str], first: int
+) -> np.ndarray:
+    """Convert a chunk (m, ...) to the type of a placeholder."""
+    where = chunk, wanted.name, labels, first
+    if chunk.dtype.kind == "f":
+        _refuse(~np.isfinite(chunk), *where, "must be finite")
+    if chunk.dtype == wanted.dtype:
+        return np.require(chunk, requirements=["C", "A"])  # arrays from workers may be unaligned
+    with np.errstate(all="ignore"):
+        out = np.ascontiguousarray(chunk, dtype=wanted.dtype)
+    if wanted.dtype.kind != "f":
+        _refuse(out != chunk, *where, f"must fit the placeholder, which holds {wanted.dtype}")
+    elif chunk.dtype.kind == "f":
+        _refuse(~np.isfinite(out), *where, f"must fit {wanted.dtype}")
+    return out
+
+
+def _refuse(
+    bad: np.ndarray, chunk: np.ndarray, name: str, labels: Sequence[str], first: int, reason: str
+) -> None:
+    """Raise an error that names the first bad entry, if there is one."""
+    if not bad.any():
+        return
+    place = tuple(int(i) for i in np.argwhere(bad)[0])
+    where = column_label(labels, name, place[1:])
+    raise ValueError(f"rows: {where} {reason}, got {chunk[place]} in row {first + place[0]}")
+
+
+def rounded(packing: Packing, dtype: np.dtype, packed: np.ndarray, first: int) -> np.ndarray:
+    """Convert packed rows to the type of a store.
+
+    Raises
+    ------
+    ValueError
+        If the type cannot hold a number, or rounding takes a visible part of what differs between rows.
+    """
+    if dtype == packed.dtype:
+        return packed
+    with np.errstate(all="ignore"):
+        out = packed.astype(dtype)
+        error, spread = np.abs(out - packed), np.ptp(packed, axis=0)
+    lost = (packing.whole & (error > 0.0)) | ((error > _LOST * spread) & (spread > 0.0))
+    lost |= np.isinf(out) & np.isfinite(packed)
+    if lost.any():
+        row, column = np.argwhere(lost)[0]
+        raise ValueError(
+            f"rows: dtype='float32' cannot hold {packed[row, column]} in row {first + row}; use "
+            "'float64', or subtract what all rows have in common"
+        )
+    return out

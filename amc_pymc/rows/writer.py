@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import tempfile
 import time
 
@@ -19,20 +20,26 @@ from typing import Any
 
 import numpy as np
 
+from numpy.lib import format as npy
+
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.rows.files import Draft
-from amc_pymc.rows.packing import (
-    GroupedPacking,
-    Packing,
-    chunk_rows,
-    column_label,
-    packed_rows,
-    placed_rows,
-    rounded,
-)
 from amc_pymc.rows.settings import Rows
 from amc_pymc.rows.sources import Source
-from amc_pymc.rows.store import FILE_NAME, RowStore, begin, digest_of, end, open_store, publish
+from amc_pymc.rows.store import (
+    IDENTITY,
+    GroupedPacking,
+    Packing,
+    RowStore,
+    chunk_rows,
+    column_label,
+    digest_of,
+    open_store,
+    packed_rows,
+    placed_rows,
+    publish,
+    rounded,
+)
 from amc_pymc.rows.workers import Partitions
 
 __all__ = ["group_runs", "stored_groups", "stored_rows"]
@@ -148,7 +155,7 @@ def _stored(
     progressbar: bool,
 ) -> RowStore:
     """Return the store of an earlier run, or a new one. ``fill`` writes its rows and returns the groups' first ones."""
-    folder, target = _folder(rows), _folder(rows) / FILE_NAME
+    folder, target = _folder(rows), _folder(rows) / "rows.npy"
     if rows.folder is not None and target.exists():
         store = open_store(target, facts)
         _log.info("Rows are read from %s, made by an earlier run.", target)
@@ -157,14 +164,18 @@ def _stored(
     shape, passes = ((n, c), 1) if facts["groups"] is None else ((n + packing.beyond, c), 3)
     draft = Draft(folder)
     try:
-        offset = begin(draft.file, shape, dtype)
+        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        npy.write_array_header_1_0(draft.file, header)
+        offset = draft.file.tell()
         draft.reserve(offset + math.prod(shape) * dtype.itemsize)
         stored = np.memmap(draft.file, dtype, "r+", offset, shape)
         with progress("Writing rows to a store", passes * n, enabled=progressbar) as bar:
             first = fill(stored, bar)
-        end(draft.file, first)
+        stored.flush()
+        draft.file.seek(0, os.SEEK_END)
+        draft.file.write(os.urandom(IDENTITY))
         if rows.folder is not None:
-            publish(draft, target, facts)
+            publish(draft, target, facts, first)
     except BaseException:
         draft.discard()
         raise
@@ -179,9 +190,9 @@ def _stored(
         "removed with the last step that reads it" if rows.folder is None else "kept",
     )
     if rows.folder is None:
-        return RowStore(draft.path, draft)
+        return RowStore(draft.path, first, draft)
     draft.discard()
-    return RowStore(target)
+    return RowStore(target, first)
 
 
 def _packed(

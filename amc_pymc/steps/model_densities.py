@@ -1,4 +1,4 @@
-"""Densities of a ``pm.Model``, and checks that they add up to its log density."""
+"""Densities of a ``pm.Model``, of rows in memory or in a store, and checks that they add up to its log density."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
 from amc_pymc.reading.densities import ModelDensities
+from amc_pymc.reading.graphs import log_densities, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import Factor, Groups, take_groups
 from amc_pymc.reading.interpreted import functions_for_few
-from amc_pymc.reading.log_density import log_densities, log_density
-from amc_pymc.reading.rows import CallbackRows, choose_observed, row_count
+from amc_pymc.reading.packed_rows import InMemory
+from amc_pymc.reading.row_packing import RowPacking
+from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points, row_count
+from amc_pymc.rng import as_generator
+from amc_pymc.rows import held_partitions, open_source, stored_rows
+from amc_pymc.steps.settings import Options
 from amc_pymc.tall.proxies import Mode
 from amc_pymc.tall.samplers import RacedModel
 
 __all__ = [
+    "SEED",
     "check_densities",
     "check_groups",
     "check_rows_finite",
@@ -29,8 +35,12 @@ __all__ = [
     "grouped_densities",
     "grouped_model",
     "plain_densities",
+    "refuse_other_steps",
+    "stored_densities",
 ]
 
+#: Seed of subsamples, probes, and points at which packed rows are checked; independent of the user's seed.
+SEED = 20161
 #: Magnitude above which numbers of double precision have no decimals.
 _WHOLE = 2.0**52
 
@@ -90,7 +100,7 @@ def grouped_model(
 
 def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
     """Raise an error if groups are not finite at a point, or densities do not add up there."""
-    densities.hold(point)
+    densities.groups.hold(point)
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
@@ -208,3 +218,64 @@ def _check_sum(
         f"The rows and the rest add up to a log density of {got}, the model says {expected}. "
         "Pass row_logp=, or report this model as a bug of amc_pymc."
     )
+
+
+# --- rows in a store ------------------------------------------------------------------------------
+
+
+def stored_densities(
+    model: Model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray]
+) -> ModelDensities:
+    """Return the densities of the rows of ``options.rows``, for a step that moves some variables.
+
+    The model is decomposed and checked on its placeholders. Each chunk of the source is checked
+    against the model's graph while it is packed. The data of the model are not changed.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, ImportError
+        As for :func:`amc_pymc.rows.stored_rows` and :class:`RowPacking`.
+    """
+    rows = options.rows
+    assert rows is not None
+    plain = plain_densities(model, options.observed_vars, None, point, options.compile_kwargs)
+    refuse_other_steps(plain, active_names)
+    _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
+    packing = RowPacking(
+        model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
+    )
+    source = open_source(rows, packing.placeholders)
+    few = packing.packed(InMemory(packing.pack_placeholders()))
+    check_densities(model, plain.of_packed(few), point)
+    parts = None if source.client is None else held_partitions(rows, source, packing)
+    store = stored_rows(rows, source, packing, partitions=parts, progressbar=options.progressbar)
+    densities = plain.of_packed(packing.packed(store, parts))
+    check_rows_finite(densities, densities.ravel(point), "the initial point")
+    return densities
+
+
+def refuse_other_steps(
+    densities: ModelDensities | GroupedModel, active_names: Sequence[str]
+) -> None:
+    """Raise an error if other steps, which see placeholders only, would sample what rows read."""
+    layout = densities.layout
+    left = [n for n in layout.names_at(densities.reads) if n not in active_names]
+    of_kind = {
+        kind: [n for n in left if layout.is_continuous(n) is (kind == "continuous")]
+        for kind in ("discrete", "continuous")
+    }
+    step, kind = "rows=", "discrete"
+    advice = "Sum them out, or, if rows depend on these alone, use RacingGibbs(rows=)."
+    if any(not layout.is_continuous(n) for n in active_names if n in layout.names):
+        step, kind = "RacingGibbs(rows=)", "continuous"
+        advice = "Sum the discrete ones out and use RacingMetropolis(rows=)."
+    if of_kind[kind]:
+        raise ValueError(
+            f"{step} cannot be used with rows that depend on {kind} variables "
+            f"({', '.join(of_kind[kind])}): other steps would see the placeholders only. {advice}"
+        )
+    if left:
+        raise ValueError(
+            f"vars leaves out {', '.join(left)}, on which rows depend: with rows=, other steps "
+            "would see the placeholders only. Let this step sample all variables that rows read."
+        )

@@ -1,12 +1,12 @@
-"""Preparation of a ``pm.Model`` for samplers: mode, control variate, Gaussian approximation."""
+"""Preparation of a ``pm.Model`` for samplers: densities, mode, control variate, Gaussian approximation, forecast."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -19,36 +19,33 @@ from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
-from amc_pymc.reading.coefficients import coefficient_form, parts_of
+from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.data_control import DataControl
-from amc_pymc.reading.densities import ModelDensities, RowDensities
-from amc_pymc.reading.discrete_rows import DiscreteRows, smooth_parameters
+from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.native_rows import NativeRows, StoredRows
 from amc_pymc.reading.node_choice import TOLERANCE, choose_nodes
-from amc_pymc.reading.parameters import ParameterCut, cut_parameters
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.reading.support import element_states
 from amc_pymc.reading.timing import Stopwatch, in_words
 from amc_pymc.rng import as_generator
+from amc_pymc.rows import shared_array
 from amc_pymc.steps.grouping import Turn
 from amc_pymc.steps.model_densities import (
+    SEED,
     check_rows_resolved,
     checked_densities,
     grouped_densities,
+    stored_densities,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.steps.shared_thinning import SharedThinning
-from amc_pymc.steps.stored_densities import stored_densities
-from amc_pymc.steps.stored_groups import large_groups, stored_group_densities
-from amc_pymc.tall.proxies import DataProxy, gaussian_factor
+from amc_pymc.steps.stored_groups import stored_group_densities
+from amc_pymc.tall.proxies import DataProxy, gaussian_factor, likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.forecast import probe_moves, with_forecast
-from amc_pymc.tall.samplers.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
-from amc_pymc.tall.samplers.raced import Layout, Raced, RacedModel
+from amc_pymc.tall.samplers.raced import Layout, Raced
 from amc_pymc.tall.samplers.surface import NoSurface, fit_surface, gaussian_surface
 from amc_pymc.tall.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.tall.split import TooWide
@@ -57,22 +54,20 @@ from amc_pymc.tall.thinning import Thinning, fit_thinning
 __all__ = ["moved_coordinates", "prepare"]
 
 _log = logging.getLogger("amc_pymc")
-_POSSIBLE = 16
-#: Forecast acceptance rate below which moves get heavier tails.
-_FITS_WELL = 0.9
+#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
+_FITS_WELL, _POOR = 0.9, 0.05
 #: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
 _MOST_WITH_TAILS = 10
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
 _DRAWS = 300
-_MOST_STATES = 2_000
+#: Numbers of points, and of states of discrete variables, at which parameters of rows are looked at.
+_POSSIBLE, _MOST_STATES = 16, 2_000
 #: Number of points at which the quadrature error is measured, and their scale relative to the Gaussian
 #: approximation (too narrow for standard deviations, whose posterior is skewed).
 _NODE_POINTS, _NODE_WIDTH = 20, 1.5
 _MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
 #: Error probability of decisions that is advised without a control variate, whose lack is not flagged up to it.
 _SMALL_DELTA = 0.01
-#: Seed of subsamples and probes of the preparation, independent of the user's seed.
-_SEED = 20161
 #: Number of rows by which the acceptance of thinned decisions is predicted.
 _SOME = 5_000
 #: Cost of a step apart from its rows, in evaluations of a row, and number of products in a proposal that cost as much.
@@ -81,13 +76,12 @@ _STEP, _PRODUCTS = 50.0, 200.0
 _MORE_ROWS = 2.0
 #: Largest loss of acceptance by thinning, as a logarithm: where it is larger, chains stick.
 _MOST_LOST = 0.2
-#: Stages shown by the progress bar.
-_STAGES = (
-    "Taking the model apart",
-    "Searching the mode",
-    "Compiling races",
-    "Measuring residuals",
-)
+#: Fields of a thinning with numbers of four bytes for every row.
+_TABLES = ("bounds", "numbers", "pairs", "chances", "aliases")
+_TAKING_APART = "Taking the model apart"
+_SORTING = "Searching the mode and sorting rows into bins"
+#: Number of stages shown by the progress bar.
+_STAGES = 4
 
 
 def prepare(
@@ -106,86 +100,411 @@ def prepare(
     """
     watch = Stopwatch()
     with watch.running():
-        stored: ModelDensities | GroupedModel | None = None
+        densities: ModelDensities | GroupedModel | None = None
         if options.rows is not None:  # writing a store has its own progress bar
             watch.begin("store")
-            stored = _stored(model, active_names, options, point, turn)
-        with progress(_STAGES[0], len(_STAGES), enabled=options.progressbar) as bar:
+            densities = _stored(model, active_names, options, point, turn)
+        with progress(_TAKING_APART, _STAGES, enabled=options.progressbar) as bar:
             stages = _Stages(bar, watch)
             with reports_of_compiling(stages.compiling):
-                densities = stored or _densities(model, turn, options, point)
-                bare = _bare(densities, point)
+                densities = densities or _densities(model, turn, options, point)
+                preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
                 try:
                     # Matrices are small, and threads of the linear algebra would wait for each other.
                     with threadpool_limits(1, "blas"):
-                        prepared = _prepared(bare, model, active_names, options, fit, stages)
+                        prepared = preparing.run()
                     stages.end("Prepared")
                 except NoProxy as reason:
-                    densities.forget_expansion()
-                    prepared = _without_proxy(bare, options, str(reason))
+                    cast(RowDensities, preparing.bare.raced).forget_expansion()
+                    prepared = preparing.without_proxy(str(reason))
                     stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
     return replace(prepared, seconds=watch.seconds)
 
 
-def _bare(densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray]) -> Preparation:
-    """Return a preparation with nothing but the densities."""
-    start = densities.ravel(point)
-    if isinstance(densities, DiscreteRows):
-        return Preparation(densities, densities.raced, start, densities.cut)
-    flags = large_groups(densities.groups) if isinstance(densities, GroupedModel) else ()
-    return Preparation(densities, densities, start, flags=flags)
+class _Stages:
+    """Progress of the preparation, and assignment of its time to tasks."""
+
+    def __init__(self, bar: ProgressReport, watch: Stopwatch):
+        self._bar, self._watch, self._left = bar, watch, _STAGES
+        self._text = _TAKING_APART
+        watch.begin("model")
+
+    def say(self, text: str, task: str | None = None) -> None:
+        """Change the text, and optionally the task, within a stage."""
+        self._text = text
+        self._bar.update(description=text)
+        if task is not None:
+            self._watch.begin(task)
+
+    def compiling(self, name: str) -> None:
+        """Show the name of a function that is being compiled; "" after the last."""
+        shown = f"Compiling {name}, once per installation" if name else self._text
+        self._bar.update(description=shown)
+
+    def begin(self, text: str, task: str) -> None:
+        """Begin the next stage."""
+        self._left -= 1
+        self._bar.advance()
+        self.say(text, task)
+
+    def end(self, text: str) -> None:
+        """Complete all remaining stages."""
+        self._bar.update(description=text)
+        self._bar.advance(self._left)
 
 
-def _without_proxy(bare: Preparation, options: Options, reason: str) -> Preparation:
-    """Return the preparation without a control variate, or raise an error if the user insists."""
-    if options.insist:
-        name = "data" if isinstance(options.proxy, DataProxy) else "taylor"
-        raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
-    flags = bare.flags
-    if options.race.delta > _SMALL_DELTA:
-        flags += (flag("no_control_variate", reason=reason),)
-    return replace(bare, rows_spent=bare.densities.rows_evaluated, no_proxy=reason, flags=flags)
+def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray:
+    """Return the coordinates of the continuous variables that a step moves."""
+    return layout.indices(
+        [n for n in active_names if n in layout.names and layout.is_continuous(n)]
+    )
 
 
-def _prepared(
-    bare: Preparation, model: Model, active_names: Sequence[str], options: Options, fit: bool,
-    stages: _Stages,
-) -> Preparation:  # fmt: skip
-    """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
-    rng, densities, proxy = as_generator(_SEED), bare.densities, options.proxy
-    _check_rows_graph(densities, proxy)
-    if isinstance(proxy, DataProxy):
-        stages.begin("Searching the mode and sorting rows into bins", "mode")
-        active = moved_coordinates(densities.layout, active_names)
-        return _with_gaussian(_with_data_proxy(bare, proxy, rng, fit), active, rng)
-    active = moved_coordinates(densities.layout, active_names)
-    prepared = _with_surface(bare, model, active_names, proxy, rng, fit, stages)
-    if prepared is not None:
-        return _finished(prepared, active, options, rng, stages)
-    prepared = _with_taylor(bare, model, active, proxy, rng, fit, stages)
-    return _finished(prepared, active, options, rng, stages)
+# --- densities ------------------------------------------------------------------------------------
 
 
-def _finished(
-    prepared: Preparation, active: np.ndarray, options: Options, rng: np.random.Generator,
-    stages: _Stages,
-) -> Preparation:  # fmt: skip
-    """Choose quadrature nodes, measure residuals, and forecast decisions."""
-    densities, proxy = prepared.densities, cast(TaylorProxy, options.proxy)
-    groups = isinstance(densities, GroupedModel)
-    if groups:
-        stages.say("Choosing the nodes of the quadrature", "quadrature nodes")
-        prepared = _with_nodes(prepared, cast(GroupedModel, densities))
-    stages.begin(_STAGES[2], "residuals")
-    _compile_races(prepared)
-    stages.begin(_STAGES[3], "residuals")
-    race = options.race_of_groups if groups else options.race
-    prepared = _with_tails(with_forecast(prepared, active, race, proxy.exact_rows, rng))
-    if isinstance(race, ExactRace | AutoRace):
-        prepared = _with_thinning(prepared, race, active)
-    spent = densities.rows_evaluated + prepared.raced.rows_evaluated
-    return replace(prepared, rows_spent=spent)
+def _stored(
+    model: Model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray],
+    turn: Turn | None,
+) -> ModelDensities | GroupedModel:  # fmt: skip
+    """Return the densities of groups or rows in a store."""
+    assert options.rows is not None
+    if turn is not None:  # discrete names only matter as effects of groups
+        moved = {v.name for v in model.value_vars if v.dtype.startswith("float")}
+        active_names = [n for n in active_names if n in moved]
+    if turn is None or turn.factor is None:
+        return stored_densities(model, active_names, options, point)
+    return stored_group_densities(
+        model, turn.factor, options.observed_vars, options.rows, point, options.compile_kwargs,
+        active_names=active_names, progressbar=options.progressbar,
+    )  # fmt: skip
+
+
+def _densities(
+    model: Model, turn: Turn | None, options: Options, point: dict[str, np.ndarray]
+) -> ModelDensities | GroupedModel:
+    """Return the densities of the turn's groups, or of rows if it has none."""
+    if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
+        args = model, turn.factor, options.observed_vars, point, options.compile_kwargs
+        densities = grouped_densities(*args, turn.held)
+        if densities.expand.size >= densities.reads.size:
+            return densities
+        if turn.insists:
+            raise ValueError(
+                f"marginalize names {turn.factor.label}, and the rows depend on discrete variables "
+                "besides: their control variate would not hold. Sum these out, or pass "
+                "marginalize=None."
+            )
+        _log.info(
+            "Not integrating %s out after all: the rows depend on discrete variables besides.",
+            turn.factor.label,
+        )
+    return checked_densities(
+        model, options.observed_vars, options.row_logp, point, options.compile_kwargs
+    )
+
+
+# --- control variate and moves --------------------------------------------------------------------
+
+
+class _Preparing:
+    """What the stages of a preparation share; ``bare`` is one with nothing but the densities."""
+
+    def __init__(
+        self, model: Model, active_names: Sequence[str], options: Options, fit: bool,
+        densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray], stages: _Stages,
+    ):  # fmt: skip
+        self.model, self.names, self.options, self.wanted = model, active_names, options, fit
+        self.densities, self.layout, self.stages = densities, densities.layout, stages
+        self.groups = None if densities.factor is None else densities
+        self.rows = densities if densities.factor is None else None
+        self.active = moved_coordinates(self.layout, active_names)
+        self.continuous = moved_coordinates(self.layout, self.layout.names)
+        self.rng = as_generator(SEED)
+        start = densities.ravel(point)
+        self.bare = Preparation(densities, densities, start)
+        if self.rows is not None:
+            self.bare = Preparation(densities, self.rows.raced, start, self.rows.coefficients)
+
+    @property
+    def proxy(self) -> TaylorProxy:
+        """Settings of a control variate in the parameters."""
+        return cast(TaylorProxy, self.options.proxy)
+
+    def run(self) -> Preparation:
+        """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
+        if self.options.proxy is None:
+            raise NoProxy("proxy=None")
+        if self.rows is not None and self.rows.packed is None:
+            own = isinstance(self.rows.rows, CallbackRows)
+            raise NoProxy(
+                "row_logp has no derivatives"
+                if own
+                else "the rows are not one expression of numbers"
+            )
+        if isinstance(self.options.proxy, DataProxy):
+            self.stages.begin(_SORTING, "mode")
+            return self.with_gaussian(self.in_data_space(self.options.proxy))
+        found = self.with_surface()
+        if found is not None:
+            found = self.finished(found)
+            if found.cut is None or found.kinked or _acceptance(found) > _POOR:
+                return found  # there is no other expansion, or it is as good
+            self.rng = as_generator(SEED)
+        try:
+            plain = self.finished(self.with_taylor())
+        except NoProxy:
+            if found is None:
+                raise
+            return found
+        return plain if found is None or _acceptance(plain) > _acceptance(found) else found
+
+    def without_proxy(self, reason: str) -> Preparation:
+        """Return the preparation without a control variate, or raise an error if the user insists."""
+        if self.options.insist:
+            name = "data" if isinstance(self.options.proxy, DataProxy) else "taylor"
+            raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
+        flags, spent = self.bare.flags, self.densities.rows_evaluated
+        if self.options.race.delta > _SMALL_DELTA:
+            flags += (flag("no_control_variate", reason=reason),)
+        return replace(self.bare, rows_spent=spent, no_proxy=reason, flags=flags)
+
+    def finished(self, prepared: Preparation) -> Preparation:
+        """Choose quadrature nodes, measure residuals, and forecast decisions."""
+        raced, race = prepared.raced, self.options.race
+        if self.groups is not None:
+            race = self.options.race_of_groups
+            self.stages.say("Choosing the nodes of the quadrature", "quadrature nodes")
+            prepared = _with_nodes(prepared, self.groups)
+        self.stages.begin("Compiling races", "residuals")
+        if prepared.surrogate is not None:
+            centre = prepared.surrogate.centre
+            unit_changes(raced.rewards, np.stack([centre, centre]), centre, np.zeros(1, np.int64))
+        self.stages.begin("Measuring residuals", "residuals")
+        prepared = with_forecast(prepared, self.active, race, self.proxy.exact_rows, self.rng)
+        prepared = _with_tails(prepared)
+        if isinstance(race, ExactRace | AutoRace):
+            prepared = _with_thinning(prepared, race, self.active)
+        return replace(prepared, rows_spent=self.densities.rows_evaluated + raced.rows_evaluated)
+
+    def compile_derivatives(self, raced: Raced, x: np.ndarray) -> None:
+        """Compile the functions of the mode search by calls on one unit."""
+        with np.errstate(all="ignore"):
+            raced.value_and_gradient(x, np.zeros(1, np.int64))
+            raced.hessian(x, np.zeros(1, np.int64))
+
+    def subsample(self) -> int:
+        """Return the number of units on which the mode search starts."""
+        return max(1, self.proxy.subsample * self.densities.n_units // self.densities.n_rows)
+
+    def refuse_many(self, number: int, advice: str = _MORE) -> None:
+        """Raise ``NoProxy`` if the rows depend on many coordinates."""
+        if number > self.proxy.max_dim:
+            raise NoProxy(
+                f"the rows depend on {number} coordinates, more than max_dim={self.proxy.max_dim} "
+                f"({advice})"
+            )
+
+    # --- prior times surrogate ------------------------------------------------------------------
+
+    def with_surface(self) -> Preparation | None:
+        """Fit prior times surrogate; None if the prior has no scalar form, or rows read what is not moved."""
+        model, bare, layout = self.densities, self.bare, self.layout
+        if not self.wanted or not np.isin(self.continuous, self.active).all():
+            return None
+        if model.held is not None:
+            return None
+        parts = parts_of(model)
+        if parts is None or layout.discrete[parts.reads].any():
+            return None
+        if bare.cut is not None and cast(Coefficients, bare.cut).chosen:
+            return None
+        self.refuse_many(bare.raced.expand.size)
+        blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
+        self.stages.begin("Compiling derivatives", "mode")
+        self.compile_derivatives(model, bare.start)
+        self.stages.say("Searching the mode")
+        try:
+            surrogate, gaussian, surface, flags, kinked = fit_surface(
+                model, bare.raced, bare.eta, parts, blocks, self._binary(), bare.start,
+                self.subsample(), lambda mode: check_rows_resolved(model, mode), self.rng,
+            )  # fmt: skip
+        except (TooWide, NoSurface) as reason:
+            _log.debug("Prior times surrogate is not used: %s", reason)
+            return None
+        return replace(
+            bare, surrogate=surrogate, fit=gaussian, surface=surface, kinked=kinked,
+            forecast_flags=flags,
+        )  # fmt: skip
+
+    def _binary(self) -> np.ndarray:
+        """Return the coordinates of sampled variables that are 0 or 1."""
+        found = []
+        for v, states in self._states():
+            if all(np.array_equal(k, [0, 1]) for k in states):
+                found.append(v)
+        return self.layout.indices([v for v in found if v in self.names])
+
+    def _states(self) -> Iterator[tuple[str, list[np.ndarray]]]:
+        """Yield the discrete variables that have bounds, and the states of their elements."""
+        for v in self.model.value_vars:
+            if v.name in self.layout.names and not self.layout.is_continuous(v.name):
+                with contextlib.suppress(ValueError):  # unbounded
+                    yield v.name, element_states(self.model, v)
+
+    # --- Taylor polynomials at a mode -----------------------------------------------------------
+
+    def with_taylor(self) -> Preparation:
+        """Expand rows at the posterior mode or, in parameters of discrete variables, that of the likelihood."""
+        bare, densities, smooth = self.bare, self.densities, self._expandable()
+        if smooth and self.rows is not None:
+            bare = replace(bare, cut=None, raced=self.rows.in_parameters())
+        x, precision, flags = bare.start, None, bare.forecast_flags
+        in_x = self.wanted or smooth
+        self.stages.begin("Compiling derivatives", "mode")
+        if in_x:
+            self.compile_derivatives(densities, x)
+        if not smooth:
+            self.compile_derivatives(bare.raced, bare.eta(x))
+        self.stages.say("Searching the mode")
+        if in_x:
+            found = posterior_mode(densities, x, self.continuous, self.subsample(), self.rng)
+            (mode, flags), x, precision = found, found[0].x, found[0].precision
+            check_rows_resolved(densities, mode)
+        centre = x
+        if not smooth:
+            args = bare.raced, bare.eta(bare.start), self.proxy.subsample
+            centre = likelihood_mode(*args, self.rng)
+        surrogate = surrogate_at(bare.raced, centre)
+        gaussian, wanted = None, self.wanted and self.continuous.size > 0
+        if surrogate and wanted:
+            hessian = surrogate.hessian if bare.cut is None else expanded_hessian(densities, x)
+            gaussian = fit_gaussian(densities, hessian, x, self.continuous, precision)
+        if not surrogate or (wanted and not gaussian):
+            happened = "; ".join(f.happened for f in flags) or "found"
+            raise NoProxy(f"the derivatives are not finite at the mode ({happened})")
+        kinked = smooth and precision is not None
+        fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
+        return replace(self.with_gaussian(fitted), kinked=kinked)
+
+    def with_gaussian(self, prepared: Preparation) -> Preparation:
+        """Take the Gaussian approximation as the surface of moves, if there is one."""
+        fit = prepared.fit
+        if fit is None:
+            return prepared
+        draws = np.stack([fit.draw(fit.mean, fit.coordinates, self.rng) for _ in range(_DRAWS)])
+        return replace(prepared, surface=gaussian_surface(fit, self.active, draws))
+
+    def _expandable(self) -> bool:
+        """Raise ``NoProxy`` if rows cannot be expanded; return whether they depend on no discrete variable."""
+        if self.rows is None:
+            self.refuse_many(self.densities.reads.size)
+            return True
+        rows = self.rows.rows
+        discrete = [n for n in rows.value_vars if not self.layout.is_continuous(n)]
+        if discrete:
+            self._check_states(discrete)
+        raced: Raced = self.bare.raced if discrete else self.densities
+        if not raced.expand.size:
+            raise NoProxy("the rows depend on no continuous quantity")
+        local = ", ".join(
+            str(self.model.values_to_rvs[v]) for v in self.model.value_vars
+            if v.name in rows.row_local
+        )  # fmt: skip
+        advice = f"{local} has one value per row; integrate it out" if local else _MORE
+        self.refuse_many(raced.expand.size, advice)
+        return not discrete
+
+    def _check_states(self, names: Sequence[str]) -> None:
+        """Require that rows read coefficients, which are finite in all states, in place of discrete variables."""
+        bare, layout, start = self.bare, self.layout, self.bare.start
+        if bare.raced.expand.size < bare.raced.reads.size:
+            raise NoProxy(
+                f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
+                "quantity that can be expanded"
+            )
+        points = possible_points(self.model, layout, layout.unravel(start), self.rng, _POSSIBLE)
+        for name, states in self._states():  # of others, draws from the prior must suffice
+            if name in names:
+                where = layout.slices[name]
+                pairs = [(c, s) for c, k in zip(range(where.start, where.stop), states) for s in k]
+                for j in self.rng.permutation(len(pairs))[:_MOST_STATES]:
+                    points.append(start.copy())
+                    points[-1][pairs[j][0]] = pairs[j][1]
+        for x in points:
+            with np.errstate(all="ignore"):
+                eta = bare.eta(x)
+            if not np.all(np.isfinite(eta)):
+                raise NoProxy(
+                    f"what the rows make of {', '.join(names)} is not finite in some state"
+                )
+
+    # --- control variates in data space ---------------------------------------------------------
+
+    def in_data_space(self, proxy: DataProxy) -> Preparation:
+        """Fit the control variate in data space, at the posterior mode if there is one."""
+        densities = self.rows
+        assert densities is not None
+        x, flags, gaussian = self.bare.start, self.bare.forecast_flags, None
+        if self.continuous.size:
+            some = TaylorProxy().subsample
+            mode, flags = posterior_mode(densities, x, self.continuous, some, self.rng)
+            x = mode.x
+            slope = surrogate_at(densities, x) if self.wanted else None
+            if slope:
+                args = densities, slope.hessian, x, self.continuous
+                gaussian = fit_gaussian(*args, mode.precision)
+        try:
+            control = DataControl(densities.row_log_density, proxy, x, self.rng)
+        except ValueError as error:
+            raise NoProxy(str(error)) from error
+        return replace(
+            self.bare, raced=densities, cut=None, control=control, fit=gaussian, exact_rows=control.exact,
+            rows_spent=densities.rows_evaluated, forecast_flags=flags,
+        )  # fmt: skip
+
+
+# --- what follows from a fit ----------------------------------------------------------------------
+
+
+def _acceptance(prepared: Preparation) -> float:
+    return 0.0 if prepared.forecast is None else prepared.forecast.acceptance
+
+
+def _with_tails(prepared: Preparation) -> Preparation:
+    """Give moves of few coefficients the tails of a Student t if many would be rejected."""
+    surface, forecast = prepared.surface, prepared.forecast
+    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
+        return prepared
+    if surface.gaussian.size > _MOST_WITH_TAILS:
+        return prepared
+    return replace(prepared, surface=surface.with_tails())
+
+
+def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
+    """Choose the nodes of the quadrature, and expand groups with these."""
+    fit, surrogate = prepared.fit, prepared.surrogate
+    if fit is None or surrogate is None:
+        return prepared
+    error = choose_nodes(model, _node_points(fit, model.layout), as_generator(SEED))
+    surrogate = surrogate_at(model, surrogate.centre) or surrogate
+    flags = prepared.forecast_flags
+    if error >= TOLERANCE:
+        flags += (flag("quadrature_varies", error=error, limit=TOLERANCE),)
+    return replace(prepared, surrogate=surrogate, forecast_flags=flags, quadrature_error=error)
+
+
+def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
+    """Return the mode and points around it, which do not depend on the order of the variables."""
+    at, labels = fit.coordinates, layout.labels()
+    values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
+    root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, to treat all coordinates alike
+    points = np.tile(fit.mean, (_NODE_POINTS + 1, 1))
+    for k, label in enumerate(labels[c] for c in at):
+        z = as_generator([SEED, *label.encode()]).standard_normal(_NODE_POINTS)
+        points[1:, at] += _NODE_WIDTH * z[:, None] * root[k]
+    return list(points)
 
 
 def _with_thinning(
@@ -193,12 +512,12 @@ def _with_thinning(
 ) -> Preparation:
     """Add bounds of all rows, if they are known and thinned decisions cost less than those of the race."""
     raced, fit, surrogate = prepared.raced, prepared.fit, prepared.surrogate
-    native = raced.native if isinstance(raced, RowDensities) else None
     if fit is None or surrogate is None or prepared.kinked:
         return prepared
-    if not isinstance(native, NativeRows | StoredRows) or native.program is None:
+    if not isinstance(raced, RowDensities) or raced.coefficients is not None:
         return prepared
-    bounds = row_bounds(native.program, native.data, native.release)
+    assert raced.packed is not None and raced.packed.program is not None
+    bounds = row_bounds(raced.packed.program, raced.packed.data, raced.release)
     if bounds is None:
         return prepared
     covariance = _covariance(prepared, fit)
@@ -222,7 +541,7 @@ def _with_thinning(
 
 def _lost(prepared: Preparation, thinning: Thinning, active: np.ndarray) -> float:
     """Return minus the logarithm of the chance that thinning accepts a move of which nothing else is known."""
-    rng, raced, centre = as_generator(_SEED), prepared.raced, thinning.centre
+    rng, raced, centre = as_generator(SEED), prepared.raced, thinning.centre
     units = np.setdiff1d(rng.integers(0, raced.n_units, _SOME), thinning.exact)
     if not units.size:
         return 0.0
@@ -250,396 +569,40 @@ def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     return weight * found + (1.0 - weight) * np.diag(np.diag(found))
 
 
-class _Stages:
-    """Progress of the preparation, and assignment of its time to tasks."""
+class SharedThinning:
+    """A thinning whose tables, if they are large, are in shared memory and not in pickles."""
 
-    def __init__(self, bar: ProgressReport, watch: Stopwatch):
-        self._bar, self._watch, self._left = bar, watch, len(_STAGES)
-        self._text = _STAGES[0]
-        watch.begin("model")
+    def __init__(self, thinning: Thinning):
+        tables = [getattr(thinning, name) for name in _TABLES]
+        self.thinning = thinning
+        self._layout = [(table.dtype, table.shape) for table in tables]
+        self._shared = shared_array((1 + sum(table.nbytes for table in tables) // 8,))
+        if self._shared is not None:
+            for place, table in zip(self._places(self._shared.draft()), tables, strict=True):
+                place[...] = table
+            self._fill()
 
-    def say(self, text: str, task: str | None = None) -> None:
-        """Change the text, and optionally the task, within a stage."""
-        self._text = text
-        self._bar.update(description=text)
-        if task is not None:
-            self._watch.begin(task)
+    def _places(self, memory: np.ndarray) -> list[np.ndarray]:
+        """Return the tables as views of an array."""
+        out, begin = [], 0
+        for dtype, shape in self._layout:
+            end = begin + int(np.prod(shape))
+            out.append(memory.view(dtype)[begin:end].reshape(shape))
+            begin = end
+        return out
 
-    def compiling(self, name: str) -> None:
-        """Show the name of a function that is being compiled; "" after the last."""
-        shown = f"Compiling {name}, once per installation" if name else self._text
-        self._bar.update(description=shown)
+    def _fill(self) -> None:
+        assert self._shared is not None
+        tables: dict[str, Any] = dict(zip(_TABLES, self._places(self._shared.data), strict=True))
+        self.thinning = self.thinning._replace(**tables)
 
-    def begin(self, text: str, task: str) -> None:
-        """Begin the next stage."""
-        self._left -= 1
-        self._bar.advance()
-        self.say(text, task)
+    def __getstate__(self) -> dict[str, Any]:
+        if self._shared is None:
+            return self.__dict__
+        none: dict[str, Any] = dict.fromkeys(_TABLES)
+        return self.__dict__ | {"thinning": self.thinning._replace(**none)}
 
-    def end(self, text: str) -> None:
-        """Complete all remaining stages."""
-        self._bar.update(description=text)
-        self._bar.advance(self._left)
-
-
-def _compile_derivatives(model: Raced, x: np.ndarray) -> None:
-    """Compile the functions of the mode search by calls on one unit."""
-    one = np.zeros(1, np.int64)
-    with np.errstate(all="ignore"):
-        model.value_and_gradient(x, one)
-        model.hessian(x, one)
-
-
-def _compile_races(prepared: Preparation) -> None:
-    """Compile the functions that measure residuals by a call on one unit."""
-    raced, surrogate = prepared.raced, prepared.surrogate
-    if surrogate is not None:
-        points = np.stack([surrogate.centre, surrogate.centre])
-        unit_changes(raced.rewards, points, surrogate.centre, np.zeros(1, np.int64))
-
-
-def _stored(
-    model: Model,
-    active_names: Sequence[str],
-    options: Options,
-    point: dict[str, np.ndarray],
-    turn: Turn | None,
-) -> ModelDensities | GroupedModel:
-    """Return the densities of groups or rows in a store."""
-    assert options.rows is not None
-    if turn is not None:  # discrete names only matter as effects of groups
-        moved = {v.name for v in model.value_vars if v.dtype.startswith("float")}
-        active_names = [n for n in active_names if n in moved]
-    if turn is None or turn.factor is None:
-        return stored_densities(model, active_names, options, point)
-    return stored_group_densities(
-        model,
-        turn.factor,
-        options.observed_vars,
-        options.rows,
-        point,
-        options.compile_kwargs,
-        active_names=active_names,
-        progressbar=options.progressbar,
-    )
-
-
-def _densities(
-    model: Model, turn: Turn | None, options: Options, point: dict[str, np.ndarray]
-) -> ModelDensities | GroupedModel:
-    """Return the densities of the turn's groups, or of rows if it has none."""
-    if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
-        args = model, turn.factor, options.observed_vars, point, options.compile_kwargs
-        densities = grouped_densities(*args, turn.held)
-        if not _discrete(densities):
-            return densities
-        if turn.insists:
-            raise ValueError(
-                f"marginalize names {turn.factor.label}, and the rows depend on discrete variables "
-                "besides: their control variate would not hold. Sum these out, or pass "
-                "marginalize=None."
-            )
-        _log.info(
-            "Not integrating %s out after all: the rows depend on discrete variables besides.",
-            turn.factor.label,
-        )
-    return checked_densities(
-        model, options.observed_vars, options.row_logp, point, options.compile_kwargs
-    )
-
-
-def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray:
-    """Return the coordinates of the continuous variables that a step moves."""
-    names = [n for n in active_names if n in layout.names and layout.is_continuous(n)]
-    return layout.indices(names)
-
-
-def _check_rows_graph(densities: Any, proxy: TaylorProxy | DataProxy | None) -> None:
-    if proxy is None:
-        raise NoProxy("proxy=None")
-    if isinstance(densities, ModelDensities) and isinstance(densities.rows, CallbackRows):
-        raise NoProxy("row_logp has no derivatives")
-
-
-def _continuous(layout: Layout) -> np.ndarray:
-    return layout.indices([n for n in layout.names if layout.is_continuous(n)])
-
-
-def _discrete(densities: RacedModel) -> bool:
-    """Whether units depend on discrete variables."""
-    return densities.expand.size < densities.reads.size
-
-
-def _with_surface(
-    bare: Preparation, user_model: Model, active_names: Sequence[str], proxy: TaylorProxy,
-    rng: np.random.Generator, fit: bool, stages: _Stages,
-) -> Preparation | None:  # fmt: skip
-    """Fit prior times surrogate; None if the prior has no scalar form, or rows read what is not moved."""
-    model, layout = bare.densities, bare.densities.layout
-    moved = set(active_names) >= {n for n in layout.names if layout.is_continuous(n)}
-    if not fit or not moved:
-        return None
-    if isinstance(model, GroupedModel) and model.groups.held is not None:
-        return None
-    form = (
-        None if isinstance(model, GroupedModel) else coefficient_form(cast(ModelDensities, model))
-    )
-    parts = parts_of(cast(ModelDensities, model), form)
-    if parts is None:
-        return None
-    if form is not None:
-        bare = replace(bare, cut=form.map, raced=form.raced)
-    discrete = np.flatnonzero(layout.discrete)
-    if np.isin(discrete, parts.reads).any():
-        return None
-    binary = _binary(user_model, bare, [n for n in layout.names if n in active_names])
-    _refuse_many(bare.raced.expand.size, proxy, _MORE)
-    blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
-    stages.begin("Compiling derivatives", "mode")
-    _compile_derivatives(model, bare.start)
-    stages.say(_STAGES[1])
-    try:
-        surrogate, gaussian, surface, flags, kinked = fit_surface(
-            model,
-            bare.raced,
-            bare.eta,
-            parts,
-            blocks,
-            binary,
-            bare.start,
-            subsample_of(model, proxy),
-            partial(check_rows_resolved, model),
-            rng,
-        )
-    except (TooWide, NoSurface) as reason:
-        _log.debug("Prior times surrogate is not used: %s", reason)
-        return None
-    return replace(
-        bare,
-        surrogate=surrogate,
-        fit=gaussian,
-        surface=surface,
-        kinked=kinked,
-        forecast_flags=flags,
-    )
-
-
-def _with_tails(prepared: Preparation) -> Preparation:
-    """Give moves of few coefficients the tails of a Student t if many would be rejected."""
-    surface, forecast = prepared.surface, prepared.forecast
-    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
-        return prepared
-    if surface.gaussian.size > _MOST_WITH_TAILS:
-        return prepared
-    return replace(prepared, surface=surface.with_tails())
-
-
-def _binary(model: Model, bare: Preparation, names: Sequence[str]) -> np.ndarray:
-    """Return the coordinates of sampled variables that are 0 or 1."""
-    layout, found = bare.densities.layout, []
-    for v in model.value_vars:
-        if v.name not in names or layout.is_continuous(v.name):
-            continue
-        try:
-            states = element_states(model, v)
-        except ValueError:  # unbounded
-            continue
-        if all(np.array_equal(k, [0, 1]) for k in states):
-            found.append(v.name)
-    return layout.indices(found)
-
-
-def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
-    """Choose the nodes of the quadrature, and expand groups with these."""
-    fit, surrogate = prepared.fit, prepared.surrogate
-    if fit is None or surrogate is None:
-        return prepared
-    error = choose_nodes(model, _node_points(fit, model.layout), as_generator(_SEED))
-    surrogate = surrogate_at(model, surrogate.centre) or surrogate
-    flags = prepared.forecast_flags
-    if error >= TOLERANCE:
-        flags += (flag("quadrature_varies", error=error, limit=TOLERANCE),)
-    return replace(prepared, surrogate=surrogate, forecast_flags=flags, quadrature_error=error)
-
-
-def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
-    """Return the mode and points around it, which do not depend on the order of the variables."""
-    at, labels = fit.coordinates, layout.labels()
-    values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
-    root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, to treat all coordinates alike
-    points = np.tile(fit.mean, (_NODE_POINTS + 1, 1))
-    for k, label in enumerate(labels[c] for c in at):
-        z = as_generator([_SEED, *label.encode()]).standard_normal(_NODE_POINTS)
-        points[1:, at] += _NODE_WIDTH * z[:, None] * root[k]
-    return list(points)
-
-
-# --- the control variate in parameters ------------------------------------------------------------
-
-
-def _with_taylor(
-    bare: Preparation,
-    model: Model,
-    active: np.ndarray,
-    proxy: TaylorProxy,
-    rng: np.random.Generator,
-    fit: bool,
-    stages: _Stages,
-) -> Preparation:
-    bare = _expandable(bare, model, proxy, rng)
-    densities, continuous = bare.densities, _continuous(bare.densities.layout)
-    x, precision, flags = bare.start, None, bare.forecast_flags
-    stages.begin("Compiling derivatives", "mode")
-    if fit or bare.cut is None:
-        _compile_derivatives(densities, x)
-    if bare.cut is not None:
-        _compile_derivatives(bare.raced, bare.eta(x))
-    stages.say(_STAGES[1])
-    if fit or bare.cut is None:
-        subsample = subsample_of(densities, proxy)
-        mode, flags = posterior_mode(densities, x, continuous, subsample, rng)
-        check_rows_resolved(densities, mode)
-        x, precision = mode.x, mode.precision
-    centre = x if bare.cut is None else likelihood_mode(bare, proxy.subsample, rng)
-    surrogate = surrogate_at(bare.raced, centre)
-    gaussian, wanted = None, fit and continuous.size > 0
-    if surrogate and wanted:
-        hessian = surrogate.hessian if bare.cut is None else expanded_hessian(densities, x)
-        gaussian = fit_gaussian(densities, hessian, x, continuous, precision)
-    if not surrogate or (wanted and not gaussian):
-        found = "; ".join(f.happened for f in flags) or "found"
-        raise NoProxy(f"the derivatives are not finite at the mode ({found})")
-    fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
-    fitted = _with_gaussian(fitted, active, rng)
-    if bare.cut is not None:
-        return fitted
-    return replace(fitted, kinked=precision is not None)
-
-
-def _with_gaussian(
-    prepared: Preparation, active: np.ndarray, rng: np.random.Generator
-) -> Preparation:
-    """Take the Gaussian approximation as the surface of moves, if there is one."""
-    fit = prepared.fit
-    if fit is None:
-        return prepared
-    draws = np.stack([fit.draw(fit.mean, fit.coordinates, rng) for _ in range(_DRAWS)])
-    return replace(prepared, surface=gaussian_surface(fit, active, draws))
-
-
-def subsample_of(model: RacedModel, proxy: TaylorProxy) -> int:
-    """Return the number of units on which the mode search starts."""
-    return max(1, proxy.subsample * model.n_units // model.n_rows)
-
-
-def _refuse_many(number: int, proxy: TaylorProxy, advice: str) -> None:
-    if number > proxy.max_dim:
-        raise NoProxy(
-            f"the rows depend on {number} coordinates, more than max_dim={proxy.max_dim} ({advice})"
-        )
-
-
-def _expandable(
-    bare: Preparation, model: Model, proxy: TaylorProxy, rng: np.random.Generator
-) -> Preparation:
-    """Find parameters in which rows can be expanded; raise ``NoProxy`` if there are none."""
-    if isinstance(bare.densities, GroupedModel):
-        _refuse_many(bare.densities.reads.size, proxy, _MORE)
-        return bare
-    densities = cast(ModelDensities, bare.densities)
-    rows, cut = densities.rows, None
-    raced: RowDensities = densities
-    if not all(densities.layout.is_continuous(n) for n in rows.value_vars):
-        cut, raced = _in_parameters(densities, bare.start)
-        _check_parameters(cut, bare, model, rng)
-    if not raced.expand.size:
-        raise NoProxy("the rows depend on no continuous quantity")
-    local = ", ".join(
-        str(model.values_to_rvs[v]) for v in model.value_vars if v.name in rows.row_local
-    )
-    advice = f"{local} has one value per row; integrate it out" if local else _MORE
-    _refuse_many(raced.expand.size, proxy, advice)
-    return replace(bare, cut=cut, raced=raced)
-
-
-def _in_parameters(densities: ModelDensities, x: np.ndarray) -> tuple[ParameterCut, RowDensities]:
-    """Return the parameters that rows compute from discrete variables, and rows in terms of them."""
-    if isinstance(densities, DiscreteRows):
-        return densities.cut, densities.raced
-    cut = cut_parameters(densities.row_log_density, x)
-    kwargs = densities.compile_kwargs
-    return cut, RowDensities(cut.rows, expand=smooth_parameters(cut), compile_kwargs=kwargs)
-
-
-def _check_parameters(
-    cut: ParameterCut, bare: Preparation, model: Model, rng: np.random.Generator
-) -> None:
-    """Require finite parameters of discrete variables, and constant conditions and indices."""
-    rough, layout = cut.rough(), cut.layout
-    rows = cast(ModelDensities, bare.densities).rows
-    names = [n for n in rows.value_vars if not layout.is_continuous(n)]
-    points = possible_points(model, layout, layout.unravel(bare.start), rng, _POSSIBLE)
-    points += _each_state(model, bare, names, rng)
-    first = cut.evaluate(bare.start)[rough]
-    for x in points:
-        with np.errstate(all="ignore"):
-            eta = cut.evaluate(x)
-        if np.any(eta[rough] != first):
-            raise NoProxy(
-                f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
-                "quantity that can be expanded"
-            )
-        if not np.all(np.isfinite(eta)):
-            raise NoProxy(f"what the rows make of {', '.join(names)} is not finite in some state")
-
-
-def _each_state(
-    model: Model, bare: Preparation, names: Sequence[str], rng: np.random.Generator
-) -> list[np.ndarray]:
-    """Return the start with one element of a bounded discrete variable in each of its states."""
-    layout, points = bare.densities.layout, []
-    for v in model.value_vars:
-        if v.name not in names:
-            continue
-        try:
-            states = element_states(model, v)
-        except ValueError:  # unbounded: draws from the prior must suffice
-            continue
-        where = layout.slices[v.name]
-        pairs = [(c, s) for c, k in zip(range(where.start, where.stop), states) for s in k]
-        for j in rng.permutation(len(pairs))[:_MOST_STATES]:
-            x = bare.start.copy()
-            x[pairs[j][0]] = pairs[j][1]
-            points.append(x)
-    return points
-
-
-# --- the control variate in data space ------------------------------------------------------------
-
-
-def _with_data_proxy(
-    bare: Preparation, proxy: DataProxy, rng: np.random.Generator, fit: bool
-) -> Preparation:
-    """Fit the control variate in data space, at the posterior mode if there is one."""
-    densities = cast(ModelDensities, bare.densities)
-    continuous = _continuous(densities.layout)
-    x, flags, gaussian = bare.start, bare.forecast_flags, None
-    if continuous.size:
-        mode, flags = posterior_mode(densities, x, continuous, TaylorProxy().subsample, rng)
-        x = mode.x
-        slope = surrogate_at(densities, x) if fit else None
-        if slope:
-            gaussian = fit_gaussian(densities, slope.hessian, x, continuous, mode.precision)
-    kwargs = densities.compile_kwargs
-    try:
-        control = DataControl(densities.row_log_density, proxy, x, rng, compile_kwargs=kwargs)
-    except ValueError as error:
-        raise NoProxy(str(error)) from error
-    return replace(
-        bare,
-        control=control,
-        fit=gaussian,
-        exact_rows=control.exact,
-        rows_spent=densities.rows_evaluated,
-        forecast_flags=flags,
-    )
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._shared is not None:
+            self._fill()

@@ -112,18 +112,13 @@ class RacingStep(BlockedStep):
         idle = dataclasses.replace(sampler, transitions=0)
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
         with (
-            progress("Compiling the sampler", None, enabled=progressbar) as bar,
-            reports_of_compiling(lambda name: bar.update(description=f"Compiling {name}")),
+            progress("Compiling the sampler", 1, enabled=progressbar) as bar,
+            reports_of_compiling(
+                lambda name: bar.update(description=f"Compiling {name or 'the sampler'}")
+            ),
         ):
             self.core.step(idle, fresh, x, self.rng)
-
-    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return arguments without the source of rows, because a pickle needs only the store."""
-        args, kwargs = super().__getnewargs_ex__()
-        return args, {name: value for name, value in kwargs.items() if name != "rows"}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_BlockedStep__newargs": self.__getnewargs_ex__()}
+            bar.advance()
 
     @property
     def prepared(self) -> Preparation:
@@ -152,7 +147,7 @@ class RacingStep(BlockedStep):
         """Pickle without the model, because the step has its own copy of the data."""
         self._refuse_changed_data()
         state = {k: v for k, v in self.__dict__.items() if k not in _OF_THE_MODEL}
-        return _restored, (type(self), state)
+        return object.__new__, (type(self),), state
 
     def _refuse_changed_data(self) -> None:
         """Raise an error if the model's data have changed; a pickled step was checked before."""
@@ -307,13 +302,6 @@ def _keep_to_one_thread() -> None:
         threadpool_limits(1, "blas")
 
 
-def _restored(kind: type[RacingStep], state: dict[str, Any]) -> RacingStep:
-    """Restore a step from its pickle."""
-    out = object.__new__(kind)
-    out.__dict__.update(state)
-    return out
-
-
 # --- arguments ------------------------------------------------------------------------------------
 
 
@@ -334,29 +322,27 @@ def starting_point(
     return point
 
 
+#: Kind of the variables of a step, what it does with them, and where other variables belong.
+_KINDS = {
+    False: ("continuous", "moves", "Leave them out: pm.sample gives them a step of their own."),
+    True: ("discrete", "draws", "Give them to RacingMetropolis, or leave them to pm.sample."),
+}
+
+
 def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -> list[Any]:
     """Return the value variables of continuous or discrete ``vars``; default: all of the model."""
-
-    def fits(v: Any) -> bool:
-        return v.dtype.startswith("float") is not discrete
-
-    kind, other = ("discrete", "continuous") if discrete else ("continuous", "discrete")
+    (kind, does, advice), (other, *_) = _KINDS[discrete], _KINDS[not discrete]
+    own = [v for v in model.value_vars if v.dtype.startswith("float") is not discrete]
     if vars is None or (isinstance(vars, list) and vars == [None]):
-        chosen = [v for v in model.value_vars if fits(v)]
-        if not chosen:
+        if not own:
             raise ValueError(f"The model has no {kind} free variable for {step}")
-        return chosen
-    if not isinstance(vars, list | tuple):
-        vars = [vars]
-    vars = named_vars("vars", vars, model)
+        return own
+    vars = named_vars("vars", vars if isinstance(vars, list | tuple) else [vars], model)
     chosen = list(dict.fromkeys(get_value_vars_from_user_vars(vars, model)))
-    wrong = ", ".join(v.name for v in chosen if not fits(v))
+    wrong = ", ".join(v.name for v in chosen if v not in own)
     if wrong:
-        moves, advice = "moves", "Leave them out: pm.sample gives them a step of their own."
-        if discrete:
-            moves, advice = "draws", "Give them to RacingMetropolis, or leave them to pm.sample."
         raise ValueError(
-            f"vars holds {other} variables ({wrong}); {step} {moves} {kind} ones. {advice}"
+            f"vars holds {other} variables ({wrong}); {step} {does} {kind} ones. {advice}"
         )
     return chosen
 

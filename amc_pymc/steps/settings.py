@@ -13,7 +13,7 @@ from pytensor.graph.basic import Variable
 from amc_pymc.arguments import positive_int
 from amc_pymc.rows import Rows, as_rows
 from amc_pymc.tall.proxies import DataProxy
-from amc_pymc.tall.racing import Race, as_race
+from amc_pymc.tall.racing import as_race
 from amc_pymc.tall.samplers import (
     Audits,
     Proposal,
@@ -21,7 +21,6 @@ from amc_pymc.tall.samplers import (
     SurrogateProposal,
 )
 from amc_pymc.tall.samplers.moves import KINDS
-from amc_pymc.tall.samplers.settings import check_count, is_integer
 
 __all__ = [
     "Options",
@@ -30,7 +29,7 @@ __all__ = [
     "as_audits",
     "as_proposals",
     "as_proxy",
-    "check_combination",
+    "refuse_surrogate",
 ]
 
 
@@ -56,11 +55,10 @@ class TaylorProxy:
     exact_rows: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        rows = self.exact_rows
-        if rows != "auto" and not (is_integer(rows) and rows >= 0):
-            raise ValueError(f"exact_rows must be 'auto' or a non-negative integer, got {rows!r}")
-        check_count("max_dim", self.max_dim, 1)
-        check_count("subsample", self.subsample, 2)
+        if self.exact_rows != "auto":
+            positive_int("exact_rows", self.exact_rows, 0)
+        positive_int("max_dim", self.max_dim)
+        positive_int("subsample", self.subsample, 2)
 
 
 Proxy = TaylorProxy | DataProxy
@@ -68,7 +66,7 @@ Proxy = TaylorProxy | DataProxy
 _GROUPS = 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Options:
     """Checked arguments shared by all racing steps; documented in RacingMetropolis.
 
@@ -94,33 +92,25 @@ class Options:
     race_of_groups: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        proxy, insist = as_proxy(self.proxy)
-        checked = {
-            "race": as_race(self.race, self.delta, self.batch_size, self.variance),
-            "race_of_groups": self._race_of_groups(),
-            "audits": as_audits(self.audits),
-            "transitions_per_draw": _transitions(self.transitions_per_draw),
-            "proxy": proxy,
-            "insist": insist,
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        named = self.race, self.delta, self.batch_size, self.variance
+        self.race = self.race_of_groups = as_race(*named)
+        if named[0] in ("auto", "normal"):  # remainders of groups have no bounds
+            size = _GROUPS if self.batch_size is None else self.batch_size
+            self.race_of_groups = as_race("normal", self.delta, size, self.variance)
+        self.audits = as_audits(self.audits)
+        if self.transitions_per_draw != "auto":
+            positive_int("transitions_per_draw", self.transitions_per_draw)
+        self.proxy, self.insist = as_proxy(self.proxy)
         if self.row_logp is not None and not callable(self.row_logp):
             raise TypeError(f"row_logp must be callable, got {self.row_logp!r}")
-        object.__setattr__(self, "marginalize", _marginalize(self.marginalize))
-        if self.rows is not None:
-            object.__setattr__(self, "rows", as_rows(self.rows))
-            self._check_rows(proxy)
-        if insist and self.no_proxy:
-            name = "data" if isinstance(proxy, DataProxy) else "taylor"
-            raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
-
-    def _check_rows(self, proxy: Proxy | None) -> None:
-        """Raise an error for options that cannot be combined with rows in a store."""
-        if self.row_logp is not None:
+        self.marginalize, self.rows = _marginalize(self.marginalize), as_rows(self.rows)
+        if self.rows is not None and self.row_logp is not None:
             raise ValueError("rows= and row_logp= exclude each other: row_logp reads its own data")
-        if isinstance(proxy, DataProxy):
+        if self.rows is not None and isinstance(self.proxy, DataProxy):
             raise ValueError("proxy='data' cannot be used with rows=; use 'auto' or 'taylor'")
+        if self.insist and self.no_proxy:
+            name = "data" if isinstance(self.proxy, DataProxy) else "taylor"
+            raise ValueError(f"proxy='{name}' cannot be used: {self.no_proxy}")
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> Options:
@@ -134,13 +124,6 @@ class Options:
         if self.proxy is None:
             return "proxy=None"
         return "" if self.row_logp is None else "row_logp has no derivatives"
-
-    def _race_of_groups(self) -> Race:
-        """Return the race of groups, whose remainders have no bounds."""
-        if self.race not in ("auto", "normal"):
-            return as_race(self.race, self.delta, self.batch_size, self.variance)
-        size = _GROUPS if self.batch_size is None else self.batch_size
-        return as_race("normal", self.delta, size, self.variance)
 
     def sampler_settings(self, *, groups: bool = False) -> dict[str, Any]:
         """Return the settings of a :class:`~amc_pymc.tall.samplers.chain.Sampler`."""
@@ -179,10 +162,9 @@ def as_proxy(proxy: str | Proxy | None) -> tuple[Proxy | None, bool]:
     )
 
 
-def check_combination(proposals: Sequence[Proposal], options: Options) -> None:
-    """Raise an error for contradictory options, before the model is decomposed."""
-    first, reason = proposals[0], options.no_proxy  # "auto" begins with the random walk
-    if reason and isinstance(first, SurrogateProposal):
+def refuse_surrogate(proposals: Sequence[Proposal], reason: str) -> None:
+    """Raise an error if the surrogate is the only proposal, and there is none for a reason."""
+    if reason and all(isinstance(p, SurrogateProposal) for p in proposals):
         raise ValueError(
             "proposal='surrogate' needs the mode that the control variate is built on, and there "
             f"is none: {reason}. Use 'auto' or 'random_walk'."
@@ -200,10 +182,6 @@ def _marginalize(wanted: Any) -> Any:
             f"got {wanted}"
         )
     return wanted
-
-
-def _transitions(number: int | str) -> int | str:
-    return number if number == "auto" else positive_int("transitions_per_draw", number)
 
 
 def as_audits(audits: int | Audits) -> Audits:

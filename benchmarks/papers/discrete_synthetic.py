@@ -22,15 +22,14 @@ from amc_pymc.engine.jit import njit
 from amc_pymc.tall.racing import (
     REWARDS,
     BernsteinRace,
+    ExactRace,
     LilUCBRace,
     NormalRace,
     RaceRule,
-    bernstein_rule,
-    exact_rule,
+    bernstein_serfling,
     make_population,
     race,
 )
-from amc_pymc.tall.racing.bernstein import bernstein_serfling
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.tables import markdown
@@ -94,7 +93,7 @@ def make_table(kind: str, n_arms: int, n_rows: int, rng) -> np.ndarray:
 
 def bardenet_rule(n_rows: int, delta: float, ranges: np.ndarray) -> RaceRule:
     """Rule of Bardenet, Doucet & Holmes (2014): Racing-EBS with delta / (2 T^2) for the test after T rows."""
-    rule = bernstein_rule(n_rows, 2, delta=delta, reward_range=ranges)
+    rule = BernsteinRace(delta, ranges).rule(n_rows, 2)
     n = rule.sizes
     sd, width = bernstein_serfling(delta / (2.0 * n**2.0), n, n_rows)
     return rule._replace(sd_factor=sd * np.sqrt((n - 1.0) / n), range_factor=width)
@@ -105,7 +104,8 @@ def t_test_rule(n_rows: int, delta: float) -> RaceRule:
     n = np.array([*range(500, int(0.95 * n_rows) + 1, 500), n_rows], dtype=np.int64)
     error = np.sqrt((1.0 - (n - 1.0) / (n_rows - 1)) / n)
     factor = -stdtrit(n - 1, delta) * error
-    return exact_rule(n_rows)._replace(sizes=n, sd_factor=factor, range_factor=np.zeros(n.size))
+    zero = np.zeros(n.size)
+    return ExactRace().rule(n_rows, 2)._replace(sizes=n, sd_factor=factor, range_factor=zero)
 
 
 def rules(setting: Setting, ranges: np.ndarray, n_rows: int, rows_per_pull: int):

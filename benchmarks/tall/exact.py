@@ -117,8 +117,8 @@ def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     """Draws of the compiled loop, one transition each, after tuning by the step itself."""
     from amc_pymc.engine.streams import stream_of
     from amc_pymc.tall.samplers import metropolis
-    from amc_pymc.tall.samplers.counts import MetropolisCounts
     from amc_pymc.tall.samplers.moves import KINDS
+    from amc_pymc.tall.samplers.records import MetropolisCounts
 
     sampler, rng = step.sampler, np.random.default_rng(job.seed)
     chain = metropolis.init(sampler, rng, tune=_TUNE, draws=draws)

@@ -16,7 +16,7 @@ import numpy as np
 
 from scipy.special import expit
 
-from amc_pymc.tall.racing.normal import b_normal
+from amc_pymc.tall.racing import b_normal
 
 N_ROWS, N_COVARIATES, FIRST_BATCH, DELTA = 100_000, 5, 50, 0.05
 BLUE, ORANGE, GREY = "#0b6e99", "#d1662f", "#888888"

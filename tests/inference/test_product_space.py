@@ -220,6 +220,37 @@ def test_numbers_such_as_a_half_are_of_double_precision():
     np.testing.assert_allclose(found, [true[0], true[0], true[1]], rtol=1e-11)
 
 
+def test_models_whose_coefficients_are_functions_of_parameters():
+    """Rows are expanded in as many functions as there are columns, and models have fewer parameters."""
+    columns = np.random.default_rng(2).normal(size=(N, 4))
+
+    def model(shape):
+        with pm.Model() as out:
+            a, b = pm.Normal("a", 0.0, 0.1), pm.Normal("b", 0.0, 0.1)
+            weights = pm.math.stack([shape(a + b * k) for k in range(4)])
+            pm.Normal("obs", columns @ weights, 1.0, observed=Y)
+        return out
+
+    given = {"tanh": model(pm.math.tanh), "exp": model(lambda x: pm.math.exp(5.0 * x) - 1.0)}
+    steps = [amc.RacingMetropolis(model=m, progressbar=False) for m in given.values()]
+    assert all(s.prepared.surrogate.centre.size > 2 for s in steps)
+    tree = sample(given, draws=2_000, tune=500)
+    grid = np.linspace(-0.25, 0.25, 201)
+    pairs = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 1, 2) @ [[1.0] * 4, range(4)]
+    evidence = []
+    for shape in (np.tanh, lambda x: np.exp(5.0 * x) - 1.0):
+        rows = shape(pairs[:, 0]) @ columns.T
+        joint = -0.5 * ((Y - rows) ** 2).sum(axis=1) - 50.0 * (
+            pairs[:, 0, 0] ** 2 + (pairs[:, 0, 1] - pairs[:, 0, 0]) ** 2
+        )
+        evidence.append(logsumexp(joint))
+    found = tree["product_space"].to_dataset().sel(model="tanh", against="exp")
+    error = float(found["log_bf"]) - (evidence[0] - evidence[1])
+    assert 0.0 < found["log_bf_mcse"] < 0.2
+    assert abs(error) < 4.0 * found["log_bf_mcse"]
+    assert abs(evidence[0] - evidence[1]) > 0.5
+
+
 def test_without_adaptation_models_are_visited_by_their_probability(models):
     prior = {"scale": 10.0, "line": 5.0, "mean": 1.0}
     tree = sample(models, draws=2_000, tune=200, adapt=None, prior_probs=prior, random_seed=3)
@@ -451,20 +482,6 @@ def wrong_indices(models, monkeypatch, spoil, **kwargs):
     return [float(c) for c in counts]
 
 
-@pytest.mark.parametrize("chains", [1, 3])
-def test_audits_know_the_number_of_chains(models, monkeypatch, chains):
-    spaces = []
-
-    def space(*args):
-        spaces.append(module.index.ModelSpace(*args))
-        return spaces[-1]
-
-    monkeypatch.setattr(module, "ModelSpace", space)
-    sample(models, chains=chains, draws=5, tune=0)
-    (found,) = spaces
-    assert {s.audits.chains for s in [found, *found.samplers]} == {chains}
-
-
 def test_audits_find_wrong_index_decisions(models, monkeypatch):
     with pytest.warns(UserWarning, match="audited decisions were wrong about the index"):
         wrong, audited = wrong_indices(models, monkeypatch, spoil=True)
@@ -479,8 +496,17 @@ def test_audits_find_wrong_index_decisions(models, monkeypatch):
 # --- seeds ------------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_draws_the_same(models, short_run):
-    assert_same(sample(models), short_run)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"cores": 2, "mp_ctx": "fork"},
+        pytest.param({"cores": 2, "mp_ctx": "spawn"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_the_same_seed_draws_the_same(models, short_run, settings):
+    assert_same(sample(models, **settings), short_run)
 
 
 def test_another_seed_draws_others_and_chains_differ(models, short_run):
@@ -499,10 +525,6 @@ def test_a_chain_does_not_depend_on_their_number(models, short_run):
     )
 
 
-def test_parallel_chains_are_the_serial_ones(models, short_run):
-    assert_same(sample(models, cores=2, mp_ctx="fork"), short_run)
-
-
 def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
     with ThreadPoolExecutor(2) as executor:
         assert_same(sample(models, executor=executor, cores=None), short_run)
@@ -512,98 +534,58 @@ def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
             sample(models, executor=executor, cores=None, mp_ctx="fork")
 
 
-@pytest.mark.slow
-def test_spawned_chains_are_the_serial_ones(models, short_run):
-    assert_same(sample(models, cores=2, mp_ctx="spawn"), short_run)
-
-
 # --- other settings -----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("race", ["normal", "exact"])
-def test_pseudo_priors_of_pilot_chains(models, race):
-    settings = {"pseudo_prior": "pilot", "race": race, "random_seed": 8}
-    assert_evidence(sample(models, draws=2_000, tune=500, **settings), NAMES)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pseudo_prior": "pilot"},
+        {"pseudo_prior": "pilot", "race": "exact"},
+        {"proxy": "data"},
+        {"proposal": "random_walk"},
+    ],
+    ids=str,
+)
+def test_settings_do_not_change_the_evidence(models, settings):
+    tree = sample(models, draws=2_000, tune=500, random_seed=8, **settings)
+    assert_evidence(tree, NAMES)
     assert_same(sample(models, draws=50, **settings), sample(models, draws=50, **settings))
 
 
-@pytest.mark.slow
-def test_control_variates_in_data_space(models):
-    tree = sample(models, proxy="data", draws=1_000, tune=300, random_seed=6)
-    assert_evidence(tree, NAMES)
-
-
-@pytest.mark.slow
-def test_random_walks(models):
-    tree = sample(models, proposal="random_walk", draws=2_000, tune=500, random_seed=7)
-    assert_evidence(tree, NAMES)
-
-
-# --- Ctrl-C -------------------------------------------------------------------------------------------
-
-
-def interrupt_at(monkeypatch, chain, draw):
-    original, begun = module._record, []
-
-    def record(stats, s, *rest):
-        original(stats, s, *rest)
-        if s == 0:
-            begun.append(s)
-        if (len(begun) - 1, s) == (chain, draw):
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(module, "_record", record)
+# --- runs that end early ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("chain", "draw", "shape"), [(0, 20, (1, 21)), (1, 20, (1, 100)), (1, 79, (2, 80))]
+    ("chain", "draw", "shape"),
+    [(0, 0, (1, 1)), (0, 20, (1, 21)), (1, 20, (1, 100)), (1, 79, (2, 80))],
 )
-def test_ctrl_c_returns_most_of_the_draws_made(models, monkeypatch, short_run, chain, draw, shape):
-    interrupt_at(monkeypatch, chain, draw)
-    with pytest.warns(UserWarning, match="Product space: interrupted by the user"):
-        tree = sample(models)
-    index = tree["posterior"]["model_index"]
-    assert index.shape == shape
-    expected = short_run["posterior"]["model_index"].values[: shape[0], : shape[1]]
-    np.testing.assert_array_equal(index, expected)
-    assert tree["sample_stats"].sizes["draw"] == shape[1]
-    assert tree["product_space"]["visits"].sum() == shape[0] * shape[1]
-
-
-@pytest.mark.parametrize(
-    ("chain", "draw", "shape"), [(0, 0, (1, 1)), (0, 20, (1, 21)), (1, 79, (2, 80))]
-)
-def test_a_time_limit_ends_all_chains(models, monkeypatch, short_run, chain, draw, shape):
-    """The first chain makes a draw in any case."""
+@pytest.mark.parametrize("by", ["user", "clock"])
+def test_a_run_that_ends_early_keeps_most_of_its_draws(
+    models, monkeypatch, short_run, by, chain, draw, shape
+):
     seconds, record, begun = [0.0], module._record, []
 
     def count(stats, s, *rest):
         record(stats, s, *rest)
         begun.extend([s] * (s == 0))
         if (len(begun) - 1, s) == (chain, draw):
-            seconds[0] = 11.0
+            seconds[0] = 11.0 if by == "clock" else 0.0
+            if by == "user":
+                signal.raise_signal(signal.SIGINT)
 
     clock = SimpleNamespace(time=lambda: seconds[0], perf_counter=time.perf_counter)
     monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(module, "_record", count)
-    with pytest.warns(UserWarning, match="Product space: the time limit max_time=10 s was over"):
+    message = {"user": "interrupted by the user", "clock": "the time limit max_time=10 s was over"}
+    with pytest.warns(UserWarning, match=f"Product space: {message[by]}"):
         tree = sample(models, max_time=10)
     assert len(begun) == chain + 1
+    index = tree["posterior"]["model_index"].values
     expected = short_run["posterior"]["model_index"].values[: shape[0], : shape[1]]
-    np.testing.assert_array_equal(tree["posterior"]["model_index"], expected)
-
-
-def test_a_time_limit_that_is_over_at_once(models):
-    with pytest.warns(UserWarning, match="time limit"):
-        tree = sample(models, max_time=1e-9)
-    assert tree["posterior"]["model_index"].shape == (1, 1)
-
-
-@pytest.mark.parametrize("limit", [0, -1.0, np.nan, "1"])
-def test_time_limits_that_are_none(models, limit):
-    with pytest.raises((ValueError, TypeError), match="max_time"):
-        sample(models, max_time=limit)
+    np.testing.assert_array_equal(index, expected)
+    assert tree["product_space"]["visits"].sum() == shape[0] * shape[1]
 
 
 def test_ctrl_c_while_tuning_has_nothing_to_return(models, monkeypatch):
@@ -771,6 +753,9 @@ def test_data_objects_and_constants_are_the_same_rows():
         ({"proxy": "none"}, ValueError, "proxy must be .*got 'none'"),
         ({"proxy": None}, ValueError, "proxy must be 'taylor' or 'data', got None"),
         ({"proposal": "nuts"}, ValueError, "proposal must be .*got 'nuts'"),
+        ({"max_time": 0}, ValueError, "max_time"),
+        ({"max_time": float("nan")}, ValueError, "max_time"),
+        ({"max_time": "1"}, TypeError, "max_time"),
         ({"audits": -1}, ValueError, "audits must be a non-negative integer, got -1"),
         ({"audits": 1.5}, ValueError, "audits must be a non-negative integer, got 1.5"),
         ({"random_seed": -1}, ValueError, "random_seed must not be negative, got -1"),

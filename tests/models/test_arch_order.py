@@ -7,6 +7,8 @@ from scipy.special import expit, gammaln, logsumexp
 from scipy.stats import multivariate_normal
 from scipy.stats import t as student_t
 
+import amc_pymc as amc
+
 from amc_pymc.reading import extract_rows
 from models.arch_order import (
     ORDERS,
@@ -256,3 +258,14 @@ def test_both_indices():
 def test_bad_input(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+def test_rows_are_expanded_in_parameters_where_functions_of_them_fail():
+    """Of softplus coefficients with normal scores, prior times surrogate has its mass far from the mode."""
+    returns = standardise(
+        simulate_arch(1_500, [0.2, 0.15, *[0.1] * 4], 4.0, np.random.default_rng(0))
+    )
+    model = arch_models(returns, (5,), transform="normal")["arch5"]
+    prepared = amc.RacingMetropolis(model=model, progressbar=False).prepared
+    assert prepared.surrogate.centre.size == 7
+    assert prepared.forecast.acceptance > 0.5

@@ -12,7 +12,7 @@ from rows.packings import COLUMNS, Copies, make_data, make_store, table_of
 from rows.packings import frame as pandas_frame
 
 from amc_pymc.rows import Rows, held_partitions, open_source, stored_rows
-from amc_pymc.rows.packing import packed_rows
+from amc_pymc.rows.store import packed_rows
 
 pytestmark = quiet_close
 

@@ -1,468 +1,562 @@
-"""What `amc.RacingMetropolis` refuses, and that it says what and why before any sampling."""
+"""What the racing steps refuse, and that they say what and why before any sampling."""
 
 from __future__ import annotations
 
 import re
+import warnings
 
 import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.sparse
+import pytensor.tensor as pt
 import pytest
 import scipy.sparse
 
 import amc_pymc as amc
+
+from amc_pymc.flags import flags_of_bits
+
+Y = np.random.default_rng(5).normal(0.1, 1.0, size=300)
+STEPS = METROPOLIS, GIBBS = [amc.RacingMetropolis, amc.RacingGibbs]
 
 
 class Drawn(Exception):
     """A user's own exception."""
 
 
-@pytest.fixture(scope="module")
-def no_rows():
-    """A model without data."""
+def model_of(build, observed=Y, scale=0.1):
+    """Rows around 0.1 times what ``build`` makes."""
     with pm.Model() as model:
-        pm.Normal("mu")
-        pm.Poisson("k", 2.0)
+        pm.Normal("obs", scale * build(), 1, observed=observed)
     return model
+
+
+def row_logp(point, rows):
+    return -0.5 * (Y[rows] - 0.1 * point["k"] - point.get("mu", 0.0)) ** 2
+
+
+def quick(model, **kwargs):
+    """Next to nothing to compile."""
+    return amc.RacingGibbs(model=model, row_logp=row_logp, **kwargs)
+
+
+def walk(step, model, number=30, point=None):
+    step.setup_chain(np.random.default_rng(1), 0, number)
+    point, out = point or model.initial_point(), []
+    for _ in range(number):
+        point, _ = step.step(point)
+        out.append(int(point["k"]))
+    return out
 
 
 @pytest.fixture(scope="module")
 def poisson():
-    """The rows depend on a discrete variable, too."""
-    with pm.Model() as model:
-        k = pm.Poisson("k", 2.0)
-        mu = pm.Normal("mu", 0, 2)
-        pm.Normal("obs", mu + k, 1, observed=np.random.default_rng(5).normal(size=500))
-    return model
+    """A discrete variable without bounds."""
+    return model_of(lambda: pm.Poisson("k", 1.5))
 
 
-STEPS = [amc.RacingMetropolis, amc.RacingGibbs]
-COUNTS = [
-    (0, ValueError),
-    (-1, ValueError),
-    (1.5, TypeError),
-    (True, TypeError),
-    ("2", TypeError),
-    (None, TypeError),
-    (np.nan, TypeError),
-    (np.inf, TypeError),
+# --- arguments ------------------------------------------------------------------------------------
+
+COUNTS = [0, -1, 1.5, True, "2", np.nan, np.inf]
+#: Values that both steps refuse, by argument; the message names the argument and the value.
+SHARED = {
+    "delta": [0, 0.0, 0.5, 0.7, 1, -0.1, np.nan, np.inf, "x", True, [0.05], 0.05j],
+    "batch_size": [*COUNTS, 1],
+    "transitions_per_draw": [*COUNTS, None],
+    "audits": [-1, 1.5, True, "many", None, [3]],
+    "race": ["nrmal", 3, None, True, amc.NormalRace, ["normal"]],
+    "proxy": ["tylor", 3, True, False, amc.TaylorProxy, ["taylor"]],
+}
+#: The same for one of them.
+OWN = {
+    (amc.RacingMetropolis, "proposal"): [
+        "walk", 3, None, True, amc.SurrogateProposal, ["surrogate"], amc.TaylorProxy(),
+    ],
+    (amc.RacingGibbs, "variance"): ["pair", 1, True, ["marginal"]],
+    (amc.RacingGibbs, "max_states"): COUNTS,
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("unprepared")
+@pytest.mark.parametrize(
+    ("steps", "name", "values"),
+    [
+        *((STEPS, name, values) for name, values in SHARED.items()),
+        *(([step], name, values) for (step, name), values in OWN.items()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_values_out_of_range(categorical, steps, name, values):
+    for step in steps:
+        for value in values:
+            message = rf"{name}.*{re.escape(repr(value))}"
+            with pytest.raises((ValueError, TypeError), match=message):
+                step(model=categorical, **{name: value})
+
+
+SURROGATE = {"proposal": "surrogate"}
+CONTRADICTIONS = [
+    (STEPS, {"race": amc.NormalRace(0.2), "delta": 0.05}, "delta=0.05 contradicts race=NormalR"),
+    (STEPS, {"race": "exact", "delta": 0.05}, "delta=0.05 has no meaning for race='exact'"),
+    (STEPS, {"race": "lil_ucb", "batch_size": 50}, "batch_size=50 has no meaning .*='lil_ucb'"),
+    (STEPS, {"target_accept": 0.9}, r"target_accept, got 0.9.*SurrogateProposal\(target_accept"),
+    (STEPS, {"row_logp": "mu"}, "row_logp must be callable"),
+    (STEPS, {"row_logp": 3}, "row_logp must be callable"),
+    (STEPS, {"proxy": "taylor", "row_logp": row_logp}, r"='taylor'.*row_logp has no derivatives"),
+    (STEPS, {"vars": ["nothing", "obs"]}, r"vars names nothing, obs; free variables.*"),
+    (STEPS, {"detla": 0.1}, "detla"),
+    (STEPS[1:], {"proposal": "auto"}, "proposal"),
+    (STEPS[:1], {**SURROGATE, "proxy": None}, r"proposal='surrogate'.*proxy=None"),
+    (STEPS[:1], {**SURROGATE, "row_logp": row_logp}, r"proposal='surrogate'.*row_logp"),
 ]
 
 
 @pytest.mark.usefixtures("unprepared")
-@pytest.mark.parametrize("step", STEPS)
-class TestSharedArguments:
-    """One set of options, checked once for all steps."""
-
-    @staticmethod
-    def refused(step, model, name, value, error=(ValueError, TypeError), **kwargs):
-        with pytest.raises(error, match=rf"{name}.*{re.escape(repr(value))}"):
-            step(model=model, **{name: value}, **kwargs)
-
-    @pytest.mark.parametrize(
-        "delta", [0, 0.0, 0.5, 0.7, 1, -0.1, np.nan, np.inf, "x", True, [0.05], 0.05j]
-    )
-    @pytest.mark.parametrize("race", ["normal", "exact"])
-    def test_delta(self, step, categorical, delta, race):
-        self.refused(step, categorical, "delta", delta, race=race)
-
-    @pytest.mark.parametrize(
-        ("size", "error"), [*(c for c in COUNTS if c[0] is not None), (1, ValueError)]
-    )
-    def test_batch_size(self, step, categorical, size, error):
-        self.refused(step, categorical, "batch_size", size, error)
-
-    @pytest.mark.parametrize(("number", "error"), COUNTS)
-    def test_transitions_per_draw(self, step, categorical, number, error):
-        self.refused(step, categorical, "transitions_per_draw", number, error)
-
-    @pytest.mark.parametrize("audits", [-1, 1.5, True, "many", None, [3]])
-    def test_audits(self, step, categorical, audits):
-        self.refused(step, categorical, "audits", audits)
-
-    @pytest.mark.parametrize("value", ["nrmal", 3, None, True, amc.NormalRace, ["normal"]])
-    def test_race(self, step, categorical, value):
-        self.refused(step, categorical, "race", value)
-
-    @pytest.mark.parametrize("value", ["tylor", 3, True, False, amc.TaylorProxy, ["taylor"]])
-    def test_proxy(self, step, categorical, value):
-        self.refused(step, categorical, "proxy", value)
-
-    @pytest.mark.parametrize("value", ["mu", 3, np.zeros(3)])
-    def test_row_logp(self, step, categorical, value):
-        with pytest.raises(TypeError, match=r"row_logp must be callable"):
-            step(model=categorical, row_logp=value)
-
-    def test_taylor_without_gradients(self, step, categorical, row_logp):
-        with pytest.raises(ValueError, match=r"proxy='taylor'.*row_logp has no derivatives"):
-            step(model=categorical, proxy="taylor", row_logp=row_logp)
-
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"race": amc.NormalRace(0.2), "delta": 0.05}, "delta=0.05 contradicts race=NormalR"),
-            ({"race": "exact", "delta": 0.05}, "delta=0.05 has no meaning for race='exact'"),
-            ({"race": "lil_ucb", "batch_size": 50}, "batch_size=50 has no meaning .*='lil_ucb'"),
-            ({"target_accept": 0.9}, r"target_accept, got 0.9.*SurrogateProposal\(target_accept"),
-        ],
-    )
-    def test_contradictions(self, step, categorical, settings, message):
+@pytest.mark.parametrize(("steps", "arguments", "message"), CONTRADICTIONS)
+def test_arguments_that_do_not_go_together(categorical, steps, arguments, message):
+    for step in steps:
         with pytest.raises((ValueError, TypeError), match=message):
-            step(model=categorical, **settings)
-
-    def test_float32(self, step, categorical):
-        with pytensor.config.change_flags(floatX="float32"):
-            with pytest.raises(ValueError, match=r"floatX is 'float32'.*floatX = 'float64'"):
-                step(model=categorical)
-
-    def test_no_model(self, step, categorical):
-        with pytest.raises(TypeError, match="model is missing: pass model="):
-            step()
-
-    def test_unknown_names(self, step, categorical):
-        with pytest.raises(ValueError, match=r"vars names nothing, obs; free variables.*"):
-            step(["nothing", "obs"], model=categorical)
-
-    def test_unknown_argument(self, step, categorical):
-        with pytest.raises(TypeError, match="detla"):
-            step(model=categorical, detla=0.1)
+            step(model=categorical, **arguments)
 
 
 @pytest.mark.usefixtures("unprepared")
-class TestProposal:
-    @pytest.mark.parametrize(
-        "value", ["walk", 3, None, True, amc.SurrogateProposal, ["surrogate"], amc.TaylorProxy()]
-    )
-    def test_proposal(self, normal, value):
-        with pytest.raises((ValueError, TypeError), match=rf"proposal.*{re.escape(repr(value))}"):
-            amc.RacingMetropolis(model=normal, proposal=value)
-
-    def test_surrogate_without_proxy(self, normal):
-        with pytest.raises(ValueError, match=r"proposal='surrogate'.*proxy=None"):
-            amc.RacingMetropolis(model=normal, proposal="surrogate", proxy=None)
-
-    def test_surrogate_without_gradients(self, normal, row_logp):
-        with pytest.raises(ValueError, match=r"proposal='surrogate'.*row_logp"):
-            amc.RacingMetropolis(model=normal, proposal="surrogate", row_logp=row_logp)
+@pytest.mark.parametrize("step", STEPS)
+def test_no_model_or_single_precision(step, categorical):
+    with pytest.raises(TypeError, match="model is missing: pass model="):
+        step()
+    with pytensor.config.change_flags(floatX="float32"):
+        with pytest.raises(ValueError, match=r"floatX is 'float32'.*floatX = 'float64'"):
+            step(model=categorical)
 
 
-class TestVars:
-    def test_discrete(self, poisson):
-        with pytest.raises(ValueError, match=r"vars .*discrete.*\(k\).*a step of their own"):
-            amc.RacingMetropolis([poisson["k"], poisson["mu"]], model=poisson)
+@pytest.mark.usefixtures("unprepared")
+@pytest.mark.parametrize(
+    ("build", "arguments", "message"),
+    [
+        (lambda: pm.Poisson("k", 1.5), {}, r"'k' has infinitely many states.*pm\.Metropolis"),
+        (
+            lambda: pm.DiscreteUniform("k", 0, 5_000),
+            {},
+            r"'k' has 5,001 states \(0 to 5000\).*max_states=1,000.*Cut it into fewer",
+        ),
+        (
+            lambda: pm.Bernoulli("k", 0.5) + pm.Poisson("j", 1.0),
+            {"vars": ["k"], "states": {"j": range(3)}},
+            r"states names \['j'\]; RacingGibbs draws \['k'\]",
+        ),
+        *(
+            (lambda: pm.Poisson("k", 1.5), {"states": {"k": states}}, "sequence of integers")
+            for states in ([], [0.5], ["a"])
+        ),
+        (
+            lambda: pm.Poisson("k", 1.5),
+            {"states": {"k": range(5, 8)}},
+            r"'k' starts at 1.*\(5 to 7\); give initval=",
+        ),
+        (
+            lambda: pm.Poisson("k", 1.5),
+            {"states": {"k": range(5)}, "initial_point": {"k": np.array(9)}},
+            r"'k' starts at 9.*\(0 to 4\)",
+        ),
+        (
+            lambda: pm.Binomial("k", pm.DiscreteUniform("n", 1, 5), 0.3),
+            {},
+            "bounds of 'k' depend on n",
+        ),
+    ],
+)
+def test_states(build, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        amc.RacingGibbs(model=model_of(build), **arguments)
 
-    def test_nothing_continuous(self):
-        with pm.Model() as model:
-            pm.Normal("obs", pm.Poisson("k", 2.0), 1, observed=np.zeros(300))
-        with pytest.raises(ValueError, match=r"no continuous"):
-            amc.RacingMetropolis(model=model)
 
-    def test_names(self, normal):
-        for vars in (["mu"], "mu"):
-            step = amc.RacingMetropolis(vars, model=normal)
-            assert step.vars == [normal.rvs_to_values[normal["mu"]]]
+# --- variables ------------------------------------------------------------------------------------
 
-    def test_observed(self, normal):
-        with pytest.raises(ValueError, match="obs"):
-            amc.RacingMetropolis([normal["obs"]], model=normal)
 
-    def test_of_another_model(self, normal, poisson):
-        with pytest.raises(ValueError, match="mu"):
-            amc.RacingMetropolis([poisson["mu"]], model=normal)
+@pytest.mark.parametrize(
+    ("step", "names", "message"),
+    [
+        (METROPOLIS, ["k", "mu"], r"vars .*discrete.*\(k\); RacingMetropolis.*a step of their own"),
+        (GIBBS, ["k", "mu"], r"vars holds continuous variables \(mu\).*RacingMetropolis"),
+        (METROPOLIS, ["obs"], "obs"),
+        (GIBBS, ["obs"], "obs"),
+        (METROPOLIS, [], "No free random variables"),
+    ],
+)
+def test_vars(categorical, step, names, message):
+    with pytest.raises(ValueError, match=message):
+        step([categorical[n] for n in names], model=categorical)
 
-    def test_none_of_them(self, normal):
-        with pytest.raises(ValueError, match="No free random variables"):
-            amc.RacingMetropolis([], model=normal)
 
-    @pytest.mark.parametrize("name", ["mu", "nothing"])
-    def test_observed_vars(self, normal, name):
+def test_vars_of_another_model_or_kind(categorical, poisson, normal):
+    for step, foreign in ((METROPOLIS, normal["mu"]), (GIBBS, poisson["k"])):
+        with pytest.raises(ValueError, match=foreign.name):
+            step([foreign], model=categorical)
+    with pytest.raises(ValueError, match="no continuous free variable for RacingMetropolis"):
+        METROPOLIS(model=poisson)
+    with pytest.raises(ValueError, match="no discrete free variable for RacingGibbs"):
+        GIBBS(model=normal)
+
+
+def test_names_and_duplicates(normal, categorical, row_logp):
+    for vars in (["mu"], "mu"):
+        step = amc.RacingMetropolis(vars, model=normal, row_logp=row_logp)
+        assert step.vars == [normal.rvs_to_values[normal["mu"]]]
+    step = quick(categorical, vars=[categorical["k"]] * 2)
+    assert [v.name for v in step.vars] == ["k"]
+    assert step.sampler.elements.coordinate.size == 1
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_observed_vars(categorical, step):
+    for name in ("k", "nothing"):
         with pytest.raises(ValueError, match=rf"observed_vars .*'{name}'.*obs"):
-            amc.RacingMetropolis(model=normal, observed_vars=[name])
-
-    def test_no_observed_vars(self, normal):
-        with pytest.raises(ValueError, match=r"observed_vars is empty"):
-            amc.RacingMetropolis(model=normal, observed_vars=[])
-
-    def test_observed_vars_of_different_lengths(self):
-        with pm.Model() as model:
-            mu = pm.Normal("mu")
-            pm.Normal("one", mu, observed=np.zeros(300))
-            pm.Normal("two", mu, observed=np.zeros(200))
-        with pytest.raises(ValueError, match=r"observed_vars .*one.*300.*two.*200"):
-            amc.RacingMetropolis(model=model, observed_vars=["one", "two"])
+            step(model=categorical, observed_vars=[name])
+    with pytest.raises(ValueError, match="observed_vars is empty"):
+        step(model=categorical, observed_vars=[])
 
 
-class TestModel:
-    def test_empty(self):
-        with pytest.raises(ValueError, match="No free random variables"):
-            amc.RacingMetropolis(model=pm.Model())
-
-    def test_nothing_free(self):
-        with pm.Model() as model:
-            pm.Normal("obs", 0, 1, observed=np.zeros(300))
-        with pytest.raises(ValueError, match="No free random variables"):
-            amc.RacingMetropolis(model=model)
-
-    def test_no_observed_variable(self, no_rows):
-        with pytest.raises(amc.NotRowFactorised, match=r"no observed variable: .* subsample$"):
-            amc.RacingMetropolis(model=no_rows)
-
-    def test_weights(self):
-        """Those of a Potential have no rows; those of a CustomDist are right."""
-        rng = np.random.default_rng(7)
-        y, w = rng.normal(1, 2, 500), rng.integers(1, 4, 500)
-        with pm.Model() as potential:
-            pm.Potential("y", w * pm.logp(pm.Normal.dist(pm.Normal("a", 0, 5), 2), y))
-        with pytest.raises(amc.NotRowFactorised, match=r"Potential has no rows.*pm\.CustomDist"):
-            amc.RacingMetropolis(model=potential)
-        with pm.Model() as model:
-
-            def logp(value, mu, w):
-                return w * pm.logp(pm.Normal.dist(mu, 2), value)
-
-            pm.CustomDist("y", pm.Normal("a", 0, 5), w, logp=logp, observed=y)
-        step = amc.RacingMetropolis(model=model)
-        exact = (w @ y / 4) / (w.sum() / 4 + 1 / 25)
-        assert step.prepared.fit.mean == pytest.approx(exact, rel=1e-6)
-
-    def test_no_observed_variable_with_row_logp(self, no_rows, row_logp):
-        with pytest.raises(amc.NotRowFactorised, match="no observed variable"):
-            amc.RacingMetropolis(model=no_rows, row_logp=row_logp)
-
-    def test_scalar_observation(self):
-        with pm.Model() as model:
-            pm.Normal("obs", pm.Normal("mu"), 1, observed=0.5)
-        with pytest.raises(amc.NotRowFactorised, match=r"'obs'.*scalar"):
-            amc.RacingMetropolis(model=model)
-
-    def test_no_rows(self):
-        with pm.Model() as model:
-            pm.Normal("obs", pm.Normal("mu"), 1, observed=np.empty(0))
-        with pytest.raises(amc.NotRowFactorised, match=r"'obs'.*empty"):
-            amc.RacingMetropolis(model=model)
-
-    def test_rows_that_depend_on_each_other(self):
-        first = pm.Normal.dist()
-        with pm.Model() as model:
-            pm.AR("obs", [pm.Normal("rho")], 1.0, observed=np.zeros(300), init_dist=first)
-        with pytest.raises(amc.NotRowFactorised, match=r"'obs'.*row_logp="):
-            amc.RacingMetropolis(model=model)
-
-    def test_taylor_where_rows_are_chosen_by_a_discrete_variable(self):
-        with pm.Model() as model:
-            change = pm.DiscreteUniform("change", 0, 300)
-            mu = pm.math.switch(change > np.arange(300), pm.Normal("early"), pm.Normal("late"))
-            pm.Normal("obs", mu, 1, observed=np.zeros(300))
-        with pytest.raises(ValueError, match=r"proxy='taylor'.*change as an index or a condition"):
-            amc.RacingMetropolis(model=model, proxy="taylor")
-
-    def test_too_many_coordinates_for_the_proxy(self, normal):
-        with pm.Model() as model:
-            beta = pm.Normal("beta", size=3)
-            pm.Normal("obs", beta.sum(), 1, observed=np.zeros(300))
-        with pytest.raises(ValueError, match=r"proxy='taylor'.*3 coordinates.*max_dim=2"):
-            amc.RacingMetropolis(model=model, proxy=amc.TaylorProxy(max_dim=2))
+@pytest.mark.parametrize(
+    "point", [{}, {"nu": np.array(0.0)}, {"k": np.zeros(2, int), "mu": np.array(0.0)}]
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_initial_point_of_another_model(categorical, step, point):
+    with pytest.raises(ValueError, match=r"initial_point.*k"):
+        step(model=categorical, initial_point=point)
 
 
-class TestData:
-    @pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
-    def test_missing_observations(self):
-        data = np.zeros(300)
-        data[7] = np.nan
-        with pm.Model() as model:
-            pm.Normal("obs", pm.Normal("mu"), 1, observed=data)
-        with pytest.raises(amc.NotRowFactorised, match=r"obs.*missing values"):
-            amc.RacingMetropolis(model=model)
-
-    def test_too_large(self):
-        with pm.Model() as model:
-            pm.Normal("obs", pm.Normal("mu"), 1, observed=np.full(300, 1e200))
-        with pytest.raises(amc.NotRowFactorised, match=r"obs is not finite in any row.*rescale"):
-            amc.RacingMetropolis(model=model)
-
-    @pytest.mark.parametrize("groups", [False, True], ids=["rows", "groups"])
-    def test_one_number_of_another_size(self, groups):
-        """Its log-likelihood, -5e19 at the mode, is rounded to 8,192 nats."""
-        y = np.random.default_rng(1).normal(size=3_000)
-        y[17] = 1e20
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0, 10)
-            if groups:
-                mu = mu + pm.Normal("u", 0, pm.HalfNormal("sd"), shape=300)[np.arange(3_000) // 10]
-            pm.Normal("obs", mu, pm.HalfNormal("s"), observed=y)
-        where = "group 1: " if groups else "row 17: "
-        with pytest.raises(
-            ValueError, match=rf"obs is too large.*in 1 of .*\({where}-.*Clean these"
-        ):
-            amc.RacingMetropolis(model=model)
-
-    @pytest.mark.parametrize("start", [1.0, 1e9], ids=["far", "near"])
-    def test_all_numbers_may_have_any_unit(self, start):
-        """An amount in small coins and the logarithm of its sd: standard deviations differ by 1e9."""
-        y = np.random.default_rng(1).normal(10.0, 1.0, 3_000) * 1e9
-        with pm.Model():
-            mu, s = pm.Normal("mu", 0, 1e11), pm.HalfCauchy("s", start)
-            pm.Normal("obs", mu, s, observed=y)
-            step = amc.RacingMetropolis()
-            idata = pm.sample(500, tune=200, step=step, chains=1, cores=1, random_seed=1,
-                              progressbar=False, compute_convergence_checks=False)  # fmt: skip
-        assert idata["sample_stats"]["accept"].mean() > 0.8
-        assert idata["sample_stats"]["race_flags"].max() == 0.0
-        draws, error = idata["posterior"]["mu"].values, y.std() / np.sqrt(3_000)
-        assert abs(draws.mean() - y.mean()) < 4 * error / np.sqrt(az.ess(draws))
-        np.testing.assert_allclose(step.prepared.fit.moves(np.array([0]))[0], error, rtol=0.01)
-
-    def test_sparse(self):
-        X = pytensor.sparse.as_sparse_variable(scipy.sparse.eye(300, 3, format="csr"))
-        with pm.Model() as model:
-            mu = pytensor.sparse.structured_dot(X, pm.Normal("b", shape=(3, 1)))[:, 0]
-            pm.Normal("obs", mu, 1, observed=np.zeros(300))
-        with pytest.raises(amc.NotRowFactorised, match=r"sparse matrix; make it dense"):
-            amc.RacingMetropolis(model=model)
-
-    @pytest.mark.parametrize("bad", [np.nan, np.inf])
-    def test_bad_covariates(self, bad):
-        """NaN in pm.Data is refused by PyMC, in plain arrays it is not."""
-        data = np.ones(300)
-        data[[7, 90]] = bad
-        with pm.Model() as model:
-            mu = pm.Normal("mu", initval=1.0)
-            pm.Normal("obs", mu * data, 1, observed=np.zeros(300))
-        with pytest.raises(ValueError, match=r"obs is not finite at the initial point in 2 of 300"):
-            amc.RacingMetropolis(model=model)
-
-    def test_names_the_rows(self):
-        data = np.zeros(300)
-        data[[7, 90]] = 3.0
-        with pm.Model() as model:
-            pm.Uniform("obs", 0, pm.Uniform("top", 1, 2), observed=data)
-        with pytest.raises(ValueError, match=r"in 2 of 300 rows \(row 7: -inf, row 90: -inf\)"):
-            amc.RacingMetropolis(model=model)
-
-    def test_objects(self):
-        """PyMC refuses text itself; numbers in an object array are numbers."""
-        with pytest.raises((TypeError, ValueError)):
-            with pm.Model() as model:
-                pm.Normal("obs", pm.Normal("mu"), 1, observed=np.array(["a", "b"], dtype=object))
-                amc.RacingMetropolis(model=model)
-
-    @pytest.mark.parametrize("value", [np.nan, np.inf])
-    def test_initial_point_not_finite(self, normal, value):
-        point = {"mu": np.array(value)}
-        with pytest.raises(ValueError, match=rf"initial_point is not finite: mu = {value}"):
-            amc.RacingMetropolis(model=normal, initial_point=point)
-
-    @pytest.mark.parametrize(
-        "point", [{}, {"nu": np.array(0.0)}, {"mu": np.zeros(2)}], ids=["empty", "other", "shape"]
-    )
-    def test_initial_point_of_another_model(self, normal, point):
-        with pytest.raises(ValueError, match=r"initial_point.*mu"):
-            amc.RacingMetropolis(model=normal, initial_point=point)
-
-    def test_impossible_prior_at_the_start(self):
-        with pm.Model() as model:
-            mu = pm.Normal("mu")
-            pm.Normal("obs", mu, 1, observed=np.zeros(300))
-            pm.Potential("never", pm.math.switch(mu < 1, -np.inf, 0.0))
-        with pytest.raises(ValueError, match=r"logp is -inf at the initial point"):
-            amc.RacingMetropolis(model=model)
-
-    def test_impossible_rows_at_the_start_of_a_chain(self, run):
-        """Here the initial point is fine, but not the one that pm.sample starts from."""
-        data = np.random.default_rng(1).uniform(0, 0.5, size=300)
-
-        def logp(point, rows):
-            return np.where(data[rows] < 0.7 - point["mu"], 0.0, -np.inf)
-
-        with pm.Model() as model:
-            pm.Normal("obs", pm.Normal("mu"), 1, observed=data)
-        step = amc.RacingMetropolis(model=model, row_logp=logp)
-        with pytest.raises(ValueError, match=r"not finite at the start of the chain"):
-            run(model, step, initvals={"mu": 5.0}, chains=1)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_initial_point_not_finite(normal, value):
+    with pytest.raises(ValueError, match=rf"initial_point is not finite: mu = {value}"):
+        amc.RacingMetropolis(model=normal, initial_point={"mu": np.array(value)})
 
 
-class TestRowLogp:
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            lambda point, rows: 0.0,
-            lambda point, rows: np.zeros((len(rows), 1)),
-            lambda point, rows: np.zeros(len(rows) + 1),
-            lambda point, rows: np.zeros(500 if len(rows) == 500 else 1),
-        ],
-        ids=["scalar", "column", "longer", "one"],
-    )
-    def test_wrong_shape(self, run, normal, wrong):
-        with pytest.raises(ValueError, match=r"row_logp returned shape .* must return"):
-            step = amc.RacingMetropolis(model=normal, row_logp=wrong)
-            run(normal, step, chains=1)
-
-    @pytest.mark.parametrize(
-        "wrong", [lambda point, rows: None, lambda point, rows: "x"], ids=["None", "text"]
-    )
-    def test_no_numbers(self, normal, wrong):
-        with pytest.raises((ValueError, TypeError), match="row_logp"):
-            amc.RacingMetropolis(model=normal, row_logp=wrong)
-
-    def test_not_finite(self, normal):
-        with pytest.raises(ValueError, match=r"obs is not finite .* 500 of 500 rows"):
-            amc.RacingMetropolis(model=normal, row_logp=lambda p, rows: np.full(len(rows), np.nan))
-
-    @pytest.mark.parametrize("calls", [0, 60])
-    def test_exception_surfaces(self, run, normal, row_logp, calls):
-        """At once, or in the middle of a chain; the next chain is not confused by it."""
-        left = [calls]
-
-        def breaks(point, rows):
-            left[0] -= 1
-            if left[0] < 0:
-                raise Drawn("no more")
-            return row_logp(point, rows)
-
-        with pytest.raises(Drawn, match="no more"):
-            step = amc.RacingMetropolis(model=normal, row_logp=breaks)
-            run(normal, step, chains=1)
-        if calls:
-            left[0] = 10**9
-            assert run(normal, step, chains=1).posterior.sizes["draw"] == 50
-
-    def test_impossible_proposals_are_rejected(self, run, normal, row_logp):
-        """Rows that are -inf or NaN where the chain would go."""
-        for value in (-np.inf, np.nan):
-
-            def logp(point, rows, value=value):
-                return np.where(point["mu"] > 0.3, value, row_logp(point, rows))
-
-            step = amc.RacingMetropolis(model=normal, row_logp=logp)
-            idata = run(normal, step, initvals={"mu": 0.25}, draws=200)
-            assert idata.posterior["mu"].max() <= 0.3
-            assert np.ptp(idata.posterior["mu"].values) > 0
+# --- models ---------------------------------------------------------------------------------------
 
 
-class TestFewRows:
-    def model(self, n_rows):
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0, 2)
-            pm.StudentT("obs", nu=4, mu=mu, sigma=1, observed=np.linspace(-1, 2, n_rows))
-        return model
+def nothing():
+    return None
 
-    def test_fewer_than_a_batch_is_exact(self, run):
-        model, n_rows = self.model(20), 20
-        idatas = []
-        step = amc.RacingMetropolis(race="normal", model=model)
-        for race in (amc.NormalRace(), amc.ExactRace()):
-            idatas.append(run(model, step.replace(race=race), draws=100))
-        for idata in idatas:
-            assert np.all(idata.sample_stats["race_rows"].isin([0.0, n_rows]))
-            assert np.ptp(idata.posterior["mu"].values) > 0
-            assert not idata.sample_stats["race_wrong"].any()
-        np.testing.assert_array_equal(*(i.posterior["mu"].values for i in idatas))
-        assert np.all(idatas[1].sample_stats["race_delta"] == 0.0)
 
-    def test_one_row(self, run):
-        model = self.model(1)
-        idata = run(model, amc.RacingMetropolis(model=model, proxy=None), draws=100)
-        assert np.all(idata.sample_stats["race_rows"].isin([0.0, 1.0]))
+def no_rows():
+    pm.Normal("mu")
+    pm.Bernoulli("k", 0.5)
+
+
+def nothing_free():
+    pm.Normal("obs", 0, 1, observed=Y)
+
+
+def weights_of_a_potential():
+    pm.Potential("y", 2.0 * pm.logp(pm.Normal.dist(pm.Normal("a", 0, 5), 2), Y))
+
+
+def scalar():
+    pm.Normal("obs", pm.Normal("mu"), 1, observed=0.5)
+
+
+def empty():
+    pm.Normal("obs", pm.Normal("mu"), 1, observed=np.empty(0))
+
+
+def rows_that_depend_on_each_other():
+    first = pm.Normal.dist()
+    pm.AR("obs", [pm.Normal("rho")], 1.0, observed=np.zeros(300), init_dist=first)
+
+
+def sparse():
+    X = pytensor.sparse.as_sparse_variable(scipy.sparse.eye(300, 3, format="csr"))
+    mu = pytensor.sparse.structured_dot(X, pm.Normal("b", shape=(3, 1)))[:, 0]
+    pm.Normal("obs", mu, 1, observed=np.zeros(300))
+
+
+def too_large():
+    pm.Normal("obs", pm.Normal("mu"), 1, observed=np.full(300, 1e200))
+
+
+def missing():
+    pm.Normal("obs", pm.Normal("mu"), 1, observed=np.where(np.arange(300) == 7, np.nan, 0.0))
+
+
+def different_lengths():
+    mu = pm.Normal("mu")
+    pm.Normal("one", mu, observed=np.zeros(300))
+    pm.Normal("two", mu, observed=np.zeros(200))
+
+
+def one_value_per_row():
+    pm.Normal("obs", 0.3 * pm.Bernoulli("z", 0.5, shape=300), 1, observed=Y)
+
+
+def impossible_start():
+    k = pm.Categorical("k", p=np.ones(3) / 3, initval=0)
+    pm.Uniform("obs", 0, pt.as_tensor(np.array([1.0, 5.0, 6.0]))[k], observed=np.abs(Y))
+
+
+def change_point():
+    when = pm.DiscreteUniform("when", 0, 300)
+    mu = pt.switch(when > np.arange(300), pm.Normal("early"), pm.Normal("late"))
+    pm.Normal("obs", mu, 1, observed=Y)
+
+
+def three_coordinates():
+    pm.Normal("obs", pm.Normal("beta", size=3).sum(), 1, observed=np.zeros(300))
+
+
+def bad_covariate(bad):
+    """NaN in pm.Data is refused by PyMC, in plain arrays it is not."""
+
+    def build():
+        data = np.where(np.isin(np.arange(300), [7, 90]), bad, 1.0)
+        pm.Normal("obs", pm.Normal("mu", initval=1.0) * data, 1, observed=np.zeros(300))
+
+    return build
+
+
+def impossible_rows():
+    data = np.where(np.isin(np.arange(300), [7, 90]), 3.0, 0.0)
+    pm.Uniform("obs", 0, pm.Uniform("top", 1, 2), observed=data)
+
+
+def impossible_prior():
+    mu = pm.Normal("mu")
+    pm.Normal("obs", mu, 1, observed=np.zeros(300))
+    pm.Potential("never", pm.math.switch(mu < 1, -np.inf, 0.0))
+
+
+NO_ROWS, TAYLOR = amc.NotRowFactorised, {"proxy": "taylor"}
+MODELS = [
+    (METROPOLIS, nothing, {}, ValueError, "No free random variables"),
+    (METROPOLIS, nothing_free, {}, ValueError, "No free random variables"),
+    (GIBBS, nothing_free, {}, ValueError, "No free random variables"),
+    (METROPOLIS, no_rows, {}, NO_ROWS, "no observed variable: .* subsample$"),
+    (METROPOLIS, no_rows, {"row_logp": row_logp}, NO_ROWS, "no observed variable"),
+    (GIBBS, no_rows, {}, NO_ROWS, "no observed variable"),
+    (METROPOLIS, weights_of_a_potential, {}, NO_ROWS, r"Potential has no rows.*pm\.CustomDist"),
+    (METROPOLIS, scalar, {}, NO_ROWS, "'obs'.*scalar"),
+    (METROPOLIS, empty, {}, NO_ROWS, "'obs'.*empty"),
+    (METROPOLIS, rows_that_depend_on_each_other, {}, NO_ROWS, "'obs'.*row_logp="),
+    (METROPOLIS, sparse, {}, NO_ROWS, "sparse matrix; make it dense"),
+    (METROPOLIS, too_large, {}, NO_ROWS, "obs is not finite in any row.*rescale"),
+    (METROPOLIS, missing, {}, NO_ROWS, "obs.*missing values"),
+    (
+        METROPOLIS, different_lengths, {"observed_vars": ["one", "two"]}, ValueError,
+        "observed_vars .*one.*300.*two.*200",
+    ),
+    (
+        GIBBS, one_value_per_row, {"proxy": None}, ValueError,
+        r"z has one value per row.*pm\.Mixture.*CategoricalGibbsMetropolis",
+    ),
+    (GIBBS, impossible_start, {}, ValueError, r"obs is not finite at the initial point in \d+ of 300"),
+    (METROPOLIS, change_point, TAYLOR, ValueError, "'taylor'.*when as an index or a condition"),
+    (GIBBS, change_point, TAYLOR, ValueError, "'taylor'.*when as an index or a condition"),
+    (
+        METROPOLIS, three_coordinates, {"proxy": amc.TaylorProxy(max_dim=2)}, ValueError,
+        "proxy='taylor'.*3 coordinates.*max_dim=2",
+    ),
+    (METROPOLIS, bad_covariate(np.nan), {}, ValueError, "not finite at the initial point in 2 of 300"),
+    (METROPOLIS, bad_covariate(np.inf), {}, ValueError, "not finite at the initial point in 2 of 300"),
+    (
+        METROPOLIS, impossible_rows, {}, ValueError,
+        r"in 2 of 300 rows \(row 7: -inf, row 90: -inf\)",
+    ),
+    (METROPOLIS, impossible_prior, {}, ValueError, "logp is -inf at the initial point"),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+@pytest.mark.parametrize(
+    ("step", "build", "arguments", "error", "message"),
+    MODELS,
+    ids=[f"{m[0].__name__}-{m[1].__name__}" for m in MODELS],
+)
+def test_models(step, build, arguments, error, message):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(error, match=message):
+        step(model=model, **arguments)
+
+
+def test_weights_of_a_custom_distribution():
+    rng = np.random.default_rng(7)
+    y, w = rng.normal(1, 2, 500), rng.integers(1, 4, 500)
+
+    def logp(value, mu, w):
+        return w * pm.logp(pm.Normal.dist(mu, 2), value)
+
+    with pm.Model() as model:
+        pm.CustomDist("y", pm.Normal("a", 0, 5), w, logp=logp, observed=y)
+    step = amc.RacingMetropolis(model=model)
+    exact = (w @ y / 4) / (w.sum() / 4 + 1 / 25)
+    assert step.prepared.fit.mean == pytest.approx(exact, rel=1e-6)
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [False, True], ids=["rows", "groups"])
+def test_one_number_of_another_size(groups):
+    """Its log-likelihood, -5e19 at the mode, is rounded to 8,192 nats."""
+    y = np.random.default_rng(1).normal(size=3_000)
+    y[17] = 1e20
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 10)
+        if groups:
+            mu = mu + pm.Normal("u", 0, pm.HalfNormal("sd"), shape=300)[np.arange(3_000) // 10]
+        pm.Normal("obs", mu, pm.HalfNormal("s"), observed=y)
+    where = "group 1: " if groups else "row 17: "
+    with pytest.raises(ValueError, match=rf"obs is too large.*in 1 of .*\({where}-.*Clean these"):
+        amc.RacingMetropolis(model=model)
+
+
+@pytest.mark.parametrize("start", [1.0, 1e9], ids=["far", "near"])
+def test_all_numbers_may_have_any_unit(start):
+    """An amount in small coins and the logarithm of its sd: standard deviations differ by 1e9."""
+    y = np.random.default_rng(1).normal(10.0, 1.0, 3_000) * 1e9
+    with pm.Model():
+        mu, s = pm.Normal("mu", 0, 1e11), pm.HalfCauchy("s", start)
+        pm.Normal("obs", mu, s, observed=y)
+        step = amc.RacingMetropolis()
+        idata = pm.sample(500, tune=200, step=step, chains=1, cores=1, random_seed=1,
+                          progressbar=False, compute_convergence_checks=False)  # fmt: skip
+    assert idata["sample_stats"]["accept"].mean() > 0.8
+    assert idata["sample_stats"]["race_flags"].max() == 0.0
+    draws, error = idata["posterior"]["mu"].values, y.std() / np.sqrt(3_000)
+    assert abs(draws.mean() - y.mean()) < 4 * error / np.sqrt(az.ess(draws))
+    np.testing.assert_allclose(step.prepared.fit.moves(np.array([0]))[0], error, rtol=0.01)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_impossible_rows_at_the_start_of_a_chain(categorical, step):
+    """The initial point is fine, but not the one that pm.sample starts from."""
+
+    def logp(point, rows):
+        return np.where(point["mu"] > 3.0, -np.inf, row_logp(point, rows))
+
+    made = step(model=categorical, row_logp=logp)
+    point = {**categorical.initial_point(), "mu": np.array(5.0)}
+    with pytest.raises(ValueError, match="not finite at the start of the chain in 300 of 300"):
+        walk(made, categorical, point=point)
+
+
+# --- row_logp -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda point, rows: 0.0, "row_logp returned shape .* must return"),
+        (lambda point, rows: np.zeros((len(rows), 1)), "row_logp returned shape .* must return"),
+        (lambda point, rows: np.zeros(len(rows) + 1), "row_logp returned shape .* must return"),
+        (lambda point, rows: np.zeros(300 if len(rows) == 300 else 1), "row_logp returned shape"),
+        (lambda point, rows: None, "row_logp"),
+        (lambda point, rows: "x", "row_logp"),
+        (lambda point, rows: np.full(len(rows), np.nan), "not finite .* 300 of 300 rows"),
+    ],
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_what_row_logp_may_not_return(categorical, step, wrong, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        walk(step(model=categorical, row_logp=wrong), categorical)
+
+
+@pytest.mark.parametrize("calls", [0, 30])
+@pytest.mark.parametrize("step", STEPS)
+def test_an_exception_of_row_logp_surfaces(categorical, step, calls):
+    """At once, or in the middle of a chain; the next chain is not confused by it."""
+    left = [calls]
+
+    def breaks(point, rows):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Drawn("no more")
+        return row_logp(point, rows)
+
+    with pytest.raises(Drawn, match="no more"):
+        made = step(model=categorical, row_logp=breaks)
+        walk(made, categorical)
+    if calls:
+        left[0] = 10**9
+        assert len(walk(made, categorical)) == 30
+
+
+def test_impossible_proposals_are_rejected(run, normal, row_logp):
+    """Rows that are -inf or NaN where the chain would go."""
+    for value in (-np.inf, np.nan):
+
+        def logp(point, rows, value=value):
+            return np.where(point["mu"] > 0.3, value, row_logp(point, rows))
+
+        step = amc.RacingMetropolis(model=normal, row_logp=logp)
+        idata = run(normal, step, initvals={"mu": 0.25}, draws=200)
+        assert idata.posterior["mu"].max() <= 0.3
         assert np.ptp(idata.posterior["mu"].values) > 0
+
+
+def test_row_logp_gives_the_exact_conditional(poisson):
+    """The same exact conditional as with the graph of the model."""
+    step = quick(poisson, states={"k": range(8)}, race="exact", audits=0)
+    found = np.bincount(walk(step, poisson, 2_000), minlength=8) / 2_000
+    k = np.arange(8)
+    log_weight = np.array([row_logp({"k": j}, np.arange(300)).sum() for j in k])
+    log_weight += k * np.log(1.5) - np.cumsum(np.log(np.maximum(k, 1)))
+    truth = np.exp(log_weight - log_weight.max())
+    truth /= truth.sum()
+    assert np.all(np.abs(found - truth) < 4.5 * np.sqrt(truth * (1 - truth) / 2_000) + 1e-3)
+
+
+# --- few rows, and reports ------------------------------------------------------------------------
+
+
+def few_rows(n_rows):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        pm.StudentT("obs", nu=4, mu=mu, sigma=1, observed=np.linspace(-1, 2, n_rows))
+    return model
+
+
+def test_fewer_rows_than_a_batch_are_all_read(run):
+    model, n_rows, idatas = few_rows(20), 20, []
+    step = amc.RacingMetropolis(race="normal", model=model)
+    for race in (amc.NormalRace(), amc.ExactRace()):
+        idatas.append(run(model, step.replace(race=race), draws=100))
+    for idata in idatas:
+        assert np.all(idata.sample_stats["race_rows"].isin([0.0, n_rows]))
+        assert np.ptp(idata.posterior["mu"].values) > 0
+        assert not idata.sample_stats["race_wrong"].any()
+    np.testing.assert_array_equal(*(i.posterior["mu"].values for i in idatas))
+    assert np.all(idatas[1].sample_stats["race_delta"] == 0.0)
+    model = few_rows(1)
+    idata = run(model, amc.RacingMetropolis(model=model, proxy=None), draws=100)
+    assert np.all(idata.sample_stats["race_rows"].isin([0.0, 1.0]))
+    assert np.ptp(idata.posterior["mu"].values) > 0
+
+
+@pytest.mark.parametrize("n_rows", [1, 20])
+def test_few_rows_of_a_discrete_variable(n_rows):
+    y = np.linspace(-1, 2, n_rows)
+    model = model_of(lambda: pm.Categorical("k", p=np.ones(3) / 3), y, 1.0)
+
+    def logp(point, rows):
+        return -0.5 * (y[rows] - point["k"]) ** 2
+
+    chains = [
+        walk(amc.RacingGibbs(model=model, row_logp=logp, race=race), model, 100)
+        for race in ("normal", "exact")
+    ]
+    assert chains[0] == chains[1]
+    assert len(set(chains[0])) > 1
+
+
+def test_without_a_control_variate_there_is_a_warning(categorical):
+    with pytest.warns(UserWarning, match="no control variate .row_logp has no deriv") as told:
+        step = quick(categorical)
+    assert [w.filename for w in told] == [__file__]
+    _, (stats,) = step.step(categorical.initial_point())
+    assert flags_of_bits(stats["race_flags"]) == ["no_control_variate"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quick(categorical, race="exact")
+        quick(categorical, delta=0.01)  # as the warning advises

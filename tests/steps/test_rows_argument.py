@@ -110,18 +110,6 @@ def test_a_seed_gives_the_same_draws(run):
         np.testing.assert_array_equal(ours.sample_stats[name], theirs.sample_stats[name])
 
 
-def test_the_posterior_is_the_same(run):
-    ours = run_on(run, stored(), seed=3, draws=800, tune=300).posterior
-    theirs = run_on(run, in_memory(), seed=4, draws=800, tune=300).posterior
-    for name in ("b", "a", "s"):
-        a, b = (
-            p[name].stack(z=("chain", "draw")).transpose(..., "z").values for p in (ours, theirs)
-        )
-        spread = b.std(axis=-1)
-        # at least 100 effective draws on each side
-        assert np.all(np.abs(a.mean(axis=-1) - b.mean(axis=-1)) < 4 * spread * np.sqrt(2 / 100))
-
-
 def test_exact_races_read_the_store(run):
     step = stored().replace(race=amc.ExactRace(), audits=amc.Audits(0))
     stats = run_on(run, step, draws=5, tune=5).sample_stats
@@ -153,33 +141,6 @@ def test_float32_rounds_the_data_only():
         assert ours.value_and_gradient(x)[0] == pytest.approx(
             theirs.value_and_gradient(x)[0], rel=1e-7
         )
-
-
-@pytest.mark.parametrize("kind", ["parquet", "zarr", "dask", "memmap"])
-def test_sources(kind, tmp_path):
-    values, rows = data(), None
-    if kind == "parquet":
-        pd = pytest.importorskip("pandas")
-        table = pd.DataFrame({"x1": values["X"][:, 0], "x2": values["X"][:, 1]})
-        table = table.assign(g=values["g"].astype(np.int16), y=values["y"])
-        table.to_parquet(tmp_path / "rows.parquet")
-        columns = {"X": ["x1", "x2"], "g": "g", "y": "y"}
-        rows = amc.Rows(tmp_path / "rows.parquet", columns)
-    elif kind == "zarr":
-        group = pytest.importorskip("zarr").open_group(str(tmp_path / "rows"), mode="w")
-        for name, a in values.items():
-            group.create_array(name, data=a, chunks=(4_000, *a.shape[1:]))
-        rows = amc.Rows(tmp_path / "rows")
-    elif kind == "dask":
-        da = pytest.importorskip("dask.array")
-        rows = amc.Rows({n: da.from_array(a) for n, a in values.items()})
-    else:
-        for name, a in values.items():
-            np.save(tmp_path / f"{name}.npy", a)
-        maps = {n: np.load(tmp_path / f"{n}.npy", mmap_mode="r") for n in values}
-        rows = amc.Rows(maps)
-    packed = make_step(rows).prepared.densities.native.data
-    np.testing.assert_array_equal(packed, stored().prepared.densities.native.data)
 
 
 # --- life -----------------------------------------------------------------------------------------
@@ -214,7 +175,7 @@ def test_a_kept_store_is_used_again(tmp_path, caplog):
     assert "30,000 rows of" in caplog.text
     again = make_step(rows, build({n: a[300:900] for n, a in data().items()})).prepared.densities
     assert "made by an earlier run" in caplog.text  # for other placeholders, too
-    np.testing.assert_array_equal(first.native.data, again.native.data)
+    np.testing.assert_array_equal(first.packed.data, again.packed.data)
     with pytest.raises(ValueError, match="made for another model"), pm.Model() as model:
         X, y = (pm.Data(n, data()[n][:FEW]) for n in ("X", "y"))
         pm.Normal("obs", X @ pm.Normal("b", shape=2), 1, observed=y)
@@ -224,7 +185,7 @@ def test_a_kept_store_is_used_again(tmp_path, caplog):
 def test_a_pickled_step_reads_the_same_store():
     step = stored()
     text = cloudpickle.dumps(step)
-    rows = step.prepared.densities.native.data
+    rows = step.prepared.densities.packed.data
     assert rows[10:12].tobytes() not in text
     assert data()["y"][20_000:20_004].tobytes() not in text  # nor does the source travel
     other = pickle.loads(text).prepared.densities
@@ -239,34 +200,6 @@ def test_chains_in_processes_are_those_of_one(method, run):
     serial = run_on(run, stored(), seed=5).posterior
     parallel = run_on(run, stored(), seed=5, cores=2, mp_ctx=method).posterior
     np.testing.assert_array_equal(serial["b"], parallel["b"])
-
-
-def test_nothing_is_evaluated_on_all_rows_at_once(monkeypatch, run):
-    """Neither by PyTensor's row functions nor into one array of all log-likelihoods."""
-    from amc_pymc.reading.densities import RowDensities
-
-    def no(*args):
-        raise AssertionError("all rows at once")
-
-    whole = RowDensities.all_values
-    monkeypatch.setattr(
-        RowDensities, "all_values", lambda self, x: whole(self, x) if self.n_units == FEW else no()
-    )
-    monkeypatch.setattr(RowDensities, "_row_chunks", no)
-    monkeypatch.setattr(RowDensities, "_slice_values", property(no))
-    step = make_step(data(), audits=amc.Audits(20, max_share=None))
-    sizes = []
-    real = RowDensities._chunks
-
-    def noted(self):
-        for s in real(self):
-            sizes.append(s.stop - s.start)
-            yield s
-
-    # the placeholders' own check is on all of their few rows
-    monkeypatch.setattr(RowDensities, "_chunks", noted)
-    assert run_on(run, step, draws=20, tune=20).sample_stats["race_audited"].sum() > 0
-    assert max(sizes) <= 16_384
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -29,55 +29,35 @@ def test_settings_are_public_values(kind):
     assert getattr(amc, kind.__name__) is kind and kind.__name__ in amc.__all__
 
 
-class TestProposals:
-    @pytest.mark.parametrize("kind", [amc.RandomWalkProposal, amc.SurrogateProposal])
-    @pytest.mark.parametrize("target", [0, 1, -0.1, 1.1, np.nan, np.inf, "0.5", None, True])
-    def test_target_accept(self, kind, target):
-        with pytest.raises((ValueError, TypeError), match=r"target_accept"):
-            kind(target_accept=target)
-        assert kind(target_accept=0.3).target_accept == 0.3
+NO_TARGET = [0, 1, -0.1, 1.1, np.nan, np.inf, "0.5", None, True]
+NO_COUNT = [0, -1, "x", None, 1.5, True]
 
 
-class TestTaylorProxy:
-    @pytest.mark.parametrize("rows", [-1, 1.5, "all", None, True, np.nan])
-    def test_exact_rows(self, rows):
-        with pytest.raises((ValueError, TypeError), match=r"exact_rows"):
-            amc.TaylorProxy(exact_rows=rows)
-
-    @pytest.mark.parametrize("rows", [0, 100, "auto", np.int64(7)])
-    def test_exact_rows_in_range(self, rows):
-        assert amc.TaylorProxy(exact_rows=rows).exact_rows == rows
-
-    @pytest.mark.parametrize("value", [0, -1, "x", None, 1.5, True])
-    @pytest.mark.parametrize("name", ["max_dim", "subsample"])
-    def test_counts(self, name, value):
-        with pytest.raises((ValueError, TypeError), match=name):
-            amc.TaylorProxy(**{name: value})
-
-
-class TestAudits:
-    @pytest.mark.parametrize("number", [-1, 1.5, True, "x", None, np.nan])
-    def test_number(self, number):
-        with pytest.raises((ValueError, TypeError), match=r"audits"):
-            amc.Audits(number)
-
-    @pytest.mark.parametrize("number", [0, 10, np.int64(10)])
-    def test_number_in_range(self, number):
-        assert amc.Audits(number).number == number
-
-    @pytest.mark.parametrize("share", [0, -0.1, 1.1, np.nan, "x"])
-    def test_share(self, share):
-        with pytest.raises((ValueError, TypeError), match=r"max_share"):
-            amc.Audits(max_share=share)
-
-    @pytest.mark.parametrize("chains", [0, 2.5, None])
-    def test_chains(self, chains):
-        with pytest.raises((ValueError, TypeError), match="chains must be"):
-            amc.Audits(chains=chains)
-
-    @pytest.mark.parametrize("share", [0.01, 1, 1.0, None])
-    def test_share_in_range(self, share):
-        assert amc.Audits(max_share=share).max_share == share
+@pytest.mark.parametrize(
+    ("kind", "name", "bad", "good"),
+    [
+        (amc.RandomWalkProposal, "target_accept", NO_TARGET, [0.3]),
+        (amc.SurrogateProposal, "target_accept", NO_TARGET, [0.3]),
+        (
+            amc.TaylorProxy,
+            "exact_rows",
+            [-1, 1.5, "all", None, True, np.nan],
+            [0, "auto", np.int64(7)],
+        ),
+        (amc.TaylorProxy, "max_dim", NO_COUNT, [1]),
+        (amc.TaylorProxy, "subsample", NO_COUNT, [2]),
+        (amc.Audits, "number", [-1, 1.5, True, "x", None, np.nan], [0, 10, np.int64(10)]),
+        (amc.Audits, "max_share", [0, -0.1, 1.1, np.nan, "x"], [0.01, 1, 1.0, None]),
+        (amc.Audits, "chains", [0, 2.5, None], [1]),
+    ],
+)
+def test_values(kind, name, bad, good):
+    message = "audits" if name == "number" else name
+    for value in bad:
+        with pytest.raises((ValueError, TypeError), match=message):
+            kind(**{name: value})
+    for value in good:
+        assert getattr(kind(**{name: value}), name) == value
 
 
 class TestFromArguments:

@@ -270,3 +270,75 @@ def test_precisions_that_are_singular_but_for_rounding_are_impossible():
         if found.possible:
             assert found.value == pytest.approx(expected, abs=1e-3)
     assert possible == sorted(possible) and 10 < sum(possible) < 20
+
+
+def spike_and_slab(shared):
+    """A surface of indicators g_k, log P(g_k = 1) = -0.5 + const, and v_k ~ N(0, exp(a - 2 (1 - g_k))^2).
+
+    Its coordinates are (g_0, g_1, a, v_0, v_1) with a ~ N(0.1, 0.5^2) if the scale is ``shared``, else (g, v) with a = 0.1.
+    """
+    graph, terms, first = Graph(), [], 3 if shared else 2
+
+    def entry(k):
+        return graph.entry("eta", graph.const(k))
+
+    def product(*nodes):
+        return functools.reduce(lambda m, n: graph.make("mul", m, n), nodes)
+
+    def add(term):
+        terms.append(Family(term, np.zeros((1, 0)), 0))
+
+    a = entry(2) if shared else graph.const(0.1)
+    if shared:
+        z = product(graph.make("sub", a, graph.const(0.1)), graph.const(2.0))
+        add(product(graph.const(-0.5), z, z))
+    for k in range(2):
+        off = graph.make("sub", graph.const(1.0), entry(k))
+        log_sd = graph.make("sub", a, product(graph.const(2.0), off))
+        square = product(entry(first + k), entry(first + k))
+        half = product(
+            graph.const(-0.5), square, graph.make("exp", product(graph.const(-2.0), log_sd))
+        )
+        add(graph.make("sub", half, log_sd))
+        add(product(graph.const(-0.5), entry(k)))
+    d, v = first + 2, np.arange(first, first + 2)
+    inner, outer = np.full(d, -1), np.full(d, -1)
+    inner[v], outer[2:first] = np.arange(2), np.arange(first - 2)
+    nothing = compiled_terms(Written(Graph(), (), ()), 2)
+    prior = compiled_terms(Written(graph, tuple(terms), ()), 3)
+    combinations = rows_of(np.zeros((0, d)))
+    gaussian = CENTRE, SLOPE, CURVATURE, np.full(1, HIGHEST)
+    return Surface(inner, outer, prior, combinations, nothing, v, *gaussian)
+
+
+def mass_of_indicators(a):
+    """Integrals (2, 2) over v given a scale, from the closed form of a Gaussian integral."""
+    out = np.empty((2, 2))
+    for g in np.ndindex(2, 2):
+        log_sd = a - 2.0 * (1.0 - np.array(g))
+        precision = CURVATURE + np.diag(np.exp(-2.0 * log_sd))
+        pull = SLOPE + CURVATURE @ CENTRE
+        quadratic = 0.5 * pull @ np.linalg.solve(precision, pull)
+        log = quadratic - 0.5 * np.linalg.slogdet(precision)[1] - log_sd.sum() - 0.5 * sum(g)
+        out[g] = np.exp(log)
+    return out
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_indicators_have_their_probabilities(propose, shared):
+    t = np.linspace(-6.0, 6.0, 201)
+    weights = np.exp(-0.5 * t**2) if shared else np.ones(1)
+    scales = 0.1 + 0.5 * t if shared else [0.1]
+    expected = sum(w * mass_of_indicators(a) for w, a in zip(weights, scales))
+    expected /= expected.sum()
+    refresh = refresh_of(spike_and_slab(shared), np.array([0, 1]))
+    refresh.step[0], refresh.leaps[0] = 0.4, 4
+    points, rng = np.zeros((2, refresh.surface.inner.size)), np.random.default_rng(5)
+    seen = np.empty((40_000, 2), np.int64)
+    for k in range(len(seen)):
+        propose(points, 0.8, refresh, rng)
+        points[0] = points[1]
+        seen[k] = points[0, :2]
+    for g in np.ndindex(2, 2):
+        found = (seen == g).all(axis=1).astype(float)
+        assert abs(z_of_batches(found, expected[g])) < 4.0

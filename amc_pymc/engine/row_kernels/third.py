@@ -40,8 +40,9 @@ from amc_pymc.engine.leaves import (
     product,
 )
 from amc_pymc.engine.machine import Printed, call
+from amc_pymc.engine.row_kernels.derived import StagePrinter
 from amc_pymc.engine.row_kernels.printed import RowProgram, TooLarge, check_size
-from amc_pymc.engine.stages import ROWS, StagePrinter, of_parameters, room_of
+from amc_pymc.engine.stages import ROWS, of_parameters, room_of
 
 __all__ = ["RowBounds", "arguments_of", "printed_third", "row_bounds", "third_bounds"]
 
@@ -143,8 +144,6 @@ def row_bounds(
     program: RowProgram, data: np.ndarray, release: Callable[[], None]
 ) -> RowBounds | None:
     """Return bounds of rows; None if their expression has no third derivatives, or is too large."""
-    if program.families:
-        return None
     graph, arguments = program.graph, arguments_of(program.graph, program.row)
     own = [a for a in arguments if graph.depends(a) & ROW]
     shared = [a for a in arguments if a not in own]

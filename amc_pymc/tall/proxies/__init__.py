@@ -7,8 +7,15 @@ from amc_pymc.tall.proxies.data_space import (
     outlying_rows,
     quantile_bins,
 )
-from amc_pymc.tall.proxies.gaussian import absolute_factor, gaussian_factor
-from amc_pymc.tall.proxies.mode import Mode, find_mode
+from amc_pymc.tall.proxies.mode import (
+    Mode,
+    absolute_factor,
+    find_mode,
+    gaussian_factor,
+    likelihood_mode,
+    posterior_mode,
+    search_mode,
+)
 from amc_pymc.tall.proxies.taylor import (
     EXACT_ROW_CHOICES,
     ResidualSummary,
@@ -29,9 +36,12 @@ __all__ = [
     "choose_exact_rows",
     "find_mode",
     "gaussian_factor",
+    "likelihood_mode",
     "most_near_kinks",
     "outlying_rows",
+    "posterior_mode",
     "quantile_bins",
     "rows_near_kinks",
+    "search_mode",
     "summarise_residuals",
 ]

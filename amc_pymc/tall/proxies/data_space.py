@@ -16,6 +16,8 @@ import numpy as np
 
 from scipy import linalg
 
+from amc_pymc.arguments import positive_int
+
 __all__ = ["BinMoments", "DataProxy", "bin_moments", "outlying_rows", "quantile_bins"]
 
 _MAX_AXES = 3
@@ -59,12 +61,15 @@ class DataProxy:
     max_bins: int = 2000
 
     def __post_init__(self) -> None:
-        _check_summary_setting(self.summary)
-        _check_count("bins", self.bins)
+        if isinstance(self.summary, np.ndarray):
+            _check_summary(self.summary)
+        elif not (callable(self.summary) or self.summary == "auto"):
+            error = ValueError if isinstance(self.summary, str) else TypeError
+            raise error(f"summary must be 'auto', an array or a callable, got {self.summary!r}")
         _check_share("outliers", self.outliers)
-        if self.rank is not None:
-            _check_count("rank", self.rank)
-        _check_count("max_bins", self.max_bins)
+        for name in ("bins", "rank", "max_bins"):
+            if (value := getattr(self, name)) is not None or name != "rank":
+                positive_int(name, value)
 
 
 class BinMoments(NamedTuple):
@@ -197,7 +202,6 @@ def bin_moments(
     labels: np.ndarray,
     *,
     rank: int | None = None,
-    reference: np.ndarray | None = None,
 ) -> BinMoments:
     """Compute the moments of each bin and the projections on its R leading directions.
 
@@ -213,8 +217,6 @@ def bin_moments(
         Bins 0..B-1, each in use; rows with a negative label are ignored.
     rank : int, optional
         Number R of directions; by default the maximum, Dy.
-    reference : (B, Dy) array, optional
-        By default the means of the bins.
 
     Returns
     -------
@@ -237,8 +239,7 @@ def bin_moments(
         raise ValueError("labels leave no row in any bin")
     count = np.bincount(labels[order])
     members = np.split(order, np.cumsum(count)[:-1])
-    if reference is None:
-        reference = np.stack([get(rows).mean(axis=0) for rows in members])
+    reference = np.stack([get(rows).mean(axis=0) for rows in members])
     first = np.empty_like(reference)
     second = np.empty((count.size, reference.shape[1], reference.shape[1]))
     for b, rows in enumerate(members):
@@ -292,25 +293,8 @@ def _check_summary(given: Any) -> np.ndarray:
     return summary
 
 
-def _check_summary_setting(summary: object) -> None:
-    if isinstance(summary, str):
-        if summary != "auto":
-            raise ValueError(f"summary must be 'auto', an array or a callable, got {summary!r}")
-    elif isinstance(summary, np.ndarray):
-        _check_summary(summary)
-    elif not callable(summary):
-        raise TypeError(f"summary must be 'auto', an array or a callable, got {summary!r}")
-
-
 def _is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if not _is_integer(value):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
 
 
 def _check_share(name: str, value: Any) -> None:

@@ -1,24 +1,19 @@
 """Races over a finite population of rows."""
 
-from amc_pymc.tall.racing.lil_ucb import LilParameters
-from amc_pymc.tall.racing.population import Population, make_population
 from amc_pymc.tall.racing.race import (
     BY_ROUNDS,
     DECIDED,
     NOT_FINITE,
     REWARDS,
+    LilParameters,
+    Population,
     RaceResult,
     RaceRule,
+    make_population,
     race,
     race_of,
 )
 from amc_pymc.tall.racing.rules import (
-    bernstein_rule,
-    exact_rule,
-    lil_rule,
-    normal_rule,
-)
-from amc_pymc.tall.racing.settings import (
     AutoRace,
     BernsteinRace,
     ExactRace,
@@ -26,6 +21,8 @@ from amc_pymc.tall.racing.settings import (
     NormalRace,
     Race,
     as_race,
+    b_normal,
+    bernstein_serfling,
 )
 
 __all__ = [
@@ -44,11 +41,9 @@ __all__ = [
     "RaceResult",
     "RaceRule",
     "as_race",
-    "bernstein_rule",
-    "exact_rule",
-    "lil_rule",
+    "b_normal",
+    "bernstein_serfling",
     "make_population",
-    "normal_rule",
     "race",
     "race_of",
 ]

@@ -4,7 +4,7 @@ Algorithm 1 of Chen & Ghahramani (2016), *Scalable Discrete Sampling as a Multi-
 Problem*, ICML, PMLR 48:2492-2501. All arms see the same rows, batches are drawn without
 replacement, an arm is dropped when the best one leads it by more than a half-width G, and at T = N
 every mean is exact. A table holds the number of rows and the half-width of each round, so all bounds
-share the same code.
+share the same code. lil'UCB, whose arms draw rows of their own, has a loop of its own.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numba import typeof, types
+from numpy.typing import ArrayLike
 
 from amc_pymc.engine.first_class import FirstClassFunction, bound_function
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import GENERATOR
-from amc_pymc.tall.racing.lil_ucb import LilParameters, lil_ucb
-from amc_pymc.tall.racing.population import (
-    Population,
-    draw_rows,
-    forget_all,
-    forget_rows,
-    make_population,
-    sweep_rows,
-)
 
 __all__ = [
     "BY_ROUNDS",
     "DECIDED",
     "NOT_FINITE",
     "REWARDS",
+    "LilParameters",
+    "Population",
     "RaceResult",
     "RaceRule",
+    "draw_rows",
+    "forget_rows",
+    "lil_ucb",
+    "make_population",
     "race",
     "race_of",
+    "sweep_rows",
+    "upper_half_width",
 ]
 
 #: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> a new array (K, m) of
@@ -49,12 +49,122 @@ REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types
 
 DECIDED, NOT_FINITE = 0, 1
 _CHUNK = 4096
+#: Share of the rows beyond which an arm of lil'UCB reads all remaining rows at once.
+_ALL_BEYOND = 0.95
 #: Number of arms above which sums of products are computed by a matrix product.
 _FEW_ARMS = 8
 #: Share of the squares held by one row above which a round of a guarded race decides nothing.
 _DOMINANT_SHARE = 0.5
 #: Lead over arm 0, in half-widths, that is required while the half-width exceeds ``safe_width``.
 _FIRM_LEAD = 4.0
+
+
+# --- rows drawn without replacement ---------------------------------------------------------------
+# A bitmap of N/8 bytes marks the rows that a race has read. Drawing by rejection takes three tries per row on average
+# even if 95 % of the rows are read; beyond that, and in the last round, a race reads the remaining rows in order. The
+# bitmap is restored after the race, so a race depends only on its random generator, not on earlier races.
+
+
+@record
+class Population(NamedTuple):
+    """N rows; those in ``exact`` are not raced but always evaluated.
+
+    ``marked`` holds one bit per row; a set bit means that the row is read or exact.
+    """
+
+    n_rows: int
+    n_raced: int
+    marked: np.ndarray
+    exact: np.ndarray
+
+
+def make_population(n_rows: int, exact: ArrayLike = ()) -> Population:
+    """Return a population of ``n_rows`` rows, of which those in ``exact`` are not raced.
+
+    Examples
+    --------
+    >>> from amc_pymc.tall.racing import make_population
+    >>> make_population(100, exact=[3, 5]).n_raced
+    98
+    """
+    exact = np.unique(np.asarray(exact, dtype=np.int64))
+    if n_rows < 1:
+        raise ValueError(f"n_rows must be at least 1, got {n_rows}")
+    if exact.size and (exact[0] < 0 or exact[-1] >= n_rows):
+        raise ValueError(f"exact must lie in [0, {n_rows}), got {exact}")
+    marked = np.zeros((n_rows + 63) // 64, dtype=np.uint64)
+    np.bitwise_or.at(marked, exact >> 6, np.uint64(1) << (exact & 63).astype(np.uint64))
+    return Population(int(n_rows), int(n_rows - exact.size), marked, exact)
+
+
+@njit(cache=True)
+def draw_rows(n_rows: int, marked: np.ndarray, out: np.ndarray, rng: np.random.Generator) -> None:
+    """Fill ``out`` with distinct unread rows, each equally likely, and mark them as read.
+
+    Requires at least ``out.size`` unread rows.
+    """
+    one = np.uint64(1)
+    for k in range(out.size):
+        while True:
+            row = np.int64(rng.random() * n_rows)
+            word = row >> 6
+            bit = one << np.uint64(row & 63)
+            if marked[word] & bit == 0:
+                marked[word] |= bit
+                out[k] = row
+                break
+
+
+@njit(cache=True)
+def sweep_rows(n_rows: int, marked: np.ndarray, start: int, out: np.ndarray) -> tuple[int, int]:
+    """Fill ``out`` with unread rows from ``start`` on, unmarked; return (number, next start)."""
+    one = np.uint64(1)
+    k = 0
+    row = start
+    while row < n_rows and k < out.size:
+        if marked[row >> 6] & (one << np.uint64(row & 63)) == 0:
+            out[k] = row
+            k += 1
+        row += 1
+    return k, row
+
+
+@njit(cache=True)
+def forget_rows(population: Population, rows: np.ndarray) -> None:
+    """Unmark the rows that a race has drawn."""
+    marked = population.marked
+    one = np.uint64(1)
+    for row in rows:
+        marked[row >> 6] &= ~(one << np.uint64(row & 63))
+
+
+@njit(cache=True)
+def forget_all(population: Population) -> None:
+    """Unmark all rows except the exact ones."""
+    marked = population.marked
+    one = np.uint64(1)
+    marked[:] = np.uint64(0)
+    for row in population.exact:
+        marked[row >> 6] |= one << np.uint64(row & 63)
+
+
+# --- rules and results ----------------------------------------------------------------------------
+
+
+@record
+class LilParameters(NamedTuple):
+    """Parameters of lil'UCB.
+
+    ``delta`` is the delta of the bound, not the promised error; 0 disables lil'UCB. ``scale`` is half
+    the range of the rewards, or 0 to estimate it from the rewards read. ``rows_per_pull`` is the
+    number of rows read at a time.
+    """
+
+    delta: float
+    scale: float
+    beta: float
+    epsilon: float
+    rows_per_pull: int
 
 
 @record
@@ -121,6 +231,140 @@ class RaceResult(NamedTuple):
     arms_left: int
 
 
+# --- lil'UCB --------------------------------------------------------------------------------------
+# The arm with the highest upper confidence bound
+#     mean_i + (1 + beta) (1 + sqrt(eps)) sqrt(2 s^2 (1 + eps) log(log((1 + eps) T_i) / delta) / T_i)
+# is pulled, where s is half the range of the rewards. The winner is the first arm pulled more than lambda times as often
+# as all the others together (Jamieson, Malloy, Nowak & Bubeck 2014, *lil' UCB: An Optimal Exploration Algorithm for
+# Multi-Armed Bandits*, COLT, PMLR 35:423-439; figure 1; the heuristic parameters beta = 1/2, eps = 0, lambda = 1 + 10/K,
+# delta = nu/5 of its section 5 have no proof). Chen & Ghahramani (2016), section 3.2, adapt it to finite populations:
+# each arm draws its own rows without replacement, the bound of an arm that has read all rows is its exact mean, and the
+# race also stops when the highest bound is exact.
+
+
+@njit(cache=True)
+def upper_half_width(pulls: int, scale: float, lil: LilParameters) -> float:
+    """Return the distance of an arm's upper bound from its mean after ``pulls`` rows.
+
+    The iterated logarithm is evaluated at (1 + eps) T >= e, so it is not negative.
+    """
+    iterated = max(1.0, math.log((1.0 + lil.epsilon) * pulls))
+    inner = 2.0 * (1.0 + lil.epsilon) * math.log(iterated / lil.delta) / pulls
+    return (1.0 + lil.beta) * (1.0 + math.sqrt(lil.epsilon)) * scale * math.sqrt(inner)
+
+
+@njit(cache=True)
+def _highest(
+    scores: np.ndarray,
+    pulls: np.ndarray,
+    alive: np.ndarray,
+    scale: float,
+    n_raced: int,
+    lil: LilParameters,
+) -> int:
+    """Return the arm with the highest upper bound, -1 if no arm is left."""
+    best, highest = -1, -np.inf
+    for a in range(alive.size):
+        if not alive[a]:
+            continue
+        bound = scores[a]
+        if pulls[a] < n_raced:
+            bound += upper_half_width(pulls[a], scale, lil)
+        if best < 0 or bound > highest:
+            best, highest = a, bound
+    return best
+
+
+@njit(cache=True)
+def lil_ucb(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    lil: LilParameters,
+    rng: np.random.Generator,
+) -> RaceResult:
+    """Find the arm with the highest population mean of rewards plus bias by lil'UCB; arguments as for :func:`race`."""
+    n_arms = points.shape[0]
+    n_raced = population.n_raced
+    alive = bias > -np.inf
+    n_alive = int(np.count_nonzero(alive))
+    if n_alive <= 1 or n_raced == 0:
+        winner = int(np.argmax(bias)) if n_alive else -1
+        margin = bias[1] - bias[0] if n_arms == 2 else 0.0
+        return RaceResult(winner, 0, 1, margin, DECIDED, -1, 0, min(n_alive, 1))
+    marked = np.empty((n_arms, population.marked.size), dtype=np.uint64)
+    for a in range(n_arms):
+        fill(marked[a], population.marked)
+    pulls = np.zeros(n_arms, dtype=np.int64)
+    sums = np.zeros(n_arms)
+    scores = np.zeros(n_arms)
+    buffer = np.empty(min(n_raced, max(_CHUNK, lil.rows_per_pull)), dtype=np.int64)
+    known = lil.scale > 0.0
+    scale = lil.scale
+    ratio = 1.0 + 10.0 / n_arms
+    first = lil.rows_per_pull if known else max(2, lil.rows_per_pull)
+    drawn, visit, winner, bad_row, arms_left = 0, 0, -1, -1, 1
+    low, high = np.full(n_arms, np.inf), np.full(n_arms, -np.inf)
+    while (n_alive > 1 or (n_alive == 1 and visit < n_arms)) and bad_row < 0:
+        if visit < n_arms:
+            arm, size = visit, first
+            visit += 1
+            if not alive[arm]:
+                continue
+        else:
+            arm = _highest(scores, pulls, alive, scale, n_raced, lil)
+            if pulls[arm] == n_raced:
+                winner = arm
+                break
+            size = lil.rows_per_pull
+        n_rows, own = population.n_rows, marked[arm]
+        left = n_raced - pulls[arm]
+        all_left = pulls[arm] + size > _ALL_BEYOND * n_raced
+        size = left if all_left else min(size, left)
+        start = 0
+        while size > 0:
+            rows = buffer[: min(size, buffer.size)]
+            if all_left:
+                _, start = sweep_rows(n_rows, own, start, rows)
+            else:
+                draw_rows(n_rows, own, rows, rng)
+            values = rewards(points[arm : arm + 1], centre, rows)
+            for j in range(rows.size):
+                v = values[0, j]
+                if np.isnan(v) or v == np.inf:
+                    bad_row = rows[j]
+                    break
+                low[arm] = min(low[arm], v)
+                high[arm] = max(high[arm], v)
+                sums[arm] += v
+            pulls[arm] += rows.size
+            drawn += rows.size
+            size -= rows.size
+            if bad_row >= 0 or sums[arm] == -np.inf:
+                break
+        scores[arm] = sums[arm] / pulls[arm] + bias[arm]
+        if sums[arm] == -np.inf:
+            alive[arm] = False
+            n_alive -= 1
+        elif not known:
+            scale = max(scale, 0.5 * float(high[arm] - low[arm]))
+        if visit == n_arms:
+            arms_left = max(arms_left, n_alive)
+            if alive[arm] and pulls[arm] >= 1.0 + ratio * (drawn - pulls[arm]):
+                winner = arm
+                break
+    if n_alive <= 1:
+        winner = _highest(scores, pulls, alive, scale, n_raced, lil)
+    margin = scores[1] - scores[0] if n_arms == 2 else 0.0
+    status = DECIDED if bad_row < 0 else NOT_FINITE
+    return RaceResult(winner, int(pulls.max()), 1, margin, status, bad_row, drawn, arms_left)
+
+
+# --- rounds of batches ----------------------------------------------------------------------------
+
+
 @njit(cache=True)
 def _first_bad(values: np.ndarray) -> int:
     """Return the position of the first row with a reward that is NaN or +inf, else -1."""
@@ -153,25 +397,27 @@ def _extremes(values: np.ndarray, a: int, b: int) -> tuple[float, float]:
     return low, high
 
 
-@njit(cache=True)
-def _merge_pairs(
-    seen: int,
-    mean: np.ndarray,
-    squares: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    ranged: bool,
-    arms: np.ndarray,
-    values: np.ndarray,
-) -> int:
-    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to running moments.
+class _Seen(NamedTuple):
+    """Running moments of the rewards read.
 
-    ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
-    subtracted to avoid cancellation. ``squares`` [a, b] holds the sums of products of deviations of
-    arms a <= b. If ``ranged``, ``low`` and ``high`` [a, b] hold the range of their differences.
+    In pairs, ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
+    subtracted to avoid cancellation. ``squares`` [a, b] holds the sums of products of deviations of arms a <= b,
+    ``low`` and ``high`` [a, b] the range of their differences, empty if no bound needs it. Arm by arm, ``squares``,
+    ``low`` and ``high`` [a, 0] are those of arm a alone.
     """
+
+    mean: np.ndarray
+    squares: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+@njit(cache=True)
+def _merge_pairs(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
+    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to the moments of n rows, in pairs."""
+    mean, squares, low, high = seen
     k, m = values.shape
-    total: int = seen + m
+    total: int = n + m
     chunk_mean = np.zeros(k)
     for a in range(1, k):
         s = 0.0
@@ -183,7 +429,7 @@ def _merge_pairs(
             values[a, j] -= chunk_mean[a]
     for j in range(m):
         values[0, j] = 0.0
-    if ranged:
+    if low.size:
         for a in range(k):
             for b in range(a + 1, k):
                 i, j = arms[a], arms[b]
@@ -206,25 +452,18 @@ def _merge_pairs(
     for a in range(k):
         shift = (chunk_mean[a] - mean[arms[a]]) * m / total
         for b in range(a, k):
-            squares[arms[a], arms[b]] += shift * (chunk_mean[b] - mean[arms[b]]) * seen
+            squares[arms[a], arms[b]] += shift * (chunk_mean[b] - mean[arms[b]]) * n
     for a in range(k):
         mean[arms[a]] += (chunk_mean[a] - mean[arms[a]]) * m / total
     return total
 
 
 @njit(cache=True)
-def _merge_arms(
-    seen: int,
-    mean: np.ndarray,
-    squares: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    arms: np.ndarray,
-    values: np.ndarray,
-) -> int:
-    """Add a chunk arm by arm: ``squares``, ``low`` and ``high`` [a, 0] are those of arm a alone."""
+def _merge_arms(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
+    """Add a chunk of rewards (k, m) of the remaining arms to the moments of n rows, arm by arm."""
+    mean, squares, low, high = seen
     k, m = values.shape
-    total: int = seen + m
+    total: int = n + m
     for a in range(k):
         i = arms[a]
         s = 0.0
@@ -237,94 +476,67 @@ def _merge_arms(
         for j in range(m):
             s += (values[a, j] - chunk_mean) ** 2
         shift = chunk_mean - mean[i]
-        squares[i, 0] += s + shift * shift * seen * m / total
+        squares[i, 0] += s + shift * shift * n * m / total
         mean[i] += shift * m / total
     return total
 
 
 @njit(cache=True)
 def _half_width(
-    seen: int,
+    row: int,
+    n: int,
     squares: float,
     mean: float,
     low: float,
     high: float,
-    sd_factor: float,
-    range_term: float,
-    guarded: bool,
+    known: float,
+    rule: RaceRule,
 ) -> float:
-    """Return the half-width from the moments of one arm or of a gap; inf blocks the decision."""
+    """Return the half-width from the moments of one arm or of a gap; inf blocks the decision.
+
+    ``known`` is the known range of rewards, 0 if that of the rewards read is used.
+    """
+    term = rule.range_factor[row]
+    if term > 0.0:
+        term *= known if rule.ranges.size else high - low
     if squares <= 0.0:
-        return range_term
-    if guarded:
+        return term
+    if rule.guarded:
         largest = max(high - mean, mean - low)
         if largest * largest > _DOMINANT_SHARE * squares:
             return np.inf
-    return range_term + sd_factor * math.sqrt(squares / (seen - 1.0))
+    return term + rule.sd_factor[row] * math.sqrt(squares / (n - 1.0))
 
 
 @njit(cache=True)
-def _half_width_of_arm(
-    row: int,
-    seen: int,
-    a: int,
-    squares: np.ndarray,
-    mean: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    rule: RaceRule,
-) -> float:
-    term = rule.range_factor[row]
-    if term > 0.0:
-        size = rule.ranges.size
-        term *= rule.ranges[min(a, size - 1)] if size else high[a, 0] - low[a, 0]
-    return _half_width(
-        seen, squares[a, 0], mean[a], low[a, 0], high[a, 0], rule.sd_factor[row], term, rule.guarded
-    )
+def _known_range(a: int, rule: RaceRule) -> float:
+    """Return the known range of an arm's rewards, 0 if there is none."""
+    size = rule.ranges.size
+    return rule.ranges[min(a, size - 1)] if size else 0.0
 
 
 @njit(cache=True)
-def _half_width_of_pair(
-    row: int,
-    seen: int,
-    a: int,
-    b: int,
-    squares: np.ndarray,
-    mean: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    ranged: bool,
-    rule: RaceRule,
-) -> float:
+def _half_width_of_arm(row: int, n: int, a: int, seen: _Seen, rule: RaceRule) -> float:
+    mean, squares, low, high = seen
+    known = _known_range(a, rule)
+    return _half_width(row, n, squares[a, 0], mean[a], low[a, 0], high[a, 0], known, rule)
+
+
+@njit(cache=True)
+def _half_width_of_pair(row: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> float:
+    mean, squares, low, high = seen
     i, j = min(a, b), max(a, b)
-    lowest, highest = (low[i, j], high[i, j]) if ranged else (0.0, 0.0)
-    term = rule.range_factor[row]
-    if term > 0.0:
-        last = rule.ranges.size - 1
-        if last >= 0:
-            term *= rule.ranges[min(i, last)] + rule.ranges[min(j, last)]
-        else:
-            term *= highest - lowest
+    lowest, highest = (low[i, j], high[i, j]) if low.size else (0.0, 0.0)
     s = squares[i, i] + squares[j, j] - 2.0 * squares[i, j]
-    lead = mean[i] - mean[j]
-    return _half_width(seen, s, lead, lowest, highest, rule.sd_factor[row], term, rule.guarded)
+    known = _known_range(i, rule) + _known_range(j, rule)
+    return _half_width(row, n, s, mean[i] - mean[j], lowest, highest, known, rule)
 
 
 @njit(cache=True)
 def _eliminate(
-    t: int,
-    row: int,
-    seen: int,
-    alive: np.ndarray,
-    scores: np.ndarray,
-    squares: np.ndarray,
-    mean: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    ranged: bool,
-    rule: RaceRule,
+    t: int, row: int, n: int, alive: np.ndarray, scores: np.ndarray, seen: _Seen, rule: RaceRule
 ) -> int:
-    """Drop arms that the best arm leads by more than the half-width; return the best arm."""
+    """Drop arms that the best arm leads by more than the half-width after round t, n rows; return the best arm."""
     best = -1
     for a in range(alive.size):
         if alive[a] and (best < 0 or scores[a] > scores[best]):
@@ -336,14 +548,14 @@ def _eliminate(
     marginal = rule.marginal
     half_of_best = 0.0
     if marginal:
-        half_of_best = _half_width_of_arm(row, seen, best, squares, mean, low, high, rule)
+        half_of_best = _half_width_of_arm(row, n, best, seen, rule)
     for a in range(alive.size):
         if not alive[a] or a == best:
             continue
         if marginal:
-            half = half_of_best + _half_width_of_arm(row, seen, a, squares, mean, low, high, rule)
+            half = half_of_best + _half_width_of_arm(row, n, a, seen, rule)
         else:
-            half = _half_width_of_pair(row, seen, best, a, squares, mean, low, high, ranged, rule)
+            half = _half_width_of_pair(row, n, best, a, seen, rule)
         if a == 0 and half > rule.safe_width:
             half *= _FIRM_LEAD
         if half <= 0.0:
@@ -389,25 +601,8 @@ def race(
     RaceResult
     """
     if rule.lil.delta > 0.0:
-        return _by_lil_ucb(rewards, points, centre, bias, population, rule, rng, 0)
+        return lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
     return _by_rounds(rewards, points, centre, bias, population, rule, rng, 0)
-
-
-@njit(cache=True)
-def _by_lil_ucb(
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    points: np.ndarray,
-    centre: np.ndarray,
-    bias: np.ndarray,
-    population: Population,
-    rule: RaceRule,
-    rng: np.random.Generator,
-    table: int,
-) -> RaceResult:
-    out = lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
-    winner, most, drawn, margin, bad_row, left = out
-    status = DECIDED if bad_row < 0 else NOT_FINITE
-    return RaceResult(winner, most, 1, margin, status, bad_row, drawn, left)
 
 
 @njit(cache=True)
@@ -429,11 +624,9 @@ def _by_rounds(
     ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[first] > 0.0)
     marginal, sizes = rule.marginal, rule.sizes
     wide = 1 if marginal else n_arms
-    mean = np.zeros(n_arms)
-    squares = np.zeros((n_arms, wide))
     kept = n_arms if ranged or marginal else 0
-    low = np.full((kept, wide), np.inf)
-    high = np.full((kept, wide), -np.inf)
+    low, high = np.full((kept, wide), np.inf), np.full((kept, wide), -np.inf)
+    seen = _Seen(np.zeros(n_arms), np.zeros((n_arms, wide)), low, high)
     scores = bias.copy()
     alive = bias > -np.inf
     n_alive = int(np.count_nonzero(alive))
@@ -441,19 +634,19 @@ def _by_rounds(
     arms_left = 1 if n_raced == 0 else n_alive
     read = np.empty(min(n_raced, max(sizes[0], _CHUNK)), dtype=np.int64)
     buffer = np.empty(min(n_raced, _CHUNK), dtype=np.int64)
-    seen, drawn, evaluated, rounds, start = 0, 0, 0, 0, 0
+    n, drawn, evaluated, rounds, start = 0, 0, 0, 0, 0
     status, bad_row = DECIDED, -1
-    while n_alive > 1 and seen < n_raced and status == DECIDED:
+    while n_alive > 1 and n < n_raced and status == DECIDED:
         target = sizes[rounds]
         rounds += 1
         arms = np.flatnonzero(alive)
         arm_points = points[arms] if n_alive < n_arms else points
-        while seen < target:
+        while n < target:
             if target == n_raced:
                 m, start = sweep_rows(population.n_rows, population.marked, start, buffer)
                 rows = buffer[:m]
             else:
-                rows = buffer[: min(target - seen, buffer.size)]
+                rows = buffer[: min(target - n, buffer.size)]
                 draw_rows(population.n_rows, population.marked, rows, rng)
                 if drawn + rows.size <= read.size:
                     fill(read[drawn:], rows)
@@ -463,38 +656,26 @@ def _by_rounds(
             bad = _first_bad(values)
             if bad >= 0:
                 status, bad_row = NOT_FINITE, int(rows[bad])
-                seen += rows.size
+                n += rows.size
                 break
             _drop_impossible(alive, arms, values)
             n_alive = int(np.count_nonzero(alive))
             if n_alive < arms.size:
                 if n_alive <= 1:
-                    seen += rows.size
+                    n += rows.size
                     break
                 possible = np.flatnonzero(alive[arms])
                 values = values[possible]
                 arms = arms[possible]
                 arm_points = points[arms]
             if marginal:
-                seen = _merge_arms(seen, mean, squares, low, high, arms, values)
+                n = _merge_arms(n, seen, arms, values)
             else:
-                seen = _merge_pairs(seen, mean, squares, low, high, ranged, arms, values)
+                n = _merge_pairs(n, seen, arms, values)
         for a in range(n_arms):
-            scores[a] = mean[a] + bias[a] if alive[a] else -np.inf
+            scores[a] = seen.mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
-            winner = _eliminate(
-                rounds - 1,
-                first + rounds - 1,
-                seen,
-                alive,
-                scores,
-                squares,
-                mean,
-                low,
-                high,
-                ranged,
-                rule,
-            )
+            winner = _eliminate(rounds - 1, first + rounds - 1, n, alive, scores, seen, rule)
             n_alive = int(np.count_nonzero(alive))
         if rounds == 1:
             arms_left = n_alive
@@ -503,10 +684,25 @@ def _by_rounds(
     else:
         forget_all(population)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
-    return RaceResult(winner, seen, rounds, margin, status, bad_row, evaluated, arms_left)
+    return RaceResult(winner, n, rounds, margin, status, bad_row, evaluated, arms_left)
 
 
 # --- as arguments of loops --------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _by_lil_ucb(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    rule: RaceRule,
+    rng: np.random.Generator,
+    table: int,
+) -> RaceResult:
+    return lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
+
 
 _none, _whole = np.zeros(1), np.zeros(1, np.int64)
 _lil = LilParameters(0.0, 0.0, 0.0, 0.0, 0)
@@ -525,5 +721,5 @@ _BY_LIL_UCB = bound_function(_by_lil_ucb, _RACE, ())
 
 
 def race_of(rule: RaceRule) -> Any:
-    """Return the compiled race of a rule, with the arguments of :func:`race`."""
+    """Return the compiled race of a rule, with the arguments of :func:`race` and the number of a table."""
     return _BY_LIL_UCB if rule.lil.delta > 0.0 else BY_ROUNDS

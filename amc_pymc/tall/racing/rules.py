@@ -1,39 +1,314 @@
-"""Decision rules of races for each bound: batch schedule and required lead of the best arm.
+"""Races by their bounds: settings for ``race=``, and the rules that they give.
 
-A race over D arms divides its error probability delta by D' = D - 1 if gaps are judged by the
-variance of differences ("pairwise"), and by D' = D if the half-widths of two arms are added
-("marginal"; proposition 3 of Chen & Ghahramani 2016, ICML, PMLR 48:2492-2501). Pairwise costs
-O(D^2) per row and is tighter if the arms' rewards are positively correlated, as they usually are
-on shared rows; marginal costs O(D).
+A rule has the batch schedule and the required lead of the best arm. A race over D arms divides its error
+probability delta by D' = D - 1 if gaps are judged by the variance of differences ("pairwise"), and by D' = D
+if the half-widths of two arms are added ("marginal"; proposition 3 of Chen & Ghahramani 2016, *Scalable
+Discrete Sampling as a Multi-Armed Bandit Problem*, ICML, PMLR 48:2492-2501). Pairwise costs O(D^2) per row
+and is tighter if the arms' rewards are positively correlated, as they usually are on shared rows; marginal
+costs O(D).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import math
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Real
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from amc_pymc.tall.racing.bernstein import bernstein_serfling
-from amc_pymc.tall.racing.lil_ucb import LilParameters
-from amc_pymc.tall.racing.normal import b_normal
-from amc_pymc.tall.racing.race import RaceRule
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.tall.racing.race import LilParameters, RaceRule, upper_half_width
 
 __all__ = [
-    "Variance",
-    "bernstein_rule",
-    "exact_rule",
-    "lil_rule",
-    "normal_rule",
+    "AutoRace",
+    "BernsteinRace",
+    "ExactRace",
+    "LilUCBRace",
+    "NormalRace",
+    "Race",
+    "as_race",
+    "b_normal",
+    "bernstein_serfling",
+    "crossing_probability",
+    "expected_rows",
     "schedule",
 ]
 
 Variance = Literal["pairwise", "marginal"]
+Sides = Literal["two", "one"]
 
 #: Share of the rows beyond which a round reads all rows: drawing without replacement becomes
 #: expensive there, and one test fewer reduces the error.
 _ALL_BEYOND = 0.95
+#: Range of rewards, in standard deviations, for planning.
+_UNKNOWN_RANGE = 10.0
 _NO_LIL = LilParameters(0.0, 0.0, 0.0, 0.0, 1)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NormalRace:
+    """Race with the normal bound of Chen & Ghahramani (2016), section 3.3.2.
+
+    Parameters
+    ----------
+    delta : float
+        Maximum probability that a decision differs from that on all rows, if batch means are normal.
+        In (0, 0.5).
+    batch_size : int
+        Rows of the first batch; batches double.
+    variance : {"pairwise", "marginal"}
+        Whether arms are compared by the variance of their difference or by their own variances. The
+        latter is looser but cheaper with many arms.
+
+    Examples
+    --------
+    >>> from amc_pymc import NormalRace
+    >>> NormalRace(delta=0.05).rule(100_000, 2).sizes[:4].tolist()
+    [50, 100, 200, 400]
+    """
+
+    delta: float = 0.05
+    batch_size: int = 50
+    variance: Variance = "pairwise"
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows.
+
+        B standard errors decide, with error delta in the worst case (equation 9 of Chen & Ghahramani 2016). For
+        two arms compared pairwise, B is that of a walk absorbed on both sides; otherwise of a walk absorbed on one
+        side, their condition 5. A batch dominated by one row decides nothing, unless rows have no spread but
+        rounding errors.
+        """
+        sizes = schedule(n_raced, self.batch_size)
+        two = n_arms == 2 and self.variance == "pairwise"
+        first = min(1.0, self.batch_size / max(1, n_raced))
+        share = self.delta / _comparisons(n_arms, self.variance)
+        b = b_normal(share, first, sides="two" if two else "one")
+        error = np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
+        return _rule(sizes, self.variance == "marginal", zero_sd_decides)._replace(
+            sd_factor=b * error, guarded=not zero_sd_decides
+        )
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Return the expected rows of a two-arm race for gaps in sds of the rows' differences."""
+        marginal, first = self.variance == "marginal", min(1.0, self.batch_size / n_raced)
+        b = b_normal(self.delta / (1 + marginal), first, sides="one" if marginal else "two")
+        return np.asarray(expected_rows(np.abs(gap_in_sds), n_raced, self.batch_size, b))
+
+
+@dataclass(frozen=True)
+class AutoRace(NormalRace):
+    """Thinned decisions, which are exact, where they are expected to be cheaper than a race; else a normal race.
+
+    Only :class:`amc_pymc.RacingMetropolis` thins decisions; elsewhere this is a :class:`NormalRace`.
+    """
+
+
+@dataclass(frozen=True)
+class BernsteinRace:
+    """Race with the empirical Bernstein-Serfling bound of Chen & Ghahramani (2016), section 3.3.1.
+
+    The error is guaranteed for any rewards in a known range, at the cost of reading more rows.
+
+    Parameters
+    ----------
+    delta : float
+        Maximum probability that a decision differs from that on all rows. In (0, 0.5).
+    reward_range : float or sequence of float, optional
+        Largest minus smallest reward of an arm (natural logarithms; of residuals if there is a control
+        variate), one number or one per arm. None uses the range of the rewards read so far, *which
+        voids the guarantee*.
+    batch_size : int
+        Rows of the first batch; batches double.
+    variance : {"pairwise", "marginal"}
+        As for :class:`NormalRace`.
+
+    Examples
+    --------
+    >>> from amc_pymc import BernsteinRace
+    >>> BernsteinRace(delta=0.05, reward_range=1.0).rule(1_000, 2).sizes[:4].tolist()
+    [2, 4, 8, 16]
+    """
+
+    delta: float = 0.05
+    reward_range: float | Sequence[float] | None = None
+    batch_size: int = 2
+    variance: Variance = "pairwise"
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows.
+
+        The empirical Bernstein-Serfling bound decides, with delta divided by the rounds (equations 6-7 of Chen &
+        Ghahramani 2016).
+        """
+        sizes, marginal = schedule(n_raced, self.batch_size), self.variance == "marginal"
+        plain = _rule(sizes, marginal, zero_sd_decides)
+        if n_raced == 0:
+            return plain
+        share = self.delta / _comparisons(n_arms, self.variance) / max(1, sizes.size - 1)
+        sd, width = bernstein_serfling(share, sizes, n_raced)
+        sd *= np.sqrt((sizes - 1.0) / sizes)  # from divisor T to T - 1
+        ranges = np.atleast_1d(np.array([] if self.reward_range is None else self.reward_range))
+        if ranges.size not in (0, 1, n_arms):
+            raise ValueError(
+                f"reward_range must be a number or one for each of {n_arms} arms, got "
+                f"{self.reward_range!r}"
+            )
+        return plain._replace(sd_factor=sd, range_factor=width, ranges=ranges)
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Return the rows after which the half-width of a two-arm race is below the gap.
+
+        The range is taken to be ten standard deviations of the differences.
+        """
+        rule = self.rule(n_raced, 2)
+        widths = rule.sd_factor + _UNKNOWN_RANGE * rule.range_factor
+        return _first_below(rule.sizes, widths, gap_in_sds, n_raced)
+
+
+@dataclass(frozen=True)
+class LilUCBRace:
+    """lil'UCB adapted to finite populations, Chen & Ghahramani (2016), section 3.2.
+
+    Each arm draws its own rows, one at a time, and better arms draw more. It is worthwhile only with
+    many arms, most of them clearly inferior. The heuristic parameters of Jamieson et al. (2014) have
+    no proof: the error may exceed ``delta``.
+
+    Parameters
+    ----------
+    delta : float
+        Nominal error probability, in (0, 0.5).
+    reward_range : float or sequence of float, optional
+        Largest minus smallest reward of an arm; of several, the largest is used. None uses the
+        largest range seen in an arm.
+    beta, epsilon : float
+        Parameters of the bound, 1/2 and 0 in the heuristic.
+    rows_per_pull : int
+        Rows read at a time. Larger values take less time per row but may read more rows.
+    """
+
+    delta: float = 0.05
+    reward_range: float | Sequence[float] | None = None
+    beta: float = 0.5
+    epsilon: float = 0.0
+    rows_per_pull: int = 1
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        scale = 0.0 if self.reward_range is None else float(np.max(self.reward_range)) / 2.0
+        lil = LilParameters(
+            self.delta / 5.0, scale, float(self.beta), float(self.epsilon), self.rows_per_pull
+        )
+        return ExactRace().rule(n_raced, n_arms)._replace(lil=lil)
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Return the rows of an arm after which twice the half-width is below the gap.
+
+        The range is taken to be ten standard deviations of the differences.
+        """
+        lil = self.rule(n_raced, 2).lil
+        sizes = np.unique(np.geomspace(1, max(1, n_raced), 200).astype(np.int64))
+        widths = [2.0 * upper_half_width(size, _UNKNOWN_RANGE / 2.0, lil) for size in sizes]
+        return _first_below(sizes, np.array(widths), gap_in_sds, n_raced)
+
+
+@dataclass(frozen=True)
+class ExactRace:
+    """Exact decisions.
+
+    A race reads all rows. :class:`amc_pymc.RacingMetropolis` made with it thins its decisions instead where the
+    remainders of rows can be bounded: they are exact, too, and read few rows or none.
+    """
+
+    @property
+    def delta(self) -> float:
+        """Zero: every decision is made on all rows."""
+        return 0.0
+
+    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
+        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
+        return _rule(np.array([n_raced], dtype=np.int64), False, False)
+
+    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
+        """Return the number of all rows, for any gap."""
+        return np.full(np.shape(gap_in_sds), float(n_raced))
+
+
+Race = NormalRace | BernsteinRace | LilUCBRace | ExactRace
+_NAMED: dict[str, Any] = {
+    "auto": AutoRace,
+    "normal": NormalRace,
+    "bernstein": BernsteinRace,
+    "lil_ucb": LilUCBRace,
+    "exact": ExactRace,
+}
+
+
+def as_race(
+    race: str | Race,
+    delta: float | None = None,
+    batch_size: int | None = None,
+    variance: Variance | None = None,
+) -> Race:
+    """Return the settings of the race for a step's arguments.
+
+    Parameters
+    ----------
+    race : {"auto", "normal", "bernstein", "lil_ucb", "exact"} or a race
+    delta, batch_size, variance : optional
+        Settings of a race given by name. Default: those of its class.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range, the name is unknown, or an argument contradicts the race or has
+        no meaning for it.
+    """
+    arguments = {"delta": delta, "batch_size": batch_size, "variance": variance}
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if isinstance(race, Race):
+        for name, value in given.items():
+            if value != getattr(race, name, None):
+                raise ValueError(
+                    f"{name}={value!r} contradicts race={race!r}; give it to {type(race).__name__} "
+                    "or leave it out"
+                )
+        return race
+    if not isinstance(race, str) or race not in _NAMED:
+        raise ValueError(
+            f"race must be {', '.join(map(repr, _NAMED))} or a race such as NormalRace(), "
+            f"got {race!r}"
+        )
+    kind = _NAMED[race]
+    for name, value in given.items():
+        if name not in kind.__dataclass_fields__:
+            own = ", ".join(kind.__dataclass_fields__) or "none"
+            raise ValueError(
+                f"{name}={value!r} has no meaning for race={race!r}; leave it out (the settings of "
+                f"{kind.__name__}: {own})"
+            )
+    found: Race = kind(**given)
+    return found
 
 
 def schedule(n_raced: int, batch_size: int) -> np.ndarray:
@@ -65,136 +340,362 @@ def schedule(n_raced: int, batch_size: int) -> np.ndarray:
     return np.array([*sizes, n_raced], dtype=np.int64)
 
 
-def normal_rule(
-    n_raced: int,
-    n_arms: int,
-    *,
-    delta: float = 0.05,
-    batch_size: int = 50,
-    variance: Variance = "pairwise",
-    zero_sd_decides: bool = False,
-) -> RaceRule:
-    """Build the rule of Racing-Normal: B standard errors, with error delta in the worst case.
-
-    Equation 9 of Chen & Ghahramani (2016). For two arms compared pairwise, B is that of a walk
-    absorbed on both sides; otherwise of a walk absorbed on one side, their condition 5
-    (:func:`amc_pymc.tall.racing.b_normal`). A batch dominated by one row decides nothing.
-    """
-    sizes = schedule(n_raced, batch_size)
-    sides: Literal["one", "two"] = "two" if n_arms == 2 and variance == "pairwise" else "one"
-    share = delta / _comparisons(n_arms, variance)
-    b = b_normal(share, min(1.0, batch_size / max(1, n_raced)), sides=sides)
-    factor = b * _standard_error(sizes, n_raced)
-    # Residuals of an exact control variate are rounding errors; a dominant row means nothing.
-    guarded = not zero_sd_decides
-    return _rule(sizes, factor, variance, guarded=guarded, zero_sd_decides=zero_sd_decides)
-
-
-def bernstein_rule(
-    n_raced: int,
-    n_arms: int,
-    *,
-    delta: float = 0.05,
-    batch_size: int = 2,
-    reward_range: float | Sequence[float] | None = None,
-    variance: Variance = "pairwise",
-    zero_sd_decides: bool = False,
-) -> RaceRule:
-    """Build the rule of Racing-EBS: empirical Bernstein-Serfling bound, delta divided by the rounds.
-
-    Equations 6-7 of Chen & Ghahramani (2016). The error is guaranteed for any rewards whose ranges
-    are at most ``reward_range``. If that is None, the range seen so far is used and there is no
-    guarantee.
-    """
-    sizes = schedule(n_raced, batch_size)
-    share = delta / _comparisons(n_arms, variance) / max(1, sizes.size - 1)
-    return _bernstein(sizes, share, n_arms, reward_range, variance, zero_sd_decides)
-
-
-def exact_rule(n_raced: int, n_arms: int = 2, *, zero_sd_decides: bool = False) -> RaceRule:
-    """Build a rule that reads all rows.
-
-    ``n_arms`` and ``zero_sd_decides`` make no difference, because means are exact in the only round.
-    They are accepted so that all rules are built in the same way.
-    """
-    return _rule(np.array([n_raced], dtype=np.int64), np.zeros(1), "pairwise")
-
-
-def lil_rule(
-    n_raced: int,
-    n_arms: int,
-    *,
-    delta: float = 0.05,
-    reward_range: float | Sequence[float] | None = None,
-    beta: float = 0.5,
-    epsilon: float = 0.0,
-    rows_per_pull: int = 1,
-) -> RaceRule:
-    """Build the rule of lil'UCB for finite populations with heuristic parameters (:mod:`.lil_ucb`).
-
-    The scale is half the largest ``reward_range`` or, if None, half the largest range seen in an arm.
-    """
-    widest = 0.0 if reward_range is None else float(np.max(reward_range))
-    lil = LilParameters(delta / 5.0, widest / 2.0, float(beta), float(epsilon), int(rows_per_pull))
-    return exact_rule(n_raced, n_arms)._replace(lil=lil)
-
-
 def _comparisons(n_arms: int, variance: Variance) -> int:
     return n_arms if variance == "marginal" else max(1, n_arms - 1)
 
 
-def _standard_error(sizes: np.ndarray, n_raced: int) -> np.ndarray:
-    """Return the standard error of a mean per unit standard deviation (divisor T - 1)."""
-    error: np.ndarray = np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
-    return error
+def _rule(sizes: np.ndarray, marginal: bool, zero_sd_decides: bool) -> RaceRule:
+    """Return a rule whose half-widths are zero."""
+    none, zero = np.empty(0), np.zeros(sizes.size)
+    decides = bool(zero_sd_decides)
+    return RaceRule(sizes, zero, zero, none, marginal, False, decides, _NO_LIL, np.inf)
 
 
-def _bernstein(
-    sizes: np.ndarray,
-    delta: float | np.ndarray,
-    n_arms: int,
-    reward_range: float | Sequence[float] | None,
-    variance: Variance,
-    zero_sd_decides: bool,
-) -> RaceRule:
-    n_raced = int(sizes[-1])
-    if n_raced == 0:
-        return exact_rule(0)
-    sd, width = bernstein_serfling(delta, sizes, n_raced)
-    sd = sd * np.sqrt((sizes - 1.0) / sizes)  # from divisor T to T - 1
-    ranges = _ranges(reward_range, n_arms)
-    return _rule(sizes, sd, variance, width, ranges, zero_sd_decides=zero_sd_decides)
+def _first_below(
+    sizes: np.ndarray, widths: np.ndarray, gap_in_sds: ArrayLike, n_raced: int
+) -> np.ndarray:
+    below = widths < np.abs(gap_in_sds)[..., None]
+    rows = sizes[np.argmax(below, axis=-1)]
+    return np.where(below.any(axis=-1), rows, n_raced).astype(float)
 
 
-def _ranges(reward_range: float | Sequence[float] | None, n_arms: int) -> np.ndarray:
-    if reward_range is None:
-        return np.empty(0)
-    ranges = np.atleast_1d(np.asarray(reward_range, dtype=np.float64))
-    if ranges.shape not in ((1,), (n_arms,)):
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _check_delta(delta: float) -> None:
+    if not (_is_real(delta) and 0.0 < delta < 0.5):
+        raise ValueError(f"delta must lie in (0, 0.5), got {delta!r}")
+
+
+def _check(race: Any) -> None:
+    """Check and convert the settings of a race."""
+    given = dict(vars(race))
+    _check_delta(given["delta"])
+    for name, least in (("batch_size", 2), ("rows_per_pull", 1)):
+        if name in given:
+            object.__setattr__(race, name, positive_int(name, given[name], least))
+    for name in ("beta", "epsilon"):
+        if name in given and not (_is_real(given[name]) and 0.0 <= given[name] < math.inf):
+            raise ValueError(f"{name} must be finite and not negative, got {given[name]!r}")
+    if "variance" in given and given["variance"] not in get_args(Variance):
+        raise ValueError(f"variance must be one of {get_args(Variance)}, got {given['variance']!r}")
+    if given.get("reward_range") is not None:
+        object.__setattr__(race, "reward_range", _as_range(given["reward_range"]))
+
+
+def _as_range(reward_range: Any) -> float | tuple[float, ...]:
+    if _is_real(reward_range):
+        values: tuple[Any, ...] = (reward_range,)
+    elif isinstance(reward_range, Sequence | np.ndarray) and not isinstance(reward_range, str):
+        values = tuple(reward_range)
+    else:
+        values = ()
+    if not values or not all(_is_real(v) and 0.0 < v < math.inf for v in values):
         raise ValueError(
-            f"reward_range must be a number or one for each of {n_arms} arms, got {reward_range!r}"
+            "reward_range must be a positive number, one for each arm, or None, "
+            f"got {reward_range!r}"
         )
-    return ranges
+    return float(reward_range) if _is_real(reward_range) else tuple(float(v) for v in values)
 
 
-def _rule(
-    sizes: np.ndarray,
-    sd_factor: np.ndarray,
-    variance: Variance,
-    range_factor: np.ndarray | None = None,
-    ranges: np.ndarray | None = None,
-    *,
-    guarded: bool = False,
-    zero_sd_decides: bool = False,
-) -> RaceRule:
-    return RaceRule(
-        sizes,
-        np.ascontiguousarray(sd_factor, dtype=np.float64),
-        np.zeros(sizes.size) if range_factor is None else np.ascontiguousarray(range_factor),
-        np.empty(0) if ranges is None else ranges,
-        variance == "marginal",
-        guarded,
-        bool(zero_sd_decides),
-        _NO_LIL,
-        np.inf,
-    )
+# --- the normal bound -----------------------------------------------------------------------------
+# The race reads rows without replacement in doubling batches and decides as soon as the estimated gap of two means
+# exceeds B standard errors. With pi_t = T_t / N the share of rows read after round t and I_t = pi_t / (1 - pi_t), the
+# standardised gap Z_t is a Gaussian walk with
+#     E[Z_t] = -gap sqrt(I_t / I_1),    Var(Z_t) = 1,    Corr(Z_{t-1}, Z_t) = sqrt(I_{t-1} / I_t),
+# and sqrt(I_t) Z_t is a Brownian motion at time I_t. At T = N the mean is exact, so errors occur only in rounds with
+# T < N. See also Korattikara, Chen & Welling (2014), *Austerity in MCMC Land*, ICML, PMLR 32:181-189.
+
+_LOG_NEGLIGIBLE = 40.0  # paths rarer than exp(-40) times the crossing are neglected
+_FARTHEST = 40.0  # in standard deviations; ndtr(-40) underflows
+_NODES = 24
+_NODES_PER_SD = 4
+
+
+def b_normal(delta: float, first_fraction: float, *, sides: Sides = "two") -> float:
+    r"""Find the number of standard errors at which a race errs with probability `delta`.
+
+    B solves :math:`P(Z_t \ge B \text{ for some } t < t^*) = \delta` at a mean gap of zero, the worst
+    case, for the Gaussian walk Z of a race with doubling batches.
+
+    Parameters
+    ----------
+    delta : float
+        Promised error probability of one decision, in (0, 0.5).
+    first_fraction : float
+        Share of the rows in the first batch, m / N.
+    sides : {"two", "one"}
+        "two": the race also ends when Z falls to -B. This is exact for two arms compared by their
+        pairwise variance and is used in table 1 of the paper. "one": the race ends only at +B, the
+        paper's condition (5), which is required with more than two arms or marginal variances; B
+        is never smaller.
+
+    Returns
+    -------
+    float
+        B, accurate to about 1e-12. It is 0.0 if the first batch holds every row, since the decision
+        is exact, and the standard normal quantile of 1 - `delta` if it holds at least half of them.
+
+    Raises
+    ------
+    ValueError
+        If `delta` is outside (0, 0.5), or `first_fraction` is not positive and finite.
+
+    Notes
+    -----
+    The density of the walks not yet absorbed is propagated from round to round by Gauss-Legendre
+    quadrature. Results are cached.
+
+    Do not interpolate in `first_fraction`: B grows slowly within each octave of m / N and drops
+    at 1/2, 1/4, 1/8, ..., where the number of rounds decreases.
+
+    References
+    ----------
+    Chen & Ghahramani (2016), ICML, PMLR 48:2492-2501, section 3.3.2 and appendix B.
+
+    Examples
+    --------
+    >>> from amc_pymc.tall.racing import b_normal
+    >>> round(b_normal(0.05, 0.01), 4)
+    2.3479
+    >>> round(b_normal(0.05, 0.01, sides="one"), 4)
+    2.3492
+    """
+    _check_delta(delta)
+    if not 0.0 < first_fraction < math.inf:
+        raise ValueError(f"first_fraction must be finite and positive, got {first_fraction!r}")
+    return _solve(float(delta), float(first_fraction), sides)
+
+
+def crossing_probability(
+    b: float, first_fraction: float, *, sides: Sides = "two", gap: float = 0.0
+) -> float:
+    r"""Compute the probability that a race with constant `b` decides early for the wrong side.
+
+    The inverse of :func:`b_normal` at ``gap=0``; at a positive gap it is smaller.
+
+    Parameters
+    ----------
+    b : float
+        Number of standard errors that the estimated gap must exceed, not negative.
+    first_fraction : float
+        Share of the rows in the first batch, m / N; the probability is 0.0 if this is at least 1.
+    sides : {"two", "one"}
+        Whether the walk is also absorbed at -`b`, the right decision; see :func:`b_normal`.
+    gap : float
+        True gap of the population means in standard errors of the first batch,
+        :math:`\mu / \mathrm{se}_1` with
+        :math:`\mathrm{se}_t^2 = \sigma^2 (N - T_t) / ((N - 1) T_t)`. The walk then has
+        :math:`E[Z_t] = -\mathrm{gap}\,\mathrm{se}_1 / \mathrm{se}_t
+        = -\mathrm{gap}\,\sqrt{I_t / I_1}`. A negative gap gives the probability of deciding early
+        for the right side.
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Korattikara, Chen & Welling (2014), ICML, PMLR 32:181-189, appendix A, proposition 2;
+    Chen & Ghahramani (2016), ICML, PMLR 48:2492-2501, corollary 4.
+
+    Examples
+    --------
+    >>> from amc_pymc.tall.racing.rules import b_normal, crossing_probability
+    >>> b = b_normal(0.05, 0.01)
+    >>> round(crossing_probability(b, 0.01), 6)
+    0.05
+    >>> round(crossing_probability(b, 0.01, gap=0.5), 6)
+    0.003366
+    """
+    walk = _walk(b, first_fraction, sides, float(gap))
+    return min(1.0, float(sum(step.crossed for step in walk)))
+
+
+def expected_rows(
+    gap: ArrayLike, n_rows: int, batch_size: int, b: float
+) -> np.float64 | NDArray[np.float64]:
+    r"""Compute the expected number of rows that a race of two arms reads, for planning.
+
+    :math:`E[T] = \sum_t T_t P(\text{stop at round } t)` under the normal model, where the race
+    stops at the first round with :math:`|Z_t| > b` and reads all rows otherwise.
+
+    Parameters
+    ----------
+    gap : array_like
+        True gap of the population means in standard deviations of a row (with divisor N), any
+        shape, either sign; infinite where rows do not vary.
+    n_rows, batch_size : int
+        Rows N and rows of the first batch m.
+    b : float
+        Constant of the race, from :func:`b_normal` with ``sides="two"``, at most 37.
+
+    Returns
+    -------
+    float or array
+        Expected number of rows, with the shape of `gap`.
+
+    References
+    ----------
+    Korattikara, Chen & Welling (2014), ICML, PMLR 32:181-189;
+    Chen & Ghahramani (2016), ICML, PMLR 48:2492-2501, corollary 4.
+
+    Examples
+    --------
+    >>> from amc_pymc.tall.racing.rules import b_normal, expected_rows
+    >>> b = b_normal(0.05, 50 / 100_000)
+    >>> [round(rows) for rows in expected_rows([0.0, 0.1, 1.0], 100_000, 50, b)]
+    [90924, 960, 50]
+    """
+    gaps = np.asarray(gap, dtype=float)
+    if batch_size >= n_rows:
+        return np.full(gaps.shape, float(n_rows))[()]
+    expected = np.full(gaps.shape, float(batch_size))
+    rows = batch_size
+    for step in _walk(b, batch_size / n_rows, "two"):
+        next_rows = min(2 * rows, n_rows)
+        scale = math.sqrt((n_rows - 1) * step.information)  # one over the standard error
+        farthest = (b + _FARTHEST) / scale
+        shift = scale * np.clip(gaps, -farthest, farthest)
+        # Girsanov: a drift multiplies the density of the remaining walks by a function of position
+        tilt = np.exp(0.5 * step.nodes**2 - 0.5 * (step.nodes - shift[..., None]) ** 2)
+        expected += (next_rows - rows) * (tilt @ step.mass)
+        rows = next_rows
+    return expected[()]
+
+
+@lru_cache(maxsize=4096)
+def _solve(delta: float, first_fraction: float, sides: Sides) -> float:
+    rounds = _information(first_fraction).size
+    if rounds == 0:
+        return 0.0
+    lowest = -float(ndtri(delta))  # the first round alone
+    if rounds == 1:
+        return lowest
+    highest = 1e-3 - float(ndtri(delta / rounds))  # union bound
+
+    def excess(b: float) -> float:
+        return math.log(crossing_probability(b, first_fraction, sides=sides) / delta)
+
+    return float(brentq(excess, lowest, highest, xtol=1e-12))
+
+
+class _Round(NamedTuple):
+    information: float
+    crossed: float  # probability of reaching +b in this round
+    nodes: NDArray[np.float64]  # positions of the remaining walks, and their probabilities
+    mass: NDArray[np.float64]
+
+
+def _walk(b: float, first_fraction: float, sides: Sides, gap: float = 0.0) -> Iterator[_Round]:
+    """Propagate the walks not yet absorbed through the rounds before the last."""
+    information = _information(first_fraction)
+    reach = min(math.hypot(max(b + gap, 0.0), math.sqrt(2.0 * _LOG_NEGLIGIBLE)), _FARTHEST)
+    deviation, mass = np.zeros(1), np.ones(1)  # Z - E[Z] and its probability
+    known = 0.0
+    for now in information:
+        mean = -gap * math.sqrt(now / information[0])
+        correlation = math.sqrt(known / now)
+        sd = math.sqrt(1.0 - known / now)
+        forecast = mean + correlation * deviation
+        crossed = mass @ ndtr((forecast - b) / sd)
+        low, high = mean - reach, min(b, mean + reach)
+        if sides == "two":
+            low = max(-b, low)
+        nodes, weights = _quadrature(low, high)
+        mass = weights * (mass @ _density((nodes - forecast[:, None]) / sd)) / sd
+        yield _Round(now, crossed, nodes, mass)
+        if not nodes.size:
+            return
+        deviation = nodes - mean
+        known = now
+
+
+def _information(first_fraction: float) -> NDArray[np.float64]:
+    """Return pi_t / (1 - pi_t) for the rounds before the last, pi_t = 2^(t - 1) first_fraction."""
+    rounds = max(0, math.ceil(-math.log2(first_fraction))) + 1
+    fractions = first_fraction * 2.0 ** np.arange(rounds)
+    fractions = fractions[fractions < 1.0]
+    return fractions / (1.0 - fractions)
+
+
+def _quadrature(low: float, high: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if low >= high:
+        return np.empty(0), np.empty(0)
+    nodes, weights = _legendre(_NODES + math.ceil(_NODES_PER_SD * (high - low)))
+    half = 0.5 * (high - low)
+    return low + half * (nodes + 1.0), half * weights
+
+
+@lru_cache(maxsize=512)
+def _legendre(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return np.polynomial.legendre.leggauss(size)
+
+
+def _density(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+
+
+# --- the empirical Bernstein-Serfling bound -------------------------------------------------------
+
+_KAPPA = 7.0 / 3.0 + 3.0 / math.sqrt(2.0)
+
+
+def bernstein_serfling(
+    delta: ArrayLike, n: ArrayLike, n_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Compute the factors of the empirical Bernstein-Serfling bound.
+
+    With probability at least :math:`1 - \delta`, the mean of n of N values drawn without
+    replacement exceeds the population mean by at most
+
+    .. math::
+        \hat\sigma_n \sqrt{\frac{2 \rho_n \log(5 / \delta)}{n}}
+            + \frac{\kappa C \log(5 / \delta)}{n}, \qquad
+        \rho_n = \begin{cases}
+            1 - (n - 1) / N & n \le N / 2 \\
+            (1 - n / N) (1 + 1 / n) & n > N / 2 \end{cases}
+
+    where :math:`\kappa = 7/3 + 3/\sqrt 2`, C is the range of the population and
+    :math:`\hat\sigma_n` the standard deviation of the sample with divisor n. The bound holds for any
+    population, and equally for deviations below the mean. Use it if the range is known and a normal
+    approximation is not acceptable.
+
+    Parameters
+    ----------
+    delta : array_like
+        Error probability of one side, in (0, 1].
+    n : array_like
+        Sample sizes, from 1 to `n_rows`.
+    n_rows : int
+        Population size N.
+
+    Returns
+    -------
+    sd, width : arrays
+        Factors of :math:`\hat\sigma_n` and of C, with the broadcast shape of `delta` and `n`. At n = N the second is
+        not zero although the mean is exact.
+
+    References
+    ----------
+    Bardenet & Maillard (2015), *Concentration inequalities for sampling without replacement*,
+    Bernoulli 21(3):1361-1385, theorem 4.3, doi:10.3150/14-BEJ605, arXiv:1309.4029 (there
+    :math:`1 - 5 \delta`); Chen & Ghahramani (2016), ICML, PMLR 48:2492-2501, equation 6.
+
+    Examples
+    --------
+    >>> from amc_pymc.tall.racing.rules import bernstein_serfling
+    >>> sd, width = bernstein_serfling(0.05, [100, 900], 1000)
+    >>> sd.round(4), width.round(4)
+    (array([0.2881, 0.032 ]), array([0.2051, 0.0228]))
+    """
+    sizes = np.asarray(n, float)
+    few = 1.0 - (sizes - 1.0) / n_rows
+    many = (1.0 - sizes / n_rows) * (1.0 + 1.0 / sizes)
+    log = np.log(5.0 / np.asarray(delta, float))
+    sd = np.sqrt(2.0 * np.where(sizes <= n_rows / 2, few, many) * log / sizes)
+    return sd, _KAPPA * log / sizes

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from amc_pymc.tall.samplers.compiled import state_values, unit_changes
-from amc_pymc.tall.samplers.logs import MoveLog, StateLog
 from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.records import MoveLog, StateLog
 from amc_pymc.tall.samplers.settings import Audits
 from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_change, surrogate_total
 
@@ -271,8 +271,6 @@ class Auditor:
         uniform, rest = order[: (due + 1) // 2], order[(due + 1) // 2 :]
         distance = np.array([self.decisions.distance(k, prepared, surrogate, rng) for k in rest])
         nearest = rest[np.argsort(distance, kind="stable")[: due // 2]]
-        out = np.empty(uniform.size + nearest.size, np.int64)
-        out[0 : 2 * nearest.size : 2] = uniform[: nearest.size]
-        out[1 : 2 * nearest.size : 2] = nearest
-        out[2 * nearest.size :] = uniform[nearest.size :]
+        out = np.empty(due, np.int64)
+        out[0::2], out[1::2] = uniform, nearest
         return out

@@ -14,9 +14,9 @@ from amc_pymc.tall.racing import Population, Race, RaceRule, make_population, ra
 from amc_pymc.tall.samplers.adaptation import Moments, Pieces
 from amc_pymc.tall.samplers.auditing import Auditor, AuditTally
 from amc_pymc.tall.samplers.compiled import Densities, Races, entry_point, unit_changes
-from amc_pymc.tall.samplers.logs import without_room
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import Raced
+from amc_pymc.tall.samplers.records import without_room
 from amc_pymc.tall.samplers.settings import Audits
 from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_at
 from amc_pymc.tall.thinning import Thinning, not_thinned

@@ -18,9 +18,9 @@ from amc_pymc.tall.racing import (
     DECIDED,
     NOT_FINITE,
     REWARDS,
+    ExactRace,
     Population,
     RaceRule,
-    exact_rule,
     make_population,
 )
 from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_change
@@ -209,7 +209,7 @@ _DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, 0, True))(
             ),
             Surrogate(_dummy, _dummy, np.zeros((1, 1))),
             make_population(1),
-            exact_rule(1),
+            ExactRace().rule(1, 2),
         )
     ),
     GENERATOR,

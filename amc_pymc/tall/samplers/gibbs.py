@@ -23,9 +23,8 @@ from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.auditing import StateDecisions
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
 from amc_pymc.tall.samplers.compiled import Densities, Races
-from amc_pymc.tall.samplers.counts import GibbsCounts, add_counts
-from amc_pymc.tall.samplers.logs import StateLog, reservoir_slot
 from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.records import GibbsCounts, StateLog, add_counts, reservoir_slot
 from amc_pymc.tall.samplers.surrogate import surrogate_total
 
 __all__ = [

@@ -1,38 +1,269 @@
-"""Draws of the model index of a product space, and the settings its models share."""
+"""Draws of the model index of a Carlin-Chib product space by races between models.
+
+The parameters of the current model come from its posterior, those of the other models from their
+pseudo-priors. Given all parameters, model k is drawn with probability proportional to
+
+    pi_k p_k(theta_k) prod_n p_k(y_n | theta_k) / g_k(theta_k),
+
+where g_k is its pseudo-prior (Carlin & Chib 1995). The arms are the models (Chen & Ghahramani 2016,
+eq. 25).
+"""
 
 from __future__ import annotations
+
+import math
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from amc_pymc.engine.jit import njit
-from amc_pymc.engine.streams import stream_of
+from amc_pymc.engine.records import record
+from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
-from amc_pymc.tall.racing import NOT_FINITE, Race, make_population, race_of
+from amc_pymc.tall.racing import (
+    BY_ROUNDS,
+    DECIDED,
+    NOT_FINITE,
+    Population,
+    Race,
+    RaceRule,
+    make_population,
+    race_of,
+)
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.auditing import Auditor, lead, sample_units
 from amc_pymc.tall.samplers.chain import audited
-from amc_pymc.tall.samplers.compiled import entry_point, state_values
-from amc_pymc.tall.samplers.index_kernel import (
-    IndexRaces,
-    IndexStep,
-    Models,
-    draw_index,
-    known_totals,
-)
-from amc_pymc.tall.samplers.logs import IndexLog, without_room
+from amc_pymc.tall.samplers.compiled import as_they_are, entry_point
 from amc_pymc.tall.samplers.metropolis import Metropolis
-from amc_pymc.tall.samplers.model_functions import rewards_of_models, values_of_models
+from amc_pymc.tall.samplers.model_functions import (
+    parameters_of_models,
+    rewards_of_models,
+    values_of_models,
+)
+from amc_pymc.tall.samplers.records import IndexLog, reservoir_slot, without_room
 from amc_pymc.tall.samplers.settings import Audits
 
-__all__ = ["IndexChain", "IndexDecisions", "ModelSpace", "init", "pilot", "report", "step"]
+__all__ = [
+    "IndexChain",
+    "IndexDecisions",
+    "IndexRaces",
+    "IndexStep",
+    "ModelSpace",
+    "Models",
+    "draw_index",
+    "init",
+    "pilot",
+    "report",
+    "step",
+    "surrogate",
+]
 
 _PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
+
+
+# --- the compiled draw ----------------------------------------------------------------------------
+
+
+@record
+class Models(NamedTuple):
+    """M models with D_k parameters, of which rows read E_k functions eta; arrays are padded to D and E.
+
+    ``sizes`` (M,) holds the D_k, ``lengths`` (M,) the E_k; ``mean`` (M, D), ``chol`` (M, D, D),
+    ``chol_inverse`` and ``log_norm`` (M,) the Gaussian pseudo-priors; ``base`` (M,), ``centre``,
+    ``gradient`` (M, E) and ``hessian`` (M, E, E) the second-order surrogates of summed
+    log-likelihoods; ``centres`` (sum E_k,) the concatenated centres.
+    """
+
+    sizes: np.ndarray
+    lengths: np.ndarray
+    mean: np.ndarray
+    chol: np.ndarray
+    chol_inverse: np.ndarray
+    log_norm: np.ndarray
+    base: np.ndarray
+    centre: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+    centres: np.ndarray
+
+
+@record
+class IndexRaces(NamedTuple):
+    """Arguments of draws of the index.
+
+    ``parameters`` maps points (K, 1 + D) to what rows read, (K, 1 + E). ``rest`` and ``control`` have
+    one value per point: the log density without the rows, and the population sum of the control variate
+    in data space. ``control`` and ``rewards``, of signature :data:`amc_pymc.tall.racing.REWARDS`, take
+    points (K, 1 + E). All are first-class functions.
+    """
+
+    models: Models
+    parameters: Callable[[np.ndarray], np.ndarray]
+    rest: Callable[[np.ndarray], np.ndarray]
+    control: Callable[[np.ndarray], np.ndarray]
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    population: Population
+    rule: RaceRule
+    race: Any = BY_ROUNDS
+
+
+class IndexStep(NamedTuple):
+    """Outcome of one draw of the index.
+
+    ``rows`` counts raced rows, ``exact`` rows always read, ``evaluations`` evaluations of one row
+    under one model. ``row`` is the offending row if ``status`` is ``NOT_FINITE``.
+    """
+
+    model: int
+    rows: int
+    exact: int
+    evaluations: int
+    rounds: int
+    arms_left: int
+    status: int
+    row: int
+
+
+@njit(cache=True)
+def _fill(
+    points: np.ndarray,
+    current: int,
+    models: Models,
+    log_pseudo: np.ndarray,
+    rng: np.random.Generator,
+) -> None:
+    """Draw the other models' parameters; write the log pseudo-prior of each model (M,)."""
+    for k in range(models.sizes.size):
+        d = models.sizes[k]
+        theta = points[k, 1 : 1 + d]
+        if k == current:
+            shift = theta - models.mean[k, :d]
+            z = np.zeros(d)
+            for i in range(d):
+                for j in range(i + 1):
+                    z[i] += models.chol_inverse[k, i, j] * shift[j]
+        else:
+            z = np.empty(d)
+            for i in range(d):
+                z[i] = rng.standard_normal()
+            for i in range(d):
+                theta[i] = models.mean[k, i]
+                for j in range(i + 1):
+                    theta[i] += models.chol[k, i, j] * z[j]
+        log_pseudo[k] = models.log_norm[k] - 0.5 * np.dot(z, z)
+
+
+@njit(cache=True)
+def surrogate(eta: np.ndarray, k: int | np.int64, models: Models) -> float:
+    """Return the second-order surrogate of model k's summed log-likelihood."""
+    d = eta.size
+    u = eta - models.centre[k, :d]
+    total = models.base[k] + np.dot(models.gradient[k, :d], u)
+    for i in range(d):
+        for j in range(d):
+            total += 0.5 * models.hessian[k, i, j] * u[i] * u[j]
+    return total
+
+
+@njit(cache=True)
+def known_totals(etas: np.ndarray, races: IndexRaces) -> np.ndarray:
+    """Return the control variates' sums over all rows at points (K, 1 + E)."""
+    out = races.control(etas)
+    for a in range(etas.shape[0]):
+        k = np.int64(etas[a, 0])
+        out[a] += surrogate(etas[a, 1 : 1 + races.models.lengths[k]], k, races.models)
+    return out
+
+
+@njit(cache=True)
+def estimated_totals(points: np.ndarray, races: IndexRaces, rows: np.ndarray) -> np.ndarray:
+    """Estimate the log-likelihoods of all rows at points (K, 1 + D) from some rows."""
+    etas, population = races.parameters(points), races.population
+    out = known_totals(etas, races)
+    sampled = races.rewards(etas, races.models.centres, rows)
+    for a in range(out.size):
+        out[a] += population.n_rows * sampled[a].mean()
+    return out
+
+
+@njit(cache=True)
+def draw_index(
+    current: int,
+    points: np.ndarray,
+    log_prior: np.ndarray,
+    races: IndexRaces,
+    stream: Stream,
+    log: IndexLog,
+    log_stream: Stream,
+) -> IndexStep:
+    """Draw the model index given the current model's parameters in points[current, 1:].
+
+    Parameters
+    ----------
+    current : int
+    points : (M, 1 + D) array
+        Row k starts with k; the parameters of the other models are overwritten.
+    log_prior : (M,) array
+        Log weights of the models.
+    races : IndexRaces
+    stream : Stream
+    log : IndexLog
+    log_stream : Stream
+
+    Returns
+    -------
+    IndexStep
+    """
+    rng, log_rng = generator_of(stream), generator_of(log_stream)
+    models, population = races.models, races.population
+    n_models = models.sizes.size
+    scores = np.empty(n_models)
+    _fill(points, current, models, scores, rng)
+    other = races.rest(points)
+    for k in range(n_models):
+        noise = -math.log(-math.log(1.0 - rng.random()))
+        scores[k] = log_prior[k] + other[k] - scores[k] + noise
+        if np.isnan(scores[k]):
+            scores[k] = -np.inf
+    arms = np.flatnonzero(scores > -np.inf)
+    n_raced, n_exact = population.n_raced, population.exact.size
+    etas = races.parameters(points[arms])
+    bias = scores[arms] + known_totals(etas, races)
+    if n_exact:
+        exact = races.rewards(etas, models.centres, population.exact)
+        for a in range(arms.size):
+            bias[a] += exact[a].sum()
+    seen = n_exact * arms.size
+    # A surrogate or row that is not finite at a pseudo-prior draw excludes the model for now.
+    kept = np.flatnonzero(np.isfinite(bias))
+    arms, etas, bias = arms[kept], etas[kept], bias[kept]
+    if arms.size <= 1:
+        winner = arms[0] if arms.size else current
+        return IndexStep(winner, 0, n_exact, seen, 0, 1, DECIDED, -1)
+    bias = (bias - bias.max()) / max(1, n_raced)
+    args = etas, models.centres, bias, population, races.rule
+    result = races.race(races.rewards, *args, rng, 0)
+    read, rounds = result.rows, result.rounds
+    if result.status == NOT_FINITE or result.winner < 0:
+        return IndexStep(current, read, n_exact, seen, rounds, 0, NOT_FINITE, result.row)
+    winner = arms[result.winner]
+    size = log.x.shape[0]
+    slot = reservoir_slot(log.seen, size, log_rng) if size else 0
+    if slot < size:
+        log.x[slot] = points
+        log.scores[slot] = scores
+        log.model[slot] = winner
+        log.read[slot] = read
+    seen += result.rewards
+    return IndexStep(winner, read, n_exact, seen, rounds, result.arms_left, DECIDED, -1)
+
+
+# --- models and chains ----------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -64,7 +295,7 @@ class ModelSpace:
         self.width = int(self.sizes.max())
         self.n_units = self.samplers[0].prepared.densities.n_units
         self.exact = np.unique(np.concatenate([s.prepared.exact_rows for s in self.samplers]))
-        self.models, self.laplace_log_evidence = _describe(self.samplers, self.sizes, self.width)
+        self.models, self.laplace_log_evidence = _describe(self.samplers, self.sizes)
         for k, rng in enumerate(self.pilot_rngs):
             mean, covariance = pilot(self.samplers[k], rng)
             _set_pseudo_prior(self.models, k, mean, np.linalg.cholesky(covariance))
@@ -79,12 +310,15 @@ class ModelSpace:
         population = make_population(self.n_units, self.exact)
         zero = all(p.rounding_only for p in prepared)
         rewards = [p.residuals.state_rewards for p in prepared]
+        lengths = self.models.lengths.tolist()
+        maps = [as_they_are if p.cut is None else p.cut.native for p in prepared]
         rule = self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero)
         return IndexRaces(
             self.models,
+            parameters=parameters_of_models(maps, sizes, lengths),
             rest=values_of_models([p.densities.rest for p in prepared], sizes),
-            control=values_of_models([p.control_native for p in prepared], sizes),
-            rewards=rewards_of_models(rewards, sizes, self.models.centres),
+            control=values_of_models([p.control_native for p in prepared], lengths),
+            rewards=rewards_of_models(rewards, lengths, self.models.centres),
             population=population,
             rule=rule,
             race=race_of(rule),
@@ -102,13 +336,6 @@ class ModelSpace:
         densities = [s.prepared.densities for s in self.samplers]
         thetas = [points[k, 1 : 1 + self.sizes[k]] for k in models]
         return np.array([densities[k].all_values(t).sum() for k, t in zip(models, thetas)])
-
-    def estimates(self, points: np.ndarray, models: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """Estimate the totals from some rows."""
-        races = self.races
-        sampled = state_values(races.rewards, points[models], self.models.centres, units)
-        known = _known_totals(points[models], self.models, races.control)
-        return self.n_units * sampled.mean(axis=1) + known
 
 
 @dataclass
@@ -185,30 +412,22 @@ def report(space: ModelSpace, chain: IndexChain, found: IndexStep) -> dict[str, 
     return stats | audited(chain.auditor, found.evaluations, space, None, chain.audit_rng)
 
 
-@njit(cache=True)
-def _known_totals(
-    points: np.ndarray, models: Models, control: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
-    return known_totals(points, models, control)
-
-
-def _describe(
-    samplers: Sequence[Metropolis], sizes: np.ndarray, width: int
-) -> tuple[Models, np.ndarray]:
+def _describe(samplers: Sequence[Metropolis], sizes: np.ndarray) -> tuple[Models, np.ndarray]:
     """Return the models' padded pseudo-priors and surrogates, and Laplace log evidences (M,)."""
-    m = len(sizes)
-    mean, centre, gradient = np.zeros((3, m, width))
-    chol, inverse, hessian = np.zeros((3, m, width, width))
+    m, width = len(sizes), int(sizes.max())
+    surrogates = [s.prepared.first_surrogate for s in samplers]
+    lengths = np.array([s.centre.size for s in surrogates])
+    wide = int(lengths.max())
+    mean, (centre, gradient) = np.zeros((m, width)), np.zeros((2, m, wide))
+    (chol, inverse), hessian = np.zeros((2, m, width, width)), np.zeros((m, wide, wide))
     log_norm, base, evidence = np.zeros((3, m))
-    for k, (sampler, d) in enumerate(zip(samplers, sizes)):
-        prepared, surrogate = sampler.prepared, sampler.prepared.surrogate
-        if surrogate is not None:
-            base[k] = prepared.densities.value_and_gradient(surrogate.centre)[0]
-            centre[k, :d], gradient[k, :d] = surrogate.centre, surrogate.gradient
-            hessian[k, :d, :d] = surrogate.hessian
-    centres = np.concatenate([c[:d] for c, d in zip(centre, sizes)])
-    pseudo_priors = np.asarray(sizes, np.int64), mean, chol, inverse, log_norm
-    models = Models(*pseudo_priors, base, centre, gradient, hessian, centres)
+    for k, (sampler, found, e) in enumerate(zip(samplers, surrogates, lengths)):
+        if sampler.prepared.surrogate is not None:
+            base[k] = sampler.prepared.raced.value_and_gradient(found.centre)[0]
+            centre[k, :e], gradient[k, :e], hessian[k, :e, :e] = found
+    centres = np.concatenate([c[:e] for c, e in zip(centre, lengths)])
+    pseudo_priors = mean, chol, inverse, log_norm
+    models = Models(sizes, lengths, *pseudo_priors, base, centre, gradient, hessian, centres)
     for k, (sampler, d) in enumerate(zip(samplers, sizes)):
         fit, densities = sampler.prepared.fit, sampler.prepared.densities
         assert fit is not None
@@ -271,4 +490,6 @@ class IndexDecisions:
         """Estimate the lead of the best model over the second best."""
         models = np.flatnonzero(np.isfinite(self.log.scores[k]))
         units = sample_units(space.n_units, rng)
-        return lead(self.log.scores[k][models] + space.estimates(self.log.x[k], models, units))
+        return lead(
+            self.log.scores[k][models] + estimated_totals(self.log.x[k][models], space.races, units)
+        )

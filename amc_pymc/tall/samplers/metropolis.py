@@ -17,12 +17,9 @@ from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
 from amc_pymc.tall.samplers.adaptation import adapt_scale, proposal_weights
-from amc_pymc.tall.samplers.ahead import Ahead
 from amc_pymc.tall.samplers.auditing import MoveDecisions
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
 from amc_pymc.tall.samplers.compiled import Races, Verdict, decision_of
-from amc_pymc.tall.samplers.counts import MetropolisCounts, add_counts
-from amc_pymc.tall.samplers.logs import MoveLog, log_move
 from amc_pymc.tall.samplers.moves import (
     KINDS,
     SURROGATE,
@@ -34,6 +31,7 @@ from amc_pymc.tall.samplers.moves import (
 )
 from amc_pymc.tall.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.tall.samplers.raced import RacedModel, finite_or_raise
+from amc_pymc.tall.samplers.records import Ahead, MetropolisCounts, MoveLog, add_counts, log_move
 from amc_pymc.tall.samplers.settings import Proposal
 from amc_pymc.tall.samplers.surface import gaussian_surface
 from amc_pymc.tall.samplers.surrogate import Surrogate, mask_of, surrogate_at

@@ -10,15 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from numba import types
+
 from amc_pymc.engine.first_class import bound_function, caller
 from amc_pymc.engine.jit import njit
 from amc_pymc.tall.racing import REWARDS
-from amc_pymc.tall.samplers.compiled import LOGP
-from amc_pymc.tall.samplers.index_kernel import VALUES
+from amc_pymc.tall.samplers.compiled import GRADIENT, LOGP
 
-__all__ = ["rewards_of_models", "values_of_models"]
+__all__ = ["PARAMETERS", "VALUES", "parameters_of_models", "rewards_of_models", "values_of_models"]
 
-_value, _rewards = caller(LOGP), caller(REWARDS)
+#: Signatures of functions of points (K, 1 + D): one value per point (K,), and what rows read (K, 1 + E).
+VALUES = types.float64[::1](types.float64[:, ::1])
+PARAMETERS = types.float64[:, ::1](types.float64[:, ::1])
+
+_value, _vector, _rewards = caller(LOGP), caller(GRADIENT), caller(REWARDS)
 
 
 def values_of_models(
@@ -34,6 +39,17 @@ def values_of_models(
         Number of parameters D_k of each model.
     """
     return bound_function(ask_values, VALUES, _places(functions, sizes), functions)
+
+
+def parameters_of_models(
+    functions: Sequence[Any], sizes: Sequence[int], lengths: Sequence[int]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a first-class function from points (K, 1 + D) to what rows read (K, 1 + E).
+
+    ``functions`` map the D_k = ``sizes[k]`` parameters of each model to E_k = ``lengths[k]`` numbers.
+    """
+    arrays = [*_places(functions, sizes), np.array(lengths, np.int64)]
+    return bound_function(ask_parameters, PARAMETERS, arrays, functions)
 
 
 def rewards_of_models(
@@ -67,6 +83,20 @@ def ask_values(points: np.ndarray, places: np.ndarray, ends: np.ndarray) -> np.n
     for a in range(points.shape[0]):
         k = np.int64(points[a, 0])
         out[a] = _value(places[k], (points[a, 1 : 1 + ends[k + 1] - ends[k]].copy(),))
+    return out
+
+
+@njit(cache=True)
+def ask_parameters(
+    points: np.ndarray, places: np.ndarray, ends: np.ndarray, lengths: np.ndarray
+) -> np.ndarray:
+    """Return what rows read (K, 1 + E) at points (K, 1 + D)."""
+    out = np.zeros((points.shape[0], 1 + lengths.max()))
+    for a in range(points.shape[0]):
+        k = np.int64(points[a, 0])
+        out[a, 0] = k
+        theta = points[a, 1 : 1 + ends[k + 1] - ends[k]].copy()
+        out[a, 1 : 1 + lengths[k]] = _vector(places[k], (theta,))
     return out
 
 

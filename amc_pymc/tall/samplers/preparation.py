@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from amc_pymc.flags import Flag
-from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.samplers.compiled import (
     Densities,
     as_they_are,
@@ -17,14 +16,17 @@ from amc_pymc.tall.samplers.compiled import (
     no_control,
 )
 from amc_pymc.tall.samplers.raced import Raced, RacedModel
-from amc_pymc.tall.samplers.surrogate import Surrogate, no_surrogate
+from amc_pymc.tall.samplers.surface import SurfaceFit
+from amc_pymc.tall.samplers.surrogate import (
+    GaussianFit,
+    NoProxy,
+    Surrogate,
+    fit_gaussian,
+    no_surrogate,
+)
 from amc_pymc.tall.thinning import Thinning
 
 __all__ = ["Forecast", "GaussianFit", "NoProxy", "Preparation", "fit_gaussian"]
-
-
-class NoProxy(Exception):
-    """No control variate is possible; the message gives the reason."""
 
 
 class ParameterMap(Protocol):
@@ -40,43 +42,6 @@ class ParameterMap(Protocol):
 
     def rough(self) -> np.ndarray:
         """Return the coordinates of eta that are conditions or indices."""
-
-
-class SurfaceMoves(Protocol):
-    """Prior times surrogate, with moves tuned on it."""
-
-    @property
-    def draws(self) -> np.ndarray:
-        """A chain (K, D) on prior times surrogate."""
-
-    def with_tails(self) -> SurfaceMoves:
-        """Return the same with the tails of a Student t."""
-
-    @property
-    def moving(self) -> bool:
-        """Whether there are hyperparameters or binary variables."""
-
-    @property
-    def binary(self) -> np.ndarray:
-        """Coordinates that are 0 or 1 and moved too."""
-
-    @property
-    def gaussian(self) -> np.ndarray:
-        """Coordinates that are drawn given the hyperparameters."""
-
-    @property
-    def hyperparameters(self) -> np.ndarray:
-        """Coordinates that are moved by trajectories, and binary ones."""
-
-    @property
-    def knows_prior(self) -> bool:
-        """Whether the prior of coefficients given hyperparameters is not approximated."""
-
-    def start(self, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return x or, if it is far out, a draw."""
-
-    def moves(self) -> Any:
-        """Return the moves of a new chain."""
 
 
 class DataSpaceControl(Protocol):
@@ -95,36 +60,6 @@ class DataSpaceControl(Protocol):
         """Residuals, as in :class:`~amc_pymc.tall.samplers.raced.Raced`."""
 
 
-@dataclass(frozen=True)
-class GaussianFit:
-    """Gaussian approximation N(mean, precision^-1) of the posterior on the continuous coordinates.
-
-    ``mean`` is (D,), ``precision`` (D, D) with zeros outside ``coordinates``.
-    """
-
-    mean: np.ndarray
-    precision: np.ndarray
-    coordinates: np.ndarray
-
-    def moves(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return Cholesky factor (A, A) and gain (A, D) of active coordinates given the others."""
-        within = self.precision[np.ix_(active, active)]
-        factor, _ = gaussian_factor(within)
-        others = np.setdiff1d(self.coordinates, active)
-        gain = np.zeros((active.size, self.mean.size))
-        if others.size:
-            gain[:, others] = -factor @ (factor.T @ self.precision[np.ix_(active, others)])
-        return factor, gain
-
-    def draw(self, x: np.ndarray, active: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw the active coordinates given the rest of ``x``; return the new point."""
-        factor, gain = self.moves(active)
-        out = x.copy()
-        shift = gain @ (x - self.mean)
-        out[active] = self.mean[active] + shift + factor @ rng.standard_normal(active.size)
-        return out
-
-
 class Forecast(NamedTuple):
     """Predicted cost of a decision between two independent draws of the Gaussian fit.
 
@@ -141,12 +76,6 @@ class Forecast(NamedTuple):
     acceptance: float
 
 
-class Tables(Protocol):
-    """Holder of a thinning."""
-
-    thinning: Thinning
-
-
 @dataclass(frozen=True)
 class Preparation:
     """Data about a model that are shared by all chains.
@@ -159,7 +88,7 @@ class Preparation:
     doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
     variate, ``forecast`` predicts the cost of a decision. ``surface`` is prior times surrogate, with moves tuned on it.
     ``quadrature_error`` is the standard deviation over posterior points of
-    the error that the nodes over local effects leave, in nats. ``tables`` hold bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
+    the error that the nodes over local effects leave, in nats. ``tables`` hold a ``thinning`` with bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
     """
 
     densities: RacedModel
@@ -177,8 +106,8 @@ class Preparation:
     forecast_flags: tuple[Flag, ...] = ()
     no_proxy: str = ""
     forecast: Forecast | None = None
-    surface: SurfaceMoves | None = None
-    tables: Tables | None = None
+    surface: SurfaceFit | None = None
+    tables: Any = None
     quadrature_error: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -224,26 +153,3 @@ class Preparation:
             self.control_native,
             self.raced.reads,
         )
-
-
-def fit_gaussian(
-    model: RacedModel,
-    hessian: np.ndarray,
-    x: np.ndarray,
-    coordinates: np.ndarray,
-    precision: np.ndarray | None = None,
-) -> GaussianFit | None:
-    """Return the Gaussian approximation at x; None if the Hessian is not finite.
-
-    ``hessian`` (D, D) is that of the units. A ``precision`` (S, S) of the coordinates takes the place of second
-    derivatives.
-    """
-    whole = np.zeros((x.size, x.size))
-    if precision is None:
-        precision = -(hessian + model.rest_hessian(x, coordinates))[
-            np.ix_(coordinates, coordinates)
-        ]
-        if not np.all(np.isfinite(precision)):
-            return None
-    whole[np.ix_(coordinates, coordinates)] = precision
-    return GaussianFit(x.copy(), whole, coordinates)

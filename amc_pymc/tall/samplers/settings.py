@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from numbers import Integral, Real
 
-__all__ = [
-    "Audits",
-    "Proposal",
-    "RandomWalkProposal",
-    "SurrogateProposal",
-    "check_count",
-    "is_integer",
-]
+from amc_pymc.arguments import positive_int
+
+__all__ = ["Audits", "Proposal", "RandomWalkProposal", "SurrogateProposal"]
 
 
 @dataclass(frozen=True)
@@ -72,25 +67,12 @@ class Audits:
     chains: int = 4
 
     def __post_init__(self) -> None:
-        if not (is_integer(self.number) and self.number >= 0):
-            raise ValueError(f"audits must be a non-negative integer, got {self.number!r}")
-        share = self.max_share
+        number, share = self.number, self.max_share
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < 0:
+            raise ValueError(f"audits must be a non-negative integer, got {number!r}")
         if share is not None and not (isinstance(share, Real) and 0.0 < share <= 1.0):
             raise ValueError(f"max_share must lie in (0, 1] or be None, got {share!r}")
-        check_count("chains", self.chains, 1)
-
-
-def is_integer(value: object) -> bool:
-    """Whether a value is an integer and not a bool."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def check_count(name: str, value: int, least: int) -> None:
-    """Raise an error unless ``value`` is an integer of at least ``least``."""
-    if not is_integer(value):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+        positive_int("chains", self.chains)
 
 
 def _check_target(target: float) -> None:

@@ -12,17 +12,22 @@ Holmes 2017, JMLR 18(47)).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.records import record
-from amc_pymc.tall.samplers.raced import Raced
+from amc_pymc.tall.proxies import gaussian_factor
+from amc_pymc.tall.samplers.raced import Raced, RacedModel
 
 __all__ = [
+    "GaussianFit",
+    "NoProxy",
     "Surrogate",
     "expanded_hessian",
+    "fit_gaussian",
     "mask_of",
     "no_surrogate",
     "surrogate_at",
@@ -81,3 +86,63 @@ def mask_of(size: int, coordinates: np.ndarray) -> np.ndarray:
     out = np.zeros(size)
     out[coordinates] = 1.0
     return out
+
+
+# --- Gaussian approximations ----------------------------------------------------------------------
+
+
+class NoProxy(Exception):
+    """No control variate is possible; the message gives the reason."""
+
+
+@dataclass(frozen=True)
+class GaussianFit:
+    """Gaussian approximation N(mean, precision^-1) of the posterior on the continuous coordinates.
+
+    ``mean`` is (D,), ``precision`` (D, D) with zeros outside ``coordinates``.
+    """
+
+    mean: np.ndarray
+    precision: np.ndarray
+    coordinates: np.ndarray
+
+    def moves(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return Cholesky factor (A, A) and gain (A, D) of active coordinates given the others."""
+        within = self.precision[np.ix_(active, active)]
+        factor, _ = gaussian_factor(within)
+        others = np.setdiff1d(self.coordinates, active)
+        gain = np.zeros((active.size, self.mean.size))
+        if others.size:
+            gain[:, others] = -factor @ (factor.T @ self.precision[np.ix_(active, others)])
+        return factor, gain
+
+    def draw(self, x: np.ndarray, active: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw the active coordinates given the rest of ``x``; return the new point."""
+        factor, gain = self.moves(active)
+        out = x.copy()
+        shift = gain @ (x - self.mean)
+        out[active] = self.mean[active] + shift + factor @ rng.standard_normal(active.size)
+        return out
+
+
+def fit_gaussian(
+    model: RacedModel,
+    hessian: np.ndarray,
+    x: np.ndarray,
+    coordinates: np.ndarray,
+    precision: np.ndarray | None = None,
+) -> GaussianFit | None:
+    """Return the Gaussian approximation at x; None if the Hessian is not finite.
+
+    ``hessian`` (D, D) is that of the units. A ``precision`` (S, S) of the coordinates takes the place of second
+    derivatives.
+    """
+    whole = np.zeros((x.size, x.size))
+    if precision is None:
+        precision = -(hessian + model.rest_hessian(x, coordinates))[
+            np.ix_(coordinates, coordinates)
+        ]
+        if not np.all(np.isfinite(precision)):
+            return None
+    whole[np.ix_(coordinates, coordinates)] = precision
+    return GaussianFit(x.copy(), whole, coordinates)

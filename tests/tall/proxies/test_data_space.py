@@ -139,14 +139,6 @@ class TestBinMoments:
             np.testing.assert_allclose(m.factor[b].T @ m.factor[b], second, rtol=1e-10)
             assert np.abs(m.first[b]).max() < 1e-9
 
-    def test_reference_of_ones_own(self):
-        reference = np.random.default_rng(7).normal(size=(5, 4))
-        m = bin_moments(self.y, self.labels, reference=reference)
-        for b, rows in enumerate(self.bins()):
-            d = rows - reference[b]
-            np.testing.assert_allclose(m.first[b], d.sum(axis=0))
-            np.testing.assert_allclose(m.factor[b].T @ m.factor[b], d.T @ d, rtol=1e-9)
-
     @pytest.mark.parametrize("rank", [1, 2, 3, 4, 9])
     def test_projections(self, rank):
         m = bin_moments(self.y, self.labels, rank=rank)

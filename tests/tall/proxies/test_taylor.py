@@ -13,7 +13,8 @@ from amc_pymc.tall.proxies import (
     rows_near_kinks,
     summarise_residuals,
 )
-from amc_pymc.tall.racing.normal import b_normal, expected_rows
+from amc_pymc.tall.racing import b_normal
+from amc_pymc.tall.racing.rules import expected_rows
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.surrogate import surrogate_at, surrogate_change
 
@@ -73,12 +74,13 @@ def densities_of(build, expand_all=True):
     model = build()
     rows = extract_rows(model, ["y"])
     names = rows.layout.names if expand_all else rows.layout.names[:1]
-    return ModelDensities(
+    densities = ModelDensities(
         rows,
         model.logp(vars=model.free_RVs),
         model.value_vars,
         expand=rows.layout.indices(names),
     )
+    return densities.in_parameters()
 
 
 @pytest.mark.parametrize("build", [logistic, negative_binomial, student_t, hierarchical])

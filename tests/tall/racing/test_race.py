@@ -1,36 +1,37 @@
+"""Races: rows are drawn without replacement, and decided as rows and bounds say."""
+
 import functools
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from compiled_calls import called_often, compiled_on_first_use
-from scipy.stats import norm
+from compiled_calls import compiled_on_first_use
+from scipy.stats import chi2
+from tall.racing.tables import normal_scores, run
 
+from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.tall.racing import (
     DECIDED,
     NOT_FINITE,
     REWARDS,
-    RaceResult,
-    exact_rule,
+    ExactRace,
+    LilParameters,
+    LilUCBRace,
+    NormalRace,
+    b_normal,
     make_population,
     race,
 )
-from amc_pymc.tall.racing.normal import b_normal, crossing_probability, expected_rows
-from amc_pymc.tall.racing.population import draw_rows, forget_rows
-from amc_pymc.tall.racing.rules import schedule
-
-
-@compiled_on_first_use(REWARDS)
-def from_table(points, centre, rows):
-    """Rewards out of a table (K, N) that is handed over, flat, as the centre: arm k is points[k, 0]."""
-    n_rows = int(points[0, 1])
-    out = np.empty((points.shape[0], rows.size))
-    for a in range(points.shape[0]):
-        start = int(points[a, 0]) * n_rows
-        for j in range(rows.size):
-            out[a, j] = centre[start + rows[j]]
-    return out
+from amc_pymc.tall.racing.race import (
+    draw_rows,
+    forget_all,
+    forget_rows,
+    sweep_rows,
+    upper_half_width,
+)
+from amc_pymc.tall.racing.rules import crossing_probability, expected_rows, schedule
 
 
 def with_bound(b, batch_size, n_rows, zero_sd_decides=False):
@@ -38,28 +39,17 @@ def with_bound(b, batch_size, n_rows, zero_sd_decides=False):
     sizes = schedule(n_rows, batch_size)
     errors = np.sqrt((1 - (sizes - 1) / max(1, n_rows - 1)) / np.maximum(1, sizes))
     factors = min(b, 1e300) * errors
-    rule = exact_rule(n_rows)._replace(sizes=sizes, sd_factor=factors)
-    return rule._replace(
-        range_factor=np.zeros(sizes.size), guarded=True, zero_sd_decides=zero_sd_decides
+    return (
+        ExactRace()
+        .rule(n_rows, 2)
+        ._replace(
+            sizes=sizes,
+            sd_factor=factors,
+            range_factor=np.zeros(sizes.size),
+            guarded=True,
+            zero_sd_decides=zero_sd_decides,
+        )
     )
-
-
-_race = called_often(race)
-
-
-def run(table, rule, rng, bias=None, exact=(), population=None) -> RaceResult:
-    """Race over a table (K, N) of rewards."""
-    n_arms, n_rows = table.shape
-    points = np.column_stack([np.arange(n_arms), np.full(n_arms, n_rows)]).astype(float)
-    bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
-    population = population or make_population(n_rows, exact)
-    return _race(from_table(), points, table.ravel(), bias, population, rule, rng)
-
-
-def normal_scores(n_rows, rng):
-    """A population with mean 0, standard deviation 1 and the shape of a normal, in random order."""
-    values = norm.ppf((np.arange(n_rows) + 0.5) / n_rows)
-    return rng.permutation(values / values.std())
 
 
 def first_error(n_rows, batch_size):
@@ -421,3 +411,261 @@ def test_inputs_are_left_alone():
     run(table, with_bound(1.0, 20, 500), rng, bias=bias)
     np.testing.assert_array_equal(bias, [0.0, 0.1, 0.2])
     np.testing.assert_array_equal(table, before)
+
+
+# --- lil'UCB --------------------------------------------------------------------------------------
+
+
+def run_lil(table, rng, bias=None, exact=(), population=None, delta=0.05, **settings):
+    population = population or make_population(table.shape[1], exact)
+    rule = LilUCBRace(delta, **settings).rule(population.n_raced, len(table))
+    return run(table, rule, rng, bias, population=population)
+
+
+def test_half_width_by_hand():
+    lil = LilParameters(0.01, 2.0, 0.5, 0.1, 1)
+    expected = (
+        1.5 * (1 + math.sqrt(0.1)) * 2 * math.sqrt(2.2 * math.log(math.log(110) / 0.01) / 100)
+    )
+    assert upper_half_width(100, 2.0, lil) == pytest.approx(expected)
+    # Few rows: the iterated logarithm is that of e.
+    heuristic = LilUCBRace(0.05, 4.0).rule(1_000, 5).lil
+    assert heuristic == (0.01, 2.0, 0.5, 0.0, 1)
+    for pulls in (1, 2):
+        expected = 1.5 * 2 * math.sqrt(2 * math.log(100) / pulls)
+        assert upper_half_width(pulls, 2.0, heuristic) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 5, 30])
+@pytest.mark.parametrize("n_arms", [2, 5])
+@pytest.mark.parametrize("rows_per_pull", [1, 7])
+def test_small_populations_are_read_and_decided_exactly(n_arms, n_rows, rows_per_pull):
+    rng = np.random.default_rng([n_arms, n_rows])
+    for _ in range(50):
+        table = rng.normal(size=(n_arms, n_rows))
+        bias = rng.normal(size=n_arms)
+        result = run_lil(table, rng, bias, reward_range=100.0, rows_per_pull=rows_per_pull)
+        assert result.winner == np.argmax(table.mean(axis=1) + bias)
+        assert result.rows == n_rows
+        assert result.rewards <= n_arms * n_rows
+
+
+def test_equal_arms_are_read_to_the_end_and_the_better_one_wins():
+    table = np.tile(np.random.default_rng(1).random(500), (3, 1))
+    result = run_lil(table, np.random.default_rng(2), [0.0, 1e-9, 0.0], reward_range=1.0)
+    assert (result.winner, result.rows) == (1, 500)
+    assert result.rewards <= 1_500
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_easy_populations_are_decided_rightly_and_cheaply(known):
+    n_rows, n_arms, n = 5_000, 10, 400
+    rng = np.random.default_rng(3)
+    table = rng.random((n_arms, n_rows))
+    table[4] += 0.5
+    population = make_population(n_rows)
+    settings = {"delta": 0.05, "reward_range": 1.5 if known else None, "population": population}
+    results = [run_lil(table, rng, **settings) for _ in range(n)]
+    wrong = sum(r.winner != 4 for r in results)
+    assert clopper_pearson(wrong, n, 0.999)[0] <= 0.05
+    assert max(r.rows for r in results) <= n_rows
+    assert np.mean([r.rewards for r in results]) < 0.2 * n_rows * n_arms
+    assert not population.marked.any()
+
+
+def test_one_arm_far_ahead_stops_it_by_the_count():
+    """Stops when the best has been pulled 1 + (1 + 10/K) times as often as the others together."""
+    table = np.stack([np.full(10_000, 1.0), np.full(10_000, -1e6)])
+    result = run_lil(table, np.random.default_rng(1), reward_range=1e-3)
+    assert (result.winner, result.rows, result.rewards) == (0, 7, 8)
+    assert result.margin == pytest.approx(-1e6 - 1)
+    assert result.arms_left == 2
+
+
+def test_equal_seeds_give_equal_races():
+    rng = np.random.default_rng(1)
+    table = rng.random((4, 2_000)) + np.arange(4)[:, None] * 0.1
+    a, b, c = (run_lil(table, np.random.default_rng(s), reward_range=1.0) for s in (7, 7, 8))
+    assert a == b
+    assert a != c
+
+
+def test_rows_taken_out_are_not_read():
+    table = np.zeros((2, 40))
+    table[:, [3, 30]] = np.nan
+    table[1] += 0.1
+    result = run_lil(table, np.random.default_rng(1), exact=[3, 30], reward_range=9.0)
+    assert (result.winner, result.status, result.rows) == (1, DECIDED, 38)
+
+
+def test_impossible_arms_are_dropped_and_bad_rows_named():
+    rng = np.random.default_rng(5)
+    table = rng.random((3, 200))
+    table[0] += 5.0
+    table[0, ::4] = -np.inf
+    result = run_lil(table, rng, reward_range=1e3)
+    assert result.winner == 1 + np.argmax(table[1:].mean(axis=1))
+    table[:] = -np.inf
+    assert run_lil(table, rng, reward_range=1e3).winner == -1
+    assert run_lil(table, rng, [-np.inf, -np.inf, 0.0], reward_range=1.0).rewards == 0
+    for value in (np.nan, np.inf):
+        table = rng.random((3, 200))
+        table[2, 77] = value
+        result = run_lil(table, rng, reward_range=1e3)
+        assert (result.status, result.row) == (NOT_FINITE, 77)
+
+
+# --- populations ----------------------------------------------------------------------------------
+
+
+def draw(population, size, rng):
+    """A sample of rows, after which the population is as before."""
+    rows = np.empty(size, np.int64)
+    draw_rows(population.n_rows, population.marked, rows, rng)
+    forget_rows(population, rows)
+    return rows
+
+
+def chi_square_level(counts, probabilities):
+    expected = counts.sum() * probabilities
+    return chi2.sf(np.sum((counts - expected) ** 2 / expected), counts.size - 1)
+
+
+@compiled_on_first_use(REWARDS)
+def alternating(points, centre, rows):
+    """Row n is worth points[1, 0] plus or minus one, -inf if its number is points[1, 1]."""
+    out = np.zeros((points.shape[0], rows.size))
+    for a in range(1, points.shape[0]):
+        for j in range(rows.size):
+            if rows[j] == points[a, 1]:
+                out[a, j] = points[a, 2]
+            else:
+                out[a, j] = points[a, 0] + 1.0 - 2.0 * (rows[j] % 2)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "exact", "size"),
+    [(7, (), 3), (9, (0, 4), 2), (66, tuple(range(5, 64)), 3), (6, (), 6), (5, (1, 2, 3), 1)],
+)
+def test_every_ordered_sample_is_equally_likely(n_rows, exact, size):
+    rng = np.random.default_rng(20161)
+    population = make_population(n_rows, exact)
+    left = [n for n in range(n_rows) if n not in exact]
+    index = {rows: k for k, rows in enumerate(itertools.permutations(left, size))}
+    counts = np.zeros(len(index))
+    for _ in range(60 * len(index)):
+        counts[index[tuple(draw(population, size, rng).tolist())]] += 1
+    assert chi_square_level(counts, np.full(counts.size, 1.0 / counts.size)) > 1e-4
+
+
+def test_a_second_batch_is_uniform_over_what_is_left():
+    rng = np.random.default_rng(3)
+    population = make_population(8, [7])
+    index = {rows: k for k, rows in enumerate(itertools.permutations(range(7), 4))}
+    counts = np.zeros(len(index))
+    for _ in range(60 * len(index)):
+        rows = np.empty(4, np.int64)
+        draw_rows(population.n_rows, population.marked, rows[:2], rng)
+        draw_rows(population.n_rows, population.marked, rows[2:], rng)
+        forget_rows(population, rows)
+        counts[index[tuple(rows.tolist())]] += 1
+    assert chi_square_level(counts, np.full(counts.size, 1.0 / counts.size)) > 1e-4
+
+
+@pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 128, 1000])
+def test_rows_are_distinct_and_never_exact(n_rows):
+    rng = np.random.default_rng(n_rows)
+    exact = np.unique(rng.integers(0, n_rows, size=n_rows // 5))
+    population = make_population(n_rows, exact)
+    assert population.n_raced == n_rows - exact.size
+    base = population.marked.copy()
+    for size in sorted({0, 1, population.n_raced // 2, population.n_raced}):
+        rows = draw(population, size, rng)
+        assert np.unique(rows).size == size
+        assert not np.isin(rows, exact).any()
+        assert np.all((rows >= 0) & (rows < n_rows))
+        np.testing.assert_array_equal(population.marked, base)
+
+
+def test_bits_are_set_where_rows_are_taken_out():
+    exact = [0, 5, 63, 64, 100]
+    population = make_population(130, exact)
+    assert population.marked.size == 3
+    bits = np.unpackbits(population.marked.view(np.uint8), bitorder="little")
+    np.testing.assert_array_equal(np.flatnonzero(bits), exact)
+    np.testing.assert_array_equal(population.exact, exact)
+
+
+def test_exact_rows_may_be_unsorted_and_repeated():
+    population = make_population(10, [5, 2, 5])
+    assert population.n_raced == 8
+    np.testing.assert_array_equal(population.exact, [2, 5])
+
+
+def test_sweep_gives_what_is_left_in_order_and_marks_nothing():
+    rng = np.random.default_rng(1)
+    population = make_population(200, [0, 3, 64, 199])
+    drawn = np.empty(90, np.int64)
+    draw_rows(population.n_rows, population.marked, drawn, rng)
+    marked = population.marked.copy()
+    left = np.setdiff1d(np.arange(200), np.concatenate([drawn, population.exact]))
+    swept, start = [], 0
+    buffer = np.empty(7, np.int64)
+    while True:
+        m, start = sweep_rows(population.n_rows, population.marked, start, buffer)
+        swept.extend(buffer[:m].tolist())
+        if m < buffer.size:
+            break
+    np.testing.assert_array_equal(swept, left)
+    assert start == 200
+    np.testing.assert_array_equal(population.marked, marked)
+
+
+def test_forgetting_all_leaves_the_exact_rows_taken_out():
+    population = make_population(300, [7, 290])
+    base = population.marked.copy()
+    draw_rows(
+        population.n_rows, population.marked, np.empty(250, np.int64), np.random.default_rng(2)
+    )
+    forget_all(population)
+    np.testing.assert_array_equal(population.marked, base)
+
+
+@pytest.mark.parametrize("batch_size", [2, 50, 700, 3000, 4500, 8999, 10_000, 20_000])
+@pytest.mark.parametrize("special", [0.0, -np.inf, np.nan], ids=["ordinary", "impossible", "nan"])
+def test_the_bitmap_is_put_back_after_a_race(batch_size, special):
+    rng = np.random.default_rng(batch_size)
+    population = make_population(10_000, [0, 17, 9_999])
+    base = population.marked.copy()
+    for lead in (0.0, 0.01, 0.05, -0.3, 2.0):
+        points = np.array([[0.0, 0.0, 0.0], [lead, rng.integers(1, 9_000), special]])
+        rule = NormalRace(batch_size=batch_size).rule(9_997, 2)
+        race(alternating(), points, np.zeros(1), np.zeros(2), population, rule, rng)
+        np.testing.assert_array_equal(population.marked, base)
+
+
+def test_arguments_out_of_range():
+    with pytest.raises(ValueError, match="n_rows must be at least 1, got 0"):
+        make_population(0)
+    with pytest.raises(ValueError, match=r"exact must lie in \[0, 10\)"):
+        make_population(10, [10])
+    with pytest.raises(ValueError, match=r"exact must lie in \[0, 10\)"):
+        make_population(10, [-1, 3])
+
+
+def test_everything_may_be_taken_out():
+    population = make_population(3, [0, 1, 2])
+    assert population.n_raced == 0
+    points = np.array([[0.0, 0.0, 0.0], [1.0, -1.0, 0.0]])
+    for bias, winner in ((0.1, 1), (-0.1, 0)):
+        result = race(
+            alternating(),
+            points,
+            np.zeros(1),
+            np.array([0.0, bias]),
+            population,
+            NormalRace().rule(0, 2),
+            np.random.default_rng(1),
+        )
+        assert (result.winner, result.rows, result.rounds) == (winner, 0, 0)

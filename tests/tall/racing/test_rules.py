@@ -1,44 +1,36 @@
-"""Rules of races against formulas worked out by hand, and the error they promise."""
+"""Rules of races against formulas worked out by hand and the paper's table, and the error they promise."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import numpy as np
 import pytest
 
-from compiled_calls import called_often, compiled_on_first_use
 from numba import njit
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
+from tall.racing.tables import from_table, normal_scores, points_of, run
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.tall.racing import (
     DECIDED,
-    REWARDS,
-    bernstein_rule,
-    exact_rule,
+    BernsteinRace,
+    ExactRace,
+    LilUCBRace,
+    NormalRace,
+    as_race,
+    b_normal,
+    bernstein_serfling,
     make_population,
-    normal_rule,
     race,
+    rules,
 )
-from amc_pymc.tall.racing.bernstein import bernstein_serfling
-from amc_pymc.tall.racing.normal import b_normal
-from amc_pymc.tall.racing.population import draw_rows, forget_rows
+from amc_pymc.tall.racing.race import draw_rows
+from amc_pymc.tall.racing.rules import crossing_probability, expected_rows
 
 KAPPA = 7 / 3 + 3 / math.sqrt(2)
-
-
-@compiled_on_first_use(REWARDS)
-def from_table(points, centre, rows):
-    """Rewards out of a table (K, N), flat, handed over as the centre: arm k is points[k, 0]."""
-    n_rows = int(points[0, 1])
-    out = np.empty((points.shape[0], rows.size))
-    for a in range(points.shape[0]):
-        start = int(points[a, 0]) * n_rows
-        for j in range(rows.size):
-            out[a, j] = centre[start + rows[j]]
-    return out
 
 
 @njit
@@ -48,31 +40,12 @@ def races(n, rewards, points, centre, bias, population, rule, rng, out):
         out[k, 0], out[k, 1], out[k, 2], out[k, 3] = r.winner, r.rows, r.rewards, r.arms_left
 
 
-_race = called_often(race)
-
-
-def run(table, rule, rng, bias=None):
-    n_arms, n_rows = table.shape
-    points = np.column_stack([np.arange(n_arms), np.full(n_arms, n_rows)]).astype(float)
-    bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
-    return _race(from_table(), points, table.ravel(), bias, make_population(n_rows), rule, rng)
-
-
-def run_many(n, table, rule, rng, bias=None):
+def run_many(n, table, rule, rng, bias):
     """(n, 4): winner, rows, rewards, arms left."""
-    n_arms, n_rows = table.shape
-    points = np.column_stack([np.arange(n_arms), np.full(n_arms, n_rows)]).astype(float)
-    bias = np.zeros(n_arms) if bias is None else np.asarray(bias, float)
-    out = np.empty((n, 4), np.int64)
-    population = make_population(n_rows)
-    races(n, from_table(), points, table.ravel(), bias, population, rule, rng, out)
+    out, population = np.empty((n, 4), np.int64), make_population(table.shape[1])
+    bias = np.asarray(bias, float)
+    races(n, from_table(), points_of(table), table.ravel(), bias, population, rule, rng, out)
     return out
-
-
-def normal_scores(n_arms, n_rows, rng):
-    """Rewards with mean 0 and standard deviation 1 exactly, in random order."""
-    values = norm.ppf((np.arange(n_rows) + 0.5) / n_rows)
-    return rng.permuted(np.tile(values / values.std(), (n_arms, 1)), axis=1)
 
 
 # --- factors --------------------------------------------------------------------------------------
@@ -86,7 +59,7 @@ def test_normal_factors():
         (5, "pairwise", 4, "one"),
         (5, "marginal", 5, "one"),
     ):
-        rule = normal_rule(n, n_arms, delta=0.1, batch_size=m, variance=variance)
+        rule = NormalRace(delta=0.1, batch_size=m, variance=variance).rule(n, n_arms)
         assert rule.sizes.tolist() == [50, 100, 200, 400, 800, 1_000]
         b = b_normal(0.1 / share, m / n, sides=sides)
         expected = [b * math.sqrt((1 - (size - 1) / (n - 1)) / size) for size in rule.sizes]
@@ -97,7 +70,7 @@ def test_normal_factors():
 
 def test_bernstein_factors():
     n = 1_000
-    rule = bernstein_rule(n, 4, delta=0.1, batch_size=2, reward_range=[1, 2, 3, 4])
+    rule = BernsteinRace(delta=0.1, batch_size=2, reward_range=[1, 2, 3, 4]).rule(n, 4)
     assert rule.sizes.tolist() == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000]
     log = math.log(5 / (0.1 / 3 / 9))
     for size, sd, width in zip(rule.sizes[:-1], rule.sd_factor, rule.range_factor):
@@ -121,17 +94,15 @@ def test_the_first_round_decides_at_the_half_width(n_arms, known, variance):
     rng = np.random.default_rng([n_arms, known])
     table = rng.gamma(2.0, size=(n_arms, n_rows)) + 3.0 * rng.normal(size=n_rows)
     ranges = rng.uniform(5, 9, size=n_arms) if known else None
-    rule = bernstein_rule(
-        n_rows, n_arms, delta=0.2, batch_size=m, reward_range=ranges, variance=variance
+    rule = BernsteinRace(delta=0.2, batch_size=m, reward_range=ranges, variance=variance).rule(
+        n_rows, n_arms
     )
     looks = rule.sizes.size - 1
     share = 0.2 / (n_arms if variance == "marginal" else n_arms - 1) / looks
     sd, width = bernstein_serfling(share, m, n_rows)
-    state = make_population(n_rows)
     for seed in range(10):
         rows = np.empty(m, np.int64)
-        draw_rows(state.n_rows, state.marked, rows, np.random.default_rng(seed))
-        forget_rows(state, rows)
+        draw_rows(n_rows, make_population(n_rows).marked, rows, np.random.default_rng(seed))
         batch = table[:, rows]
         x, i = batch[0], batch[-1]
         if variance == "pairwise":
@@ -157,10 +128,9 @@ def test_many_arms_by_matrix_product_agree_with_numpy(n_arms):
     n_rows, m = 9_000, 5_000  # two chunks
     common = 1e6 * rng.normal(size=n_rows)
     table = rng.normal(size=(n_arms, n_rows)) + common
-    rule = normal_rule(n_rows, n_arms, batch_size=m)
-    state, rows = make_population(n_rows), np.empty(m, np.int64)
-    draw_rows(state.n_rows, state.marked, rows, np.random.default_rng(1))
-    forget_rows(state, rows)
+    rule = NormalRace(batch_size=m).rule(n_rows, n_arms)
+    rows = np.empty(m, np.int64)
+    draw_rows(n_rows, make_population(n_rows).marked, rows, np.random.default_rng(1))
     d = table[3, rows] - table[7, rows]
     half = rule.sd_factor[0] * np.std(d, ddof=1)
     for factor, decided in ((1 - 1e-6, False), (1 + 1e-6, True)):
@@ -172,18 +142,18 @@ def test_many_arms_by_matrix_product_agree_with_numpy(n_arms):
 
 def test_a_known_range_lets_a_batch_without_spread_decide():
     table = np.stack([np.zeros(1_000), np.full(1_000, 5.0)])
-    known = bernstein_rule(1_000, 2, reward_range=0.1)
-    running = bernstein_rule(1_000, 2)
+    known = BernsteinRace(reward_range=0.1).rule(1_000, 2)
+    running = BernsteinRace().rule(1_000, 2)
     assert run(table, known, np.random.default_rng(1)).rows < 100
     assert run(table, running, np.random.default_rng(1)).rows == 1_000
-    easy = bernstein_rule(1_000, 2, zero_sd_decides=True)
+    easy = BernsteinRace().rule(1_000, 2, zero_sd_decides=True)
     assert run(table, easy, np.random.default_rng(1)).rows == 2
 
 
 def test_a_guarded_marginal_race_looks_at_each_arm():
     table = 0.01 * np.random.default_rng(1).normal(size=(2, 1_000))
     table[1] += 5.0
-    rule = normal_rule(1_000, 2, variance="marginal")
+    rule = NormalRace(variance="marginal").rule(1_000, 2)
     assert run(table, rule, np.random.default_rng(3)).rounds == 1
     table[0] = 0.0
     table[0, 7] = 1.0
@@ -200,8 +170,8 @@ def wrong_at_the_worst_case(n_arms, delta, variance="pairwise", sides=None, n=6_
     """Wrong verdicts with all arms equal but for a hair: the error is that of a gap of zero."""
     n_rows, m = 3_000, 150
     rng = np.random.default_rng([n_arms, int(1e3 * delta), n])
-    table = normal_scores(n_arms, n_rows, rng)
-    rule = normal_rule(n_rows, n_arms, delta=delta, batch_size=m, variance=variance)
+    table = normal_scores((n_arms, n_rows), rng)
+    rule = NormalRace(delta=delta, batch_size=m, variance=variance).rule(n_rows, n_arms)
     if sides == "two":
         share = delta / (n_arms - 1)
         ratio = b_normal(share, m / n_rows) / b_normal(share, m / n_rows, sides="one")
@@ -226,7 +196,7 @@ def test_the_one_sided_constant_matters():
     """Two arms judged by one side only: the two-sided constant errs more than delta = 0.4."""
     n_rows, m, delta, n = 6_400, 100, 0.4, 20_000
     rng = np.random.default_rng(5)
-    arm = normal_scores(1, n_rows, rng)[0]
+    arm = normal_scores(n_rows, rng)
     sums = np.empty((n, 6))
     sizes = m * 2 ** np.arange(6)
     for k in range(n):
@@ -252,7 +222,7 @@ def test_bernstein_hardly_errs(variance):
     rng = np.random.default_rng(4)
     table = (rng.random((3, n_rows)) < 0.1).astype(float)
     table -= table.mean(axis=1, keepdims=True)
-    rule = bernstein_rule(n_rows, 3, delta=0.2, reward_range=1.0, variance=variance)
+    rule = BernsteinRace(delta=0.2, reward_range=1.0, variance=variance).rule(n_rows, 3)
     found = run_many(2_000, table, rule, rng, [0.0, 0.0, 1e-9])
     assert clopper_pearson(int(np.sum(found[:, 0] != 2)), 2_000, 0.999)[0] <= 0.2
     assert found[:, 1].mean() > 1_900
@@ -261,30 +231,13 @@ def test_bernstein_hardly_errs(variance):
 # --- limits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        normal_rule,
-        functools.partial(bernstein_rule, reward_range=100.0),
-    ],
-)
-@pytest.mark.parametrize("n_rows", [1, 2, 3])
-def test_very_few_rows_are_all_read(build, n_rows):
-    rng = np.random.default_rng(n_rows)
-    for _ in range(50):
-        table = rng.normal(size=(3, n_rows))
-        result = run(table, build(n_rows, 3), rng)
-        assert result.winner == np.argmax(table.mean(axis=1))
-        assert result.rows == n_rows
-
-
 @pytest.mark.parametrize("variance", ["pairwise", "marginal"])
 def test_impossible_and_lone_arms(variance):
     rng = np.random.default_rng(2)
     table = rng.normal(size=(4, 1_000))
     table[1, ::3] = -np.inf
     table[3, ::2] = -np.inf
-    rule = normal_rule(1_000, 4, variance=variance)
+    rule = NormalRace(variance=variance).rule(1_000, 4)
     result = run(table, rule, rng)
     finite = table[[0, 2]].mean(axis=1)
     assert result.status == DECIDED
@@ -295,10 +248,434 @@ def test_impossible_and_lone_arms(variance):
     table[:] = -np.inf
     assert run(table, rule, rng).winner == -1
     assert run(table, rule, rng, np.full(4, -np.inf)).winner == -1
-    assert run(np.ones((1, 1_000)), normal_rule(1_000, 1), rng).winner == 0
+    assert run(np.ones((1, 1_000)), NormalRace().rule(1_000, 1), rng).winner == 0
 
 
 def test_a_rule_for_other_rows_is_refused():
     table = np.zeros((2, 100))
     with pytest.raises(ValueError, match="another number of rows"):
-        run(table, exact_rule(99), np.random.default_rng(1))
+        run(table, ExactRace().rule(99, 2), np.random.default_rng(1))
+
+
+# --- the bounds -----------------------------------------------------------------------------------
+
+
+def test_bernstein_by_hand():
+    # N = 10: log(5/0.05) = 4.60517; rho = 1 - 3/10 at n = 4, (1 - 8/10)(1 + 1/8) at n = 8.
+    sd, width = bernstein_serfling(0.05, [4, 8, 10], 10)
+    log = math.log(100)
+    np.testing.assert_allclose(
+        sd, [math.sqrt(2 * 0.7 * log / 4), math.sqrt(2 * 0.225 * log / 8), 0.0]
+    )
+    np.testing.assert_allclose(width, KAPPA * log / np.array([4, 8, 10]))
+
+
+def test_bernstein_broadcasts():
+    sd, width = bernstein_serfling(np.array([[0.1], [0.2]]), [1, 2, 3], 30)
+    assert sd.shape == (2, 3) and np.shape(width) == (2, 3)
+    np.testing.assert_allclose(sd[1], bernstein_serfling(0.2, [1, 2, 3], 30)[0])
+
+
+@pytest.mark.parametrize("n", [3, 20, 45])
+@pytest.mark.parametrize("rare", [0.02, 0.5])
+def test_bernstein_covers_finite_populations(n, rare):
+    """Loose: it must hold at least as often as it says."""
+    n_rows, delta = 50, 0.5
+    values = np.zeros(n_rows)
+    values[: max(1, int(rare * n_rows))] = 1.0
+    rng = np.random.default_rng([n, int(100 * rare)])
+    samples = rng.permuted(np.tile(values, (4_000, 1)), axis=1)[:, :n]
+    sd, width = bernstein_serfling(delta, n, n_rows)
+    over = samples.mean(axis=1) - values.mean() > samples.std(axis=1) * sd + width
+    assert over.mean() <= delta
+
+
+# Chen & Ghahramani (2016), table 1: delta, then B_Normal for each share of the first batch.
+TABLE_FRACTIONS = (5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
+TABLE = [
+    (1.0e-06, 5.27250, 5.25978, 5.21523, 5.19704, 5.15638, 5.12982),
+    (3.0e-06, 5.06504, 5.05294, 5.00570, 4.98839, 4.94490, 4.91964),
+    (5.0e-06, 4.96669, 4.95260, 4.90571, 4.88735, 4.84311, 4.81818),
+    (7.0e-06, 4.89969, 4.88715, 4.83793, 4.82079, 4.77535, 4.75037),
+    (9.0e-06, 4.85078, 4.83613, 4.78840, 4.76941, 4.72447, 4.69877),
+    (1.0e-05, 4.82952, 4.81667, 4.76734, 4.74894, 4.70377, 4.67696),
+    (3.0e-05, 4.60397, 4.58943, 4.53827, 4.51911, 4.47119, 4.44485),
+    (5.0e-05, 4.49660, 4.48108, 4.42961, 4.40734, 4.36137, 4.33158),
+    (7.0e-05, 4.42331, 4.40694, 4.35512, 4.33353, 4.28573, 4.25692),
+    (9.0e-05, 4.36853, 4.35265, 4.29963, 4.27682, 4.22961, 4.19891),
+    (1.0e-04, 4.34343, 4.32914, 4.27380, 4.25455, 4.20386, 4.17608),
+    (3.0e-04, 4.09380, 4.07655, 4.02027, 3.99632, 3.94601, 3.91438),
+    (5.0e-04, 3.97189, 3.95539, 3.89641, 3.87263, 3.82038, 3.78605),
+    (7.0e-04, 3.88945, 3.87195, 3.81223, 3.78698, 3.73467, 3.70026),
+    (9.0e-04, 3.82665, 3.80955, 3.74833, 3.72365, 3.66977, 3.63422),
+    (1.0e-03, 3.79932, 3.78066, 3.72003, 3.69596, 3.64066, 3.60812),
+    (3.0e-03, 3.51044, 3.49128, 3.42498, 3.39721, 3.34023, 3.30253),
+    (5.0e-03, 3.36685, 3.34814, 3.27812, 3.25096, 3.19048, 3.15168),
+    (7.0e-03, 3.26922, 3.24913, 3.17763, 3.14844, 3.08769, 3.04691),
+    (9.0e-03, 3.19383, 3.17396, 3.10034, 3.07142, 3.00871, 2.96758),
+    (1.0e-02, 3.16117, 3.13913, 3.06612, 3.03755, 2.97349, 2.93484),
+    (3.0e-02, 2.80261, 2.77885, 2.69625, 2.66350, 2.59450, 2.55058),
+    (5.0e-02, 2.61646, 2.59217, 2.50369, 2.46819, 2.39672, 2.34862),
+    (7.0e-02, 2.48285, 2.45761, 2.36449, 2.33100, 2.25369, 2.20744),
+    (9.0e-02, 2.37768, 2.35127, 2.25533, 2.22026, 2.14145, 2.09317),
+    (1.0e-01, 2.33161, 2.30704, 2.20851, 2.17274, 2.09292, 2.04351),
+    (1.3e-01, 2.21073, 2.18499, 2.08270, 2.04536, 1.96346, 1.91214),
+    (1.6e-01, 2.10639, 2.08030, 1.97430, 1.93665, 1.85177, 1.80027),
+    (1.9e-01, 2.01355, 1.98592, 1.87702, 1.83878, 1.75267, 1.69949),
+    (2.2e-01, 1.92898, 1.90035, 1.78969, 1.74854, 1.66259, 1.60660),
+    (2.5e-01, 1.84734, 1.81893, 1.70515, 1.66472, 1.57552, 1.52056),
+    (2.8e-01, 1.76920, 1.73957, 1.62421, 1.58220, 1.49310, 1.43584),
+    (3.1e-01, 1.69110, 1.66145, 1.54360, 1.50171, 1.41066, 1.35354),
+    (3.4e-01, 1.61302, 1.58274, 1.46319, 1.42011, 1.32819, 1.27094),
+    (3.7e-01, 1.52953, 1.49919, 1.37749, 1.33482, 1.24221, 1.18303),
+    (4.0e-01, 1.44411, 1.41048, 1.28960, 1.24393, 1.15002, 1.09455),
+    (4.3e-01, 1.33819, 1.30896, 1.18163, 1.14025, 1.04396, 0.98381),
+    (4.6e-01, 1.20662, 1.17447, 1.05191, 1.00383, 0.91939, 0.85273),
+    (4.9e-01, 0.97014, 0.94399, 0.81030, 0.76485, 0.69587, 0.61783),
+]
+SIDES = ("two", "one")
+
+
+def table_tolerance(delta):
+    """The paper's grid is coarse where B is small."""
+    return 0.004 if delta <= 0.40 else 0.015 if delta <= 0.46 else 0.04
+
+
+@pytest.mark.parametrize("line", TABLE, ids=lambda line: str(line[0]))
+def test_table_1_of_the_paper(line):
+    delta, *expected = line
+    found = [b_normal(delta, fraction) for fraction in TABLE_FRACTIONS]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=table_tolerance(delta))
+
+
+def test_table_1_is_not_one_sided():
+    assert b_normal(0.49, 5e-5, sides="one") == pytest.approx(1.4351, abs=1e-4)
+    assert TABLE[-1][1] == 0.97014
+
+
+@pytest.mark.parametrize(
+    ("delta", "error"), [(0.05, 0.0504), (0.1, 0.1021), (0.25, 0.2702), (0.4, 0.4846)]
+)
+def test_error_of_the_two_sided_constant_without_the_other_side(delta, error):
+    b = b_normal(delta, 5e-5)
+    assert crossing_probability(b, 5e-5, sides="one") == pytest.approx(error, abs=5e-5)
+
+
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("first_fraction", [1e-9, 5e-5, 0.01, 0.1, 0.3, 0.4999])
+@pytest.mark.parametrize("delta", [1e-8, 1e-3, 0.05, 0.3, 0.49])
+def test_inverse_and_converged(monkeypatch, delta, first_fraction, sides):
+    b = b_normal(delta, first_fraction, sides=sides)
+    assert crossing_probability(b, first_fraction, sides=sides) == pytest.approx(delta, rel=1e-9)
+    monkeypatch.setattr(rules, "_NODES", 48)
+    monkeypatch.setattr(rules, "_NODES_PER_SD", 8)
+    monkeypatch.setattr(rules, "_LOG_NEGLIGIBLE", 80.0)
+    assert crossing_probability(b, first_fraction, sides=sides) == pytest.approx(delta, rel=1e-9)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3, -0.3])
+@pytest.mark.parametrize("first_fraction", [0.25, 0.3, 0.45])
+def test_two_rounds_in_closed_form(first_fraction, gap):
+    b = 1.3
+    shares = np.array([first_fraction, 2 * first_fraction])
+    information = shares / (1 - shares)
+    correlation = math.sqrt(information[0] / information[1])
+    means = -gap * np.sqrt(information / information[0])
+    walk = multivariate_normal(means, [[1, correlation], [correlation, 1]])
+    first = norm.sf(b, means[0])
+    for sides, low in (("one", -40), ("two", -b)):
+        second = walk.cdf([b, 40], lower_limit=[low, b], rng=np.random.default_rng(1))
+        found = crossing_probability(b, first_fraction, sides=sides, gap=gap)
+        assert found == pytest.approx(first + second, abs=1e-9)
+
+
+N_ROWS, BATCH_SIZE, REPEATS = 512, 16, 20_000
+
+
+@pytest.fixture(scope="module")
+def errors_of_means():
+    """Mean of the rows read minus population mean, in standard errors: (repeats, rounds < last).
+
+    Real sampling without replacement from one finite population.
+    """
+    rng = np.random.default_rng(20160619)
+    population = rng.normal(3.0, 2.0, N_ROWS)
+    centred = population - population.mean()
+    batches = []
+    for _ in range(REPEATS // 1000):
+        order = rng.permuted(np.tile(centred, (1000, 1)), axis=1)
+        batches.append(np.cumsum(order, axis=1)[:, rows_read() - 1])
+    means = np.concatenate(batches) / rows_read()
+    return means / standard_errors(population.std())
+
+
+def rows_read():
+    return BATCH_SIZE * 2 ** np.arange(int(math.log2(N_ROWS / BATCH_SIZE)))
+
+
+def standard_errors(sd):
+    rows = rows_read()
+    return sd * np.sqrt((1 - (rows - 1) / (N_ROWS - 1)) / rows)
+
+
+def first_true(crossed):
+    return np.where(crossed.any(axis=1), crossed.argmax(axis=1), crossed.shape[1])
+
+
+def assert_binomial(hits, probability, z=4):
+    allowed = z * math.sqrt(probability * (1 - probability) / hits.size)
+    assert abs(hits.mean() - probability) < allowed
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.1, 0.4, -0.2])
+@pytest.mark.parametrize("b", [0.9, 1.6, 2.2])
+def test_forward_map_against_sampling_without_replacement(errors_of_means, b, gap):
+    shift = gap * standard_errors(1.0)[0] / standard_errors(1.0)
+    walk = errors_of_means - shift
+    up, down = first_true(walk >= b), first_true(walk <= -b)
+    fraction = BATCH_SIZE / N_ROWS
+    assert_binomial(up < walk.shape[1], crossing_probability(b, fraction, sides="one", gap=gap))
+    assert_binomial(up < down, crossing_probability(b, fraction, gap=gap))
+    assert_binomial(down < up, crossing_probability(b, fraction, gap=-gap))
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.05, -0.2, 0.5])
+@pytest.mark.parametrize("b", [1.0, 2.0])
+def test_expected_rows_against_sampling_without_replacement(errors_of_means, b, gap):
+    walk = errors_of_means + gap / standard_errors(1.0)
+    rows = np.append(rows_read(), N_ROWS)[first_true(np.abs(walk) >= b)]
+    allowed = 4 * rows.std() / math.sqrt(rows.size) + 1e-9
+    assert abs(rows.mean() - expected_rows(gap, N_ROWS, BATCH_SIZE, b)) < allowed
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_b_falls_with_delta(sides):
+    deltas = [1e-8, 1e-6, 1e-3, 0.05, 0.3, 0.49]
+    for fraction in (1e-6, 0.01, 0.3, 0.7):
+        assert np.all(np.diff([b_normal(delta, fraction, sides=sides) for delta in deltas]) < 0)
+
+
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("delta", [1e-6, 0.05, 0.4])
+def test_b_falls_when_a_round_goes_and_rises_between(delta, sides):
+    by_round = [b_normal(delta, 2.0**-k, sides=sides) for k in range(1, 20)]
+    assert np.all(np.diff(by_round) > 0)
+    within = [b_normal(delta, f, sides=sides) for f in (0.0625, 0.08, 0.1, 0.12, 0.1249)]
+    assert np.all(np.diff(within) > 0)
+    assert b_normal(delta, 0.125, sides=sides) < within[0]
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0.05, 0.4])
+@pytest.mark.parametrize("first_fraction", [1e-6, 0.01, 0.3])
+def test_one_side_asks_for_more(delta, first_fraction):
+    two, one = (b_normal(delta, first_fraction, sides=sides) for sides in SIDES)
+    # the two differ by paths that visit both sides, which nobody can tell at delta = 1e-6
+    assert one > two if delta > 1e-6 else one == pytest.approx(two, abs=1e-7)
+    rounds = math.ceil(-math.log2(first_fraction))
+    assert norm.isf(delta) < two < norm.isf(delta / rounds)
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_error_at_a_gap_is_below_delta(sides):
+    b = b_normal(0.1, 1e-3, sides=sides)
+    gaps = [0.0, 1e-3, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0]
+    errors = [crossing_probability(b, 1e-3, sides=sides, gap=gap) for gap in gaps]
+    assert errors[0] == pytest.approx(0.1)
+    assert np.all(np.diff(errors) < 0)
+    assert errors[-1] > 0  # tails keep their relative accuracy
+    assert errors[-1] == pytest.approx(norm.sf(b + 30.0))
+    assert crossing_probability(b, 1e-3, sides=sides, gap=1e6) == 0.0
+    assert crossing_probability(b, 1e-3, sides=sides, gap=-30.0) == pytest.approx(1.0)
+    assert crossing_probability(b, 1e-3, sides=sides, gap=-1e6) == 1.0
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_one_check_or_none(sides):
+    for fraction in (0.5, 0.75, 1 - 1e-12):
+        assert b_normal(0.05, fraction, sides=sides) == pytest.approx(norm.isf(0.05), abs=1e-12)
+        found = crossing_probability(1.0, fraction, sides=sides, gap=0.5)
+        assert found == pytest.approx(norm.sf(1.5))
+    for fraction in (1, 1.0, 3.0):
+        assert b_normal(0.05, fraction, sides=sides) == 0.0
+        assert crossing_probability(1.0, fraction, sides=sides) == 0.0
+
+
+def test_a_constant_of_zero_decides_at_the_first_check():
+    assert crossing_probability(0.0, 1e-3) == pytest.approx(0.5)
+    assert crossing_probability(0.0, 1e-3, gap=1.0) == pytest.approx(norm.sf(1.0))
+    assert expected_rows(0.0, 1000, 10, 0.0) == pytest.approx(10)
+
+
+def test_expected_rows_are_vectorised():
+    n_rows, batch_size, delta = 100_000, 50, 0.05
+    gaps = np.array([[0.0, 0.01, 0.03], [0.1, 0.3, 3.0]])
+    b = b_normal(delta, batch_size / n_rows)
+    rows = expected_rows(gaps, n_rows, batch_size, b)
+    assert rows.shape == gaps.shape
+    assert np.all(np.diff(rows.ravel()) < 0)
+    assert expected_rows(0.03, n_rows, batch_size, b) == rows[0, 2]
+    np.testing.assert_allclose(expected_rows(-gaps, n_rows, batch_size, b), rows)
+    assert rows[1, 2] == pytest.approx(batch_size)
+
+
+def test_expected_rows_with_a_large_constant():
+    gaps = np.array([0.0, 1e-4, 0.01, 0.1, 1.0, 10.0])
+    rows = expected_rows(gaps, 10**6, 50, 37.0)
+    # The walk stays near its drift, which reaches 37 at 37^2 (N - T)/((N - 1) gap^2) = T.
+    np.testing.assert_allclose(rows[[0, 1, 2]], 10**6)
+    assert 50 * 2**11 <= rows[3] <= 50 * 2**13
+    assert 50 * 2**4 <= rows[4] <= 50 * 2**6
+    assert rows[5] == pytest.approx(50)
+
+
+@pytest.mark.parametrize("gap", [1e200, np.float64(1e306), math.inf])
+def test_a_gap_without_noise(gap):
+    assert expected_rows(gap, 10**6, 50, 2.5) == 50
+    np.testing.assert_array_equal(expected_rows([-gap, gap], 10**6, 50, 2.5), [50, 50])
+    for sides in SIDES:
+        assert crossing_probability(2.5, 1e-5, sides=sides, gap=gap) == 0.0
+        assert crossing_probability(2.5, 1e-5, sides=sides, gap=-gap) == 1.0
+
+
+def test_expected_rows_by_hand():
+    # Two rows of four, mean with variance 1/2 (4 - 2)/(4 - 1) = 1/3; then all four.
+    mean, b = 0.5 * math.sqrt(3), 0.8
+    racing = norm.cdf(b, mean) - norm.cdf(-b, mean)
+    assert expected_rows(0.5, 4, 2, b) == pytest.approx(2 + 2 * racing)
+
+
+def test_expected_rows_when_the_first_batch_is_everything():
+    assert expected_rows(0.3, 40, 50, 1.0) == 40
+    np.testing.assert_array_equal(expected_rows([0.0, 1.0], 40, 40, 1.0), [40, 40])
+    assert expected_rows(0.0, 1, 1, 1.0) == 1
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+RACES = [NormalRace, BernsteinRace, LilUCBRace, ExactRace]
+
+
+@pytest.mark.parametrize("kind", RACES)
+def test_any_number_of_rows_and_arms(kind):
+    assert kind().delta == (0.0 if kind is ExactRace else 0.05)
+    for n_raced, n_arms in itertools.product([0, 1, 2, 49, 50, 51, 10**6], [1, 2, 100]):
+        rule = kind().rule(n_raced, n_arms)
+        assert rule.sizes[-1] == n_raced
+        assert np.all(np.diff(rule.sizes) > 0)
+        assert rule.sizes.shape == rule.sd_factor.shape == rule.range_factor.shape
+        assert np.all(np.isfinite(rule.sd_factor[:-1]))
+    assert ExactRace().rule(10**7, 2).sizes.tolist() == [10**7]
+
+
+def test_expected_rows_of_a_normal_race_are_those_of_the_bound():
+    gaps = np.array([[0.0, 0.01], [0.1, math.inf]])
+    expected = expected_rows(gaps, 50_000, 100, b_normal(0.01, 100 / 50_000))
+    np.testing.assert_array_equal(NormalRace(0.01, 100).expected_rows(gaps, 50_000), expected)
+    marginal = NormalRace(0.01, 100, "marginal").expected_rows(gaps, 50_000)
+    assert np.all(marginal >= expected) and marginal[0, 1] > expected[0, 1]
+
+
+@pytest.mark.parametrize("kind", RACES)
+def test_expected_rows_fall_with_the_gap_and_stay_within_the_rows(kind):
+    gaps = np.array([0.0, 1e-3, 0.1, 3.0, -3.0])
+    for n_raced in (1, 40, 100_000):
+        rows = kind().expected_rows(gaps, n_raced)
+        assert rows.shape == gaps.shape
+        assert np.all((rows > 0) & (rows <= n_raced))
+        assert np.all(np.diff(rows[:4]) <= 0)
+        assert rows[4] == rows[3]
+    assert np.shape(kind().expected_rows(0.1, 100)) == ()
+
+
+def test_expected_rows_of_bernstein_by_hand():
+    rule = BernsteinRace(reward_range=1.0).rule(10_000, 2)
+    width = rule.sd_factor + 10.0 * rule.range_factor
+    above, below = width[6] * (1 + 1e-9), width[6] * (1 - 1e-9)
+    rows = BernsteinRace().expected_rows([above, below], 10_000)
+    assert rows.tolist() == rule.sizes[6:8].tolist()
+
+
+def test_settings_in_range():
+    for kind, delta in itertools.product(
+        RACES[:3], [1e-6, 0.499, np.float64(0.05), np.float32(0.05)]
+    ):
+        assert kind(delta=delta).rule(1_000, 2).sizes[-1] == 1_000
+    for kind, size in itertools.product(RACES[:2], [2, 50, np.int64(50), np.int32(7)]):
+        assert kind(batch_size=size).rule(1_000, 2).sizes[0] == size
+    race = BernsteinRace(reward_range=np.array([1.0, 2.0, 3.0]))
+    assert race.reward_range == (1.0, 2.0, 3.0)
+    assert race.rule(100, 3).ranges.tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match=r"reward_range must be .* each of 2 arms"):
+        race.rule(100, 2)
+
+
+NO_DELTA = [0, 0.5, 1, -1, np.nan, np.inf, True, False, "0.05", None, 0.1j, [0.1]]
+NO_SIZE = [0, 1, -1, 2.5, True, "50", None, np.nan, np.inf, [50], np.array([50, 60])]
+NO_RANGE = [0, -1.0, np.nan, np.inf, "1", True, [], [1.0, 0.0], {1.0}]
+NO_WEIGHT = [-0.1, np.nan, np.inf, "1", None]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "name", "values", "message"),
+    [
+        (RACES[:3], "delta", NO_DELTA, r"delta must lie in \(0, 0.5\), got"),
+        (RACES[:2], "batch_size", NO_SIZE, "batch_size must be .*got"),
+        (RACES[:2], "variance", ["both", None, 1], "variance must be one of .*got"),
+        (RACES[1:3], "reward_range", NO_RANGE, "reward_range must be .*got"),
+        (RACES[2:3], "beta", NO_WEIGHT, "beta must be finite and not negative, got"),
+        (RACES[2:3], "epsilon", NO_WEIGHT, "epsilon must be finite and not negative, got"),
+        (RACES[2:3], "rows_per_pull", [0, 1.5, True, None], "rows_per_pull must be .*got"),
+    ],
+)
+def test_settings_out_of_range(kinds, name, values, message):
+    for kind in kinds:
+        for value in [v for v in values if not (v is None and name == "reward_range")]:
+            with pytest.raises((ValueError, TypeError), match=message):
+                kind(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "race"),
+    [
+        (("normal", 0.1, 60), NormalRace(0.1, 60)),
+        (("normal", 0.1, 60, "marginal"), NormalRace(0.1, 60, "marginal")),
+        (("bernstein", 0.1), BernsteinRace(0.1)),
+        (("bernstein", 0.1, 60), BernsteinRace(0.1, batch_size=60)),
+        (("bernstein", None, 50), BernsteinRace(batch_size=50)),
+        (("lil_ucb", 0.1), LilUCBRace(0.1)),
+        (("exact",), ExactRace()),
+        ((NormalRace(0.2, 70, "marginal"), 0.2, 70, "marginal"), NormalRace(0.2, 70, "marginal")),
+    ],
+)
+def test_races_by_name(given, race):
+    assert as_race(*given) == race
+    assert as_race(race) is race
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        *((r, ValueError, "race must be 'auto', 'normal'.*got") for r in ["nrmal", 3, None, True, NormalRace, ["normal"]]),
+        *(
+            ({"race": race, name: value}, ValueError, rf"{name}={value!r} contradicts race={type(race).__name__}\(")
+            for race in (NormalRace(0.2, 60, "marginal"), ExactRace())
+            for name, value in {"delta": 0.05, "batch_size": 50, "variance": "pairwise"}.items()
+        ),
+        ({"race": "exact", "variance": "pairwise"}, ValueError, "variance='pairwise' has no meaning for race='exact'"),
+        ({"race": "exact", "delta": 0.7}, ValueError, "delta=0.7 has no meaning for race='exact'"),
+        ({"race": "bernstein", "batch_size": 2.5}, TypeError, "batch_size"),
+        ({"race": "lil_ucb", "batch_size": 50}, ValueError, "rows_per_pull"),
+    ],
+)  # fmt: skip
+def test_races_that_are_refused(given, error, message):
+    with pytest.raises(error, match=message):
+        as_race(**given) if isinstance(given, dict) else as_race(given)
+
+
+def test_b_normal_refuses_what_is_no_probability():
+    for delta in (0.0, 0.5, -0.1, 1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"delta .*got {delta!r}"):
+            b_normal(delta, 0.01)
+    for fraction in (0.0, -0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"first_fraction .*got {fraction!r}"):
+            b_normal(0.1, fraction)

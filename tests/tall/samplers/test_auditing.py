@@ -11,9 +11,9 @@ import amc_pymc as amc
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.flags import flags_of_bits
-from amc_pymc.tall.racing.normal import b_normal
+from amc_pymc.tall.racing import b_normal
 from amc_pymc.tall.samplers.auditing import Auditor, AuditTally, MoveDecisions
-from amc_pymc.tall.samplers.logs import MoveLog, log_move
+from amc_pymc.tall.samplers.records import MoveLog, log_move
 
 N_ROWS = 2_000
 

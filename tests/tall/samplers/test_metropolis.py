@@ -11,8 +11,7 @@ from scipy import stats
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.streams import stream_of
-from amc_pymc.tall.racing import REWARDS, make_population
-from amc_pymc.tall.racing.rules import exact_rule
+from amc_pymc.tall.racing import REWARDS, ExactRace, make_population
 from amc_pymc.tall.refresh import move_of, refresh_of
 from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.compiled import (
@@ -23,11 +22,10 @@ from amc_pymc.tall.samplers.compiled import (
     decision_of,
     no_control,
 )
-from amc_pymc.tall.samplers.counts import MetropolisCounts
-from amc_pymc.tall.samplers.logs import MoveLog
 from amc_pymc.tall.samplers.metropolis import run_draws
 from amc_pymc.tall.samplers.moves import NAMES, RANDOM_WALK, SURROGATE, Moves, learned
 from amc_pymc.tall.samplers.preparation import GaussianFit
+from amc_pymc.tall.samplers.records import MetropolisCounts, MoveLog
 from amc_pymc.tall.samplers.surface import gaussian_surface
 from amc_pymc.tall.samplers.surrogate import Surrogate, no_surrogate
 from amc_pymc.tall.surrogate import Surface, rows_of
@@ -107,7 +105,7 @@ _entry = entry_points(run_draws)
 def transit(starts, n, *settings, draws=1):
     """Where ``n`` transitions lead from each start, or draws after ``n`` each; every decision made on all rows."""
     densities, surrogate, population, moves, rng = settings
-    races = Races(densities, surrogate, population, exact_rule(population.n_raced))
+    races = Races(densities, surrogate, population, ExactRace().rule(population.n_raced, 2))
     counts, log = MetropolisCounts.zeros(len(NAMES), draws), MoveLog.empty(0, starts.shape[1])
     points, ends = np.empty((2, starts.shape[1])), np.empty((len(starts), draws, starts.shape[1]))
     state = points, decision_of(races.thinning), races, moves, stream_of(rng), log, stream_of(rng)

@@ -11,14 +11,13 @@ from scipy import stats
 from amc_pymc import ExactRace, NormalRace
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.reading import FlatLayout
+from amc_pymc.tall.proxies import posterior_mode
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers import Audits, Preparation, gibbs, metropolis, report
-from amc_pymc.tall.samplers.ahead import Ahead
 from amc_pymc.tall.samplers.compiled import LOGP, call_total
-from amc_pymc.tall.samplers.counts import MetropolisCounts
 from amc_pymc.tall.samplers.forecast import with_forecast
-from amc_pymc.tall.samplers.mode import posterior_mode
 from amc_pymc.tall.samplers.preparation import fit_gaussian
+from amc_pymc.tall.samplers.records import Ahead, MetropolisCounts
 from amc_pymc.tall.samplers.settings import RandomWalkProposal, SurrogateProposal
 from amc_pymc.tall.samplers.surface import gaussian_surface
 from amc_pymc.tall.samplers.surrogate import surrogate_at
@@ -89,9 +88,6 @@ class Groups:
 
     def expansion(self, x):
         return self.value_and_gradient(x)[1], self.hessian(x)
-
-    def find_kinks(self, x):
-        return False
 
     def forget_centre(self):
         pass

@@ -1,0 +1,309 @@
+"""Symmetries of a posterior: labels and signs that can be exchanged.
+
+A mixture of three normals has six copies of every mode, and a factor model has one for every choice of signs. They are
+found by trying exchanges of coordinates on the density itself, so a model need not say that it has any. A proposal
+that contains the images of all its components covers all copies (Frühwirth-Schnatter 2004,
+doi:10.1111/j.1368-423X.2004.00125.x), and is fitted to draws that are moved to one copy.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.importance import Exchange, Images
+
+__all__ = ["Block", "Symmetries", "Variables", "find_symmetries"]
+
+#: Largest number of elements along an axis that are exchanged, and of exchanges that are tried.
+_LONGEST, _TRIED = 8, 4096
+#: Largest number of images of a mode.
+_MOST = 720
+#: Largest relative change of a log density that counts as rounding.
+_ROUNDING = 1e-9
+#: Distance in standard deviations within which two images of a mode are one.
+_SAME = 0.5
+
+
+class Block(NamedTuple):
+    """A variable on the unconstrained scale.
+
+    Attributes
+    ----------
+    places : array of int
+        Positions of its elements among the extended coordinates, in the shape of the variable.
+    signed : bool
+        Whether a change of sign is tried.
+    kind : str
+        Transform; only variables of one kind change places.
+    """
+
+    places: np.ndarray
+    signed: bool
+    kind: str
+
+
+class Variables(NamedTuple):
+    """Variables that may be exchanged.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+    sums : tuple of array of int
+        Positions in x of the log-ratios of each simplex; the last one of each is an extended coordinate.
+    """
+
+    blocks: tuple[Block, ...]
+    sums: tuple[np.ndarray, ...]
+
+
+class _Try(NamedTuple):
+    """An exchange and what it consists of: pairs of (block, axes), or blocks whose sign changes."""
+
+    exchange: Exchange
+    parts: frozenset[object]
+
+
+@dataclass(frozen=True, eq=False)
+class Symmetries:
+    """Exchanges that generate the symmetries of a density.
+
+    Parameters
+    ----------
+    n_dim : int
+        Number of dimensions D.
+    sums : tuple of array of int
+        As for :class:`~amc_pymc.importance.Images`.
+    generators : tuple of Exchange
+    """
+
+    n_dim: int
+    sums: tuple[np.ndarray, ...]
+    generators: tuple[Exchange, ...]
+
+    def images(self, modes: np.ndarray, precisions: np.ndarray) -> Images | None:
+        """Return the exchanges that lead to all different images of modes (M, D); None if there are none, or too many.
+
+        ``precisions`` (M, D, D) are minus the Hessians of the log density at the modes.
+        """
+        same = _identity(self.n_dim + len(self.sums))
+        found = [same]
+        whole = Images(self.n_dim, self.sums, (same,))
+        for mode, precision in zip(modes, precisions):
+            _extend(found, whole, mode[None], precision, self.generators)
+            if len(found) > _MOST:
+                return None
+        return Images(self.n_dim, self.sums, tuple(found)) if len(found) > 1 else None
+
+
+def _identity(size: int) -> Exchange:
+    return Exchange(np.arange(size), np.ones(size))
+
+
+def _extend(
+    found: list[Exchange],
+    whole: Images,
+    mode: np.ndarray,
+    precision: np.ndarray,
+    generators: Sequence[Exchange],
+) -> None:
+    """Append the exchanges that lead to further images of a mode (1, D)."""
+    values, vectors = np.linalg.eigh(precision)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+
+    def known(y: np.ndarray, among: Iterable[Exchange]) -> bool:
+        return any(np.linalg.norm((whole.of(y, t.inverse()) - mode) @ root) < _SAME for t in among)
+
+    reached, waiting = [found[0]], [found[0]]
+    while waiting and len(reached) <= _MOST:
+        here = waiting.pop()
+        for g in generators:
+            there = g.after(here)
+            if not known(whole.of(mode, there), reached):
+                reached.append(there)
+                waiting.append(there)
+    seen = list(found)
+    found += [t for t in reached if not known(whole.of(mode, t), seen)]
+
+
+def find_symmetries(
+    terms: Callable[[np.ndarray], np.ndarray],
+    variables: Variables,
+    x: np.ndarray,
+) -> Symmetries | None:
+    """Find exchanges of labels and signs that leave a log density as it is, by trying them at points.
+
+    Tried are: exchanges of two elements along axes of the same length, in any set of variables; exchanges of whole
+    variables of the same shape; both together with a change of sign of a scalar, such as a log odds; and changes of
+    sign of variables, or of one element along such axes.
+
+    Parameters
+    ----------
+    terms : callable
+        Function of points (P, D) that returns log prior and log likelihood (2, P).
+    variables : Variables
+    x : array (n, D)
+        Points of positive density, at least one.
+
+    Returns
+    -------
+    Symmetries or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.evidence.symmetry import Block, Variables, find_symmetries
+    >>> variables = Variables((Block(np.array([0, 1, 2]), True, "none"),), ())
+    >>> def terms(x):
+    ...     return np.stack([-0.5 * (x**2).sum(axis=1), np.prod(x, axis=1)])
+    >>> found = find_symmetries(terms, variables, np.array([[0.3, -1.0, 2.0]]))
+    >>> [g.places.tolist() for g in found.generators if (g.signs > 0).all()]
+    [[1, 0, 2], [2, 1, 0], [0, 2, 1]]
+    """
+    (blocks, sums), n_dim = variables, x.shape[1]
+    plain = Images(n_dim, sums, (_identity(n_dim + len(sums)),))
+    known = terms(x)
+
+    def holds(tries: Sequence[Exchange], rows: slice, which: slice = slice(None)) -> np.ndarray:
+        """Whether the sum of some terms does not change, for each exchange."""
+        before = known[which, rows].sum(axis=0)
+        moved = np.concatenate([plain.of(x[rows], t) for t in tries])
+        after = terms(moved)[which].sum(axis=0).reshape(len(tries), -1)
+        with np.errstate(invalid="ignore"):
+            change = np.abs(after - before)
+        return np.all(change <= _ROUNDING * np.maximum(np.abs(before), 1.0), axis=1)
+
+    def prior_holds(tries: Sequence[Exchange]) -> np.ndarray:
+        return holds(tries, slice(0, 1), slice(0, 1))
+
+    tried = list(itertools.islice(_candidates(blocks, n_dim + len(sums), prior_holds), _TRIED))
+    for rows in (slice(0, 1), slice(1, None)):
+        if tried and len(x[rows]):
+            good = holds([t.exchange for t in tried], rows)
+            tried = [t for t, kept in zip(tried, good) if kept]
+    tried = [t for t in tried if not any(other.parts < t.parts for other in tried)]
+    if not tried:
+        return None
+    return Symmetries(n_dim, sums, tuple(t.exchange for t in tried))
+
+
+def _candidates(
+    blocks: Sequence[Block], size: int, holds: Callable[[Sequence[Exchange]], np.ndarray]
+) -> Iterator[_Try]:
+    """Yield the exchanges to try, the simplest first."""
+    yield from _flips(blocks, size)
+    swaps = [*_along_axes(blocks, size), *_of_blocks(blocks, size, holds)]
+    yield from swaps
+    scalars = [k for k, b in enumerate(blocks) if b.places.size == 1 and b.signed]
+    for k, swap in itertools.product(scalars[:4], swaps):
+        at = blocks[k].places.item()
+        if swap.exchange.places[at] == at:
+            signs = swap.exchange.signs.copy()
+            signs[at] = -1.0
+            yield _Try(swap.exchange._replace(signs=signs), swap.parts | {("sign", k)})
+
+
+def _along_axes(blocks: Sequence[Block], size: int) -> Iterator[_Try]:
+    """Yield exchanges of two elements along axes of one length, in sets of variables."""
+    for length, choices in _axes(blocks):
+        for chosen in choices:
+            for i, j in itertools.combinations(range(length), 2):
+                places = np.arange(size)
+                for k, axes in chosen:
+                    inner = blocks[k].places
+                    moved = inner
+                    for axis in axes:
+                        order = np.arange(length)
+                        order[[i, j]] = j, i
+                        moved = moved.take(order, axis)
+                    places[inner] = moved
+                parts = frozenset((i, j, *part) for part in chosen)
+                yield _Try(Exchange(places, np.ones(size)), parts)
+
+
+def _axes(
+    blocks: Sequence[Block],
+) -> Iterator[tuple[int, list[tuple[tuple[int, tuple[int, ...]], ...]]]]:
+    """Yield lengths, and sets of (block, axes) of that length: one axis, or all of them."""
+    lengths = {n for b in blocks for n in b.places.shape if 2 <= n <= _LONGEST}
+    for length in sorted(lengths):
+        options: list[list[tuple[int, tuple[int, ...]]]] = []
+        for k, b in enumerate(blocks):
+            axes = tuple(a for a, n in enumerate(b.places.shape) if n == length)
+            ways = {(a,) for a in axes} | ({axes} if axes else set())
+            if ways:
+                options.append([(k, way) for way in sorted(ways)])
+        yield length, list(itertools.islice(_subsets(options), _TRIED // 4))
+
+
+def _subsets[T](options: Sequence[Sequence[T]]) -> Iterator[tuple[T, ...]]:
+    """Yield non-empty sets with at most one of each list of options, the smallest first."""
+    for number in range(1, len(options) + 1):
+        for chosen in itertools.combinations(options, number):
+            yield from itertools.product(*chosen)
+
+
+def _of_blocks(
+    blocks: Sequence[Block], size: int, holds: Callable[[Sequence[Exchange]], np.ndarray]
+) -> Iterator[_Try]:
+    """Yield exchanges of one or more pairs of variables that have the same shape and prior."""
+
+    def exchange(pairs: Sequence[tuple[int, int]]) -> Exchange:
+        places = np.arange(size)
+        for i, j in pairs:
+            places[blocks[i].places], places[blocks[j].places] = blocks[j].places, blocks[i].places
+        return Exchange(places, np.ones(size))
+
+    alike = [
+        (i, j)
+        for i, j in itertools.combinations(range(len(blocks)), 2)
+        if blocks[i].places.shape == blocks[j].places.shape and blocks[i].kind == blocks[j].kind
+    ]
+    if alike:
+        good = holds([exchange([pair]) for pair in alike])
+        alike = [pair for pair, kept in zip(alike, good) if kept]
+    for pairs in itertools.islice(_matchings(alike), _TRIED // 4):
+        yield _Try(exchange(pairs), frozenset(("blocks", *p) for p in pairs))
+
+
+def _matchings(pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yield non-empty sets of pairs that share no element, the smallest first."""
+    last: list[tuple[tuple[int, int], ...]] = [()]
+    while last:
+        grown = [
+            (*some, pair)
+            for some in last
+            for pair in pairs
+            if (not some or pair > some[-1]) and all(not {*pair} & {*p} for p in some)
+        ]
+        yield from grown
+        last = grown[:_TRIED]
+
+
+def _flips(blocks: Sequence[Block], size: int) -> Iterator[_Try]:
+    """Yield changes of sign of sets of variables, and of one element along axes of one length."""
+
+    def flip(places: Iterable[np.ndarray]) -> Exchange:
+        signs = np.ones(size)
+        for p in places:
+            signs[p] = -1.0
+        return Exchange(np.arange(size), signs)
+
+    signed = [k for k, b in enumerate(blocks) if b.signed]
+    for chosen in itertools.islice(_subsets([[k] for k in signed]), _TRIED // 4):
+        yield _Try(flip(blocks[k].places for k in chosen), frozenset(("sign", k) for k in chosen))
+    flat = [b if b.signed else b._replace(places=b.places.ravel()[:0]) for b in blocks]
+    for length, choices in _axes(flat):
+        for ways in choices:
+            if any(len(axes) > 1 for _, axes in ways):
+                continue
+            for i in range(length):
+                yield _Try(
+                    flip(blocks[k].places.take(i, axes[0]) for k, axes in ways),
+                    frozenset((i, "sign", *way) for way in ways),
+                )

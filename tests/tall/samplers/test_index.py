@@ -1,0 +1,404 @@
+"""The draw of the model index against probabilities computed here from normal densities and priors."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from compiled_calls import called_often, compiled_on_first_use
+from scipy import stats
+
+from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.streams import stream_of
+from amc_pymc.rng import as_generator
+from amc_pymc.tall.racing import (
+    DECIDED,
+    NOT_FINITE,
+    REWARDS,
+    ExactRace,
+    NormalRace,
+    make_population,
+)
+from amc_pymc.tall.samplers.index import IndexRaces, Models, draw_index, surrogate
+from amc_pymc.tall.samplers.model_functions import PARAMETERS, VALUES
+from amc_pymc.tall.samplers.records import IndexLog
+
+_draw_index = called_often(draw_index)
+
+# Three models of the same rows: a mean, a regression (two parameters), a log scale.
+N = 40
+_data = np.random.default_rng(3)
+X = _data.normal(size=N)
+Y = 0.3 + 0.2 * X + _data.normal(size=N)
+SIZES = np.array([1, 2, 1])
+M, D = 3, 2
+LOG_PRIOR = np.log([0.2, 0.5, 0.3])
+MEAN = np.array([[0.25, 0.0], [0.3, 0.2], [0.1, 0.0]])
+CHOL = np.zeros((M, D, D))
+CHOL[0, 0, 0], CHOL[2, 0, 0] = 0.3, 0.15
+CHOL[1] = [[0.25, 0.0], [0.2, 0.1]]
+#: Centres of the expansions, away from the pseudo-priors' means.
+CENTRE = np.array([[0.1, 0.0], [0.2, 0.3], [-0.1, 0.0]])
+CENTRES = np.array([0.1, 0.2, 0.3, -0.1])
+OFFSET = np.array([0, 1, 3])
+PSEUDO_PRIORS = [
+    stats.multivariate_normal(MEAN[k, :d], CHOL[k, :d, :d] @ CHOL[k, :d, :d].T)
+    for k, d in enumerate(SIZES)
+]
+
+
+def normal_log(x, mean, sd):
+    return -0.5 * ((x - mean) / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))
+
+
+def row_logs(k, theta):
+    """Log-likelihoods (N,) of model k's rows."""
+    if k == 0:
+        return normal_log(Y, theta[0], 1.0)
+    if k == 1:
+        return normal_log(Y, theta[0] + theta[1] * X, 1.0)
+    return normal_log(Y, 0.0, np.exp(theta[0]))
+
+
+def row_derivatives(k, theta):
+    """Population gradient (D_k,) and Hessian (D_k, D_k) of model k."""
+    if k == 2:
+        power = (Y**2).sum() * np.exp(-2.0 * theta[0])
+        return np.array([-N + power]), np.array([[-2.0 * power]])
+    design = np.ones((N, 1)) if k == 0 else np.column_stack([np.ones(N), X])
+    return design.T @ (Y - design @ theta), -design.T @ design
+
+
+def prior_log(k, theta):
+    if k == 2:
+        return normal_log(theta[0], 0.0, 0.5)
+    return normal_log(theta, 0.0, 1.0 + k).sum()
+
+
+@compiled_on_first_use(VALUES)
+def rest(points):
+    out = np.empty(points.shape[0])
+    for a in range(points.shape[0]):
+        k = int(points[a, 0])
+        sd = 0.5 if k == 2 else 1.0 + k
+        out[a] = 0.0
+        for j in range(2 if k == 1 else 1):
+            out[a] += -0.5 * (points[a, 1 + j] / sd) ** 2 - np.log(sd) - 0.5 * np.log(2 * np.pi)
+    return out
+
+
+@compiled_on_first_use(PARAMETERS)
+def as_they_are(points):
+    return points.copy()
+
+
+@compiled_on_first_use(VALUES)
+def no_control(points):
+    return np.zeros(points.shape[0])
+
+
+@compiled_on_first_use(VALUES)
+def some_control(points):
+    """The population sum of what ``rewards(control=True)`` leaves out."""
+    out = np.empty(points.shape[0])
+    for a in range(points.shape[0]):
+        out[a] = 7.0 * points[a, 0] + N * points[a, 1]
+    return out
+
+
+@functools.cache
+def rewards(taylor=False, control=False, bad_model=-1, bad_row=-1, bad_value=0.0):
+    """Rows less their expansion; less what ``some_control`` adds up; one value replaced."""
+
+    @first_class(REWARDS)
+    def out(points, centre, rows):
+        values = np.empty((points.shape[0], rows.size))
+        for a in range(points.shape[0]):
+            k = int(points[a, 0])
+            for j in range(rows.size):
+                n = rows[j]
+                t, s = points[a, 1], points[a, 2]
+                if k == 0:
+                    r = Y[n] - t
+                elif k == 1:
+                    r = Y[n] - t - s * X[n]
+                else:
+                    r = Y[n] * np.exp(-t)
+                v = -0.5 * r * r - 0.5 * np.log(2 * np.pi)
+                if k == 2:
+                    v -= t
+                if taylor and k < 2:
+                    v = 0.0  # quadratic: the expansion is exact
+                if taylor and k == 2:
+                    c = centre[OFFSET[k]]
+                    u, q = t - c, Y[n] ** 2 * np.exp(-2.0 * c)
+                    v -= -c - 0.5 * q - 0.5 * np.log(2 * np.pi) + (q - 1.0) * u - q * u * u
+                if control:
+                    v -= 7.0 * k / N + t
+                if k == bad_model and n == bad_row:
+                    v = bad_value
+                values[a, j] = v
+        return values
+
+    return out
+
+
+def models(taylor=False):
+    log_norm, base = np.zeros(M), np.zeros(M)
+    inverse, gradient, hessian = np.zeros((M, D, D)), np.zeros((M, D)), np.zeros((M, D, D))
+    for k, d in enumerate(SIZES):
+        factor = CHOL[k, :d, :d]
+        inverse[k, :d, :d] = np.linalg.inv(factor)
+        log_norm[k] = PSEUDO_PRIORS[k].logpdf(MEAN[k, :d])
+        if taylor:
+            centre = CENTRE[k, :d]
+            base[k] = row_logs(k, centre).sum()
+            gradient[k, :d], hessian[k, :d, :d] = row_derivatives(k, centre)
+    return Models(
+        SIZES, SIZES, MEAN, CHOL, inverse, log_norm, base, CENTRE, gradient, hessian, CENTRES
+    )  # fmt: skip
+
+
+def first_points():
+    points = np.zeros((M, 1 + D))
+    points[:, 0] = np.arange(M)
+    points[:, 1:] = MEAN
+    return points
+
+
+def setup(
+    *, taylor=False, exact=(), normal=False, control=no_control, own_rest=rest, log=None, **bad
+):
+    """``draw(current, points, rng)`` with everything else fixed."""
+    population = make_population(N, exact)
+    rule = (NormalRace(batch_size=10) if normal else ExactRace()).rule(population.n_raced, M)
+    reward = rewards(taylor=taylor, control=control is some_control, **bad)
+    races = IndexRaces(
+        models(taylor), as_they_are(), own_rest(), control(), reward, population, rule
+    )
+    log = IndexLog.empty(0, M, D) if log is None else log
+    log_rng = as_generator(99)
+
+    def draw(current, points, rng, log_prior=LOG_PRIOR):
+        streams = stream_of(rng), stream_of(log_rng)
+        return _draw_index(current, points, log_prior, races, streams[0], log, streams[1])
+
+    return draw
+
+
+def log_scores(points, log_prior=LOG_PRIOR):
+    out = np.empty(M)
+    for k, d in enumerate(SIZES):
+        theta = points[k, 1 : 1 + d]
+        pseudo = PSEUDO_PRIORS[k].logpdf(theta)
+        out[k] = log_prior[k] + prior_log(k, theta) + row_logs(k, theta).sum() - pseudo
+    return out
+
+
+@pytest.mark.parametrize("current", range(M))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"taylor": True},
+        {"exact": (0, 7, 39)},
+        {"taylor": True, "exact": (0, 7, 39)},
+        {"control": some_control},
+        {"exact": tuple(range(N))},
+    ],
+    ids=["plain", "taylor", "exact rows", "taylor, exact rows", "control", "all rows exact"],
+)
+def test_models_are_drawn_with_their_exact_probabilities(settings, current):
+    draw = setup(**settings)
+    rng = np.random.default_rng([5, current])
+    probabilities, hits, seen = [], [], []
+    for _ in range(1_000):
+        points = first_points()
+        points[current, 1 : 1 + SIZES[current]] += 0.1
+        step = draw(current, points, rng)
+        assert step.status == DECIDED
+        probabilities.append(points.copy())
+        hits.append(step.model)
+        seen.append(step.evaluations)
+    scores = np.array([log_scores(p) for p in probabilities])
+    p = np.exp(scores - np.logaddexp.reduce(scores, axis=1)[:, None])
+    hit = np.array(hits)[:, None] == np.arange(M)
+    # Sums of indicators less probabilities, over all draws and where a model is likely or not.
+    for part in (p >= 0.0, p < 0.3, p > 0.6):
+        error = ((hit - p) * part).sum(axis=0)
+        sd = np.sqrt((p * (1 - p) * part).sum(axis=0))
+        big = sd > 3.0
+        assert big.any()
+        assert np.abs(error[big] / sd[big]).max() < 4.0
+    error = (hit - p).sum(axis=0)[:-1]
+    covariance = (np.diag(p.sum(axis=0)) - p.T @ p)[:-1, :-1]
+    statistic = error @ np.linalg.solve(covariance, error)
+    assert stats.chi2.sf(statistic, M - 1) > 1e-4
+    assert set(seen) == {M * N}
+
+
+def test_others_are_drawn_from_their_pseudo_priors_and_the_current_stays():
+    draw = setup()
+    rng = np.random.default_rng(2)
+    points = first_points()
+    points[1, 1:] = [0.7, -0.4]
+    drawn = np.empty((8_000, M, 1 + D))
+    for i in range(len(drawn)):
+        draw(1, points, rng)
+        drawn[i] = points
+    assert np.all(drawn[:, 1, 1:] == [0.7, -0.4])
+    assert np.all(drawn[:, :, 0] == np.arange(M))
+    for k in (0, 2):
+        assert stats.kstest(drawn[:, k, 1], stats.norm(MEAN[k, 0], CHOL[k, 0, 0]).cdf).pvalue > 1e-4
+        assert np.all(drawn[:, k, 2] == 0.0)
+    for i in range(len(drawn)):
+        draw(0, points, rng)
+        drawn[i] = points
+    white = np.linalg.solve(CHOL[1], (drawn[:, 1, 1:] - MEAN[1]).T)
+    for row in white:
+        assert stats.kstest(row, "norm").pvalue > 1e-4
+    assert abs(np.corrcoef(white)[0, 1]) < 4 / np.sqrt(len(drawn))
+    # Drawn anew each time: nothing is carried over.
+    for row in white:
+        assert abs(np.corrcoef(row[1:], row[:-1])[0, 1]) < 4 / np.sqrt(len(drawn))
+
+
+def test_scores_hold_the_pseudo_prior_of_the_current_model():
+    """Without noise the scores are prior + rest - pseudo-prior; the noise is standard Gumbel."""
+    log = IndexLog.empty(1, M, D)
+    draw = setup(log=log)
+    rng = np.random.default_rng(4)
+    noise = np.empty((2_000, M))
+    for i in range(len(noise)):
+        points = first_points()
+        points[1, 1:] += [0.4, -0.3]
+        log.seen[0] = 0
+        draw(1, points, rng)
+        likelihoods = [row_logs(k, points[k, 1 : 1 + d]).sum() for k, d in enumerate(SIZES)]
+        noise[i] = log.scores[0] + likelihoods - log_scores(points)
+    for column in noise.T:
+        assert stats.kstest(column, "gumbel_r").pvalue > 1e-4
+
+
+def test_surrogate_is_the_taylor_polynomial():
+    found = [surrogate(CENTRE[k, :d] + 0.01, k, models(True)) for k, d in enumerate(SIZES)]
+    truth = [row_logs(k, CENTRE[k, :d] + 0.01).sum() for k, d in enumerate(SIZES)]
+    np.testing.assert_allclose(found[:2], truth[:2], rtol=1e-12)
+    third = 4.0 * (Y**2).sum() * np.exp(0.2) / 6.0 * 0.01**3
+    assert found[2] == pytest.approx(truth[2] - third, rel=1e-7)
+
+
+def test_a_race_errs_at_most_as_often_as_promised():
+    """The same Gumbels on all rows, recovered from the log."""
+    log = IndexLog.empty(1, M, D)
+    draw = setup(normal=True, log=log)
+    rng = np.random.default_rng(6)
+    wrong = early = 0
+    for _ in range(4_000):
+        points = first_points()
+        log.seen[0] = 0
+        step = draw(0, points, rng)
+        totals = [row_logs(k, points[k, 1 : 1 + d]).sum() for k, d in enumerate(SIZES)]
+        wrong += np.argmax(log.scores[0] + totals) != step.model
+        early += step.rows < N
+    assert early > 200
+    assert stats.binom.sf(wrong - 1, 4_000, 0.05) > 1e-4
+
+
+# --- impossible models --------------------------------------------------------------------------
+
+
+@compiled_on_first_use(VALUES)
+def rest_without_middle(points):
+    out = np.zeros(points.shape[0])
+    for a in range(points.shape[0]):
+        if points[a, 0] == 1.0:
+            out[a] = -np.inf
+    return out
+
+
+@compiled_on_first_use(VALUES)
+def rest_nan_but_first(points):
+    out = np.zeros(points.shape[0])
+    for a in range(points.shape[0]):
+        if points[a, 0] > 0.0:
+            out[a] = np.nan
+    return out
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"own_rest": rest_without_middle},
+        {"bad_model": 1, "bad_row": 11, "bad_value": -np.inf},
+        {"bad_model": 1, "bad_row": 11, "bad_value": -np.inf, "exact": (11,)},
+        {"bad_model": 1, "bad_row": 11, "bad_value": np.nan, "exact": (11,)},
+    ],
+    ids=["rest", "raced row", "exact row", "NaN in exact row"],
+)
+def test_an_impossible_model_is_not_drawn_and_the_others_are(settings):
+    draw = setup(**settings)
+    rng = np.random.default_rng(1)
+    steps = [draw(0, first_points(), rng) for _ in range(300)]
+    assert {s.status for s in steps} == {DECIDED}
+    assert {s.model for s in steps} == {0, 2}
+
+
+def test_where_nothing_else_is_possible_the_current_model_stays():
+    draw = setup(own_rest=rest_nan_but_first, exact=(3,))
+    step = draw(0, first_points(), np.random.default_rng(1))
+    assert (step.model, step.status, step.rows, step.exact) == (0, DECIDED, 0, 1)
+    step = setup()(2, first_points(), np.random.default_rng(1), np.full(M, -np.inf))
+    assert (step.model, step.status) == (2, DECIDED)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_raced_row_that_is_not_finite_is_named(value):
+    draw = setup(bad_model=2, bad_row=23, bad_value=value)
+    step = draw(0, first_points(), np.random.default_rng(1))
+    assert (step.model, step.status, step.row) == (0, NOT_FINITE, 23)
+
+
+# --- what audits see ----------------------------------------------------------------------------
+
+
+def test_the_log_is_a_uniform_sample_of_the_draws():
+    capacity, n, repetitions = 4, 20, 1_000
+    log = IndexLog.empty(capacity, M, D)
+    draw = setup(log=log)
+    rng = np.random.default_rng(10)
+    counts = np.zeros(n)
+    for _ in range(repetitions):
+        log.seen[0] = 0
+        drawn = {}
+        for i in range(n):
+            points = first_points()
+            points[0, 1] = 0.25 + 1e-3 * i  # says which draw it was
+            step = draw(0, points, rng)
+            drawn[i] = points.copy(), step.model, step.rows
+        assert log.seen[0] == n
+        for x, model, read in zip(log.x, log.model, log.read):
+            i = round((x[0, 1] - 0.25) * 1e3)
+            counts[i] += 1
+            np.testing.assert_array_equal(x, drawn[i][0])
+            assert (model, read) == drawn[i][1:]
+    expected = repetitions * capacity / n
+    # Drawn without replacement, counts vary less than multinomial ones by (1 - C / n).
+    statistic = ((counts - expected) ** 2 / expected).sum() / (1 - capacity / n)
+    assert stats.chi2.sf(statistic, n - 1) > 1e-4
+
+
+def test_a_log_without_room_counts_nothing():
+    log = IndexLog.empty(0, M, D)
+    setup(log=log)(0, first_points(), np.random.default_rng(1))
+    assert log.seen[0] == 0
+
+
+def test_the_same_generator_draws_the_same():
+    for seed in (1, 2):
+        a, b = first_points(), first_points()
+        draw = setup(taylor=True, normal=True)
+        first = draw(0, a, np.random.default_rng(seed))
+        second = draw(0, b, np.random.default_rng(seed))
+        assert first == second
+        np.testing.assert_array_equal(a, b)
