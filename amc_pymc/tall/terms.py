@@ -17,8 +17,7 @@ from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.records import record
-from amc_pymc.engine.row_kernels.derived import StagePrinter
-from amc_pymc.engine.stages import N_KEPT, ROWS, of_parameters
+from amc_pymc.engine.stages import N_KEPT, ROWS, StagePrinter, of_parameters
 
 __all__ = [
     "N_FAMILIES",
