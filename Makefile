@@ -73,8 +73,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	fi
 	@echo "Installing amc_pymc and its dependencies into $(VENV); this takes a few minutes"
 	@$(PIP) --editable '.[examples,test]'
-	@echo "Compiling kernels; this takes a few minutes"
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python scripts/compile_kernels.py >/dev/null 2>&1 || echo "Left for the first run."
+	@echo "Compiling kernels; this takes two minutes"
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m amc_pymc.compile || echo "Left for the first run."
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -44,12 +44,13 @@ LOWER |= {
     "steps": CORE | {"reading", "results", "diagnostics"},
     "inference": CORE | {"reading", "results", "diagnostics", "steps"},
 }
+LOWER["compile"] = set(LOWER)
 LOWER["__init__"] = set(LOWER)
 
 # Heavy libraries, and the rooms outside the core that may import them; the core imports none.
 HEAVY = {
-    "pymc": {"reading", "steps", "inference"},
-    "pytensor": {"reading", "steps", "inference"},
+    "pymc": {"reading", "steps", "inference", "compile"},
+    "pytensor": {"reading", "steps", "inference", "compile"},
     "arviz": {"results", "diagnostics", "plots", "steps", "inference"},
     "xarray": {"results", "diagnostics", "plots", "steps", "inference"},
 }

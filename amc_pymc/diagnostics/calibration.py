@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy  # whose statistics are imported when they are used
 import xarray as xr
-
-from scipy import stats
 
 from amc_pymc.diagnostics.decision_error import check_confidence
 from amc_pymc.results import result_group
@@ -106,7 +105,7 @@ def calibration(
         coverage[name] = dims, inside.mean(axis=0)
         width[name] = dims, (upper - lower).mean(axis=0)
     n = len(posteriors)
-    exact, tail = stats.binom(n, p), 0.5 * (1.0 - confidence)
+    exact, tail = scipy.stats.binom(n, p), 0.5 * (1.0 - confidence)
     chance = {k: ("level", exact.ppf(q) / n) for k, q in (("lower", tail), ("upper", 1.0 - tail))}
     at = {"level": p}
     tree = xr.DataTree.from_dict(

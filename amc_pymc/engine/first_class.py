@@ -1,193 +1,81 @@
-"""First-class functions for compiled loops: kernels with their arrays bound, and calls by address.
+"""First-class functions for compiled loops: an address of code, and the arrays that are bound to it.
 
-Cached machine code cannot contain the address of an array. The code of a kernel therefore takes the
-address of a record as its first argument, which holds the addresses and shapes of all arrays. A stub of a
-few instructions, which compiles quickly, passes the address of its own record.
+Cached machine code cannot contain the addresses of arrays. A function is therefore a piece of memory: the address of
+its code, followed by the words of all arrays. The code takes the address of this memory before its arguments.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sys
-import threading
-import weakref
+import functools
+import pickle
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
+from numba import typeof, types
+from numba.core import cgutils, errors
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.imputils import lower_constant
 from numba.core.registry import cpu_target
-from numba.experimental.function_type import FunctionModel
-from numba.extending import NativeValue, intrinsic, register_model, typeof_impl, unbox
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic, lower_builtin, register_model, typeof_impl, unbox
 
-from amc_pymc.engine.jit import compiled_callback, source_digest, stamp_of
+from amc_pymc.engine.cache import cached_name, read_cached, write_cached
+from amc_pymc.engine.jit import compiling, njit, set_environments
+from amc_pymc.engine.records import (
+    AddressModel,
+    array_at,
+    unbox_address,
+    width_of,
+    word_at,
+    words_of,
+)
 
-__all__ = [
-    "FirstClassFunction",
-    "FirstClassType",
-    "bindable",
-    "bound_function",
-    "caller",
-    "first_class",
-    "pointer",
-    "printed_module",
-    "word",
-]
+__all__ = ["FirstClassFunction", "bindable", "bound_function", "caller", "first_class", "pointer"]
 
-_SOURCE = '''"""A kernel with its arrays bound."""
-
-# {digest}
-
-import sys
-
-import numpy as np
-
-from numba import carray, farray  # noqa: F401
-
-from amc_pymc.engine.first_class import pointer, word
-
-kernel = sys.modules["{module}"].{name}
-
-
-def native({leading}):
-    return kernel({arguments})
-'''
-
-
-@intrinsic
-def pointer(typingctx: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
-    """Convert an integer to a pointer."""
-    signature = types.voidptr(address)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return signature, codegen
-
-
-@intrinsic
-def word(typingctx: Any, place: Any, k: Any) -> tuple[Any, Callable[..., Any]]:
-    """Return the k-th int64 from an address on."""
-    signature = types.int64(types.int64, types.int64)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-        return builder.load(builder.gep(words, [args[1]]))
-
-    return signature, codegen
-
-
-def caller(signature: Any) -> Callable[..., Any]:
-    """Return ``call(address, arguments)`` for calling first-class functions from compiled code.
-
-    Parameters
-    ----------
-    signature : numba signature
-
-    Returns
-    -------
-    intrinsic
-        Takes an address (int64) of a :class:`FirstClassFunction` and a tuple of arguments.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from numba import njit, types
-    >>> from amc_pymc.engine.first_class import caller, first_class
-    >>> signature = types.float64(types.float64)
-    >>> call = caller(signature)
-    >>> @first_class(signature)
-    ... def half(x):
-    ...     return 0.5 * x
-    >>> @njit
-    ... def both(addresses, x):
-    ...     return call(addresses[0], (x,)) + call(addresses[1], (x,))
-    >>> float(both(np.array([half.address] * 2), 3.0))
-    3.0
-    """
-    kinds = types.Tuple(signature.args)
-
-    @intrinsic
-    def call(typingctx: Any, address: Any, arguments: Any) -> tuple[Any, Callable[..., Any]]:
-        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
-            function = _function_type(context, signature.return_type, signature.args)
-            given = cgutils.unpack_tuple(builder, values[1])
-            return builder.call(builder.inttoptr(values[0], function.as_pointer()), given)
-
-        return signature.return_type(types.int64, kinds), codegen
-
-    return call
-
-
-def _function_type(context: Any, result: Any, arguments: Sequence[Any]) -> ir.FunctionType:
-    """Return the LLVM type of a first-class function."""
-    return ir.FunctionType(
-        context.get_value_type(result), [context.get_value_type(t) for t in arguments]
-    )
+_WORDS = ir.IntType(64).as_pointer()
 
 
 class FirstClassFunction:
-    """A compiled function that compiled loops take as an argument.
-
-    It is called like a ``numba.cfunc``. To pass one of those, Numba calls Python functions that look for
-    its address, which takes 3.5 microseconds for each argument.
+    """A compiled function that compiled loops take as an argument and call by its address.
 
     Attributes
     ----------
+    kernel : Numba function
+        Compiled when the address is first needed.
     signature : numba signature
         Types of the arguments and the result.
-    address : int
-        Address of the code, in the calling convention of C.
+    arrays : sequence of arrays
+        Further arguments of the kernel.
     kept : object
         Objects kept alive as long as the function.
     """
 
-    def __init__(self, signature: Any, address: int, kept: Any):
-        self.signature, self.address, self.kept = signature, address, kept
+    def __init__(
+        self, kernel: Any, signature: Any, arrays: Sequence[np.ndarray] = (), kept: Any = None
+    ):
+        self.kernel, self.signature, self.arrays, self.kept = kernel, signature, arrays, kept
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.kernel, self.signature, self.arrays, self.kept)
 
-class FirstClassType(types.FunctionType):
-    """Numba's type of a :class:`FirstClassFunction`, determined by its signature."""
+    @functools.cached_property
+    def _words(self) -> np.ndarray:
+        kinds = tuple(
+            types.Array(typeof(a).dtype, a.ndim, "C" if a.flags.c_contiguous else "F")
+            for a in self.arrays
+        )
+        code = _code(self.kernel, self.signature, kinds)
+        return np.array([code, *(w for a in self.arrays for w in words_of(a))], np.uint64)
 
-
-register_model(FirstClassType)(FunctionModel)
-
-
-@typeof_impl.register(FirstClassFunction)
-def _typeof(function: FirstClassFunction, context: Any) -> FirstClassType:
-    return FirstClassType(function.signature)
-
-
-def _value(context: Any, builder: Any, kind: FirstClassType, code: Any, function: Any) -> Any:
-    """Return the LLVM value of a function, from the address of its code and of the Python object."""
-    value = cgutils.create_struct_proxy(kind)(context, builder)
-    value.c_addr, value.py_addr = code, function  # the third address stays null
-    return value._getvalue()
-
-
-@unbox(FirstClassType)
-def _unbox(kind: FirstClassType, function: Any, c: Any) -> NativeValue:
-    address = c.pyapi.object_getattr_string(function, "address")
-    code = c.pyapi.long_as_voidptr(address)
-    c.pyapi.decref(address)
-    place = c.builder.bitcast(function, c.context.get_value_type(types.voidptr))
-    return NativeValue(_value(c.context, c.builder, kind, code, place))
-
-
-@lower_constant(FirstClassType)
-def _lower_constant(context: Any, builder: Any, kind: FirstClassType, function: Any) -> Any:
-    """Functions that others close over."""
-    code = context.add_dynamic_addr(builder, function.address, info=str(kind))
-    place = context.add_dynamic_addr(builder, id(function), info=type(function).__name__)
-    return _value(context, builder, kind, code, place)
+    @functools.cached_property
+    def address(self) -> int:
+        """Address of the function's memory, which begins with the address of its code."""
+        return int(self._words.ctypes.data)
 
 
 def first_class(signature: Any, *, cache: bool = False, kept: Any = None) -> Callable[[Any], Any]:
@@ -215,30 +103,7 @@ def first_class(signature: Any, *, cache: bool = False, kept: Any = None) -> Cal
     >>> twice(half, 8.0)
     2.0
     """
-
-    def compiled(function: Any) -> Any:
-        code = compiled_callback(function, signature, cache)
-        return FirstClassFunction(signature, code.address, (code, kept))
-
-    return compiled
-
-
-class _Stub:
-    """A record of addresses and shapes, and a function that passes its address to a kernel."""
-
-    def __init__(self, code: Any, width: int):
-        self.record = np.zeros(max(1, width), np.int64)
-        self.address = _compiled(code, self.record.ctypes.data)
-
-
-#: Code and unused stubs by source and signature. Code is never freed, because compiled loops refer to it.
-_codes: dict[tuple[str, Any], tuple[Any, list[_Stub]]] = {}
-
-
-def bindable(array: np.ndarray) -> np.ndarray:
-    """Return an array that code can read from its address on, a copy if it is strided, unaligned or byte-swapped."""
-    array = np.asarray(array, array.dtype.newbyteorder("="))
-    return array if array.flags.forc and array.flags.aligned else array.copy("C")
+    return lambda function: bound_function(njit(cache=cache)(function), signature, (), kept)
 
 
 def bound_function(
@@ -249,7 +114,6 @@ def bound_function(
     Parameters
     ----------
     kernel : Numba function
-        Defined in a module of the package.
     signature : numba signature
         Types of the leading arguments and the result.
     arrays : sequence of arrays
@@ -261,74 +125,173 @@ def bound_function(
     -------
     FirstClassFunction
     """
-    arrays = [bindable(a) for a in arrays]
-    stamps = stamp_of(kernel.py_func), source_digest(Path(__file__))
-    known = None not in stamps
-    digest = hashlib.blake2b(repr(stamps if known else id(kernel)).encode(), digest_size=12)
-    source = _printed(kernel, digest.hexdigest(), len(signature.args), arrays)
-    whole = signature.return_type(types.int64, *signature.args)
-    with _one_at_a_time:
-        if (source, whole) not in _codes:
-            native = printed_module(source).native
-            _codes[source, whole] = compiled_callback(native, whole, known), []
-        code, free = _codes[source, whole]
-        record = [v for a in arrays for v in (a.ctypes.data, *a.shape)]
-        stub = free.pop() if free else _Stub(code, len(record))
-        stub.record[: len(record)] = record
-    native = FirstClassFunction(signature, stub.address, (kernel, arrays, kept))
-    weakref.finalize(native, free.append, stub)
-    return native
+    return FirstClassFunction(kernel, signature, [bindable(a) for a in arrays], kept)
+
+
+def bindable(array: np.ndarray) -> np.ndarray:
+    """Return an array that code can read from its address on, a copy if it is strided, unaligned or byte-swapped."""
+    array = np.asarray(array, array.dtype.newbyteorder("="))
+    return array if array.flags.forc and array.flags.aligned else array.copy("C")
+
+
+#: Code by kernel, signature and types of bound arrays. It is never freed, because compiled loops refer to it.
+_codes: dict[tuple[Any, ...], tuple[Any, int]] = {}
 
 
 @global_compiler_lock
-def _compiled(code: Any, place: int) -> int:
-    """Compile a function that calls the code with ``place`` before its arguments; return its address."""
-    context = cpu_target.target_context
-    result, (first, *others) = code._sig.return_type, code._sig.args
-    name = f"amc_pymc_stub_{place}"
-    library = context.codegen().create_library(name)
+def _code(kernel: Any, signature: Any, kinds: tuple[Any, ...]) -> int:
+    """Return the address of code for bound arrays of some types."""
+    key = kernel, signature, kinds
+    if key not in _codes:
+        stored = None
+        if kernel.cached:
+            stored = cached_name(kernel.py_func, (kernel.settings, signature, kinds))
+        name = f"amc_pymc.first_class.{stored or len(_codes)}"
+        state = read_cached(stored) if stored else None
+        if state is not None:
+            codegen = cpu_target.target_context.codegen()
+            library = codegen.unserialize_library(pickle.loads(state))
+        else:
+            with compiling(kernel, signature.args):
+                library = _compiled(kernel, signature, kinds, name)
+            if stored and not library.has_dynamic_globals:
+                write_cached(stored, pickle.dumps(library.serialize_using_object_code()))
+        _codes[key] = library, library.get_pointer_to_function(name)
+    return _codes[key][1]
+
+
+def _compiled(kernel: Any, signature: Any, kinds: tuple[Any, ...], name: str) -> Any:
+    """Compile the kernel, and a function that reads the bound arrays and calls it."""
+    context, part = cpu_target.target_context, kernel.part((*signature.args, *kinds))
+    library = JITCodeLibrary(context.codegen(), name)
+    library.enable_object_caching()
     module = library.create_ir_module(name)
-    stub = ir.Function(module, _function_type(context, result, others), name)
-    builder = ir.IRBuilder(stub.append_basic_block())
-    whole = _function_type(context, result, (first, *others)).as_pointer()
-    word_type = ir.IntType(64)
-    called = builder.inttoptr(ir.Constant(word_type, code.address), whole)
-    builder.ret(builder.call(called, [ir.Constant(word_type, place), *stub.args], tail=True))
+    function = ir.Function(module, _function_type(context, signature), name)
+    builder = ir.IRBuilder(function.append_basic_block())
+    words, *given = function.args
+    place = 1
+    for kind in kinds:
+        given.append(array_at(context, builder, kind, words, place))
+        place += width_of(kind)
+    result, convention = part.signature.return_type, context.call_conv
+    native = context.declare_function(module, part.fndesc)
+    status, out = convention.call_function(builder, native, result, part.signature.args, given)
+    with cgutils.if_unlikely(builder, status.is_error):
+        python = context.get_python_api(builder)
+        lock = python.gil_ensure()
+        convention.raise_error(builder, python, status)
+        python.err_write_unraisable(python.get_null_object())
+        python.gil_release(lock)
+    builder.ret(context.cast(builder, out, result, signature.return_type))
     library.add_ir_module(module)
+    library.add_linking_library(part.library)
     library.finalize()
-    address: int = library.get_pointer_to_function(name)
-    return address
+    set_environments(library)
+    return library
 
 
-def _printed(kernel: Any, digest: str, n_leading: int, arrays: Sequence[np.ndarray]) -> str:
-    """Return the source of a module that binds arrays of these types and dimensions."""
-    leading, views, k = [f"a{j}" for j in range(n_leading)], [], 0
-    for array in arrays:
-        place = [f"word(place, {k + j})" for j in range(1 + array.ndim)]
-        shape = "".join(f"{v}, " for v in place[1:])
-        view = "carray" if array.flags.c_contiguous else "farray"
-        views.append(f"{view}(pointer({place[0]}), ({shape}), np.{array.dtype.name})")
-        k += 1 + array.ndim
-    return _SOURCE.format(
-        digest=digest,
-        module=kernel.py_func.__module__,
-        name=kernel.py_func.__name__,
-        leading=", ".join(["place", *leading]),
-        arguments=", ".join([*leading, *views]),
-    )
+def _function_type(context: Any, signature: Any) -> ir.FunctionType:
+    values = [context.get_value_type(t) for t in signature.args]
+    return ir.FunctionType(context.get_value_type(signature.return_type), [_WORDS, *values])
 
 
-#: Lock that keeps threads from finding an incomplete module.
-_one_at_a_time = threading.RLock()
+@intrinsic
+def pointer(typingctx: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
+    """Convert an integer to a pointer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), codegen
 
 
-def printed_module(source: str) -> ModuleType:
-    """Return the module of a source text, whose kernels can be cached."""
-    name = f"amc_pymc_bound_{hashlib.blake2b(source.encode(), digest_size=12).hexdigest()}"
-    with _one_at_a_time:
-        if name not in sys.modules:
-            module = ModuleType(name)
-            module.__dict__["SOURCE_STAMP"] = source.encode()
-            exec(compile(source, f"<{name}>", "exec"), module.__dict__)
-            sys.modules[name] = module
-        return sys.modules[name]
+# --- from compiled code -----------------------------------------------------------------------------
+
+
+def _call(context: Any, builder: Any, signature: Any, words: Any, given: Sequence[Any]) -> Any:
+    kind = _function_type(context, signature).as_pointer()
+    return builder.call(builder.inttoptr(word_at(builder, words, 0), kind), [words, *given])
+
+
+def caller(signature: Any) -> Callable[..., Any]:
+    """Return ``call(address, arguments)`` for calling first-class functions by addresses that arrays hold.
+
+    Parameters
+    ----------
+    signature : numba signature
+
+    Returns
+    -------
+    intrinsic
+        Takes an address (int64) of a :class:`FirstClassFunction` and a tuple of arguments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numba import njit, types
+    >>> from amc_pymc.engine.first_class import caller, first_class
+    >>> signature = types.float64(types.float64)
+    >>> call = caller(signature)
+    >>> @first_class(signature)
+    ... def half(x):
+    ...     return 0.5 * x
+    >>> @njit
+    ... def both(addresses, x):
+    ...     return call(addresses[0], (x,)) + call(addresses[1], (x,))
+    >>> float(both(np.array([half.address] * 2), 3.0))
+    3.0
+    """
+
+    @intrinsic
+    def call(typingctx: Any, address: Any, arguments: Any) -> tuple[Any, Callable[..., Any]]:
+        def codegen(context: Any, builder: Any, _: Any, values: Any) -> Any:
+            given = cgutils.unpack_tuple(builder, values[1])
+            return _call(context, builder, signature, builder.inttoptr(values[0], _WORDS), given)
+
+        return signature.return_type(types.int64, types.Tuple(signature.args)), codegen
+
+    return call
+
+
+class _FirstClassType(types.Callable):
+    """Numba's type of a :class:`FirstClassFunction`, determined by its signature."""
+
+    def __init__(self, signature: Any):
+        self.signature = signature
+        super().__init__(f"FirstClass({signature})")
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        expected = self.signature.args
+        if kws or len(args) != len(expected):
+            raise errors.TypingError(f"{self} takes {len(expected)} positional arguments")
+        for given, kind in zip(args, expected):
+            if context.can_convert(given, kind) is None:
+                raise errors.TypingError(f"{self} does not take {given}")
+        return Signature(self.signature.return_type, expected, recvr=self)
+
+    def get_call_signatures(self) -> Any:
+        return [self.signature], False
+
+    def get_impl_key(self, sig: Any) -> Any:
+        return _FirstClassType
+
+
+register_model(_FirstClassType)(AddressModel)
+unbox(_FirstClassType)(unbox_address)
+
+
+@typeof_impl.register(FirstClassFunction)
+def _typeof(function: FirstClassFunction, context: Any) -> _FirstClassType:
+    return _FirstClassType(function.signature)
+
+
+@lower_builtin(_FirstClassType, _FirstClassType, types.VarArg(types.Any))
+def _lower_call(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    return _call(context, builder, signature.args[0].signature, args[0], args[1:])
+
+
+@lower_constant(_FirstClassType)
+def _lower_constant(context: Any, builder: Any, kind: Any, function: FirstClassFunction) -> Any:
+    """Functions that others close over."""
+    address = context.add_dynamic_addr(builder, function.address, info=str(kind))
+    return builder.bitcast(address, _WORDS)

@@ -1,61 +1,34 @@
-"""Numba functions whose cached machine code depends on all source files that it is compiled from.
+"""Numba functions with their machine code on disk, of which only what Python calls becomes machine code.
 
-Numba caches machine code beside the file that defines a function, and recompiles when that file has
-changed. The machine code also contains the functions that are called, which may be in other files. Here
-machine code is kept in one folder of the user, under a name that depends on all of them.
+Numba optimises each function that compiled code calls, generates its machine code and a wrapper for calls from Python,
+and does all this again for each function that calls it. Here a function that is called by another is translated to
+LLVM code once, as a *part*. It is optimised and becomes machine code within the functions that Python calls.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import hashlib
 import logging
-import os
 import pickle
-import re
 import sys
-import tempfile
-import time
-import warnings
 
-from collections.abc import Callable
-from pathlib import Path
-from types import CodeType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, overload
 
-import llvmlite
-import numba
 import numpy as np
 
-from numba.core import caching, serialize
-from numba.core.ccallback import CFunc
-from numba.core.compiler import CompileResult
-from numba.core.dispatcher import Dispatcher
+from numba.core import caching, compiler, dispatcher, event, serialize, sigutils, types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import lookup_environment
+from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.typing.templates import make_concrete_template
 
-__all__ = [
-    "compiled_callback",
-    "kernel_folder",
-    "njit",
-    "prune",
-    "read_cached",
-    "source_digest",
-    "source_files",
-    "stamp_of",
-    "write_cached",
-]
+from amc_pymc.engine.cache import cached_name, read_cached, write_cached
+
+__all__ = ["Kernel", "compiling", "fill", "njit", "reports_of_compiling"]
 
 _log = logging.getLogger("amc_pymc")
-_HERE = Path(__file__).parents[1]
-_NAMES = _HERE / "__init__.py"
-#: What was changed later may differ from what this process has imported.
-_BEGIN = time.time()
-#: Beyond so many bytes, files of the cache are removed.
-_LARGEST = 2**30
-_IMPORTS = re.compile(
-    r"(?:^|;)[ \t]*(?:from[ \t]*(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([^\n;]+))",
-    re.MULTILINE,
-)
 
 
 @overload
@@ -63,249 +36,243 @@ def njit[F: Callable[..., Any]](function: F, /) -> F: ...
 @overload
 def njit[F: Callable[..., Any]](**settings: Any) -> Callable[[F], F]: ...
 def njit(*args: Any, **settings: Any) -> Any:
-    """Compile a function by :func:`numba.njit`, with ``cache=True`` safe against stale code.
+    """Compile a function as :func:`numba.njit` does, by default with NumPy's results of divisions by zero.
 
-    Machine code is read from disk only if the file of the function and all files that this file imports,
-    directly or indirectly, are unchanged. These are files of its package, of this package and, unless it is
-    installed, of the folder beside it.
+    With ``cache=True``, machine code is read from disk if no source file has changed that it may come from: those of
+    this package, and those of the function's own package or beside its file.
 
     Examples
     --------
     >>> from amc_pymc.engine.jit import njit
-    >>> @njit(error_model="numpy")
+    >>> @njit
     ... def reciprocal(x):
     ...     return 1.0 / x
     >>> reciprocal(4.0)
     0.25
     """
     cached = settings.pop("cache", False)
+    settings = {"nopython": True, "boundscheck": None, "error_model": "numpy", **settings}
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = numba.njit(**settings)(function)
+        kernel = Kernel(function, targetoptions=settings)
         if cached:
-            ordered = [(k, sorted(v) if isinstance(v, set) else v) for k, v in settings.items()]
-            dispatcher._cache = _Cache(function, repr(sorted(ordered)))
-        return dispatcher
+            kernel._cache = _Cache(kernel)
+        return kernel
 
     return decorate(args[0]) if args else decorate
 
 
-def compiled_callback(function: Callable[..., Any], signature: Any, cache: bool) -> Any:
-    """Compile a function as :func:`numba.cfunc` does, with the cache of :func:`njit`."""
-    code: Any = CFunc(function, (signature.args, signature.return_type), locals={}, options={})
-    if cache:
-        code._cache = _Cache(function, "callback")
-    code.compile()
-    return code
+class Kernel(CPUDispatcher):
+    """A Numba function, compiled separately for calls from Python and as a part of others."""
+
+    def __init__(self, py_func: Callable[..., Any], locals: Any = None, targetoptions: Any = None):
+        super().__init__(py_func, targetoptions=targetoptions)
+        self._cache: Any = caching.NullCache()
+        self._compiler = _Compiler(py_func, self.targetdescr, targetoptions, {}, compiler.Compiler)
+        self._parts: dict[Any, Any] = {}
+        ordered = [(k, sorted(v) if isinstance(v, set) else v) for k, v in targetoptions.items()]
+        self.settings = repr(sorted(ordered))
+
+    def __reduce__(self) -> Any:
+        """Pickle by name, if there is one."""
+        named = getattr(sys.modules.get(self.__module__), self.py_func.__name__, None) is self
+        return self.py_func.__name__ if named else super().__reduce__()
+
+    @property
+    def cached(self) -> bool:
+        """Whether machine code is kept on disk."""
+        return isinstance(self._cache, _Cache)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Compile the part that another function calls; called by Numba."""
+        pysig, args = self._compiler.fold_argument_types(args, kws)
+        args = tuple(types.unliteral(a) for a in args)  # one part for all numbers
+        self.part(args)
+        name = self.py_func.__name__
+        signatures = [part.signature for part, _ in self._parts.values()]
+        template = make_concrete_template(f"CallTemplate({name})", name, signatures)
+        return template, pysig, args, {}
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return the key by which Numba finds a part."""
+        args, _ = sigutils.normalize_signature(sig)
+        return self._parts[tuple(types.unliteral(a) for a in args)][1]
+
+    @global_compiler_lock
+    def part(self, args: tuple[Any, ...]) -> Any:
+        """Return the result of compiling the function as a part of others."""
+        if args not in self._parts:
+            context: Any = self.targetctx
+            library, key = _Part(context.codegen(), self.py_func.__qualname__), object()
+            with compiling(self, args):
+                result = self._compiler.compiled(args, None, library, part=True)
+            context.insert_user_function(key, result.fndesc, [library])
+            self._parts[args] = result, key
+        return self._parts[args][0]
+
+
+class _Compiler(dispatcher._FunctionCompiler):  # type: ignore[misc, name-defined]
+    def _compile_core(self, args: Any, return_type: Any) -> Any:
+        codegen = self.targetdescr.target_context.codegen()
+        library = JITCodeLibrary(codegen, self.py_func.__qualname__)
+        library.enable_object_caching()
+        result = self.compiled(args, return_type, library)
+        set_environments(library)
+        return result
+
+    def compiled(self, args: Any, return_type: Any, library: Any, part: bool = False) -> Any:
+        flags: Any = compiler.Flags()
+        target = self.targetdescr
+        target.options.parse_as_flags(flags, self.targetoptions)
+        flags.no_cfunc_wrapper = True
+        if part:
+            flags.no_compile = flags.no_cpython_wrapper = True
+        with _in_parts():
+            return compiler.compile_extra(
+                target.typing_context,
+                target.target_context,
+                self.py_func,
+                args,
+                return_type,
+                flags,
+                {},
+                library,
+                self.pipeline_class,
+            )
+
+
+class _Part(JITCodeLibrary):
+    """Code that is neither optimised nor made executable unless Python is to call it."""
+
+    _emitted = False
+
+    def finalize(self) -> None:
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        defined = {f.name for f in self._final_module.functions if not f.is_declaration}
+        if not self._emitted and name not in defined:
+            return 0
+        self._emit()
+        address: int = super().get_pointer_to_function(name)
+        return address
+
+    def serialize_using_object_code(self) -> Any:
+        self._ensure_finalized()
+        self._emit()
+        return super().serialize_using_object_code()
+
+    def _emit(self) -> None:
+        if self._emitted:
+            return
+        self._emitted = True
+        self._get_module_for_linking()
+        self._dynamic_globals.clear()
+        self._optimize_final_module()
+        self._final_module.verify()
+        self._finalize_final_module()
+        set_environments(self)
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> Any:
+        library = super()._unserialize(codegen, state)
+        library._emitted = True
+        return library
+
+    @property
+    def codegen(self) -> Any:
+        return self._codegen if self._emitted else self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """Do nothing: :func:`set_environments` does it when the code becomes executable."""
+
+
+def set_environments(library: Any) -> None:
+    """Give the functions in executable code the objects that conversions to Python objects need."""
+    for variable in library._final_module.global_variables:
+        found = lookup_environment(variable.name)
+        if found is not None:
+            library._codegen.set_env(variable.name, found)
+            library.environments = [*getattr(library, "environments", ()), found]
+
+
+@contextmanager
+def _in_parts() -> Iterator[None]:
+    """Compile what is called, including Numba's own functions, in parts."""
+    codegen = cpu_target.target_context.codegen()
+    before = codegen._library_class
+    codegen._library_class = _Part
+    try:
+        yield
+    finally:
+        codegen._library_class = before
 
 
 class _Cache(caching.NullCache):
     """Machine code of a function on disk; a file for each type of its arguments."""
 
-    def __init__(self, function: Callable[..., Any], settings: str):
-        self._function, self._settings = function, settings
+    def __init__(self, kernel: Kernel):
+        self._function, self._settings = kernel.py_func, kernel.settings
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
-        name = self._name(sig, target_context.codegen())
+        name = cached_name(self._function, (self._settings, sig))
         data = read_cached(name) if name else None
         if data is not None:
             try:
-                kept, state = pickle.loads(data)
-                if kept == sig:
-                    return CompileResult._rebuild(target_context, *state)
+                return compiler.CompileResult._rebuild(target_context, *pickle.loads(data))
             except Exception as error:  # whatever it raises, the code is recompiled
                 _log.debug("Machine code %s cannot be used: %r", name, error)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        name = self._name(sig, data.codegen)
-        lifted = any(not loop.can_cache for loop in data.lifted)
-        if name and not lifted and not data.library.has_dynamic_globals:
-            write_cached(name, bytes(serialize.dumps((sig, data._reduce()))))
-
-    def _name(self, sig: Any, codegen: Any) -> str | None:
-        """Return the name of the file; None if the function or a type is not the same in each process."""
-        kinds, code = repr(sig), _code_key(self._function)
-        if code is None or " at 0x" in kinds:
-            return None
-        key = repr((surroundings(codegen), self._settings, kinds)).encode() + code
-        return f"{hashlib.sha256(key).hexdigest()[:40]}.kernel"
+        name = cached_name(self._function, (self._settings, sig))
+        if name and not data.library.has_dynamic_globals:
+            write_cached(name, bytes(serialize.dumps(data._reduce())))
 
 
-def surroundings(codegen: Any) -> tuple[Any, ...]:
-    """Return what all machine code depends on besides its own source: versions and the processor."""
-    versions = (sys.version_info[:2], np.__version__, numba.__version__, llvmlite.__version__)
-    return versions, codegen.magic_tuple()
+# --- reports ----------------------------------------------------------------------------------------
 
 
-def _code_key(function: Callable[..., Any]) -> bytes | None:
-    """Return a hash of a function, the files it depends on and what it closes over.
-
-    It is the same in each process, and None if that cannot be known.
-    """
-    digest, code = stamp_of(function), function.__code__
-    if digest is None:
-        return None
-    place = (function.__module__, function.__qualname__, code.co_firstlineno, code.co_names)
-    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
-    key = hashlib.sha256(digest + repr((place, constants)).encode() + code.co_code)
-    for cell in function.__closure__ or ():
-        value = cell.cell_contents
-        # Numba's own bytes of a compiled function contain a name that is drawn at random in each process.
-        known = isinstance(value, Dispatcher)
-        part = _code_key(value.py_func) if known else bytes(serialize.dumps(value))
-        if part is None:
-            return None
-        key.update(part)
-    return key.digest()
+@contextmanager
+def compiling(kernel: Any, args: Any) -> Iterator[None]:
+    """Tell listeners that a function is compiled."""
+    details = {"dispatcher": kernel, "args": args, "return_type": None}
+    with event.trigger_event("numba:compile", details):
+        yield
 
 
-# --- source files -----------------------------------------------------------------------------------
+class _Listener(event.Listener):
+    def __init__(self, report: Callable[[str], None]):
+        self._report, self._depth = report, 0
+
+    def on_start(self, event: Any) -> None:
+        self._depth += 1
+        self._report(event.data["dispatcher"].py_func.__name__.strip("_"))
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._report("")
 
 
-def stamp_of(function: Callable[..., Any]) -> bytes | None:
-    """Return a hash of all source that a function depends on.
-
-    None if it has no file, such as in a notebook, or if a file was changed after it was imported.
-    """
-    file = Path(function.__code__.co_filename)
-    if not file.exists():
-        return getattr(sys.modules.get(function.__module__), "SOURCE_STAMP", None)
-    return source_digest(file)
+@contextmanager
+def reports_of_compiling(report: Callable[[str], None]) -> Iterator[None]:
+    """Call ``report`` with the name of each function that is compiled in the block, and with "" after the last."""
+    with event.install_listener("numba:compile", _Listener(report)):
+        yield
 
 
-@functools.cache
-def source_digest(path: Path) -> bytes | None:
-    """Return a hash of a file and of :func:`source_files`; None if one was changed since the process began."""
-    digest = hashlib.sha256()
-    for file in source_files(path):
-        digest.update(str(file.relative_to(_root(file.parent).parent)).encode() + b"\0")
-        digest.update(hashlib.sha256(_read(file)).digest())
-        if file.stat().st_mtime > _BEGIN:
-            return None
-    return digest.digest()
+# --- kernels for all ----------------------------------------------------------------------------------
 
 
-@functools.cache
-def _root(folder: Path) -> Path:
-    """Return the topmost folder with an ``__init__.py``, the package; the folder itself if it has none."""
-    above = folder.parent
-    return _root(above) if (above / "__init__.py").exists() else folder
-
-
-def source_files(path: Path) -> list[Path]:
-    """Return a file and all files that it imports from its package, from this one or from beside it.
-
-    The names of this package itself are left out. They are imported when they are used, which no kernel does.
-    """
-    seen: set[Path] = set()
-    waiting = [path]
-    while waiting:
-        file = waiting.pop()
-        if file not in seen:
-            seen.add(file)
-            waiting.extend(f for f in _imported(file) if f != _NAMES)
-    return sorted(seen)
-
-
-@functools.cache
-def _read(path: Path) -> bytes:
-    return path.read_bytes()
-
-
-@functools.cache
-def _imported(path: Path) -> tuple[Path, ...]:
-    """Return files that a file imports, also by ``from package import module`` and relative to it."""
-    text = re.sub(r"#[^\n]*|\\\r?\n", "", _read(path).decode(errors="replace"))
-    found: list[Path] = []
-    for dots, origin, names, whole in _IMPORTS.findall(text):
-        for module in re.findall(r"[\w.]+", whole) if whole else [origin]:
-            bases = [path.parents[len(dots) - 1]] if dots else _bases(path, module.split(".")[0])
-            for place in (base.joinpath(*module.split(".")) for base in bases):
-                found += [place, *(place / name for name in re.findall(r"\w+", names))]
-    files = (file for place in found for file in (place / "__init__.py", place.with_suffix(".py")))
-    return tuple(file for file in files if file.is_file())
-
-
-def _bases(path: Path, package: str) -> list[Path]:
-    """Return the folders in which a package is looked for that a file imports."""
-    if package == _HERE.name:
-        return [_HERE.parent]
-    root = _root(path.parent)
-    installed = {"site-packages", "dist-packages"} & {*path.parts}
-    return [] if installed and package != root.name else [root.parent, root]
-
-
-# --- on disk ----------------------------------------------------------------------------------------
-
-
-def kernel_folder() -> Path | None:
-    """Return the folder of cached machine code, in ``AMC_PYMC_CACHE`` or the user's cache folder.
-
-    Code in it is executed. None, with one warning, if other users can write to it; also if it cannot be made.
-    """
-    root = os.environ.get("AMC_PYMC_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    try:
-        folder = (Path(root) if root else Path.home() / ".cache") / "amc_pymc"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except (OSError, RuntimeError):  # not writable, or there is no home
-        return None
-    if os.name == "posix" and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
-        _distrust(folder)
-        return None
-    return folder
-
-
-@functools.cache
-def _distrust(folder: Path) -> None:
-    warnings.warn(
-        f"The kernel cache {folder} belongs to another user, or others can write to it. It is not used, and "
-        "each process compiles its kernels. Make it your own with mode 700, or set AMC_PYMC_CACHE.",
-        stacklevel=2,
-    )
-
-
-def read_cached(name: str) -> bytes | None:
-    """Return what :func:`write_cached` wrote; None if there is nothing, or if a bit of it has changed."""
-    folder = kernel_folder()
-    try:
-        found = None if folder is None else (folder / name).read_bytes()
-    except OSError:
-        found = None
-    if folder is None or found is None or hashlib.sha256(found[32:]).digest() != found[:32]:
-        return None
-    with contextlib.suppress(OSError):
-        os.utime(folder / name)  # for `prune`
-    return found[32:]
-
-
-def write_cached(name: str, data: bytes) -> None:
-    """Write a file with a checksum; without a writable folder or with a full disk, do nothing."""
-    folder = kernel_folder()
-    if folder is None:
-        return
-    _prune_once(folder)
-    with contextlib.suppress(OSError):
-        handle, temporary = tempfile.mkstemp(dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(data).digest() + data)
-            os.replace(temporary, folder / name)  # atomic
-        except BaseException:
-            os.unlink(temporary)
-            raise
-
-
-def prune(folder: Path, largest: int = _LARGEST) -> None:
-    """Remove the files that were not used for longest, beyond ``largest`` bytes in all."""
-    size = 0
-    with contextlib.suppress(OSError):  # another process may have removed one
-        for path in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True):
-            size += path.stat().st_size
-            if size > largest:
-                path.unlink()
-
-
-_prune_once = functools.cache(prune)
+@njit(cache=True)
+def fill(out: np.ndarray, values: np.ndarray) -> None:
+    """Copy values (n,) to an array; Numba's own assignment to slices takes longer to compile."""
+    for k in range(values.size):
+        out[k] = values[k]

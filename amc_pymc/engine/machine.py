@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import re
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -26,8 +24,8 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
+from amc_pymc.engine.cache import name_of, read_cached, write_cached
 from amc_pymc.engine.functions import CALLED
-from amc_pymc.engine.jit import read_cached, source_digest, surroundings, write_cached
 
 __all__ = ["Printed", "call", "function_name"]
 
@@ -107,13 +105,11 @@ class _Library:
 @global_compiler_lock
 def _library(text: str) -> _Library:
     """Return printed functions; those used last are kept for models that are prepared again."""
-    stamp = source_digest(Path(__file__))
-    key = repr((text, stamp, surroundings(_codegen()))).encode()
-    name = f"{hashlib.sha256(key).hexdigest()[:40]}.machine"
-    code = read_cached(name) if stamp else None
+    name = name_of(text, "machine")
+    code = read_cached(name) if name else None
     if code is None:
         code = _compiled(text)
-        if stamp:
+        if name:
             write_cached(name, code)
     return _Library(code)
 
@@ -144,9 +140,7 @@ def _number_function(name: str):
     """Return the bitcode of a scalar function, ``double (double, ...)``, to be linked into others."""
     function: Any = CALLED[name]
     arguments = (types.float64,) * function.py_func.__code__.co_argcount
-    function.compile(arguments)
-    compiled = function.overloads[arguments]
-    context = cpu_target.target_context
+    compiled, context = function.part(arguments), cpu_target.target_context
     library = _codegen().create_library(function_name(name, called=True))
     module = library.create_ir_module(library.name)
     double = ir.DoubleType()

@@ -18,8 +18,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["Stream", "generator_of", "stream_of"]
+__all__ = ["GENERATOR", "Stream", "generator_of", "stream_of"]
 
+#: Numba's type of a random generator.
+GENERATOR = types.NumPyRandomGeneratorType("NumPyRandomGeneratorType")
 #: Addresses of the state, and of the functions for the next uint64, uint32 and double.
 type Stream = tuple[int, int, int, int]
 
@@ -48,7 +50,6 @@ def stream_of(rng: np.random.Generator) -> Stream:
 
 def _generator_of(context: Any, stream: Any) -> tuple[Any, Callable[..., Any]]:
     """Build the generator at the addresses of a stream, as Numba does for an argument."""
-    kind = types.NumPyRandomGeneratorType("NumPyRandomGeneratorType")
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = cgutils.unpack_tuple(builder, arguments[0])
@@ -56,11 +57,11 @@ def _generator_of(context: Any, stream: Any) -> tuple[Any, Callable[..., Any]]:
         bits = cgutils.create_struct_proxy(bits_kind)(context, builder)  # other members are zero
         bits.state_address = bits.state = words[0]
         bits.fnptr_next_uint64, bits.fnptr_next_uint32, bits.fnptr_next_double = words[1:]
-        generator = cgutils.create_struct_proxy(kind)(context, builder)
+        generator = cgutils.create_struct_proxy(GENERATOR)(context, builder)
         generator.bit_generator = bits._getvalue()
         return generator._getvalue()
 
-    return kind(types.UniTuple(types.int64, 4)), codegen
+    return GENERATOR(types.UniTuple(types.int64, 4)), codegen
 
 
 #: In compiled code, ``generator_of(stream)`` is the generator.

@@ -83,7 +83,7 @@ def _bound(kernel, function: Callable, signature) -> FirstClassFunction:
 
 def callback_error(native) -> BaseException | None:
     """Return the exception raised in a Python callback since the last call of this function."""
-    callback = getattr(native, "kept", (None,))[-1]
+    callback = getattr(native, "kept", None)
     if not isinstance(callback, _Callback):
         return None
     error, callback.error = callback.error, None

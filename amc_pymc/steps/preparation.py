@@ -15,6 +15,7 @@ from pymc import Model
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
+from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
@@ -77,8 +78,8 @@ _MORE_ROWS = 2.0
 _MOST_LOST = 0.2
 #: Fields of a thinning with numbers of four bytes for every row.
 _TABLES = ("bounds", "numbers", "pairs", "chances", "aliases")
-_TAKING_APART = "Taking the model apart (compiles at first use)"
-_SORTING = "Searching the mode and sorting rows into bins (compiles at first use)"
+_TAKING_APART = "Taking the model apart"
+_SORTING = "Searching the mode and sorting rows into bins"
 #: Number of stages shown by the progress bar.
 _STAGES = 4
 
@@ -105,17 +106,18 @@ def prepare(
             densities = _stored(model, active_names, options, point, turn)
         with progress(_TAKING_APART, _STAGES, enabled=options.progressbar) as bar:
             stages = _Stages(bar, watch)
-            densities = densities or _densities(model, turn, options, point)
-            preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
-            try:
-                # Matrices are small, and threads of the linear algebra would wait for each other.
-                with threadpool_limits(1, "blas"):
-                    prepared = preparing.run()
-                stages.end("Prepared")
-            except NoProxy as reason:
-                cast(RowDensities, preparing.bare.raced).forget_expansion()
-                prepared = preparing.without_proxy(str(reason))
-                stages.end("Prepared without a control variate")
+            with reports_of_compiling(stages.compiling):
+                densities = densities or _densities(model, turn, options, point)
+                preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
+                try:
+                    # Matrices are small, and threads of the linear algebra would wait for each other.
+                    with threadpool_limits(1, "blas"):
+                        prepared = preparing.run()
+                    stages.end("Prepared")
+                except NoProxy as reason:
+                    cast(RowDensities, preparing.bare.raced).forget_expansion()
+                    prepared = preparing.without_proxy(str(reason))
+                    stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
     return replace(prepared, seconds=watch.seconds)
 
@@ -125,13 +127,20 @@ class _Stages:
 
     def __init__(self, bar: ProgressReport, watch: Stopwatch):
         self._bar, self._watch, self._left = bar, watch, _STAGES
+        self._text = _TAKING_APART
         watch.begin("model")
 
     def say(self, text: str, task: str | None = None) -> None:
         """Change the text, and optionally the task, within a stage."""
+        self._text = text
         self._bar.update(description=text)
         if task is not None:
             self._watch.begin(task)
+
+    def compiling(self, name: str) -> None:
+        """Show the name of a function that is being compiled; "" after the last."""
+        shown = f"Compiling {name}, once per installation" if name else self._text
+        self._bar.update(description=shown)
 
     def begin(self, text: str, task: str) -> None:
         """Begin the next stage."""

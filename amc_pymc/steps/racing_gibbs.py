@@ -170,7 +170,7 @@ class RacingGibbs(RacingStep):
         elements = _elements(prepared, possible)
         settings = options.sampler_settings()
         sampler = gibbs.Gibbs(prepared=prepared, elements=elements, **settings)
-        self._set_up(sampler, model, value_vars, rng)
+        self._set_up(sampler, model, value_vars, rng, options.progressbar)
 
     def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
         doubts, enough = super()._doubts(chain, x), chain.auditor.draws >= FEWEST

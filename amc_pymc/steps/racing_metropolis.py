@@ -346,7 +346,7 @@ class RacingMetropolis(RacingStep):
         if self._alone and groups is None:
             ahead = _AHEAD if options.rows is None else _STORED_AHEAD
             sampler = dataclasses.replace(sampler, ahead=ahead)
-        self._set_up(sampler, model, value_vars, rng)
+        self._set_up(sampler, model, value_vars, rng, options.progressbar)
         self._usual = densities.ravel(initial_point_of(model))
 
     def replace(self, **settings: Any) -> Self:

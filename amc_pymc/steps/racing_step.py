@@ -22,7 +22,9 @@ from rich.table import Column
 from threadpoolctl import threadpool_limits
 
 from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
+from amc_pymc.progress import progress
 from amc_pymc.reading.context import context_model
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.graphs import initial_point_of
@@ -93,7 +95,12 @@ class RacingStep(BlockedStep):
         return super().__new__(cls, *args, **kwargs)
 
     def _set_up(
-        self, sampler: Sampler, model: Model, value_vars: list[Any], rng: RandomGenerator
+        self,
+        sampler: Sampler,
+        model: Model,
+        value_vars: list[Any],
+        rng: RandomGenerator,
+        progressbar: bool,
     ) -> None:
         """Set attributes, and compile before workers are forked."""
         self._model, self.vars, self.rng = model, value_vars, get_random_generator(rng)
@@ -104,7 +111,14 @@ class RacingStep(BlockedStep):
         warn_of(self.prepared.flags, type(self).__name__)
         idle = dataclasses.replace(sampler, transitions=0)
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
-        self.core.step(idle, fresh, x, self.rng)
+        with (
+            progress("Compiling the sampler", 1, enabled=progressbar) as bar,
+            reports_of_compiling(
+                lambda name: bar.update(description=f"Compiling {name or 'the sampler'}")
+            ),
+        ):
+            self.core.step(idle, fresh, x, self.rng)
+            bar.advance()
 
     @property
     def prepared(self) -> Preparation:

@@ -20,11 +20,16 @@ from __future__ import annotations
 
 import math
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from numba import typeof, types
+
+from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.jit import fill, njit
+from amc_pymc.engine.records import record
+from amc_pymc.engine.streams import GENERATOR
 from amc_pymc.tall.surrogate import (
     Conditional,
     Surface,
@@ -41,6 +46,7 @@ __all__ = [
     "Known",
     "Refresh",
     "log_surface",
+    "move_of",
     "no_refresh",
     "propose_refresh",
     "propose_with_tails",
@@ -52,6 +58,7 @@ __all__ = [
 _MOST_SWITCHED = 50
 
 
+@record
 class Known(NamedTuple):
     """Gaussians of v given two points' hyperparameters.
 
@@ -66,6 +73,7 @@ class Known(NamedTuple):
     gradient: np.ndarray
 
 
+@record
 class Refresh(NamedTuple):
     """Arguments of the moves.
 
@@ -87,6 +95,8 @@ class Refresh(NamedTuple):
     freedom : (1,) array
         Degrees of freedom nu of the Student t; infinite for a Gaussian.
     known : Known
+    scaled : Surface
+        The surface with room for a slope and a curvature of its own.
     """
 
     surface: Surface
@@ -99,6 +109,7 @@ class Refresh(NamedTuple):
     repeats: np.ndarray
     freedom: np.ndarray
     known: Known
+    scaled: Surface
 
 
 def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
@@ -116,7 +127,9 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     )
     one = np.ones(1, np.int64)
     steps = np.full(1, 0.1), 10 * one
-    return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, np.full(1, np.inf), known)
+    scaled = surface._replace(slope=surface.slope.copy(), curvature=surface.curvature.copy())
+    infinite = np.full(1, np.inf)
+    return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, infinite, known, scaled)
 
 
 def no_refresh() -> Refresh:
@@ -161,15 +174,17 @@ def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) ->
 
 
 @njit(cache=True, error_model="numpy")
-def _slope_at(found: Conditional, refresh: Refresh) -> np.ndarray:
+def _slope_at(found: Conditional, refresh: Refresh, surface: Surface) -> np.ndarray:
     """Return the gradient by q."""
     if refresh.phi.size == 0:
         return np.empty(0)
-    return refresh.mass.T @ gradient(found, refresh.surface)
+    return refresh.mass.T @ gradient(found, surface)
 
 
 @njit(cache=True, error_model="numpy")
-def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[int, float]:
+def _trajectory(
+    slot: int, refresh: Refresh, surface: Surface, rng: np.random.Generator
+) -> tuple[int, float]:
     """Move phi by one trajectory from a known slot; return the slot of its end, which may be the same."""
     known, phi, mass, step = refresh.known, refresh.phi, refresh.mass, refresh.step[0]
     momentum = np.empty(phi.size)
@@ -177,7 +192,7 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
         momentum[a] = rng.standard_normal()
     energy = known.value[slot] - 0.5 * np.dot(momentum, momentum)
     slope, there = known.gradient[slot].copy(), known.x[slot].copy()
-    found = conditional(there, refresh.surface)
+    found = conditional(there, surface)
     possible = True
     length = step * (0.8 + 0.4 * rng.random())
     leaps = 1 + int(rng.random() * refresh.leaps[0])
@@ -186,13 +201,13 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
         move = mass @ momentum
         for a in range(phi.size):
             there[phi[a]] += length * move[a]
-        found = conditional(there, refresh.surface)
+        found = conditional(there, surface)
         if not found.possible:
             possible = False
             break
-        slope = _slope_at(found, refresh)
+        slope = _slope_at(found, refresh, surface)
         momentum += 0.5 * length * slope
-        there[:] = found.x
+        fill(there, found.x)
     u = rng.random()
     if not possible:
         return slot, 0.0
@@ -204,20 +219,21 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
 
 
 @njit(cache=True, error_model="numpy")
-def _switch(slot: int, refresh: Refresh, rng: np.random.Generator) -> int:
+def _switch(slot: int, refresh: Refresh, surface: Surface, rng: np.random.Generator) -> int:
     """Draw binary variables at random given everything else but v; return the slot of the result."""
     known, binary, slope = refresh.known, refresh.binary, np.zeros(refresh.phi.size)
     for _ in range(min(binary.size, _MOST_SWITCHED)):
         other = known.x[slot].copy()
         at = binary[int(rng.random() * binary.size)]
         other[at] = 1.0 - other[at]
-        found = conditional(other, refresh.surface)
+        found = conditional(other, surface)
         u = rng.random()
         if found.possible and u * (1.0 + math.exp(known.value[slot] - found.value)) < 1.0:
             slot = 1 - slot
             _keep(found, slope, refresh, slot)
     if refresh.phi.size:
-        known.gradient[slot] = _slope_at(conditional(known.x[slot], refresh.surface), refresh)
+        found = conditional(known.x[slot], surface)
+        fill(known.gradient[slot], _slope_at(found, refresh, surface))
     return slot
 
 
@@ -237,40 +253,21 @@ def log_surface(x: np.ndarray, refresh: Refresh) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def propose_refresh(
-    points: np.ndarray, scale: float, refresh: Refresh, rng: np.random.Generator
-) -> tuple[float, float]:
-    """Write x' to points[1] (points is (2, D)).
-
-    Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
-    """
-    surface, known, v = refresh.surface, refresh.known, refresh.v
-    x, new = points[0], points[1]
-    new[:] = x
-    here = _look_up(x, refresh)
-    if here < 0:
-        found = conditional(x, surface)
-        if not found.possible:
-            return -math.inf, 0.0
-        here = 0
-        _keep(found, _slope_at(found, refresh), refresh, here)
+def _redraw(
+    points: np.ndarray,
+    scale: float,
+    refresh: Refresh,
+    slots: tuple[int, int],
+    rng: np.random.Generator,
+) -> float:
+    """Write v' to points[1], given the Gaussians in two slots; return log pi~(x) - log pi~(x')."""
+    known, v, x, new = refresh.known, refresh.v, points[0], points[1]
+    here, there = slots
     n, w = v.size, np.zeros(v.size)
     for j in range(n):
         for i in range(j, n):
             w[j] += known.factor[here, i, j] * (x[v[i]] - known.x[here, v[i]])
-    ratio, there, accepted = known.value[here] + known.log_det[here], here, 1.0
-    if refresh.phi.size or refresh.binary.size:
-        accepted = 0.0
-        for _ in range(refresh.repeats[0]):
-            if refresh.binary.size and (refresh.phi.size == 0 or rng.random() < 0.5):
-                there, part = _switch(there, refresh, rng), 1.0
-            else:
-                there, part = _trajectory(there, refresh, rng)
-            accepted += part / refresh.repeats[0]
-        for a in refresh.phi:
-            new[a] = known.x[there, a]
-        for a in refresh.binary:
-            new[a] = known.x[there, a]
+    ratio = known.value[here] + known.log_det[here]
     ratio -= known.value[there] + known.log_det[there]
     keep = math.sqrt(max(0.0, 1.0 - scale * scale))
     for j in range(n):
@@ -280,7 +277,64 @@ def propose_refresh(
     backward_solve(known.factor[there], w)
     for j in range(n):
         new[v[j]] = known.x[there, v[j]] + w[j]
-    return ratio, accepted
+    return ratio
+
+
+@njit(cache=True, error_model="numpy")
+def propose_gaussian(
+    points: np.ndarray,
+    scale: float,
+    refresh: Refresh,
+    surface: Surface,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """Do the same as :func:`propose_refresh` if there are neither hyperparameters nor binary variables."""
+    fill(points[1], points[0])
+    here = _look_up(points[0], refresh)
+    if here < 0:
+        found = conditional(points[0], surface)
+        if not found.possible:
+            return -math.inf, 0.0
+        here = 0
+        _keep(found, np.empty(0), refresh, here)
+    return _redraw(points, scale, refresh, (here, here), rng), 1.0
+
+
+@njit(cache=True, error_model="numpy")
+def propose_refresh(
+    points: np.ndarray,
+    scale: float,
+    refresh: Refresh,
+    surface: Surface,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """Write x' to points[1] (points is (2, D)), by moves on a surface that is ``refresh.surface`` or like it.
+
+    Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
+    """
+    known, x, new = refresh.known, points[0], points[1]
+    fill(new, x)
+    here = _look_up(x, refresh)
+    if here < 0:
+        found = conditional(x, surface)
+        if not found.possible:
+            return -math.inf, 0.0
+        here = 0
+        _keep(found, _slope_at(found, refresh, surface), refresh, here)
+    there, accepted = here, 1.0
+    if refresh.phi.size or refresh.binary.size:
+        accepted = 0.0
+        for _ in range(refresh.repeats[0]):
+            if refresh.binary.size and (refresh.phi.size == 0 or rng.random() < 0.5):
+                there, part = _switch(there, refresh, surface, rng), 1.0
+            else:
+                there, part = _trajectory(there, refresh, surface, rng)
+            accepted += part / refresh.repeats[0]
+        for a in refresh.phi:
+            new[a] = known.x[there, a]
+        for a in refresh.binary:
+            new[a] = known.x[there, a]
+    return _redraw(points, scale, refresh, (here, there), rng), accepted
 
 
 @njit(cache=True, error_model="numpy")
@@ -289,50 +343,65 @@ def propose_with_tails(
 ) -> tuple[float, float]:
     """Do the same as :func:`propose_refresh` for a Student t in the place of exp(Q), if ``freedom`` is finite."""
     nu, surface = refresh.freedom[0], refresh.surface
-    if math.isinf(nu):
-        return propose_refresh(points, scale, refresh, rng)
-    shape = 0.5 * (nu + refresh.v.size)
-    below = expansion_at(points[0], surface)
-    mixing = rng.standard_gamma(shape) / (0.5 * nu - below)
-    scaled = Surface(
-        surface.inner,
-        surface.outer,
-        surface.prior,
-        surface.combinations,
-        surface.coefficients,
-        surface.reads,
-        surface.centre,
-        mixing * surface.slope,
-        mixing * surface.curvature,
-        surface.highest,
-    )
-    refresh.known.value[:] = np.nan
-    ratio, accepted = propose_refresh(
-        points,
-        scale,
-        Refresh(
-            scaled,
-            refresh.v,
-            refresh.phi,
-            refresh.mass,
-            refresh.step,
-            refresh.leaps,
-            refresh.binary,
-            refresh.repeats,
-            refresh.freedom,
-            refresh.known,
-        ),
-        rng,
-    )
-    if ratio == -math.inf:
+    below, mixing, shape, tails = 0.0, 1.0, 0.5 * (nu + refresh.v.size), math.isfinite(nu)
+    if tails:
+        below = expansion_at(points[0], surface)
+        mixing = rng.standard_gamma(shape) / (0.5 * nu - below)
+        surface = refresh.scaled
+        for c in range(surface.slope.size):
+            surface.slope[c] = mixing * refresh.surface.slope[c]
+            for d in range(surface.slope.size):
+                surface.curvature[c, d] = mixing * refresh.surface.curvature[c, d]
+        refresh.known.value[0] = refresh.known.value[1] = np.nan
+    ratio, accepted = propose_refresh(points, scale, refresh, surface, rng)
+    if not tails or ratio == -math.inf:
         return ratio, accepted
-    there = expansion_at(points[1], surface)
+    there = expansion_at(points[1], refresh.surface)
     ratio -= mixing * (below - there)
     ratio -= shape * (math.log1p(-2.0 * below / nu) - math.log1p(-2.0 * there / nu))
     return ratio, accepted
 
 
+# --- as arguments of loops --------------------------------------------------------------------------
+
+_none = no_refresh()
+_MOVE = types.UniTuple(types.float64, 2)(
+    types.float64[:, ::1], types.float64, typeof(_none), GENERATOR
+)
+
+
+@first_class(_MOVE, cache=True)
+def _gaussian_move(points, scale, refresh, rng):
+    return propose_gaussian(points, scale, refresh, refresh.surface, rng)
+
+
+@first_class(_MOVE, cache=True)
+def _move(points, scale, refresh, rng):
+    return propose_with_tails(points, scale, refresh, rng)
+
+
+def move_of(refresh: Refresh) -> Any:
+    """Return the compiled moves ``(points, scale, refresh, rng) -> (log ratio, acceptance rate)`` that are needed."""
+    several = refresh.phi.size or refresh.binary.size or math.isfinite(refresh.freedom[0])
+    return _move if several else _gaussian_move
+
+
 @njit(cache=True, error_model="numpy")
+def _run(x, move, refresh, target, draws, rng):
+    points, total = np.empty((2, x.size)), 0.0
+    fill(points[0], x)
+    for k in range(draws.shape[0]):
+        ratio, accepted = move(points, 1.0, refresh, rng)
+        if ratio > -math.inf:
+            fill(points[0], points[1])
+        if target > 0.0:
+            refresh.step[0] *= math.exp((accepted - target) / (k + 1.0) ** 0.6)
+            refresh.step[0] = min(refresh.step[0], 1.5)
+        total += accepted
+        fill(draws[k], points[0])
+    return total / max(1, draws.shape[0])
+
+
 def run_on_surface(
     x: np.ndarray, refresh: Refresh, target: float, draws: np.ndarray, rng: np.random.Generator
 ) -> float:
@@ -340,15 +409,4 @@ def run_on_surface(
 
     If ``target`` is positive, the step size is adapted to this acceptance rate.
     """
-    points, total = np.empty((2, x.size)), 0.0
-    points[0] = x
-    for k in range(draws.shape[0]):
-        ratio, accepted = propose_refresh(points, 1.0, refresh, rng)
-        if ratio > -math.inf:
-            points[0] = points[1]
-        if target > 0.0:
-            refresh.step[0] *= math.exp((accepted - target) / (k + 1.0) ** 0.6)
-            refresh.step[0] = min(refresh.step[0], 1.5)
-        total += accepted
-        draws[k] = points[0]
-    return total / max(1, draws.shape[0])
+    return float(_run(x, move_of(refresh), refresh, target, draws, rng))

@@ -29,7 +29,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
+from amc_pymc.engine.records import record
 from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Surface",
     "backward_solve",
     "conditional",
+    "conditional_and_prior",
     "expansion_at",
     "gradient",
     "narrow_order",
@@ -51,6 +53,7 @@ __all__ = [
 _MANY = 4.0
 
 
+@record
 class Rows(NamedTuple):
     """Entries of (x, f, A x), f left out: entry i is the sum of values x[places] from starts[i] to starts[i + 1]."""
 
@@ -59,6 +62,7 @@ class Rows(NamedTuple):
     values: np.ndarray
 
 
+@record
 class Surface(NamedTuple):
     """Arrays of log pi~.
 
@@ -182,7 +186,7 @@ def _with_combinations(x, surface):
     rows, terms = surface.combinations, surface.prior
     known = with_values(x, terms.functions, terms.functions_table)
     out = np.zeros(rows.starts.size - 1)
-    out[: known.size] = known
+    fill(out, known)
     for i in range(known.size, out.size):
         for p in range(rows.starts[i], rows.starts[i + 1]):
             out[i] += rows.values[p] * x[rows.places[p]]
@@ -285,6 +289,21 @@ def conditional(x: np.ndarray, surface: Surface) -> Conditional:
             break
         found, gain = _newton_step(found.x, surface)
     return found
+
+
+@njit(cache=True, error_model="numpy")
+def _both(x, surface, gradient, precision):
+    prior_at(x, surface, gradient, precision)
+    return conditional(x, surface)
+
+
+def conditional_and_prior(
+    x: np.ndarray, surface: Surface
+) -> tuple[Conditional, np.ndarray, np.ndarray]:
+    """Return the Gaussian of v given x, and the prior's gradient (D,) and precision (V, V) at x."""
+    size = surface.inner.max() + 1
+    gradient, precision = np.zeros(x.size), np.zeros((size, size))
+    return _both(x, surface, gradient, precision), gradient, precision
 
 
 @njit(cache=True, error_model="numpy")

@@ -16,8 +16,8 @@ from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.row_kernels.derived import StagePrinter
-from amc_pymc.engine.stages import N_KEPT, ROWS, of_parameters
+from amc_pymc.engine.records import record
+from amc_pymc.engine.stages import N_KEPT, ROWS, StagePrinter, of_parameters
 
 __all__ = [
     "N_FAMILIES",
@@ -48,6 +48,7 @@ class Written(NamedTuple):
         return cls(Graph(), (), ())
 
 
+@record
 class Terms(NamedTuple):
     """Programs of families and of the functions f that they read, see :func:`printed_families`."""
 

@@ -31,10 +31,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from scipy.special import gammaln
-from scipy.stats import chi2
+from scipy.special import chdtri, gammaln
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
+from amc_pymc.engine.records import record
 
 __all__ = [
     "BROKEN",
@@ -57,6 +57,7 @@ BROKEN = 2
 _RELATIVE, _ROUNDING = 1e-6, 1e-10
 
 
+@record
 class Blocks(NamedTuple):
     """Blocks of the coordinates that rows read.
 
@@ -108,6 +109,7 @@ class Bounds(Protocol):
         """Return factors (1 + A, N) of the bounds for the first block and for the entries."""
 
 
+@record
 class Thinning(NamedTuple):
     """Bounds of N rows for a range of radii.
 
@@ -318,7 +320,7 @@ def rates(points: np.ndarray, thinning: Thinning, q: np.ndarray) -> int:
         ends += thinning.totals[k, b] * q[b]
         slope += thinning.totals[k, b] * p[2, b]
     if slope < ends:
-        q[:] = p[2]
+        fill(q, p[2])
     return k
 
 
@@ -448,7 +450,7 @@ def fit_thinning(
 
 def _radius(outside: float, dimension: int, number: int) -> float:
     """Return an upper quantile of the largest of several lengths of Gaussian vectors."""
-    return math.sqrt(chi2.isf(outside / max(1, number), max(1, dimension)))
+    return math.sqrt(chdtri(max(1, dimension), outside / max(1, number)))
 
 
 def _blocks(

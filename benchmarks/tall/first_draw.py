@@ -101,8 +101,8 @@ def package_digest() -> str:
 
 
 def compile_package(folder: Path, limit: float) -> None:
-    """Fill a folder of caches by `scripts/compile_kernels.py`, and take the models' kernels out."""
-    command = [sys.executable, str(ROOT / "scripts" / "compile_kernels.py")]
+    """Fill a folder of caches by `python -m amc_pymc.compile`, and take the models' kernels out."""
+    command = [sys.executable, "-m", "amc_pymc.compile"]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     folder.mkdir(parents=True)
     log = folder / "log"
@@ -110,7 +110,7 @@ def compile_package(folder: Path, limit: float) -> None:
     status = run_command(command, environment, log, limit)
     if status != "exit code 0":
         tail = log.read_text(errors="replace").strip().splitlines()[-1:]
-        raise RuntimeError(f"compile_kernels.py: {status}: {' '.join(tail)}")
+        raise RuntimeError(f"amc_pymc.compile: {status}: {' '.join(tail)}")
     log.unlink()
     shutil.rmtree(folder / "pytensor", ignore_errors=True)
     for library in (folder / "models").rglob("*.machine"):

@@ -13,8 +13,8 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from amc_pymc.engine import GROUP, LOCAL, ROW, Graph, machine
-from amc_pymc.engine.jit import kernel_folder
+from amc_pymc.engine import GROUP, LOCAL, ROW, Graph, cache, machine
+from amc_pymc.engine.cache import kernel_folder
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import Printer, Stages
 from tests.engine.printing import compiled, staged
@@ -205,8 +205,8 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
 def test_machine_code_belongs_to_the_source_of_the_package(tmp_path, monkeypatch):
     monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
     text = f'define void @"amc.f"() {{ ret void }} ; {tmp_path}'
-    for n, source in enumerate([b"one", b"other", b"one", None], 1):
-        monkeypatch.setattr(machine, "source_digest", lambda path, source=source: source)
+    for n, source in enumerate(["one", "other", "one", None], 1):
+        monkeypatch.setattr(cache, "_digest", lambda root, source=source: source)
         machine._library.cache_clear()
         assert Printed(text, ("f",)).arrays[0][0] != 0
         assert len(list(kernel_folder().glob("*.machine"))) == min(n, 2)

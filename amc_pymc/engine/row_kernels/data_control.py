@@ -17,10 +17,9 @@ import numpy as np
 from amc_pymc.engine import Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.row_kernels.derived import StagePrinter
 from amc_pymc.engine.row_kernels.loops import gather
 from amc_pymc.engine.row_kernels.printed import check_size
-from amc_pymc.engine.stages import N_SHARED, ROWS, of_parameters, room_of
+from amc_pymc.engine.stages import N_SHARED, ROWS, StagePrinter, of_parameters, room_of
 
 __all__ = ["printed_data_control", "rewards", "state_rewards", "total"]
 

@@ -29,8 +29,8 @@ from amc_pymc.engine.leaves import (
     add_hessian,
     add_transposed,
 )
-from amc_pymc.engine.machine import call
-from amc_pymc.engine.row_kernels.layout import (
+from amc_pymc.engine.machine import Printed, call
+from amc_pymc.engine.row_kernels.printed import (
     CURVES,
     SLOPES,
     TAYLOR,
@@ -39,6 +39,7 @@ from amc_pymc.engine.row_kernels.layout import (
 from amc_pymc.engine.stages import N_SHARED, ROWS, SHARED, of_parameters, room_of
 
 __all__ = [
+    "RowKernels",
     "gradient",
     "hessian",
     "line",
@@ -306,3 +307,50 @@ def total_gradients(zs, columns, program):
             out[p] += s
             add_gradient(program, part[1:], at, columns[:, begin:], n, found)
     return out, slopes
+
+
+# --- from Python ----------------------------------------------------------------------------------------
+
+
+class RowKernels:
+    """Compiled loops over rows of packed data (N, C).
+
+    Parameters
+    ----------
+    printed : Printed
+        Result of :func:`~amc_pymc.engine.row_kernels.printed_rows`.
+    """
+
+    #: Compiled functions ``(points, centre, units, mask, data, *arrays)``.
+    rewards, state_rewards = staticmethod(rewards), staticmethod(state_rewards)
+
+    def __init__(self, printed: Printed):
+        self.arrays = printed.arrays[:1]
+
+    def values(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
+        """Return log-likelihoods (m,) of some rows."""
+        return values(eta, units, data, *self.arrays)
+
+    def residuals(self, points, centre, units, mask, data) -> np.ndarray:
+        """Return changes of residuals (m,) of some rows from points[0] to points[1]."""
+        return rewards(points, centre, units, mask, data, *self.arrays)[1]
+
+    def gradient(
+        self, eta: np.ndarray, units: np.ndarray, data: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """Return the summed log-likelihood of some rows and its gradient (E,)."""
+        return gradient(eta, units, data, *self.arrays)
+
+    def hessian(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
+        """Return the Hessian (E, E) of the summed log-likelihood of some rows."""
+        return hessian(eta, units, data, *self.arrays)
+
+    def totals(self, etas: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return summed log-likelihoods (P,) of all rows of columns (C, N) at points (P, E)."""
+        return totals(etas, columns, *self.arrays)
+
+    def total_gradients(
+        self, etas: np.ndarray, columns: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same sums (P,) and their gradients (P, E)."""
+        return total_gradients(etas, columns, *self.arrays)

@@ -15,11 +15,12 @@ from amc_pymc.engine.leaves import (
     leaves_of,
 )
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import layout
-from amc_pymc.engine.row_kernels.derived import StagePrinter
+from amc_pymc.engine.stages import StagePrinter
 
 __all__ = ["RowProgram", "TooLarge", "printed_rows", "row_program"]
 
+#: Places of stages in a program: log-likelihoods, their Taylor polynomials, first and second derivatives by leaves.
+VALUE, TAYLOR, SLOPES, CURVES, END = (DOTS_AT + 1 + 4 * k for k in range(5))
 #: Maximum number of operations of a row and its derivatives; more would take too long to compile.
 _MOST_OPERATIONS = 6_000
 _LINE = ("eta", "du", "dv", "dw")
@@ -62,7 +63,7 @@ def row_program(
 
 
 def printed_rows(program: RowProgram, along_curves: bool = False) -> Printed:
-    """Generate the functions of a model's rows, in the order of :mod:`amc_pymc.engine.row_kernels.layout`.
+    """Generate the functions of a model's rows, in the order of the places above.
 
     Parameters
     ----------
@@ -93,10 +94,10 @@ def printed_rows(program: RowProgram, along_curves: bool = False) -> Printed:
         *p.stage("slopes", ("eta",), [row, *slopes[: len(leaves)]], places),
         *p.stage("curves", ("eta",), [row, *slopes], places),
     ]
-    described = described_dots(g, dots, layout.END)
-    head: list[int | str] = [0] * layout.VALUE
+    described = described_dots(g, dots, END)
+    head: list[int | str] = [0] * VALUE
     head[N_COLUMNS] = program.n_columns
-    head[N_ENTRIES], head[N_DOTS], head[DOTS_AT] = len(entries), len(dots), layout.END
+    head[N_ENTRIES], head[N_DOTS], head[DOTS_AT] = len(entries), len(dots), END
     return Printed(p.text, (*head, *stages, *described))
 
 

@@ -40,9 +40,8 @@ from amc_pymc.engine.leaves import (
     product,
 )
 from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.row_kernels.derived import StagePrinter
 from amc_pymc.engine.row_kernels.printed import RowProgram, TooLarge, check_size
-from amc_pymc.engine.stages import ROWS, of_parameters, room_of
+from amc_pymc.engine.stages import ROWS, StagePrinter, of_parameters, room_of
 
 __all__ = ["RowBounds", "arguments_of", "printed_third", "row_bounds", "third_bounds"]
 

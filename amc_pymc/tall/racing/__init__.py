@@ -1,6 +1,7 @@
 """Races over a finite population of rows."""
 
 from amc_pymc.tall.racing.race import (
+    BY_ROUNDS,
     DECIDED,
     NOT_FINITE,
     REWARDS,
@@ -10,6 +11,7 @@ from amc_pymc.tall.racing.race import (
     RaceRule,
     make_population,
     race,
+    race_of,
 )
 from amc_pymc.tall.racing.rules import (
     AutoRace,
@@ -24,6 +26,7 @@ from amc_pymc.tall.racing.rules import (
 )
 
 __all__ = [
+    "BY_ROUNDS",
     "DECIDED",
     "NOT_FINITE",
     "REWARDS",
@@ -42,4 +45,5 @@ __all__ = [
     "bernstein_serfling",
     "make_population",
     "race",
+    "race_of",
 ]

@@ -12,16 +12,20 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from numba import types
+from numba import typeof, types
 from numpy.typing import ArrayLike
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.first_class import FirstClassFunction, bound_function
+from amc_pymc.engine.jit import fill, njit
+from amc_pymc.engine.records import record
+from amc_pymc.engine.streams import GENERATOR
 
 __all__ = [
+    "BY_ROUNDS",
     "DECIDED",
     "NOT_FINITE",
     "REWARDS",
@@ -34,6 +38,7 @@ __all__ = [
     "lil_ucb",
     "make_population",
     "race",
+    "race_of",
     "sweep_rows",
     "upper_half_width",
 ]
@@ -60,6 +65,7 @@ _FIRM_LEAD = 4.0
 # bitmap is restored after the race, so a race depends only on its random generator, not on earlier races.
 
 
+@record
 class Population(NamedTuple):
     """N rows; those in ``exact`` are not raced but always evaluated.
 
@@ -92,13 +98,11 @@ def make_population(n_rows: int, exact: ArrayLike = ()) -> Population:
 
 
 @njit(cache=True)
-def draw_rows(population: Population, out: np.ndarray, rng: np.random.Generator) -> None:
+def draw_rows(n_rows: int, marked: np.ndarray, out: np.ndarray, rng: np.random.Generator) -> None:
     """Fill ``out`` with distinct unread rows, each equally likely, and mark them as read.
 
     Requires at least ``out.size`` unread rows.
     """
-    n_rows = population.n_rows
-    marked = population.marked
     one = np.uint64(1)
     for k in range(out.size):
         while True:
@@ -112,10 +116,8 @@ def draw_rows(population: Population, out: np.ndarray, rng: np.random.Generator)
 
 
 @njit(cache=True)
-def sweep_rows(population: Population, start: int, out: np.ndarray) -> tuple[int, int]:
+def sweep_rows(n_rows: int, marked: np.ndarray, start: int, out: np.ndarray) -> tuple[int, int]:
     """Fill ``out`` with unread rows from ``start`` on, unmarked; return (number, next start)."""
-    n_rows = population.n_rows
-    marked = population.marked
     one = np.uint64(1)
     k = 0
     row = start
@@ -149,6 +151,7 @@ def forget_all(population: Population) -> None:
 # --- rules and results ----------------------------------------------------------------------------
 
 
+@record
 class LilParameters(NamedTuple):
     """Parameters of lil'UCB.
 
@@ -164,6 +167,7 @@ class LilParameters(NamedTuple):
     rows_per_pull: int
 
 
+@record
 class RaceRule(NamedTuple):
     """Decision rule of a race, built by the functions in :mod:`amc_pymc.tall.racing.rules`.
 
@@ -176,7 +180,7 @@ class RaceRule(NamedTuple):
     sizes : (R,) int64 array
         Rows read after each round, increasing; the last is the number of raced rows.
     sd_factor, range_factor : (R,) arrays
-        Factors of sd and C; not used in the last round, where means are exact. ``range_factor`` is
+        Factors of sd and C, of several tables one after another if loops take one of them; not used in the last round, where means are exact. ``range_factor`` is
         zero if the bound needs no range.
     ranges : (K,), (1,) or (0,) array
         Known range of each arm's rewards, largest minus smallest, or one for all arms. If empty, the
@@ -290,10 +294,9 @@ def lil_ucb(
         winner = int(np.argmax(bias)) if n_alive else -1
         margin = bias[1] - bias[0] if n_arms == 2 else 0.0
         return RaceResult(winner, 0, 1, margin, DECIDED, -1, 0, min(n_alive, 1))
-    exact = population.exact
     marked = np.empty((n_arms, population.marked.size), dtype=np.uint64)
     for a in range(n_arms):
-        marked[a] = population.marked
+        fill(marked[a], population.marked)
     pulls = np.zeros(n_arms, dtype=np.int64)
     sums = np.zeros(n_arms)
     scores = np.zeros(n_arms)
@@ -316,7 +319,7 @@ def lil_ucb(
                 winner = arm
                 break
             size = lil.rows_per_pull
-        own = Population(population.n_rows, n_raced, marked[arm], exact)
+        n_rows, own = population.n_rows, marked[arm]
         left = n_raced - pulls[arm]
         all_left = pulls[arm] + size > _ALL_BEYOND * n_raced
         size = left if all_left else min(size, left)
@@ -324,9 +327,9 @@ def lil_ucb(
         while size > 0:
             rows = buffer[: min(size, buffer.size)]
             if all_left:
-                _, start = sweep_rows(own, start, rows)
+                _, start = sweep_rows(n_rows, own, start, rows)
             else:
-                draw_rows(own, rows, rng)
+                draw_rows(n_rows, own, rows, rng)
             values = rewards(points[arm : arm + 1], centre, rows)
             for j in range(rows.size):
                 v = values[0, j]
@@ -480,7 +483,7 @@ def _merge_arms(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> in
 
 @njit(cache=True)
 def _half_width(
-    t: int,
+    row: int,
     n: int,
     squares: float,
     mean: float,
@@ -493,7 +496,7 @@ def _half_width(
 
     ``known`` is the known range of rewards, 0 if that of the rewards read is used.
     """
-    term = rule.range_factor[t]
+    term = rule.range_factor[row]
     if term > 0.0:
         term *= known if rule.ranges.size else high - low
     if squares <= 0.0:
@@ -502,7 +505,7 @@ def _half_width(
         largest = max(high - mean, mean - low)
         if largest * largest > _DOMINANT_SHARE * squares:
             return np.inf
-    return term + rule.sd_factor[t] * math.sqrt(squares / (n - 1.0))
+    return term + rule.sd_factor[row] * math.sqrt(squares / (n - 1.0))
 
 
 @njit(cache=True)
@@ -513,25 +516,25 @@ def _known_range(a: int, rule: RaceRule) -> float:
 
 
 @njit(cache=True)
-def _half_width_of_arm(t: int, n: int, a: int, seen: _Seen, rule: RaceRule) -> float:
+def _half_width_of_arm(row: int, n: int, a: int, seen: _Seen, rule: RaceRule) -> float:
     mean, squares, low, high = seen
     known = _known_range(a, rule)
-    return _half_width(t, n, squares[a, 0], mean[a], low[a, 0], high[a, 0], known, rule)
+    return _half_width(row, n, squares[a, 0], mean[a], low[a, 0], high[a, 0], known, rule)
 
 
 @njit(cache=True)
-def _half_width_of_pair(t: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> float:
+def _half_width_of_pair(row: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> float:
     mean, squares, low, high = seen
     i, j = min(a, b), max(a, b)
     lowest, highest = (low[i, j], high[i, j]) if low.size else (0.0, 0.0)
     s = squares[i, i] + squares[j, j] - 2.0 * squares[i, j]
     known = _known_range(i, rule) + _known_range(j, rule)
-    return _half_width(t, n, s, mean[i] - mean[j], lowest, highest, known, rule)
+    return _half_width(row, n, s, mean[i] - mean[j], lowest, highest, known, rule)
 
 
 @njit(cache=True)
 def _eliminate(
-    t: int, n: int, alive: np.ndarray, scores: np.ndarray, seen: _Seen, rule: RaceRule
+    t: int, row: int, n: int, alive: np.ndarray, scores: np.ndarray, seen: _Seen, rule: RaceRule
 ) -> int:
     """Drop arms that the best arm leads by more than the half-width after round t, n rows; return the best arm."""
     best = -1
@@ -545,14 +548,14 @@ def _eliminate(
     marginal = rule.marginal
     half_of_best = 0.0
     if marginal:
-        half_of_best = _half_width_of_arm(t, n, best, seen, rule)
+        half_of_best = _half_width_of_arm(row, n, best, seen, rule)
     for a in range(alive.size):
         if not alive[a] or a == best:
             continue
         if marginal:
-            half = half_of_best + _half_width_of_arm(t, n, a, seen, rule)
+            half = half_of_best + _half_width_of_arm(row, n, a, seen, rule)
         else:
-            half = _half_width_of_pair(t, n, best, a, seen, rule)
+            half = _half_width_of_pair(row, n, best, a, seen, rule)
         if a == 0 and half > rule.safe_width:
             half *= _FIRM_LEAD
         if half <= 0.0:
@@ -597,13 +600,28 @@ def race(
     -------
     RaceResult
     """
+    if rule.lil.delta > 0.0:
+        return lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
+    return _by_rounds(rewards, points, centre, bias, population, rule, rng, 0)
+
+
+@njit(cache=True)
+def _by_rounds(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    rule: RaceRule,
+    rng: np.random.Generator,
+    table: int,
+) -> RaceResult:
     n_arms = points.shape[0]
     n_raced = population.n_raced
     if rule.sizes[-1] != n_raced:
         raise ValueError("rule is for another number of rows than population holds")
-    if rule.lil.delta > 0.0:
-        return lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
-    ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[0] > 0.0)
+    first = table * rule.sizes.size
+    ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[first] > 0.0)
     marginal, sizes = rule.marginal, rule.sizes
     wide = 1 if marginal else n_arms
     kept = n_arms if ranged or marginal else 0
@@ -625,13 +643,13 @@ def race(
         arm_points = points[arms] if n_alive < n_arms else points
         while n < target:
             if target == n_raced:
-                m, start = sweep_rows(population, start, buffer)
+                m, start = sweep_rows(population.n_rows, population.marked, start, buffer)
                 rows = buffer[:m]
             else:
                 rows = buffer[: min(target - n, buffer.size)]
-                draw_rows(population, rows, rng)
+                draw_rows(population.n_rows, population.marked, rows, rng)
                 if drawn + rows.size <= read.size:
-                    read[drawn : drawn + rows.size] = rows
+                    fill(read[drawn:], rows)
                 drawn += rows.size
             values = rewards(arm_points, centre, rows)
             evaluated += arms.size * rows.size
@@ -657,7 +675,7 @@ def race(
         for a in range(n_arms):
             scores[a] = seen.mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
-            winner = _eliminate(rounds - 1, n, alive, scores, seen, rule)
+            winner = _eliminate(rounds - 1, first + rounds - 1, n, alive, scores, seen, rule)
             n_alive = int(np.count_nonzero(alive))
         if rounds == 1:
             arms_left = n_alive
@@ -667,3 +685,41 @@ def race(
         forget_all(population)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
     return RaceResult(winner, n, rounds, margin, status, bad_row, evaluated, arms_left)
+
+
+# --- as arguments of loops --------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def _by_lil_ucb(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    bias: np.ndarray,
+    population: Population,
+    rule: RaceRule,
+    rng: np.random.Generator,
+    table: int,
+) -> RaceResult:
+    return lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
+
+
+_none, _whole = np.zeros(1), np.zeros(1, np.int64)
+_lil = LilParameters(0.0, 0.0, 0.0, 0.0, 0)
+_RACE = typeof(RaceResult(0, 0, 0, 0.0, 0, 0, 0, 0))(
+    typeof(FirstClassFunction(None, REWARDS)),
+    types.float64[:, ::1],
+    types.float64[::1],
+    types.float64[::1],
+    typeof(make_population(1)),
+    typeof(RaceRule(_whole, _none, _none, _none, False, False, False, _lil, 0.0)),
+    GENERATOR,
+    types.int64,
+)
+BY_ROUNDS = bound_function(_by_rounds, _RACE, ())
+_BY_LIL_UCB = bound_function(_by_lil_ucb, _RACE, ())
+
+
+def race_of(rule: RaceRule) -> Any:
+    """Return the compiled race of a rule, with the arguments of :func:`race` and the number of a table."""
+    return _BY_LIL_UCB if rule.lil.delta > 0.0 else BY_ROUNDS

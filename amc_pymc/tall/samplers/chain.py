@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.racing import Population, Race, RaceRule, make_population
+from amc_pymc.tall.racing import Population, Race, RaceRule, make_population, race_of
 from amc_pymc.tall.samplers.adaptation import Moments, Pieces
 from amc_pymc.tall.samplers.auditing import Auditor, AuditTally
 from amc_pymc.tall.samplers.compiled import Densities, Races, entry_point, unit_changes
@@ -33,6 +33,7 @@ _SAFE = 5.0
 #: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
 _DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
 _NO_AUDIT = AuditTally(0, 0, 0)
+_NOT_THINNED = not_thinned(0)
 
 
 class Counts(Protocol):
@@ -77,12 +78,12 @@ class Sampler:
     def races(self, chain: Chain) -> Races:
         """Return the arguments of one chain's decisions."""
         densities, population, rule = self.compiled
-        return Races(densities, chain.surrogate, population, rule, self.thinning)
+        return Races(densities, chain.surrogate, population, rule, self.thinning, race_of(rule))
 
     @property
     def thinning(self) -> Thinning:
         """Thinning of decisions; one without radii if they are races."""
-        return not_thinned(0)
+        return _NOT_THINNED
 
     def run(self, loop: Any, *args: Any) -> Any:
         """Run the sampler's compiled loop."""

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from numba import types
+from numba import typeof, types
 
-from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.first_class import FirstClassFunction, bound_function, first_class
 from amc_pymc.engine.jit import njit
-from amc_pymc.tall.racing import DECIDED, NOT_FINITE, Population, RaceRule, race
+from amc_pymc.engine.records import record
+from amc_pymc.engine.streams import GENERATOR
+from amc_pymc.tall.racing import (
+    BY_ROUNDS,
+    DECIDED,
+    NOT_FINITE,
+    REWARDS,
+    ExactRace,
+    Population,
+    RaceRule,
+    make_population,
+)
 from amc_pymc.tall.samplers.surrogate import Surrogate, surrogate_change
 from amc_pymc.tall.thinning import Thinning, not_thinned, rates, thin
 
@@ -25,9 +36,9 @@ __all__ = [
     "call_total",
     "decide",
     "decide_by_thinning",
+    "decision_of",
     "entry_point",
     "no_control",
-    "put",
     "state_values",
     "unit_changes",
 ]
@@ -50,6 +61,7 @@ def no_control(eta: np.ndarray) -> float:
     return 0.0
 
 
+@record
 class Densities(NamedTuple):
     """Parts of the log posterior, as first-class functions.
 
@@ -65,14 +77,16 @@ class Densities(NamedTuple):
     reads: np.ndarray
 
 
+@record
 class Races(NamedTuple):
-    """Arguments of a chain's decisions: densities, surrogate, population of units, rule, and thinning, if any."""
+    """Arguments of a chain's decisions: densities, surrogate, population of units, rule, thinning, if any, and race."""
 
     densities: Densities
     surrogate: Surrogate
     population: Population
     rule: RaceRule
     thinning: Thinning = not_thinned(0)
+    race: Any = BY_ROUNDS
 
 
 class Verdict(NamedTuple):
@@ -131,7 +145,8 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
         return _verdict(False, -np.inf, n_exact, DECIDED, -1)
     bias = np.zeros(2)
     bias[1] = (known + change) / max(1, n_raced)
-    result = race(densities.rewards, points, surrogate.centre, bias, population, races.rule, rng)
+    args = points, surrogate.centre, bias, population, races.rule
+    result = races.race(densities.rewards, *args, rng, 0)
     return Verdict(
         result.winner == 1,
         result.margin * max(1, n_raced),
@@ -179,11 +194,33 @@ def decide_by_thinning(
     return Verdict(found.accepted, gap, found.rows, always.size, 1, found.status, found.row, True)
 
 
-@njit(cache=True)
-def put(x: np.ndarray, where: np.ndarray, values: np.ndarray) -> None:
-    """Set x[where] to the first of ``values``; Numba's own assignment takes seconds to compile."""
-    for k in range(where.size):
-        x[where[k]] = values[k]
+_dummy = np.zeros(1)
+_DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, 0, True))(
+    types.float64,
+    types.float64[:, ::1],
+    typeof(
+        Races(
+            Densities(
+                cast(Any, FirstClassFunction(None, REWARDS)),
+                no_control,
+                as_they_are,
+                no_control,
+                np.zeros(1, np.int64),
+            ),
+            Surrogate(_dummy, _dummy, np.zeros((1, 1))),
+            make_population(1),
+            ExactRace().rule(1, 2),
+        )
+    ),
+    GENERATOR,
+)
+_BY_RACE = bound_function(decide, _DECISION, ())
+_BY_THINNING = bound_function(decide_by_thinning, _DECISION, ())
+
+
+def decision_of(thinning: Thinning) -> Any:
+    """Return the compiled decision ``(known, points, races, rng) -> Verdict``."""
+    return _BY_THINNING if thinning.radii.size else _BY_RACE
 
 
 # --- from Python ----------------------------------------------------------------------------------

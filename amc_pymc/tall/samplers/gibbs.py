@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
+from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import Stream, generator_of, stream_of
-from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
+from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
 from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.auditing import StateDecisions
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
@@ -34,7 +35,6 @@ __all__ = [
     "init",
     "learn",
     "race_states",
-    "rule_of",
     "run_sweeps",
     "step",
 ]
@@ -46,11 +46,12 @@ _LOOKED_AT = 200
 _NO_STATE, _REST_NOT_FINITE, _NOT_EXPANDABLE = 11, 12, 13
 
 
+@record
 class Elements(NamedTuple):
     """J discrete elements to be drawn.
 
     ``coordinate`` (J,) are their positions in x, ``first`` (J + 1,) the start of each element's states
-    in ``states``, ``rule`` (J,) the row of the rules' tables for its number of states, ``raced`` (J,)
+    in ``states``, ``rule`` (J,) the table of the rule for its number of states, ``raced`` (J,)
     whether units depend on it. ``fixed`` are the coordinates of eta (conditions and indices) at which
     the control variate requires the values of its centre.
     """
@@ -96,13 +97,13 @@ class Gibbs(Sampler):
         return self.prepared.compiled(self.prepared.residuals.state_rewards)
 
     def _rule(self, n_raced: int) -> RaceRule:
-        """Return a rule whose tables have one row for each number of states."""
+        """Return a rule with a table for each number of states."""
         zero = self.prepared.rounding_only
         numbers = np.unique(np.diff(self.elements.first))
         rules = [self.race.rule(n_raced, max(2, int(k)), zero_sd_decides=zero) for k in numbers]
         return rules[0]._replace(
-            sd_factor=np.stack([r.sd_factor for r in rules]),
-            range_factor=np.stack([r.range_factor for r in rules]),
+            sd_factor=np.concatenate([r.sd_factor for r in rules]),
+            range_factor=np.concatenate([r.range_factor for r in rules]),
         )
 
     def rows_of_a_draw(self) -> float:
@@ -227,22 +228,6 @@ def _raise_bad(
 
 
 @njit(cache=True)
-def rule_of(rules: RaceRule, j: int) -> RaceRule:
-    """Return the rule in row j of tables (J, R) over numbers of states."""
-    return RaceRule(
-        rules.sizes,
-        rules.sd_factor[j],
-        rules.range_factor[j],
-        rules.ranges,
-        rules.marginal,
-        rules.guarded,
-        rules.zero_sd_decides,
-        rules.lil,
-        rules.safe_width,
-    )
-
-
-@njit(cache=True)
 def _arm_scores(
     x: np.ndarray, coordinate: int, states: np.ndarray, noise: np.ndarray, densities: Densities
 ) -> tuple[np.ndarray, bool, int]:
@@ -285,7 +270,7 @@ def _expanded_scores(
     unfit = -1
     for a in range(states.size):
         x[coordinate] = states[a]
-        points[a] = densities.parameters(x)
+        fill(points[a], densities.parameters(x))
         bias[a] = scores[a] + surrogate_total(points[a], races.surrogate)
         bias[a] += densities.control(points[a])
         holds = np.all(np.isfinite(points[a]))
@@ -322,10 +307,10 @@ def race_states(
     scores: np.ndarray,
     fixed: np.ndarray,
     races: Races,
-    rule: RaceRule,
+    table: int | np.integer,
     rng: np.random.Generator,
 ) -> RaceResult:
-    """Race the states with a finite score; the result's winner is a position in ``states``."""
+    """Race the states with a finite score, by a table of the rule; the result's winner is a position in ``states``."""
     arms = np.flatnonzero(scores > -np.inf)
     points, bias, unfit = _expanded_scores(x, coordinate, states[arms], scores[arms], fixed, races)
     if unfit >= 0:
@@ -344,7 +329,8 @@ def race_states(
         bias = bias[kept]
     bias = (bias - bias.max()) / max(1, races.population.n_raced)
     rewards, centre = races.densities.rewards, races.surrogate.centre
-    result = race(rewards, points, centre, bias, races.population, rule, rng)
+    args = points, centre, bias, races.population, races.rule
+    result = races.race(rewards, *args, rng, table)
     return RaceResult(
         arms[result.winner] if result.winner >= 0 else -1,
         result.rows,
@@ -380,8 +366,8 @@ def _log_state(
         return
     slot = reservoir_slot(log.seen, size, rng)
     if slot < size:
-        log.x[slot] = x
-        log.noise[slot, : noise.size] = noise
+        fill(log.x[slot], x)
+        fill(log.noise[slot], noise)
         log.element[slot] = element
         log.winner[slot] = winner
         log.read[slot] = read
@@ -412,8 +398,8 @@ def _draw(
     if possible == 1 or not elements.raced[e]:
         winner: int | np.integer = np.argmax(scores)
     else:
-        rule = rule_of(races.rule, elements.rule[e])
-        result = race_states(x, coordinate, states, scores, elements.fixed, races, rule, rng)
+        args = coordinate, states, scores, elements.fixed, races, elements.rule[e]
+        result = race_states(x, *args, rng)
         if result.status == _NOT_EXPANDABLE:
             return _NOT_EXPANDABLE, result.winner
         if result.status != DECIDED:

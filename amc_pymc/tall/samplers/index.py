@@ -21,16 +21,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.racing import (
+    BY_ROUNDS,
     DECIDED,
     NOT_FINITE,
     Population,
     Race,
     RaceRule,
     make_population,
-    race,
+    race_of,
 )
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.adaptation import Moments
@@ -67,6 +69,7 @@ _PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
 # --- the compiled draw ----------------------------------------------------------------------------
 
 
+@record
 class Models(NamedTuple):
     """M models with D_k parameters, of which rows read E_k functions eta; arrays are padded to D and E.
 
@@ -89,6 +92,7 @@ class Models(NamedTuple):
     centres: np.ndarray
 
 
+@record
 class IndexRaces(NamedTuple):
     """Arguments of draws of the index.
 
@@ -105,6 +109,7 @@ class IndexRaces(NamedTuple):
     rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     population: Population
     rule: RaceRule
+    race: Any = BY_ROUNDS
 
 
 class IndexStep(NamedTuple):
@@ -241,7 +246,8 @@ def draw_index(
         winner = arms[0] if arms.size else current
         return IndexStep(winner, 0, n_exact, seen, 0, 1, DECIDED, -1)
     bias = (bias - bias.max()) / max(1, n_raced)
-    result = race(races.rewards, etas, models.centres, bias, population, races.rule, rng)
+    args = etas, models.centres, bias, population, races.rule
+    result = races.race(races.rewards, *args, rng, 0)
     read, rounds = result.rows, result.rounds
     if result.status == NOT_FINITE or result.winner < 0:
         return IndexStep(current, read, n_exact, seen, rounds, 0, NOT_FINITE, result.row)
@@ -306,6 +312,7 @@ class ModelSpace:
         rewards = [p.residuals.state_rewards for p in prepared]
         lengths = self.models.lengths.tolist()
         maps = [as_they_are if p.cut is None else p.cut.native for p in prepared]
+        rule = self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero)
         return IndexRaces(
             self.models,
             parameters=parameters_of_models(maps, sizes, lengths),
@@ -313,7 +320,8 @@ class ModelSpace:
             control=values_of_models([p.control_native for p in prepared], lengths),
             rewards=rewards_of_models(rewards, lengths, self.models.centres),
             population=population,
-            rule=self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero),
+            rule=rule,
+            race=race_of(rule),
         )
 
     def run(self, *args: Any) -> IndexStep:

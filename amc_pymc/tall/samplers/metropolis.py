@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
 from amc_pymc.tall.samplers.adaptation import adapt_scale, proposal_weights
 from amc_pymc.tall.samplers.auditing import MoveDecisions
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, moments_of, recentre, see
-from amc_pymc.tall.samplers.compiled import Races, decide, decide_by_thinning
+from amc_pymc.tall.samplers.compiled import Races, Verdict, decision_of
 from amc_pymc.tall.samplers.moves import (
     KINDS,
     SURROGATE,
@@ -44,7 +45,6 @@ __all__ = [
     "learn",
     "near_mode",
     "run_draws",
-    "run_transitions",
     "step",
 ]
 
@@ -156,7 +156,8 @@ def _make_draws(
     if tuning and sampler.tuning_transitions is not None:
         each = sampler.tuning_transitions
     streams = stream_of(rng), stream_of(chain.audit_rng)
-    state = points, sampler.races(chain), chain.moves, streams[0], chain.log(tuning), streams[1]
+    args = points, decision_of(sampler.thinning), sampler.races(chain), chain.moves
+    state = (*args, streams[0], chain.log(tuning), streams[1])
     k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
     while status != DECIDED:
         if status == BROKEN:
@@ -191,67 +192,13 @@ def _pick(weights: np.ndarray, rng: np.random.Generator) -> int:
     return last
 
 
-@njit(cache=True, inline="always")  # compiled once, as a part of `run_draws`
-def run_transitions(
-    n: int,
-    points: np.ndarray,
-    races: Races,
-    moves: Moves,
-    rng: np.random.Generator,
-    log: MoveLog,
-    log_rng: np.random.Generator,
-    counts: MetropolisCounts,
-) -> tuple[int, int, int]:
-    """Make ``n`` transitions from points[0] (points is (2, D), overwritten).
-
-    Adds to ``counts``. Returns the number of transitions made, the status and the offending unit.
-    With status ``NOT_FINITE`` the last transition was not made; points[1] holds its proposal.
-    """
-    densities, active = races.densities, moves.active
-    rest = densities.rest(points[0])
-    here = densities.parameters(points[0])
-    arms = np.empty((2, here.size))
-    for done in range(n):
-        kind = _pick(moves.weights, rng)
-        log_q = propose(kind, points, moves, rng)
-        rest_new = densities.rest(points[1])
-        counts.tries[kind] += 1
-        log_u = math.log(1.0 - rng.random())
-        known = rest_new - rest + log_q - log_u
-        if not known > -np.inf:
-            continue
-        arms[0] = here
-        arms[1] = densities.parameters(points[1])
-        thinned = races.thinning.radii.shape[0] > 0
-        if thinned:
-            verdict = decide_by_thinning(known, arms, races, rng)
-        else:
-            verdict = decide(known, arms, races, rng)
-        counts.raced[0] += verdict.raced
-        counts.rounds[0] += verdict.rounds
-        counts.other[0] += verdict.exact
-        counts.unsure[0] += not verdict.sure
-        if verdict.status != DECIDED:
-            return done, verdict.status, verdict.unit
-        counts.accepted[kind] += verdict.accepted
-        counts.acceptance[kind] += math.exp(min(0.0, verdict.gap + log_u))
-        if not (thinned and verdict.sure):
-            log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
-        if verdict.accepted:
-            jump = moves.whiten @ (points[1][active] - points[0][active])
-            counts.jumps[kind] += np.dot(jump, jump)
-            points[0] = points[1]
-            here = arms[1].copy()
-            rest = rest_new
-    return n, DECIDED, -1
-
-
 @njit(cache=True)
 def run_draws(
     k: int,
     left: int,
     each: int,
     points: np.ndarray,
+    decision: Callable[..., Verdict],
     races: Races,
     moves: Moves,
     stream: Stream,
@@ -262,25 +209,49 @@ def run_draws(
 ) -> tuple[int, int, int, int]:
     """Fill draws[k:] (B, D) from points[0], draw k by ``left`` and later ones by ``each`` transitions.
 
-    Adds to ``counts``, arrays (B, ...). Returns the draw at which it stopped, the transitions left
-    for that draw, the status and the offending unit.
+    ``points`` (2, D) is overwritten. Adds to ``counts``, arrays (B, ...). Returns the draw at which it stopped, the
+    transitions left for that draw, the status and the offending unit. With status ``NOT_FINITE`` the last transition
+    was not made; points[1] holds its proposal.
     """
     rng, log_rng = generator_of(stream), generator_of(log_stream)
+    densities, active = races.densities, moves.active
+    thinned = races.thinning.radii.shape[0] > 0
+    rest = densities.rest(points[0])
+    here = densities.parameters(points[0])
+    arms, moved = np.empty((2, here.size)), np.empty(active.size)
     while k < draws.shape[0]:
-        one = MetropolisCounts(
-            counts.tries[k],
-            counts.accepted[k],
-            counts.acceptance[k],
-            counts.jumps[k],
-            counts.raced[k],
-            counts.rounds[k],
-            counts.other[k],
-            counts.unsure[k],
-        )
-        done, status, unit = run_transitions(left, points, races, moves, rng, log, log_rng, one)
-        if status != DECIDED:
-            return k, left - done - 1, status, unit
-        draws[k] = points[0]
+        while left > 0:
+            left -= 1
+            kind = _pick(moves.weights, rng)
+            log_q = propose(kind, points, moves, rng)
+            rest_new = densities.rest(points[1])
+            counts.tries[k, kind] += 1
+            log_u = math.log(1.0 - rng.random())
+            known = rest_new - rest + log_q - log_u
+            if not known > -np.inf:
+                continue
+            fill(arms[0], here)
+            fill(arms[1], densities.parameters(points[1]))
+            verdict = decision(known, arms, races, rng)
+            counts.raced[k, 0] += verdict.raced
+            counts.rounds[k, 0] += verdict.rounds
+            counts.other[k, 0] += verdict.exact
+            counts.unsure[k, 0] += not verdict.sure
+            if verdict.status != DECIDED:
+                return k, left, verdict.status, verdict.unit
+            counts.accepted[k, kind] += verdict.accepted
+            counts.acceptance[k, kind] += math.exp(min(0.0, verdict.gap + log_u))
+            if not (thinned and verdict.sure):
+                log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
+            if verdict.accepted:
+                for a in range(active.size):
+                    moved[a] = points[1, active[a]] - points[0, active[a]]
+                jump = moves.whiten @ moved
+                counts.jumps[k, kind] += np.dot(jump, jump)
+                fill(points[0], points[1])
+                here = arms[1].copy()
+                rest = rest_new
+        fill(draws[k], points[0])
         left = each
         k += 1
     return k, 0, DECIDED, -1
@@ -348,7 +319,7 @@ def _follow_gaussian(
     fit = GaussianFit(mean, precision, fit.coordinates)
     freedom = chain.moves.refresh.freedom[0]
     refresh = gaussian_surface(fit, active, freedom=freedom).moves()
-    chain.moves = chain.moves._replace(refresh=refresh)
+    chain.moves = chain.moves.on(refresh)
     return fit, length
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
-from amc_pymc.tall.refresh import Refresh, no_refresh, propose_with_tails
+from amc_pymc.engine.jit import fill, njit
+from amc_pymc.engine.records import record
+from amc_pymc.tall.refresh import Refresh, move_of, no_refresh
 from amc_pymc.tall.samplers.adaptation import Moments, proposal_weights
-from amc_pymc.tall.samplers.compiled import put
 from amc_pymc.tall.samplers.preparation import GaussianFit, Preparation
 from amc_pymc.tall.samplers.settings import Proposal, RandomWalkProposal, SurrogateProposal
 from amc_pymc.tall.samplers.surface import fit_to_moments
@@ -37,6 +37,7 @@ _SHRINKAGE = 10.0
 _FITS_BADLY = 0.5
 
 
+@record
 class Moves(NamedTuple):
     """State of all kinds of proposals.
 
@@ -52,6 +53,8 @@ class Moves(NamedTuple):
         Factor of the random walk's covariance.
     refresh : Refresh
         Moves on prior times surrogate.
+    move : first-class function
+        See :func:`amc_pymc.tall.refresh.move_of`.
     """
 
     weights: np.ndarray
@@ -60,17 +63,26 @@ class Moves(NamedTuple):
     whiten: np.ndarray
     walk: np.ndarray
     refresh: Refresh
+    move: Callable[..., tuple[float, float]]
+
+    def on(self, refresh: Refresh) -> Moves:
+        """Return the same with other moves on prior times surrogate."""
+        return self._replace(refresh=refresh, move=move_of(refresh))
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def propose(kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generator) -> float:
     """Write x' to points[1]; return log q(x | x') - log q(x' | x), or the log ratio of pi~ at x and x'."""
-    points[1] = points[0]
+    fill(points[1], points[0])
     scale, active = moves.scales[kind], moves.active
     if kind == SURROGATE:
-        return propose_with_tails(points, scale, moves.refresh, rng)[0]
-    step = moves.walk @ rng.standard_normal(active.size)
-    put(points[1], active, points[0][active] + scale * step)
+        return moves.move(points, scale, moves.refresh, rng)[0]
+    z = np.empty(active.size)
+    for a in range(z.size):
+        z[a] = rng.standard_normal()
+    step = moves.walk @ z
+    for a in range(z.size):
+        points[1, active[a]] = points[0, active[a]] + scale * step[a]
     return 0.0
 
 
@@ -109,13 +121,15 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
     guess = np.zeros(len(KINDS))
     guess[SURROGATE] = 1.0  # preferred if there are both
+    refresh = prepared.surface.moves() if prepared.surface is not None else no_refresh()
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),
         scales=np.array([kind.first_scale(a) for kind in KINDS]),
         active=active,
         whiten=np.linalg.inv(factor),
         walk=factor.copy(),
-        refresh=prepared.surface.moves() if prepared.surface is not None else no_refresh(),
+        refresh=refresh,
+        move=move_of(refresh),
     )
 
 
@@ -141,4 +155,4 @@ def learned(
         return moves, fit
     scales = moves.scales.copy()
     scales[SURROGATE] = 1.0
-    return moves._replace(scales=scales, refresh=found[1].moves()), found[0]
+    return moves._replace(scales=scales).on(found[1].moves()), found[0]

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
+from amc_pymc.engine.records import record
 
 __all__ = [
     "Ahead",
@@ -110,6 +111,7 @@ def add_counts(total: tuple[np.ndarray, ...], counts: tuple[np.ndarray, ...]) ->
 # all of them. A log without room (C = 0) is not written to.
 
 
+@record
 class MoveLog(NamedTuple):
     """Moves from ``x`` (C, D) to ``x_new`` (C, D).
 
@@ -132,6 +134,7 @@ class MoveLog(NamedTuple):
         return cls(x, x_new, known, accepted, read, np.zeros(1, np.int64))
 
 
+@record
 class StateLog(NamedTuple):
     """States drawn for discrete elements.
 
@@ -155,6 +158,7 @@ class StateLog(NamedTuple):
         return cls(points, noise, element, winner, np.zeros(capacity), np.zeros(1, np.int64))
 
 
+@record
 class IndexLog(NamedTuple):
     """Models drawn for the index of a product space.
 
@@ -204,8 +208,8 @@ def log_move(
         return
     slot = reservoir_slot(log.seen, size, rng)
     if slot < size:
-        log.x[slot] = points[0]
-        log.x_new[slot] = points[1]
+        fill(log.x[slot], points[0])
+        fill(log.x_new[slot], points[1])
         log.known[slot] = known
         log.accepted[slot] = accepted
         log.read[slot] = read

@@ -22,10 +22,9 @@ from amc_pymc.tall.samplers.surrogate import GaussianFit, NoProxy, Surrogate, su
 from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import (
     Surface,
-    conditional,
+    conditional_and_prior,
     narrow_order,
     ordered,
-    prior_at,
     rows_of,
 )
 from amc_pymc.tall.terms import Written, compiled_terms
@@ -337,8 +336,7 @@ def surface_at(
         -surrogate.hessian[np.ix_(at, at)],
         np.zeros(1),
     )
-    slope, precision = np.zeros(size), np.zeros((plain.size, plain.size))
-    prior_at(x, surface, slope, precision)
+    _, slope, precision = conditional_and_prior(x, surface)
     whole = model.rest_value_and_gradient(x)[1]
     curvature = -model.rest_hessian(x, plain)[np.ix_(plain, plain)] - precision
     places = np.searchsorted(read, plain)
@@ -355,7 +353,7 @@ def surface_at(
 
 def _order_at(x: np.ndarray, surface: Surface) -> np.ndarray:
     """Return an order of v in which Cholesky factors have few entries."""
-    upper = np.triu(conditional(x, surface).factor, 1)
+    upper = np.triu(conditional_and_prior(x, surface)[0].factor, 1)
     return narrow_order(upper + upper.T)
 
 
@@ -381,7 +379,7 @@ def tuned(
     surface: Surface, binary: np.ndarray, x: np.ndarray, rng: np.random.Generator
 ) -> SurfaceFit:
     """Run a chain on the surface from x (D,), and tune masses and step size on the way."""
-    found = conditional(x, surface)
+    found, *_ = conditional_and_prior(x, surface)
     if not found.possible:
         raise NoProxy("the expansion has no maximum")
     n = surface.outer.max(initial=-1) + 1
@@ -403,7 +401,7 @@ def tuned(
 def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
     """Return mean and precision of x, with hyperparameters independent of the rest."""
     mean = fitted.draws.mean(axis=0)
-    found = conditional(mean, fitted.surface)
+    found, *_ = conditional_and_prior(mean, fitted.surface)
     lower = np.tril(found.factor)
     inner = ordered(fitted.surface.inner)
     out = np.zeros((mean.size, mean.size))

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.samplers.raced import Raced, RacedModel
 
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 
+@record
 class Surrogate(NamedTuple):
     """Centre c (E,) and population sums G (E,) and H (E, E)."""
 

@@ -202,7 +202,7 @@ def same_batch(n_rows, batch_size, seed, exact=()):
     """The rows that a race with a generator of this seed reads first."""
     rows = np.empty(batch_size, np.int64)
     population = make_population(n_rows, exact)
-    draw_rows(population, rows, np.random.default_rng(seed))
+    draw_rows(population.n_rows, population.marked, rows, np.random.default_rng(seed))
     forget_rows(population, rows)
     return rows
 
@@ -521,7 +521,7 @@ def test_impossible_arms_are_dropped_and_bad_rows_named():
 def draw(population, size, rng):
     """A sample of rows, after which the population is as before."""
     rows = np.empty(size, np.int64)
-    draw_rows(population, rows, rng)
+    draw_rows(population.n_rows, population.marked, rows, rng)
     forget_rows(population, rows)
     return rows
 
@@ -566,8 +566,8 @@ def test_a_second_batch_is_uniform_over_what_is_left():
     counts = np.zeros(len(index))
     for _ in range(60 * len(index)):
         rows = np.empty(4, np.int64)
-        draw_rows(population, rows[:2], rng)
-        draw_rows(population, rows[2:], rng)
+        draw_rows(population.n_rows, population.marked, rows[:2], rng)
+        draw_rows(population.n_rows, population.marked, rows[2:], rng)
         forget_rows(population, rows)
         counts[index[tuple(rows.tolist())]] += 1
     assert chi_square_level(counts, np.full(counts.size, 1.0 / counts.size)) > 1e-4
@@ -607,13 +607,13 @@ def test_sweep_gives_what_is_left_in_order_and_marks_nothing():
     rng = np.random.default_rng(1)
     population = make_population(200, [0, 3, 64, 199])
     drawn = np.empty(90, np.int64)
-    draw_rows(population, drawn, rng)
+    draw_rows(population.n_rows, population.marked, drawn, rng)
     marked = population.marked.copy()
     left = np.setdiff1d(np.arange(200), np.concatenate([drawn, population.exact]))
     swept, start = [], 0
     buffer = np.empty(7, np.int64)
     while True:
-        m, start = sweep_rows(population, start, buffer)
+        m, start = sweep_rows(population.n_rows, population.marked, start, buffer)
         swept.extend(buffer[:m].tolist())
         if m < buffer.size:
             break
@@ -625,7 +625,9 @@ def test_sweep_gives_what_is_left_in_order_and_marks_nothing():
 def test_forgetting_all_leaves_the_exact_rows_taken_out():
     population = make_population(300, [7, 290])
     base = population.marked.copy()
-    draw_rows(population, np.empty(250, np.int64), np.random.default_rng(2))
+    draw_rows(
+        population.n_rows, population.marked, np.empty(250, np.int64), np.random.default_rng(2)
+    )
     forget_all(population)
     np.testing.assert_array_equal(population.marked, base)
 

@@ -102,7 +102,7 @@ def test_the_first_round_decides_at_the_half_width(n_arms, known, variance):
     sd, width = bernstein_serfling(share, m, n_rows)
     for seed in range(10):
         rows = np.empty(m, np.int64)
-        draw_rows(make_population(n_rows), rows, np.random.default_rng(seed))
+        draw_rows(n_rows, make_population(n_rows).marked, rows, np.random.default_rng(seed))
         batch = table[:, rows]
         x, i = batch[0], batch[-1]
         if variance == "pairwise":
@@ -130,7 +130,7 @@ def test_many_arms_by_matrix_product_agree_with_numpy(n_arms):
     table = rng.normal(size=(n_arms, n_rows)) + common
     rule = NormalRace(batch_size=m).rule(n_rows, n_arms)
     rows = np.empty(m, np.int64)
-    draw_rows(make_population(n_rows), rows, np.random.default_rng(1))
+    draw_rows(n_rows, make_population(n_rows).marked, rows, np.random.default_rng(1))
     d = table[3, rows] - table[7, rows]
     half = rule.sd_factor[0] * np.std(d, ddof=1)
     for factor, decided in ((1 - 1e-6, False), (1 + 1e-6, True)):

@@ -201,14 +201,13 @@ def disagreements(sampler, count, bound_factor=1.0, near=True, seed=3):
     rewards = state_values(densities.rewards, points, surrogate.centre, np.arange(N_ROWS))
     error = N_ROWS * np.std(rewards - rewards.mean(axis=0), axis=1).max() / math.sqrt(50)
     rng = np.random.default_rng(seed)
-    rule = gibbs.rule_of(rules, 0)
     wrong, x, fixed, run = 0, np.zeros(1), sampler.elements.fixed, None
     for _ in range(count):
         if near:
             scores = rng.uniform(-1.0, 1.0, size=MEANS.size) * error - row_logps().sum(axis=1)
         else:
             scores = np.log(PRIOR) + rng.gumbel(size=MEANS.size)
-        args = (x, 0, states, scores, fixed, races, rule, rng)
+        args = (x, 0, states, scores, fixed, races, 0, rng)
         run = run or entry_point(gibbs.race_states, args)
         result = run(*args)
         assert result.status == DECIDED

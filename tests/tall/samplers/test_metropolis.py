@@ -12,13 +12,14 @@ from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.streams import stream_of
 from amc_pymc.tall.racing import REWARDS, ExactRace, make_population
-from amc_pymc.tall.refresh import refresh_of
+from amc_pymc.tall.refresh import move_of, refresh_of
 from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.compiled import (
     LOGP,
     Densities,
     Races,
     as_they_are,
+    decision_of,
     no_control,
 )
 from amc_pymc.tall.samplers.metropolis import run_draws
@@ -95,7 +96,7 @@ def moves_of(weights, scales, mean, chol, active=None):
     factor, _ = fit.moves(active)
     refresh = gaussian_surface(fit, active).moves()
     numbers = (np.array(each, float) for each in (weights, scales))
-    return Moves(*numbers, active, np.linalg.inv(factor), factor, refresh)
+    return Moves(*numbers, active, np.linalg.inv(factor), factor, refresh, move_of(refresh))
 
 
 _entry = entry_points(run_draws)
@@ -107,7 +108,7 @@ def transit(starts, n, *settings, draws=1):
     races = Races(densities, surrogate, population, ExactRace().rule(population.n_raced, 2))
     counts, log = MetropolisCounts.zeros(len(NAMES), draws), MoveLog.empty(0, starts.shape[1])
     points, ends = np.empty((2, starts.shape[1])), np.empty((len(starts), draws, starts.shape[1]))
-    state = points, races, moves, stream_of(rng), log, stream_of(rng)
+    state = points, decision_of(races.thinning), races, moves, stream_of(rng), log, stream_of(rng)
     run = _entry(0, n, n, *state, ends[0], counts)
     for start, out in zip(starts, ends, strict=True):
         points[:] = start
@@ -121,7 +122,7 @@ def skewed_moves(kind):
     weights = {"mixture": [0.4, 0.6], "random_walk": [1.0, 0.0]}.get(kind, [0.0, 1.0])
     moves = moves_of(weights, [1.5, 0.9], mean, np.array([[0.8, 0.0], [0.3, 0.6]]))
     if kind == "hyperparameter":
-        moves = moves._replace(refresh=with_a_hyperparameter(*mean))
+        moves = moves.on(with_a_hyperparameter(*mean))
     return moves
 
 

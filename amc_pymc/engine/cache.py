@@ -1,0 +1,173 @@
+"""Machine code in a folder of the user, under names that depend on all source that it may come from."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+import time
+import warnings
+
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+
+from numba.core import serialize
+from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
+
+__all__ = ["cached_name", "kernel_folder", "name_of", "prune", "read_cached", "write_cached"]
+
+_HERE = Path(__file__).parents[1]
+#: What was changed later may differ from what this process has imported.
+_BEGIN = time.time()
+#: Beyond so many bytes, files of the cache are removed.
+_LARGEST = 2**30
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+def cached_name(function: Callable[..., Any], settings: Any) -> str | None:
+    """Return the name under which code of a function is kept.
+
+    It depends on the function, on ``settings``, on all source files of this package and of the function's own
+    package, or beside its file, on versions and on the processor. None if it is not the same in each process.
+    """
+    kinds, code = repr(settings), _function_digest(function)
+    return None if code is None or " at 0x" in kinds else name_of(f"{kinds} {code}", "kernel")
+
+
+def name_of(key: str, kind: str) -> str | None:
+    """Return a name that depends on a key, on this package, on versions and on the processor."""
+    stamp = _digest(_HERE)
+    versions = (sys.version_info[:2], np.__version__, numba.__version__, llvmlite.__version__)
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    whole = repr((key, stamp, versions, processor)).encode()
+    return None if stamp is None else f"{hashlib.sha256(whole).hexdigest()[:40]}.{kind}"
+
+
+def _function_digest(function: Callable[..., Any]) -> str | None:
+    """Return a digest of a function, its source files and what it closes over; None if that is not known."""
+    code = function.__code__
+    file = Path(code.co_filename)
+    stamp = _digest(_root(file)) if file.exists() else None
+    if stamp is None:
+        return None
+    place = (function.__module__, function.__qualname__, code.co_firstlineno, code.co_names)
+    constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
+    parts: list[Any] = [stamp, place, constants, code.co_code]
+    for cell in function.__closure__ or ():
+        value = cell.cell_contents
+        # Numba's own bytes of a compiled function contain a name that is drawn at random in each process.
+        known = isinstance(value, Dispatcher)
+        part = _function_digest(value.py_func) if known else bytes(serialize.dumps(value))
+        if part is None:
+            return None
+        parts.append(part)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _root(file: Path) -> Path:
+    """Return the topmost package that a file is in; the file itself if it is in none."""
+    found = file
+    while (found.parent / "__init__.py").exists():
+        found = found.parent
+    return found
+
+
+@functools.cache
+def _digest(root: Path) -> str | None:
+    """Return a digest of the source files in a package or beside a file; None if one was changed in this process."""
+    found, digest = (
+        root.rglob("*.py") if root.is_dir() else root.parent.glob("*.py"),
+        hashlib.sha256(),
+    )
+    for file in sorted(found):
+        if file.stat().st_mtime > _BEGIN:
+            return None
+        digest.update(str(file.relative_to(root.parent)).encode() + b"\0")
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+# --- files ------------------------------------------------------------------------------------------
+
+
+def kernel_folder() -> Path | None:
+    """Return the folder of cached machine code, in ``AMC_PYMC_CACHE`` or the user's cache folder.
+
+    Code in it is executed. None, with one warning, if other users can write to it; also if it cannot be made.
+    """
+    root = os.environ.get("AMC_PYMC_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = (Path(root) if root else Path.home() / ".cache") / "amc_pymc"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except (OSError, RuntimeError):  # not writable, or there is no home
+        return None
+    if os.name == "posix" and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
+        _distrust(folder)
+        return None
+    return folder
+
+
+@functools.cache
+def _distrust(folder: Path) -> None:
+    warnings.warn(
+        f"The kernel cache {folder} belongs to another user, or others can write to it. It is not used, and "
+        "each process compiles its kernels. Make it your own with mode 700, or set AMC_PYMC_CACHE.",
+        stacklevel=2,
+    )
+
+
+def read_cached(name: str) -> bytes | None:
+    """Return what :func:`write_cached` wrote; None if there is nothing, or if a bit of it has changed."""
+    folder = kernel_folder()
+    try:
+        found = None if folder is None else (folder / name).read_bytes()
+    except OSError:
+        found = None
+    if folder is None or found is None or hashlib.sha256(found[32:]).digest() != found[:32]:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(folder / name)  # for `prune`
+    return found[32:]
+
+
+def write_cached(name: str, data: bytes) -> None:
+    """Write a file with a checksum; without a writable folder or with a full disk, do nothing."""
+    folder = kernel_folder()
+    if folder is None:
+        return
+    _prune_once(folder)
+    with contextlib.suppress(OSError):
+        handle, temporary = tempfile.mkstemp(dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(data).digest() + data)
+            os.replace(temporary, folder / name)  # atomic
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+
+def prune(folder: Path, largest: int = _LARGEST) -> None:
+    """Remove the files that were not used for longest, beyond ``largest`` bytes in all."""
+    size = 0
+    with contextlib.suppress(OSError):  # another process may have removed one
+        for path in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True):
+            size += path.stat().st_size
+            if size > largest:
+                path.unlink()
+
+
+_prune_once = functools.cache(prune)
