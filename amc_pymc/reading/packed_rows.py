@@ -194,10 +194,7 @@ class PackedRows:
 
     def __getstate__(self):
         left = ("kernels", "reads")
-        state = {k: v for k, v in self.__dict__.items() if k not in left} | {"program": None}
-        if isinstance(self.store, InMemory) and self.store.shared is not None:
-            state |= {"store": InMemory(None, self.store.shared)}
-        return state
+        return {k: v for k, v in self.__dict__.items() if k not in left} | {"program": None}
 
 
 def separated(program: RowProgram, chosen: bool = False) -> tuple[RowProgram, Coefficients | None]:

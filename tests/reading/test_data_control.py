@@ -249,15 +249,6 @@ def _call(rewards, points, centre, rows):
     return rewards(points, centre, rows)
 
 
-def test_rows_without_a_scalar_form_are_refused():
-    rng = np.random.default_rng(10)
-    with pm.Model() as model:
-        mu = pm.Normal("mu", 0, 1, shape=3)
-        pm.Normal("y", pt.sort(mu)[1], 1, observed=rng.normal(size=200))
-    with pytest.raises(ValueError, match=r"those of y are not \(Sort"):
-        DataControl(extract_rows(model), DataProxy(), np.zeros(3), rng)
-
-
 class TestVarianceReduction:
     """Chen & Ghahramani (2016), section 5.2: two to three orders with 10 x 10 bins, 20 % out."""
 
@@ -374,22 +365,35 @@ class TestBins:
         assert np.abs(control.residuals(x[None] + 1, raced(control))).max() < 1e-12
 
 
+def one_value_per_row(rng):
+    pm.Normal("y", pm.Normal("u", 0, 1, shape=50), 1, observed=rng.normal(size=50))
+
+
+def only_integers(rng):
+    pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=rng.integers(0, 2, 100))
+
+
+def without_a_scalar_form(rng):
+    mu = pm.Normal("mu", 0, 1, shape=3)
+    pm.Normal("y", pt.sort(mu)[1], 1, observed=rng.normal(size=200))
+
+
 class TestRefusals:
-    def test_row_local(self):
+    @pytest.mark.parametrize(
+        ("write", "message"),
+        [
+            (one_value_per_row, "u has one value per row. Integrate it out"),
+            (only_integers, "floating type, the rows of y have none. Cast"),
+            (without_a_scalar_form, r"those of y are not \(Sort"),
+        ],
+    )
+    def test_rows(self, write, message):
         rng = np.random.default_rng(16)
         with pm.Model() as model:
-            u = pm.Normal("u", 0, 1, shape=50)
-            pm.Normal("y", u, 1, observed=rng.normal(size=50))
-        with pytest.raises(ValueError, match=r"u has one value per row. Integrate it out"):
-            DataControl(extract_rows(model), DataProxy(), np.zeros(50), rng)
-
-    def test_only_integers(self):
-        rng = np.random.default_rng(17)
-        with pm.Model() as model:
-            p = pm.Beta("p", 1, 1)
-            pm.Bernoulli("y", p, observed=rng.integers(0, 2, 100))
-        with pytest.raises(ValueError, match=r"floating type, the rows of y have none. Cast"):
-            DataControl(extract_rows(model), DataProxy(), np.zeros(1), rng)
+            write(rng)
+        rows = extract_rows(model)
+        with pytest.raises(ValueError, match=message):
+            DataControl(rows, DataProxy(), np.zeros(rows.layout.size), rng)
 
     def test_infinite_data(self):
         X = np.random.default_rng(18).normal(size=(100, 1))
