@@ -297,14 +297,13 @@ def _flips(blocks: Sequence[Block], size: int) -> Iterator[_Try]:
     signed = [k for k, b in enumerate(blocks) if b.signed]
     for chosen in itertools.islice(_subsets([[k] for k in signed]), _TRIED // 4):
         yield _Try(flip(blocks[k].places for k in chosen), frozenset(("sign", k) for k in chosen))
-    for length, choices in _axes(
-        [b if b.signed else b._replace(places=b.places.ravel()[:0]) for b in blocks]
-    ):
-        for chosen in choices:
-            if any(len(axes) > 1 for _, axes in chosen):
+    flat = [b if b.signed else b._replace(places=b.places.ravel()[:0]) for b in blocks]
+    for length, choices in _axes(flat):
+        for ways in choices:
+            if any(len(axes) > 1 for _, axes in ways):
                 continue
             for i in range(length):
                 yield _Try(
-                    flip(blocks[k].places.take(i, axes[0]) for k, axes in chosen),
-                    frozenset((i, "sign", *part) for part in chosen),
+                    flip(blocks[k].places.take(i, axes[0]) for k, axes in ways),
+                    frozenset((i, "sign", *way) for way in ways),
                 )

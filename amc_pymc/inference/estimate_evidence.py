@@ -37,7 +37,7 @@ from amc_pymc.inference.marginal_effects import (
 from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
-from amc_pymc.reading.marginal_particles import Densities
+from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import begin_journal, check_workers, name_of
 from amc_pymc.signals import ends_loops

@@ -18,7 +18,7 @@ from amc_pymc.inference.evidence_from_draws import (
 )
 from amc_pymc.inference.evidence_model import Tally, running_off
 from amc_pymc.inference.evidence_results import Evidence, add_posterior
-from amc_pymc.reading.marginal_particles import Densities
+from amc_pymc.reading.particles.marginal import Densities
 
 if TYPE_CHECKING:
     from pymc import Model

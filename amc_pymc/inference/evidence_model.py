@@ -33,9 +33,9 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.reading.context import context_model
-from amc_pymc.reading.counts import counted
-from amc_pymc.reading.marginal_particles import Densities, MarginalDensities, extract_marginals
-from amc_pymc.reading.particles import check_evidence_defined, extract_particles
+from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import check_evidence_defined, extract_particles
+from amc_pymc.reading.particles.marginal import Densities, MarginalDensities, extract_marginals
 from amc_pymc.reading.support import element_states
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
@@ -79,7 +79,7 @@ def compiled_particles(
     """Return compiled densities of a model and the CPU seconds used; the last few models are cached.
 
     Given local effects are integrated out; the densities are then
-    :class:`amc_pymc.reading.marginal_particles.MarginalDensities`. If that fails for effects that the user did not
+    :class:`amc_pymc.reading.particles.marginal.MarginalDensities`. If that fails for effects that the user did not
     name, they are kept.
     """
     begin = time.process_time()
@@ -264,7 +264,7 @@ class Elsewhere:
     ----------
     counts : array (3,)
         Evaluations of jobs whose results were received, in the order of
-        :class:`amc_pymc.reading.particles.Counts`.
+        :class:`amc_pymc.reading.particles.densities.Counts`.
     seen : Highest
         Highest points that these jobs evaluated.
     seconds : float

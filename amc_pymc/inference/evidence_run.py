@@ -51,8 +51,8 @@ from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
-from amc_pymc.reading.counts import counted
-from amc_pymc.reading.marginal_particles import Densities
+from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS
 from amc_pymc.signals import held_back

@@ -16,9 +16,9 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.groups import Factor, find_factors
-from amc_pymc.reading.marginal_particles import MarginalDensities
 from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.model_terms import rv_shapes
+from amc_pymc.reading.particles.marginal import MarginalDensities
+from amc_pymc.reading.particles.model_terms import rv_shapes
 from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.steps.grouping import grouped_by

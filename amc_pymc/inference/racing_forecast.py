@@ -13,14 +13,12 @@ import numpy as np
 from amc_pymc.flags import Flag, warn_of
 from amc_pymc.reading.context import context_model
 from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.memo import remembering
 from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import Turn, chosen_turns, possible_factors, reasons_against
 from amc_pymc.steps.preparation import prepare
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.steps.slow_parts import slow_parts
 from amc_pymc.tall.samplers.preparation import Preparation
 
 if TYPE_CHECKING:
@@ -52,8 +50,8 @@ class RacingForecast:
     exact_rows : int
         Rows evaluated at every decision.
     pays : bool
-        Whether a decision is expected to read less than a tenth of the rows, and no variable is known to mix slowly.
-        How well the chain mixes is not measured: see R-hat and the flag ``slow_chain`` of a run.
+        Whether a decision is expected to read less than a tenth of the rows, and moves are accepted. How well the
+        chain mixes is not measured: see R-hat and the flag ``slow_chain`` of a run.
     suggestion : str
     n_groups : int
         Groups that are raced instead of rows, 0 if rows are raced; ``residual_sd`` and ``plain_sd`` then refer to
@@ -191,7 +189,7 @@ def racing_forecast(
     exact = prepared.thinning is not None
     read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
     share = read * rows_per_unit / n_rows
-    densities, slow = prepared.densities, slow_parts(model, prepared)
+    densities, factor = prepared.densities, prepared.densities.factor
     return RacingForecast(
         n_rows,
         size,
@@ -200,10 +198,10 @@ def racing_forecast(
         read * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
-        share < 0.1 and not slow and forecast.acceptance > _POOR,
-        _suggestion(share, n_rows, slow, forecast.acceptance) + _turns(later),
-        densities.n_units if isinstance(densities, GroupedModel) else 0,
-        densities.groups.factor.variables if isinstance(densities, GroupedModel) else (),
+        share < 0.1 and forecast.acceptance > _POOR,
+        _suggestion(share, n_rows, forecast.acceptance) + _turns(later),
+        0 if factor is None else densities.n_units,
+        () if factor is None else factor.variables,
         left,
         prepared.seconds,
         flags,
@@ -238,13 +236,7 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _suggestion(share: float, n_rows: int, slow: Sequence[str], acceptance: float) -> str:
-    if slow:
-        return (
-            f"The chain would mix slowly, however few rows are read: {', '.join(slow)}. Integrate effects "
-            "out (marginalize=), write them centred, or use NUTS; instead of indicators, compare "
-            "models by sample_product_space."
-        )
+def _suggestion(share: float, n_rows: int, acceptance: float) -> str:
     if acceptance <= _POOR:
         return (
             f"Only {acceptance:.0%} of the moves would be accepted: the rows are far from their second-order "

@@ -22,7 +22,7 @@ from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import find_factors
 from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.unconstrain import unconstrain
+from amc_pymc.reading.particles.unconstrain import unconstrain
 from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.rows import Rows, as_rows
 from amc_pymc.steps.grouping import grouped_by

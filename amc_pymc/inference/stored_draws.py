@@ -14,8 +14,8 @@ import xarray as xr
 from arviz_stats.base import array_stats
 from scipy.stats import chi2
 
-from amc_pymc.reading.marginal_particles import Densities
-from amc_pymc.reading.unconstrain import unconstrain
+from amc_pymc.reading.particles.marginal import Densities
+from amc_pymc.reading.particles.unconstrain import unconstrain
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -135,7 +135,7 @@ class TreeProposal:
         if self.partition == "dyadic":
             return {"partitioner": Dyadic()}
         if self.partition == "bart":
-            from amc_pymc.reading.bart import Bart
+            from amc_pymc.reading.simulators.bart import Bart
 
             return {"partitioner": Bart(), "trees": _BART_DRAWS}
         return {"partitioner": self.partition}

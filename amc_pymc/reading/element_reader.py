@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,12 +44,8 @@ class ElementReader:
         Graph to which expressions are added.
     leaves : mapping of variables to callables
         ``index -> node`` for the inputs of the tensor graph; an index is a tuple of nodes.
-    table : callable, optional
-        ``(array, index) -> node`` for constant arrays that are indexed by data.
-    negative : callable, optional
-        Whether an index, a node, may be negative; by default any index may be.
-    alike : callable, optional
-        Value of a node made of data if it is the same wherever it is evaluated, else None.
+    columns : Columns, optional
+        Columns of data, to which elements of constant arrays are added that are indexed by data.
     families : Families, optional
         Families to which coefficients of long products are added if they are functions of parameters.
     """
@@ -61,17 +57,14 @@ class ElementReader:
         self,
         graph: Graph,
         leaves: Mapping[Variable, Callable[[Index], int]],
-        table: Callable[[np.ndarray, Index], int] | None = None,
-        negative: Callable[[int], bool] | None = None,
-        alike: Callable[[int], float | None] | None = None,
+        columns: Any = None,
         families: Families | None = None,
     ):
         self.graph = graph
         self.leaves = dict(leaves)
-        self.table = table
-        self.negative = negative
-        self.alike = alike
+        self.columns = columns
         self.families = families
+        self._negative: dict[int, bool] = {}
         self._memo: dict[tuple[Variable, Index], int] = {}
 
     # --- elements -------------------------------------------------------------------------------
@@ -133,9 +126,9 @@ class ElementReader:
             return self._number(data.reshape(())[()])
         numbers = [self.graph.number(i) for i in index]
         if None in numbers:
-            if self.table is None or any(self.graph.leaves([i], "entry") for i in index):
+            if self.columns is None or any(self.graph.leaves([i], "entry") for i in index):
                 raise Unaddressable("a constant array is indexed by data")
-            return self.table(data, index)
+            return self.columns.derived(("table", id(data)), lambda: data, index)
         return self._number(data[tuple(numbers)])
 
     def _number(self, value) -> int:
@@ -154,9 +147,16 @@ class ElementReader:
     def whole(self, node: int) -> int | None:
         """Return the value of an expression that is always the same integer from 1 to 19, or None."""
         value = self.graph.number(node)
-        if value is None and self.alike is not None:
-            value = self.alike(node)
+        if value is None and self.columns is not None:
+            value = self.columns.alike(node)
         return int(value) if value in range(1, _MOST_TERMS) else None
+
+    def may_be_negative(self, index: int) -> bool:
+        """Whether an index, a node, may be negative."""
+        if index not in self._negative:
+            unknown = self.columns is None
+            self._negative[index] = unknown or self.columns.may_be_negative(index)
+        return self._negative[index]
 
     def shape(self, variable: Variable) -> tuple[int, ...]:
         """Return the static shape."""

@@ -16,13 +16,10 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.graphs import initial_point_of, lowered, rebuilt
-from amc_pymc.reading.log_density import log_densities
+from amc_pymc.reading.graphs import initial_point_of, log_densities, lowered, rebuilt
 from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.near_groups import Read, near_groups
 from amc_pymc.reading.row_program import (
     Columns,
-    element_reader,
     parameter_leaf,
     row_expression,
 )
@@ -34,7 +31,7 @@ from amc_pymc.reading.rows import (
     extract_rows,
     row_count,
 )
-from amc_pymc.reading.scalars import Index, NotScalar, stabilised
+from amc_pymc.reading.scalars import Index, NotScalar, Reader, stabilised
 from amc_pymc.reading.support import element_states
 from amc_pymc.signals import raise_if_signalled
 
@@ -56,6 +53,11 @@ _log = logging.getLogger("amc_pymc")
 _MOST_EFFECTS = 3
 
 _MOST_STATES = 64
+
+#: Search for kinks: rows, number of halves, and smallest jump of a derivative relative to its values.
+_SOME_ROWS, _HALVES, _JUMP = 200, 45, 1e-3
+#: Share of rows with a kink near their effect from which the effects are not integrated out.
+_KINKED = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +120,7 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
     try:
         sources = row_sources(model, observed_vars)
         reads = [_Reads(s) for s in sources]
-    except NotRowFactorised as error:
+    except (NotRowFactorised, NotScalar) as error:
         _log.debug("No groups: %s", error)
         return []
     except IndexError as error:
@@ -127,8 +129,7 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
             "pandas.factorize gives such numbers."
         ) from error
     found: dict[tuple, list[str]] = {}
-    whole = not any(r.problem for r in reads)
-    for name in sources[0].layout.names if whole else ():
+    for name in sources[0].layout.names:
         key = tuple(r.level_of(name) for r in reads)
         if any(k is not None for k in key) and not any(r.otherwise(name) for r in reads):
             found.setdefault(key, []).append(name)
@@ -141,23 +142,8 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
             effects = sum(int(np.prod(shapes[n][1:])) for n in here)
             levels = tuple(r.levels(k, here[0]) for r, k in zip(reads, key))
             factor = Factor(here, n_levels, effects, levels, _user_names(here, model))
-            out.append(replace(factor, reason=_reason(factor, model, sources)))
-    out += _near_factors(model, choose_observed(model, observed_vars), reads, out)
+            out.append(replace(factor, reason=_reason(factor, model, sources, reads)))
     return sorted(out, key=lambda f: -f.n_levels)
-
-
-def _near_factors(model, observed, reads: Sequence[_Reads], factors) -> list[Factor]:
-    """Return variables that rows index in unsupported ways, each as a factor with a reason."""
-    taken = {n for f in factors for n in f.names}
-    ways = [Read(str(rv.name), r.graph, r.found, r.problem) for rv, r in zip(observed, reads)]
-    shapes = dict(zip(*_names_and_shapes(model)))
-    levels = tuple(np.full(r.rows.n_rows, -1, np.int64) for r in reads)
-    out = []
-    for name, n_levels, reason in near_groups(model, observed, ways, taken):
-        effects = int(np.prod(shapes[name][1:]))
-        names = _user_names((name,), model)
-        out.append(Factor((name,), n_levels, effects, levels, names, reason))
-    return out
 
 
 def _may_have_groups(model, observed_vars) -> bool:
@@ -187,10 +173,7 @@ def row_sources(model, observed_vars) -> tuple[RowLogp, ...]:
 
 
 class _Reads:
-    """Elements of variables that the rows of an observed variable read.
-
-    ``problem`` says why the rows could not be read completely, and is empty otherwise.
-    """
+    """Elements of variables that the rows of an observed variable read."""
 
     def __init__(self, rows: RowLogp):
         self.rows = rows
@@ -199,16 +182,15 @@ class _Reads:
         self.found: dict[str, set[Index]] = {}
         plain = parameter_leaf(self.graph, rows.layout)
 
+        self._elements: dict[int, tuple[str, Index]] = {}
+
         def leaf(name: str, index: Index) -> int:
             self.found.setdefault(name, set()).add(index)
-            return plain(name, index)
+            node = plain(name, index)
+            self._elements[node] = name, index
+            return node
 
-        self.problem = ""
-        try:
-            row_expression(rows, self.graph, self.columns, leaf)
-        except NotScalar as error:
-            self.problem = str(error)
-            _log.debug("No groups: %s", error)
+        self._row = row_expression(rows, self.graph, self.columns, leaf)
 
     def level_of(self, name: str) -> int | None:
         """Return the one column by which rows index the levels of a variable, or None."""
@@ -234,6 +216,37 @@ class _Reads:
         n = dict(zip(self.rows.layout.names, self.rows.layout.shapes))[name][0]
         return np.where(values < 0, values + n, values)
 
+    def kinked(self, slots: dict, x: np.ndarray, centre: np.ndarray, half: np.ndarray) -> bool:
+        """Whether derivatives of rows by local effects jump within ``half`` (q,) of a centre (q,), at x.
+
+        Half by half, the interval over which a derivative changes most is looked for in some rows.
+        """
+        g, number = self.graph, self.rows.n_rows
+        local = {n: slots[k](g, index) for n, (k, index) in self._elements.items() if k in slots}
+        (row,) = g.replaced([self._row], local)
+        some = np.unique(np.linspace(0, number - 1, _SOME_ROWS).astype(int))
+        columns = [np.broadcast_to(a, number)[some] for a in self.columns.arrays]
+        for j in range(centre.size):
+            slope = g.partial(row, g.leaf("local", j, "f"))
+
+            def at(u: np.ndarray, j: int = j, slope: int = slope) -> np.ndarray:
+                effects = [u if k == j else other for k, other in enumerate(centre)]
+                (out,) = g.evaluate([slope], row=columns, local=effects, eta=x)
+                return np.broadcast_to(out, some.size)
+
+            ends = np.tile(centre[j] + half[j] * np.array([[-1.0], [1.0]]), some.size)
+            slopes = np.stack([at(u) for u in ends])
+            least = _JUMP * np.abs(slopes).sum(axis=0)
+            for _ in range(_HALVES):
+                between = ends.mean(axis=0)
+                there = at(between)
+                moved = (np.abs(slopes[1] - there) < np.abs(there - slopes[0])).astype(int)
+                each = moved, np.arange(some.size)
+                ends[each], slopes[each] = between, there
+            if np.mean(np.abs(slopes[1] - slopes[0]) > least) > _KINKED:
+                return True
+        return False
+
 
 def effects_at(factor: Factor, point: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the local effects (G, q) at a point of the whole model."""
@@ -246,7 +259,7 @@ def _user_names(names: Sequence[str], model) -> tuple[str, ...]:
     return tuple(str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names)
 
 
-def _reason(factor: Factor, model, sources) -> str:
+def _reason(factor: Factor, model, sources, reads: Sequence[_Reads]) -> str:
     continuous = {sources[0].layout.is_continuous(n) for n in factor.names}
     if len(continuous) > 1:
         return "it has continuous and discrete effects"
@@ -264,16 +277,30 @@ def _reason(factor: Factor, model, sources) -> str:
     used = _used_elsewhere(factor, model, [n for s in sources for n in s.observed_vars])
     if used:
         return used
+    graph, layout = Graph(), sources[0].layout
+    columns = Columns(graph, "group")
     try:
-        graph = Graph()
-        prior_expression(factor, model, graph, Columns(graph, "group"))
+        prior = prior_expression(
+            factor, model, graph, columns, lambda c: parameter_leaf(graph, layout, columns=[c])
+        )
+        if continuous == {False}:
+            states_of_effects(model, factor)
+            return ""
     except (NotScalar, NotRowFactorised) as error:
         return f"its prior is not a product over levels ({error})"
-    if continuous == {False}:
-        try:
-            states_of_effects(model, factor)
-        except (NotScalar, ValueError) as error:
-            return f"its states cannot be listed ({error})"
+    except ValueError as error:
+        return f"its states cannot be listed ({error})"
+    point = initial_point_of(model)
+    x, effects = layout.ravel(point), effects_at(factor, point)
+    with np.errstate(all="ignore"):
+        local = [graph.leaf("local", j, "f") for j in range(factor.n_effects)]
+        twice = [graph.partial(graph.partial(prior, u), u) for u in local]
+        found = graph.evaluate(twice, group=columns.arrays, local=list(effects.T), eta=x)
+        half = np.array([3.0 / np.sqrt(np.nanmedian(np.abs(c))) for c in found])
+        half[~np.isfinite(half)] = 3.0
+        slots = local_slots(factor, model)
+        if any(r.kinked(slots, x, np.median(effects, axis=0), half) for r in reads):
+            return "log-likelihoods of its rows have kinks, which quadrature does not resolve (use NUTS)"
     return ""
 
 
@@ -336,7 +363,7 @@ def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf
         logp, leaves = _with_known_shapes(logp, model, element)
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
-        reader = element_reader(graph, leaves, columns)
+        reader = Reader(graph, leaves, columns)
         rest = [range(n) for n in reader.shape(logp)[1:]]
         for index in np.ndindex(*(len(r) for r in rest)):
             at = (number, *(graph.const(int(k)) for k in index))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,31 +11,22 @@ import numpy as np
 from numba import types
 
 from amc_pymc.engine.first_class import bound_function
-from amc_pymc.reading.group_table import GroupTable, affordable
 from amc_pymc.reading.groups import Groups, effects_at
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.rows import AROUND
 from amc_pymc.tall.groups import (
     GroupKernels,
     Nodes,
-    even_nodes,
     hermite_nodes,
-    lobatto_nodes,
     printed_groups,
     state_nodes,
 )
 
 __all__ = ["GroupDensities", "GroupedModel"]
 
-_log = logging.getLogger("amc_pymc")
 _REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 #: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
-#: The same for even nodes, if log-likelihoods have kinks.
-_FIRST_EVEN = {1: 21, 2: 11, 3: 9}
-#: Rows of groups in which kinks are looked for, nodes between two gradients, and share of the gradient's
-#: change that second derivatives explain if there are no kinks.
-_KINK_ROWS, _KINK_NODES, _EXPLAINED = 20_000, 16, 0.8
 #: Range over held nodes of the change of the log integrand, in nats, above which nodes are moved.
 _MOST_SPREAD = 1.0
 #: Bytes of groups in a store that are read before their memory is released.
@@ -54,6 +43,8 @@ class GroupDensities:
     groups : Groups
     n_nodes : int, optional
         Number of quadrature nodes along each axis.
+    curved : bool
+        Whether second derivatives are needed.
 
     Notes
     -----
@@ -73,9 +64,9 @@ class GroupDensities:
     #: Name of a unit in messages.
     unit = "group"
 
-    def __init__(self, groups: Groups, n_nodes: int | None = None):
-        self.groups = groups
-        self.layout = groups.layout
+    def __init__(self, groups: Groups, n_nodes: int | None = None, *, curved: bool = True):
+        self.groups, self.curved = groups, curved
+        self.layout, self.factor, self.held = groups.layout, groups.factor, groups.held
         self.n_units = groups.n_groups
         q = groups.program.n_local
         continuous = [n for n in groups.reads if self.layout.is_continuous(n)]
@@ -83,9 +74,6 @@ class GroupDensities:
         self.mask = np.zeros(self.layout.size)
         self.mask[self.expand] = 1.0
         self.discrete = groups.states is not None
-        self.kinked = False
-        #: Control variates of groups whose log-likelihoods have kinks.
-        self.table: GroupTable | None = None
         #: ``_MOST_SPREAD`` if races hold nodes, else zero.
         self.most_spread = np.zeros(1)
         self.set_nodes(n_nodes or _FIRST[q])
@@ -99,83 +87,34 @@ class GroupDensities:
         #: Largest change so far of a decision's log ratio by taking twice the nodes.
         self.approximation_error = 0.0
 
+    def __getstate__(self):
+        kind = type(self)  # compiled functions are not pickled
+        compiled = [n for n in self.__dict__ if isinstance(getattr(kind, n, None), cached_property)]
+        return {name: value for name, value in self.__dict__.items() if name not in compiled}
+
+    @cached_property
+    def kernels(self) -> GroupKernels:
+        """Compiled kernels of the model."""
+        return GroupKernels(printed_groups(self.groups.program, curved=self.curved))
+
+    # --- nodes ----------------------------------------------------------------------------------
+
     def set_nodes(self, number: int) -> None:
         """Set the number of nodes along each axis, all moved to the modes; audits use twice as many."""
-        states = self.groups.states
+        states, q = self.groups.states, self.groups.program.n_local
         self.n_nodes = number if states is None else len(states)
-        self.nodes = self.rule(number) if states is None else state_nodes(states)
-        self.finer = self.nodes if self.discrete else self.rule(2 * number + 1)
-        self.__dict__.pop("state_rewards", None)  # bound to the nodes of before
+        self.nodes = hermite_nodes(number, q) if states is None else state_nodes(states)
+        self.finer = self.nodes if self.discrete else hermite_nodes(2 * number + 1, q)
         self.hold_nodes(None)
-
-    def rule(self, number: int) -> Nodes:
-        """Return the quadrature rule with ``number`` nodes along each axis."""
-        rule = even_nodes if self.kinked else hermite_nodes
-        return rule(number, self.groups.program.n_local)
-
-    def find_kinks(self, x: np.ndarray) -> bool:
-        """If the log-likelihood of effects has kinks at x, call :meth:`expect_kinks`; return whether it did."""
-        if self.kinked or self.discrete or not np.all(np.isfinite(x)):
-            return False
-        apart = max(1, self.n_rows // _KINK_ROWS)
-        some, rule = np.arange(0, self.n_units, apart), lobatto_nodes(_KINK_NODES)
-        parts = [self.kernels.curvatures(x, p, *self._places, *rule) for p in self._parts(some)]
-        measured, explained = np.sum(parts, axis=0)
-        if not explained < _EXPLAINED * measured:
-            return False
-        _log.info("Log-likelihoods have kinks: quadrature nodes over effects are evenly spaced.")
-        self.expect_kinks()
-        return True
-
-    def expect_kinks(self) -> None:
-        """Measure the scale of effects by differences of gradients from now on, and use even nodes."""
-        self.kinked, self.settled = True, False
-        self.__dict__.pop("kernels", None)
-        self.set_nodes(_FIRST_EVEN[self.groups.program.n_local])
-
-    def tabulate(self) -> None:
-        """Keep control variates by differences of log-likelihoods in a table, if that is affordable."""
-        work = float(self.n_rows * len(self.finer.log_weights))
-        if self.groups.held is None and affordable(self.n_units, self.expand.size, work):
-            self.table, self.settled = GroupTable(self.n_units, self.expand), False
-            self.__dict__.pop("rewards", None)
 
     def hold_nodes(self, number: int | None) -> None:
         """Let races hold ``number`` nodes along each axis; None moves all nodes to the modes."""
-        self.held_nodes = self.nodes if number is None else self.rule(number)
+        q = self.groups.program.n_local
+        self.held_nodes = self.nodes if number is None else hermite_nodes(number, q)
         self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
-        self.__dict__.pop("rewards", None)
+        self.__dict__.pop("rewards", None)  # bound to the nodes of before
 
-    def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""
-        self.rows_evaluated += int(idx.size * self.race_cost / 4)
-        pair, (rewards, arrays) = np.stack([x, x_new]), self._races
-        parts = [rewards(pair, centre, p, *arrays)[1] for p in self._parts(idx)]
-        return _joined(parts)
-
-    def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
-        """Return the change of some groups' summed log-likelihood as approximated in races."""
-        rest = self.raced(x, x_new, surrogate[0], idx).sum()
-        return float(rest + self.expanded_change(x, x_new, surrogate))
-
-    def expanded_change(self, x, x_new, surrogate) -> float:
-        """Return the change of the summed control variates of a surrogate (centre, gradient, Hessian)."""
-        centre, gradient, hessian = surrogate
-        u, v = self.mask * (x_new - x), self.mask * (x_new + x - 2.0 * centre)
-        return float(gradient @ u + 0.5 * u @ hessian @ v)
-
-    def __getstate__(self):
-        kind = type(self)
-        return {
-            k: v
-            for k, v in self.__dict__.items()
-            if not isinstance(getattr(kind, k, None), cached_property)
-        }
-
-    @cached_property
-    def kernels(self):
-        """Compiled kernels of the model."""
-        return GroupKernels(printed_groups(self.groups.program), self.kinked)
+    # --- names, numbers and costs -----------------------------------------------------------------
 
     @property
     def observed_vars(self) -> tuple[str, ...]:
@@ -190,10 +129,7 @@ class GroupDensities:
     @property
     def race_cost(self) -> float:
         """Cost of racing one group, in log-likelihoods of one row; measured."""
-        held, all_nodes = len(self.held_nodes.log_weights), len(self.nodes.log_weights)
-        if self.table is not None:
-            return self.n_rows / self.n_units * (20.0 * self.modes.shape[1] + 0.65 * all_nodes)
-        a_row = 12.0 + 3.5 * held if self.most_spread[0] else 13.0 + 3.5 * all_nodes
+        a_row = (12.0 if self.most_spread[0] else 13.0) + 3.5 * len(self.held_nodes.log_weights)
         return self.n_rows / self.n_units * a_row
 
     @property
@@ -216,105 +152,95 @@ class GroupDensities:
         """Set :attr:`approximation_error` to zero."""
         self.approximation_error = 0.0
 
+    def raise_errors(self) -> None:
+        """Do nothing: no Python code is called."""
+
+    # --- rows in a store ------------------------------------------------------------------------
+
     def touch(self, n_rows: float) -> None:
         """Count rows read at random; the memory mapped for them is released now and then."""
-        if self._store is not None:
-            self._store.touch(n_rows / max(1.0, self.n_rows) * self.n_units * self._places_read)
+        store, columns = self.groups.store, self.groups.columns
+        if store is not None:  # regions that reading a group maps, on average
+            width = columns.itemsize * len(columns)
+            regions = 1.0 + self.n_rows / self.n_units * width / AROUND
+            store.touch(n_rows / max(1.0, self.n_rows) * self.n_units * regions)
 
     def release(self) -> None:
         """Release the memory mapped for rows in a store, if any."""
-        if self._store is not None:
-            self._store.release()
-
-    @property
-    def _store(self):
-        return self.groups.store
-
-    @property
-    def _places_read(self) -> float:
-        """Average number of memory regions that reading a group maps."""
-        width = self.groups.columns.itemsize * len(self.groups.columns)
-        return 1.0 + self.n_rows / self.n_units * width / AROUND
+        if self.groups.store is not None:
+            self.groups.store.release()
 
     def _parts(self, idx: np.ndarray) -> Iterator[np.ndarray]:
         """Yield units in parts whose rows take a bounded amount of memory.
 
         Without a store there is one part. With a store, memory is released after each part.
         """
-        if self._store is None or not idx.size:
+        if self.groups.store is None or not idx.size:
             yield idx
             return
-        ends = np.cumsum(self._bytes_read(idx))
-        start = 0
-        while start < idx.size:
-            before = ends[start - 1] if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + _PART, side="right")))
-            yield idx[start:stop]
-            self.release()
-            start = stop
-
-    def _bytes_read(self, idx: np.ndarray) -> np.ndarray:
-        """Return the bytes of memory that reading each of some groups may map."""
         first, columns = self.groups.first, self.groups.columns
-        size = (first[idx + 1] - first[idx]) * (columns.itemsize * len(columns))
         apart = idx[-1] - idx[0] + 1 > idx.size
-        return size + (AROUND if apart else 0)
-
-    def raise_errors(self) -> None:
-        """Do nothing: no Python code is called."""
+        size = (first[idx + 1] - first[idx]) * (columns.itemsize * len(columns))
+        parts = np.cumsum(size + (AROUND if apart else 0)) // _PART
+        for part in np.split(idx, np.flatnonzero(np.diff(parts)) + 1):
+            yield part
+            self.release()
 
     # --- for compiled loops ---------------------------------------------------------------------
 
     @property
-    def _places(self):
+    def places(self) -> list[Any]:
+        """Rows, and where the nodes of each group are."""
         g = self.groups
-        return [g.columns, g.first, g.groups, self.modes, self.factors]
+        return [g.columns, g.first, g.group_data, self.modes, self.factors]
 
     @property
-    def _arrays(self):
-        return [*self._places, *self.nodes]
-
-    @property
-    def _races(self):
-        """Kernel of races, and arrays to which it is bound."""
-        kernels, last = self.kernels, [self.counter, self.kernels.program]
-        if self.table is not None:
-            known = [self.table.places, self.table.gradients, self.table.hessians]
-            return kernels.tabulated_rewards, [*self._arrays, *known, *last]
+    def _races(self) -> list[Any]:
         held = [*self.held_nodes, self.most_spread]
-        return kernels.rewards, [self.mask, *self._places, *held, *self.nodes, *last]
+        return [self.mask, *self.places, *held, *self.nodes, self.counter, self.kernels.program]
 
     @cached_property
-    def rewards(self):
+    def rewards(self) -> Any:
         """First-class ``(points (2, E), centre, groups (m,)) -> (2, m)``; row 0 is zero."""
-        kernel, arrays = self._races
-        return bound_function(kernel, _REWARDS, arrays)
+        return bound_function(self.kernels.rewards, _REWARDS, self._races)
 
-    @cached_property
-    def state_rewards(self):
-        """First-class ``(points (K, E), centre, groups (m,)) -> (K, m)``."""
-        arrays = [self.mask, *self._arrays, self.counter, self.kernels.program]
-        return bound_function(self.kernels.state_rewards, _REWARDS, arrays)
+    @property
+    def state_rewards(self) -> Any:
+        """Not available: no sampler needs residuals of groups at several points."""
+        raise NotImplementedError
+
+    def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
+        """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""
+        self.rows_evaluated += int(idx.size * self.race_cost / 4)
+        pair, rewards = np.stack([x, x_new]), self.kernels.rewards
+        parts = [rewards(pair, centre, p, *self._races)[1] for p in self._parts(idx)]
+        return np.concatenate(parts)
+
+    def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
+        """Return the change of some groups' summed log-likelihood as approximated in races."""
+        rest = self.raced(x, x_new, surrogate[0], idx).sum()
+        return float(rest + self.expanded_change(x, x_new, surrogate))
+
+    def expanded_change(self, x, x_new, surrogate) -> float:
+        """Return the change of the summed control variates of a surrogate (centre, gradient, Hessian)."""
+        centre, gradient, hessian = surrogate
+        u, v = self.mask * (x_new - x), self.mask * (x_new + x - 2.0 * centre)
+        return float(gradient @ u + 0.5 * u @ hessian @ v)
 
     # --- full passes ----------------------------------------------------------------------------
 
-    def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """Return the marginal log-likelihoods (m,) of some groups at x."""
-        return self._values(x, idx, self.nodes, False)
+    def values(self, x: np.ndarray, idx: np.ndarray, nodes: Nodes | None = None, keep=False):
+        """Return the marginal log-likelihoods (m,) of some groups at x.
 
-    def _values(self, x: np.ndarray, idx: np.ndarray, nodes, keep: bool) -> np.ndarray:
-        """Return the same with given nodes; ``keep`` stores where they were moved to."""
-        arrays = [*self._places, *nodes]
-        values = self.kernels.values
-        return _joined([values(x, p, *arrays, keep, self.counter) for p in self._parts(idx)])
+        ``nodes`` replace those in use; ``keep`` stores where they were moved to.
+        """
+        arrays = [*self.places, *(nodes or self.nodes), keep, self.counter]
+        return np.concatenate([self.kernels.values(x, p, *arrays) for p in self._parts(idx)])
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Return the marginal log-likelihoods (G,) of all groups at x."""
-        return self._all_values(self.nodes, x)
-
-    def _all_values(self, nodes: Nodes, x: np.ndarray) -> np.ndarray:
-        self.rows_evaluated += self.n_rows * len(nodes.log_weights)
-        return self._values(x, np.arange(self.n_units), nodes, False)
+        self.rows_evaluated += self.n_rows * len(self.nodes.log_weights)
+        return self.values(x, np.arange(self.n_units))
 
     def value_chunks(self, x: np.ndarray) -> Iterator[np.ndarray]:
         """Yield :meth:`all_values` in one piece."""
@@ -340,30 +266,26 @@ class GroupDensities:
             coarse = self.raced_change(x, x_new, surrogate, units)
         if self.discrete:
             return coarse
-        there, here = (self._values(y, units, self.finer, False) for y in (x_new, x))
-        fine = float(np.sum(there - here))
+        fine = float(
+            np.sum(self.values(x_new, units, self.finer) - self.values(x, units, self.finer))
+        )
         if fine > _HOPELESS:
             self.approximation_error = max(self.approximation_error, abs(fine - coarse))
         return fine
 
-    def refinement(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """Return the changes (m,) of some groups' log-likelihoods at x by taking twice the nodes."""
-        return self._values(x, idx, self.finer, False) - self.values(x, idx)
-
     def settle(self, x: np.ndarray, idx: np.ndarray | None = None) -> None:
         """Move the stored nodes of some groups (default all) to the modes at x."""
         self.settled = idx is None
-        idx = np.arange(self.n_units) if idx is None else idx
-        self._values(x, idx, self.nodes, True)
+        self.values(x, np.arange(self.n_units) if idx is None else idx, keep=True)
 
-    def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None, *, climb=True):
+    def value_and_gradient(self, x: np.ndarray, idx: np.ndarray | None = None):
         """Return the summed log-likelihood of some groups (default all) and its gradient (E,)."""
-        total, gradient, _ = self._sums(x, rows, climb, False)
-        return total, gradient
+        total, gradient, _ = self.sums(x[None], 1, idx)
+        return float(total[0]), gradient[0]
 
-    def hessian(self, x: np.ndarray, rows: np.ndarray | None = None, *, climb=True) -> np.ndarray:
+    def hessian(self, x: np.ndarray, idx: np.ndarray | None = None) -> np.ndarray:
         """Return the Hessian (E, E) of the summed log-likelihood."""
-        return self._sums(x, rows, climb, True)[2]
+        return self.sums(x[None], 2, idx)[2][0]
 
     def expansion(
         self, x: np.ndarray, idx: np.ndarray | None = None
@@ -372,19 +294,26 @@ class GroupDensities:
 
         The sums use the stored nodes, which the first call for all groups moves to the modes at x.
         """
-        fresh = idx is None and not self.settled
-        if fresh:
+        if idx is None and not self.settled:
             self.settle(x)
-        if self.table is None or idx is not None:
-            return self._sums(x, idx, False, True)[1:]
-        if fresh:
-            values = partial(self._all_values, self.finer)
-            self.table.fill(values, x, self._sums(x, None, False, True)[2])
-        return self.table.sums(self.layout.size)
+        _, gradient, hessian = self.sums(x[None], 2, idx, climbs=False)
+        return gradient[0], hessian[0]
+
+    def sums(self, xs: np.ndarray, order: int, idx: np.ndarray | None = None, climbs: bool = True):
+        """Return sums (P,) of some groups at points (P, E), and derivatives up to an order.
+
+        Gradients are (P, E), Hessians (P, E, E). Unless ``climbs``, nodes are the stored ones.
+        """
+        idx = np.arange(self.n_units) if idx is None else np.asarray(idx, np.int64)
+        share = idx.size / self.n_units * len(xs)
+        self.rows_evaluated += int(3 * share * self.n_rows * len(self.nodes.log_weights))
+        arrays = [*self.places, *self.nodes, climbs, order, self.counter]
+        parts = [self.kernels.sums(xs, p, *arrays) for p in self._parts(idx)]
+        return tuple(sum(each) for each in zip(*parts, strict=True))
 
     def forget_expansion(self) -> None:
         """Remove the control variate."""
-        self.expand, self.table = np.empty(0, np.int64), None
+        self.expand = np.empty(0, np.int64)
         self.mask[:] = 0.0
         self.hold_nodes(None)
 
@@ -395,7 +324,7 @@ class GroupDensities:
         each other.
         """
         self.settled = False
-        if self.groups.held is not None:
+        if self.held is not None:
             self.modes[:] = 0.0
 
     # --- local effects --------------------------------------------------------------------------
@@ -404,15 +333,17 @@ class GroupDensities:
         """Return the log density of all rows and local effects (G, q)."""
         g, total = self.groups, 0.0
         for s, first in self._ranges():
-            total += self.kernels.complete(x, effects[s], g.columns, first, g.groups[s])
+            total += self.kernels.complete(x, effects[s], g.columns, first, g.group_data[s])
         return float(total)
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
         """Draw local effects (G, q) given x, in place, and return the acceptance rate."""
         g, accepted = self.groups, 0.0
         for s, first in self._ranges():
-            places = [g.columns, first, g.groups[s], self.modes[s], self.factors[s], *self.nodes]
-            share = self.kernels.draw_effects(x, effects[s], tries, rng, *places, self.counter)
+            places = [g.columns, first, g.group_data[s], self.modes[s], self.factors[s]]
+            share = self.kernels.draw_effects(
+                x, effects[s], tries, rng, *places, *self.nodes, self.counter
+            )
             accepted += share * (first.size - 1) / self.n_units
         return accepted
 
@@ -422,64 +353,32 @@ class GroupDensities:
             start, stop = int(part[0]), int(part[-1]) + 1
             yield slice(start, stop), self.groups.first[start : stop + 1]
 
-    def _sums(self, x, rows, climb, second):
-        idx = np.arange(self.n_units) if rows is None else np.asarray(rows, np.int64)
-        share = idx.size / self.n_units
-        self.rows_evaluated += int(3 * share * self.n_rows * len(self.nodes.log_weights))
-        total, gradient, hessian = 0.0, 0.0, 0.0
-        for part in self._parts(idx):
-            found = self.kernels.sums(x, part, *self._arrays, climb, second, self.counter)
-            total, gradient, hessian = (
-                total + found[0],
-                gradient + found[1],
-                hessian + found[2],
-            )
-        return total, gradient, hessian
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Join the results of parts of the units into one array."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
 
 class GroupedModel(GroupDensities, RestDensities):
     """Densities of the groups and the rest of a model whose local effects are integrated out.
 
     Parameters
     ----------
-    groups, n_nodes
+    groups
         As for :class:`GroupDensities`.
     rest, value_vars, compile_kwargs
         As for :class:`~amc_pymc.reading.rest.RestDensities`.
     """
 
-    def __init__(self, groups: Groups, rest, value_vars, *, n_nodes=None, compile_kwargs=None):
-        GroupDensities.__init__(self, groups, n_nodes)
+    def __init__(self, groups: Groups, rest, value_vars, *, compile_kwargs=None):
+        GroupDensities.__init__(self, groups)
         RestDensities.__init__(
             self, rest, value_vars, self.layout, compile_kwargs, groups.centring, groups.held
         )
 
-    def hold(self, point) -> None:
-        """Set the values of held variables, if any, to those of a point of the user's model."""
-        groups = self.groups
-        if groups.held is None:
-            return
-        groups.held.take(point)
-        for data, columns in (
-            (groups.rows, groups.held_rows),
-            (groups.groups.T, groups.held_groups),
-        ):
-            for k, positions in columns:
-                data[k] = groups.held.values[positions]
-
     def effects(self, point) -> np.ndarray:
         """Return the local effects (G, q) at a point of the whole model."""
-        return effects_at(self.groups.factor, point)
+        return effects_at(self.factor, point)
 
     def as_point(self, effects: np.ndarray, like) -> dict[str, np.ndarray]:
         """Return local effects (G, q) as variables with the shapes and dtypes of the point ``like``."""
         out, start = {}, 0
-        for name in self.groups.factor.names:
+        for name in self.factor.names:
             old = np.asarray(like[name])
             width = int(np.prod(old.shape[1:]))
             part = effects[:, start : start + width].reshape(old.shape)

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import copy
 
-from functools import cached_property
-from typing import Any
-
 import numpy as np
 
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.group_densities import GroupDensities
 from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.node_choice import EVEN
-from amc_pymc.tall.groups import (
-    GroupKernels,
-    Nodes,
-    hermite_nodes,
-    printed_groups,
-    wide_nodes,
-)
+from amc_pymc.tall.groups import Nodes, hermite_nodes, wide_nodes
 
 __all__ = ["GroupTotals"]
 
@@ -31,20 +21,9 @@ _FINEST = {1: 4, 2: 2, 3: 1}
 #: Log-likelihoods of rows that a check may evaluate, and numbers of points at which nodes are chosen and their
 #: error is measured.
 _WORK, _CHOSEN_AT, _MEASURED_AT = 1e8, 8, 64
-#: Factor of the tolerance if log-likelihoods have kinks, where errors at different points are nearly independent.
-_WITH_KINKS = 4.0
 #: Difference in nats up to which two nodes are considered as accurate as more.
 _SAME = 1e-7
 _SEED = 20241
-
-
-class _PlainGroups(GroupDensities):
-    """Group densities whose kernels have no second derivatives."""
-
-    @cached_property
-    def kernels(self):
-        """Compiled kernels of the model."""
-        return GroupKernels(printed_groups(self.groups.program, curved=False), self.kinked)
 
 
 class GroupTotals:
@@ -64,7 +43,7 @@ class GroupTotals:
     """
 
     def __init__(self, groups: Groups, layout: FlatLayout):
-        self._groups = _PlainGroups(groups)
+        self._groups = GroupDensities(groups, curved=False)
         places = [np.arange(layout.size)[layout.slices[n]] for n in groups.layout.names]
         self._order = np.concatenate(places)
         self._discrete = layout.discrete
@@ -80,11 +59,11 @@ class GroupTotals:
 
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return values (P,) at points (P, D)."""
-        return self._groups.kernels.totals(self._etas(xs), *self._arrays)
+        return self._groups.sums(self._etas(xs), 0)[0]
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return values (P,) and gradients (P, D), zero at discrete coordinates."""
-        values, slopes = self._groups.kernels.total_gradients(self._etas(xs), *self._arrays)
+        values, slopes, _ = self._groups.sums(self._etas(xs), 1)
         out = np.empty(slopes.shape)
         out[:, self._order] = slopes
         out[:, self._discrete] = 0.0
@@ -95,26 +74,18 @@ class GroupTotals:
         return self._groups.complete(x[self._order], effects)
 
     def settled(self, x: np.ndarray) -> GroupTotals:
-        """Return a copy whose mode searches start at the modes of a point (D,).
-
-        If the log-likelihoods of effects have kinks there, the copy uses even nodes.
-        """
+        """Return a copy whose mode searches start at the modes of a point (D,)."""
         found = self._copy()
-        found._find_kinks(x)
         found._groups.settle(x[self._order])
         return found
 
     def simplified(self, xs: np.ndarray) -> GroupTotals:
         """Return a copy with two nodes, or self if that makes a difference at points (P, D).
 
-        Two nodes are enough if effects are Gaussian given rows and parameters. If the log-likelihoods of
-        effects have kinks, the copy has even nodes.
+        Two nodes are enough if effects are Gaussian given rows and parameters.
         """
         if self._groups.discrete or not len(xs):
             return self
-        kinked = self._copy()
-        if any(kinked._find_kinks(x) for x in _some(xs, _CHOSEN_AT)):
-            return kinked
         found = self._sampled(xs, hermite_nodes(2, self._n_local))
         if not np.all(np.abs(found - self._sampled(xs, self._groups.nodes)) <= _SAME):
             return self
@@ -132,10 +103,9 @@ class GroupTotals:
         if self._groups.discrete:
             return found
         xs = _some(xs, _CHOSEN_AT)
-        tolerance *= _WITH_KINKS if found._groups.kinked else 1.0
         wanted, found._finer = found._reference(xs, tolerance)
-        for number in (EVEN if found._groups.kinked else _TRIED)[self._n_local]:
-            error = found._sampled(xs, found._groups.rule(number)) - wanted
+        for number in _TRIED[self._n_local]:
+            error = found._sampled(xs, hermite_nodes(number, self._n_local)) - wanted
             if np.abs(error).max() <= tolerance:
                 found._take(number)
                 return found
@@ -171,29 +141,16 @@ class GroupTotals:
     def _n_local(self) -> int:
         return self.groups.program.n_local
 
-    @property
-    def _arrays(self) -> list[Any]:
-        return self._groups._arrays
-
     def _etas(self, xs: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(xs[:, self._order])
 
     def _take(self, number: int | None) -> None:
-        """Use ``number`` nodes of the groups' rule along each axis, or the wide rule if None."""
-        groups, self._wide = self._groups, number is None
-        groups.nodes = (
-            wide_nodes(self._n_local, self._finer) if number is None else groups.rule(number)
-        )
-        even = self._wide or groups.kinked
-        each = f"{len(groups.nodes.log_weights)} nodes"
-        self.rule = f"{'trapezoidal rule' if even else 'adaptive Gauss-Hermite'}, {each}"
-
-    def _find_kinks(self, x: np.ndarray) -> bool:
-        """Take even nodes if the log-likelihoods of effects have kinks at x; return whether it did."""
-        found = self._groups.find_kinks(x[self._order])
-        if found:
-            self._take(self._groups.n_nodes)
-        return found
+        """Use ``number`` Gauss-Hermite nodes along each axis, or the wide rule if None."""
+        self._wide = number is None
+        nodes = wide_nodes(self._n_local, self._finer)
+        self._groups.nodes = nodes if number is None else hermite_nodes(number, self._n_local)
+        kind = "trapezoidal rule" if self._wide else "adaptive Gauss-Hermite"
+        self.rule = f"{kind}, {len(self._groups.nodes.log_weights)} nodes"
 
     def _copy(self) -> GroupTotals:
         """Return a copy with its own nodes and modes."""
@@ -210,7 +167,7 @@ class GroupTotals:
         number = int(np.clip(most, 1, d.n_units))
         rng = np.random.Generator(np.random.PCG64(_SEED))
         some = np.sort(rng.permutation(d.n_units)[:number])
-        values = [d._values(eta, some, nodes, False).sum() for eta in self._etas(xs)]
+        values = [d.values(eta, some, nodes).sum() for eta in self._etas(xs)]
         return d.n_units / number * np.array(values)
 
 

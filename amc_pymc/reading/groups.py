@@ -9,7 +9,7 @@ integrated out one group at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,15 +30,8 @@ from amc_pymc.reading.factors import (
 from amc_pymc.reading.held import Held, HeldColumn
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.row_program import (
-    Column,
-    Columns,
-    parameter_leaf,
-    row_expression,
-)
-from amc_pymc.reading.rows import (
-    RowLogp,
-)
+from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
+from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import Index
 from amc_pymc.rows import RowStore, SharedArray, shared_array
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
@@ -57,55 +50,78 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
-    """Data and expressions of a model whose local effects are integrated out.
+class GroupExpressions:
+    """Expressions of rows and priors of groups, and the columns that they read.
 
     Attributes
     ----------
     factor : Factor
+        Factor whose effects are integrated out.
     layout : FlatLayout
         Layout of the other value variables, eta (E,).
     program : GroupProgram
-    rows : (C, N + 16) array
-        Columns of the rows, sorted by group and padded with copies of the last row.
-    first : (G + 1,) int64 array
-        First row of each group, and the number of rows.
-    groups : (G, B) array
-        Columns that the priors of local effects read.
     reads : tuple of str
         Names of the value variables that groups depend on.
     centring : Centring
         Map between these variables and the coordinates that expressions read.
     observed_vars : tuple of str
-    sources : tuple of RowLogp
-        Rows of each observed variable.
+        Names of the observed variables.
     states : (K, q) array or None
         States of discrete local effects.
-    order : (N,) int64 array
-        Position in the data of each sorted row.
     held : Held or None
         Values of variables that are treated as data.
+    row_columns, group_columns : tuple of Column
+        Columns in the order in which the program numbers them.
+    level : int
+        Node of the level of a row of the first observed variable.
+    """
+
+    factor: Factor
+    layout: FlatLayout
+    program: GroupProgram
+    reads: tuple[str, ...]
+    centring: Centring
+    observed_vars: tuple[str, ...]
+    states: np.ndarray | None
+    held: Held | None
+    row_columns: tuple[Column, ...]
+    group_columns: tuple[Column, ...]
+    level: int
+
+    def groups(self, rows: np.ndarray, first: np.ndarray, order: np.ndarray) -> Groups:
+        """Create the groups of rows that are sorted by level."""
+        groups = _group_data(self.group_columns, self.factor.n_levels)
+        held = _held_columns(self.row_columns, rows), _held_columns(self.group_columns, groups.T)
+        return Groups(**self.__dict__, rows=rows, first=first, group_data=groups, order=order,
+                      held_rows=held[0], held_groups=held[1])  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Groups(GroupExpressions):
+    """Data and expressions of a model whose local effects are integrated out.
+
+    Attributes
+    ----------
+    rows : (C, N + 16) array
+        Columns of the rows, sorted by group and padded with copies of the last row.
+    first : (G + 1,) int64 array
+        First row of each group, and the number of rows.
+    group_data : (G, B) array
+        Columns that the priors of local effects read.
+    order : (N,) int64 array
+        Position in the data of each sorted row.
     held_rows, held_groups : tuple of HeldColumn
-        Columns of held variables in ``rows`` and ``groups``.
+        Columns of held variables in ``rows`` and ``group_data``.
     shared : SharedArray or None
         Shared memory of ``rows``, if processes share them.
     store : RowStore or None
         Store of the rows (N + 16, C) if they are not in memory; ``rows`` then holds none of them.
     """
 
-    factor: Factor
-    layout: FlatLayout
-    program: GroupProgram
     rows: np.ndarray
     first: np.ndarray
-    groups: np.ndarray
-    reads: tuple[str, ...]
-    centring: Centring
-    observed_vars: tuple[str, ...]
-    sources: tuple[RowLogp, ...]
-    states: np.ndarray | None = None
-    order: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
-    held: Held | None = None
+    group_data: np.ndarray
+    order: np.ndarray
     held_rows: tuple[HeldColumn, ...] = ()
     held_groups: tuple[HeldColumn, ...] = ()
     shared: SharedArray | None = None
@@ -113,10 +129,7 @@ class Groups:
 
     def __getstate__(self):
         # Unsorted data are not needed after unpickling.
-        state = self.__dict__ | {
-            "sources": tuple(s.without_data() for s in self.sources),
-            "order": np.empty(0, np.int64),
-        }
+        state = self.__dict__ | {"row_columns": (), "group_columns": (), "order": self.order[:0]}
         return state if self.shared is None else state | {"rows": None}
 
     def __setstate__(self, state):
@@ -138,6 +151,15 @@ class Groups:
     def n_groups(self) -> int:
         """Number of groups G."""
         return self.factor.n_levels
+
+    def hold(self, point) -> None:
+        """Set the values of held variables, if any, to those of a point of the user's model."""
+        if self.held is None:
+            return
+        self.held.take(point)
+        for data, columns in ((self.rows, self.held_rows), (self.group_data.T, self.held_groups)):
+            for k, positions in columns:
+                data[k] = self.held.values[positions]
 
 
 # --- extraction ---------------------------------------------------------------------------------
@@ -187,54 +209,6 @@ def sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.n
     counts = np.bincount(levels, minlength=n_levels)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return np.argsort(levels, kind="stable"), first
-
-
-@dataclass(frozen=True, eq=False)
-class GroupExpressions:
-    """Expressions of rows and priors of groups, and the columns that they read.
-
-    Attributes
-    ----------
-    factor, layout, program, reads, centring, sources, states, held
-        As for :class:`Groups`.
-    row_columns, group_columns : tuple of Column
-        Columns in the order in which the program numbers them.
-    level : int
-        Node of the level of a row of the first observed variable.
-    """
-
-    factor: Factor
-    layout: FlatLayout
-    program: GroupProgram
-    reads: tuple[str, ...]
-    centring: Centring
-    sources: tuple[RowLogp, ...]
-    states: np.ndarray | None
-    held: Held | None
-    row_columns: tuple[Column, ...]
-    group_columns: tuple[Column, ...]
-    level: int
-
-    def groups(self, rows: np.ndarray, first: np.ndarray, order: np.ndarray) -> Groups:
-        """Create the groups of rows that are sorted by level."""
-        groups = _group_data(self.group_columns, self.factor.n_levels)
-        return Groups(
-            factor=self.factor,
-            layout=self.layout,
-            program=self.program,
-            rows=rows,
-            first=first,
-            groups=groups,
-            reads=self.reads,
-            centring=self.centring,
-            observed_vars=tuple(n for s in self.sources for n in s.observed_vars),
-            sources=self.sources,
-            states=self.states,
-            order=order,
-            held=self.held,
-            held_rows=_held_columns(self.row_columns, rows),
-            held_groups=_held_columns(self.group_columns, groups.T),
-        )
 
 
 def group_expressions(
@@ -309,7 +283,7 @@ def group_expressions(
         program=GroupProgram(graph, row, prior, factor.n_effects, discrete, max(1, len(row_data))),
         reads=reads,
         centring=Centring(graph, layout, scales),
-        sources=tuple(sources),
+        observed_vars=tuple(n for s in sources for n in s.observed_vars),
         states=states_of_effects(model, factor) if discrete else None,
         held=data,
         row_columns=tuple(row_data),

@@ -10,13 +10,11 @@ import numpy as np
 from amc_pymc.reading.group_densities import GroupDensities
 from amc_pymc.rng import as_generator
 
-__all__ = ["EVEN", "HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
+__all__ = ["HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
 
 #: Numbers of nodes along each axis that are tried, by the number of effects. One node would suffice
 #: for Gaussian groups, but second derivatives need the spread between nodes.
 NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
-#: The same if log-likelihoods have kinks, where nodes are even.
-EVEN = {1: (15, 21, 31, 41, 61, 81), 2: (11, 15, 21, 31), 3: (9, 11, 15)}
 #: Numbers of fixed nodes along each axis that races may use, by the number of effects.
 _HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
 #: Largest standard deviation of the quadrature error over points of a posterior, in nats.
@@ -62,7 +60,7 @@ def choose_nodes(
     n_units = densities.n_units
     number = max(1, int(min(1.0, _SAMPLE / max(1, densities.n_rows)) * n_units))
     some = np.sort(rng.choice(n_units, size=number, replace=False))
-    choices = (EVEN if densities.kinked else NODES)[densities.groups.program.n_local]
+    choices = NODES[densities.groups.program.n_local]
     best, error = _totals(densities, choices[-1], points, some), np.inf
     for k in choices[:-1]:
         error = float(np.std(_totals(densities, k, points, some) - best))
@@ -71,11 +69,8 @@ def choose_nodes(
     else:
         densities.set_nodes(choices[-1])
         error = _error_of_most(densities, points, some)
-    if densities.kinked:  # fixed nodes need smooth residuals
-        densities.tabulate()
-    else:
-        enough = [k for k in choices if k >= densities.n_nodes]
-        _choose_held(densities, enough, points, some, best - best[0])
+    enough = [k for k in choices if k >= densities.n_nodes]
+    _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()
     return error
 
@@ -97,7 +92,9 @@ def _error_of_most(densities: GroupDensities, points, some: np.ndarray) -> float
     most = _SAMPLE / factor * densities.n_units / max(1, densities.n_rows)
     few = some[:: max(1, int(np.ceil(some.size / max(1.0, most))))]
     densities.rows_evaluated += int(few.size * len(points) * len(densities.finer.log_weights))
-    changes = [densities.refinement(x, few).sum() for x in points]
+    changes = [
+        (densities.values(x, few, densities.finer) - densities.values(x, few)).sum() for x in points
+    ]
     return float(densities.n_units / few.size * np.std(changes))
 
 

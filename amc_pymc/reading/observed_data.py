@@ -16,9 +16,8 @@ from pytensor.tensor.basic import ScalarFromTensor
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
-from amc_pymc.reading.graphs import is_random, lowered
+from amc_pymc.reading.graphs import is_random, log_densities, lowered
 from amc_pymc.reading.interpreted import plain_function
-from amc_pymc.reading.log_density import log_densities
 from amc_pymc.signals import raise_if_signalled
 
 __all__ = [

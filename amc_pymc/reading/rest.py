@@ -1,31 +1,54 @@
-"""The log density of everything in a model that is not raced, compiled on demand."""
+"""The log density of everything in a model that is not raced, as families of scalar expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any
+import logging
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
 from numba import types
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import Add
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
+from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
+from amc_pymc.engine.jit import njit
+from amc_pymc.engine.leaves import leaves_of
+from amc_pymc.reading.callbacks import log_density_of
 from amc_pymc.reading.centring import Centring
+from amc_pymc.reading.graphs import lowered, rebuilt
 from amc_pymc.reading.held import Held
 from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.native import compile_graph, native_function
-from amc_pymc.reading.printed_total import PrintedTotal, printed_total
+from amc_pymc.reading.row_program import Columns, parameter_leaf
+from amc_pymc.reading.rows import constant_data
+from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
+from amc_pymc.tall.terms import (
+    N_FAMILIES,
+    Written,
+    derivatives_of,
+    family_at,
+    printed_families,
+    with_values,
+)
+from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
-__all__ = ["RestDensities", "gradient_by"]
+__all__ = ["PriorTerms", "RestDensities", "add_curves", "add_slopes"]
 
+_log = logging.getLogger("amc_pymc")
 _LOGP = types.float64(types.float64[::1])
+#: Largest product of operations and second derivatives; each takes some microseconds of differentiation.
+_MOST_STEPS = 200_000
 
 
-def gradient_by(x, scalar):
+def _gradient_by(x, scalar):
     """Return the symbolic gradient (D,) of a scalar; zero where it does not depend on x."""
     return pt.zeros_like(x) + pt.grad(scalar, x, disconnected_inputs="ignore")
 
@@ -41,7 +64,7 @@ class RestDensities:
         Value variables of the model; those in ``layout`` are coordinates of x.
     layout : FlatLayout
     compile_kwargs : dict, optional
-        Keyword arguments for ``pytensor.function``.
+        Keyword arguments for ``pytensor.function``, for a log density without a scalar form.
     centring : Centring, optional
         Transform, if x holds effects in place of some variables.
     held : Held, optional
@@ -74,34 +97,6 @@ class RestDensities:
         """Log density as a symbolic scalar, and its inputs."""
         return self._rest, [self._point]
 
-    @cached_property
-    def rest(self):
-        """First-class ``x -> log density`` of everything that is not raced."""
-        if self._printed_value is not None:
-            kernel, program = self._printed_value
-            return bound_function(kernel, _LOGP, [*self._held_values, program])
-        return native_function(self._compile_rest([self._point], self._rest * 1.0), _LOGP)
-
-    @property
-    def _held_values(self) -> list[np.ndarray]:
-        return [] if self._held is None else [self._held.values]
-
-    @cached_property
-    def _printed(self) -> PrintedTotal | None:
-        return printed_total(self._point, self._rest, self._held and self._held.shared)
-
-    @cached_property
-    def _printed_value(self):
-        return self._printed and self._printed.value()
-
-    @cached_property
-    def _printed_gradient(self):
-        return self._printed and self._printed.gradient(self._layout.discrete)
-
-    @cached_property
-    def _printed_hessian(self):
-        return self._printed and self._printed.hessian(self._layout.discrete)
-
     def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert a point of the model to x (D,)."""
         x = self._layout.ravel(point)
@@ -111,48 +106,301 @@ class RestDensities:
         """Convert x (D,) to values of the model's variables."""
         return self._layout.unravel(x if self._centring is None else self._centring.plain(x))
 
+    @cached_property
+    def prior_terms(self) -> PriorTerms | None:
+        """Terms of (x, held values); None, with the reason logged, if they have no scalar form."""
+        sizes = {self._point: self._layout.size}
+        if self._held is not None:
+            sizes[self._held.shared] = self._held.layout.size
+        try:
+            return PriorTerms.of(self._rest, sizes)
+        except (NotScalar, TypeError, RecursionError) as error:
+            _log.info("PyTensor computes the prior: it has no scalar form (%s).", error)
+            return None
+
+    @property
+    def _held_values(self) -> list[np.ndarray]:
+        return [] if self._held is None else [self._held.values]
+
+    @cached_property
+    def rest(self):
+        """First-class ``x -> log density`` of everything that is not raced."""
+        if self.prior_terms is None:
+            value = pytensor.function(
+                [self._point], self._rest * 1.0, on_unused_input="ignore", **self._rest_kwargs
+            )
+            return log_density_of(value, _LOGP)
+        kernel = _total if self._held is None else _total_with_held
+        return bound_function(kernel, _LOGP, [*self._held_values, *self.prior_terms.values])
+
     def rest_value_and_gradient(self, x: np.ndarray):
-        """Return the rest of the log posterior and its gradient (D,)."""
-        if self._printed_gradient is not None:
-            (value, total), (slope, gradient) = self._printed_value, self._printed_gradient
-            held = self._held_values
-            return value(x, *held, total), slope(x, *held, gradient)
-        value, gradient = self._rest_and_gradient(x)
-        return float(value), gradient
+        """Return the rest of the log posterior and its gradient (D,), zero at discrete coordinates."""
+        terms, rough = self.prior_terms, self._layout.discrete
+        if terms is None or terms.derivatives is None:
+            value, gradient = self._value_and_gradient(x)
+            return float(value), gradient
+        whole = np.concatenate([x, *self._held_values])
+        gradient = terms.gradient(whole, x.size)
+        gradient[rough] = 0.0
+        return _total(whole, *terms.values), gradient
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Return the Hessian of the rest over some coordinates, zero elsewhere."""
-        d = self._layout.size
+        d, terms, inside = self._layout.size, self.prior_terms, np.ix_(coordinates, coordinates)
         out = np.zeros((d, d))
-        if self._printed_hessian is not None:
-            kernel, program, rows, columns = self._printed_hessian
-            out[rows, columns] = out[columns, rows] = kernel(x, *self._held_values, program)
-            others = np.setdiff1d(np.arange(d), coordinates)
-            out[others], out[:, others] = 0.0, 0.0
+        if terms is None or terms.derivatives is None:
+            found = np.array([self._product(x, e) for e in np.eye(d)[coordinates]])
+            found = found.reshape(-1, d)[:, coordinates]
+            out[inside] = 0.5 * (found + found.T)
             return out
-        for k in coordinates:
-            e = np.zeros(d)
-            e[k] = 1.0
-            out[k] = self._rest_hvp(x, e)
-        return 0.5 * (out + out.T)
+        whole = np.concatenate([x, *self._held_values])
+        out[inside] = terms.hessian(whole, d)[inside]
+        out[self._layout.discrete], out[:, self._layout.discrete] = 0.0, 0.0
+        return out
 
-    def _compile_rest(self, inputs, output):
-        return compile_graph(inputs, output, **self._rest_kwargs)
+    @cached_property
+    def _value_and_gradient(self):
+        outputs = [self._rest * 1.0, _gradient_by(self._point, self._rest)]
+        return _interpreted([self._point], outputs)
 
-    @staticmethod
-    def _interpret(inputs, output):
-        """Interpret a small graph that is called some hundred times: compiling would take longer."""
-        return pytensor.function(
-            inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
+    @cached_property
+    def _product(self):
+        """Product of the Hessian with a vector."""
+        v = pt.vector("v")
+        hvp = _gradient_by(self._point, (_gradient_by(self._point, self._rest) * v).sum())
+        return _interpreted([self._point, v], hvp)
+
+
+def _interpreted(inputs, output):
+    """Interpret a graph that is called some hundred times: compiling would take longer."""
+    return pytensor.function(
+        inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
+    )
+
+
+# --- families of terms ----------------------------------------------------------------------------
+
+
+class _Derivatives(NamedTuple):
+    """Arrays of the compiled terms of (x, f, A x) and of the functions f, with second derivatives."""
+
+    terms: tuple[np.ndarray, np.ndarray]
+    functions: tuple[np.ndarray, np.ndarray]
+
+
+class PriorTerms:
+    """Terms that add up to a log density at x (D,).
+
+    Parameters
+    ----------
+    graph : Graph
+    families : sequence of Family
+        Expressions of entries of "eta", x, and columns of the tables.
+    size : int
+        D.
+    """
+
+    def __init__(self, graph: Graph, families: Sequence[Family], size: int):
+        self.graph, self.families, self._size = graph, tuple(families), size
+
+    @classmethod
+    def of(cls, total: Variable, inputs: Mapping[Variable, int]) -> PriorTerms:
+        """Return the terms of a scalar graph of vectors of some sizes, which x holds one after the other.
+
+        Raises
+        ------
+        NotScalar
+        """
+        graph, names = Graph(), {}
+        (total,) = lowered([total])
+        memo = constant_data(total, list(inputs), "prior")
+        for k, (v, n) in enumerate(inputs.items()):
+            new = memo[v] = v.type.clone(shape=(n,))(v.name)
+            names[new] = f"input {k}"
+        sizes = tuple((n,) for n in inputs.values())
+        layout = FlatLayout(tuple(names.values()), sizes, ("float64",) * len(names))
+        (total,) = rebuilt([total], memo)
+        pieces = [stabilised(piece) for piece in _pieces(total)]
+        return cls(graph, [_family(graph, piece, names, layout) for piece in pieces], layout.size)
+
+    @cached_property
+    def values(self) -> tuple[np.ndarray, ...]:
+        """Arrays of the compiled terms."""
+        return printed_families(self.graph, self.families, order=0).arrays
+
+    @cached_property
+    def written(self) -> tuple[Written, np.ndarray]:
+        """Terms of (x, f, A x) that each read few entries, with the functions f, and A (L, D)."""
+        graph, size = self.graph, self._size
+        apart = taken_apart(graph, self.families)
+        narrow, functions = with_functions(graph, apart, size, linear=False)
+        narrow, sums = with_combinations(graph, narrow, size, size + len(functions))
+        return Written(graph, narrow, functions), sums
+
+    @cached_property
+    def derivatives(self) -> _Derivatives | None:
+        """The same, compiled with second derivatives; None if these would take too long."""
+        written, _ = self.written
+        steps = 0
+        for f in (*written.families, *written.functions):
+            leaves = len(leaves_of(self.graph, f.expression)[0])
+            steps += len(self.graph.upstream([f.expression])) * leaves * (leaves + 1) // 2
+        if steps > _MOST_STEPS:
+            _log.info("PyTensor computes derivatives of the prior, which take %d steps.", steps)
+            return None
+        return _Derivatives(
+            printed_families(self.graph, written.families, 2).arrays,
+            printed_families(self.graph, written.functions, 2).arrays,
         )
 
-    @cached_property
-    def _rest_and_gradient(self):
-        outputs = [self._rest * 1.0, gradient_by(self._point, self._rest)]
-        return self._interpret([self._point], outputs)
+    def gradient(self, x: np.ndarray, d: int) -> np.ndarray:
+        """Return the gradient by the first d coordinates of x (D,)."""
+        slopes, chain = self._slopes(x)
+        return slopes[:d] + slopes[x.size :] @ chain[:, :d]
 
-    @cached_property
-    def _rest_hvp(self):
-        v = pt.vector("v")
-        hvp = gradient_by(self._point, (gradient_by(self._point, self._rest) * v).sum())
-        return self._interpret([self._point, v], hvp)
+    def hessian(self, x: np.ndarray, d: int) -> np.ndarray:
+        """Return the Hessian by the first d coordinates of x (D,)."""
+        slopes, chain = self._slopes(x)
+        chain = chain[:, :d]
+        number = np.full(slopes.size, -1)
+        number[:d], number[x.size :] = np.arange(d), d + np.arange(len(chain))
+        curves = np.zeros((d + len(chain), d + len(chain)))
+        terms, functions = self._compiled
+        add_curves(self._extended(x), *terms, np.ones(0), number, curves)
+        out = curves[:d, :d]
+        if len(chain):
+            mixed = chain.T @ curves[d:, :d]
+            out = out + mixed + mixed.T + chain.T @ curves[d:, d:] @ chain
+            add_curves(x, *functions, slopes[x.size :], number, out)
+        return out
+
+    @property
+    def _compiled(self) -> _Derivatives:
+        assert self.derivatives is not None
+        return self.derivatives
+
+    def _extended(self, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([with_values(x, *self._compiled.functions), self.written[1] @ x])
+
+    def _slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return derivatives by (x, f, A x), and those of f and A x by x."""
+        terms, functions = self._compiled
+        whole = self._extended(x)
+        slopes = np.zeros(whole.size)
+        add_slopes(whole, *terms, np.ones(0), slopes)
+        n_functions = whole.size - x.size - len(self.written[1])
+        chain = np.zeros((n_functions, x.size))
+        for k, weights in enumerate(np.eye(n_functions)):
+            add_slopes(x, *functions, weights, chain[k])
+        return slopes, np.concatenate([chain, self.written[1]])
+
+
+def _pieces(total: Variable) -> list[Variable]:
+    """Split a sum into tensors whose elements add up to it."""
+    node = total.owner
+    if node is not None:
+        op = node.op
+        if isinstance(op, CAReduce) and isinstance(op.scalar_op, Add) and total.type.ndim == 0:
+            return _pieces(node.inputs[0])
+        if isinstance(op, DimShuffle) and all(
+            k == "x" for k in op.new_order if k not in op.shuffle
+        ):
+            return _pieces(node.inputs[0]) if not op.drop else [total]
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, Add):
+            shapes = {i.type.shape for i in node.inputs}
+            if shapes == {total.type.shape}:
+                return [piece for i in node.inputs for piece in _pieces(i)]
+    return [total]
+
+
+def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Family:
+    """Return the elements of a tensor as one expression with a table."""
+    shape = tensor.type.shape
+    if None in shape:
+        raise NotScalar("the shape of a log density is not known")
+    columns = Columns(graph, "column")
+    numbers = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
+    own = parameter_leaf(graph, layout, columns=[columns])
+    leaves = {v: partial(own, name) for v, name in inputs.items()}
+    index = tuple(
+        graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
+        for k, n in enumerate(shape)
+    )
+    expression = Reader(graph, leaves, columns).element(tensor, index)
+    (expression,), used = columns.used([_without_products(graph, expression)])
+    size = int(np.prod(shape))
+    table = np.zeros((size, len(used)))
+    for k, column in enumerate(used):
+        table[:, k] = column.values
+    return Family(expression, table, 0)
+
+
+def _without_products(graph: Graph, expression: int) -> int:
+    """Write products of columns with entries as sums."""
+    change = {}
+    for n in graph.leaves([expression], "dot"):
+        array, first, columns = graph.nodes[n].value
+        entries = [graph.entry(array, graph.const(first + k)) for k in range(len(columns))]
+        terms = [graph.make("mul", graph.leaf("column", c), e) for c, e in zip(columns, entries)]
+        change[n] = graph.sum(terms)
+    return graph.replaced([expression], change)[0]
+
+
+@njit(cache=True, error_model="numpy")
+def _total(x, program, table):
+    """Return the sum of all elements."""
+    out = 0.0
+    for f in range(program[N_FAMILIES]):
+        values, _ = derivatives_of(x, program, table, f)
+        for k in range(values.shape[1]):
+            out += values[0, k]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _total_with_held(x, held, program, table):
+    """Return the sum of all elements at (x, held values)."""
+    whole = np.empty(x.size + held.size)
+    for k in range(x.size):
+        whole[k] = x[k]
+    for k in range(held.size):
+        whole[x.size + k] = held[k]
+    return _total(whole, program, table)
+
+
+@njit(cache=True, error_model="numpy")
+def add_slopes(x, program, table, weights, out):
+    """Add the first derivatives of all elements by x to ``out`` (D,), times weights if there are any."""
+    begin = 0
+    for f in range(program[N_FAMILIES]):
+        _, n, n_leaves = family_at(program, f)
+        found, at = derivatives_of(x, program, table, f)
+        for k in range(n):
+            weight = weights[begin + k] if weights.size else 1.0
+            for a in range(n_leaves):
+                out[at[a, k]] += weight * found[1 + a, k]
+        begin += n
+
+
+@njit(cache=True, error_model="numpy")
+def add_curves(x, program, table, weights, number, out):
+    """Add second derivatives of all elements to ``out``, times weights if there are any.
+
+    Coordinate k of x has the row ``number[k]``, none if that is negative.
+    """
+    begin = 0
+    for f in range(program[N_FAMILIES]):
+        _, n, n_leaves = family_at(program, f)
+        found, at = derivatives_of(x, program, table, f)
+        for k in range(n):
+            weight, t = (weights[begin + k] if weights.size else 1.0), n_leaves
+            for a in range(n_leaves):
+                for b in range(a + 1):
+                    t += 1
+                    i, j = number[at[a, k]], number[at[b, k]]
+                    if i < 0 or j < 0:
+                        continue
+                    out[i, j] += weight * found[t, k]
+                    if a != b:
+                        out[j, i] += weight * found[t, k]
+        begin += n

@@ -16,16 +16,22 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.engine import Families, Graph
+from amc_pymc.engine import Graph
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import RowKernels, TooLarge, printed_rows, row_program
+from amc_pymc.engine.row_kernels import RowKernels, printed_rows
 from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.native_rows import packed_columns
-from amc_pymc.reading.parameters import ParameterCut
-from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
+from amc_pymc.reading.packed_rows import (
+    NO_SCALAR_FORM,
+    InMemory,
+    PackedRows,
+    lowered_rows,
+    packed_columns,
+    separated,
+)
+from amc_pymc.reading.row_program import Column, Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
 from amc_pymc.reading.scalars import NotScalar
-from amc_pymc.rows import Placeholder
+from amc_pymc.rows import Partitions, Placeholder, RowStore
 from amc_pymc.signals import raise_if_signalled
 
 __all__ = ["RowPacking", "refusal"]
@@ -52,8 +58,6 @@ class RowPacking:
     rest : variable
         All other terms of the log posterior, in terms of ``rest_inputs``.
     rest_inputs : sequence of variables
-    cut : ParameterCut, optional
-        Rows as functions of parameters eta(x), if they depend on discrete variables.
 
     Raises
     ------
@@ -83,20 +87,17 @@ class RowPacking:
         point: np.ndarray,
         rest,
         rest_inputs,
-        cut: ParameterCut | None = None,
     ):
         if rows.row_local:
             raise refusal(f"{', '.join(rows.row_local)} has one value per row")
-        self._rows, self._point = rows, point
-        self._etas = [x if cut is None else cut.evaluate(x) for x in (start, point)]
-        self._printed_rows = rows if cut is None else cut.rows
+        self._rows, self._start, self._point = rows, start, point
         self._data = _Data(model, rows, data_frontier([rest], rest_inputs))
         self.placeholders = self._data.placeholders
         self._arrays = list(rows.arrays)
         self._columns = _ChunkColumns(Graph(), self._arrays)
         try:
             used, self.printed = self._print()
-        except (NotScalar, TooLarge, RecursionError) as error:
+        except NO_SCALAR_FORM as error:
             reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
             raise refusal(reason) from error
         self.n_columns = max(1, len(used))
@@ -110,17 +111,14 @@ class RowPacking:
 
     def _print(self) -> tuple[Sequence[Column], Printed]:
         """Return the columns of a row, and the printed functions that read them."""
-        rows, columns, graph = self._printed_rows, self._columns, self._columns.graph
-        families = Families(graph)
-        leaf = parameter_leaf(graph, rows.layout, columns=[columns])
-        row = row_expression(rows, graph, columns, leaf, self._arrays, families)
-        (row,), used = columns.used([row])
-        self.program = row_program(graph, row, len(used), families, rows.layout.size)
-        return used, printed_rows(self.program)
+        self.program, used = lowered_rows(self._rows, self._columns, self._arrays)
+        alone, self._coefficients = separated(self.program)
+        return used, printed_rows(alone)
 
     def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
         """Return the log-likelihoods (m,) of packed rows at x (D,)."""
-        return self._kernels.values(x, np.arange(len(packed)), packed)
+        z = x if self._coefficients is None else self._coefficients.evaluate(x)
+        return RowKernels(self.printed).values(z, np.arange(len(packed)), packed)
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         """Return the packed columns (m, C) of a chunk of the source that starts at row ``first``.
@@ -132,7 +130,7 @@ class RowPacking:
             or the columns do not reproduce them.
         """
         out = self._pack(chunk, first)
-        values = self._values(self._etas[0], out)
+        values = self._values(self._start, out)
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
             raise ValueError(
@@ -158,7 +156,7 @@ class RowPacking:
             out = packed_columns(used, m)
         except NotScalar as error:
             raise ValueError(f"rows: {error}, in {where}") from error
-        got = self._values(self._etas[1], out)
+        got = self._values(self._point, out)
         tolerance = _TOLERANCES[str(expected.dtype)]
         alike = np.isclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
         if not alike.all():
@@ -174,13 +172,15 @@ class RowPacking:
         """Return the columns of the rows that the model holds."""
         return self._pack(self._data.first, 0)
 
-    def __getstate__(self):
-        left = ("_kernels", "_group_kernels", "_row_function")  # compiled where they are used
-        return {name: value for name, value in self.__dict__.items() if name not in left}
+    def packed(
+        self, store: InMemory | RowStore, partitions: Partitions | None = None
+    ) -> PackedRows:
+        """Return the kernels of stored rows."""
+        return PackedRows.of(self.program, store, self._rows.layout.discrete, partitions)
 
-    @cached_property
-    def _kernels(self) -> RowKernels:
-        return RowKernels(self.printed)
+    def __getstate__(self):
+        left = ("_group_kernels", "_row_function")  # compiled where they are used
+        return {name: value for name, value in self.__dict__.items() if name not in left}
 
     @cached_property
     def _row_function(self) -> Callable[..., np.ndarray]:

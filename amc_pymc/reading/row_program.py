@@ -20,7 +20,6 @@ from amc_pymc.reading.scalars import Index, NotScalar, Reader, Unaddressable, st
 __all__ = [
     "Column",
     "Columns",
-    "element_reader",
     "flat_position",
     "parameter_leaf",
     "row_expression",
@@ -300,26 +299,8 @@ def row_expression(
         (output,) = rebuilt([rows._output], memo)
     except (TypeError, ValueError) as error:  # as many rows as columns: their axes are confused
         raise NotScalar(f"its shapes are not those of one row ({error})") from error
-    reader = element_reader(graph, leaves, columns, families)
+    reader = Reader(graph, leaves, columns, families)
     return reader.element(stabilised(output), (graph.const(0),))
-
-
-def element_reader(
-    graph: Graph, leaves, columns: Columns, families: Families | None = None
-) -> Reader:
-    """Return a reader that turns a constant array indexed by data into a column."""
-
-    def table(array: np.ndarray, index: Index) -> int:
-        return columns.derived(("table", id(array)), lambda: array, index)
-
-    known: dict[int, bool] = {}
-
-    def negative(index: int) -> bool:
-        if index not in known:
-            known[index] = columns.may_be_negative(index)
-        return known[index]
-
-    return Reader(graph, leaves, table, negative, columns.alike, families)
 
 
 def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -152,29 +152,9 @@ class RowLogp:
     def __setstate__(self, state):
         self.__dict__.update(state)
 
-    def __call__(self, point: Mapping[str, np.ndarray], idx: Iterable[int]) -> np.ndarray:
+    def __call__(self, point: Mapping[str, np.ndarray], idx: Sequence[int]) -> np.ndarray:
         """Return the log-likelihood (m,) of the rows ``idx`` at ``point``."""
-        return self._interpreted(self._flat(point), self._checked_index(idx))
-
-    def _flat(self, point) -> np.ndarray:
-        for name, shape in zip(self.layout.names, self.layout.shapes):
-            if name not in point:
-                raise KeyError(f"point lacks the value variable {name!r}")
-            if np.shape(point[name]) != shape:
-                raise ValueError(f"point[{name!r}] has shape {np.shape(point[name])}, not {shape}")
-        return self.layout.ravel(point)
-
-    def _checked_index(self, idx) -> np.ndarray:
-        idx = np.asarray(idx)
-        if idx.ndim != 1:
-            raise ValueError(f"idx must be 1-d, got shape {idx.shape}")
-        if idx.size and idx.dtype.kind not in "iu":
-            raise TypeError(f"idx must hold integers, got dtype {idx.dtype}")
-        if idx.size and (idx.min() < 0 or idx.max() >= self.n_rows):
-            raise IndexError(
-                f"idx must lie in [0, {self.n_rows}), got {int(idx.min())}..{int(idx.max())}"
-            )
-        return idx.astype(np.int64)
+        return self._interpreted(self.layout.ravel(point), np.asarray(idx, np.int64))
 
     def without_data(self) -> RowLogp:
         """Return a copy without data and graph, for use with the data in another form."""

@@ -7,14 +7,15 @@ entries costs as much as one from a vector of two. Indices may be numbers or int
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 
+from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -41,42 +42,35 @@ from pytensor.tensor.subtensor import (
     AdvancedSubtensor,
     IncSubtensor,
     Subtensor,
+    indices_from_subtensor,
 )
 from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
-from amc_pymc.reading.element_math import (
-    cumulate,
-    dimshuffle,
-    dot_product,
-    elemwise,
-    log_add_exp,
-    log_sum_exp_of,
-    products,
-    reduce,
-    same_element,
-    scalar_node,
-    softmax,
-)
-from amc_pymc.reading.element_places import (
-    advanced_subtensor,
-    alloc,
-    alloc_empty,
-    arange,
-    diagonal,
-    join,
-    make_vector,
-    reshape,
-    set_advanced,
-    set_subtensor,
-    shape_entry,
-    shape_vector,
-    split,
-    subtensor,
-)
+from amc_pymc.engine import Graph
+from amc_pymc.engine.families import DERIVED
 from amc_pymc.reading.element_reader import ElementReader, Index, NotScalar, Unaddressable
 from amc_pymc.reading.graphs import opened, rebuilt
 
 __all__ = ["Index", "NotScalar", "Reader", "Unaddressable", "stabilised"]
+
+#: Functions ``(reader, node, index) -> node`` for each kind of operation.
+_RULES: dict[type, Callable[..., int]] = {}
+
+
+def _rule(*kinds: type) -> Callable:
+    """Register a function that reads elements of the results of some operations."""
+
+    def registered(function: Callable) -> Callable:
+        _RULES.update(dict.fromkeys(kinds, function))
+        return function
+
+    return registered
+
+
+class Reader(ElementReader):
+    """Reader that knows PyTensor's operations."""
+
+    rules = _RULES
 
 
 def stabilised(output: Variable) -> Variable:
@@ -96,9 +90,569 @@ def _open_inner(node, inputs):
     return opened(node, inputs, _open_inner) if isinstance(node.op, OpFromGraph) else None
 
 
+# --- elementwise operations, reductions, products ---------------------------------------------------
+
+#: Smallest number of terms of a dot product that becomes a loop.
+_LONG = 4
+
+_SAME = {
+    "Sub": "sub", "TrueDiv": "div", "Neg": "neg", "Pow": "pow", "Exp": "exp", "Expm1": "expm1",
+    "Log": "log", "Log1p": "log1p", "Sqrt": "sqrt", "Sigmoid": "sigmoid", "Softplus": "softplus",
+    "Log1mexp": "log1mexp", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Tanh": "tanh",
+    "Sinh": "sinh", "Cosh": "cosh", "ArcTan": "arctan", "Erf": "erf", "Erfc": "erfc",
+    "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma",
+    "ArcSin": "arcsin", "ArcCos": "arccos", "ArcSinh": "arcsinh", "ArcCosh": "arccosh",
+    "ArcTanh": "arctanh", "Gamma": "gamma", "I0e": "bessel_i0e", "I1e": "bessel_i1e", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
+    "Mod": "mod", "Switch": "switch", "LT": "lt", "GT": "gt", "LE": "le", "GE": "ge", "EQ": "eq",
+    "NEQ": "ne", "XOR": "xor", "IsNan": "isnan", "IsInf": "isinf", "Invert": "not",
+}  # fmt: skip
+
+_FOLDS = {
+    "Add": "add",
+    "Mul": "mul",
+    "AND": "and",
+    "OR": "or",
+    "Maximum": "maximum",
+    "ScalarMaximum": "maximum",
+    "Minimum": "minimum",
+    "ScalarMinimum": "minimum",
+}
+
+#: Values of reductions of no elements.
+_EMPTY = {"Add": 0.0, "Mul": 1.0, "AND": True, "OR": False}
+
+_TRUTH_ONLY = {"AND", "OR", "XOR", "Invert"}
+
+
+def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
+    """Add a scalar operation on expressions."""
+    name = type(op).__name__
+    if name in _TRUTH_ONLY and any(r.graph.nodes[a].kind != "b" for a in args):
+        raise NotScalar(f"{name} of numbers has no scalar form")
+    if name in _SAME:
+        return r.make(_SAME[name], *args)
+    if name in _FOLDS:
+        total = args[0]
+        for a in args[1:]:
+            total = r.make(_FOLDS[name], total, a)
+        return total
+    if name == "Sqr":
+        return r.make("mul", args[0], args[0])
+    if name == "Reciprocal":
+        return r.make("div", r.const(1.0), args[0])
+    if name == "Clip":
+        return r.make("minimum", r.make("maximum", args[0], args[1]), args[2])
+    if name == "Log2" or name == "Log10":
+        scale = 1.0 / np.log(2.0 if name == "Log2" else 10.0)
+        return r.make("mul", r.const(scale), r.make("log", args[0]))
+    if name == "Exp2":
+        return r.make("exp", r.make("mul", r.const(float(np.log(2.0))), args[0]))
+    if name in ("I0", "I1"):
+        scaled = r.make(f"bessel_{name.lower()}e", args[0])
+        return r.make("mul", r.make("exp", r.make("abs", args[0])), scaled)
+    if name in ("GammaInc", "GammaIncC"):
+        return _incomplete_gamma(r, name, *args)
+    if name == "BetaInc":
+        return _incomplete_beta(r, *args)
+    if name == "Trunc":
+        down, up = r.make("floor", args[0]), r.make("ceil", args[0])
+        return r.make("switch", r.make("lt", args[0], r.const(0.0)), up, down)
+    if name == "LogAddExp":
+        return _log_sum_exp(r, args)
+    if name == "Second":
+        return args[1]
+    if name == "Identity":
+        return args[0]
+    if name == "Cast":
+        return _cast(r, args[0], dtype)
+    if name == "Composite":
+        memo = dict(zip(op.fgraph.inputs, args))
+        for node in op.fgraph.toposort():
+            inner = [r._number(i.data) if isinstance(i, Constant) else memo[i] for i in node.inputs]
+            memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
+        return memo[op.fgraph.outputs[0]]
+    raise NotScalar(f"{name} has no scalar form")
+
+
+def _incomplete_gamma(r: ElementReader, name: str, k: int, x: int) -> int:
+    """Add an incomplete Gamma function that is a finite sum, which has all derivatives."""
+    shape = r.whole(k)
+    if shape == 1 and name == "GammaInc":
+        return r.make("neg", r.make("expm1", r.make("neg", x)))
+    if name == "GammaInc" or shape is None:
+        raise NotScalar(f"{name} has no scalar form")
+    term = total = r.const(1.0)
+    for j in range(1, shape):
+        term = r.make("div", r.make("mul", term, x), r.const(float(j)))
+        total = r.make("add", total, term)
+    return r.make("mul", r.make("exp", r.make("neg", x)), total)
+
+
+def _incomplete_beta(r: ElementReader, a: int, b: int, x: int) -> int:
+    """Add I_x(a, b) for an integer b: x^a times a polynomial of degree b - 1 in 1 - x."""
+    shape = r.whole(b)
+    if shape is None:
+        raise NotScalar("BetaInc has no scalar form")
+    rest = r.make("sub", r.const(1.0), x)
+    term = total = r.const(1.0)
+    for j in range(1, shape):
+        rising = r.make("add", a, r.const(float(j - 1)))
+        term = r.make("mul", term, r.make("div", r.make("mul", rising, rest), r.const(float(j))))
+        total = r.make("add", total, term)
+    return r.make("mul", r.make("exp", r.make("mul", a, r.make("log", x))), total)
+
+
+def _cast(r: ElementReader, node: int, dtype: str) -> int:
+    if dtype.startswith("float"):
+        return r.make("float", node)
+    if dtype == "bool":
+        return node if r.graph.nodes[node].kind == "b" else r.make("ne", node, r.const(0))
+    return r.make("int", node)
+
+
+@_rule(Elemwise)
+def _elemwise(r: ElementReader, node, index: Index) -> int:
+    """Read an element of an elementwise operation."""
+    op = node.op.scalar_op
+    if type(op).__name__ == "Switch":  # the branch that is not taken may be invalid
+        condition = r.broadcast(node.inputs[0], index)
+        known = r.graph.number(condition)
+        if known is not None:
+            return r.broadcast(node.inputs[1 if known else 2], index)
+    if type(op).__name__ == "Second":
+        return r.broadcast(node.inputs[1], index)
+    args = [r.broadcast(i, index) for i in node.inputs]
+    return _scalar(r, op, args, node.outputs[0].type.dtype)
+
+
+@_rule(ScalarOp)
+def _scalar_node(r: ElementReader, node, index: Index) -> int:
+    """Read an operation on scalars, as in the indices of slices."""
+    args = [r.element(i) for i in node.inputs]
+    return _scalar(r, node.op, args, node.outputs[0].type.dtype)
+
+
+@_rule(DimShuffle)
+def _dimshuffle(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a tensor with its axes in another order."""
+    own = [r.const(0)] * node.inputs[0].type.ndim
+    for k, axis in enumerate(node.op.new_order):
+        if axis != "x":
+            own[axis] = index[k]
+    return r.element(node.inputs[0], tuple(own))
+
+
+@_rule(TensorFromXTensor, XTensorFromTensor, SpecifyShape, ScalarFromTensor, TensorFromScalar)
+def _same_element(r: ElementReader, node, index: Index) -> int:
+    """Read the same element of the input."""
+    return r.element(node.inputs[0], index)
+
+
+@_rule(CAReduce)
+def _reduce(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a sum, product or another reduction."""
+    (x,) = node.inputs
+    axes = _axes(node.op.axis, x.type.ndim)
+    shape = r.shape(x)
+    kept = iter(index)
+    own = [None if a in axes else next(kept) for a in range(x.type.ndim)]
+    name = type(node.op.scalar_op).__name__
+    if name == "Add":
+        loop = _long_dot(r, x, own, axes, shape)
+        if loop is not None:
+            return loop
+    terms = _block(r, x, own, axes)
+    if name not in _FOLDS or not (terms or name in _EMPTY):
+        raise NotScalar(f"a reduction by {name} of {len(terms)} elements has no scalar form")
+    if not terms:
+        return r.const(_EMPTY[name])
+    total = terms[0]
+    for t in terms[1:]:
+        total = r.make(_FOLDS[name], total, t)
+    return total
+
+
+def _block(r: ElementReader, x, own: Sequence, axes: Sequence[int]) -> list[int]:
+    """Return the elements of x at an index whose entries are None along some axes."""
+    out = []
+    for block in r.over([r.shape(x)[a] for a in axes]):
+        at = iter(block)
+        out.append(r.element(x, tuple(next(at) if i is None else i for i in own)))
+    return out
+
+
+def _long_dot(r: ElementReader, x, own, axes, shape) -> int | None:
+    """Return a long sum of products of data and consecutive parameters as a loop, or None."""
+    node = x.owner
+    if len(axes) != 1 or shape[axes[0]] < _LONG or node is None:
+        return None
+    if not (isinstance(node.op, Elemwise) and type(node.op.scalar_op).__name__ == "Mul"):
+        return None
+    if len(node.inputs) != 2:
+        return None
+    (axis,) = axes
+    at = [tuple(r.const(k) if i is None else i for i in own) for k in range(shape[axis])]
+    left = [r.broadcast(node.inputs[0], i) for i in at]
+    right = [r.broadcast(node.inputs[1], i) for i in at]
+    return _loop(r, left, right)
+
+
+def _loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
+    """Return a dot product of columns with consecutive entries or derived coefficients, or None."""
+    g = r.graph
+    for data, entries in ((left, right), (right, left)):
+        found = [_column(g, d) for d in data]
+        if None in found:
+            continue
+        positions = []
+        for e in entries:
+            n = g.nodes[e]
+            positions.append(g.number(n.args[0]) if n.op == "entry" else None)
+        if None in positions or {g.nodes[e].value for e in entries} != {"eta"}:
+            continue
+        first = int(positions[0])
+        if positions == list(range(first, first + len(positions))):
+            return g.leaf("dot", ("eta", first, tuple(found)))
+    return _derived_loop(r, left, right)
+
+
+def _derived_loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
+    """Return a dot product of columns with functions of parameters of the same form, or None."""
+    g = r.graph
+    if r.families is None:
+        return None
+    for data, coefficients in ((left, right), (right, left)):
+        columns = [_column(g, d) for d in data]
+        if None in columns or any(g.depends(c) for c in coefficients):
+            continue
+        first = r.families.add(coefficients)
+        if first is not None:
+            return g.leaf("dot", (DERIVED, first, tuple(columns)))
+    return None
+
+
+def _column(g: Graph, node: int) -> int | None:
+    """Return the number of the column that an expression is, or None."""
+    n = g.nodes[node]
+    if n.op == "float":
+        n = g.nodes[n.args[0]]
+    return n.value if n.op == "column" else None
+
+
+def _products(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int:
+    """Return a sum of products."""
+    if len(left) >= _LONG:
+        loop = _loop(r, left, right)
+        if loop is not None:
+            return loop
+    return r.graph.sum([r.make("mul", a, b) for a, b in zip(left, right)])
+
+
+@_rule(Dot)
+def _dot_product(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a product of matrices or vectors."""
+    a, b = node.inputs
+    inner = a.type.shape[-1]
+    if inner is None:
+        inner = r.shape(b)[0]
+    rows, columns = index[: a.type.ndim - 1], index[a.type.ndim - 1 :]
+    steps = [r.const(k) for k in range(inner)]
+    left = [r.element(a, (*rows, k)) for k in steps]
+    right = [r.element(b, (k, *columns)) for k in steps]
+    return _products(r, left, right)
+
+
+@_rule(CumOp)
+def _cumulate(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a cumulative sum or product."""
+    (x,) = node.inputs
+    if node.op.axis is None and x.type.ndim > 1:
+        raise NotScalar("a cumulative sum over several axes has no scalar form")
+    axis = (node.op.axis or 0) % x.type.ndim
+    last = r.number(index[axis])
+    op = {"add": "add", "mul": "mul"}[node.op.mode]
+    total = r.element(x, (*index[:axis], r.const(0), *index[axis + 1 :]))
+    for k in range(1, last + 1):
+        total = r.make(op, total, r.element(x, (*index[:axis], r.const(k), *index[axis + 1 :])))
+    return total
+
+
+def _log_sum_exp(r: ElementReader, terms: Sequence[int]) -> int:
+    shifts = {r.graph.nodes[t].args[1] for t in terms if r.graph.nodes[t].op == "sub"}
+    if len(shifts) == 1 and all(r.graph.nodes[t].op == "sub" for t in terms):
+        # The largest term was subtracted before.
+        inside = _log_sum_exp(r, [r.graph.nodes[t].args[0] for t in terms])
+        return r.make("sub", inside, *shifts)
+    top = terms[0]
+    for t in terms[1:]:
+        top = r.make("maximum", top, t)
+    # The result does not depend on the shift, which must be finite to avoid inf - inf.
+    top = r.make("held", r.make("switch", r.make("isinf", top), r.const(0.0), top))
+    total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
+    return r.make("add", r.make("log", total), top)
+
+
+@_rule(LogAddExp)
+def _log_add_exp(r: ElementReader, node, index: Index) -> int:
+    """Read an element of the log of a sum of exponentials of inputs."""
+    return _log_sum_exp(r, [r.broadcast(i, index) for i in node.inputs])
+
+
+@_rule(Softmax, LogSoftmax)
+def _softmax(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a softmax or its logarithm."""
+    (x,) = node.inputs
+    axes = _axes(node.op.axis, x.type.ndim)
+    own = [None if a in axes else i for a, i in enumerate(index)]
+    out = r.make("sub", r.element(x, index), _log_sum_exp(r, _block(r, x, own, axes)))
+    return out if isinstance(node.op, LogSoftmax) else r.make("exp", out)
+
+
+def _axes(axis, ndim: int) -> tuple[int, ...]:
+    return tuple(range(ndim)) if axis is None else tuple(int(a) % ndim for a in np.atleast_1d(axis))
+
+
+@_rule(LogSumExp)
+def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
+    """Read an element of the log of a sum of exponentials along axes."""
+    (x,) = node.inputs
+    axes = _axes(node.op.axis, x.type.ndim)
+    kept = iter(index)
+    own = [None if a in axes else next(kept) for a in range(x.type.ndim)]
+    return _log_sum_exp(r, _block(r, x, own, axes))
+
+
+# --- indexing, shapes --------------------------------------------------------------------------------
+
+
+@_rule(Subtensor)
+def _subtensor(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a slice."""
+    x, *rest = node.inputs
+    kept = iter(index)
+    own = []
+    for axis, at in enumerate(indices_from_subtensor(rest, node.op.idx_list)):
+        if isinstance(at, slice):
+            start, _, step = _slice(r, at, r.shape(x)[axis])
+            own.append(_stepped(r, next(kept), start, step))
+        else:
+            own.append(_inside(r, r.element(at), r.shape(x)[axis]))
+    own += list(kept)
+    return r.element(x, tuple(own))
+
+
+def _slice(r: ElementReader, at: slice, length: int) -> tuple[int, int, int]:
+    """Return start, length and step of a slice of constants."""
+
+    def value(part):
+        if part is None or isinstance(part, int):
+            return part
+        return r.number(r.element(part))
+
+    chosen = range(length)[slice(value(at.start), value(at.stop), value(at.step))]
+    return chosen.start, len(chosen), chosen.step
+
+
+def _stepped(r: ElementReader, i: int, start: int, step: int) -> int:
+    moved = i if step == 1 else r.make("mul", i, r.const(step))
+    return moved if start == 0 else r.make("add", moved, r.const(start))
+
+
+def _inside(r: ElementReader, i: int, length: int) -> int:
+    """Return an index from the start for one that may count from the end."""
+    number = r.graph.number(i)
+    if number is not None:
+        return r.const(int(number) + length if number < 0 else int(number))
+    if not r.may_be_negative(i):
+        return i
+    return r.make("switch", r.make("lt", i, r.const(0)), _stepped(r, i, length, 1), i)
+
+
+@_rule(AdvancedSubtensor)
+def _advanced_subtensor(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a tensor indexed by arrays."""
+    x, *rest = node.inputs
+    return r.element(x, _advanced_index(r, node, x, rest, index))
+
+
+def _advanced_index(r: ElementReader, node, x, rest, index: Index) -> Index:
+    """Return the index into x of an element of ``x[i, j, :]`` by NumPy's rules."""
+    parts = list(indices_from_subtensor(rest, node.op.idx_list))
+    parts += [slice(None)] * (x.type.ndim - len(parts))
+    arrays = [k for k, p in enumerate(parts) if not isinstance(p, slice)]
+    if any(parts[k].type.dtype == "bool" for k in arrays):
+        raise NotScalar("a mask has no scalar form")
+    ndim = max(parts[k].type.ndim for k in arrays)
+    together = arrays == list(range(arrays[0], arrays[0] + len(arrays)))
+    first = arrays[0] if together else 0
+    chosen = index[first : first + ndim]
+    kept = iter((*index[:first], *index[first + ndim :]))
+    own = []
+    for axis, part in enumerate(parts):
+        length = r.shape(x)[axis]
+        if isinstance(part, slice):
+            start, _, step = _slice(r, part, length)
+            own.append(_stepped(r, next(kept), start, step))
+        else:
+            own.append(_inside(r, r.broadcast(part, chosen), length))
+    return tuple(own)
+
+
+@_rule(IncSubtensor)
+def _set_subtensor(r: ElementReader, node, index: Index) -> int:
+    """Read an element of an array of which a block was set or incremented."""
+    x, y, *rest = node.inputs
+    numbers = [r.number(i) for i in index]
+    inside: list[int] = []
+    parts = list(indices_from_subtensor(rest, node.op.idx_list))
+    parts += [slice(None)] * (x.type.ndim - len(parts))
+    for axis, at in enumerate(parts):
+        if isinstance(at, slice):
+            start, number, step = _slice(r, at, r.shape(x)[axis])
+            chosen = range(start, start + step * number, step)
+            if numbers[axis] not in chosen:
+                return r.element(x, index)
+            inside.append(r.const(chosen.index(numbers[axis])))
+        elif r.number(_inside(r, r.element(at), r.shape(x)[axis])) != numbers[axis]:
+            return r.element(x, index)
+    new = r.broadcast(y, tuple(inside))
+    if node.op.set_instead_of_inc:
+        return new
+    return r.make("add", r.element(x, index), new)
+
+
+@_rule(AdvancedIncSubtensor)
+def _set_advanced(r: ElementReader, node, index: Index) -> int:
+    """Read an element of an array that was set or incremented at constant arrays of indices."""
+    x, y, *rest = node.inputs
+    parts = list(indices_from_subtensor(rest, node.op.idx_list))
+    if any(isinstance(p, slice) or p.type.dtype == "bool" for p in parts):
+        raise NotScalar("an array set by slices and indices or by a mask has no scalar form")
+    numbers = [r.number(i) for i in index]
+    shape = np.broadcast_shapes(*(r.shape(p) for p in parts))
+    out = None
+    for at in r.over(shape):
+        where = [r.number(_inside(r, r.broadcast(p, at), n)) for p, n in zip(parts, r.shape(x))]
+        if where == numbers[: len(where)]:
+            new = r.broadcast(y, (*at, *index[len(where) :]))
+            if node.op.set_instead_of_inc or out is None:
+                base = None if node.op.set_instead_of_inc else r.element(x, index)
+                out = new if base is None else r.make("add", base, new)
+            else:
+                out = r.make("add", out, new)
+    return r.element(x, index) if out is None else out
+
+
+@_rule(Reshape)
+def _reshape(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a reshaped tensor."""
+    (x, _), (out,) = node.inputs, node.outputs
+    old, new = r.shape(x), r.shape(out)
+    wide_old = [a for a, n in enumerate(old) if n != 1]
+    wide_new = [a for a, n in enumerate(new) if n != 1]
+    if [old[a] for a in wide_old] == [new[a] for a in wide_new]:
+        own = [r.const(0)] * len(old)
+        for a, b in zip(wide_old, wide_new):
+            own[a] = index[b]
+        return r.element(x, tuple(own))
+    flat = r.const(0)
+    for i, n in zip(index, new):
+        flat = r.make("add", r.make("mul", flat, r.const(n)), i)
+    own = []
+    for n in reversed(old):
+        own.append(r.make("mod", flat, r.const(n)) if n > 1 else r.const(0))
+        flat = r.make("floordiv", flat, r.const(n)) if n > 1 else flat
+    return r.element(x, tuple(reversed(own)))
+
+
+@_rule(Join)
+def _join(r: ElementReader, node, index: Index) -> int:
+    """Read an element of joined tensors."""
+    axis = node.op.axis % len(index)
+    sizes = [r.shape(p)[axis] for p in node.inputs]
+    ends = np.cumsum(sizes)
+    number = r.graph.number(index[axis])
+    if number is not None:
+        k = int(np.searchsorted(ends, number, side="right"))
+        own = r.const(int(number - ends[k] + sizes[k]))
+        return r.element(node.inputs[k], (*index[:axis], own, *index[axis + 1 :]))
+    out = None
+    for part, size, end in reversed(list(zip(node.inputs, sizes, ends))):
+        if size == 0:
+            continue
+        own = r.make("sub", index[axis], r.const(int(end - size)))
+        own = r.make("minimum", r.make("maximum", own, r.const(0)), r.const(size - 1))
+        here = r.element(part, (*index[:axis], own, *index[axis + 1 :]))
+        before = r.make("lt", index[axis], r.const(int(end)))
+        out = here if out is None else r.make("switch", before, here, out)
+    if out is None:
+        raise NotScalar("an empty array is indexed")
+    return out
+
+
+@_rule(Split)
+def _split(r: ElementReader, node, index: Index, which: int) -> int:
+    """Read an element of one part of a split tensor."""
+    axis = node.op.axis
+    sizes = [r.number(r.element(node.inputs[1], (r.const(k),))) for k in range(which)]
+    own = r.make("add", index[axis], r.const(int(sum(sizes))))
+    return r.element(node.inputs[0], (*index[:axis], own, *index[axis + 1 :]))
+
+
+@_rule(MakeVector)
+def _make_vector(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a vector of scalars."""
+    return r.element(node.inputs[r.number(index[0])])
+
+
+@_rule(Alloc)
+def _alloc(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a tensor filled with a value."""
+    return r.broadcast(node.inputs[0], index)
+
+
+@_rule(AllocEmpty)
+def _alloc_empty(r: ElementReader, node, index: Index) -> int:
+    """Return zero for an element without a value."""
+    return r.const(0.0)
+
+
+@_rule(Shape)
+def _shape_vector(r: ElementReader, node, index: Index) -> int:
+    """Return an entry of a shape."""
+    return r.const(r.shape(node.inputs[0])[r.number(index[0])])
+
+
+@_rule(Shape_i)
+def _shape_entry(r: ElementReader, node, index: Index) -> int:
+    """Return the length of an axis."""
+    return r.const(r.shape(node.inputs[0])[node.op.i])
+
+
+@_rule(ARange)
+def _arange(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a range."""
+    start, _, step = (r.element(i) for i in node.inputs)
+    return r.make("add", start, r.make("mul", step, index[0]))
+
+
+@_rule(ExtractDiag)
+def _diagonal(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a diagonal."""
+    op = node.op
+    (x,) = node.inputs
+    if op.offset != 0:
+        raise NotScalar("a diagonal off the main one has no scalar form")
+    own = list(index[:-1])
+    for axis in sorted((op.axis1 % x.type.ndim, op.axis2 % x.type.ndim)):
+        own.insert(axis, index[-1])
+    return r.element(x, tuple(own))
+
+
 # --- matrices -----------------------------------------------------------------------------------
 
 
+@_rule(Blockwise)
 def _blockwise(r: ElementReader, node, index: Index) -> int:
     name = type(node.op.core_op).__name__
     rule = {"Cholesky": _cholesky, "SolveTriangular": _solve_triangular, "Dot": _batched_dot}
@@ -159,7 +713,7 @@ def _batched_dot(r: ElementReader, node, index: Index) -> int:
     inner = r.shape(right)[-2] if inner is None else inner
     rows = _entries_of(r, left, index[:-2], index[-2], inner, last=True)
     columns = _entries_of(r, right, index[:-2], index[-1], inner, last=False)
-    return products(r, rows, columns)
+    return _products(r, rows, columns)
 
 
 def _entries_of(r: ElementReader, variable, batch, fixed, inner, *, last) -> list[int]:
@@ -177,6 +731,7 @@ def _batch(r: ElementReader, variable, batch: Index, core: int) -> Index:
     return tuple(r.const(0) if n == 1 else i for n, i in zip(shape, own))
 
 
+@_rule(CheckParameterValue)
 def _check(r: ElementReader, node, index: Index) -> int:
     """Read a value that is -inf where a condition on its parameters fails."""
     value, *conditions = node.inputs
@@ -185,47 +740,3 @@ def _check(r: ElementReader, node, index: Index) -> int:
     for c in conditions:
         holds = r.make("and", holds, r.element(c))
     return r.make("switch", holds, out, r.const(-np.inf))
-
-
-def _rules() -> dict[type, Callable]:
-    from pymc.logprob.utils import CheckParameterValue
-
-    return {
-        LogAddExp: log_add_exp,
-        CheckParameterValue: _check,
-        TensorFromXTensor: same_element,
-        XTensorFromTensor: same_element,
-        Elemwise: elemwise,
-        ScalarOp: scalar_node,
-        DimShuffle: dimshuffle,
-        CAReduce: reduce,
-        Dot: dot_product,
-        CumOp: cumulate,
-        Softmax: softmax,
-        LogSoftmax: softmax,
-        LogSumExp: log_sum_exp_of,
-        Subtensor: subtensor,
-        AdvancedSubtensor: advanced_subtensor,
-        IncSubtensor: set_subtensor,
-        AdvancedIncSubtensor: set_advanced,
-        Reshape: reshape,
-        Join: join,
-        Split: split,
-        MakeVector: make_vector,
-        Alloc: alloc,
-        AllocEmpty: alloc_empty,
-        Shape: shape_vector,
-        Shape_i: shape_entry,
-        SpecifyShape: same_element,
-        ARange: arange,
-        ExtractDiag: diagonal,
-        ScalarFromTensor: same_element,
-        TensorFromScalar: same_element,
-        Blockwise: _blockwise,
-    }
-
-
-class Reader(ElementReader):
-    """Reader that knows PyTensor's operations."""
-
-    rules = _rules()

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from numba.core import event
-from pytensor.compile.debug import profiling
 
 __all__ = ["COMPILING", "Stopwatch", "in_words"]
 
@@ -19,8 +18,7 @@ COMPILING = "compiling"
 class Stopwatch:
     """Wall seconds by task.
 
-    Time in which Numba compiles or PyTensor rewrites graphs is counted as ``"compiling"``, not as
-    part of the task that caused it.
+    Time in which Numba compiles is counted as ``"compiling"``, not as part of the task that caused it.
 
     Examples
     --------
@@ -66,8 +64,7 @@ class Stopwatch:
         self.seconds[task] = self.seconds.get(task, 0.0) + seconds
 
     def _compiling(self) -> float:
-        numba = self._numba.duration if self._numba.done else 0.0
-        return numba + profiling.total_graph_rewrite_time
+        return self._numba.duration if self._numba.done else 0.0
 
 
 def in_words(seconds: Mapping[str, float]) -> str:

@@ -12,10 +12,9 @@ from pymc import Model
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.graphs import initial_point_of, log_densities
 from amc_pymc.reading.groups import Factor, find_factors
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.log_density import log_densities
 from amc_pymc.reading.rows import choose_observed
 from amc_pymc.steps.racing_step import named_vars
 from amc_pymc.steps.settings import Options, TaylorProxy
@@ -150,14 +149,9 @@ def _asked(
         if factor not in chosen:
             chosen.append(factor)
     for factor in chosen:
-        missing = _left_out(factor, active_names)
-        if missing:
-            raise ValueError(f"marginalize names {factor.label}, but vars leaves out {missing}")
-        if not set(active_names) - set(factor.names):
-            raise ValueError(
-                f"marginalize names {factor.label}, and vars nothing besides: let the step move what "
-                "the groups depend on too, or pass marginalize=None"
-            )
+        problem = _not_sampled(factor, active_names)
+        if problem:
+            raise ValueError(f"marginalize names {factor.label}, but {problem}")
     return chosen
 
 
@@ -202,17 +196,16 @@ def _turns(
 
 def _hyperparameters(factor: Factor, model: Model, active_names: Sequence[str]) -> set[str]:
     """Return the variables on which only the prior of a factor's effects depends."""
-    values = {v.name: v for v in model.value_vars}
-    local = {model.values_to_rvs[values[n]] for n in factor.names}
-    left = set(active_names) - set(factor.names)
-    for part in [*model.basic_RVs, *model.potentials]:
-        if part in local:
-            continue
-        own = model.rvs_to_values.get(part)
-        (logp,) = log_densities(model, [part])
-        left -= {v.name for v in ancestors([logp]) if values.get(v.name) is v and v is not own}
-    logps = log_densities(model, list(local))
-    return left & {v.name for v in ancestors(logps) if v.name in values}
+    values = {v: v.name for v in model.value_vars}
+    local = {model.values_to_rvs[v] for v, name in values.items() if name in factor.names}
+
+    def read(parts: Sequence[Any]) -> set[str]:
+        return {values[v] for v in ancestors(log_densities(model, parts)) if v in values}
+
+    found = (set(active_names) - set(factor.names)) & read(list(local))
+    for part in {*model.basic_RVs, *model.potentials} - local:
+        found -= read([part]) - {values.get(model.rvs_to_values.get(part))}
+    return found
 
 
 def reasons_against(factors: Sequence[Factor], active_names: Sequence[str]) -> tuple[str, ...]:
@@ -223,30 +216,23 @@ def reasons_against(factors: Sequence[Factor], active_names: Sequence[str]) -> t
 
 def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
     """Return why a factor is not integrated out by default; empty if it may be."""
-    if factor.reason:
-        return factor.reason
-    missing = _left_out(factor, active_names)
+    problem = factor.reason or _not_sampled(factor, active_names)
+    if problem or _pays(factor):
+        return problem
+    rows = "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:,.0f} rows each"
+    return (
+        f"a race over {factor.n_levels:,} groups{rows} would read most of them "
+        f"(marginalize={list(factor.variables)} insists)"
+    )
+
+
+def _not_sampled(factor: Factor, active_names: Sequence[str]) -> str:
+    """Return why a step that samples some variables cannot integrate a factor out; empty if it can."""
+    pairs = zip(factor.names, factor.variables, strict=True)
+    missing = ", ".join(user for name, user in pairs if name not in active_names)
     if missing:
         return f"vars leaves out {missing}"
-    if not set(active_names) - set(factor.names):
-        return "vars names nothing besides"
-    if not _pays(factor):
-        return (
-            f"a race over {factor.n_levels:,} groups{_of_rows(factor, ',.0f', 'each')} would read "
-            f"most of them (marginalize={list(factor.variables)} insists)"
-        )
-    return ""
-
-
-def _of_rows(factor: Factor, digits: str, how: str) -> str:
-    """Return the text on the rows of a group, if their number is known."""
-    return "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:{digits}} rows {how}"
-
-
-def _left_out(factor: Factor, active_names: Sequence[str]) -> str:
-    """Return the user's names of the variables of a factor that a step does not sample."""
-    pairs = zip(factor.names, factor.variables, strict=True)
-    return ", ".join(user for name, user in pairs if name not in active_names)
+    return "" if set(active_names) - set(factor.names) else "vars names nothing besides"
 
 
 def _n_rows(factor: Factor) -> int:
@@ -261,25 +247,24 @@ def _pays(factor: Factor) -> bool:
 
 
 def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names: Sequence[str]) -> None:
-    if not factors:
-        return
-    if not chosen:
+    """Log what is integrated out and what is not."""
+    if factors and not chosen:
         against = (f"{f.label} out: {_reason_against(f, active_names)}" for f in factors)
         _log.info("Not integrating %s.", "; nor ".join(against))
+    if not chosen:
         return
-    others = [f for f in factors if f not in chosen]
     left = "".join(
         f" {f.label} ({f.n_levels:,} levels) {'stay' if len(f.variables) > 1 else 'stays'}"
         f"{f': {f.reason}' if f.reason else ''}."
-        for f in others
+        for f in factors
+        if f not in chosen
     )
-    groups = " and ".join(f"{f.n_levels:,}" for f in chosen)
     rows = " and ".join(f"{_n_rows(f) / f.n_levels:,.3g}" for f in chosen)
     _log.info(
         "Integrating %s out%s: %s groups%s. Races read groups.%s",
         " and ".join(f.label for f in chosen),
         " in turns" if len(chosen) > 1 else "",
-        groups,
+        " and ".join(f"{f.n_levels:,}" for f in chosen),
         "" if chosen[0].stored else f" of {rows} rows on average",
         left,
     )
@@ -290,18 +275,17 @@ def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: s
     wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
     named = named_vars(argument, wanted, model)
     names = {v.name for v in get_value_vars_from_user_vars(named, model)}
-    for factor in factors:
-        if names <= set(factor.names):
-            if factor.reason:
-                raise ValueError(
-                    f"{argument} names {factor.label}, which cannot be integrated out: "
-                    f"{factor.reason}"
-                )
-            return factor
-    known = "; ".join(f.label for f in factors) or "none"
-    users = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names}
-    raise ValueError(
-        f"{argument} names {', '.join(sorted(users))}, which is not one grouping factor of this "
-        "model's rows: each of them must read one entry, found by a single index in the data. "
-        f"Grouping factors: {known}."
-    )
+    factor = next((f for f in factors if names <= set(f.names)), None)
+    if factor is None:
+        known = "; ".join(f.label for f in factors) or "none"
+        users = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names}
+        raise ValueError(
+            f"{argument} names {', '.join(sorted(users))}, which is not one grouping factor of this "
+            "model's rows: each of them must read one entry, found by a single index in the data. "
+            f"Grouping factors: {known}."
+        )
+    if factor.reason:
+        raise ValueError(
+            f"{argument} names {factor.label}, which cannot be integrated out: {factor.reason}"
+        )
+    return factor

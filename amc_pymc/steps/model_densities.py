@@ -12,14 +12,11 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.reading.discrete_rows import DiscreteRows
+from amc_pymc.reading.graphs import log_densities, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import Factor, Groups, take_groups
 from amc_pymc.reading.interpreted import functions_for_few
-from amc_pymc.reading.log_density import log_densities, log_density
-from amc_pymc.reading.native_rows import NativeRows, StoredRows
-from amc_pymc.reading.parameters import ParameterCut, cut_parameters
-from amc_pymc.reading.partitioned_rows import PartitionedRows
+from amc_pymc.reading.packed_rows import InMemory
 from amc_pymc.reading.row_packing import RowPacking
 from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points, row_count
 from amc_pymc.rng import as_generator
@@ -99,7 +96,7 @@ def grouped_model(
 
 def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
     """Raise an error if groups are not finite at a point, or densities do not add up there."""
-    densities.hold(point)
+    densities.groups.hold(point)
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
@@ -234,28 +231,17 @@ def stored_densities(
     plain = plain_densities(model, options, point)
     refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
-    start, own = plain.ravel(point), plain.row_log_density
-    smooth = all(plain.layout.is_continuous(n) for n in own.value_vars)
-    cut = None if smooth else cut_parameters(own, start)
-    rest, inputs = plain.rest_graph
-    packing = RowPacking(model, own, start, around, rest, inputs, cut)
+    packing = RowPacking(
+        model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
+    )
     source = open_source(rows, packing.placeholders)
-    few = _of_packed(plain, cut, NativeRows(packing.printed, packing.pack_placeholders()))
-    check_densities(model, few, point)
+    few = packing.packed(InMemory(packing.pack_placeholders()))
+    check_densities(model, plain.of_packed(few), point)
     parts = None if source.client is None else held_partitions(rows, source, packing)
     store = stored_rows(rows, source, packing, partitions=parts, progressbar=options.progressbar)
-    stored = StoredRows(packing.printed, store, packing.program)
-    if parts is not None:
-        stored = PartitionedRows(packing.printed, store, packing.program, parts)
-    densities = _of_packed(plain, cut, stored)
+    densities = plain.of_packed(packing.packed(store, parts))
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities
-
-
-def _of_packed(
-    plain: ModelDensities, cut: ParameterCut | None, packed: NativeRows | StoredRows
-) -> ModelDensities:
-    return plain.of_packed(packed) if cut is None else DiscreteRows.of(plain, cut, packed)
 
 
 def refuse_other_steps(
@@ -263,10 +249,7 @@ def refuse_other_steps(
 ) -> None:
     """Raise an error if other steps, which see placeholders only, would sample what rows read."""
     layout = densities.layout
-    names = (
-        densities.groups.reads if isinstance(densities, GroupedModel) else densities.rows.value_vars
-    )
-    left = [n for n in names if n not in active_names]
+    left = [n for n in layout.names_at(densities.reads) if n not in active_names]
     of_kind = {
         kind: [n for n in left if layout.is_continuous(n) is (kind == "continuous")]
         for kind in ("discrete", "continuous")

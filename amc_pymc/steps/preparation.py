@@ -18,14 +18,11 @@ from threadpoolctl import threadpool_limits
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
-from amc_pymc.reading.coefficients import coefficient_form, parts_of
+from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.data_control import DataControl
-from amc_pymc.reading.densities import ModelDensities, RowDensities
-from amc_pymc.reading.discrete_rows import DiscreteRows, smooth_parameters
+from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.native_rows import NativeRows, StoredRows
 from amc_pymc.reading.node_choice import TOLERANCE, choose_nodes
-from amc_pymc.reading.parameters import ParameterCut, cut_parameters
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.reading.support import element_states
 from amc_pymc.reading.timing import Stopwatch, in_words
@@ -40,7 +37,7 @@ from amc_pymc.steps.model_densities import (
     stored_densities,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.steps.stored_groups import large_groups, stored_group_densities
+from amc_pymc.steps.stored_groups import stored_group_densities
 from amc_pymc.tall.proxies import DataProxy, gaussian_factor, likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
@@ -116,7 +113,7 @@ def prepare(
                     prepared = preparing.run()
                 stages.end("Prepared")
             except NoProxy as reason:
-                densities.forget_expansion()
+                cast(RowDensities, preparing.bare.raced).forget_expansion()
                 prepared = preparing.without_proxy(str(reason))
                 stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
@@ -209,17 +206,15 @@ class _Preparing:
     ):  # fmt: skip
         self.model, self.names, self.options, self.wanted = model, active_names, options, fit
         self.densities, self.layout, self.stages = densities, densities.layout, stages
-        self.groups = densities if isinstance(densities, GroupedModel) else None
-        self.rows = densities if isinstance(densities, ModelDensities) else None
+        self.groups = None if densities.factor is None else densities
+        self.rows = densities if densities.factor is None else None
         self.active = moved_coordinates(self.layout, active_names)
         self.continuous = moved_coordinates(self.layout, self.layout.names)
         self.rng = as_generator(SEED)
         start = densities.ravel(point)
         self.bare = Preparation(densities, densities, start)
-        if isinstance(densities, DiscreteRows):
-            self.bare = Preparation(densities, densities.raced, start, densities.cut)
-        elif self.groups is not None:
-            self.bare = replace(self.bare, flags=large_groups(self.groups.groups))
+        if self.rows is not None:
+            self.bare = Preparation(densities, self.rows.raced, start, self.rows.coefficients)
 
     @property
     def proxy(self) -> TaylorProxy:
@@ -230,8 +225,13 @@ class _Preparing:
         """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
         if self.options.proxy is None:
             raise NoProxy("proxy=None")
-        if self.rows is not None and isinstance(self.rows.rows, CallbackRows):
-            raise NoProxy("row_logp has no derivatives")
+        if self.rows is not None and self.rows.packed is None:
+            own = isinstance(self.rows.rows, CallbackRows)
+            raise NoProxy(
+                "row_logp has no derivatives"
+                if own
+                else "the rows are not one expression of numbers"
+            )
         if isinstance(self.options.proxy, DataProxy):
             self.stages.begin(_SORTING, "mode")
             return self.with_gaussian(self.in_data_space(self.options.proxy))
@@ -302,14 +302,13 @@ class _Preparing:
         model, bare, layout = self.densities, self.bare, self.layout
         if not self.wanted or not np.isin(self.continuous, self.active).all():
             return None
-        if self.groups is not None and self.groups.groups.held is not None:
+        if model.held is not None:
             return None
-        form = None if self.rows is None else coefficient_form(self.rows)
-        parts = parts_of(model, form)
-        if parts is None or np.isin(np.flatnonzero(layout.discrete), parts.reads).any():
+        parts = parts_of(model)
+        if parts is None or layout.discrete[parts.reads].any():
             return None
-        if form is not None:
-            bare = replace(bare, cut=form.map, raced=form.raced)
+        if bare.cut is not None and cast(Coefficients, bare.cut).chosen:
+            return None
         self.refuse_many(bare.raced.expand.size)
         blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
         self.stages.begin("Compiling derivatives", "mode")
@@ -347,13 +346,15 @@ class _Preparing:
 
     def with_taylor(self) -> Preparation:
         """Expand rows at the posterior mode or, in parameters of discrete variables, that of the likelihood."""
-        bare, densities = self._expandable(), self.densities
+        bare, densities, smooth = self.bare, self.densities, self._expandable()
+        if smooth and self.rows is not None:
+            bare = replace(bare, cut=None, raced=self.rows.in_parameters())
         x, precision, flags = bare.start, None, bare.forecast_flags
-        in_x = self.wanted or bare.cut is None
+        in_x = self.wanted or smooth
         self.stages.begin("Compiling derivatives", "mode")
         if in_x:
             self.compile_derivatives(densities, x)
-        if bare.cut is not None:
+        if not smooth:
             self.compile_derivatives(bare.raced, bare.eta(x))
         self.stages.say("Searching the mode")
         if in_x:
@@ -361,7 +362,7 @@ class _Preparing:
             (mode, flags), x, precision = found, found[0].x, found[0].precision
             check_rows_resolved(densities, mode)
         centre = x
-        if bare.cut is not None:
+        if not smooth:
             args = bare.raced, bare.eta(bare.start), self.proxy.subsample
             centre = likelihood_mode(*args, self.rng)
         surrogate = surrogate_at(bare.raced, centre)
@@ -372,7 +373,7 @@ class _Preparing:
         if not surrogate or (wanted and not gaussian):
             happened = "; ".join(f.happened for f in flags) or "found"
             raise NoProxy(f"the derivatives are not finite at the mode ({happened})")
-        kinked = bare.cut is None and precision is not None
+        kinked = smooth and precision is not None
         fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
         return replace(self.with_gaussian(fitted), kinked=kinked)
 
@@ -384,18 +385,16 @@ class _Preparing:
         draws = np.stack([fit.draw(fit.mean, fit.coordinates, self.rng) for _ in range(_DRAWS)])
         return replace(prepared, surface=gaussian_surface(fit, self.active, draws))
 
-    def _expandable(self) -> Preparation:
-        """Find parameters in which rows can be expanded; raise ``NoProxy`` if there are none."""
+    def _expandable(self) -> bool:
+        """Raise ``NoProxy`` if rows cannot be expanded; return whether they depend on no discrete variable."""
         if self.rows is None:
             self.refuse_many(self.densities.reads.size)
-            return self.bare
-        rows, cut, raced = self.rows.rows, self.bare.cut, cast(RowDensities, self.bare.raced)
-        if not all(self.layout.is_continuous(n) for n in rows.value_vars):
-            if not isinstance(cut, ParameterCut):  # that of packed rows is known
-                cut = cut_parameters(self.rows.row_log_density, self.bare.start)
-                kwargs = self.rows.compile_kwargs
-                raced = RowDensities(cut.rows, expand=smooth_parameters(cut), compile_kwargs=kwargs)
-            self._check_parameters(cut)
+            return True
+        rows = self.rows.rows
+        discrete = [n for n in rows.value_vars if not self.layout.is_continuous(n)]
+        if discrete:
+            self._check_states(discrete)
+        raced: Raced = self.bare.raced if discrete else self.densities
         if not raced.expand.size:
             raise NoProxy("the rows depend on no continuous quantity")
         local = ", ".join(
@@ -404,13 +403,16 @@ class _Preparing:
         )  # fmt: skip
         advice = f"{local} has one value per row; integrate it out" if local else _MORE
         self.refuse_many(raced.expand.size, advice)
-        return replace(self.bare, cut=cut, raced=raced)
+        return not discrete
 
-    def _check_parameters(self, cut: ParameterCut) -> None:
-        """Require finite parameters of discrete variables, and constant conditions and indices."""
-        assert self.rows is not None
-        rough, start, layout = cut.rough(), self.bare.start, cut.layout
-        names = [n for n in self.rows.rows.value_vars if not layout.is_continuous(n)]
+    def _check_states(self, names: Sequence[str]) -> None:
+        """Require that rows read coefficients, which are finite in all states, in place of discrete variables."""
+        bare, layout, start = self.bare, self.layout, self.bare.start
+        if bare.raced.expand.size < bare.raced.reads.size:
+            raise NoProxy(
+                f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
+                "quantity that can be expanded"
+            )
         points = possible_points(self.model, layout, layout.unravel(start), self.rng, _POSSIBLE)
         for name, states in self._states():  # of others, draws from the prior must suffice
             if name in names:
@@ -419,15 +421,9 @@ class _Preparing:
                 for j in self.rng.permutation(len(pairs))[:_MOST_STATES]:
                     points.append(start.copy())
                     points[-1][pairs[j][0]] = pairs[j][1]
-        first = cut.evaluate(start)[rough]
         for x in points:
             with np.errstate(all="ignore"):
-                eta = cut.evaluate(x)
-            if np.any(eta[rough] != first):
-                raise NoProxy(
-                    f"the rows depend on {', '.join(names)} as an index or a condition, not through a "
-                    "quantity that can be expanded"
-                )
+                eta = bare.eta(x)
             if not np.all(np.isfinite(eta)):
                 raise NoProxy(
                     f"what the rows make of {', '.join(names)} is not finite in some state"
@@ -448,14 +444,12 @@ class _Preparing:
             if slope:
                 args = densities, slope.hessian, x, self.continuous
                 gaussian = fit_gaussian(*args, mode.precision)
-        kwargs = densities.compile_kwargs
         try:
-            rows = densities.row_log_density
-            control = DataControl(rows, proxy, x, self.rng, compile_kwargs=kwargs)
+            control = DataControl(densities.row_log_density, proxy, x, self.rng)
         except ValueError as error:
             raise NoProxy(str(error)) from error
         return replace(
-            self.bare, control=control, fit=gaussian, exact_rows=control.exact,
+            self.bare, raced=densities, cut=None, control=control, fit=gaussian, exact_rows=control.exact,
             rows_spent=densities.rows_evaluated, forecast_flags=flags,
         )  # fmt: skip
 
@@ -507,12 +501,12 @@ def _with_thinning(
 ) -> Preparation:
     """Add bounds of all rows, if they are known and thinned decisions cost less than those of the race."""
     raced, fit, surrogate = prepared.raced, prepared.fit, prepared.surrogate
-    native = raced.native if isinstance(raced, RowDensities) else None
     if fit is None or surrogate is None or prepared.kinked:
         return prepared
-    if not isinstance(native, NativeRows | StoredRows) or native.program is None:
+    if not isinstance(raced, RowDensities) or raced.coefficients is not None:
         return prepared
-    bounds = row_bounds(native.program, native.data, native.release)
+    assert raced.packed is not None and raced.packed.program is not None
+    bounds = row_bounds(raced.packed.program, raced.packed.data, raced.release)
     if bounds is None:
         return prepared
     covariance = _covariance(prepared, fit)

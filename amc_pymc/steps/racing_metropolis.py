@@ -9,7 +9,7 @@ import os
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from amc_pymc.tall.proxies import DataProxy
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import (
     Audits,
+    Preparation,
     Proposal,
     SurrogateProposal,
     metropolis,
@@ -141,7 +142,7 @@ class RacingMetropolis(RacingStep):
         Point at which the model is checked and the mode search starts. Default: the model's own;
         random values, as of ``initval="prior"``, are then drawn with a fixed seed.
     compile_kwargs : dict, optional
-        Keyword arguments of ``pytensor.function``.
+        Keyword arguments of ``pytensor.function``, for rows or a prior without a scalar form.
     blocked : bool, default True
         Move all variables jointly.
     progressbar : bool, default True
@@ -321,19 +322,20 @@ class RacingMetropolis(RacingStep):
         value_vars = [v for v in value_vars if v.name in binary or _is_sampled(v, densities)]
         self._alone = len(value_vars) == len(model.value_vars)
         self.later = ()
-        if isinstance(densities, GroupedModel):
+        groups = _groups_of(sampler.prepared)
+        if groups is not None:
             if not (self._recover or self._alone):
                 raise ValueError(
                     "recover=False leaves local effects undrawn, and other steps or other factors' "
                     "turns need them: let this step sample all variables and integrate one factor "
                     "out, or pass recover=True"
                 )
-            if not self._recover and densities.discrete:
+            if not self._recover and groups.discrete:
                 raise ValueError("recover=False cannot mark discrete effects as not drawn")
         if options.transitions_per_draw == "auto" and self._recover:
             number = _transitions(sampler)
             # Effects are not drawn while tuning if no other step needs them.
-            quick = self._alone and isinstance(densities, GroupedModel)
+            quick = self._alone and groups is not None
             tuning = _TUNING_TRANSITIONS if quick else None
             sampler = dataclasses.replace(sampler, transitions=number, tuning_transitions=tuning)
             if sampler.transitions > 1:
@@ -341,7 +343,7 @@ class RacingMetropolis(RacingStep):
                     "%d transitions for every stored draw; race_rows is their sum.",
                     sampler.transitions,
                 )
-        if self._alone and not isinstance(densities, GroupedModel):
+        if self._alone and groups is None:
             ahead = _AHEAD if options.rows is None else _STORED_AHEAD
             sampler = dataclasses.replace(sampler, ahead=ahead)
         self._set_up(sampler, model, value_vars, rng)
@@ -398,18 +400,17 @@ class RacingMetropolis(RacingStep):
     @property
     def _local(self) -> GroupedModel | None:
         """Grouped model, or None if no local effects are integrated out."""
-        densities = self.prepared.densities
-        return densities if isinstance(densities, GroupedModel) else None
+        return _groups_of(self.prepared)
 
     @property
     def _in_turns(self) -> GroupedModel | None:
         """Grouped model, or None if it does not hold variables of other turns as data."""
         local = self._local
-        return local if local is not None and local.groups.held is not None else None
+        return local if local is not None and local.held is not None else None
 
     def _condition(self, point: dict[str, np.ndarray]) -> None:
         if self._in_turns is not None:
-            self._in_turns.hold(point)
+            self._in_turns.groups.hold(point)
 
     def _follow(self, chain: Any, x: np.ndarray) -> None:
         if self._in_turns is not None:
@@ -443,7 +444,13 @@ def _is_sampled(value: Any, densities: Any) -> bool:
     """Whether the step moves a variable, or draws it as a local effect."""
     if value.dtype.startswith("float"):
         return True
-    return isinstance(densities, GroupedModel) and value.name in densities.groups.factor.names
+    return densities.factor is not None and value.name in densities.factor.names
+
+
+def _groups_of(prepared: Preparation) -> GroupedModel | None:
+    """Return the grouped model; None if units are rows."""
+    grouped = prepared.densities.factor is not None
+    return cast(GroupedModel, prepared.densities) if grouped else None
 
 
 def _mean(values: list[float]) -> float:
@@ -480,10 +487,10 @@ def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
 def _transitions(sampler: Metropolis) -> int:
     """Return the number of transitions that takes half the time of a draw, if all are useful."""
     prepared = sampler.prepared
-    model, forecast = prepared.densities, prepared.forecast
-    if not isinstance(model, GroupedModel) or forecast is None:
+    model, forecast = _groups_of(prepared), prepared.forecast
+    if model is None or forecast is None:
         return 1
-    if model.groups.held is not None:  # draws of other steps take most time
+    if model.held is not None:  # draws of other steps take most time
         return _TURN_TRANSITIONS
     drawing = _STORING_COST + model.n_rows * _DRAWING_COST
     transition = _TRANSITION_COST + forecast.rows * model.race_cost
@@ -499,7 +506,7 @@ def metropolis_sampler(
     refuse_surrogate(as_proposals(proposal, options.proxy), options.no_proxy)
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, turn.names, options, point=point, turn=turn)
-    groups = isinstance(prepared.densities, GroupedModel)
+    groups = prepared.densities.factor is not None
     proposals = as_proposals(proposal, options.proxy if prepared.fit is not None else None)
     if proposal == "auto" and prepared.thinning is not None:
         proposals = tuple(

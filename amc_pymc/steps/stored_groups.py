@@ -10,10 +10,9 @@ import numpy as np
 
 from pymc import Model
 
-from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.group_packing import GroupPacking
-from amc_pymc.reading.groups import Factor, Groups
+from amc_pymc.reading.groups import Factor
 from amc_pymc.reading.rows import possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import Rows, open_source, stored_groups
@@ -28,10 +27,7 @@ from amc_pymc.steps.model_densities import (
 )
 from amc_pymc.steps.settings import Options
 
-__all__ = ["large_groups", "stored_group_densities"]
-
-#: Numbers that kernels hold per row of a group, and bytes per group above which there is a flag.
-_NUMBERS, _MUCH = 16, 2**30
+__all__ = ["stored_group_densities"]
 
 
 def stored_group_densities(
@@ -78,13 +74,3 @@ def stored_group_densities(
     densities = grouped_model(model, groups, compile_kwargs)
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities
-
-
-def large_groups(groups: Groups) -> tuple[Flag, ...]:
-    """Return a flag if the largest of the groups in a store needs much memory."""
-    sizes = np.diff(groups.first)
-    most = int(sizes.argmax())
-    needed = 8 * _NUMBERS * int(sizes[most])
-    if groups.store is None or needed <= _MUCH:
-        return ()
-    return (flag("large_group", group=most, rows=int(sizes[most]), memory=needed / 2**30),)

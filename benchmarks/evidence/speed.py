@@ -21,7 +21,7 @@ def speed(name: str) -> list[Result]:
     """Microseconds for a particle: of the compiled density, by hand, and of a step of annealing."""
     from amc_pymc.annealing import anneal, climb, make_schedule
     from amc_pymc.kernels import HMC
-    from amc_pymc.reading.particles import extract_particles
+    from amc_pymc.reading.particles.densities import extract_particles
     from amc_pymc.rng import as_generator
     from models.evidence_suite import PROBLEMS
     from models.logistic_regression import logistic_regression, simulate

@@ -72,7 +72,7 @@ def partitions() -> dict[str, Callable]:
         "dyadic": Dyadic(cuts=10),
     }
     try:
-        from amc_pymc.reading.bart import Bart
+        from amc_pymc.reading.simulators.bart import Bart
 
         out["BART"] = Bart()
     except ImportError:

@@ -196,7 +196,6 @@ PROBLEMS: dict[str, GroupedProblem] = {
             large="tailnum",
         ),
         _simulated("intercepts", "Random intercepts, 100 rows a group", ("1e5", "1e6", "1e7")),
-        _simulated("medians", "Medians with random intercepts", ("1e5", "1e6"), family="laplace"),
         _slopes("slopes", "Correlated intercepts and slopes, 100 rows a group", ("1e5", "1e6")),
         _simulated(
             "crossed", "Crossed factors, N / 100 levels each", ("1e6",), factors=("user", "item")

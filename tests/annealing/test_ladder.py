@@ -187,6 +187,16 @@ def test_a_likelihood_that_says_nothing():
     assert found.log_z == pytest.approx(-700.0)
 
 
+def test_lineages_tell_the_variance_of_the_normalising_constant():
+    """One over the lineages is the relative variance over repeated runs, to within a factor of two."""
+    assert pilot(Flat(), "random_walk", n=99).lineages == 99.0
+    path = Gaussian([1.0, -2.0, 0.5], 0.5)
+    runs = [pilot(path, n=200, seed=seed, n_moves=2) for seed in range(60)]
+    weights = np.exp([r.log_z - path.log_z for r in runs])
+    expected = np.mean([1.0 / r.lineages for r in runs]) - 1.0 / 200.0
+    assert 0.5 < np.var(weights) / expected < 2.0
+
+
 def test_discrete_coordinates():
     path = LabelAndNumber()
     discrete = DiscreteMetropolis((0,), ([0, 1, 2],))

@@ -183,6 +183,7 @@ def test_adaptation_fits_one_copy_and_covers_all():
     assert fit.mixture.components == 6 * fit.one_copy.components
     assert abs(fit.log_mean - np.log(6.0)) < 4.0 / np.sqrt(fit.ess)
     assert fit.relative_variance < 0.3
+    assert (fit.one_copy.means[:, 0] < -3.0).all()
 
 
 # --- models -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from scipy.stats import norm, poisson
 
 import amc_pymc as amc
 
-from amc_pymc.reading.simulator import ModelProblem
+from amc_pymc.reading.simulators.problem import ModelProblem
 
 PRIOR_SD, SEEN, SEEN_SD, SIMULATED, NOISE_SD, EPSILON = 2.0, [0.4, 0.9], 0.8, 1.5, 0.5, 0.4
 SAMPLERS = [amc.sample_abc_tree, amc.sample_abc_rejection]

@@ -194,6 +194,7 @@ def test_the_error_covers_what_disagrees():
             betas=np.zeros(11),
             particles=SimpleNamespace(x=np.zeros((512, 2))),
             drawn=0,
+            lineages=100.0,
         ),
     )
     numbers = Evidence(log_evidence=-3.1, log_evidence_mcse=0.02)

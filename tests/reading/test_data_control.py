@@ -12,10 +12,7 @@ from numba import njit
 from scipy import stats
 
 from amc_pymc.reading import extract_rows
-from amc_pymc.reading.data_bins import leading_axes
 from amc_pymc.reading.data_control import DataControl
-from amc_pymc.reading.printed_control import printed_control
-from amc_pymc.reading.rows import CallbackRows
 from amc_pymc.tall.proxies import DataProxy
 
 X0 = np.zeros(0)
@@ -39,15 +36,6 @@ def poisson_offset(n=3000, seed=2):
         b = pm.Normal("b", 0, 1, shape=2)
         pm.Poisson("y", pt.exp(X @ b + np.log(exposure)), observed=y)
     return model, np.array([0.4, -0.3])
-
-
-def waiting_times(n=3000, seed=6):
-    """The smallest graph that has residuals, for tests in which PyTensor compiles it."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=n)
-    with pm.Model() as model:
-        pm.Exponential("y", pt.exp(pm.Normal("b") * x), observed=rng.exponential(np.exp(-0.4 * x)))
-    return model, np.array([0.4])
 
 
 def arch_series(n, order, seed=3):
@@ -261,41 +249,13 @@ def _call(rewards, points, centre, rows):
     return rewards(points, centre, rows)
 
 
-class TestRowsThatAreNotPrinted:
-    """PyTensor compiles their graphs."""
-
-    @pytest.mark.parametrize("rank", [1, pytest.param(None, marks=slow)])
-    def test_agree_with_those_that_are(self, rank, monkeypatch):
-        build = waiting_times if rank else poisson_offset
-        printed, x = make(build, DataProxy(rank=rank), n=500)
-        assert printed.printed is not None
-        monkeypatch.setattr("amc_pymc.reading.data_control.printed_control", lambda *_: None)
-        compiled, _ = make(build, DataProxy(rank=rank), n=500)
-        assert compiled.printed is None
-        points = x + np.random.default_rng(9).normal(scale=0.1, size=(3, x.size))
-        everything = np.arange(500)
-        wanted = compiled.residuals(points, everything)
-        np.testing.assert_allclose(printed.residuals(points, everything), wanted, atol=1e-11)
-        assert np.median(np.abs(wanted[:, raced(compiled)])) > 1e-5
-        relative = _call(compiled.rewards, points, X0, everything)
-        np.testing.assert_allclose(relative, wanted - wanted[0], atol=1e-13)
-        for p in points:
-            total = compiled.population_total(p)
-            assert printed.population_total(p) == pytest.approx(total, rel=1e-12)
-
-    def test_a_reason_is_logged(self, caplog):
-        """Differentiated by the array that says which coefficient a row reads."""
-        rng = np.random.default_rng(10)
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0, 1, shape=3)
-            pm.Normal("y", mu[rng.integers(0, 3, 200)], 1, observed=rng.normal(size=200))
-        rows = extract_rows(model)
-        by_floats = [a.dtype.kind == "f" for a in rows.arrays]
-        assert sorted(by_floats) == [False, True]
-        assert printed_control(rows, by_floats) is not None
-        with caplog.at_level("DEBUG", logger="amc_pymc"):
-            assert printed_control(rows, [True, True]) is None
-        assert "data that vary within a bin are chosen or choose" in caplog.text
+def test_rows_without_a_scalar_form_are_refused():
+    rng = np.random.default_rng(10)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1, shape=3)
+        pm.Normal("y", pt.sort(mu)[1], 1, observed=rng.normal(size=200))
+    with pytest.raises(ValueError, match=r"those of y are not \(Sort"):
+        DataControl(extract_rows(model), DataProxy(), np.zeros(3), rng)
 
 
 class TestVarianceReduction:
@@ -392,11 +352,16 @@ class TestBins:
             make(arch, DataProxy(summary=np.zeros((7, 1))))
 
     def test_auto_finds_the_direction_of_a_regression(self):
+        """Quantiles of the linear predictor, for either observation."""
         control, x = usual("logistic")
-        axes = leading_axes(*control._gradient_sample(x, np.random.default_rng(1)))
-        assert axes.shape == (3, 1)
-        assert abs(np.corrcoef(axes[:, 0], x)[0, 1]) == pytest.approx(1.0)
+        predictor = next(a for a in control.rows.arrays if a.ndim == 2) @ x
         assert control.n_bins == 20
+        for b in range(20):
+            inside = control.bin_of_row == b
+            lowest, highest = predictor[inside].min(), predictor[inside].max()
+            between = (lowest < predictor) & (predictor < highest) & ~inside
+            own = next(a for a in control.rows.arrays if a.dtype.kind in "iub" and a.ndim == 1)
+            assert not np.any(between & (own == own[inside][0]) & (control.bin_of_row >= 0))
 
     def test_linear_in_the_data_needs_one_bin(self):
         rng = np.random.default_rng(15)
@@ -410,13 +375,6 @@ class TestBins:
 
 
 class TestRefusals:
-    def test_callback(self):
-        model, x = logistic()
-        layout = extract_rows(model).layout
-        rows = CallbackRows(lambda point, rows: rows * 1.0, 10, ("y",), ("b",), layout)
-        with pytest.raises(ValueError, match=r"CallbackRows \(row_logp=\) gives values only"):
-            DataControl(rows, DataProxy(), x, np.random.default_rng(1))
-
     def test_row_local(self):
         rng = np.random.default_rng(16)
         with pm.Model() as model:
@@ -446,15 +404,6 @@ class TestRefusals:
         control = DataControl(rows, DataProxy(), np.zeros(1), rng)
         assert control.n_bins == 100
         assert_total_is_exact(control, np.zeros(1))
-
-    def test_large_integers(self, monkeypatch):
-        monkeypatch.setattr("amc_pymc.reading.data_control._LARGEST_INTEGER", 3)
-        rng = np.random.default_rng(19)
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0, 1, shape=5)
-            pm.Normal("y", mu[np.arange(100) % 5], 1, observed=rng.normal(size=100))
-        with pytest.raises(ValueError, match=r"needs integer data within 3, got 0\.\.4"):
-            DataControl(extract_rows(model), DataProxy(), np.zeros(5), rng)
 
     @pytest.mark.parametrize(
         "x, match",

@@ -47,7 +47,7 @@ def complete(groups, x, effects):
         eta=x,
     )
     (prior,) = program.graph.evaluate(
-        [program.prior], group=list(groups.groups.T), local=local, eta=x
+        [program.prior], group=list(groups.group_data.T), local=local, eta=x
     )
     size = groups.n_rows, groups.n_groups
     return sum(np.broadcast_to(a, n).sum() for a, n in zip((rows, prior), size, strict=True))

@@ -6,8 +6,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from amc_pymc.reading.graphs import log_densities, log_density
 from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.log_density import log_densities, log_density
 from amc_pymc.reading.memo import remembering
 
 

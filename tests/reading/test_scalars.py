@@ -8,8 +8,8 @@ import pytest
 from pytensor.compile.mode import Mode
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.row_program import Columns, element_reader
-from amc_pymc.reading.scalars import NotScalar, stabilised
+from amc_pymc.reading.row_program import Columns
+from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
@@ -50,7 +50,7 @@ def read(build, low=0):
         leaves[x] = leaf
     for k, x in enumerate(variables[3:]):
         leaves[x] = lambda index, k=k: columns.node(("data", k), lambda: data[k])
-    node = element_reader(graph, leaves, columns).element(stabilised(out))
+    node = Reader(graph, leaves, columns).element(stabilised(out))
     eta = np.concatenate([np.ravel(VALUES[k]) for k in ("v", "m", "s")])
     (found,) = graph.evaluate([node], row=columns.arrays, eta=eta)
     f = pytensor.function(list(variables), out, mode=PYTHON, on_unused_input="ignore")
@@ -165,6 +165,6 @@ def test_a_gather_costs_the_same_whatever_is_gathered_from():
             v: lambda index, graph=graph: graph.entry("eta", index[0]),
             i: lambda index, columns=columns: columns.node("i", lambda: np.arange(3)),
         }
-        element_reader(graph, leaves, columns).element(stabilised(pt.exp(2.0 * v)[i]))
+        Reader(graph, leaves, columns).element(stabilised(pt.exp(2.0 * v)[i]))
         sizes.append(len(graph.nodes))
     assert sizes[0] == sizes[1] < 20

@@ -1,10 +1,9 @@
-"""Why effects of groups are not integrated out: errors, the log and the forecast name the reason."""
+"""What is wrong with a grouped model or its arguments is said: errors, the log and the forecast name the reason."""
 
 import logging
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 
 from grouped_runs import racing
@@ -20,85 +19,153 @@ N_ROWS, N_GROUPS = 120, 70  # more levels than are taken case by case
 _rng = np.random.default_rng(1)
 GROUP, AWAY = _rng.integers(0, N_GROUPS, (2, N_ROWS))
 X, Y = _rng.normal(size=(2, N_ROWS))
-ordered = pm.distributions.transforms.ordered
 
 
-def build(effects, mean):
+def build(effects=None, mean=None, extra=None, likelihood=None):
+    """Rows with effects of their group; arguments replace parts of the model."""
     with pm.Model() as model:
-        b, sd = pm.Normal("b"), pm.HalfNormal("sd", 1.0)
-        pm.Normal("obs", b * X + mean(effects(sd)), 1.0, observed=Y)
+        sd = pm.HalfNormal("sd", 1.0)
+        u = effects(sd) if effects else pm.Gamma("u", 2.0, sd, shape=N_GROUPS)
+        mu = mean(u) if mean else u[GROUP]
+        if likelihood is None:
+            pm.Normal("obs", mu, 1.0, observed=Y)
+        else:
+            likelihood(mu)
+        if extra:
+            extra(u)
     return model
 
 
-def normal(sd):
-    return pm.Normal("player", 0.0, sd, shape=N_GROUPS)
+def walk(sd):
+    return pm.GaussianRandomWalk("u", sigma=sd, init_dist=pm.Normal.dist(0, 1), shape=N_GROUPS)
 
 
-def positive(sd):
-    return pm.Gamma("player", 2.0, sd, shape=N_GROUPS)
-
-
-#: Effects, what rows make of them, and the reason.
+#: Parts of a model whose effects cannot be integrated out, and the reason.
 REFUSED = {
-    "mean": (normal, lambda u: u[GROUP] - u.mean(), r"in two ways.*player\[i\] alone"),
-    "sum": (positive, lambda u: u[GROUP] / u.sum(), r"in two ways.*player\[i\] alone"),
-    "two indices": (normal, lambda u: u[GROUP] - u[AWAY], r"two levels .* as player\[i\] - player"),
-    "two of positive ones": (positive, lambda u: u[GROUP] - u[AWAY], "rows of obs read two levels"),
-    "a matrix": (
-        normal,
-        lambda u: pt.dot(np.eye(N_GROUPS), u)[GROUP],
-        "cannot be written as a loop",
+    "a potential": ({"extra": lambda u: pm.Potential("soft", -(u.sum() ** 2))}, "soft depends on"),
+    "flat": ({"effects": lambda sd: pm.Flat("u", shape=N_GROUPS)}, "is improper; give it a pro"),
+    "half flat": ({"effects": lambda sd: pm.HalfFlat("u", shape=N_GROUPS)}, "is improper; give"),
+    "a walk": ({"effects": walk}, "its prior is not a product over levels"),
+    "four": (
+        {
+            "effects": lambda sd: pm.Normal("u", 0.0, sd, shape=(N_GROUPS, 4)),
+            "mean": lambda u: u[GROUP].sum(axis=1),
+        },
+        "it has 4 effects a level, and at most 3 can be",
     ),
-    "zero-sum": (
-        lambda sd: pm.ZeroSumNormal("player", sd, shape=N_GROUPS),
-        lambda u: u[GROUP],
-        "not a product over levels, which add up to zero .*Normal prior in the place",
-    ),
-    "ordered": (
-        lambda sd: pm.Normal(
-            "player", 0, sd, shape=N_GROUPS, transform=ordered, initval=np.arange(N_GROUPS)
-        ),
-        lambda u: u[GROUP],
-        "not a product over levels, which are ordered",
-    ),
-    "an operation": (
-        normal,
-        lambda u: pt.gammaincc(pt.exp(u[GROUP]), 1.0),
-        r"cannot be written as a loop over numbers \(obs: GammaIncC has no scalar form\)",
+    "kinks": (
+        {
+            "effects": lambda sd: pm.Normal("u", 0.0, sd, shape=N_GROUPS),
+            "likelihood": lambda mu: pm.Laplace("obs", mu, 1.0, observed=Y),
+        },
+        "log-likelihoods of its rows have kinks",
     ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_reasons_name_what_the_user_named(name, caplog):
-    effects, mean, says = REFUSED[name]
-    model = build(effects, mean)
-    (factor,) = find_factors(model)
-    assert factor.label == "player" and factor.n_levels == N_GROUPS
-    with pytest.raises(ValueError, match=f"names player, which cannot .* out: .*{says}") as error:
-        racing(model, marginalize=["player"])
+def test_reasons_are_in_errors_and_the_log(name, caplog):
+    parts, says = REFUSED[name]
+    model = build(**parts)
+    with pytest.raises(ValueError, match=f"names u, which cannot be integrated out: .*{says}") as e:
+        racing(model, marginalize=["u"])
     (said,) = message(caplog, model, [v.name for v in model.value_vars])
-    assert said == f"Not integrating player out: {factor.reason}."
-    assert "__" not in str(error.value) + said
+    (factor,) = find_factors(model)
+    assert said == f"Not integrating u out: {factor.reason}."
+    assert "__" not in str(e.value) + said
+
+
+@pytest.mark.parametrize(
+    "mean", [lambda u: u[GROUP] - u[AWAY], lambda u: u[GROUP] - u.mean()], ids=["two", "mean"]
+)
+def test_rows_that_read_several_effects_have_no_factor(mean):
+    model = build(mean=mean)
+    assert find_factors(model) == []
+    with pytest.raises(ValueError, match=r"u, which is not one grouping factor .* factors: none"):
+        racing(model, marginalize=["u"])
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+ARGUMENTS = [
+    *((w, r"marginalize must be 'auto', None or variables .* got")
+      for w in ([], 5, True, ["u", 3], 0.5)),
+    (["x", "u", "z"], r"marginalize names x, z; free variables .*: sd, u$"),
+    ("sd", r"sd, which is not one grouping .* read one .*factors: u"),
+    (["u", "sd"], r"sd, which is not one grouping .* read one .*factors: u"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "says"), ARGUMENTS)
+def test_marginalize_of_another_kind(wanted, says):
+    with pytest.raises(ValueError, match=says):
+        racing(build(), marginalize=wanted)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"row_logp": lambda point, rows: np.zeros(len(rows))}, {"proxy": "data"},
+                 {"proxy": None}]
+)  # fmt: skip
+def test_marginalize_with_what_excludes_it(settings):
+    with pytest.raises(ValueError, match="marginalize needs proxy='taylor' and no row_logp"):
+        racing(build(), marginalize=["u"], **settings)
+
+
+def test_marginalize_names_what_is_not_sampled():
+    model = build()
+    for name, says in (("sd", "vars leaves out u"), ("u", "vars names nothing besides")):
+        with pytest.raises(ValueError, match=f"marginalize names u, but {says}"):
+            racing(model, [model[name]], marginalize=["u"])
+
+
+def test_other_steps_need_the_effects():
+    model = build()
+    with model:
+        pm.Normal("unrelated")
+    with pytest.raises(
+        ValueError, match=r"recover=False is for .* marginalize=None integrates none"
+    ):
+        racing(model, recover=False, marginalize=None)
+    with pytest.raises(ValueError, match=r"recover=False leaves .* pass recover=True"):
+        racing(model, [model["sd"], model["u"]], recover=False)
+
+
+@pytest.mark.parametrize("marginalize", ["auto", ["u"]])
+def test_an_index_out_of_range(marginalize):
+    bad = np.where(np.arange(N_ROWS) == 3, N_GROUPS + 5, GROUP)
+    with pytest.raises(ValueError, match=r"index in the data is out of range: .*75.*factorize"):
+        racing(build(mean=lambda u: u[bad]), marginalize=marginalize)
+
+
+def test_outcomes_that_are_impossible():
+    counts = np.where(np.arange(N_ROWS) == 7, -1, 2)
+    model = build(likelihood=lambda mu: pm.Poisson("obs", mu, observed=counts))
+    with pytest.raises(ValueError, match="logp is -inf at the initial point"):
+        racing(model)
+
+
+# --- several outcomes -----------------------------------------------------------------------------
 
 
 def two_outcomes(other):
     """Prices and, for fewer rows, ratings of the same shops."""
     some = slice(0, 50)
-    with pm.Model() as model:
-        sd = pm.HalfNormal("sd", 1.0)
-        u = pm.LogNormal("shop", 0.0, sd, shape=N_GROUPS)
-        pm.Normal("price", u[GROUP], 1.0, observed=Y)
+
+    def outcomes(mu):
+        pm.Normal("price", mu, 1.0, observed=Y)
+
+    def rating(u):
         pm.Normal("rating", other(u, some), 1.0, observed=X[some])
-    return model
+
+    return build(extra=rating, likelihood=outcomes)
 
 
-@pytest.mark.parametrize("other", [lambda u, s: u[GROUP[s]], lambda u, s: 0.3 * pt.log(u)[AWAY[s]]])
+@pytest.mark.parametrize("other", [lambda u, s: u[GROUP[s]], lambda u, s: 0.3 * u[AWAY[s]]])
 def test_outcomes_of_different_lengths(other):
     model = two_outcomes(other)
     advice = r"rating depends on it too; pass observed_vars=\['price', 'rating'\]"
     with pytest.raises(ValueError, match=advice):
-        racing(model, marginalize=["shop"])
+        racing(model, marginalize=["u"])
     (factor,) = find_factors(model, ["price", "rating"])
     assert not factor.reason and [a.size for a in factor.levels] == [N_ROWS, 50]
 
@@ -108,11 +175,10 @@ def test_an_outcome_that_reads_no_effect():
     assert not find_factors(model)[0].reason
     advice = r"rows of rating do not belong to a level; pass observed_vars=\['price'\]"
     with pytest.raises(ValueError, match=advice):
-        racing(model, marginalize=["shop"], observed_vars=["price", "rating"])
+        racing(model, marginalize=["u"], observed_vars=["price", "rating"])
 
 
-def plain():
-    return build(positive, lambda u: u[GROUP])
+# --- the log --------------------------------------------------------------------------------------
 
 
 def message(caplog, model, names, options=None):
@@ -124,16 +190,15 @@ def message(caplog, model, names, options=None):
 
 
 def test_the_log_says_why_nothing_is_integrated_out(caplog, monkeypatch):
-    model = plain()
-    names = [v.name for v in model.value_vars]
-    (said,) = message(caplog, model, [n for n in names if n != "player_log__"])
-    assert said == "Not integrating player out: vars leaves out player."
-    (said,) = message(caplog, model, ["player_log__"])
-    assert said == "Not integrating player out: vars names nothing besides."
+    model = build()
+    (said,) = message(caplog, model, ["sd_log__"])
+    assert said == "Not integrating u out: vars leaves out u."
+    (said,) = message(caplog, model, ["u_log__"])
+    assert said == "Not integrating u out: vars names nothing besides."
     monkeypatch.setattr(grouping, "_FEW_ROWS", 100)
-    (said,) = message(caplog, model, names)
+    (said,) = message(caplog, model, ["u_log__", "sd_log__"])
     assert "over 70 groups of 2 rows each would read most" in said
-    assert "(marginalize=['player'] insists)" in said
+    assert "(marginalize=['u'] insists)" in said
 
 
 @pytest.mark.parametrize(
@@ -153,10 +218,15 @@ def test_few_groups_of_many_rows_are_not_integrated_out(groups, rows, integrated
 def test_the_log_has_one_line_for_all_factors(caplog):
     with pm.Model() as model:
         u, v = (pm.Normal(n, shape=N_GROUPS) for n in "uv")
-        pm.Normal("obs", u[GROUP] - u.mean() + v[AWAY], 1.0, observed=Y)
+        pm.Potential("soft", -(u.sum() ** 2))
+        pm.Normal("obs", u[GROUP] + v[AWAY], 1.0, observed=Y)
     (said,) = message(caplog, model, ["u"])
     assert said.startswith("Not integrating ") and "; nor " in said
-    assert "u out: rows of obs" in said and "v out: vars leaves out v" in said
+    assert "u out: soft depends" in said and "v out: vars leaves out v" in said
+    forecast = amc.racing_forecast(["u", "v"], model=model, progressbar=False)
+    (reason,) = forecast.not_marginalized
+    assert reason.startswith("u: soft depends on it")
+    assert f"not integrated out is {reason}\n" in str(forecast)
 
 
 def test_nothing_is_said_where_there_are_no_groups(caplog):
@@ -165,16 +235,7 @@ def test_nothing_is_said_where_there_are_no_groups(caplog):
         scale = pm.HalfNormal("scale", shape=2)
         pm.Normal("obs", np.stack([X] * 3, axis=1) @ b[[0, 2, 1]], scale.sum(), observed=Y)
     assert message(caplog, model, ["b", "scale_log__"]) == []
-    assert message(caplog, plain(), [], Options(marginalize=None)) == []
-
-
-def test_the_forecast_shows_reasons():
-    model = build(normal, lambda u: u[GROUP] - u[AWAY])
-    forecast = amc.racing_forecast(model=model, progressbar=False)
-    assert forecast.marginalized == () and forecast.n_groups == 0
-    (reason,) = forecast.not_marginalized
-    assert reason.startswith("player: rows of obs read two levels of it at once")
-    assert f"not integrated out is {reason}\n" in str(forecast)
+    assert message(caplog, build(), [], Options(marginalize=None)) == []
 
 
 def test_the_log_says_how_many_transitions_a_draw_is(caplog, monkeypatch):

@@ -19,6 +19,7 @@ from scipy import integrate, special, stats
 
 import amc_pymc as amc
 
+from models.customer_lifetime import customer_model, simulate_customers
 from models.grouped import EXAMPLES, PRIOR_SD
 from models.grouped_gaussian import (
     eight_schools_model,
@@ -211,6 +212,27 @@ def test_other_kinds_of_groups_agree_with_nuts(name):
     idata = sample(model, step, 4_000, tune=1_000)
     assert_agree(idata, frozen(grouped_small.FROZEN[name]))
     assert idata.sample_stats["accept"].mean() > 0.2
+
+
+#: Segments of customers (BG/NBD) by NUTS on the model that is not centred, 8,000 draws of 600 customers in 12 segments: mean,
+#: standard deviation, effective sample size.
+CUSTOMERS = {
+    "log_r": (-0.52906, 0.0749, 4_700),
+    "log_alpha": (1.13849, 0.25136, 1_290),
+    "log_a": (-1.05582, 0.16196, 3_750),
+    "log_b": (0.07921, 0.22639, 3_740),
+    "sd_alpha": (0.74451, 0.19536, 1_650),
+}
+
+
+@pytest.mark.slow
+def test_customers_agree_with_nuts():
+    model = customer_model(simulate_customers(600, 12, seed=2), varying=("alpha",))
+    step = racing(model)
+    assert step.prepared.densities.unit == "group"
+    idata = sample(model, step, 4_000, tune=1_000)
+    assert_agree(idata, frozen(CUSTOMERS))
+    assert idata.sample_stats["accept"].mean() > 0.4
 
 
 def test_no_more_transitions_than_are_of_use():

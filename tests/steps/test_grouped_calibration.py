@@ -52,7 +52,7 @@ def with_outcomes(densities, column, y):
     rows = groups.rows.copy()
     rows[column, :N_ROWS] = y[groups.order]  # columns are side by side, with a few rows more
     new = copy.copy(densities)
-    for name in ("rewards", "state_rewards"):
+    for name in ("rewards",):
         new.__dict__.pop(name, None)
     new.groups = dataclasses.replace(groups, rows=rows)
     new.modes, new.factors = np.zeros_like(densities.modes), np.ones_like(densities.factors)

@@ -2,7 +2,6 @@
 
 import io
 
-import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -114,49 +113,11 @@ def test_coords_and_dims(reference):
     np.testing.assert_allclose(reference.posterior["largest"], largest)
 
 
-def test_netcdf(reference, tmp_path):
-    reference.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
-    assert_same(reference, az.from_netcdf(tmp_path / "draws.nc", engine="h5netcdf"))
-
-
-def test_summary(reference):
-    assert {"beta[a]", "sd", "effect[p7]", "largest"} <= set(az.summary(reference).index)
-
-
-def test_predictive_sampling(labelled, reference):
-    with labelled:
-        some = reference.isel(draw=slice(5))
-        out = pm.sample_posterior_predictive(some, random_seed=1, progressbar=False)
-    assert out.posterior_predictive["obs"].shape == (2, 5, SIZE[0])
-
-
 def test_statistics(reference):
     stats = reference.sample_stats
     assert np.all(stats["race_rows"] > 0)
     assert np.all((stats["accept"] >= 0) & (stats["accept"] <= 1))
     assert np.all(np.isfinite(stats["race_quadrature"])) and np.all(stats["race_quadrature"] < 0.01)
-
-
-def test_progress_bar(labelled, step, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "200")
-    sample(labelled, step, 20, 20, progressbar=True, quiet=False)
-    shown = capsys.readouterr().out
-    assert "Accept" in shown and "Rows read" in shown
-    (update,) = step._make_progressbar_update_functions()
-    whole = SIZE[0] * step.sampler.transitions
-    assert update({"accept": 0.5, "race_rows": whole / 4})["share"] == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize("cores", [1, 2])
-def test_an_interrupted_run_returns_what_there_is(labelled, step, reference, cores):
-    def stop(trace, draw):
-        if draw.chain == 0 and draw.draw_idx == 30:
-            raise KeyboardInterrupt
-
-    idata = sample(labelled, step, 60, 10, chains=1, cores=cores, mp_ctx="fork", callback=stop)
-    assert 15 <= idata.posterior.sizes["draw"] <= 25
-    assert idata.posterior["effect"].notnull().all()
-    assert_same(reference, sample(labelled, step, **SHORT))
 
 
 # --- some variables only --------------------------------------------------------------------------

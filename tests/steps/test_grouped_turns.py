@@ -141,11 +141,11 @@ def test_rows_follow_what_is_held():
     densities = step().prepared.densities
     point = model().initial_point()
     x = densities.ravel(point)
-    densities.hold(point)
+    densities.groups.hold(point)
     before = densities.all_values(x)
     rng = np.random.default_rng(3)
     other = point | {"b": rng.normal(size=LEVELS["b"])}
-    densities.hold(other)
+    densities.groups.hold(other)
     after = densities.all_values(x)
     index, _, y = data()
     for sign, b in ((-1.0, point["b"]), (1.0, other["b"])):
@@ -158,7 +158,7 @@ def test_rows_follow_what_is_held():
             squares - share * sums**2 + np.log1p(counts * SD_A**2) + counts * np.log(2 * np.pi)
         )
         np.testing.assert_allclose(before if sign < 0 else after, expected, atol=1e-8)
-    densities.hold(point)
+    densities.groups.hold(point)
 
 
 def test_the_rest_follows_what_is_held():
@@ -173,7 +173,7 @@ def test_the_rest_follows_what_is_held():
     point = shared.initial_point()
     x = densities.ravel(point | {"m": 0.3})
     for level in (0.0, 1.0):
-        densities.hold(point | {"b": np.full(LEVELS["b"], level)})
+        densities.groups.hold(point | {"b": np.full(LEVELS["b"], level)})
         expected = stats.norm.logpdf(0.3) + LEVELS["b"] * stats.norm.logpdf(level, 0.3, 0.5)
         value, gradient = densities.rest_value_and_gradient(x)
         assert value == pytest.approx(expected)

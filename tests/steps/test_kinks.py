@@ -6,10 +6,9 @@ import pymc as pm
 import pytest
 import statsmodels.api as sm
 
-from scipy import stats
-from scipy.special import logsumexp
-
 import amc_pymc as amc
+
+from amc_pymc.reading.groups import find_factors
 
 N = 20_000
 Q = 0.8
@@ -111,69 +110,15 @@ def test_coefficients_given_hyperparameters():
     assert found.sum() == pytest.approx(N / 0.8**2, rel=0.15)
 
 
-GROUPS, PER_GROUP = 300, 20
-
-
-def grouped_rows():
-    """Level and response of each row; medians of groups have a standard deviation of 0.5."""
-    rng = np.random.default_rng(3)
-    group = np.repeat(np.arange(GROUPS), PER_GROUP)
-    return group, rng.normal(0.3, 0.5, size=GROUPS)[group] + rng.laplace(size=group.size)
-
-
-@pytest.fixture(scope="module")
-def grouped_moments():
-    """Posterior means and standard deviations of the mean and scale of effects, by quadrature."""
-    y = grouped_rows()[1].reshape(GROUPS, PER_GROUP)
-    u = np.linspace(-4.0, 5.0, 901)
-    rows = sum(stats.laplace.logpdf(y[:, [k]], u) for k in range(PER_GROUP))
-    m, s = (a.ravel() for a in np.meshgrid(*[np.linspace(*ends, 19) for ends in AXES]))
-    log_p = np.empty(m.size)
-    for k in range(m.size):
-        log_p[k] = logsumexp(rows + stats.norm.logpdf(u, m[k], s[k]), axis=1).sum()
-    log_p += stats.norm.logpdf(m) + stats.halfnorm.logpdf(s)
-    p = np.exp(log_p - logsumexp(log_p))
-    means = {"m": p @ m, "s": p @ s}
-    return {n: (means[n], np.sqrt(p @ (a - means[n]) ** 2)) for n, a in {"m": m, "s": s}.items()}
-
-
-#: Six standard deviations on each side.
-AXES = (0.03, 0.53), (0.3, 0.7)
-
-
-def test_effects_with_kinks_are_integrated_out(grouped_moments, run):
-    group, y = grouped_rows()
+def test_effects_of_groups_with_kinks_are_not_integrated_out():
+    group = np.repeat(np.arange(30), 20)
     with pm.Model() as model:
-        m, s = pm.Normal("m"), pm.HalfNormal("s")
-        effect = pm.Normal("effect", m, s, shape=GROUPS)
-        pm.Laplace("y", effect[group], 1.0, observed=y)
-    step = amc.RacingMetropolis(model=model, progressbar=False)
-    assert not step.prepared.flags and step.prepared.densities.kinked
-    idata = run(model, step, draws=500, tune=150)
-    for name, (mean, sd) in grouped_moments.items():
-        found = idata.posterior[name].values
-        assert az.ess(found) > 400
-        assert abs(found.mean() - mean) < 4.0 * sd / np.sqrt(az.ess(found))
-        assert found.std() == pytest.approx(sd, rel=4.0 / np.sqrt(2.0 * az.ess(found)))
-    effects = idata.posterior["effect"].values.reshape(-1, GROUPS)
-    medians = np.median(y.reshape(GROUPS, PER_GROUP), axis=1)
-    assert np.corrcoef(effects.mean(axis=0), medians)[0, 1] > 0.95
-    assert 0.15 < effects.std(axis=0).mean() < 0.25  # 1 / sqrt(20 + 1 / 0.5^2) is 0.2
-
-
-def test_mode_of_a_coefficient_beside_effects_with_kinks():
-    """Second derivatives have the wrong sign there. The information of a row of Laplace errors is one."""
-    group, y = grouped_rows()
-    x = np.random.default_rng(4).normal(size=y.size)
-    with pm.Model() as model:
-        b, s = pm.Normal("b"), pm.HalfNormal("s")
-        effect = pm.Normal("effect", 0.0, s, shape=GROUPS)
-        pm.Laplace("y", effect[group] + b * x, 1.0, observed=y + 0.3 * x)
-    prepared = amc.RacingMetropolis(model=model, progressbar=False).prepared
-    assert not prepared.forecast_flags and prepared.densities.table is not None
-    sd = np.sqrt(np.linalg.inv(prepared.fit.precision)[0, 0])
-    assert sd == pytest.approx(1.0 / np.sqrt(y.size), rel=0.2)
-    assert abs(prepared.fit.mean[0] - 0.3) < 4.0 * sd
+        effect = pm.Normal("effect", pm.Normal("m"), pm.HalfNormal("s"), shape=30)
+        pm.Laplace("y", effect[group], 1.0, observed=np.sin(np.arange(group.size)))
+    with pytest.raises(ValueError, match=r"effect, which cannot .* out: log-likelihoods .* kinks"):
+        amc.RacingMetropolis(model=model, marginalize=["effect"], progressbar=False)
+    (factor,) = find_factors(model)
+    assert "kinks" in factor.reason
 
 
 def test_smooth_rows_have_no_kinks(linear_step):

@@ -175,7 +175,7 @@ def test_a_kept_store_is_used_again(tmp_path, caplog):
     assert "30,000 rows of" in caplog.text
     again = make_step(rows, build({n: a[300:900] for n, a in data().items()})).prepared.densities
     assert "made by an earlier run" in caplog.text  # for other placeholders, too
-    np.testing.assert_array_equal(first.native.data, again.native.data)
+    np.testing.assert_array_equal(first.packed.data, again.packed.data)
     with pytest.raises(ValueError, match="made for another model"), pm.Model() as model:
         X, y = (pm.Data(n, data()[n][:FEW]) for n in ("X", "y"))
         pm.Normal("obs", X @ pm.Normal("b", shape=2), 1, observed=y)
@@ -185,7 +185,7 @@ def test_a_kept_store_is_used_again(tmp_path, caplog):
 def test_a_pickled_step_reads_the_same_store():
     step = stored()
     text = cloudpickle.dumps(step)
-    rows = step.prepared.densities.native.data
+    rows = step.prepared.densities.packed.data
     assert rows[10:12].tobytes() not in text
     assert data()["y"][20_000:20_004].tobytes() not in text  # nor does the source travel
     other = pickle.loads(text).prepared.densities

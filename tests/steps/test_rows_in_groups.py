@@ -8,7 +8,6 @@ import multiprocessing
 import pickle
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
@@ -330,19 +329,6 @@ def test_float32_rounds_the_data_only():
     )
     for x in pair()[2]:
         np.testing.assert_allclose(ours.all_values(x), theirs.all_values(x), rtol=1e-9, atol=1e-9)
-
-
-def test_large_groups_are_flagged(monkeypatch):
-    """They are read as a whole."""
-    from amc_pymc.steps import stored_groups
-
-    groups = SimpleNamespace(first=np.array([0, 10, 10, 5_010]), store="rows")
-    assert stored_groups.large_groups(groups) == ()
-    monkeypatch.setattr(stored_groups, "_MUCH", 600_000)
-    (found,) = stored_groups.large_groups(groups)
-    assert found.message.startswith("group 2 has 5,000 rows: a group is read as a whole")
-    groups.store = None
-    assert stored_groups.large_groups(groups) == ()
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -18,8 +18,6 @@ from clusters import client_of_two, quiet_close
 
 import amc_pymc as amc
 
-from amc_pymc.reading.partitioned_rows import PartitionedRows
-
 pytestmark = quiet_close
 
 distributed = pytest.importorskip("distributed")
@@ -103,7 +101,7 @@ def far(client):
 
 def test_sums_are_those_of_a_local_pass(far):
     ours, theirs = far.prepared.densities, local().prepared.densities
-    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    np.testing.assert_array_equal(ours.packed.data, theirs.packed.data)
     assert_same_sums(ours, theirs)
     some = np.arange(0, N, 7)
     for x in points():
@@ -167,7 +165,7 @@ def test_discrete_variables(client, run, monkeypatch):
         return amc.RacingGibbs(rows=rows, model=model, progressbar=False)
 
     ours, theirs = step(collections(), client), step(data(), None)
-    assert isinstance(ours.prepared.densities.native, PartitionedRows)
+    assert ours.prepared.densities.packed.partitions is not None
     assert ours.prepared.raced.n_units == N and ours.prepared.surrogate is not None
     zero, one = np.zeros(6), np.array([1.0, 0.0, 0.0, 1.0, 2.0, 3.0])
     change = theirs.prepared.densities.change(zero, one)
@@ -183,12 +181,9 @@ def test_discrete_variables(client, run, monkeypatch):
     def no(*args):
         raise AssertionError("a local pass over all rows")
 
-    monkeypatch.setattr("amc_pymc.reading.densities.RowDensities._chunks", no)
+    monkeypatch.setattr("amc_pymc.reading.packed_rows.PackedRows.chunks", no)
     assert ours.prepared.densities.change(zero, one) != 0.0
-    asked = []
-    monkeypatch.setattr(PartitionedRows, "impossible", lambda self, x: asked.append(x) or 0)
     assert ours.prepared.densities.all_finite(one)
-    np.testing.assert_array_equal(asked, [ours.prepared.eta(one)])
 
 
 def test_groups_are_stored_and_summed_here(client, monkeypatch):
@@ -251,7 +246,7 @@ def kill_one(client):
 @pytest.mark.slow
 def test_two_processes(spread, far, run):
     ours, theirs = spread.prepared.densities, local().prepared.densities
-    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    np.testing.assert_array_equal(ours.packed.data, theirs.packed.data)
     assert_same_sums(ours, theirs)
     for x in points():  # whoever computes them
         np.testing.assert_array_equal(ours.hessian(x), far.prepared.densities.hessian(x))
@@ -276,9 +271,9 @@ def test_a_worker_that_is_killed_loses_nothing(spread, workers, tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
         return (rows.sum(axis=0),)
 
-    parts = list(densities.native.partitions.fetched())
+    parts = list(densities.packed.partitions.fetched())
     first = parts[4][0, 0]
-    total = densities.native.partitions.total(dying)[0]
+    total = densities.packed.partitions.total(dying)[0]
     assert os.path.exists(marker)
     np.testing.assert_array_equal(total, functools.reduce(np.add, (p.sum(axis=0) for p in parts)))
 
@@ -298,7 +293,7 @@ def test_a_worker_that_is_killed_while_it_packs(workers, tmp_path):
     step = make_step(workers, source)
     assert os.path.exists(marker)
     ours, theirs = step.prepared.densities, local().prepared.densities
-    np.testing.assert_array_equal(ours.native.data, theirs.native.data)
+    np.testing.assert_array_equal(ours.packed.data, theirs.packed.data)
     np.testing.assert_allclose(step.prepared.fit.mean, local().prepared.fit.mean, atol=1e-9)
 
 
@@ -363,7 +358,7 @@ def test_a_cluster_that_is_gone_and_what_it_leaves(run):
             densities.value_and_gradient(points()[0])
         with pytest.raises(RuntimeError, match="is gone"):
             draws(run, step)
-    store = densities.native.store.path
+    store = densities.packed.store.path
     assert os.path.exists(store)
     del step, densities
     until = time.monotonic() + 30

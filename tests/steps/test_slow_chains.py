@@ -1,4 +1,4 @@
-"""Chains that mix slowly say so, those that mix well say nothing, and a forecast warns of the former."""
+"""Chains that mix slowly say so, and those that mix well say nothing."""
 
 import numpy as np
 import pymc as pm
@@ -44,13 +44,13 @@ def steps_of(model):
 
 
 @pytest.mark.parametrize(
-    ("make", "args", "name", "reason"),
+    ("make", "args", "name"),
     [
-        (effects, [False, True], "slow_chain", "u is scaled or selected by sd"),
-        (effects, [False], "", ""),
-        (indicators, [1.0, 1e4], "excluded", "b is scaled or selected by g"),
-        (effects, [True], "", ""),
-        (indicators, [0.02, 0.05], "", "b is scaled or selected by g"),
+        (effects, [False, True], "slow_chain"),
+        (effects, [False], ""),
+        (indicators, [1.0, 1e4], "excluded"),
+        (effects, [True], ""),
+        (indicators, [0.02, 0.05], ""),
     ],
     ids=[
         "non-centred, unknown prior",
@@ -60,7 +60,7 @@ def steps_of(model):
         "small coefficients",
     ],
 )
-def test_slow_chains_are_flagged_and_foreseen(run, make, args, name, reason):
+def test_slow_chains_are_flagged(run, make, args, name):
     model = make(*args)
     kwargs = {"tune": 1_000, "draws": 1_000, "keep_warning_stat": True}
     stats = run(model, steps_of(model), **kwargs)["sample_stats"]
@@ -68,8 +68,6 @@ def test_slow_chains_are_flagged_and_foreseen(run, make, args, name, reason):
         assert name in flags_of_bits(bits) if name else flags_of_bits(bits) == []
     warned = [w.message for w in stats["warning"].values.ravel() if w]
     assert len(warned) >= 2 if name else not warned
-    found = amc.racing_forecast(model=model, marginalize=None, progressbar=False)
-    assert reason in found.suggestion and found.pays == (not reason)
 
 
 @pytest.mark.parametrize(("start", "names"), [(None, []), ({"mu": 5.0}, ["start_replaced"])])

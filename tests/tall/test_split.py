@@ -6,7 +6,7 @@ import pytest
 
 from pymc.distributions.transforms import ordered
 
-from amc_pymc.reading.coefficients import coefficient_form, parts_of
+from amc_pymc.reading.densities import parts_of
 from amc_pymc.steps.model_densities import checked_densities
 from amc_pymc.steps.settings import Options
 from amc_pymc.tall.refresh import log_surface, refresh_of
@@ -287,16 +287,15 @@ MODELS = {
 
 @pytest.fixture(scope="module", params=MODELS, ids=lambda build: build.__name__)
 def problem(request):
-    """A model's densities, the coefficients of its rows, the parts of its prior, and their division."""
+    """A model's densities, the parts of its prior, and their division."""
     with pm.Model() as model:
         request.param()
     densities = checked_densities(model, Options(), model.initial_point())
-    form = coefficient_form(densities)
-    parts = parts_of(densities, form)
+    parts = parts_of(densities)
     assert parts is not None
     layout, x = densities.layout, densities.ravel(model.initial_point())
     blocks = [np.r_[s] for s in layout.slices.values()]
-    return request.param, densities, form, parts, split(parts, blocks, x, np.random.default_rng(0))
+    return request.param, densities, parts, split(parts, blocks, x, np.random.default_rng(0))
 
 
 def names_of(layout, coordinates):
@@ -307,7 +306,7 @@ def names_of(layout, coordinates):
 
 
 def test_what_is_gaussian_given_the_others(problem):
-    build, densities, _, _, found = problem
+    build, densities, _, found = problem
     inner, outer = (set(names.split()) for names in MODELS[build])
     layout = densities.layout
     assert names_of(layout, found.inner) == inner
@@ -317,15 +316,12 @@ def test_what_is_gaussian_given_the_others(problem):
 
 def test_prior_times_surrogate_is_that_of_the_model(problem):
     """By PyTensor's prior, and by the expansion of rows; where what rows read beside coefficients stays as it is."""
-    _, densities, form, parts, found = problem
-    raced = densities if form is None else form.raced
+    _, densities, parts, found = problem
+    raced, eta = densities.raced, densities.packed.z
     rng, start = (
         np.random.default_rng(2),
         0.3 * np.random.default_rng(3).normal(size=densities.layout.size),
     )
-
-    def eta(x):
-        return x if form is None else form.map.evaluate(x)
 
     surrogate = surrogate_at(raced, eta(start))
     hessian = -surrogate.hessian @ surrogate.hessian  # without negative eigenvalues
@@ -346,9 +342,9 @@ def test_prior_times_surrogate_is_that_of_the_model(problem):
 
 
 def test_rows_are_functions_of_coefficients(problem):
-    _, densities, form, _, _ = problem
+    _, densities, _, _ = problem
     units, rng = np.arange(N), np.random.default_rng(4)
-    for _ in range(3 if form is not None else 0):
+    for _ in range(3 if densities.coefficients is not None else 0):
         x = 0.5 * rng.normal(size=densities.layout.size)
-        found = form.raced.values(form.map.evaluate(x), units)
-        np.testing.assert_allclose(found, densities.values(x, units), rtol=1e-9, atol=1e-12)
+        rows = densities.rows.compile()(x, units)
+        np.testing.assert_allclose(densities.values(x, units), rows, rtol=1e-9, atol=1e-12)

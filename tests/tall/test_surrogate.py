@@ -6,10 +6,9 @@ import pytensor.tensor as pt
 import pytest
 
 from amc_pymc.engine import Family, Graph
-from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.log_density import log_densities
-from amc_pymc.reading.model_terms import layout_of
-from amc_pymc.reading.prior_terms import prior_terms
+from amc_pymc.reading.graphs import log_density
+from amc_pymc.reading.particles.model_terms import layout_of
+from amc_pymc.reading.rest import RestDensities
 from amc_pymc.tall.surrogate import (
     Surface,
     _inverse,
@@ -117,10 +116,9 @@ class Problem:
 
     def _prior(self):
         """Return terms of one vector, as a step reads them."""
-        parts = log_densities(self.model, [*self.model.free_RVs, *self.model.potentials])
-        x, flat = pt.vector("x"), FlatLayout(("x",), ((self.layout.size,),), ("float64",))
-        total = self.layout.substitute([sum(p.sum() for p in parts)], self.model.value_vars, x)
-        return prior_terms(total, [x], flat)
+        total = log_density(self.model, [*self.model.free_RVs, *self.model.potentials])
+        found = RestDensities(total, self.model.value_vars, self.layout).prior_terms
+        return found.graph, found.families
 
     def log_p(self, x):
         z = x[self.surface.reads]
@@ -196,8 +194,9 @@ def test_terms_of_priors_add_up_to_the_prior():
         pm.MvNormal("mv", np.zeros(2), np.array([[2.0, 0.3], [0.3, 1.0]]))
         pm.Potential("extra", -pm.math.sqr(sd - 1.0))
     layout = layout_of(model)
-    parts = log_densities(model, [*model.free_RVs, *model.potentials])
-    graph, families = prior_terms(parts, model.value_vars, layout)
+    total = log_density(model, [*model.free_RVs, *model.potentials])
+    found = RestDensities(total, model.value_vars, layout).prior_terms
+    graph, families = found.graph, found.families
     x = np.random.default_rng(2).normal(size=layout.size)
     values = [graph.evaluate([f.expression], row=f.table.T, eta=x)[0] for f in families]
     total = sum(np.broadcast_to(v, len(f.table)).sum() for v, f in zip(values, families))

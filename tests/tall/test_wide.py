@@ -5,10 +5,9 @@ import pymc as pm
 import pytest
 
 from amc_pymc.engine.leaves import leaves_of
-from amc_pymc.reading.log_density import log_densities
-from amc_pymc.reading.model_terms import layout_of
-from amc_pymc.reading.prior_terms import prior_terms
-from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
+from amc_pymc.reading.graphs import log_density
+from amc_pymc.reading.particles.model_terms import layout_of
+from amc_pymc.reading.rest import RestDensities
 
 SIZE = 12
 
@@ -70,10 +69,9 @@ def test_terms_add_up_to_the_prior_and_read_few_numbers(build):
         build()
     layout, rng = layout_of(model), np.random.default_rng(1)
     size = layout.size
-    parts = log_densities(model, [*model.free_RVs, *model.potentials])
-    graph, terms = prior_terms(parts, model.value_vars, layout)
-    narrow, functions = with_functions(graph, taken_apart(graph, terms), size, linear=False)
-    found, combinations = with_combinations(graph, narrow, size, size + len(functions))
+    total = log_density(model, [*model.free_RVs, *model.potentials])
+    terms = RestDensities(total, model.value_vars, layout).prior_terms
+    (graph, found, functions), combinations = terms.written
     assert len(combinations) <= PRIORS[build][0] and len(functions) <= PRIORS[build][1]
     assert max(len(leaves_of(graph, f.expression)[0]) for f in found) <= 6
     log_p = model.compile_logp()

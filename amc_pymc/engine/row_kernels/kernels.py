@@ -23,7 +23,7 @@ class RowKernels:
     rewards, state_rewards = staticmethod(loops.rewards), staticmethod(loops.state_rewards)
 
     def __init__(self, printed: Printed):
-        self.arrays = printed.arrays
+        self.arrays = printed.arrays[:1]
 
     def values(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
         """Return log-likelihoods (m,) of some rows."""

@@ -3,19 +3,17 @@
 Data are packed row by row, (N, C), so a row read at random costs one or two cache lines. Rows are
 gathered in blocks of columns, in which several rows are computed at once (SIMD).
 
-With parameters eta, l_i(eta) is the log-likelihood of row i. Its control variate is the second-order
-Taylor polynomial around a centre c, in the coordinates in which ``mask`` is one; with u = eta' - eta
-and v = eta' + eta - 2 c the residual changes by
+With parameters z, l_i(z) is the log-likelihood of row i. Its control variate is the second-order
+Taylor polynomial around a centre c, in the coordinates in which ``mask`` is one; with u = z' - z
+and v = z' + z - 2 c the residual changes by
 
-    l_i(eta') - l_i(eta) - [d_u l_i(c) + d_u d_v l_i(c) / 2].
+    l_i(z') - l_i(z) - [d_u l_i(c) + d_u d_v l_i(c) / 2].
 
-The *leaves* of a row are entries of eta and products of columns with consecutive entries. Derivatives
-by leaves are scattered to those by eta. Parameters may be followed by *coefficients* w that are
-functions of them: loops work on z = (eta, w).
+The *leaves* of a row are entries of z and products of columns with consecutive entries. Derivatives
+by leaves are scattered to those by z.
 
 These loops are the same for all models and compiled once. The functions of a block of rows are
-generated for each model (:mod:`amc_pymc.engine.row_kernels.printed`); ``program`` holds their addresses, and
-``table`` the data of the coefficients.
+generated for each model (:mod:`amc_pymc.engine.row_kernels.printed`); ``program`` holds their addresses.
 """
 
 from __future__ import annotations
@@ -32,25 +30,20 @@ from amc_pymc.engine.leaves import (
     add_transposed,
 )
 from amc_pymc.engine.machine import call
-from amc_pymc.engine.row_kernels.coefficients import (
-    extended,
-    extended_line,
-    gradient_by_parameters,
-    hessian_by_parameters,
-    of_line,
-)
 from amc_pymc.engine.row_kernels.layout import (
     CURVES,
-    N_COEFFICIENTS,
     SLOPES,
     TAYLOR,
     VALUE,
 )
-from amc_pymc.engine.stages import N_SHARED, ROWS, of_parameters, room_of
+from amc_pymc.engine.stages import N_SHARED, ROWS, SHARED, of_parameters, room_of
 
 __all__ = [
     "gradient",
     "hessian",
+    "line",
+    "residual_changes",
+    "residuals_at",
     "rewards",
     "state_rewards",
     "total_gradients",
@@ -113,8 +106,9 @@ def _derivative_rows(program, stage, z, shared, block, n, out, at):
 
 
 @_compiled
-def _line(x, x_new, centre, mask, at, du, dv):
-    """Write expansion point and directions u and v; return whether any coordinate is expanded."""
+def line(x, x_new, centre, mask):
+    """Return expansion point and directions u and v, and whether any coordinate is expanded."""
+    at, du, dv = x.copy(), np.zeros(x.size), np.zeros(x.size)
     expands = False
     for a in range(x.size):
         if mask[a] > 0.0:
@@ -122,31 +116,22 @@ def _line(x, x_new, centre, mask, at, du, dv):
             du[a] = x_new[a] - x[a]
             dv[a] = x_new[a] + x[a] - 2.0 * centre[a]
             expands = True
-        else:
-            at[a] = x[a]
-            du[a] = 0.0
-            dv[a] = 0.0
-    return expands
+    return at, du, dv, expands
 
 
 @_compiled
-def _store(point, line, out):
-    """Write a point, its expansion point and three directions to the rows of an array."""
-    at, du, dv, dw = line
-    for a in range(point.size):
-        out[0, a] = point[a]
-        out[1, a] = at[a]
-        out[2, a] = du[a]
-        out[3, a] = dv[a]
-        out[4, a] = dw[a]
+def _of_line(program, z, zu, zv, zw):
+    """Return what Taylor polynomials read that is the same for all rows."""
+    out = np.empty(max(1, program[TAYLOR + N_SHARED]))
+    call(program[TAYLOR + SHARED], z, zu, zv, zw, out)
+    return out
 
 
 @_compiled
-def values(eta, units, data, program, table):
+def values(z, units, data, program):
     """Return log-likelihoods (m,) of some rows."""
     m = units.size
     out = np.empty(m)
-    z = extended(eta, program, table)
     shared = of_parameters(program, VALUE, z)
     block = _block(program, units)
     kept = room_of(program, VALUE, block.shape[1])
@@ -160,16 +145,19 @@ def values(eta, units, data, program, table):
 
 
 @_compiled
-def rewards(points, centre, units, mask, data, program, table):
+def rewards(points, centre, units, mask, data, program):
     """Return residual changes from points[0] to points[1] in row 1 of (2, m); row 0 is zero."""
-    m, size = units.size, centre.size
-    x, x_new = extended(points[0], program, table), extended(points[1], program, table)
+    at, du, dv, expands = line(points[0], points[1], centre, mask)
+    return residual_changes(points[0], points[1], at, du, dv, du, expands, units, data, program)
+
+
+@_compiled
+def residual_changes(x, x_new, z, zu, zv, zw, expands, units, data, program):
+    """Return :func:`rewards`, given the directions of the Taylor polynomial at z."""
+    m = units.size
     out = np.empty((2, m))
-    at, du, dv = np.empty(size), np.empty(size), np.empty(size)
-    expands = _line(points[0], points[1], centre, mask, at, du, dv)
-    z, zu, zv, zw = extended_line(at, du, dv, program, table)
     here, there = of_parameters(program, VALUE, x), of_parameters(program, VALUE, x_new)
-    jet = of_line(program, TAYLOR, z, zu, zv, zw)
+    jet = _of_line(program, z, zu, zv, zw)
     block = _block(program, units)
     kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
     for begin in range(0, m, _BLOCK):
@@ -190,30 +178,32 @@ def rewards(points, centre, units, mask, data, program, table):
 
 
 @_compiled
-def state_rewards(points, centre, units, mask, data, program, table):
+def state_rewards(points, centre, units, mask, data, program):
     """Return log-likelihoods (K, m) at K points minus Taylor polynomials around a centre."""
-    m, n_points, size = units.size, points.shape[0], centre.size
+    # For each point: the point, its expansion point and the directions of the expansion.
+    z = np.empty((points.shape[0], 5, centre.size))
+    expands = False
+    for k in range(points.shape[0]):
+        at, _, _, expands = line(points[k], points[k], centre, mask)
+        z[k, 0], z[k, 1] = points[k], at
+        z[k, 2] = z[k, 3] = z[k, 4] = points[k] - at
+    return residuals_at(z, expands, units, data, program)
+
+
+@_compiled
+def residuals_at(z, expands, units, data, program):
+    """Return :func:`state_rewards`, given points, their expansion points and three directions (K, 5, E)."""
+    m, n_points = units.size, z.shape[0]
     out = np.empty((n_points, m))
     block = _block(program, units)
     kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
-    at, du, dv = np.empty(size), np.empty(size), np.empty(size)
-    # For each point: the point, its expansion point and the directions of the expansion.
-    z = np.empty((n_points, 5, size + program[N_COEFFICIENTS]))
     there = np.empty((n_points, max(1, program[VALUE + N_SHARED])))
     middle = np.empty(there.shape)
     jets = np.empty((n_points, max(1, program[TAYLOR + N_SHARED])))
-    expands = False
     for k in range(n_points):
-        _line(points[k], points[k], centre, mask, at, du, dv)
-        expands = _line(at, points[k], centre, mask, at, du, dv)
-        _store(
-            extended(points[k], program, table),
-            extended_line(at, du, du, program, table),
-            z[k],
-        )
         there[k] = of_parameters(program, VALUE, z[k, 0])
         middle[k] = of_parameters(program, VALUE, z[k, 1])
-        jets[k] = of_line(program, TAYLOR, z[k, 1], z[k, 2], z[k, 3], z[k, 4])
+        jets[k] = _of_line(program, z[k, 1], z[k, 2], z[k, 3], z[k, 4])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
         gather(data, units, begin, n, block)
@@ -235,10 +225,9 @@ def state_rewards(points, centre, units, mask, data, program, table):
 
 
 @_compiled
-def gradient(eta, units, data, program, table):
+def gradient(z, units, data, program):
     """Return the summed log-likelihood of some rows and its gradient (E,)."""
     m = units.size
-    z = extended(eta, program, table)
     total, out = 0.0, np.zeros(z.size)
     shared = of_parameters(program, SLOPES, z)
     block = _block(program, units)
@@ -250,16 +239,14 @@ def gradient(eta, units, data, program, table):
         for j in range(n):
             total += part[0, j]
         add_gradient(program, part[1:], at, block, n, out)
-    return total, gradient_by_parameters(eta, out, program, table)
+    return total, out
 
 
 @_compiled
-def hessian(eta, units, data, program, table):
+def hessian(z, units, data, program):
     """Return the Hessian (E, E) of the summed log-likelihood of some rows."""
-    z = extended(eta, program, table)
     m, size = units.size, z.size
     n_leaves = program[N_ENTRIES] + program[N_DOTS]
-    slopes = np.zeros(size)
     same, other = np.zeros((size, size)), np.zeros((size, size))
     shared = of_parameters(program, CURVES, z)
     block = _block(program, units)
@@ -269,20 +256,19 @@ def hessian(eta, units, data, program, table):
         n = min(_BLOCK, m - begin)
         gather(data, units, begin, n, block)
         _derivative_rows(program, CURVES, z, shared, block, n, part, at)
-        add_gradient(program, part[1:], at, block, n, slopes)
         add_hessian(program, part[1 + n_leaves :], at, block, n, work, same, other)
     add_transposed(same, other)
-    return hessian_by_parameters(eta, slopes, same, program, table)
+    return same
 
 
 @_compiled
-def totals(etas, columns, program, table):
+def totals(zs, columns, program):
     """Return summed log-likelihoods (P,) of all rows at P points; columns (C, N) are contiguous."""
-    out = np.zeros(etas.shape[0])
+    out = np.zeros(zs.shape[0])
     n_rows = columns.shape[1]
     kept = room_of(program, VALUE, min(_BLOCK, max(1, n_rows)))
     for p in range(out.size):
-        z = extended(etas[p], program, table)
+        z = zs[p]
         shared = of_parameters(program, VALUE, z)
         for begin in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - begin)
@@ -298,16 +284,15 @@ def totals(etas, columns, program, table):
 
 
 @_compiled
-def total_gradients(etas, columns, program, table):
+def total_gradients(zs, columns, program):
     """Return the same sums (P,) and their gradients (P, E)."""
-    out, slopes = np.zeros(etas.shape[0]), np.zeros(etas.shape)
+    out, slopes = np.zeros(zs.shape[0]), np.zeros(zs.shape)
     n_rows = columns.shape[1]
     width = min(_BLOCK, max(1, n_rows))
     part = room_of(program, SLOPES, width)
     at = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
     for p in range(out.size):
-        z = extended(etas[p], program, table)
-        found = np.zeros(z.size)
+        z, found = zs[p], slopes[p]
         shared = of_parameters(program, SLOPES, z)
         for begin in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - begin)
@@ -320,7 +305,4 @@ def total_gradients(etas, columns, program, table):
                 s += part[0, j]
             out[p] += s
             add_gradient(program, part[1:], at, columns[:, begin:], n, found)
-        found = gradient_by_parameters(etas[p], found, program, table)
-        for a in range(found.size):
-            slopes[p, a] = found[a]
     return out, slopes

@@ -16,7 +16,7 @@ from amc_pymc.engine.leaves import (
 )
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import layout
-from amc_pymc.engine.row_kernels.derived import StagePrinter, coefficient_stages, coefficient_table
+from amc_pymc.engine.row_kernels.derived import StagePrinter
 
 __all__ = ["RowProgram", "TooLarge", "printed_rows", "row_program"]
 
@@ -61,8 +61,15 @@ def row_program(
     return RowProgram(graph, row, n_columns, tuple(families.all), n_parameters)
 
 
-def printed_rows(program: RowProgram) -> Printed:
+def printed_rows(program: RowProgram, along_curves: bool = False) -> Printed:
     """Generate the functions of a model's rows, in the order of :mod:`amc_pymc.engine.row_kernels.layout`.
+
+    Parameters
+    ----------
+    program : RowProgram
+        It must not have families.
+    along_curves : bool
+        Whether first derivatives of Taylor polynomials are taken along "dw", which may differ from "du".
 
     Raises
     ------
@@ -71,7 +78,7 @@ def printed_rows(program: RowProgram) -> Printed:
     g, row = program.graph, program.row
     along_u = g.directional(row, "eta", "du")
     curved = g.directional(along_u, "eta", "dv")
-    along = g.directional(row, "eta", "dw") if program.families else along_u
+    along = g.directional(row, "eta", "dw") if along_curves else along_u
     taylor = g.make("add", along, g.make("mul", g.const(0.5), curved))
     entries, dots = leaves_of(g, row)
     leaves = [*entries, *dots]
@@ -87,18 +94,10 @@ def printed_rows(program: RowProgram) -> Printed:
         *p.stage("curves", ("eta",), [row, *slopes], places),
     ]
     described = described_dots(g, dots, layout.END)
-    families, widest, n_rows = coefficient_stages(program.families, p)
     head: list[int | str] = [0] * layout.VALUE
-    head[layout.N_PARAMETERS] = program.n_parameters
     head[N_COLUMNS] = program.n_columns
-    head[N_ENTRIES], head[N_DOTS] = len(entries), len(dots)
-    head[layout.N_COEFFICIENTS] = sum(len(f.table) for f in program.families)
-    head[layout.N_FAMILIES] = len(program.families)
-    head[layout.COEFFICIENT_LEAVES], head[layout.DERIVATIVE_ROWS] = widest, n_rows
-    head[DOTS_AT] = layout.END
-    head[layout.FAMILIES_AT] = layout.END + len(described)
-    table = coefficient_table(program.families)
-    return Printed(p.text, (*head, *stages, *described, *families), table)
+    head[N_ENTRIES], head[N_DOTS], head[DOTS_AT] = len(entries), len(dots), layout.END
+    return Printed(p.text, (*head, *stages, *described))
 
 
 def check_size(size: int) -> None:

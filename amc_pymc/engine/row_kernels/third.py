@@ -144,8 +144,6 @@ def row_bounds(
     program: RowProgram, data: np.ndarray, release: Callable[[], None]
 ) -> RowBounds | None:
     """Return bounds of rows; None if their expression has no third derivatives, or is too large."""
-    if program.families:
-        return None
     graph, arguments = program.graph, arguments_of(program.graph, program.row)
     own = [a for a in arguments if graph.depends(a) & ROW]
     shared = [a for a in arguments if a not in own]

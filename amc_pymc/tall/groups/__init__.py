@@ -1,14 +1,14 @@
 """Marginal log-likelihoods of groups, with local effects integrated out."""
 
-from amc_pymc.tall.groups.kernels import GroupKernels
-from amc_pymc.tall.groups.nodes import (
-    Nodes,
-    even_nodes,
-    hermite_nodes,
-    lobatto_nodes,
-    state_nodes,
-    wide_nodes,
-)
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from amc_pymc.engine.machine import Printed
+from amc_pymc.tall.groups import effects, loops
+from amc_pymc.tall.groups.nodes import Nodes, hermite_nodes, state_nodes, wide_nodes
 from amc_pymc.tall.groups.printed import ROWS_BEYOND, GroupProgram, printed_groups
 
 __all__ = [
@@ -16,10 +16,28 @@ __all__ = [
     "GroupKernels",
     "GroupProgram",
     "Nodes",
-    "even_nodes",
     "hermite_nodes",
-    "lobatto_nodes",
     "printed_groups",
     "state_nodes",
     "wide_nodes",
 ]
+
+
+class GroupKernels:
+    """The loops of ``loops`` and ``effects`` over a model's groups, bound to its generated functions.
+
+    Parameters
+    ----------
+    printed : Printed
+        Result of :func:`printed_groups`.
+    """
+
+    #: Compiled function whose last argument is :attr:`program`.
+    rewards = staticmethod(loops.rewards)
+
+    def __init__(self, printed: Printed):
+        self.program, _ = printed.arrays
+        bound: Callable[..., Callable[..., Any]] = partial(partial, program=self.program)
+        self.values, self.sums = bound(loops.values), bound(loops.sums)
+        self.complete, self.row_values = bound(effects.complete), bound(effects.row_values)
+        self.draw_effects = bound(effects.draw_effects)

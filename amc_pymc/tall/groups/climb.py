@@ -8,18 +8,14 @@ import numpy as np
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import call
-from amc_pymc.tall.groups.layout import KINKED, PRIOR_NEWTON, ROWS_NEWTON
+from amc_pymc.tall.groups.layout import PRIOR_NEWTON, ROWS_NEWTON
 from amc_pymc.tall.groups.parts import factor_of, padded
 
-__all__ = ["climb", "curvatures"]
+__all__ = ["climb"]
 
 #: Maximum number of Newton steps, and squared length of a step, in standard deviations, that ends them.
 _MOST_STEPS = 30
 _CLOSE = 1e-2
-#: The same limits with kinks, where the gradient jumps and the scale has to settle, too.
-_CLOSE_KINKED, _SETTLED = 0.1, 0.2
-#: Number of steps with kinks after which steps become shorter, because they may go back and forth.
-_HASTY = 4
 #: Maximum length of the first step, in standard deviations. It doubles with each further step in the
 #: same direction, because the mode is many standard deviations away if the effects' variance is small.
 _LONGEST = 2.0
@@ -78,103 +74,24 @@ def _climb_line(program, eta, shared, kept, size, group, u, factor):
 
 
 @_compiled
-def _secant_sums(program, eta, shared, kept, size, group, u, factor, out):
-    """Write the mean gradient and the curvature at the scale of C, as :func:`_newton_sums` does.
-
-    They are the mean and the difference of gradients at u plus and minus the columns of C.
-    """
-    q = u.size
-    at, sums, change = np.empty(q), np.empty(out.size), np.empty(q)
-    within = np.empty((q, q))  # C' H C for the Hessian H
-    for a in range(q):
-        out[a] = 0.0
-    for b in range(q):
-        for a in range(q):
-            change[a] = 0.0
-        for sign in (-1.0, 1.0):
-            for a in range(q):
-                at[a] = u[a] + sign * factor[a, b]
-            _newton_sums(program, eta, shared, kept, size, group, at, sums)
-            for a in range(q):
-                out[a] += sums[a] / (2 * q)
-                change[a] += 0.5 * sign * sums[a]
-        for a in range(q):
-            within[a, b] = 0.0
-            for c in range(q):
-                within[a, b] += factor[c, a] * change[c]
-    for a in range(q):
-        for b in range(a):
-            within[a, b] = within[b, a] = 0.5 * (within[a, b] + within[b, a])
-    for _ in range(2):  # H = C'^-1 (C'^-1 (C' H C))' by forward substitution, twice
-        for b in range(q):
-            for a in range(q):
-                for c in range(a):
-                    within[a, b] -= factor[c, a] * within[c, b]
-                within[a, b] /= factor[a, a]
-        for a in range(q):
-            for b in range(a):
-                within[a, b], within[b, a] = within[b, a], within[a, b]
-    place = q
-    for a in range(q):
-        for b in range(a + 1):
-            out[place] = within[a, b]
-            place += 1
-
-
-@_compiled
-def curvatures(program, eta, shared, kept, size, group, u, factor, nodes, weights):
-    """Return the curvature of the log integrand in units of C, and that which second derivatives explain.
-
-    The first is the difference of gradients at u minus and plus the columns of C, halved, the second the mean of second
-    derivatives between them by a rule on [-1, 1]. Both are sums over the columns. They differ if there are kinks.
-    """
-    q = u.size
-    at, sums = np.empty(q), np.empty(q + q * (q + 1) // 2)
-    measured, explained = 0.0, 0.0
-    for b in range(q):
-        for k in range(nodes.size):
-            for a in range(q):
-                at[a] = u[a] + nodes[k] * factor[a, b]
-            _newton_sums(program, eta, shared, kept, size, group, at, sums)
-            place = q
-            for a in range(q):
-                if abs(nodes[k]) == 1.0:
-                    measured -= 0.5 * nodes[k] * factor[a, b] * sums[a]
-                for c in range(a + 1):
-                    twice = 1.0 if a == c else 2.0
-                    square = twice * factor[a, b] * factor[c, b] * sums[place]
-                    explained -= 0.5 * weights[k] * square
-                    place += 1
-    return measured, explained
-
-
-@_compiled
 def climb(program, eta, shared, kept, size, group, u, factor):
     """Move u (q,) to the integrand's mode; write ``factor`` C and return log |C|.
 
-    C C' is the inverse curvature, whose diagonal is increased if it is not positive definite. With
-    kinks, gradient and curvature are those at the scale of C.
+    C C' is the inverse curvature, whose diagonal is increased if it is not positive definite.
     """
-    q, kinked = u.size, program[KINKED] != 0
-    if q == 1 and not kinked:
+    q = u.size
+    if q == 1:
         return _climb_line(program, eta, shared, kept, size, group, u, factor)
     sums = np.empty(q + q * (q + 1) // 2)
     curvature = np.empty((q, q))
     w = np.empty(q)
     step, before = np.zeros(q), np.zeros(q)
     longest, shorter = _LONGEST, 0.0
-    log_det = log_det_before = math.nan
-    for n in range(_MOST_STEPS):
-        if kinked:
-            _secant_sums(program, eta, shared, kept, size, group, u, factor, sums)
-        else:
-            _newton_sums(program, eta, shared, kept, size, group, u, sums)
+    log_det = math.nan
+    for _ in range(_MOST_STEPS):
+        _newton_sums(program, eta, shared, kept, size, group, u, sums)
         if not np.isfinite(sums).all():
-            if kinked:
-                for a in range(q):
-                    for b in range(q):
-                        factor[a, b] *= 0.25
-            elif shorter == 0.0:
+            if shorter == 0.0:
                 return math.nan
             for a in range(q):  # a quarter of the last step
                 u[a] -= 0.75 * shorter * step[a]
@@ -185,7 +102,7 @@ def climb(program, eta, shared, kept, size, group, u, factor):
             for b in range(a + 1):
                 curvature[a, b] = -sums[place]
                 place += 1
-        log_det_before, log_det = log_det, factor_of(curvature, factor)
+        log_det = factor_of(curvature, factor)
         lift = 0.0
         while not np.isfinite(log_det):
             lift = max(1.0, 4.0 * lift)
@@ -209,15 +126,10 @@ def climb(program, eta, shared, kept, size, group, u, factor):
         if onwards < 0.0:
             longest = _LONGEST
         shorter = min(1.0, longest / math.sqrt(length)) if length > 0.0 else 1.0
-        if kinked and n >= _HASTY:
-            shorter *= _HASTY / n
         for a in range(q):
             u[a] += shorter * step[a]
             before[a] = step[a]
         longest = 2.0 * longest if shorter < 1.0 else _LONGEST
-        if kinked:
-            if length < _CLOSE_KINKED and abs(log_det - log_det_before) < _SETTLED * q:
-                break
-        elif length < _CLOSE:
+        if length < _CLOSE:
             break
     return log_det

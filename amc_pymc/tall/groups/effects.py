@@ -10,25 +10,18 @@ from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import N_COLUMNS
 from amc_pymc.engine.machine import call
 from amc_pymc.engine.stages import ROWS, of_parameters, room_of
-from amc_pymc.tall.groups.blocks import (
-    gather,
-    keep_rows,
-    log_density,
-)
 from amc_pymc.tall.groups.climb import climb
-from amc_pymc.tall.groups.layout import (
-    DISCRETE,
-    N_LOCAL,
-    ROWS_VALUE,
-    VALUE,
-)
+from amc_pymc.tall.groups.layout import DISCRETE, N_LOCAL, ROWS_VALUE, VALUE
 from amc_pymc.tall.groups.parts import (
     copy_matrix,
     copy_vector,
     draw_student,
+    gather,
+    keep_rows,
+    log_density,
     log_student,
-    longest,
     node_weights,
+    rooms,
 )
 
 __all__ = ["complete", "draw_effects", "row_values"]
@@ -40,13 +33,11 @@ _compiled = njit(cache=True, error_model="numpy")
 def complete(eta, effects, rows, first, groups, program):
     """Return the sum over all groups of the log density of rows and local effects (G, q)."""
     shared = of_parameters(program, VALUE, eta)
-    n_groups = first.size - 1
-    width = longest(first, np.arange(n_groups))
-    block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, VALUE, width)
+    units = np.arange(first.size - 1)
+    block, kept = rooms(program, first, units)
     total, room = 0.0, np.empty(1)
-    for g in range(n_groups):
-        size = first[g + 1] - first[g]
-        gather(rows, first[g], size, block)
+    for g in units:
+        size = gather(rows, first, g, block)
         keep_rows(program, VALUE, eta, shared, block, size, kept)
         total += log_density(program, eta, shared, kept, size, groups[g], effects[g], room)
     return total
@@ -57,9 +48,9 @@ def row_values(eta, effects, levels, rows, program):
     """Return log-likelihoods (m,) of rows given the local effects (G, q) of their ``levels`` (m,)."""
     shared = of_parameters(program, VALUE, eta)
     block, kept = np.zeros((program[N_COLUMNS], 1)), room_of(program, VALUE, 1)
-    out = np.zeros(levels.size)
+    ends, out = np.arange(levels.size + 1), np.zeros(levels.size)
     for i in range(levels.size):
-        gather(rows, i, 1, block)
+        gather(rows, ends, i, block)
         call(program[VALUE + ROWS], eta, shared, block, 1, 1, kept, 1)
         call(program[ROWS_VALUE], eta, shared, kept, 1, 1, 1, effects[levels[i]], out[i:])
     return out
@@ -76,17 +67,15 @@ def draw_effects(
     steps with multivariate t proposals around the mode. Returns the acceptance rate.
     """
     shared = of_parameters(program, VALUE, eta)
-    n_groups, q = first.size - 1, program[N_LOCAL]
-    width = longest(first, np.arange(n_groups))
-    block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, VALUE, width)
+    units, q = np.arange(first.size - 1), program[N_LOCAL]
+    block, kept = rooms(program, first, units)
     mode, factor, u = np.empty(q), np.empty((q, q)), np.empty(q)
     terms, room = np.empty(log_weights.size), np.empty(1)
     accepted = 0
-    for g in range(n_groups):
-        size = first[g + 1] - first[g]
+    for g in units:
         group = groups[g]
+        size = gather(rows, first, g, block)
         counter[0] += size
-        gather(rows, first[g], size, block)
         keep_rows(program, VALUE, eta, shared, block, size, kept)
         if program[DISCRETE] != 0:
             for k in range(terms.size):
@@ -108,7 +97,7 @@ def draw_effects(
                 copy_vector(effects[g], u)
                 here = there
                 accepted += 1
-    return accepted / max(1, tries * n_groups)
+    return accepted / max(1, tries * units.size)
 
 
 @_compiled

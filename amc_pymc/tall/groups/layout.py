@@ -24,5 +24,5 @@ ROWS_SLOPES, ROWS_PLACES, N_SLOPES = (DOTS_AT + k for k in (19, 20, 21))
 PRIOR_VALUE, PRIOR_NEWTON, PRIOR_JET, PRIOR_SLOPES, PRIOR_PLACES = (
     *(DOTS_AT + k for k in (22, 23, 24, 25, 26)),
 )
-#: Whether log-likelihoods have kinks (set after printing), and the end of the fixed entries.
-KINKED, END = DOTS_AT + 27, DOTS_AT + 28
+#: End of the fixed entries.
+END = DOTS_AT + 27

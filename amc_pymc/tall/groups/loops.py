@@ -27,7 +27,6 @@ import numpy as np
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import (
-    N_COLUMNS,
     N_DOTS,
     N_ENTRIES,
     add_gradient,
@@ -35,24 +34,18 @@ from amc_pymc.engine.leaves import (
     add_transposed,
 )
 from amc_pymc.engine.machine import call
-from amc_pymc.engine.stages import ROWS, of_parameters, room_of
-from amc_pymc.tall.groups.blocks import (
-    gather,
-    jet_of,
-    keep_rows,
-    log_density,
-    of_line,
-)
+from amc_pymc.engine.stages import N_SHARED, ROWS, SHARED, of_parameters, room_of
 from amc_pymc.tall.groups.climb import climb
-from amc_pymc.tall.groups.climb import curvatures as curvatures_of_group
 from amc_pymc.tall.groups.layout import (
     DISCRETE,
     JET,
     N_LOCAL,
     N_PRIOR_LEAVES,
     N_SLOPES,
+    PRIOR_JET,
     PRIOR_PLACES,
     PRIOR_SLOPES,
+    ROWS_JET,
     ROWS_PLACES,
     ROWS_SLOPES,
     SLOPE,
@@ -64,38 +57,23 @@ from amc_pymc.tall.groups.parts import (
     copy_matrix,
     copy_vector,
     directions,
+    gather,
+    keep_rows,
+    log_density,
     log_sum,
-    longest,
+    node_place,
     node_weights,
-    offsets,
     padded,
+    rooms,
     spread,
 )
 
-__all__ = [
-    "node_place",
-    "rewards",
-    "state_rewards",
-    "sums",
-    "value_and_terms",
-    "values",
-]
+__all__ = ["rewards", "sums", "values"]
 
 _compiled = njit(cache=True, error_model="numpy")
 
 
 # --- nodes --------------------------------------------------------------------------------------------
-
-
-@_compiled
-def node_place(program, mode, factor, z, u):
-    """Write u = m + C z."""
-    discrete = program[DISCRETE] != 0
-    for a in range(u.size):
-        u[a] = z[a] if discrete else mode[a]
-        if not discrete:
-            for b in range(u.size):
-                u[a] += factor[a, b] * z[b]
 
 
 @_compiled
@@ -109,13 +87,9 @@ def _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log
 
 
 @_compiled
-def value_and_terms(
-    program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
-):
-    """Return a group's marginal log-likelihood; mode (q,) and factor (q, q) are updated in place.
-
-    Writes the logarithms of integrand times weight at the nodes to ``terms`` (K,).
-    """
+def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights):
+    """Return a group's marginal log-likelihood; mode (q,) and factor (q, q) are updated in place."""
+    terms = np.empty(log_weights.size)
     keep_rows(program, VALUE, eta, shared, block, size, kept)
     log_det = 0.0
     if program[DISCRETE] == 0:
@@ -127,15 +101,6 @@ def value_and_terms(
 
 
 @_compiled
-def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights):
-    """Return a group's marginal log-likelihood only."""
-    terms = np.empty(log_weights.size)
-    return value_and_terms(
-        program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
-    )  # fmt: skip
-
-
-@_compiled
 def values(
     eta, units, rows, first, groups, modes, factors, nodes, log_weights, keep, counter, program
 ):
@@ -144,15 +109,12 @@ def values(
     The search starts from ``modes`` (G, q) and ``factors`` (G, q, q), which are updated if ``keep``.
     """
     out = np.empty(units.size)
-    shared = of_parameters(program, VALUE, eta)
-    width = longest(first, units)
-    block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, VALUE, width)
-    q = program[N_LOCAL]
+    shared, q = of_parameters(program, VALUE, eta), program[N_LOCAL]
+    block, kept = rooms(program, first, units)
     mode, factor = np.empty(q), np.empty((q, q))
     for n in range(units.size):
         g = units[n]
-        size = first[g + 1] - first[g]
-        gather(rows, first[g], size, block)
+        size = gather(rows, first, g, block)
         copy_vector(mode, modes[g])
         copy_matrix(factor, factors[g])
         out[n] = _value(
@@ -165,34 +127,6 @@ def values(
     return out
 
 
-@_compiled
-def curvatures(eta, units, rows, first, groups, modes, factors, nodes, weights, program):
-    """Return the sums over some groups of :func:`amc_pymc.tall.groups.climb.curvatures` at their modes.
-
-    A group whose curvature is not finite is left out.
-    """
-    shared = of_parameters(program, VALUE, eta)
-    width = longest(first, units)
-    block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, VALUE, width)
-    q = program[N_LOCAL]
-    mode, factor = np.empty(q), np.empty((q, q))
-    total = np.zeros(2)
-    for g in units:
-        size = first[g + 1] - first[g]
-        copy_vector(mode, modes[g])
-        copy_matrix(factor, factors[g])
-        gather(rows, first[g], size, block)
-        keep_rows(program, VALUE, eta, shared, block, size, kept)
-        climb(program, eta, shared, kept, size, groups[g], mode, factor)
-        measured, explained = curvatures_of_group(
-            program, eta, shared, kept, size, groups[g], mode, factor, nodes, weights
-        )
-        if np.isfinite(measured + explained):
-            total[0] += measured
-            total[1] += explained
-    return total
-
-
 # --- residuals ----------------------------------------------------------------------------------------
 
 
@@ -200,20 +134,19 @@ def curvatures(eta, units, rows, first, groups, modes, factors, nodes, weights, 
 def _expansion(
     program, at, du, dv, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
 ):
-    """Return the derivatives of log L along du and dv, and the mixed second derivative.
+    """Return the derivatives of log L along du, and the mixed second derivative along du and dv.
 
     Writes the logarithms of integrand times weight at the nodes to ``terms`` (K,).
     """
-    call(
-        program[JET + ROWS], at, du, dv, shared, block, block.shape[1], padded(size), kept,
-        kept.shape[1],
-    )  # fmt: skip
+    width, whole = kept.shape[1], padded(size)
+    call(program[JET + ROWS], at, du, dv, shared, block, block.shape[1], whole, kept, width)
     n_nodes = log_weights.size
     jets = np.empty((n_nodes, 4))
     u = np.empty(program[N_LOCAL])
     for k in range(n_nodes):
         node_place(program, mode, factor, nodes[k], u)
-        jet_of(program, at, du, dv, shared, kept, size, group, u, jets[k])
+        call(program[PRIOR_JET], at, du, dv, shared, group, u, jets[k])
+        call(program[ROWS_JET], at, du, dv, shared, kept, width, size, whole, u, jets[k])
         terms[k] = jets[k, 0] + log_weights[k]
     total = log_sum(terms)
     first_u, first_v, second = 0.0, 0.0, 0.0
@@ -224,28 +157,14 @@ def _expansion(
         first_u += weight * jets[k, 1]
         first_v += weight * jets[k, 2]
         second += weight * (jets[k, 3] + jets[k, 1] * jets[k, 2])
-    return first_u, first_v, second - first_u * first_v
+    return first_u, second - first_u * first_v
 
 
 @_compiled
 def rewards(
-    points,
-    centre,
-    units,
-    mask,
-    rows,
-    first,
-    groups,
-    modes,
-    factors,
-    nodes,
-    log_weights,
-    most_spread,
-    moved_nodes,
-    moved_log_weights,
-    counter,
-    program,
-):
+    points, centre, units, mask, rows, first, groups, modes, factors, nodes, log_weights, most_spread,
+    moved_nodes, moved_log_weights, counter, program,
+):  # fmt: skip
     """Return residual changes of groups from points[0] to points[1], in row 1 of (2, m).
 
     With u = points[1] - points[0] and v = points[1] + points[0] - 2 centre over the coordinates in
@@ -255,23 +174,22 @@ def rewards(
     ``moved_nodes`` around the modes at both points.
     """
     at, du, dv = np.empty(mask.size), np.empty(mask.size), np.empty(mask.size)
-    directions(points[0], points[1], centre, mask, at, du, dv)
+    directions(points, centre, mask, at, du, dv)
     here, there = of_parameters(program, VALUE, points[0]), of_parameters(program, VALUE, points[1])
-    jets = of_line(program, at, du, dv)
-    width, q = longest(first, units), program[N_LOCAL]
-    block = np.zeros((program[N_COLUMNS], width))
-    kept, kept_there = room_of(program, VALUE, width), room_of(program, VALUE, width)
-    kept_jets = room_of(program, JET, width)
+    jets = np.empty(max(1, program[JET + N_SHARED]))
+    call(program[JET + SHARED], at, du, dv, jets)
+    q = program[N_LOCAL]
+    block, kept = rooms(program, first, units)
+    kept_there, kept_jets = np.empty(kept.shape), room_of(program, JET, kept.shape[1])
     mode, factor = np.empty(q), np.empty((q, q))
     at_centre = np.empty(log_weights.size)
     old, new = np.empty(log_weights.size), np.empty(log_weights.size)
     out = np.zeros((2, units.size))
     for n in range(units.size):
         g = units[n]
-        size = first[g + 1] - first[g]
+        size = gather(rows, first, g, block)
         counter[0] += size
-        gather(rows, first[g], size, block)
-        slope, _, curvature = _expansion(
+        slope, curvature = _expansion(
             program, at, du, dv, jets, kept_jets, block, size, groups[g], modes[g], factors[g],
             nodes, log_weights, at_centre,
         )  # fmt: skip
@@ -296,135 +214,102 @@ def rewards(
     return out
 
 
-@_compiled
-def state_rewards(
-    points,
-    centre,
-    units,
-    mask,
-    rows,
-    first,
-    groups,
-    modes,
-    factors,
-    nodes,
-    log_weights,
-    counter,
-    program,
-):
-    """Return log-likelihoods of groups at K points minus their Taylor polynomials, (K, m).
-
-    The polynomials around ``centre`` omit their constants, which are the same for all points.
-    """
-    out = np.empty((points.shape[0], units.size))
-    at, du = np.empty(mask.size), np.empty(mask.size)
-    width = longest(first, units)
-    block, kept = np.zeros((program[N_COLUMNS], width)), room_of(program, JET, width)
-    terms = np.empty(log_weights.size)
-    for k in range(points.shape[0]):
-        offsets(points[k], centre, mask, at, du)
-        found = values(
-            points[k], units, rows, first, groups, modes, factors, nodes, log_weights, False,
-            counter, program,
-        )  # fmt: skip
-        copy_vector(out[k], found)
-        jets = of_line(program, at, du, du)
-        for n in range(units.size):
-            g = units[n]
-            size = first[g + 1] - first[g]
-            gather(rows, first[g], size, block)
-            slope, _, curvature = _expansion(
-                program, at, du, du, jets, kept, block, size, groups[g], modes[g], factors[g],
-                nodes, log_weights, terms,
-            )  # fmt: skip
-            out[k, n] -= slope + 0.5 * curvature
-    return out
-
-
 # --- sums and their derivatives -------------------------------------------------------------------------
 
 
 @_compiled
 def sums(
-    eta, units, rows, first, groups, modes, factors, nodes, log_weights, climbs, second, counter,
+    etas, units, rows, first, groups, modes, factors, nodes, log_weights, climbs, order, counter,
     program,
 ):  # fmt: skip
-    """Return the sum of log L over some groups, its gradient (E,) and, if ``second``, Hessian (E, E).
+    """Return sums (P,) of log L over some groups at points (P, E), gradients (P, E) and Hessians (P, E, E).
 
-    ``climbs`` says whether nodes are centred at each group's mode at eta or at the stored mode.
+    Derivatives are empty above the ``order`` 0, 1 or 2. ``climbs`` says whether nodes are centred at each
+    group's mode at eta or at the stored mode. A sum stops at the first group that is not finite.
     """
-    size_eta = eta.size
-    total = 0.0
-    gradient = np.zeros(size_eta)
-    hessian = np.zeros((size_eta, size_eta)) if second else np.zeros((0, 0))
-    other = np.zeros(hessian.shape)
-    shared, slope = of_parameters(program, VALUE, eta), of_parameters(program, SLOPE, eta)
-    width, q, n_nodes = longest(first, units), program[N_LOCAL], log_weights.size
-    block = np.zeros((program[N_COLUMNS], width))
-    kept, kept_slope = room_of(program, VALUE, width), room_of(program, SLOPE, width)
+    n_points, size_eta = etas.shape
+    totals = np.zeros(n_points)
+    gradients = np.zeros((n_points if order > 0 else 0, size_eta))
+    hessians = np.zeros((n_points if order > 1 else 0, size_eta, size_eta))
+    block, kept = rooms(program, first, units)
+    width, q, n_nodes = kept.shape[1], program[N_LOCAL], log_weights.size
+    kept_slope = room_of(program, SLOPE, width)
     n_leaves, n_prior = program[N_ENTRIES] + program[N_DOTS], program[N_PRIOR_LEAVES]
-    part = np.empty((n_leaves + n_leaves * (n_leaves + 1) // 2, width))
+    n_row, n_group = n_leaves, n_prior
+    if order > 1:
+        n_row += n_leaves * (n_leaves + 1) // 2
+        n_group += n_prior * (n_prior + 1) // 2
+    part = np.empty((n_row, width))
     found = np.empty((max(1, program[N_SLOPES]), width))
     places = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
-    prior_part = np.empty(n_prior + n_prior * (n_prior + 1) // 2)
-    prior_found, prior_at = np.empty(max(1, prior_part.size)), np.empty(max(1, n_prior), np.int64)
+    prior_part = np.empty(n_group)
+    prior_found = np.empty(max(1, n_prior + n_prior * (n_prior + 1) // 2))
+    prior_at = np.empty(max(1, n_prior), np.int64)
     at_node = np.empty((n_nodes, size_eta))
     terms, u, work = np.empty(n_nodes), np.empty(q), np.empty(width)
     mode, factor = np.empty(q), np.empty((q, q))
-    for g in units:
-        size = first[g + 1] - first[g]
-        group = groups[g]
-        counter[0] += size
-        copy_vector(mode, modes[g])
-        copy_matrix(factor, factors[g])
-        gather(rows, first[g], size, block)
-        keep_rows(program, VALUE, eta, shared, block, size, kept)
-        keep_rows(program, SLOPE, eta, slope, block, size, kept_slope)
-        call(program[ROWS_PLACES], eta, slope, block, width, size, places, width)
-        for a in range(part.shape[0]):
-            clear(part[a, :size])
-        clear(prior_part)
-        log_det = 0.0
-        if program[DISCRETE] == 0:
-            if climbs:
-                log_det = climb(program, eta, shared, kept, size, group, mode, factor)
-            else:
-                for a in range(q):
-                    log_det += math.log(abs(factor[a, a]))
-        _log_terms(
-            program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms
-        )  # fmt: skip
-        total += log_det + log_sum(terms)
-        node_weights(terms)
-        call(program[PRIOR_PLACES], eta, slope, group, prior_at)
-        for k in range(n_nodes):
-            w = terms[k]
-            node_place(program, mode, factor, nodes[k], u)
-            s = at_node[k]
-            clear(s)
-            if w == 0.0:  # derivatives may be infinite there
+    for p in range(n_points):
+        eta = etas[p]
+        shared, slope = of_parameters(program, VALUE, eta), of_parameters(program, SLOPE, eta)
+        other = np.zeros(hessians.shape[1:] if order > 1 else (0, 0))
+        for g in units:
+            group = groups[g]
+            size = gather(rows, first, g, block)
+            counter[0] += size
+            copy_vector(mode, modes[g])
+            copy_matrix(factor, factors[g])
+            keep_rows(program, VALUE, eta, shared, block, size, kept)
+            log_det = 0.0
+            if program[DISCRETE] == 0:
+                if climbs:
+                    log_det = climb(program, eta, shared, kept, size, group, mode, factor)
+                else:
+                    for a in range(q):
+                        log_det += math.log(abs(factor[a, a]))
+            _log_terms(
+                program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms
+            )  # fmt: skip
+            totals[p] += log_det + log_sum(terms)
+            if not math.isfinite(totals[p]):
+                break
+            if order == 0:
                 continue
-            call(program[PRIOR_SLOPES], eta, slope, group, u, prior_found)
-            for a in range(prior_part.size):
-                prior_part[a] += w * prior_found[a]
+            node_weights(terms)
+            keep_rows(program, SLOPE, eta, slope, block, size, kept_slope)
+            call(program[ROWS_PLACES], eta, slope, block, width, size, places, width)
+            call(program[PRIOR_PLACES], eta, slope, group, prior_at)
+            for a in range(n_row):
+                clear(part[a, :size])
+            clear(prior_part)
+            for k in range(n_nodes):
+                w, s = terms[k], at_node[k]
+                clear(s)
+                if w == 0.0:  # derivatives may be infinite there
+                    continue
+                node_place(program, mode, factor, nodes[k], u)
+                call(program[PRIOR_SLOPES], eta, slope, group, u, prior_found)
+                for a in range(n_group):
+                    prior_part[a] += w * prior_found[a]
+                call(program[ROWS_SLOPES], eta, slope, kept_slope, width, size, u, found, width)
+                for a in range(n_row):
+                    for j in range(size):
+                        part[a, j] += w * found[a, j]
+                if order > 1:
+                    for a in range(n_prior):
+                        s[prior_at[a]] += prior_found[a]
+                    add_gradient(program, found, places, block, size, s)
             for a in range(n_prior):
-                s[prior_at[a]] += prior_found[a]
-            call(program[ROWS_SLOPES], eta, slope, kept_slope, width, size, u, found, width)
-            for a in range(part.shape[0]):
-                for j in range(size):
-                    part[a, j] += w * found[a, j]
-            if second:
-                add_gradient(program, found, places, block, size, s)
-        if second:
-            add_covariance(hessian, at_node, terms)
-            _add_prior(prior_part, prior_at, n_prior, hessian)
-            add_hessian(program, part[n_leaves:], places, block, size, work, hessian, other)
-        for a in range(n_prior):
-            gradient[prior_at[a]] += prior_part[a]
-        add_gradient(program, part, places, block, size, gradient)
-    if second:
-        add_transposed(hessian, other)
-    return total, gradient, hessian
+                gradients[p, prior_at[a]] += prior_part[a]
+            add_gradient(program, part, places, block, size, gradients[p])
+            if order > 1:
+                add_covariance(hessians[p], at_node, terms)
+                _add_prior(prior_part, prior_at, n_prior, hessians[p])
+                add_hessian(
+                    program, part[n_leaves:], places, block, size, work, hessians[p], other
+                )  # fmt: skip
+        if order > 1:
+            add_transposed(hessians[p], other)
+    return totals, gradients, hessians
 
 
 @_compiled

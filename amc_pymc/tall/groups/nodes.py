@@ -6,14 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Nodes", "even_nodes", "hermite_nodes", "lobatto_nodes", "state_nodes", "wide_nodes"]
+__all__ = ["Nodes", "hermite_nodes", "state_nodes", "wide_nodes"]
 
 #: Step of the wide rule and number of nodes on either side of the mode, by the number of effects. The
 #: steps are in z for three effects, otherwise in t with z = sinh(t).
 _WIDE = {1: (0.2, 40), 2: (0.3, 13), 3: (0.9, 8)}
-
-#: Distance to the last node of even rules, in standard deviations.
-_REACH = 5.5
 
 
 class Nodes(NamedTuple):
@@ -43,25 +40,6 @@ def hermite_nodes(number: int, n_local: int) -> Nodes:
     """
     z, w = np.polynomial.hermite_e.hermegauss(number)
     return _product(z, np.log(w) + 0.5 * z**2, n_local)
-
-
-def even_nodes(number: int, n_local: int) -> Nodes:
-    """Return the trapezoidal product rule with ``number`` nodes along each of q axes.
-
-    The nodes extend to 5.5 standard deviations. Integrands with kinks need nodes that are close to each other, which
-    those of Gauss-Hermite rules are not.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.tall.groups import even_nodes
-    >>> z, log_w = even_nodes(15, 1)
-    >>> f = np.exp(-0.5 * z[:, 0] ** 2) / np.sqrt(2 * np.pi)
-    >>> float(np.sum(np.exp(log_w) * f).round(6))
-    1.0
-    """
-    z = np.linspace(-_REACH, _REACH, number)
-    return _product(z, np.full(number, np.log(z[1] - z[0])), n_local)
 
 
 def _product(z: np.ndarray, log_w: np.ndarray, n_local: int) -> Nodes:
@@ -103,23 +81,6 @@ def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
         if plain
         else _product(np.sinh(t), log_w + np.log(np.cosh(t)), n_local)
     )
-
-
-def lobatto_nodes(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Gauss-Lobatto rule on [-1, 1], which includes both ends: nodes (K,) and weights (K,).
-
-    It is exact for polynomials of degree 2 ``number`` - 3.
-
-    Examples
-    --------
-    >>> from amc_pymc.tall.groups import lobatto_nodes
-    >>> t, w = lobatto_nodes(4)
-    >>> t[[0, -1]].tolist(), round(float(w @ t**4), 12)
-    ([-1.0, 1.0], 0.4)
-    """
-    legendre = np.polynomial.legendre.Legendre.basis(number - 1)
-    t = np.concatenate([[-1.0], np.sort(legendre.deriv().roots().real), [1.0]])
-    return t, 2.0 / (number * (number - 1) * legendre(t) ** 2)
 
 
 def state_nodes(states: np.ndarray) -> Nodes:

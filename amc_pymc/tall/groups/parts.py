@@ -11,6 +11,10 @@ import math
 import numpy as np
 
 from amc_pymc.engine.jit import njit
+from amc_pymc.engine.leaves import N_COLUMNS
+from amc_pymc.engine.machine import call
+from amc_pymc.engine.stages import ROWS, room_of
+from amc_pymc.tall.groups.layout import DISCRETE, PRIOR_VALUE, ROWS_VALUE, VALUE
 
 __all__: list[str] = []
 
@@ -22,6 +26,9 @@ _FREEDOM = 7
 _compiled = njit(cache=True, error_model="numpy")
 
 
+# --- rows of a group ------------------------------------------------------------------------------
+
+
 @_compiled
 def padded(size):
     """Return the number of rows rounded up to a multiple of the rows computed at once."""
@@ -29,15 +36,54 @@ def padded(size):
 
 
 @_compiled
-def longest(first, units):
-    """Return the padded size of the largest of some groups."""
-    out = 0
+def rooms(program, first, units):
+    """Allocate the columns (C, width) of the largest of some groups, and values that do not depend on effects."""
+    most = 0
     for g in units:
-        out = max(out, first[g + 1] - first[g])
-    return padded(out)
+        most = max(most, first[g + 1] - first[g])
+    return np.zeros((program[N_COLUMNS], padded(most))), room_of(program, VALUE, padded(most))
+
+
+@_compiled
+def gather(rows, first, g, block):
+    """Copy the rows of a group to a block (C, width); return their number."""
+    size = first[g + 1] - first[g]
+    for c in range(block.shape[0]):
+        for j in range(size):
+            block[c, j] = rows[c, first[g] + j]
+    return size
+
+
+@_compiled
+def keep_rows(program, stage, eta, shared, block, size, kept):
+    """Write the values of a block's rows that do not depend on local effects."""
+    call(
+        program[stage + ROWS], eta, shared, block, block.shape[1], padded(size), kept, kept.shape[1]
+    )  # fmt: skip
+
+
+@_compiled
+def log_density(program, eta, shared, kept, size, group, u, total):
+    """Return the log density of a group's rows and local effects; ``total`` (1,) is a work array."""
+    call(program[PRIOR_VALUE], eta, shared, group, u, total)
+    call(
+        program[ROWS_VALUE], eta, shared, kept, kept.shape[1], size, padded(size), u, total
+    )  # fmt: skip
+    return total[0]
 
 
 # --- nodes ----------------------------------------------------------------------------------------
+
+
+@_compiled
+def node_place(program, mode, factor, z, u):
+    """Write u = m + C z."""
+    discrete = program[DISCRETE] != 0
+    for a in range(u.size):
+        u[a] = z[a] if discrete else mode[a]
+        if not discrete:
+            for b in range(u.size):
+                u[a] += factor[a, b] * z[b]
 
 
 @_compiled
@@ -168,20 +214,12 @@ def draw_student(mode, factor, rng, u):
 
 
 @_compiled
-def directions(begin, end, centre, mask, at, du, dv):
+def directions(points, centre, mask, at, du, dv):
     """Write the expansion point, the centre where ``mask`` is 1, and u and v of a control variate."""
     for k in range(mask.size):
-        at[k] = centre[k] if mask[k] > 0.0 else begin[k]
-        du[k] = mask[k] * (end[k] - begin[k])
-        dv[k] = mask[k] * (end[k] + begin[k] - 2.0 * centre[k])
-
-
-@_compiled
-def offsets(point, centre, mask, at, du):
-    """Write the expansion point, the centre where ``mask`` is 1, and its difference from a point."""
-    for k in range(mask.size):
-        at[k] = centre[k] if mask[k] > 0.0 else point[k]
-        du[k] = mask[k] * (point[k] - centre[k])
+        at[k] = centre[k] if mask[k] > 0.0 else points[0, k]
+        du[k] = mask[k] * (points[1, k] - points[0, k])
+        dv[k] = mask[k] * (points[1, k] + points[0, k] - 2.0 * centre[k])
 
 
 @_compiled

@@ -64,12 +64,7 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
         derivatives_by(g, program.prior, prior_leaves),
     ]
     if not curved:
-        slopes = [
-            d[:n]
-            for d, n in zip(
-                slopes, (len(row_leaves) + len(row_dots), len(prior_leaves)), strict=True
-            )
-        ]
+        slopes = [slopes[0][: len(row_leaves) + len(row_dots)], slopes[1][: len(prior_leaves)]]
     row_places, prior_places = (
         [g.nodes[n].args[0] for n in leaves] for leaves in (row_leaves, prior_leaves)
     )
@@ -99,8 +94,7 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
     head: list[int | str] = [len(row_leaves), len(row_dots), n_columns, layout.END]
     head += [program.n_local, int(program.discrete), len(prior_leaves)]
     described = described_dots(g, row_dots, layout.END)
-    smooth = 0  # at KINKED
-    return Printed(p.text, (*head, *stages, *functions, smooth, *described))
+    return Printed(p.text, (*head, *stages, *functions, *described))
 
 
 class _GroupPrinter(Printer):

@@ -77,15 +77,9 @@ def search_mode(
     subsample: int,
     rng: np.random.Generator,
 ) -> Mode:
-    """Find the mode over some coordinates given the others.
-
-    If the log-likelihoods of units have kinks there, units are adapted to these, and the mode is searched again.
-    """
+    """Find the mode over some coordinates given the others."""
     rest = model.rest_value_and_gradient, lambda x: model.rest_hessian(x, coordinates)
-    mode = _maximise(model, *rest, start, coordinates, subsample, rng)
-    if model.find_kinks(mode.x):
-        mode = _maximise(model, *rest, mode.x, coordinates, subsample, rng)
-    return mode
+    return _maximise(model, *rest, start, coordinates, subsample, rng)
 
 
 def likelihood_mode(

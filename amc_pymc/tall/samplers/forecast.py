@@ -23,6 +23,7 @@ from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.preparation import Forecast, GaussianFit, NoProxy, Preparation
 from amc_pymc.tall.samplers.raced import Raced
+from amc_pymc.tall.samplers.surrogate import surrogate_change
 
 __all__ = ["expected_acceptance", "probe_moves", "with_forecast"]
 
@@ -59,13 +60,14 @@ def with_forecast(
     most = most_near_kinks(n_units) if kinked else EXACT_ROW_CHOICES[-1]
     largest = most if exact_rows == "auto" else exact_rows
     summary = _residuals(raced, surrogate.centre, probes, largest)
+    totals = summary.totals + _beyond(prepared, probes)
     some = np.sort(rng.choice(n_units, size=min(n_units, _SAMPLE), replace=False))
     size = np.abs(raced.values(surrogate.centre, some)).mean()
     rounding_only = bool(np.sqrt(summary.squares.max() / n_units) <= _ROUNDING * max(size, 1e-3))
     log_u = np.log(rng.random(32))
 
     def predicted(sd: float, n_raced: int) -> float:
-        gaps = np.abs(summary.totals[:, None] - log_u[None, :]).ravel() / n_raced
+        gaps = np.abs(totals[:, None] - log_u[None, :]).ravel() / n_raced
         return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
 
     exact = np.empty(0, np.int64)
@@ -88,7 +90,7 @@ def with_forecast(
         float(plain),
         exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced),
         predicted(plain, n_units) if n_units > 1 else 1.0,
-        expected_acceptance(summary.totals),
+        expected_acceptance(totals),
     )
     return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
 
@@ -111,6 +113,15 @@ def probe_moves(
         x = fit.draw(fit.mean, fit.coordinates, rng)
         out.append(np.stack([x, fit.draw(x, active, rng)]))
     return out
+
+
+def _beyond(prepared: Preparation, probes: list[np.ndarray]) -> np.ndarray:
+    """Return by how much the expansion of races changes more than that of moves."""
+    surface, surrogate = prepared.surface, prepared.surrogate
+    if surface is None or surface.plateaus is None or surrogate is None:
+        return np.zeros(len(probes))
+    total = surface.plateaus.total
+    return np.array([surrogate_change(p, surrogate) - total(p[1]) + total(p[0]) for p in probes])
 
 
 def expected_acceptance(totals: np.ndarray) -> float:

@@ -159,9 +159,6 @@ class Raced(Protocol):
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return gradient (D,) and Hessian (D, D) at x of the sum of all control variates."""
 
-    def find_kinks(self, x: np.ndarray, /) -> bool:
-        """Adapt units to kinks of their log-likelihoods, if any; return whether this has changed them."""
-
     def forget_centre(self) -> None:
         """Discard what is stored for the current centre; the next expansion recomputes it."""
 
@@ -172,6 +169,14 @@ class RacedModel(Raced, Protocol):
     @property
     def observed_vars(self) -> tuple[str, ...]:
         """Names of the observed variables whose units are raced."""
+
+    @property
+    def factor(self) -> Any:
+        """Grouping factor whose effects are integrated out of the units, if any."""
+
+    @property
+    def held(self) -> Any:
+        """Values of variables that are data to the units, if any."""
 
     @property
     def rest(self) -> Any:

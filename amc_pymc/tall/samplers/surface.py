@@ -16,6 +16,7 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.tall.proxies import Mode, gaussian_factor, search_mode
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
 from amc_pymc.tall.samplers.adaptation import Moments
+from amc_pymc.tall.samplers.plateaus import Plateaus, find_plateaus
 from amc_pymc.tall.samplers.raced import Raced, RacedModel
 from amc_pymc.tall.samplers.surrogate import GaussianFit, NoProxy, Surrogate, surrogate_at
 from amc_pymc.tall.split import Parts, Split, split
@@ -78,6 +79,8 @@ class SurfaceFit:
         Whether the prior of coefficients given hyperparameters is not approximated.
     freedom : float
         Degrees of freedom of a Student t that takes the place of the exponential of the expansion; infinite for none.
+    plateaus : Plateaus or None
+        The expansion, if it is not that of the races.
     """
 
     surface: Surface
@@ -89,6 +92,7 @@ class SurfaceFit:
     repeats: int = 1
     knows_prior: bool = True
     freedom: float = math.inf
+    plateaus: Plateaus | None = None
 
     @property
     def moving(self) -> bool:
@@ -219,8 +223,10 @@ def fit_surface(
         surrogate = _expanded(raced, z)
         if k == 0:
             divided = _without_wide(divided, blocks, surrogate)
-        surface = surface_at(model, parts, divided, x, surrogate, _kinked(mode, searched, x.size))
-        fitted = tuned(surface, binary, x, rng)
+        level = find_plateaus(raced, divided.outer, surrogate) if raced.unit == "group" else None
+        terms, own = (level.parts(parts), level.surrogate) if level else (parts, surrogate)
+        surface = surface_at(model, terms, divided, x, own, _kinked(mode, searched, x.size))
+        fitted = replace(tuned(surface, binary, x, rng), plateaus=level)
         _log.debug("Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats)
         zs = np.apply_along_axis(eta_of, 1, fitted.draws)
         mean, spread = zs.mean(axis=0), zs.std(axis=0)

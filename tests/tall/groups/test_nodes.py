@@ -7,7 +7,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.tall.groups import even_nodes, hermite_nodes, lobatto_nodes, state_nodes, wide_nodes
+from amc_pymc.tall.groups import hermite_nodes, state_nodes, wide_nodes
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9])
@@ -25,30 +25,6 @@ def test_products_of_polynomials_are_exact():
     weight = np.exp(log_w - 0.5 * (z**2).sum(axis=1)) / (2 * math.pi) ** 1.5
     assert weight.sum() == pytest.approx(1.0)
     assert weight @ (z[:, 0] ** 4 * z[:, 1] ** 2 * z[:, 2] ** 6) == pytest.approx(3 * 15)
-
-
-@pytest.mark.parametrize(("n_local", "number"), [(1, 15), (1, 61), (2, 15), (3, 11)])
-def test_even_nodes_integrate_a_gaussian(n_local, number):
-    z, log_w = even_nodes(number, n_local)
-    assert z.shape == (number**n_local, n_local)
-    f = np.exp(log_w + stats.norm.logpdf(z).sum(axis=1))
-    assert f.sum() == pytest.approx(1.0, abs=1e-6)
-    np.testing.assert_allclose(f @ z**2, 1.0, atol=1e-4)
-
-
-def test_even_nodes_follow_kinks():
-    """The integral of exp(-|z|) up to the last node."""
-    z, log_w = even_nodes(61, 1)
-    found = np.exp(log_w - np.abs(z[:, 0] - 0.05)).sum()
-    assert found == pytest.approx(2.0 - np.exp(-5.45) - np.exp(-5.55), rel=5e-3)
-
-
-@pytest.mark.parametrize("number", [2, 5, 16])
-def test_lobatto_nodes_integrate_polynomials(number):
-    t, w = lobatto_nodes(number)
-    assert t.size == number and np.all(np.diff(t) > 0.0)
-    for power in range(2 * number - 2):
-        assert w @ t**power == pytest.approx((1.0 + (-1.0) ** power) / (power + 1.0), abs=1e-12)
 
 
 def test_states_weigh_one():

@@ -74,12 +74,13 @@ def densities_of(build, expand_all=True):
     model = build()
     rows = extract_rows(model, ["y"])
     names = rows.layout.names if expand_all else rows.layout.names[:1]
-    return ModelDensities(
+    densities = ModelDensities(
         rows,
         model.logp(vars=model.free_RVs),
         model.value_vars,
         expand=rows.layout.indices(names),
     )
+    return densities.in_parameters()
 
 
 @pytest.mark.parametrize("build", [logistic, negative_binomial, student_t, hierarchical])

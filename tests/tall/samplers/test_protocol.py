@@ -89,9 +89,6 @@ class Groups:
     def expansion(self, x):
         return self.value_and_gradient(x)[1], self.hessian(x)
 
-    def find_kinks(self, x):
-        return False
-
     def forget_centre(self):
         pass
 

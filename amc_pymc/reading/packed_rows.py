@@ -1,0 +1,344 @@
+"""Rows of a model as compiled kernels over packed data.
+
+Rows are functions of z = (x, w): the value variables x (D,) and *coefficients* w, which are functions of x. Full sums
+are computed in chunks of rows, or by the workers of a cluster that hold the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numba import types
+
+from amc_pymc.engine import Families, Graph
+from amc_pymc.engine.leaves import leaves_of
+from amc_pymc.engine.machine import Printed
+from amc_pymc.engine.row_kernels import RowKernels, RowProgram, TooLarge, printed_rows, row_program
+from amc_pymc.reading.coefficients import Coefficients, reads, with_products
+from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
+from amc_pymc.reading.rows import RowLogp
+from amc_pymc.reading.scalars import NotScalar
+from amc_pymc.rows import Partitions, RowStore, SharedArray, as_writable, shared_array
+from amc_pymc.tall.proxies import ResidualSummary, summarise_residuals
+
+__all__ = [
+    "NO_SCALAR_FORM",
+    "Coefficients",
+    "InMemory",
+    "PackedRows",
+    "lowered_rows",
+    "pack_rows",
+    "packed_columns",
+    "separated",
+]
+
+#: Errors of rows that are not one expression of numbers, or too long a one.
+NO_SCALAR_FORM = NotScalar, TooLarge, RecursionError
+_MAP = types.float64[::1](types.float64[::1])
+#: Number of rows that a full pass evaluates at once, and number of rows read at random at once; each of these may map
+#: several pages of a store into memory.
+CHUNK, _FEW = 16_384, 4_096
+#: Integers of this magnitude or more are refused, because floats may not represent them exactly.
+_LARGEST = 2**53
+
+
+class InMemory(NamedTuple):
+    """Columns of data (N, C) in memory, and their file in memory if processes share them."""
+
+    columns: np.ndarray | None
+    shared: SharedArray | None = None
+
+    @property
+    def data(self) -> np.ndarray:
+        """Columns of data (N, C)."""
+        if self.shared is not None:
+            return self.shared.data
+        assert self.columns is not None
+        return self.columns
+
+    def release(self) -> None:
+        """Do nothing: the data stay in memory."""
+
+    def touch(self, n_rows: float) -> None:
+        """Do nothing: the data stay in memory."""
+
+    @classmethod
+    def of(cls, shape: tuple[int, int], fill: Callable[[np.ndarray], Any]) -> InMemory:
+        """Return columns that a function has filled, in shared memory if they are large."""
+        shared = shared_array(shape)
+        columns = np.zeros(shape) if shared is None else shared.draft()
+        fill(columns)
+        return cls(columns) if shared is None else cls(None, shared)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedRows:
+    """Kernels of rows as functions of z, with the data that they read.
+
+    Attributes
+    ----------
+    printed : Printed
+        Code of the kernels.
+    store : InMemory or RowStore
+        Columns of data that rows read.
+    program : RowProgram or None
+        Expression of a row; None in other processes.
+    coefficients : Coefficients or None
+        Map from x to z, if they differ.
+    partitions : Partitions or None
+        The same rows on the workers of a cluster, which compute full sums.
+    along_curves : bool
+        Whether Taylor polynomials may follow z(x).
+    """
+
+    printed: Printed
+    store: InMemory | RowStore
+    program: RowProgram | None = None
+    coefficients: Coefficients | None = None
+    partitions: Partitions | None = None
+    along_curves: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        program: RowProgram,
+        store: InMemory | RowStore,
+        discrete: np.ndarray,
+        partitions: Partitions | None = None,
+    ) -> PackedRows:
+        """Return rows whose products of parameters are coefficients.
+
+        Raises
+        ------
+        TooLarge
+        """
+        may_add = isinstance(store, InMemory)
+        n_before = len(program.families)
+        program, data = with_products(program, store.data, may_add, discrete)
+        if may_add and data is not store.data:
+            store = InMemory.of(data.shape, partial(_copy, data))
+        chosen = any(reads(program.graph, f, discrete) for f in program.families[n_before:])
+        alone, coefficients = separated(program, chosen)
+        return cls(printed_rows(alone), store, alone, coefficients, partitions)
+
+    @property
+    def data(self) -> np.ndarray:
+        """Columns of data (N, C) that the rows read."""
+        return self.store.data
+
+    @cached_property
+    def kernels(self) -> RowKernels:
+        """Compiled loops."""
+        return RowKernels(self.printed)
+
+    def z(self, x: np.ndarray) -> np.ndarray:
+        """Return what rows read at x."""
+        return x if self.coefficients is None else self.coefficients.evaluate(x)
+
+    def in_coefficients(self) -> PackedRows:
+        """Return the same rows as functions of z alone."""
+        return replace(self, coefficients=None)
+
+    def in_parameters(self) -> PackedRows:
+        """Return the same rows, with control variates in x."""
+        assert self.program is not None
+        printed = printed_rows(self.program, along_curves=True)
+        return replace(self, printed=printed, along_curves=True)
+
+    @cached_property
+    def reads(self) -> np.ndarray:
+        """Coordinates of z that rows read."""
+        assert self.program is not None
+        graph = self.program.graph
+        entries, dots = leaves_of(graph, self.program.row)
+        places = [graph.nodes[e].args[0] for e in entries]
+        found = [np.unique(p) for p in graph.evaluate(places, row=self.data.T)]
+        for d in dots:
+            _, first, columns = graph.nodes[d].value
+            found.append(first + np.arange(len(columns)))
+        return np.unique(np.concatenate([np.empty(0), *found])).astype(np.int64)
+
+    def chunks(self, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
+        """Yield some or all row numbers in chunks."""
+        if rows is not None:
+            for start in range(0, len(rows), _FEW):
+                yield np.asarray(rows[start : start + _FEW], np.int64)
+            return
+        for chunk in consecutive(len(self.data)):
+            yield chunk
+            self.store.release()
+
+    def total(self, function: Callable, *points: Any, rows: np.ndarray | None = None) -> tuple:
+        """Return a sum over some or all rows: ``function(kernels, data, chunks, *points)``."""
+        if rows is None and self.partitions is not None:
+            return self.partitions.total(_on_worker, self.printed, function, *points)
+        return function(self.kernels, self.data, self.chunks(rows), *points)
+
+    def residuals(
+        self, probes: Sequence[np.ndarray], centre: np.ndarray, mask: np.ndarray, number: int
+    ) -> ResidualSummary | None:
+        """Summarise the residuals of all rows on a cluster; None if there is none."""
+        if self.partitions is None:
+            return None
+        totals, squares, scale, largest, n_rows = self.partitions.total(
+            _on_worker, self.printed, largest_residuals, probes, centre, mask, number,
+            merge=partial(merged_residuals, number=number),
+        )  # fmt: skip
+        power = float(squares.sum() / len(probes))
+        return ResidualSummary(n_rows, largest, scale, power, totals, squares)
+
+    def __getstate__(self):
+        left = ("kernels", "reads")
+        state = {k: v for k, v in self.__dict__.items() if k not in left} | {"program": None}
+        if isinstance(self.store, InMemory) and self.store.shared is not None:
+            state |= {"store": InMemory(None, self.store.shared)}
+        return state
+
+
+def separated(program: RowProgram, chosen: bool = False) -> tuple[RowProgram, Coefficients | None]:
+    """Return the program of a row that reads z, and the map to z."""
+    size = program.n_parameters
+    if not program.families:
+        return program, None
+    found = Coefficients(program.graph, program.families, chosen)
+    return replace(program, families=(), n_parameters=size + found.size), found
+
+
+def pack_rows(rows: RowLogp) -> PackedRows:
+    """Return kernels of rows; raise one of ``NO_SCALAR_FORM`` if a row is not a scalar expression."""
+    program, used = lowered_rows(rows, Columns(Graph(), "column"))
+    shape = rows.n_rows, max(1, len(used))
+    store = InMemory.of(shape, lambda out: packed_columns(used, rows.n_rows, out))
+    return PackedRows.of(program, store, rows.layout.discrete)
+
+
+def lowered_rows(
+    rows: RowLogp, columns: Columns, arrays: Sequence[np.ndarray] | None = None
+) -> tuple[RowProgram, list[Column]]:
+    """Return the expression of a row, with functions of parameters as families, and the columns that it reads.
+
+    ``arrays`` take the place of the rows' data. Raise ``NotScalar`` if an operation has no scalar form.
+    """
+    graph, families = columns.graph, Families(columns.graph)
+    leaf = parameter_leaf(graph, rows.layout, columns=[columns])
+    row = row_expression(rows, graph, columns, leaf, arrays, families)
+    (row,), used = columns.used(columns.with_codes([row]))
+    return row_program(graph, row, len(used), families, rows.layout.size), used
+
+
+def packed_columns(
+    columns: Sequence[Column], n_rows: int, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Pack columns as floats (N, C), into ``out`` if given, which must hold zeros."""
+    out = np.zeros((n_rows, max(1, len(columns)))) if out is None else out
+    for k, column in enumerate(columns):
+        if column.values.dtype.kind in "iu" and np.abs(column.values).max(initial=0) >= _LARGEST:
+            raise NotScalar("an integer in the data is too large for a float")
+        out[:, k] = column.values
+    return out
+
+
+def _copy(data: np.ndarray, out: np.ndarray) -> None:
+    out[:] = data
+
+
+# --- sums over rows, here or on a worker ------------------------------------------------------------
+
+
+def consecutive(n_rows: int) -> Iterator[np.ndarray]:
+    """Yield the numbers of all rows in chunks."""
+    for start in range(0, n_rows, CHUNK):
+        yield np.arange(start, min(start + CHUNK, n_rows))
+
+
+def _on_worker(
+    held: Any, data: np.ndarray, printed: Printed, function: Callable, *points: Any
+) -> tuple:
+    """Compute a sum over the rows of a partition; kernels are compiled once per process."""
+    # Arrays received from another process are marked as read-only and may be unaligned.
+    data = as_writable(np.require(data, requirements=["A"]))
+    with np.errstate(all="ignore"):
+        return function(RowKernels(printed), data, consecutive(len(data)), *points)
+
+
+def gradient_sum(
+    kernels: RowKernels, data: np.ndarray, chunks: Iterable[np.ndarray], z: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return the sum of the log-likelihoods of the rows of all chunks, and its gradient."""
+    total, gradient = 0.0, np.zeros(z.size)
+    for idx in chunks:
+        value, slope = kernels.gradient(z, idx, data)
+        total += value
+        gradient += slope
+    return total, gradient
+
+
+def hessian_sum(
+    kernels: RowKernels, data: np.ndarray, chunks: Iterable[np.ndarray], z: np.ndarray
+) -> tuple[np.ndarray]:
+    """Return the Hessian of the sum of the log-likelihoods."""
+    out = np.zeros((z.size, z.size))
+    for idx in chunks:
+        out += kernels.hessian(z, idx, data)
+    return (out,)
+
+
+def change_sum(
+    kernels: RowKernels,
+    data: np.ndarray,
+    chunks: Iterable[np.ndarray],
+    z: np.ndarray,
+    z_new: np.ndarray,
+) -> tuple[float]:
+    """Return the sum of the changes of log-likelihoods from z to z_new."""
+    out = 0.0
+    for idx in chunks:
+        out += np.sum(kernels.values(z_new, idx, data) - kernels.values(z, idx, data))
+    return (float(out),)
+
+
+def impossible_rows(
+    kernels: RowKernels, data: np.ndarray, chunks: Iterable[np.ndarray], z: np.ndarray
+) -> tuple[int]:
+    """Return the number of rows whose log-likelihoods are not finite."""
+    return (sum(int((~np.isfinite(kernels.values(z, idx, data))).sum()) for idx in chunks),)
+
+
+def largest_residuals(
+    kernels: RowKernels,
+    data: np.ndarray,
+    chunks: Iterable[np.ndarray],
+    probes: Sequence[np.ndarray],
+    centre: np.ndarray,
+    mask: np.ndarray,
+    number: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """Summarise residuals of rows over Q probe moves (2, E), see :class:`~amc_pymc.tall.proxies.ResidualSummary`.
+
+    Returns
+    -------
+    tuple of arrays
+        Sums (Q,) and sums of squares (Q,) over all rows; root mean squares (T,) and numbers (T,) of
+        the ``number`` rows with the largest root mean squares; the number of rows.
+    """
+
+    def residuals(points, rows):
+        changes = kernels.residuals(points, centre, rows, mask, data)
+        return np.nan_to_num(changes, nan=0.0)
+
+    found = summarise_residuals(residuals, list(probes), len(data), CHUNK, n_largest=number)
+    return found.totals, found.squares, found.scale, found.largest, len(data)
+
+
+def merged_residuals(parts: Sequence[tuple], number: int) -> tuple[Any, ...]:
+    """Merge the results of :func:`largest_residuals` for consecutive parts of the rows."""
+    totals, squares, scales, rows, sizes = zip(*parts, strict=True)
+    scale, firsts = np.concatenate(scales), np.cumsum([0, *sizes])
+    order = np.argsort(-scale, kind="stable")[:number]
+    numbers = np.concatenate([r + first for r, first in zip(rows, firsts)])
+    return sum(totals), sum(squares), scale[order], numbers[order], int(firsts[-1])

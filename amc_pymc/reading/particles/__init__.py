@@ -1,0 +1,1 @@
+"""Log densities and draws of a model at many points, for evidence."""

@@ -1,0 +1,164 @@
+"""Log prior and log likelihood of a model as graphs, and reasons why evidence is not defined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc.distributions import Uniform
+from pymc.distributions.censored import CensoredRV
+from pymc.distributions.distribution import DiracDeltaRV, PartialObservedRV
+from pymc.distributions.multivariate import CARRV
+from pymc.distributions.simulator import SimulatorRV
+from pymc.util import get_transformed_name
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.traversal import toposort
+
+from amc_pymc.reading.graphs import is_random, log_densities
+from amc_pymc.reading.interpreted import plain_function
+from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.particles.prior import IMPROPER
+
+__all__ = [
+    "check_evidence_defined",
+    "layout_of",
+    "model_log_likelihood",
+    "model_logp",
+    "observed_values",
+    "rv_shapes",
+    "value_name",
+]
+
+
+#: Distributions with point masses, which have no density.
+_LUMPED = (CensoredRV, DiracDeltaRV)
+
+
+def model_logp(model, variables):
+    """Return the summed log density of some random variables, Jacobians included."""
+    parts = log_densities(model, variables)
+    left_out = [_left_out(rv, model.rvs_to_values[rv]) for rv in variables]
+    return _summed(variables, parts) + sum(left_out)
+
+
+def model_log_likelihood(model, parts) -> Any:
+    """Return the summed log density of observed variables and Potentials."""
+    observed = [v for v in model.observed_RVs if v in parts]
+    potentials = [v for v in model.potentials if v in parts]
+    graphs = model.replace_rvs_by_values(potentials)
+    return model_logp(model, observed) + _summed(potentials, graphs)
+
+
+def _summed(variables, parts):
+    for variable, part in zip(variables, parts, strict=True):
+        if is_random([part]):
+            raise ValueError(
+                f"the density of {variable.name!r} is random: it draws numbers, or rows by pm.Minibatch. "
+                "Pass all rows, and name all random variables."
+            )
+    return sum((p.sum() for p in parts), start=pt.zeros((), "float64"))
+
+
+def _left_out(rv, value):
+    """Return the terms that PyMC omits from a log density because they do not depend on parameters."""
+    if not isinstance(rv.owner.op, CARRV):
+        return 0.0
+    _, neighbours, *_ = rv.owner.op.dist_params(rv.owner)
+    counts = neighbours.sum(axis=neighbours.type.ndim - 2)
+    return (pt.zeros_like(value) + 0.5 * pt.log(counts / (2.0 * np.pi))).sum()
+
+
+def check_evidence_defined(model) -> None:
+    """Refuse models whose evidence is undefined or differs from that of the model as written."""
+    if not model.observed_RVs and not model.potentials:
+        raise ValueError(
+            "model has no likelihood: give a variable observed=, or add a pm.Potential, which counts as "
+            "likelihood."
+        )
+    for rv in model.basic_RVs:
+        if isinstance(rv.owner.op, SimulatorRV):
+            raise ValueError(
+                f"{rv.name!r} is a pm.Simulator, which has no likelihood; pm.sample_smc approximates its "
+                "evidence."
+            )
+    for rv in model.observed_RVs:
+        observed = model.rvs_to_values[rv]
+        if isinstance(rv.owner.op, MinibatchRandomVariable) or is_random([observed]):
+            raise ValueError(
+                f"{rv.name!r} has total_size or pm.Minibatch data: its likelihood is scaled from a few "
+                "rows. Give it all rows and no total_size."
+            )
+    for rv in model.free_RVs:
+        _refuse_prior(rv, [other for other in model.basic_RVs if other is not rv])
+
+
+def _refuse_prior(rv, others: list) -> None:
+    for op in _ops(toposort([rv], blockers=others)):
+        kind = type(op).__name__.removesuffix("RV")
+        if isinstance(op, IMPROPER) or (op is rv.owner.op and _endless(rv)):
+            raise ValueError(
+                f"{rv.name!r} has an improper prior ({kind}): the evidence is not defined. Give it a "
+                "proper distribution."
+            )
+        if isinstance(op, _LUMPED) and rv.dtype.startswith("float"):
+            raise ValueError(
+                f"{rv.name!r} has a prior with single values of positive probability ({kind}), which has "
+                "no density. Introduce a discrete variable for them."
+            )
+    if isinstance(rv.owner.op, PartialObservedRV) and rv.owner.op.ndim_supp:
+        raise ValueError(
+            f"{rv.name!r} are missing values of a multivariate variable, whose density PyMC does not tell "
+            "from that of the others. Leave rows with missing values out."
+        )
+
+
+def _endless(rv) -> bool:
+    """Whether a variable is uniform between ends one of which is infinite."""
+    if not isinstance(rv.owner.op, Uniform.rv_type):
+        return False
+    ends = [end for end in rv.owner.op.dist_params(rv.owner) if not is_random([end])]
+    return any(np.isinf(end).any() for end in plain_function([], ends)())
+
+
+def _ops(nodes):
+    """Yield the operators of some nodes and of their inner graphs."""
+    for node in nodes:
+        yield getattr(node.op, "core_op", node.op)
+        if isinstance(node.op, OpFromGraph):
+            yield from _ops(node.op.fgraph.toposort())
+
+
+def layout_of(model) -> FlatLayout:
+    """Return names, shapes and dtypes of the value variables, without using initial values."""
+    shapes, values = rv_shapes(model), model.value_vars
+    # A pm.Potential may have renamed a variable, but not its value.
+    found = tuple(shapes[value_name(rv.name, model.rvs_to_transforms[rv])] for rv in model.free_RVs)
+    return FlatLayout(tuple(v.name for v in values), found, tuple(v.dtype for v in values))
+
+
+def rv_shapes(model) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of free variables and of their values, computed only if their types do not tell."""
+    found = {}
+    for rv in model.free_RVs:
+        transform = model.rvs_to_transforms[rv]
+        found[value_name(rv.name, transform)] = model.rvs_to_values[rv].type.shape
+        found[rv.name] = rv.type.shape
+    if any(None in shape for shape in found.values()):
+        return {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
+    return found
+
+
+def value_name(name: str, transform) -> str:
+    """Return PyMC's name of the value of a variable."""
+    return name if transform is None else get_transformed_name(name, transform)
+
+
+def observed_values(model) -> list:
+    """Return the observed values of a model."""
+    values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    if not values:
+        return []
+    return plain_function([], values)()

@@ -1,0 +1,237 @@
+"""Log densities of a model at many points, as printed code.
+
+Small expressions are computed for several points at once, likelihoods of many rows for several rows at
+once and one point at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from pymc.logprob.utils import ParameterValueError
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
+
+from amc_pymc.engine import Graph
+from amc_pymc.engine.jit import njit
+from amc_pymc.engine.machine import Printed, call
+from amc_pymc.engine.printer import Printer
+from amc_pymc.reading.graphs import lowered, rebuilt
+from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
+from amc_pymc.reading.row_program import Columns
+from amc_pymc.reading.rows import (
+    NotRowFactorised,
+    choose_observed,
+    constant_data,
+    extract_rows,
+    row_count,
+)
+from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
+
+__all__ = ["PrintedTerms", "RowTerm", "printed_terms", "row_term"]
+
+_log = logging.getLogger("amc_pymc")
+#: Largest numbers of operations of values and gradients that are printed: half a minute of compiling.
+_MOST_OPERATIONS, _MOST_IN_GRADIENTS = 12_000, 40_000
+#: Largest size of an array that is written element by element.
+_MOST_ENTRIES = 2_000
+#: Smallest number of rows for which a loop over rows is worthwhile.
+_FEWEST_ROWS = 16
+#: Number of points in the innermost loop.
+_AT_ONCE = 64
+_ARGUMENTS = ("block", "stride", "n", "out", "out_stride")
+
+
+class PrintedTerms:
+    """Scalar expressions of a point, and their gradients, at many points.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph whose columns are the coordinates of a point.
+    terms : sequence of int
+        Nodes of the expressions.
+    continuous : sequence of int
+        Coordinates with respect to which gradients are taken.
+    """
+
+    def __init__(self, graph: Graph, terms: Sequence[int], continuous: Sequence[int]):
+        self._graph, self._terms, self._continuous = graph, tuple(terms), tuple(continuous)
+
+    def __getstate__(self):
+        left = ("_values", "_gradients")
+        return {k: v for k, v in self.__dict__.items() if k not in left}
+
+    def values(self, xs: np.ndarray) -> np.ndarray:
+        """Return the values (K, P) at points (P, D)."""
+        return self._called(self._values, len(self._terms), xs)
+
+    def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values (K, P) and gradients (K, P, D)."""
+        printed, number, slopes = self._gradients
+        found = self._called((printed, number), len(self._terms) + len(slopes), xs)
+        out = np.zeros((len(self._terms), *xs.shape))
+        for row, (term, d) in zip(found[len(self._terms) :], slopes, strict=True):
+            out[term, :, d] = row
+        return found[: len(self._terms)], out
+
+    @staticmethod
+    def _called(printed: tuple[Printed, int], number: int, xs: np.ndarray) -> np.ndarray:
+        out = np.empty((number, len(xs)))
+        _at_points(*printed[0].arrays, xs, max(1, printed[1]), out)
+        return out
+
+    @cached_property
+    def _values(self) -> tuple[Printed, int]:
+        return self._printed(self._terms)
+
+    @cached_property
+    def _gradients(self) -> tuple[Printed, int, list[tuple[int, int]]]:
+        """Printed code, its number of output rows, and the term and coordinate of each derivative."""
+        g, slopes = self._graph, {}
+        for k, term in enumerate(self._terms):
+            read = {g.nodes[n].value for n in g.leaves([term], "column")}
+            for d in read.intersection(self._continuous):
+                slopes[k, d] = g.partial(term, g.leaf("column", d))
+        outputs = [*self._terms, *slopes.values()]
+        size = len(g.upstream(outputs))
+        if size > _MOST_IN_GRADIENTS:
+            raise NotScalar(f"gradients take {size} operations")
+        return *self._printed(outputs), list(slopes)
+
+    def _printed(self, outputs: Sequence[int]) -> tuple[Printed, int]:
+        printer = Printer(self._graph)
+        number = printer.each_row("terms", _ARGUMENTS, outputs)
+        return Printed(printer.text, ("terms",)), number
+
+
+@njit(cache=True, error_model="numpy")
+def _at_points(program, table, xs, n_rows, out):
+    """Write outputs (K, P) at points (P, D)."""
+    n_points, n_dim = xs.shape
+    block, kept = np.empty((n_dim, _AT_ONCE)), np.empty((n_rows, _AT_ONCE))
+    for begin in range(0, n_points, _AT_ONCE):
+        n = min(_AT_ONCE, n_points - begin)
+        for d in range(n_dim):
+            for j in range(n):
+                block[d, j] = xs[begin + j, d]
+        call(program[0], block, _AT_ONCE, n, kept, _AT_ONCE)
+        for k in range(out.shape[0]):
+            for j in range(n):
+                out[k, begin + j] = kept[k, j]
+
+
+def printed_terms(
+    x: Variable, terms: Sequence[Variable], discrete: np.ndarray
+) -> PrintedTerms | None:
+    """Print scalar graphs of a flat vector; None, with the reason logged, if they are too large.
+
+    Parameters
+    ----------
+    x : vector variable
+        Flat vector of static shape (D,).
+    terms : sequence of scalar variables
+        Graphs; data that they read become constants.
+    discrete : (D,) bool array
+        Coordinates without a gradient.
+    """
+    graph = Graph()
+    try:
+        nodes = _by_columns(graph, [_expression(graph, x, t) for t in terms])
+        size = len(graph.upstream(nodes))
+        if size > _MOST_OPERATIONS:
+            raise NotScalar(f"it takes {size} operations")
+    except (NotScalar, RecursionError) as error:
+        _log.debug("Log densities are compiled by PyTensor: %s", error)
+        return None
+    return PrintedTerms(graph, nodes, np.flatnonzero(~discrete).tolist())
+
+
+def _expression(graph: Graph, x: Variable, total: Variable) -> int:
+    """Return the node of a scalar graph of a flat vector, whose data become constants."""
+    (total,) = lowered([total])
+    new = x.type.clone()("x")
+    (out,) = rebuilt([total], {**constant_data(total, [x], "prior"), x: new})
+    for v in ancestors([out]):
+        shape = v.type.shape if isinstance(v.type, TensorType) else ()
+        if v is not new and math.prod(n for n in shape if n is not None) > _MOST_ENTRIES:
+            raise NotScalar("it has a long array")
+    columns = Columns(graph, "column")
+    leaves = {new: lambda index: graph.entry("x", index[0])}
+    node = Reader(graph, leaves, columns).element(stabilised(out))
+    if columns.arrays:
+        raise NotScalar("a variable chooses among constants")
+    return node
+
+
+class RowTerm:
+    """Log-likelihood of all rows of a model, and its gradient, at many points.
+
+    Parameters
+    ----------
+    rows : PackedRows
+    discrete : (D,) bool array
+        Coordinates without a gradient.
+    """
+
+    def __init__(self, rows: PackedRows, discrete: np.ndarray):
+        self._rows, self._discrete = rows, discrete
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k != "_columns"}
+
+    @cached_property
+    def _columns(self) -> np.ndarray:
+        return np.ascontiguousarray(self._rows.data.T)
+
+    def values(self, xs: np.ndarray) -> np.ndarray:
+        """Return the values (1, P) at points (P, D)."""
+        found = self._rows.coefficients
+        zs = xs if found is None else found.of_points(xs)
+        return self._rows.kernels.totals(zs, self._columns)[None]
+
+    def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values (1, P) and gradients (1, P, D)."""
+        found = self._rows.coefficients
+        zs = xs if found is None else found.of_points(xs)
+        values, slopes = self._rows.kernels.total_gradients(zs, self._columns)
+        if found is not None:
+            slopes = found.gradients(xs, slopes)
+        slopes[:, self._discrete] = 0.0
+        return values[None], slopes[None]
+
+
+def row_term(model, layout: FlatLayout) -> RowTerm | None:
+    """Return the log-likelihood as a sum over rows; None if it is not one over enough rows."""
+    if model.potentials:
+        return None
+    try:
+        observed = choose_observed(model, None)
+        if len(observed) < len(model.observed_RVs) or row_count(model, observed) < _FEWEST_ROWS:
+            return None
+        rows = extract_rows(model)
+        if rows.layout.names != layout.names:
+            return None
+        return RowTerm(pack_rows(rows), layout.discrete)
+    except (NotRowFactorised, ParameterValueError, *NO_SCALAR_FORM) as error:
+        _log.debug("The likelihood is not taken row by row: %s", error)
+        return None
+
+
+def _by_columns(graph: Graph, nodes: Sequence[int]) -> list[int]:
+    """Return expressions that read coordinates from columns with one number per point."""
+    change = {}
+    for entry in graph.leaves(nodes, "entry"):
+        place = graph.number(graph.nodes[entry].args[0])
+        if place is None:
+            raise NotScalar("a discrete variable chooses among coordinates")
+        change[entry] = graph.leaf("column", int(place))
+    return graph.replaced(nodes, change)

@@ -1,0 +1,1 @@
+"""Models as simulators of data, for likelihood-free methods."""
