@@ -46,14 +46,10 @@ _WHOLE = 2.0**52
 
 
 def checked_densities(
-    model: Model,
-    observed_vars: Sequence[Any] | None,
-    row_logp: Callable[..., Any] | None,
-    point: dict[str, np.ndarray],
-    compile_kwargs: dict[str, Any] | None,
+    model: Model, options: Options, point: dict[str, np.ndarray]
 ) -> ModelDensities:
     """Decompose the model, and check at a point that its densities add up."""
-    densities = plain_densities(model, observed_vars, row_logp, point, compile_kwargs)
+    densities = plain_densities(model, options, point)
     check_densities(model, densities, point)
     return densities
 
@@ -122,15 +118,9 @@ def _parts(model: Model, groups: Groups) -> tuple[list[Any], list[Any]]:
     return local, others
 
 
-def plain_densities(
-    model: Model,
-    observed_vars: Sequence[Any] | None,
-    row_logp: Callable[..., Any] | None,
-    point: dict[str, np.ndarray],
-    compile_kwargs: dict[str, Any] | None,
-) -> ModelDensities:
+def plain_densities(model: Model, options: Options, point: dict[str, np.ndarray]) -> ModelDensities:
     """Decompose the model into densities of rows and the rest."""
-    observed = choose_observed(model, observed_vars)
+    observed, row_logp = choose_observed(model, options.observed_vars), options.row_logp
     layout = FlatLayout.from_model(model, point)
     factors = [*model.basic_RVs, *model.potentials]
     rest = log_density(model, [v for v in factors if v not in observed])
@@ -145,7 +135,7 @@ def plain_densities(
         rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
         expand = np.empty(0, np.int64)
     return ModelDensities(
-        rows, rest, model.value_vars, expand=expand, compile_kwargs=compile_kwargs
+        rows, rest, model.value_vars, expand=expand, compile_kwargs=options.compile_kwargs
     )
 
 
@@ -238,7 +228,7 @@ def stored_densities(
     """
     rows = options.rows
     assert rows is not None
-    plain = plain_densities(model, options.observed_vars, None, point, options.compile_kwargs)
+    plain = plain_densities(model, options, point)
     refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
     packing = RowPacking(

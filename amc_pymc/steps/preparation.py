@@ -200,9 +200,7 @@ def _densities(
             "Not integrating %s out after all: the rows depend on discrete variables besides.",
             turn.factor.label,
         )
-    return checked_densities(
-        model, options.observed_vars, options.row_logp, point, options.compile_kwargs
-    )
+    return checked_densities(model, options, point)
 
 
 # --- control variate and moves --------------------------------------------------------------------

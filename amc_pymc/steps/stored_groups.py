@@ -25,6 +25,7 @@ from amc_pymc.steps.model_densities import (
     plain_densities,
     refuse_other_steps,
 )
+from amc_pymc.steps.settings import Options
 
 __all__ = ["stored_group_densities"]
 
@@ -55,7 +56,8 @@ def stored_group_densities(
     factor = in_store(factor, model, observed_vars)
     if factor.reason:
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
-    plain = plain_densities(model, observed_vars, None, point, compile_kwargs)
+    options = Options(observed_vars=observed_vars, compile_kwargs=compile_kwargs)
+    plain = plain_densities(model, options, point)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
     packing = GroupPacking(
         model, factor, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph

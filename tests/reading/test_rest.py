@@ -135,9 +135,10 @@ def test_held_values_are_read_at_every_call():
 def test_priors_of_a_model():
     """A log density with a Jacobian and a Cholesky factor, as PyMC computes it."""
     from amc_pymc.steps.model_densities import checked_densities
+    from amc_pymc.steps.settings import Options
 
     model = bivariate()
-    densities = checked_densities(model, None, None, initial_point_of(model), None)
+    densities = checked_densities(model, Options(), initial_point_of(model))
     x = densities.layout.ravel(initial_point_of(model)) + 0.2
     rest = model.logp(vars=[v for v in model.basic_RVs if v.name != "y"])
     fn = pytensor.function(model.value_vars, rest, mode=interpreted_mode())

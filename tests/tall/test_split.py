@@ -8,6 +8,7 @@ from pymc.distributions.transforms import ordered
 
 from amc_pymc.reading.densities import parts_of
 from amc_pymc.steps.model_densities import checked_densities
+from amc_pymc.steps.settings import Options
 from amc_pymc.tall.refresh import log_surface, refresh_of
 from amc_pymc.tall.samplers.surface import surface_at
 from amc_pymc.tall.samplers.surrogate import surrogate_at
@@ -289,7 +290,7 @@ def problem(request):
     """A model's densities, the parts of its prior, and their division."""
     with pm.Model() as model:
         request.param()
-    densities = checked_densities(model, None, None, model.initial_point(), {})
+    densities = checked_densities(model, Options(), model.initial_point())
     parts = parts_of(densities)
     assert parts is not None
     layout, x = densities.layout, densities.ravel(model.initial_point())
