@@ -24,9 +24,19 @@ from numba.core import serialize
 from numba.core.dispatcher import Dispatcher
 from numba.core.registry import cpu_target
 
-__all__ = ["cached_name", "kernel_folder", "name_of", "prune", "read_cached", "write_cached"]
+__all__ = [
+    "WITHOUT_KERNELS",
+    "cached_name",
+    "kernel_folder",
+    "name_of",
+    "prune",
+    "read_cached",
+    "write_cached",
+]
 
 _HERE = Path(__file__).parents[1]
+#: Folders of this package without compiled functions; a change there does not touch machine code.
+WITHOUT_KERNELS = {"diagnostics", "evidence", "inference", "plots", "results", "rows", "steps"}
 #: What was changed later may differ from what this process has imported.
 _BEGIN = time.time()
 #: Beyond so many bytes, files of the cache are removed.
@@ -39,8 +49,8 @@ _LARGEST = 2**30
 def cached_name(function: Callable[..., Any], settings: Any) -> str | None:
     """Return the name under which code of a function is kept.
 
-    It depends on the function, on ``settings``, on all source files of this package and of the function's own
-    package, or beside its file, on versions and on the processor. None if it is not the same in each process.
+    It depends on the function, on ``settings``, on the source files of this package that may have compiled functions and
+    of the function's own package, or beside its file, on versions and on the processor. None if it is not the same in each process.
     """
     kinds, code = repr(settings), _function_digest(function)
     return None if code is None or " at 0x" in kinds else name_of(f"{kinds} {code}", "kernel")
@@ -92,6 +102,8 @@ def _digest(root: Path) -> str | None:
         hashlib.sha256(),
     )
     for file in sorted(found):
+        if root == _HERE and file.relative_to(root).parts[0] in WITHOUT_KERNELS:
+            continue
         if file.stat().st_mtime > _BEGIN:
             return None
         digest.update(str(file.relative_to(root.parent)).encode() + b"\0")

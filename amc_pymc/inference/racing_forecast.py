@@ -16,7 +16,7 @@ from amc_pymc.reading.graphs import initial_point_of
 from amc_pymc.reading.memo import remembering
 from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import Turn, chosen_turns, possible_factors, reasons_against
-from amc_pymc.steps.preparation import prepare
+from amc_pymc.steps.preparation import POOR, prepare
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.samplers.preparation import Preparation
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RacingForecast", "racing_forecast"]
 
-#: Expected acceptance rate up to which a chain would hardly move.
-_POOR = 0.05
 #: Number of variables that are named.
 _SHOWN = 8
 
@@ -198,7 +196,7 @@ def racing_forecast(
         read * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
-        share < 0.1 and forecast.acceptance > _POOR,
+        share < 0.1 and forecast.acceptance > POOR,
         _suggestion(share, n_rows, forecast.acceptance) + _turns(later),
         0 if factor is None else densities.n_units,
         () if factor is None else factor.variables,
@@ -237,12 +235,8 @@ def _turns(later: Sequence[Turn]) -> str:
 
 
 def _suggestion(share: float, n_rows: int, acceptance: float) -> str:
-    if acceptance <= _POOR:
-        return (
-            f"Only {acceptance:.0%} of the moves would be accepted: the rows are far from their second-order "
-            "expansion, for example because few of them inform each coefficient. Integrate effects out "
-            "(marginalize=), or use NUTS."
-        )
+    if acceptance <= POOR:
+        return f"Only {acceptance:.0%} of the moves would be accepted: use NUTS."
     if share < 0.1:
         return "Racing pays: use RacingMetropolis(). This judges rows per decision, not mixing."
     if n_rows < 20_000:

@@ -51,11 +51,12 @@ from amc_pymc.tall.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.tall.split import TooWide
 from amc_pymc.tall.thinning import Thinning, fit_thinning
 
-__all__ = ["moved_coordinates", "prepare"]
+__all__ = ["POOR", "moved_coordinates", "prepare"]
 
 _log = logging.getLogger("amc_pymc")
-#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
-_FITS_WELL, _POOR = 0.9, 0.05
+#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too,
+#: and a flag is raised.
+_FITS_WELL, POOR = 0.9, 0.05
 #: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
 _MOST_WITH_TAILS = 10
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
@@ -247,7 +248,7 @@ class _Preparing:
         found = self.with_surface()
         if found is not None:
             found = self.finished(found)
-            if found.cut is None or found.kinked or _acceptance(found) > _POOR:
+            if found.cut is None or found.kinked or _acceptance(found) > POOR:
                 return found  # there is no other expansion, or it is as good
             self.rng = as_generator(SEED)
         try:
@@ -284,7 +285,11 @@ class _Preparing:
         prepared = _with_tails(prepared)
         if isinstance(race, ExactRace | AutoRace):
             prepared = _with_thinning(prepared, race, self.active)
-        return replace(prepared, rows_spent=self.densities.rows_evaluated + raced.rows_evaluated)
+        flags, acceptance = prepared.flags, _acceptance(prepared)
+        if prepared.surface is not None and acceptance <= POOR and not prepared.forecast_flags:
+            flags += (flag("poor_expansion", acceptance=acceptance),)
+        spent = self.densities.rows_evaluated + raced.rows_evaluated
+        return replace(prepared, rows_spent=spent, flags=flags)
 
     def compile_derivatives(self, raced: Raced, x: np.ndarray) -> None:
         """Compile the functions of the mode search by calls on one unit."""

@@ -13,7 +13,7 @@ import pytest
 
 import amc_pymc
 
-from amc_pymc.engine.cache import kernel_folder, prune, read_cached, write_cached
+from amc_pymc.engine.cache import WITHOUT_KERNELS, kernel_folder, prune, read_cached, write_cached
 
 FILES = {
     "__init__.py": "",
@@ -209,3 +209,10 @@ def test_what_was_not_used_for_longest_is_removed(folder):
     assert read_cached("c") is not None  # it is now the one that was used last
     prune(folder, largest=1_500)
     assert {f.name for f in folder.iterdir()} == {"a", "c"}
+
+
+@pytest.mark.parametrize("room", sorted(WITHOUT_KERNELS))
+def test_rooms_whose_changes_leave_machine_code_as_it_is_have_no_kernels(room):
+    files = sorted((Path(amc_pymc.__file__).parent / room).rglob("*.py"))
+    assert files
+    assert [f.name for f in files if "njit" in f.read_text(encoding="utf-8")] == []

@@ -1,5 +1,7 @@
 """Chains that mix slowly say so, and those that mix well say nothing."""
 
+import contextlib
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -8,6 +10,7 @@ import pytest
 import amc_pymc as amc
 
 from amc_pymc.flags import flags_of_bits
+from models.priors import EXAMPLES
 
 GROUP = np.arange(2_000) % 20
 
@@ -63,7 +66,12 @@ def steps_of(model):
 def test_slow_chains_are_flagged(run, make, args, name):
     model = make(*args)
     kwargs = {"tune": 1_000, "draws": 1_000, "keep_warning_stat": True}
-    stats = run(model, steps_of(model), **kwargs)["sample_stats"]
+    beforehand = contextlib.nullcontext()
+    if name == "slow_chain":  # the step says so, too
+        beforehand = pytest.warns(UserWarning, match="of independent moves would be accepted")
+    with beforehand:
+        steps = steps_of(model)
+    stats = run(model, steps, **kwargs)["sample_stats"]
     for bits in stats["race_flags"].values[:, -1]:
         assert name in flags_of_bits(bits) if name else flags_of_bits(bits) == []
     warned = [w.message for w in stats["warning"].values.ravel() if w]
@@ -76,3 +84,22 @@ def test_a_start_that_is_not_used_is_flagged(normal, normal_step, run, start, na
     idata = run(normal, normal_step, initvals=start, chains=1)
     assert abs(idata.posterior["mu"].values - 0.3).max() < 1.0
     assert flags_of_bits(idata.sample_stats["race_flags"].values[0, -1]) == names
+
+
+def test_a_poor_expansion_is_flagged_before_sampling():
+    """Two-parameter item response, of which each person informs a product of unknown quantities."""
+    example = EXAMPLES["item_response"]
+    with example.model(example.simulate(2_000, 1)):
+        with pytest.warns(UserWarning, match="of independent moves would be accepted") as caught:
+            step = amc.RacingMetropolis()
+        assert len(caught) == 1
+        with pytest.warns(UserWarning, match="of independent moves would be accepted"):
+            forecast = amc.racing_forecast()
+    assert step.prepared.forecast.acceptance < 0.05
+    assert not forecast.pays
+    assert [f.name for f in effects_step(centred=True).prepared.flags] == []
+
+
+def effects_step(centred):
+    with effects(centred):
+        return amc.RacingMetropolis()
