@@ -54,6 +54,8 @@ HEAVY = {
     "arviz": {"results", "diagnostics", "plots", "steps", "inference"},
     "xarray": {"results", "diagnostics", "plots", "steps", "inference"},
 }
+# What may change with any version of Numba; only the engine imports it.
+INSIDES = ("numba.core", "numba.experimental", "numba.extending", "llvmlite")
 # Parts of the repository that are not installed.
 OUTSIDE = {"benchmarks", "examples", "models", "tests"}
 
@@ -103,6 +105,8 @@ def violations(module, is_package, source):
             target = room_of(name)
             if target != room and target not in LOWER[room]:
                 problems.append(f"{module}:{line}: {room} must not import {name}")
+        elif room != "engine" and name.startswith(INSIDES):
+            problems.append(f"{module}:{line}: {room} must not import the inside of Numba, {name}")
         elif top in OUTSIDE or (top in HEAVY and room not in HEAVY[top]):
             problems.append(f"{module}:{line}: {room} must not import {top}")
     return problems
@@ -175,6 +179,8 @@ def test_contributing_shows_the_table():
         ("amc_pymc.results", False, "import pymc"),
         ("amc_pymc.inference", True, "from models.hares import build"),
         ("amc_pymc.cellar", False, "import math"),
+        ("amc_pymc.tall.thinning", False, "from numba.core import types"),
+        ("amc_pymc.reading.rows", False, "def f():\n    import llvmlite.ir"),
     ],
 )
 def test_a_wrong_import_is_found(module, is_package, source):
@@ -193,6 +199,7 @@ def test_a_wrong_import_is_found(module, is_package, source):
         ("amc_pymc.tall.racing", True, "from .race import run"),
         ("amc_pymc.tall.racing.race", False, "from ...engine import jit"),
         ("amc_pymc.reading.rows", False, "import pymc as pm, numba"),
+        ("amc_pymc.engine.jit", False, "from numba.core import types"),
         ("amc_pymc.plots.weights", False, "import arviz_plots as azp"),
         ("amc_pymc.steps.gibbs", False, "from amc_pymc import rng, reading, tall"),
     ],

@@ -22,6 +22,7 @@ from pytensor.graph.basic import Constant
 import amc_pymc.tall.product_space as ps
 
 from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.engine.timing import COMPILING
 from amc_pymc.inference.product_space_results import (
     STEPS,
     ChainRecord,
@@ -32,7 +33,6 @@ from amc_pymc.reading.context import context_model
 from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.memo import remembering
 from amc_pymc.reading.rows import choose_observed
-from amc_pymc.reading.timing import COMPILING
 from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 from amc_pymc.running import (

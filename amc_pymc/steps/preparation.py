@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.engine.row_kernels import row_bounds
+from amc_pymc.engine.timing import Stopwatch, in_words
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.coefficients import Coefficients
@@ -26,7 +27,6 @@ from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.node_choice import TOLERANCE, choose_nodes
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.reading.support import element_states
-from amc_pymc.reading.timing import Stopwatch, in_words
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import shared_array
 from amc_pymc.steps.grouping import Turn

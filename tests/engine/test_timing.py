@@ -9,7 +9,7 @@ import pytest
 
 import amc_pymc as amc
 
-from amc_pymc.reading.timing import COMPILING, Stopwatch, in_words
+from amc_pymc.engine.timing import COMPILING, Stopwatch, in_words
 
 
 def test_tasks_add_up():
