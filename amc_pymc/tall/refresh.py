@@ -253,30 +253,36 @@ def log_surface(x: np.ndarray, refresh: Refresh) -> float:
 
 
 @njit(cache=True, error_model="numpy")
+def _standardised(x: np.ndarray, refresh: Refresh, slot: int) -> np.ndarray:
+    """Return w = L'(v - v*) for the Gaussian in a slot, which later parts of a move may overwrite."""
+    known, v = refresh.known, refresh.v
+    w = np.zeros(v.size)
+    for j in range(v.size):
+        for i in range(j, v.size):
+            w[j] += known.factor[slot, i, j] * (x[v[i]] - known.x[slot, v[i]])
+    return w
+
+
+@njit(cache=True, error_model="numpy")
 def _redraw(
-    points: np.ndarray,
+    new: np.ndarray,
+    w: np.ndarray,
     scale: float,
     refresh: Refresh,
-    slots: tuple[int, int],
+    slot: int,
     rng: np.random.Generator,
 ) -> float:
-    """Write v' to points[1], given the Gaussians in two slots; return log pi~(x) - log pi~(x')."""
-    known, v, x, new = refresh.known, refresh.v, points[0], points[1]
-    here, there = slots
-    n, w = v.size, np.zeros(v.size)
-    for j in range(n):
-        for i in range(j, n):
-            w[j] += known.factor[here, i, j] * (x[v[i]] - known.x[here, v[i]])
-    ratio = known.value[here] + known.log_det[here]
-    ratio -= known.value[there] + known.log_det[there]
+    """Write v' for the Gaussian in a slot to a point; return minus its log density, plus that of w, up to log pi~(phi)."""
+    known, v, ratio = refresh.known, refresh.v, 0.0
+    ratio -= known.value[slot] + known.log_det[slot]
     keep = math.sqrt(max(0.0, 1.0 - scale * scale))
-    for j in range(n):
+    for j in range(v.size):
         old = w[j]
         w[j] = keep * old + scale * rng.standard_normal()
         ratio += 0.5 * (w[j] * w[j] - old * old)
-    backward_solve(known.factor[there], w)
-    for j in range(n):
-        new[v[j]] = known.x[there, v[j]] + w[j]
+    backward_solve(known.factor[slot], w)
+    for j in range(v.size):
+        new[v[j]] = known.x[slot, v[j]] + w[j]
     return ratio
 
 
@@ -297,7 +303,9 @@ def propose_gaussian(
             return -math.inf, 0.0
         here = 0
         _keep(found, np.empty(0), refresh, here)
-    return _redraw(points, scale, refresh, (here, here), rng), 1.0
+    w, ratio = _standardised(points[0], refresh, here), refresh.known.value[here]
+    ratio += refresh.known.log_det[here]
+    return ratio + _redraw(points[1], w, scale, refresh, here, rng), 1.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -321,6 +329,7 @@ def propose_refresh(
             return -math.inf, 0.0
         here = 0
         _keep(found, _slope_at(found, refresh, surface), refresh, here)
+    w, ratio = _standardised(x, refresh, here), known.value[here] + known.log_det[here]
     there, accepted = here, 1.0
     if refresh.phi.size or refresh.binary.size:
         accepted = 0.0
@@ -334,7 +343,7 @@ def propose_refresh(
             new[a] = known.x[there, a]
         for a in refresh.binary:
             new[a] = known.x[there, a]
-    return _redraw(points, scale, refresh, (here, there), rng), accepted
+    return ratio + _redraw(new, w, scale, refresh, there, rng), accepted
 
 
 @njit(cache=True, error_model="numpy")

@@ -109,11 +109,12 @@ def surface(written):
     )
 
 
-def moves(written, step=1.1, leaps=3, freedom=np.inf):
+def moves(written, step=1.1, leaps=3, freedom=np.inf, repeats=1):
     mass = np.array([[0.6, 0.0], [-0.2, 0.5]])
     return refresh_of(surface(written))._replace(
-        mass=mass, step=np.full(1, step), leaps=np.full(1, leaps), freedom=np.full(1, freedom)
-    )
+        mass=mass, step=np.full(1, step), leaps=np.full(1, leaps), freedom=np.full(1, freedom),
+        repeats=np.full(1, repeats),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +122,10 @@ def propose():
     return called_often(propose_with_tails)
 
 
-def chain(propose, written, scale, freedom, number, seed):
+def chain(propose, written, scale, freedom, number, seed, repeats=1):
     """Points (n, 4) of a chain that accepts all proposals, and the log ratios that the moves return."""
-    refresh, rng = moves(written, freedom=freedom), np.random.default_rng(seed)
+    refresh = moves(written, freedom=freedom, repeats=repeats)
+    rng = np.random.default_rng(seed)
     points, out, ratios = np.zeros((2, 4)), np.empty((number + 1, 4)), np.empty(number)
     out[0] = points[0]
     for k in range(number):
@@ -148,6 +150,16 @@ def test_a_chain_has_the_moments_of_the_surface(written):
     assert 0.6 < accepted < 0.9
     found = statistics(standardised(draws[200:], written))
     assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
+
+
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_several_trajectories_of_a_move_leave_the_surface_invariant(propose, repeats):
+    points, p = grid()
+    x, ratios = chain(propose, "centred", 0.5, np.inf, 30_000, 3, repeats)
+    found = statistics(standardised(x[200:], "centred"))
+    assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
+    heights = log_p_at(x, "centred")
+    np.testing.assert_allclose(ratios, heights[:-1] - heights[1:], atol=1e-8)
 
 
 @pytest.mark.parametrize(("scale", "freedom"), MOVES)
