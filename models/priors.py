@@ -503,7 +503,8 @@ def smooth_areas(data: Data, *, bym2: bool = False) -> pm.Model:
         effect = sd * phi
         if bym2:
             rho, theta = pm.Beta("rho", 0.5, 0.5), pm.Normal("theta", 0.0, 1.0, shape=300)
-            scale = np.exp(np.mean(np.log(np.diag(np.linalg.pinv(np.diag(W.sum(0)) - W)))))
+            variances = np.diag(np.linalg.pinv(np.diag(W.sum(0)) - W, hermitian=True))
+            scale = np.exp(np.mean(np.log(variances[variances > 1e-9])))  # without isolated areas
             effect = sd * (pt.sqrt(rho / scale) * phi + pt.sqrt(1.0 - rho) * theta)
         u = pm.Deterministic("u", effect)
         add_outcomes("poisson", m + u[a], data["y"])

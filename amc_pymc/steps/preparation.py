@@ -288,7 +288,7 @@ class _Preparing:
         if isinstance(race, ExactRace | AutoRace):
             prepared = _with_thinning(prepared, race, self.active)
         flags, acceptance = prepared.flags, _acceptance(prepared)
-        told = prepared.forecast_flags or raced.n_units < _FEW_UNITS
+        told = prepared.forecast_flags or prepared.kinked or raced.n_units < _FEW_UNITS
         if prepared.surface is not None and acceptance <= POOR and not told:
             flags += (flag("poor_expansion", acceptance=acceptance),)
         spent = self.densities.rows_evaluated + raced.rows_evaluated

@@ -185,7 +185,8 @@ def poor_nodes(monkeypatch):
 
 def test_audits_notice_poor_quadrature(poor_nodes):
     model = many_pairs()
-    step = racing(model).replace(audits=amc.Audits(100, max_share=None))
+    with pytest.warns(UserWarning, match="of independent moves would be accepted"):
+        step = racing(model).replace(audits=amc.Audits(100, max_share=None))
     assert step.prepared.densities.n_nodes == 1
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
