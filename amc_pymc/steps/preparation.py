@@ -54,11 +54,11 @@ from amc_pymc.tall.thinning import Thinning, fit_thinning
 __all__ = ["POOR", "moved_coordinates", "prepare"]
 
 _log = logging.getLogger("amc_pymc")
-#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too,
-#: and a flag is raised.
+#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
 _FITS_WELL, POOR = 0.9, 0.05
-#: Number of units below which all are read, and no expansion is needed.
-_FEW_UNITS = 50
+#: Acceptance rate below which a flag is raised, and the number of units below which all are read, so that
+#: no expansion is needed.
+_HOPELESS, _FEW_UNITS = 1e-3, 50
 #: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
 _MOST_WITH_TAILS = 10
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
@@ -289,7 +289,7 @@ class _Preparing:
             prepared = _with_thinning(prepared, race, self.active)
         flags, acceptance = prepared.flags, _acceptance(prepared)
         told = prepared.forecast_flags or prepared.kinked or raced.n_units < _FEW_UNITS
-        if prepared.surface is not None and acceptance <= POOR and not told:
+        if prepared.surface is not None and acceptance <= _HOPELESS and not told:
             flags += (flag("poor_expansion", acceptance=acceptance),)
         spent = self.densities.rows_evaluated + raced.rows_evaluated
         return replace(prepared, rows_spent=spent, flags=flags)
