@@ -169,6 +169,8 @@ def test_eight_schools(centred):
     model = eight_schools_model(centred)
     step = racing(model)
     assert step.prepared.densities.unit == "group"
+    assert step.prepared.surface.plateaus is not None  # the second expansion keeps them
+    assert step.prepared.forecast.acceptance > 0.8
     idata = sample(model, step, 2_000)
     assert_agree(idata, {n: tuple(m) for n, m in eight_schools_reference()[0].items()})
 

@@ -219,6 +219,7 @@ def fit_surface(
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
     x, z = mode.x, eta_of(mode.x)
     for k in range(_MOST_ROUNDS):
+        raced.forget_centre()
         surrogate = _expanded(raced, z)
         if k == 0:
             divided = _without_wide(divided, blocks, surrogate)
@@ -228,13 +229,16 @@ def fit_surface(
         fitted = replace(tuned(surface, binary, x, rng), plateaus=level)
         _log.debug("Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats)
         zs = np.apply_along_axis(eta_of, 1, fitted.draws)
-        mean, spread = zs.mean(axis=0), zs.std(axis=0)
+        middle, mean, spread = fitted.draws.mean(axis=0), zs.mean(axis=0), zs.std(axis=0)
+        if level:  # which holds far from its centre, and may not be found elsewhere
+            middle[level.coordinates] = x[level.coordinates]
+            mean[level.coordinates] = z[level.coordinates]
         moved = (mean - z)[spread > 0.0] / spread[spread > 0.0]
         if not fitted.moving or np.sqrt(np.mean(np.square(moved))) < _SETTLED:
             break
         if binary.size:  # keep the expansion where all coefficients are informed
             break
-        x, z = fitted.draws.mean(axis=0), mean
+        x, z = middle, mean
     fit = _gaussian(fitted, divided)
     return surrogate, fit, fitted, flags, mode.precision is not None
 
