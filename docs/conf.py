@@ -7,6 +7,11 @@ import urllib.request
 
 from pathlib import Path
 
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
+
 import amc_pymc
 
 DOCS = Path(__file__).parent
@@ -22,7 +27,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "myst_nb",
     "sphinx_copybutton",
@@ -52,6 +56,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "amc_pymc"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_theme_options = {
     "header_links_before_dropdown": 7,
@@ -122,8 +127,28 @@ def step_signature(app, what, name, obj, options, signature, annotation):
     return str(inspect.Signature(bare)), annotation
 
 
+#: Commands that docutils does not know, and what it knows in their place.
+_COMMANDS = {r"\dots": r"\ldots", r"\big/": "/", r"\middle|": r"\mid"}
+
+
+def visit_formula(translator, node) -> None:
+    """Write a formula as MathML, which browsers show without a script or a network."""
+    display = isinstance(node, nodes.math_block)
+    text = node.astext()
+    for unknown, known in _COMMANDS.items():
+        text = text.replace(unknown, known)
+    try:
+        formula = tex2mathml(text, as_block=display)
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s in the formula %s", error, text, location=node)
+        formula = text
+    translator.body.append(f'<div class="formula">{formula}</div>' if display else formula)
+    raise nodes.SkipNode
+
+
 def setup(app):
     """Connect what this file defines to Sphinx."""
+    app.add_html_math_renderer("mathml", (visit_formula, None), (visit_formula, None))
     copy_notebooks()
     write_variables()
     app.connect("autodoc-process-signature", step_signature)
