@@ -1,5 +1,8 @@
 """Python blocks of documentation, which run as they are printed."""
 
+import contextlib
+import io
+import math
 import re
 
 from pathlib import Path
@@ -19,12 +22,41 @@ def blocks_of(text: str) -> list[tuple[int, str, str | None]]:
     ]
 
 
+def printed_after(text: str, line: int, code: str) -> str | None:
+    """Return the output that a page shows below a block, or between the block and the next; None without one."""
+    rest = "\n".join(text.split("\n")[line + code.count("\n") + 1 :]).split("```python\n")[0]
+    found = re.search(r"^```text\n(.*?)^```$", rest, re.DOTALL | re.MULTILINE)
+    return found and found[1]
+
+
+def assert_same_output(shown: str, printed: str) -> None:
+    """Shown lines are the last ones printed; numbers agree to a twentieth, or a few units of their last decimals."""
+    number = r"-?\d[\d,]*\.?\d*(?:e[+-]?\d+)?"
+    expected, found = (re.sub(r"\s+", " ", t).strip() for t in (shown, printed))
+    words, others = re.sub(number, "#", expected), re.sub(number, "#", found)
+    assert others.endswith(words), f"printed was:\n{printed}"
+    values = re.findall(number, expected)
+    recent = re.findall(number, found)[-len(values) :] if values else []
+    for value, new in zip(values, recent, strict=True):
+        decimals = len(value.partition(".")[2]) if "e" not in value else 300
+        a, b = (float(v.replace(",", "")) for v in (value, new))
+        assert math.isclose(a, b, rel_tol=0.05, abs_tol=5 * 10.0**-decimals), (value, new)
+
+
 def run_page(page: Path) -> int:
-    """Run the blocks of a page one after the other, with the page's line numbers; return their number."""
+    """Run the blocks of a page one after the other, with the page's line numbers; return their number.
+
+    Output that the page shows below a block is compared with what the block prints.
+    """
     names = {"__name__": "__main__"}
-    to_run = [b for b in blocks_of(page.read_text(encoding="utf-8")) if b[2] is None]
+    text = page.read_text(encoding="utf-8")
+    to_run = [b for b in blocks_of(text) if b[2] is None]
     for line, code, _ in to_run:
-        run_block(page, line, code, names)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            run_block(page, line, code, names)
+        shown = printed_after(text, line, code)
+        if shown is not None:
+            assert_same_output(shown, out.getvalue())
     return len(to_run)
 
 

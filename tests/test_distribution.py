@@ -47,6 +47,15 @@ def test_dependencies_are_complete_and_bounded():
     assert all("<" in needed[name] for name in ("numba", "pymc", "pytensor"))
 
 
+def test_the_conda_recipe_has_the_same_version_and_dependencies():
+    yaml = pytest.importorskip("yaml")
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["context"]["version"] == VERSION
+    run = {r.replace("matplotlib-base", "matplotlib") for r in recipe["requirements"]["run"]}
+    needed = {re.sub(r"^([\w-]+)", r"\1 ", d) for d in PROJECT["dependencies"]}
+    assert run == needed | {f"python {PROJECT['requires-python']}"}
+
+
 @pytest.mark.slow
 def test_the_wheel_has_the_package_and_nothing_else(built):
     with zipfile.ZipFile(built[0]) as wheel:
