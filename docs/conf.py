@@ -37,7 +37,7 @@ templates_path = ["_templates"]
 highlight_language = "none"  # blocks of code name their language
 
 # Pages. Notebooks are shown as they are stored; the tests execute them.
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"
 suppress_warnings = ["mystnb.unknown_mime_type"]

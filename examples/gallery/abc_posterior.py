@@ -20,7 +20,7 @@ from scipy import stats
 import amc_pymc as amc
 
 BLUE, ORANGE = "#0b6e99", "#d1662f"
-EPSILON = 0.15
+EPSILON = 0.3
 OBSERVED = np.random.default_rng(1).normal(1.0, 2.0, size=20)
 
 
