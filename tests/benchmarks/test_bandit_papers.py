@@ -10,14 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.klucb import KLUCB
-from amc_pymc.bandits.policy import Policy
+from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV, RoundRobin
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.top_two import TopTwoThompsonSampling
-from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
-from amc_pymc.bandits.ucbv import UCBV
 from benchmarks.papers import neufeld as neufeld
 from benchmarks.papers import verma as verma
 from benchmarks.papers.bandit_runs import run
@@ -108,7 +105,7 @@ def test_checkpoints_are_rows_of_the_whole():
         (UCB1(2), (1, 2, 9), [5, 5], ValueError, "must increase"),
         (UCB1(2), (1, 2, 9), [0, 5], ValueError, "must increase"),
         (UCBCV(2), (1, 2, 9), [5], ValueError, "one control per reward"),
-        (TopTwoThompsonSampling(2), (1, 2, 9), [5], TypeError, "no compiled runs for TopTwo"),
+        (RoundRobin(2), (1, 2, 9), [5], TypeError, "no compiled runs for RoundRobin"),
     ],
 )
 def test_bad_input(policy, shape, checkpoints, error, message):

@@ -26,7 +26,7 @@ from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.sample_ais import __name__ as MODULE
 from amc_pymc.kernels import HMC, KERNELS
 from amc_pymc.reading.particles.counts import counted
-from amc_pymc.running import Journal
+from amc_pymc.runs import Journal
 from tests.inference.evidence_models import (
     EASY,
     SCHOOLS,
