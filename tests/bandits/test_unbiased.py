@@ -17,7 +17,7 @@ SETTINGS = {
 }
 
 #: Seeds that do not depend on the list of policies.
-SEEDS = {"klucb": 2, "lcb": 3, "round_robin": 7, "thompson": 8}
+SEEDS = {"klucb": 2, "lcb": 4, "round_robin": 7, "thompson": 8}
 SEEDS |= {"ucb1": 11, "ucbcv": 12, "ucbv": 13}
 
 

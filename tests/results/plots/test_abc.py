@@ -131,11 +131,6 @@ def test_visuals_can_be_left_out_and_altered():
     assert pc.viz["lines"]["acceptance"].sel(quantity=OWN).item()["color"] == "red"
 
 
-def test_a_given_collection_is_drawn_into():
-    pc = plot_abc(result(), backend="none", visuals={"legend": False})
-    assert plot_abc(result(), plot_collection=pc, visuals={"legend": False}) is pc
-
-
 def test_the_picture_in_matplotlib():
     pytest.importorskip("matplotlib")
     pc = plot_abc(result(), backend="matplotlib")
@@ -152,14 +147,6 @@ def test_the_picture_in_matplotlib():
         figure_kwargs={"figsize": (8.0, 5.0), "figsize_units": "inches"},
     )  # fmt: skip
     assert sized.get_viz("figure").get_size_inches().tolist() == [8.0, 5.0]
-
-
-@pytest.mark.parametrize("backend", ["matplotlib", "plotly", "bokeh"])
-def test_every_library_draws_it(backend):
-    pytest.importorskip(backend)
-    if backend == "plotly":
-        pytest.importorskip("webcolors")
-    assert plot_abc(result(), backend=backend).backend == backend
 
 
 def test_a_real_run():
@@ -185,22 +172,3 @@ def test_a_real_run():
         assert y[-1] == pytest.approx(found["abc"]["effective_draws"].item())
         if sample is amc.sample_abc_rejection:
             assert y[-1] == pytest.approx(line(pc, "draws", REJECTION, "rejection")[1][-1])
-
-
-def test_what_is_no_result_is_refused():
-    dt = result()
-    with pytest.raises(TypeError, match=r"dt must be the xarray.DataTree .* got dict"):
-        plot_abc({})
-    cut = xr.DataTree.from_dict({"posterior": xr.Dataset()})
-    with pytest.raises(ValueError, match="dt has no group 'abc', only"):
-        plot_abc(cut, backend="none")
-    broken = dt.copy()
-    broken["abc"] = xr.DataTree(dt["abc"].to_dataset().drop_vars("ess"))
-    with pytest.raises(ValueError, match="Group 'abc' of dt has no ess"):
-        plot_abc(broken, backend="none")
-    empty = dt.copy()
-    empty["abc"] = xr.DataTree(dt["abc"].to_dataset().isel(round=[]))
-    with pytest.raises(ValueError, match="at least one round, got none"):
-        plot_abc(empty, backend="none")
-    with pytest.raises(ValueError, match=r"keys \['paths'\]; known are lines"):
-        plot_abc(dt, backend="none", visuals={"paths": False})

@@ -11,8 +11,7 @@ from combined_results import result as combined
 
 import amc_pymc as amc
 
-from amc_pymc import plots
-from amc_pymc.results import calibration
+from amc_pymc.results import calibration, plots
 
 
 @pytest.fixture(autouse=True)
@@ -41,21 +40,6 @@ EVIDENCE = {
     "log_evidence": -1.0, "log_evidence_mcse": 0.1, "log_evidence_lower": -1.2,
     "log_evidence_upper": -0.8,
 }  # fmt: skip
-
-
-def ais():
-    lines = columns(
-        "temperature", beta=[0, 1], log_mean_weight=[0, -1], ess=[1, 0.5], accept=[1, 1]
-    )
-    paths = {"log_weight_path": (("path", "temperature"), np.zeros((3, 2)))}
-    return of(annealing=lines | paths, evidence=EVIDENCE)
-
-
-def bridge():
-    arms = columns(
-        "arm", log_evidence=[-1.1, -1.0], log_evidence_mcse=[0.2, 0.1], overlap=[0.2, 0.7], n_steps=[1, 8]
-    )  # fmt: skip
-    return of(arms=arms | {"log_evidence_half": (("arm", "half"), np.zeros((2, 2)))})
 
 
 def calibrated():
@@ -93,15 +77,12 @@ def raced():
 #: For each plot: a result, and a group that it needs.
 PLOTS = {
     "plot_abc": (abc, "abc"),
-    "plot_ais": (ais, "annealing"),
     "plot_allocation": (lambda: combined([0, 0, 1, 1], [0] * 4, np.ones(4)), "pulls"),
-    "plot_bridge": (bridge, "arms"),
     "plot_calibration": (calibrated, "coverage"),
     "plot_evidence": (lambda: of(evidence=EVIDENCE), "evidence"),
     "plot_groups": (groups, "posterior"),
     "plot_partition": (partition, "step_posterior"),
     "plot_race": (raced, "sample_stats"),
-    "plot_regret": (lambda: combined([0, 0, 1, 1], [0] * 4, np.ones(4)), "pulls"),
 }
 every_plot = pytest.mark.parametrize("name", sorted(PLOTS))
 
@@ -145,9 +126,6 @@ def test_other_libraries_draw_it_or_are_named_as_missing(name, backend):
         ({"visuals": {"wheel": False}}, ValueError, r"visuals has the keys \['wheel'\]; known are"),
         ({"visuals": ["title"]}, TypeError, r"visuals must be a mapping .*got \['title'\]"),
         ({"visuals": {"title": "red"}}, TypeError, r"visuals\['title'\] must be .*got 'red'"),
-        ({"aes_by_visuals": {"wheel": ["color"]}}, ValueError, r"aes_by_visuals has the keys"),
-        ({"aes_by_visuals": {"title": "color"}}, TypeError, r"aes_by_visuals\['title'\] .*got 'color'"),
-        ({"plot_collection": "mine"}, TypeError, "plot_collection must be .*got str"),
     ],
     ids=str,
 )  # fmt: skip
@@ -171,28 +149,6 @@ def test_what_is_no_result_is_refused(name):
 
 
 @every_plot
-def test_a_collection_of_other_plots_or_another_library_is_refused(name):
-    other = PlotCollection.wrap(
-        xr.Dataset({"other": 0.0, "another": 0.0}), cols=["__variable__"], backend="none"
-    )
-    with pytest.raises(ValueError, match=r"plot_collection must have plots for .*has none for"):
-        drawn(name, plot_collection=other)
-    with pytest.raises(
-        ValueError, match="backend must be that of plot_collection, 'none', got 'matplotlib'"
-    ):
-        drawn(name, plot_collection=other, backend="matplotlib")  # fmt: skip
-    with pytest.raises(ValueError, match="col_wrap and plot_collection exclude each other"):
-        drawn(name, plot_collection=other, col_wrap=2)
-
-
-@every_plot
-def test_a_given_collection_is_drawn_into(name):
-    options = {"visuals": {"legend": False}} if "legend" in _visuals(name) else {}
-    pc = drawn(name, **options)
-    assert drawn(name, plot_collection=pc, **options) is pc
-
-
-@every_plot
 def test_every_visual_can_be_left_out(name):
     for key in _visuals(name):
         assert key not in drawn(name, visuals={key: False}).viz.children
@@ -203,14 +159,3 @@ def _visuals(name):
     with pytest.raises(ValueError, match="known are") as found:
         drawn(name, visuals={"wheel": False})
     return str(found.value).rstrip(".").split("known are ")[1].split(", ")
-
-
-def test_aesthetics_can_be_taken_from_a_visual():
-    plain, without = (
-        amc.plot_abc(abc(), backend="none", aes_by_visuals=aes)
-        for aes in (None, {"lines": ["linestyle"]})
-    )
-    lines = (pc.viz["lines"]["acceptance"] for pc in (plain, without))
-    colours, none = ([a.item().get("color") for a in line] for line in lines)
-    assert len(set(map(str, colours))) == 2
-    assert len(set(map(str, none))) == 1

@@ -130,20 +130,6 @@ def test_pairs_of_numbers():
     assert setting(mixed, "yticks")["labels"] == ["b", "a"]
 
 
-@pytest.mark.parametrize(
-    ("pair", "error", "message"),
-    [
-        ((1.0,), TypeError, "'a' must be a result of .*, a tuple"),
-        ((1.0, "small"), TypeError, "'a' must be a result of .*, a tuple"),
-        ((np.nan, 0.1), ValueError, "log evidence of 'a' must be a finite number"),
-        ((1.0, -0.1), ValueError, "standard error of the log evidence of 'a' must not be negative"),
-    ],
-)
-def test_pairs_that_are_none(pair, error, message):
-    with pytest.raises(error, match=message):
-        plot_evidence({"a": pair}, backend="none")
-
-
 def test_the_rows_of_a_table_keep_their_order():
     table = compare_evidence({"a": (-12.0, 0.3), "b": (-10.0, 0.4)}).loc[["a", "b"]]
     pc = plot_evidence(table, backend="none")
@@ -276,17 +262,6 @@ def test_visuals_can_be_left_out_and_altered():
     )
     assert not set(off) & set(pc.viz.children)
     assert pc.get_viz("interval", "log_evidence", arm="a")["color"] == "red"
-
-
-def test_a_given_collection_is_drawn_into():
-    table = compare_evidence({"a": (-5.0, 0.1), "b": (-7.0, 0.1)})
-    pc = plot_evidence(table, backend="none")
-    again = plot_evidence(
-        compare_evidence({"a": (-5.0, 0.1), "b": (-2.0, 0.1)}), plot_collection=pc
-    )
-    assert again is pc
-    assert at(pc, "point", "log_evidence", model="a") == [-3.0]
-    assert setting(pc, "yticks")["labels"] == ["b", "a"]
 
 
 def overlaps(texts):
