@@ -123,11 +123,13 @@ class RowDensities:
             raise TypeError("these rows have no derivatives")
         return self.packed
 
-    @cached_property
+    @property
     def raced(self) -> RowDensities:
         """The same rows as functions of z = (x, coefficients); itself if there are none."""
-        if self.coefficients is None:
-            return self
+        return self if self.coefficients is None else self._in_coefficients
+
+    @cached_property
+    def _in_coefficients(self) -> RowDensities:
         layout = FlatLayout(
             (*self.layout.names, _COEFFICIENTS),
             (*self.layout.shapes, (self.coefficients.size,)),
