@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from abc import abstractmethod
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -159,12 +159,12 @@ class BoundPolicy(IndexPolicy):
         return self
 
 
-def ucb1_bound(n, mean, t, c):  # type: ignore[no-untyped-def]  # of arrays, or compiled for numbers
-    """Return mean + sqrt(c log t / n)."""
+def ucb1_bound(n: Any, mean: Any, t: Any, c: Any) -> Any:
+    """Return mean + sqrt(c log t / n), of arrays, or compiled for numbers."""
     return mean + np.sqrt(c * np.log(t) / n)
 
 
-def ucbv_bound(n, mean, variance, t, zeta, c):  # type: ignore[no-untyped-def]
+def ucbv_bound(n: Any, mean: Any, variance: Any, t: Any, zeta: Any, c: Any) -> Any:
     """Return mean + sqrt(2 V E / n) + 3 c E / n, with E = zeta log t."""
     e = zeta * np.log(t)
     return mean + np.sqrt(2.0 * variance * e / n) + 3.0 * c * e / n

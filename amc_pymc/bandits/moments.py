@@ -114,7 +114,7 @@ class Moments:
         if values.size == 0:
             return
         x = self._relative(values)
-        z = x[:, None] if self.q == 0 else np.column_stack([x, controls])
+        z = x[:, None] if controls is None or self.q == 0 else np.column_stack([x, controls])
         a, b = self.n, len(z)
         n, mean = a + b, z.mean(axis=0)
         centred, d = z - mean, mean - self.mean
@@ -217,6 +217,7 @@ class ArmRecord(Moments):
         """Return the mean of the values over exp(offset), adjusted by the controls."""
         if self.q == 0:
             return float(self.mean[0])
+        assert self.arm.control_means is not None
         return float(self.mean[0] - self.coefficients() @ (self.mean[1:] - self.arm.control_means))
 
     def variance(self) -> float:

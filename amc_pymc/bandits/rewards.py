@@ -44,7 +44,8 @@ class Statistics:
     @classmethod
     def empty(cls, n_arms: int) -> Self:
         """Return statistics before the first pull, for rewards in [0, 1]."""
-        return cls(*np.zeros((5, n_arms)), np.ones(n_arms))
+        told, pending, mean, squares, low = np.zeros((5, n_arms))
+        return cls(told, pending, mean, squares, low, np.ones(n_arms))
 
     def add(self, arms: np.ndarray, rewards: np.ndarray) -> None:
         """Record rewards (n,) of pending pulls of these arms; Chan, Golub & LeVeque (1983)."""
