@@ -117,7 +117,7 @@ def with_error(value: float, error: float, least: int = 0) -> str:
     return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
-class CompactTable(pd.DataFrame):
+class CompactTable(pd.DataFrame):  # type: ignore[misc]  # pandas has no annotations
     """A table whose text has what a reader needs in 80 columns; all columns are there as ever.
 
     Parts of it are plain tables.
@@ -139,13 +139,13 @@ class CompactTable(pd.DataFrame):
         return found
 
     @property
-    def _constructor(self) -> type[pd.DataFrame]:
+    def _constructor(self) -> Any:
         return pd.DataFrame
 
     def __repr__(self) -> str:
         """Return the summary."""
         if self.summary is None:
-            return super().__repr__()
+            return str(super().__repr__())
         shown, notes = self.summary(pd.DataFrame(self))
         lines = [shown.to_string()]
         for name, text in notes.items():

@@ -181,7 +181,8 @@ def _draws(posterior: xr.Dataset, names: list[str]) -> dict[str, np.ndarray]:
             values = posterior[variable].transpose("chain", "draw", ...).values
             at = tuple(int(i) for i in place.rstrip("]").split(",")) if place else ()
             if values.ndim == 2 + len(at):
-                found[name] = values[(slice(None), slice(None), *at)].ravel().astype(float)
+                place_of: Any = (slice(None), slice(None), *at)
+                found[name] = values[place_of].ravel().astype(float)
     if not found:
         return {}
     size = next(iter(found.values())).size
