@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from amc_pymc.lazy import attach
 
 if TYPE_CHECKING:
-    from amc_pymc.combination import ArmError, FailedPull
-    from amc_pymc.diagnostics import compare_evidence, decision_error
-    from amc_pymc.inference.combine_estimators import combine_estimators
+    from amc_pymc.bandits.arms import ArmError, FailedPull
+    from amc_pymc.bandits.combine_estimators import combine_estimators
     from amc_pymc.inference.estimate_evidence import estimate_evidence
     from amc_pymc.inference.find_map_tree import find_MAP_tree
     from amc_pymc.inference.product_space import sample_product_space
@@ -19,19 +18,17 @@ if TYPE_CHECKING:
     from amc_pymc.inference.sample_ais import sample_ais
     from amc_pymc.inference.step_density import step_density
     from amc_pymc.inference.tree_proposal import TreeProposal
-    from amc_pymc.plots import (
+    from amc_pymc.reading import NotRowFactorised
+    from amc_pymc.results import compare_evidence, decision_error
+    from amc_pymc.results.plots import (
         plot_abc,
-        plot_ais,
         plot_allocation,
-        plot_bridge,
         plot_calibration,
         plot_evidence,
         plot_groups,
         plot_partition,
         plot_race,
-        plot_regret,
     )
-    from amc_pymc.reading import NotRowFactorised
     from amc_pymc.rows import Rows
     from amc_pymc.simulators import SimulatorProblem
     from amc_pymc.steps.racing_gibbs import RacingGibbs
@@ -69,15 +66,12 @@ __all__ = [
     "estimate_evidence",
     "find_MAP_tree",
     "plot_abc",
-    "plot_ais",
     "plot_allocation",
-    "plot_bridge",
     "plot_calibration",
     "plot_evidence",
     "plot_groups",
     "plot_partition",
     "plot_race",
-    "plot_regret",
     "racing_forecast",
     "recover_marginals",
     "sample_abc_rejection",
@@ -90,10 +84,10 @@ __all__ = [
 #: Public names by module; a module is imported when one of its names is first used.
 _PLACES = {
     "simulators": ("SimulatorProblem",),
-    "combination": ("ArmError", "FailedPull"),
-    "diagnostics": ("compare_evidence", "decision_error"),
+    "bandits.arms": ("ArmError", "FailedPull"),
+    "results": ("compare_evidence", "decision_error"),
     "reading": ("NotRowFactorised",),
-    "inference.combine_estimators": ("combine_estimators",),
+    "bandits.combine_estimators": ("combine_estimators",),
     "inference.estimate_evidence": ("estimate_evidence",),
     "inference.find_map_tree": ("find_MAP_tree",),
     "inference.product_space": ("sample_product_space",),
@@ -103,17 +97,14 @@ _PLACES = {
     "inference.sample_ais": ("sample_ais",),
     "inference.step_density": ("step_density",),
     "inference.tree_proposal": ("TreeProposal",),
-    "plots": (
+    "results.plots": (
         "plot_abc",
-        "plot_ais",
         "plot_allocation",
-        "plot_bridge",
         "plot_calibration",
         "plot_evidence",
         "plot_groups",
         "plot_partition",
         "plot_race",
-        "plot_regret",
     ),
     "tall.proxies": ("DataProxy",),
     "rows": ("Rows",),

@@ -13,11 +13,11 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits import Policy
-from amc_pymc.combination import Cost, as_arms
+from amc_pymc.bandits.arms import Cost, as_arms
+from amc_pymc.bandits.combination_run import Choices, Weights, check_choices, positive_number
+from amc_pymc.bandits.recorded import Recorded, arms_told, settings_told
 from amc_pymc.evidence import ARMS
 from amc_pymc.flags import warn_of
-from amc_pymc.inference.combination_journal import Recorded, arms_told, settings_told
-from amc_pymc.inference.combination_run import Choices, Weights, check_choices, positive_number
 from amc_pymc.inference.evidence_from_draws import TimeLimit, evidence_from_draws
 from amc_pymc.inference.evidence_from_surrogate import FEWEST_ROWS, evidence_from_surrogate
 from amc_pymc.inference.evidence_model import (
@@ -42,7 +42,7 @@ from amc_pymc.reading.particles.densities import check_evidence_defined
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.reading.rows import row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.running import begin_journal, check_workers, name_of
+from amc_pymc.runs import begin_journal, check_workers, name_of
 from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:

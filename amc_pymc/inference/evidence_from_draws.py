@@ -49,7 +49,7 @@ from amc_pymc.reading.particles.counts import counted
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.running import run_loop
+from amc_pymc.runs import run_loop
 from amc_pymc.signals import held_back
 
 if TYPE_CHECKING:

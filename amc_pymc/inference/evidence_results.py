@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from amc_pymc.diagnostics.pareto import pareto_k
 from amc_pymc.evidence import Pilot, PosteriorDraws
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.inference.model_groups import add_data_groups, draws_group
@@ -21,7 +20,7 @@ from amc_pymc.reading.particles.checks import without_checks
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.reading.particles.model_terms import check_evidence_defined, model_log_likelihood
-from amc_pymc.results import declared_dataset, described, normal_interval
+from amc_pymc.results import declared_dataset, described, normal_interval, pareto_k
 from amc_pymc.results.tables import DRAW_STATS, EVIDENCE
 
 if TYPE_CHECKING:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.combination import Cost, as_arms
+from amc_pymc.bandits.arms import Cost, as_arms
+from amc_pymc.bandits.combination_run import Budget, Choices, Combined, combined
+from amc_pymc.bandits.recorded import Recorded
 from amc_pymc.evidence import (
     BridgedChains,
     Pilot,
@@ -36,8 +38,6 @@ from amc_pymc.evidence.doubts import (
 )
 from amc_pymc.evidence.pilot import PilotInterrupted
 from amc_pymc.flags import Flag, flag
-from amc_pymc.inference.combination_journal import Recorded
-from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
 from amc_pymc.inference.evidence_from_chains import chains_answer
 from amc_pymc.inference.evidence_from_draws import TimeLimit, budget_of
 from amc_pymc.inference.evidence_model import Elsewhere, Tally, cost_of, explored, running_off

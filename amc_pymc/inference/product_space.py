@@ -35,7 +35,7 @@ from amc_pymc.reading.memo import remembering
 from amc_pymc.reading.rows import choose_observed
 from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
-from amc_pymc.running import (
+from amc_pymc.runs import (
     JobReport,
     Journal,
     begin_journal,

@@ -44,7 +44,7 @@ from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.reading.particles.unconstrain import unconstrain
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.running import Pool, begin_journal, check_workers, name_of, run_loop
+from amc_pymc.runs import Pool, begin_journal, check_workers, name_of, run_loop
 from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:

@@ -602,7 +602,7 @@ def test_interruption_before_the_first_round():
     [
         ("evidence.pilot.climb", False),
         ("evidence.pilot._starts", True),
-        ("inference.combination_run.combination_tree", True),
+        ("bandits.combination_run.combination_tree", True),
         ("inference.evidence_run.posterior_draws", True),
     ],
 )

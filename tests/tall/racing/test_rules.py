@@ -13,7 +13,7 @@ from numba import njit
 from scipy.stats import multivariate_normal, norm
 from tall.racing.tables import from_table, normal_scores, points_of, run
 
-from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import (
     DECIDED,
     BernsteinRace,

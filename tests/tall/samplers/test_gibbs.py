@@ -18,7 +18,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import DECIDED
 from amc_pymc.tall.samplers import gibbs, report
 from amc_pymc.tall.samplers.auditing import AuditTally
