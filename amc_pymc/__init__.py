@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from amc_pymc.steps.racing_metropolis import RacingMetropolis
     from amc_pymc.steps.settings import TaylorProxy
     from amc_pymc.tall.proxies import DataProxy
-    from amc_pymc.tall.racing import BernsteinRace, ExactRace, LilUCBRace, NormalRace
+    from amc_pymc.tall.racing import BernsteinRace, ExactRace, NormalRace
     from amc_pymc.tall.samplers import Audits, RandomWalkProposal, SurrogateProposal
 
 __version__ = "0.1.0"
@@ -50,7 +50,6 @@ __all__ = [
     "DataProxy",
     "ExactRace",
     "FailedPull",
-    "LilUCBRace",
     "NormalRace",
     "NotRowFactorised",
     "RacingForecast",
@@ -120,7 +119,7 @@ _PLACES = {
     "steps.racing_gibbs": ("RacingGibbs",),
     "steps.racing_metropolis": ("RacingMetropolis",),
     "steps.settings": ("TaylorProxy",),
-    "tall.racing": ("BernsteinRace", "ExactRace", "LilUCBRace", "NormalRace"),
+    "tall.racing": ("BernsteinRace", "ExactRace", "NormalRace"),
     "tall.samplers": ("Audits", "RandomWalkProposal", "SurrogateProposal"),
 }
 __getattr__, __dir__ = attach(

@@ -213,8 +213,6 @@ def sample_product_space(
     as_generator(random_seed)  # raises an error if it is no seed
     workers = 1 if executor is not None else number_of_cores(cores, chains)
     options = Options.among(locals())
-    if options.race.rule(1000, 2).lil.delta > 0:
-        raise ValueError("race='lil_ucb' cannot be used here: its arms do not share rows")
     if options.proxy is None:
         raise ValueError("proxy must be 'taylor' or 'data', got None: pseudo-priors need the mode")
     as_proposals(proposal, options.proxy)

@@ -745,7 +745,6 @@ def test_data_objects_and_constants_are_the_same_rows():
         ({"adapt": "yes"}, ValueError, "adapt must be 'wang_landau' or None, got 'yes'"),
         ({"adapt": True}, ValueError, "adapt must be .*, got True"),
         ({"pseudo_prior": "prior"}, ValueError, "pseudo_prior must be 'laplace' or 'pilot', got 'prior'"),
-        ({"race": "lil_ucb"}, ValueError, "race='lil_ucb' cannot be used here"),
         ({"race": "fast"}, ValueError, "race must be .*got 'fast'"),
         ({"delta": 0.7}, ValueError, "delta must .*got 0.7"),
         ({"delta": 0.05, "race": amc.NormalRace(0.2)}, ValueError, "delta=0.05 contradicts race="),
