@@ -20,7 +20,7 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import amc_pymc as amc
-import amc_pymc.inference.product_space as module
+import amc_pymc.steps.product_space as module
 
 N = 2_000
 _data = np.random.default_rng(1)
@@ -605,7 +605,7 @@ SCRIPT = textwrap.dedent(
     """
     import os, signal, threading
     import numpy as np, pymc as pm, amc_pymc as amc
-    import amc_pymc.inference.product_space as module
+    import amc_pymc.steps.product_space as module
 
     y = np.random.default_rng(1).normal(size=500)
     models = {}

@@ -15,10 +15,10 @@ import amc_pymc.tall.product_space as ps
 
 from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
-from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.results import declared_dataset, described
 from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
+from amc_pymc.steps.model_groups import add_data_groups
 from amc_pymc.tall.samplers.index import ModelSpace
 
 if TYPE_CHECKING:
