@@ -29,13 +29,6 @@ from amc_pymc.inference.evidence_model import (
 )
 from amc_pymc.inference.evidence_results import evidence_group, likelihood_as_evidence
 from amc_pymc.inference.evidence_run import Asked, Generators, How, run_evidence
-from amc_pymc.inference.marginal_effects import (
-    Marginalize,
-    chosen_effects,
-    describe,
-    say_if_dear,
-)
-from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.reading.particles.densities import check_evidence_defined
@@ -44,6 +37,13 @@ from amc_pymc.reading.rows import row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import begin_journal, check_workers, name_of
 from amc_pymc.signals import ends_loops
+from amc_pymc.steps.marginal_effects import (
+    Marginalize,
+    chosen_effects,
+    describe,
+    say_if_dear,
+)
+from amc_pymc.steps.model_groups import add_data_groups
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -47,7 +47,6 @@ from amc_pymc.inference.evidence_results import (
     effective_size,
     nan_flags,
 )
-from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
@@ -56,6 +55,7 @@ from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS
 from amc_pymc.signals import held_back
+from amc_pymc.steps.marginal_effects import enough_nodes, quadrature
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -66,8 +66,7 @@ class DataControl:
     n_bins : int
         Number of bins B.
     n_directions : int
-        Number of virtual rows at which :attr:`total` takes second derivatives, at most B times the
-        rank.
+        Number of virtual rows at which :attr:`total` takes second derivatives, at most B Dy.
 
     Raises
     ------
@@ -117,17 +116,15 @@ class DataControl:
         self._written = _written(rows, self._varies)
         self.bin_of_row = self._bins(settings, x, rng)
         self.exact = np.flatnonzero(self.bin_of_row < 0)
-        moments = bin_moments(self._data, self.bin_of_row, rank=settings.rank)
+        moments = bin_moments(self._data, self.bin_of_row)
         self.n_bins = moments.count.size
         bins, which = np.nonzero(np.any(moments.factor != 0.0, axis=2))
         self._direction_bin = np.ascontiguousarray(bins)
         self._direction = moments.factor[bins, which]
         self.n_directions = bins.size
-        self._projected = moments.factor.shape[1] < self._dim
-        if not self._projected:
-            none = np.empty((0, 0, self._dim))
-            moments = moments._replace(factor=none, dual=none)
-        self._moments = moments
+        self._moments = moments._replace(
+            factor=moments.factor[:0]
+        )  # large, and not needed any more
         self._check_total(x)
 
     def __getstate__(self):
@@ -221,15 +218,6 @@ class DataControl:
     def _summary(self, summary, x, rng) -> np.ndarray:
         if isinstance(summary, np.ndarray):
             out = summary
-        elif callable(summary):
-            chunks = consecutive(self.n_rows)
-            parts = [np.asarray(summary(c), dtype=np.float64) for c in chunks]
-            if any(p.ndim != 2 for p in parts):
-                raise ValueError(
-                    f"summary(rows) must return shape (m, S), got {parts[0].shape} for "
-                    f"{next(consecutive(self.n_rows)).size} rows"
-                )
-            out = np.concatenate(parts)
         else:
             axes = _leading_axes(*self._gradient_sample(x, rng))
             out = np.concatenate([self._data(c) @ axes for c in consecutive(self.n_rows)])
@@ -293,7 +281,8 @@ class DataControl:
         m, everything = self._moments, np.arange(self.n_rows)
         data = self._written.rows(self._data(everything), everything)
         reference = self._written.rows(m.reference, self._members)
-        return [data, self.bin_of_row, reference, m.factor, m.dual, self._written.printed.arrays[0]]
+        size_of_y = np.array([self._dim])
+        return [data, self.bin_of_row, reference, size_of_y, self._written.printed.arrays[0]]
 
     def _virtual_rows(self) -> np.ndarray:
         """Return references and displacements (3 W, V) of bins and of (bin, direction) pairs."""

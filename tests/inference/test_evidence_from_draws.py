@@ -17,7 +17,7 @@ import amc_pymc as amc
 from amc_pymc.inference.evidence_from_draws import TimeLimit, budget_of
 from amc_pymc.inference.evidence_model import compiled_particles
 from amc_pymc.inference.sample_ais import _unconstrained
-from amc_pymc.inference.stored_draws import draws_of
+from amc_pymc.steps.stored_draws import draws_of
 from tests.inference.evidence_models import (
     Known,
     assert_same,

@@ -14,9 +14,9 @@ from amc_pymc.engine.jit import njit
 from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import GENERATOR
 from amc_pymc.tall.racing import (
-    BY_ROUNDS,
     DECIDED,
     NOT_FINITE,
+    RACE,
     REWARDS,
     ExactRace,
     Population,
@@ -86,7 +86,7 @@ class Races(NamedTuple):
     population: Population
     rule: RaceRule
     thinning: Thinning = not_thinned(0)
-    race: Any = BY_ROUNDS
+    race: Any = RACE
 
 
 class Verdict(NamedTuple):

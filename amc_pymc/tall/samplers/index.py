@@ -25,14 +25,13 @@ from amc_pymc.engine.records import record
 from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.racing import (
-    BY_ROUNDS,
     DECIDED,
     NOT_FINITE,
+    RACE,
     Population,
     Race,
     RaceRule,
     make_population,
-    race_of,
 )
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.adaptation import Moments
@@ -109,7 +108,7 @@ class IndexRaces(NamedTuple):
     rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     population: Population
     rule: RaceRule
-    race: Any = BY_ROUNDS
+    race: Any = RACE
 
 
 class IndexStep(NamedTuple):
@@ -321,7 +320,6 @@ class ModelSpace:
             rewards=rewards_of_models(rewards, lengths, self.models.centres),
             population=population,
             rule=rule,
-            race=race_of(rule),
         )
 
     def run(self, *args: Any) -> IndexStep:

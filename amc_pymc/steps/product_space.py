@@ -23,11 +23,6 @@ import amc_pymc.tall.product_space as ps
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.engine.timing import COMPILING
-from amc_pymc.inference.product_space_results import (
-    STEPS,
-    ChainRecord,
-    product_space_result,
-)
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.context import context_model
 from amc_pymc.reading.interpreted import interpreted_mode
@@ -47,6 +42,11 @@ from amc_pymc.runs import (
 )
 from amc_pymc.signals import ends_loops
 from amc_pymc.steps.grouping import Turn
+from amc_pymc.steps.product_space_results import (
+    STEPS,
+    ChainRecord,
+    product_space_result,
+)
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
@@ -213,8 +213,6 @@ def sample_product_space(
     as_generator(random_seed)  # raises an error if it is no seed
     workers = 1 if executor is not None else number_of_cores(cores, chains)
     options = Options.among(locals())
-    if options.race.rule(1000, 2).lil.delta > 0:
-        raise ValueError("race='lil_ucb' cannot be used here: its arms do not share rows")
     if options.proxy is None:
         raise ValueError("proxy must be 'taylor' or 'data', got None: pseudo-priors need the mode")
     as_proposals(proposal, options.proxy)

@@ -14,7 +14,6 @@ import xarray as xr
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.inference.stored_draws import draws_of
 from amc_pymc.progress import progress
 from amc_pymc.reading.context import context_model
 from amc_pymc.reading.graphs import initial_point_of
@@ -27,6 +26,7 @@ from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.rows import Rows, as_rows
 from amc_pymc.steps.grouping import grouped_by
 from amc_pymc.steps.model_densities import grouped_densities
+from amc_pymc.steps.stored_draws import draws_of
 from amc_pymc.steps.stored_groups import stored_group_densities
 
 if TYPE_CHECKING:

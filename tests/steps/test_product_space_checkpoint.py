@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import amc_pymc as amc
-import amc_pymc.inference.product_space as module
+import amc_pymc.steps.product_space as module
 
 Y = np.random.default_rng(1).normal(0.05, 1.0, 500)
 

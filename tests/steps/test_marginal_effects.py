@@ -17,8 +17,8 @@ from scipy.special import logsumexp
 
 import amc_pymc as amc
 
-from amc_pymc.inference import marginal_effects
-from amc_pymc.inference.marginal_effects import chosen_effects
+from amc_pymc.steps import marginal_effects
+from amc_pymc.steps.marginal_effects import chosen_effects
 from tests.inference.evidence_models import DATA, ERRORS, assert_same, flags_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")

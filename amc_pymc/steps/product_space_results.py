@@ -14,10 +14,10 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata
 import amc_pymc.tall.product_space as ps
 
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
-from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.results import clopper_pearson, declared_dataset, described
 from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
+from amc_pymc.steps.model_groups import add_data_groups
 from amc_pymc.tall.samplers.index import ModelSpace
 
 if TYPE_CHECKING:
