@@ -11,7 +11,6 @@ from compiled_calls import compiled_on_first_use
 from scipy.stats import chi2
 from tall.racing.tables import normal_scores, run
 
-from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import (
     DECIDED,
     NOT_FINITE,
