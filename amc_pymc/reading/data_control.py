@@ -24,7 +24,7 @@ from numba import types
 from amc_pymc.engine import Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import data_control, printed_data_control
+from amc_pymc.engine.row_kernels import data_control
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, consecutive, packed_columns
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
@@ -327,7 +327,7 @@ class _WrittenRows(NamedTuple):
     Attributes
     ----------
     printed : Printed
-        From :func:`~amc_pymc.engine.row_kernels.printed_data_control`.
+        From :func:`~amc_pymc.engine.row_kernels.data_control.printed_data_control`.
     fixed : (N, F) array
         Data that rows read besides their data vectors (N, Dy); W = Dy + F.
     graph : Graph or None
@@ -375,7 +375,7 @@ def _written(rows: RowLogp, varies: Sequence[bool]) -> _WrittenRows:
         fixed = [c for c in _read(graph, row) if c not in places]
         places |= {c: dim + k for k, c in enumerate(fixed)}
         moved = _moved(graph, row, places)
-        printed = printed_data_control(graph, moved, dim + len(fixed), dim)
+        printed = data_control.printed_data_control(graph, moved, dim + len(fixed), dim)
         own = [Column(None, columns.arrays[c]) for c in fixed]
         data = packed_columns(own, rows.n_rows)[:, : len(fixed)]
     except (*NO_SCALAR_FORM, NotImplementedError) as error:

@@ -20,6 +20,7 @@ import pytensor
 from numba import types
 
 from amc_pymc.engine.first_class import bound_function
+from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading import coefficients
 from amc_pymc.reading.callbacks import callback_error, callback_function
 from amc_pymc.reading.coefficients import Coefficients
@@ -27,11 +28,10 @@ from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     PackedRows,
-    change_sum,
+    change,
     consecutive,
-    gradient_sum,
-    hessian_sum,
-    impossible_rows,
+    hessian,
+    n_impossible,
     pack_rows,
 )
 from amc_pymc.reading.rest import RestDensities
@@ -226,10 +226,10 @@ class RowDensities:
     def _bound(self, name: str, function):
         if self.packed is None:
             return callback_function(function, _REWARDS)
-        kernels, found = self.packed.kernels, self.coefficients
-        arrays = [self._mask(), self.packed.data, *kernels.arrays]
+        found = self.coefficients
+        arrays = [self._mask(), self.packed.data, self.packed.functions]
         if found is None:
-            return bound_function(getattr(kernels, name), _REWARDS, arrays)
+            return bound_function(getattr(loops, name), _REWARDS, arrays)
         assert self.packed.along_curves, "control variates are functions of coefficients"
         return bound_function(getattr(coefficients, name), _REWARDS, [*arrays, *found.arrays])
 
@@ -266,7 +266,7 @@ class RowDensities:
         idx = np.asarray(idx, np.int64)
         if self.packed is None:
             return self._function(x, idx)
-        out = self.packed.kernels.values(self._z(x), idx, self.packed.data)
+        out = self.packed.values(self._z(x), idx)
         self.touch(len(idx))
         return out
 
@@ -287,14 +287,14 @@ class RowDensities:
         if self.packed is None:
             return all(bool(np.isfinite(values).all()) for values in self.value_chunks(x))
         self.rows_evaluated += self.n_units
-        return self.packed.total(impossible_rows, self._z(x))[0] == 0
+        return self.packed.total(n_impossible, self._z(x))[0] == 0
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Return the sum over all rows of l_n(x_new) - l_n(x), without a control variate."""
         if self.packed is None:
             pairs = zip(self._chunks(x), self._chunks(x_new))
             return float(sum(np.sum(there - here) for here, there in pairs))
-        return self.packed.total(change_sum, self._z(x), self._z(x_new))[0]
+        return self.packed.total(change, self._z(x), self._z(x_new))[0]
 
     def residual_summary(
         self, probes: list[np.ndarray], centre: np.ndarray, number: int
@@ -307,7 +307,7 @@ class RowDensities:
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """Return the summed log-likelihood of ``rows`` (default all) and its gradient (D,)."""
         self.rows_evaluated += 3 * (self.n_units if rows is None else len(rows))
-        value, slopes = self._kernels.total(gradient_sum, self._z(x), rows=rows)
+        value, slopes = self._kernels.total(loops.gradient, self._z(x), rows=rows)
         if self.coefficients is None:
             return value, slopes
         return value, self.coefficients.gradient(x, slopes)
@@ -320,9 +320,9 @@ class RowDensities:
         number, packed = self.n_units if rows is None else len(rows), self._kernels
         self.rows_evaluated += 5 * number * len(self.expand)
         z = self._z(x)
-        (out,) = packed.total(hessian_sum, z, rows=rows)
+        (out,) = packed.total(hessian, z, rows=rows)
         if self.coefficients is not None:
-            slopes = packed.total(gradient_sum, z, rows=rows)[1]
+            slopes = packed.total(loops.gradient, z, rows=rows)[1]
             out = self.coefficients.hessian(x, slopes, out)
         mask = self._mask()
         return out * np.outer(mask, mask)

@@ -18,7 +18,7 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.engine import Graph
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import RowKernels, printed_rows
+from amc_pymc.engine.row_kernels import loops, printed_rows
 from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
@@ -118,7 +118,7 @@ class RowPacking:
     def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
         """Return the log-likelihoods (m,) of packed rows at x (D,)."""
         z = x if self._coefficients is None else self._coefficients.evaluate(x)
-        return RowKernels(self.printed).values(z, np.arange(len(packed)), packed)
+        return loops.values(z, np.arange(len(packed)), packed, self.printed.arrays[0])
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         """Return the packed columns (m, C) of a chunk of the source that starts at row ``first``.

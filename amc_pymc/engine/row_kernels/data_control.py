@@ -17,9 +17,8 @@ import numpy as np
 from amc_pymc.engine import Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.row_kernels.loops import gather
-from amc_pymc.engine.row_kernels.printed import check_size
-from amc_pymc.engine.stages import N_SHARED, ROWS, StagePrinter, of_parameters, room_of
+from amc_pymc.engine.printer import N_SHARED, ROWS, Printer, of_parameters, room_of
+from amc_pymc.engine.row_kernels.loops import check_size, gather
 
 __all__ = ["printed_data_control", "rewards", "state_rewards", "total"]
 
@@ -52,7 +51,7 @@ def printed_data_control(graph: Graph, row: int, width: int, dim: int) -> Printe
     curvature = g.displaced(g.displaced(row, dim, 2 * width), dim, 2 * width)
     terms = [row, slope, g.make("mul", g.const(0.5), curvature)]
     check_size(len(g.upstream(terms)))
-    p = StagePrinter(g)
+    p = Printer(g)
     stages = [*p.stage("value", ("eta",), [row]), *p.stage("terms", ("eta",), terms)]
     return Printed(p.text, tuple(stages))
 

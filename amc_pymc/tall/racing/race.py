@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike
 from amc_pymc.engine.first_class import FirstClassFunction, bound_function
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.engine.streams import GENERATOR
 
 __all__ = [
     "DECIDED",
@@ -527,7 +526,7 @@ _RACE = typeof(RaceResult(0, 0, 0, 0.0, 0, 0, 0, 0))(
     types.float64[::1],
     typeof(make_population(1)),
     typeof(RaceRule(_whole, _none, _none, _none, False, False, False, 0.0)),
-    GENERATOR,
+    types.npy_rng,
     types.int64,
 )
 #: The compiled :func:`race`, with all its arguments.

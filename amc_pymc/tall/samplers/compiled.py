@@ -12,7 +12,6 @@ from numba import typeof, types
 from amc_pymc.engine.first_class import FirstClassFunction, bound_function, first_class
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.records import record
-from amc_pymc.engine.streams import GENERATOR
 from amc_pymc.tall.racing import (
     DECIDED,
     NOT_FINITE,
@@ -212,7 +211,7 @@ _DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, 0, True))(
             ExactRace().rule(1, 2),
         )
     ),
-    GENERATOR,
+    types.npy_rng,
 )
 _BY_RACE = bound_function(decide, _DECISION, ())
 _BY_THINNING = bound_function(decide_by_thinning, _DECISION, ())

@@ -22,7 +22,6 @@ import numpy as np
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.records import record
-from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.racing import (
     DECIDED,
@@ -196,9 +195,9 @@ def draw_index(
     points: np.ndarray,
     log_prior: np.ndarray,
     races: IndexRaces,
-    stream: Stream,
+    rng: np.random.Generator,
     log: IndexLog,
-    log_stream: Stream,
+    log_rng: np.random.Generator,
 ) -> IndexStep:
     """Draw the model index given the current model's parameters in points[current, 1:].
 
@@ -210,15 +209,14 @@ def draw_index(
     log_prior : (M,) array
         Log weights of the models.
     races : IndexRaces
-    stream : Stream
+    rng : numpy.random.Generator
     log : IndexLog
-    log_stream : Stream
+    log_rng : numpy.random.Generator
 
     Returns
     -------
     IndexStep
     """
-    rng, log_rng = generator_of(stream), generator_of(log_stream)
     models, population = races.models, races.population
     n_models = models.sizes.size
     scores = np.empty(n_models)
@@ -386,8 +384,7 @@ def step(
         If a row is not finite under a model whose parameters were drawn from its pseudo-prior.
     """
     log = without_room(chain.auditor.log) if tuning else chain.auditor.log
-    streams = stream_of(rng), stream_of(chain.audit_rng)
-    args = chain.log_weights, space.races, streams[0], log, streams[1]
+    args = chain.log_weights, space.races, rng, log, chain.audit_rng
     found = space.run(chain.current, chain.points, *args)
     if found.status == NOT_FINITE:
         raise ValueError(
