@@ -25,7 +25,7 @@ from amc_pymc.reading.callbacks import log_density_of
 from amc_pymc.reading.centring import Centring
 from amc_pymc.reading.graphs import lowered, rebuilt
 from amc_pymc.reading.held import Held
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.interpreted import interpreted_function
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.row_program import Columns, parameter_leaf
 from amc_pymc.reading.rows import constant_data
@@ -161,21 +161,14 @@ class RestDensities:
     @cached_property
     def _value_and_gradient(self):
         outputs = [self._rest * 1.0, _gradient_by(self._point, self._rest)]
-        return _interpreted([self._point], outputs)
+        return interpreted_function([self._point], outputs, trust_input=True)
 
     @cached_property
     def _product(self):
         """Product of the Hessian with a vector."""
         v = pt.vector("v")
         hvp = _gradient_by(self._point, (_gradient_by(self._point, self._rest) * v).sum())
-        return _interpreted([self._point, v], hvp)
-
-
-def _interpreted(inputs, output):
-    """Interpret a graph that is called some hundred times: compiling would take longer."""
-    return pytensor.function(
-        inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
-    )
+        return interpreted_function([self._point, v], hvp, trust_input=True)
 
 
 # --- families of terms ----------------------------------------------------------------------------

@@ -26,12 +26,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.reading.graphs import initial_point_of, opened, rebuilt
-from amc_pymc.reading.interpreted import (
-    MakeFunction,
-    by_pytensor,
-    functions_for_few,
-    interpreted_mode,
-)
+from amc_pymc.reading.interpreted import MakeFunction, functions_for_few, interpreted_function
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.memo import remembered, remembering
 from amc_pymc.reading.observed_data import (
@@ -133,10 +128,9 @@ class RowLogp:
             replace[row_input.placeholder] = rows
         return clone_replace(self._output, replace, rebuild_strict=False)
 
-    def compile(self, make: MakeFunction | None = None):
+    def compile(self, make: MakeFunction = interpreted_function):
         """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
-        make = make or by_pytensor(interpreted_mode())
         fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
         data = self.arrays
         return lambda x, idx: np.asarray(fn(x, idx, *data))
