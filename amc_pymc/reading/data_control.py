@@ -19,23 +19,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import types
-
 from amc_pymc.engine import Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import data_control
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, consecutive, packed_columns
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.tall.proxies import DataProxy, bin_moments, outlying_rows, quantile_bins
-from amc_pymc.tall.samplers.compiled import call_total, state_values
+from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers.compiled import LOGP, call_total, state_values
 
 __all__ = ["DataControl"]
 
-_REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
-_TOTAL = types.float64(types.float64[::1])
 _SUBSAMPLE = 5_000
 #: Share of the gradient's variance below which a direction is considered a rounding error.
 _NEGLIGIBLE = 1e-10
@@ -128,9 +126,7 @@ class DataControl:
         self._check_total(x)
 
     def __getstate__(self):
-        compiled = {n for n, v in vars(type(self)).items() if isinstance(v, cached_property)}
-        kept = {k: v for k, v in self.__dict__.items() if k not in compiled}
-        return kept | {"_written": self._written._replace(graph=None)}
+        return state_without_caches(self) | {"_written": self._written._replace(graph=None)}
 
     # --- for compiled loops ---------------------------------------------------------------------
 
@@ -139,7 +135,7 @@ class DataControl:
         """First-class ``x (D,) -> sum of h_n(x) over the raced rows``, natural log."""
         in_bins = self._moments.count.astype(np.float64)
         program = self._written.printed.arrays[0]
-        return bound_function(data_control.total, _TOTAL, [self._virtual_rows(), in_bins, program])
+        return bound_function(data_control.total, LOGP, [self._virtual_rows(), in_bins, program])
 
     @cached_property
     def state_rewards(self):
@@ -147,12 +143,12 @@ class DataControl:
 
         Values at each point, natural log; for the rows in :attr:`exact` they are l_n.
         """
-        return bound_function(data_control.state_rewards, _REWARDS, self._packed)
+        return bound_function(data_control.state_rewards, REWARDS, self._packed)
 
     @cached_property
     def rewards(self):
         """First-class :attr:`state_rewards` minus the values at points[0]; row 0 is zero."""
-        return bound_function(data_control.rewards, _REWARDS, self._packed)
+        return bound_function(data_control.rewards, REWARDS, self._packed)
 
     # --- from Python ----------------------------------------------------------------------------
 

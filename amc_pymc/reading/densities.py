@@ -17,14 +17,13 @@ from typing import Any, Self
 import numpy as np
 import pytensor
 
-from numba import types
-
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading import coefficients
 from amc_pymc.reading.callbacks import callback_error, callback_function
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     PackedRows,
@@ -37,6 +36,7 @@ from amc_pymc.reading.packed_rows import (
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import CallbackRows, RowLogp
 from amc_pymc.tall.proxies import ResidualSummary
+from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.split import Parts
 from amc_pymc.tall.terms import Written
 from amc_pymc.tall.wide import with_functions
@@ -44,7 +44,6 @@ from amc_pymc.tall.wide import with_functions
 __all__ = ["ModelDensities", "RowDensities", "parts_of"]
 
 _log = logging.getLogger("amc_pymc")
-_REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 #: Name of the coefficients in the layout of z.
 _COEFFICIENTS = "coefficients"
 
@@ -94,9 +93,7 @@ class RowDensities:
             self.packed, self.n_units = packed, len(packed.data)
 
     def __getstate__(self):
-        kinds = (vars(c) for c in type(self).__mro__)
-        known = {n for kind in kinds for n, v in kind.items() if isinstance(v, cached_property)}
-        state = {k: v for k, v in self.__dict__.items() if k not in known}
+        state = state_without_caches(self)
         packed = self.__dict__.get("packed")
         if packed is not None:  # holds all data that are read
             state |= {"packed": packed, "rows": self.rows.without_data()}
@@ -225,13 +222,13 @@ class RowDensities:
 
     def _bound(self, name: str, function):
         if self.packed is None:
-            return callback_function(function, _REWARDS)
+            return callback_function(function)
         found = self.coefficients
         arrays = [self._mask(), self.packed.data, self.packed.functions]
         if found is None:
-            return bound_function(getattr(loops, name), _REWARDS, arrays)
+            return bound_function(getattr(loops, name), REWARDS, arrays)
         assert self.packed.along_curves, "control variates are functions of coefficients"
-        return bound_function(getattr(coefficients, name), _REWARDS, [*arrays, *found.arrays])
+        return bound_function(getattr(coefficients, name), REWARDS, [*arrays, *found.arrays])
 
     def _values_at(self, points, rows):
         return np.stack([self.values(x, rows) for x in points])

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numba import types
-
 from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_rows, row_program
 from amc_pymc.reading.coefficients import Coefficients, reads, with_products
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import NotScalar
@@ -39,7 +38,6 @@ __all__ = [
 
 #: Errors of rows that are not one expression of numbers, or too long a one.
 NO_SCALAR_FORM = NotScalar, TooLarge, RecursionError
-_MAP = types.float64[::1](types.float64[::1])
 #: Number of rows that a full pass evaluates at once, and number of rows read at random at once; each of these may map
 #: several pages of a store into memory.
 CHUNK, _FEW = 16_384, 4_096
@@ -202,8 +200,7 @@ class PackedRows:
         return ResidualSummary(n_rows, largest, scale, power, totals, squares)
 
     def __getstate__(self):
-        left = ("functions", "reads")
-        return {k: v for k, v in self.__dict__.items() if k not in left} | {"program": None}
+        return state_without_caches(self) | {"program": None}
 
 
 def separated(program: RowProgram, chosen: bool = False) -> tuple[RowProgram, Coefficients | None]:

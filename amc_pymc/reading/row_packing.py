@@ -19,6 +19,7 @@ from amc_pymc.engine import Graph
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import loops, printed_rows
 from amc_pymc.reading.interpreted import interpreted_function
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     InMemory,
@@ -178,8 +179,7 @@ class RowPacking:
         return PackedRows.of(self.program, store, self._rows.layout.discrete, partitions)
 
     def __getstate__(self):
-        left = ("_group_kernels", "_row_function")  # compiled where they are used
-        return {name: value for name, value in self.__dict__.items() if name not in left}
+        return state_without_caches(self)  # functions are compiled where they are used
 
     @cached_property
     def _row_function(self) -> Callable[..., np.ndarray]:

@@ -28,7 +28,7 @@ from pytensor.tensor.variable import TensorVariable
 from amc_pymc.reading.graphs import initial_point_of, opened, rebuilt
 from amc_pymc.reading.interpreted import MakeFunction, functions_for_few, interpreted_function
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.memo import remembered, remembering
+from amc_pymc.reading.memo import remembered, remembering, state_without_caches
 from amc_pymc.reading.observed_data import (
     NotRowFactorised,
     choose_observed,
@@ -141,7 +141,7 @@ class RowLogp:
 
     def __getstate__(self):
         # The graphs of the cut hold the model's data a second time.
-        return {k: v for k, v in self.__dict__.items() if k != "_interpreted"} | {"_cut": None}
+        return state_without_caches(self) | {"_cut": None}
 
     def __setstate__(self, state):
         self.__dict__.update(state)

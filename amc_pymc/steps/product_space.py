@@ -22,7 +22,6 @@ from pytensor.graph.basic import Constant
 import amc_pymc.tall.product_space as ps
 
 from amc_pymc.arguments import positive_int, positive_or_none
-from amc_pymc.engine.timing import COMPILING
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.context import context_model
 from amc_pymc.reading.interpreted import interpreted_mode
@@ -50,6 +49,7 @@ from amc_pymc.steps.product_space_results import (
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
+from amc_pymc.steps.timing import COMPILING
 from amc_pymc.tall.proxies import DataProxy
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import Audits, Proposal, index, metropolis, report

@@ -270,7 +270,7 @@ def test_a_change_is_audited_with_more_nodes():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("group_covariate", 2), ("dummies", 2), ("student_rows", 3), ("intercept_and_slope", 2)],
+    [("group_covariate", 3), ("dummies", 3), ("student_effects", 7), ("location_and_scale", 5)],
 )
 def test_nodes_are_as_few_as_the_points_allow(name, expected):
     """The error varies by less than the tolerance with the nodes chosen, with fewer by more."""
