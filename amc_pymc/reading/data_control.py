@@ -89,8 +89,8 @@ class DataControl:
     >>> control = DataControl(extract_rows(model), DataProxy(), np.array([1.0]), rng)
     >>> control.n_bins, control.exact.size
     (10, 400)
-    >>> control.variance_reduction(np.array([1.0]), np.array([1.2]), rng) > 1000
-    True
+    >>> control.residuals(np.array([[1.0], [1.2]]), np.arange(3)).shape
+    (2, 3)
     """
 
     def __init__(
@@ -161,24 +161,6 @@ class DataControl:
     def population_total(self, x: np.ndarray) -> float:
         """Return :attr:`total` at x."""
         return call_total(self.total, np.ascontiguousarray(x, dtype=np.float64))
-
-    def variance_reduction(
-        self, x: np.ndarray, x_new: np.ndarray, rng: np.random.Generator, n_rows: int = 20_000
-    ) -> float:
-        """Return the variance over raced rows of l_n(x_new) - l_n(x), divided by that of its residuals.
-
-        At most ``n_rows`` random rows are used; infinite if the control variate is exact.
-        """
-        points = np.stack([self._checked_point("x", x), self._checked_point("x_new", x_new)])
-        raced = np.flatnonzero(self.bin_of_row >= 0)
-        if raced.size > n_rows:
-            raced = np.sort(rng.choice(raced, size=n_rows, replace=False))
-        residual = np.concatenate(
-            [self.residuals(points, raced[c]) for c in consecutive(raced.size)], axis=1
-        )
-        here, there = (self.rows(self.rows.layout.unravel(p), raced) for p in points)
-        left = np.var(residual[1] - residual[0])
-        return float(np.var(there - here) / left) if left > 0.0 else np.inf
 
     # --- construction ---------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ __all__ = [
 
 _SHORT_SHAPE_VECTOR = 8
 _MAX_PLANS = 32
+#: Seed of the rows and points on which rows are verified, independent of the user's seed.
+_SEED = 20161
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class CallbackRows:
 
 
 @remembering()
-def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None) -> RowLogp:
+def extract_rows(model, observed_vars: Sequence[Any] | None = None) -> RowLogp:
     """Extract the per-row log-likelihood of a model.
 
     Parameters
@@ -193,8 +195,6 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     observed_vars : sequence of str or variables, optional
         Observed variables whose rows (axis 0) are used, all of the same length. Default: those
         with the most rows.
-    rng : numpy.random.Generator, optional
-        Draws the rows and points on which the result is verified.
 
     Returns
     -------
@@ -217,18 +217,12 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     >>> rows(model.initial_point(), np.array([0, 2])).round(3)
     array([-0.919, -2.919])
     """
-    observed = tuple(choose_observed(model, observed_vars))
-    if rng is None:
-        return _extracted(model, observed)
-    return _extract_rows(model, observed, as_generator(rng))
+    return _extracted(model, tuple(choose_observed(model, observed_vars)))
 
 
 @remembered
 def _extracted(model, observed: tuple) -> RowLogp:
-    return _extract_rows(model, observed, as_generator(20161))
-
-
-def _extract_rows(model, observed: tuple, rng) -> RowLogp:
+    rng = as_generator(_SEED)
     for rv in observed:
         refuse_unsliceable(model, rv)
     n_rows = row_count(model, observed)
@@ -260,7 +254,7 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
         failure = failure or problem
     if len(observed) > 1:
         for rv in observed:
-            extract_rows(model, [rv], rng=rng)
+            extract_rows(model, [rv])
     raise refused(names[0], f"{type(failure).__name__}: {failure}") from failure
 
 
