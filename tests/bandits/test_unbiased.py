@@ -114,13 +114,8 @@ class OwnWeights(Combination):
         return super()._fold(decided, mine, known, portion)
 
 
-EVERY_POLICY = [
-    name if name == "lcb" else pytest.param(name, marks=pytest.mark.slow)
-    for name in sorted(POLICIES)
-]
-
-
-@pytest.mark.parametrize("name", EVERY_POLICY)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(POLICIES))
 def test_every_policy_with_failing_pulls(name):
     values = estimates(lambda: combination(name), RUNS, [11, SEEDS[name]])
     assert_mean_one(values)
