@@ -33,7 +33,7 @@ from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.reading.particles.densities import check_evidence_defined
 from amc_pymc.reading.particles.marginal import Densities
-from amc_pymc.reading.rows import row_count
+from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import begin_journal, check_workers, name_of
 from amc_pymc.signals import ends_loops
@@ -324,7 +324,10 @@ def _may_use_surrogate(
         return False
     if len(model.observed_RVs) != 1 or model.discrete_value_vars:
         return False
-    return row_count(model, model.observed_RVs) >= FEWEST_ROWS
+    try:
+        return row_count(model, model.observed_RVs) >= FEWEST_ROWS
+    except NotRowFactorised:
+        return False
 
 
 def _by_surrogate(model: Model, asked: Asked, words: Any, progressbar: bool) -> xr.DataTree | None:

@@ -112,6 +112,7 @@ def test_an_arm_whose_estimate_is_undetermined_is_pulled_again(estimator):
     assert policy.index()[0] == -math.inf
 
 
+@pytest.mark.slow
 def test_controls_reduce_regret_by_what_they_explain():
     """Pulls of the worse arm fall in about the proportion 1 - rho^2 of the variance."""
     worse = {}

@@ -7,7 +7,7 @@ import pytest
 
 from tall.racing.tables import from_table, points_of
 
-from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, make_population
 from benchmarks.papers.lil_ucb import LilParameters, heuristic, lil_ucb, upper_half_width
 

@@ -12,7 +12,7 @@ from scipy import special, stats
 import amc_pymc as amc
 
 N, G, H, K = 240, 8, 4, 4
-SETS, TUNE, DRAWS, THIN, BINS = 200, 60, 59, 10, 6
+SETS, TUNE, DRAWS, THIN, BINS = 120, 60, 59, 10, 6
 _rng = np.random.default_rng(5)
 G1, G2 = _rng.permutation(N) % G, _rng.permutation(N) % H
 X, LEVEL = _rng.normal(size=(N, K)), np.linspace(-1.0, 1.0, G)
