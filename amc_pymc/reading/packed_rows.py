@@ -170,7 +170,7 @@ class PackedRows:
             found.append(first + np.arange(len(columns)))
         return np.unique(np.concatenate([np.empty(0), *found])).astype(np.int64)
 
-    def _chunks(self, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
+    def chunks(self, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """Yield some or all row numbers in chunks."""
         if rows is not None:
             for start in range(0, max(1, len(rows)), _FEW):
@@ -184,7 +184,7 @@ class PackedRows:
         """Return sums over some or all rows of what ``kernel(*points, rows, data, functions)`` returns."""
         if rows is None and self.partitions is not None:
             return self.partitions.total(_on_worker, self.printed, _summed, kernel, *points)
-        return _summed(self.functions, self.data, self._chunks(rows), kernel, *points)
+        return _summed(self.functions, self.data, self.chunks(rows), kernel, *points)
 
     def residuals(
         self, probes: Sequence[np.ndarray], centre: np.ndarray, mask: np.ndarray, number: int
