@@ -7,38 +7,35 @@ from typing import TYPE_CHECKING
 from amc_pymc.lazy import attach
 
 if TYPE_CHECKING:
-    from amc_pymc.combination import ArmError, FailedPull
-    from amc_pymc.diagnostics import compare_evidence, decision_error
-    from amc_pymc.inference.combine_estimators import combine_estimators
+    from amc_pymc.bandits.arms import ArmError, FailedPull
+    from amc_pymc.bandits.combine_estimators import combine_estimators
     from amc_pymc.inference.estimate_evidence import estimate_evidence
     from amc_pymc.inference.find_map_tree import find_MAP_tree
-    from amc_pymc.inference.product_space import sample_product_space
-    from amc_pymc.inference.racing_forecast import RacingForecast, racing_forecast
-    from amc_pymc.inference.recover_marginals import recover_marginals
     from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
     from amc_pymc.inference.sample_ais import sample_ais
     from amc_pymc.inference.step_density import step_density
     from amc_pymc.inference.tree_proposal import TreeProposal
-    from amc_pymc.plots import (
+    from amc_pymc.reading import NotRowFactorised
+    from amc_pymc.results import compare_evidence, decision_error
+    from amc_pymc.results.plots import (
         plot_abc,
-        plot_ais,
         plot_allocation,
-        plot_bridge,
         plot_calibration,
         plot_evidence,
         plot_groups,
         plot_partition,
         plot_race,
-        plot_regret,
     )
-    from amc_pymc.reading import NotRowFactorised
     from amc_pymc.rows import Rows
     from amc_pymc.simulators import SimulatorProblem
+    from amc_pymc.steps.product_space import sample_product_space
+    from amc_pymc.steps.racing_forecast import RacingForecast, racing_forecast
     from amc_pymc.steps.racing_gibbs import RacingGibbs
     from amc_pymc.steps.racing_metropolis import RacingMetropolis
+    from amc_pymc.steps.recover_marginals import recover_marginals
     from amc_pymc.steps.settings import TaylorProxy
     from amc_pymc.tall.proxies import DataProxy
-    from amc_pymc.tall.racing import BernsteinRace, ExactRace, LilUCBRace, NormalRace
+    from amc_pymc.tall.racing import BernsteinRace, ExactRace, NormalRace
     from amc_pymc.tall.samplers import Audits, RandomWalkProposal, SurrogateProposal
 
 __version__ = "0.1.0"
@@ -50,7 +47,6 @@ __all__ = [
     "DataProxy",
     "ExactRace",
     "FailedPull",
-    "LilUCBRace",
     "NormalRace",
     "NotRowFactorised",
     "RacingForecast",
@@ -69,15 +65,12 @@ __all__ = [
     "estimate_evidence",
     "find_MAP_tree",
     "plot_abc",
-    "plot_ais",
     "plot_allocation",
-    "plot_bridge",
     "plot_calibration",
     "plot_evidence",
     "plot_groups",
     "plot_partition",
     "plot_race",
-    "plot_regret",
     "racing_forecast",
     "recover_marginals",
     "sample_abc_rejection",
@@ -90,37 +83,34 @@ __all__ = [
 #: Public names by module; a module is imported when one of its names is first used.
 _PLACES = {
     "simulators": ("SimulatorProblem",),
-    "combination": ("ArmError", "FailedPull"),
-    "diagnostics": ("compare_evidence", "decision_error"),
+    "bandits.arms": ("ArmError", "FailedPull"),
+    "results": ("compare_evidence", "decision_error"),
     "reading": ("NotRowFactorised",),
-    "inference.combine_estimators": ("combine_estimators",),
+    "bandits.combine_estimators": ("combine_estimators",),
     "inference.estimate_evidence": ("estimate_evidence",),
     "inference.find_map_tree": ("find_MAP_tree",),
-    "inference.product_space": ("sample_product_space",),
-    "inference.racing_forecast": ("RacingForecast", "racing_forecast"),
-    "inference.recover_marginals": ("recover_marginals",),
+    "steps.product_space": ("sample_product_space",),
+    "steps.racing_forecast": ("RacingForecast", "racing_forecast"),
+    "steps.recover_marginals": ("recover_marginals",),
     "inference.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
     "inference.sample_ais": ("sample_ais",),
     "inference.step_density": ("step_density",),
     "inference.tree_proposal": ("TreeProposal",),
-    "plots": (
+    "results.plots": (
         "plot_abc",
-        "plot_ais",
         "plot_allocation",
-        "plot_bridge",
         "plot_calibration",
         "plot_evidence",
         "plot_groups",
         "plot_partition",
         "plot_race",
-        "plot_regret",
     ),
     "tall.proxies": ("DataProxy",),
     "rows": ("Rows",),
     "steps.racing_gibbs": ("RacingGibbs",),
     "steps.racing_metropolis": ("RacingMetropolis",),
     "steps.settings": ("TaylorProxy",),
-    "tall.racing": ("BernsteinRace", "ExactRace", "LilUCBRace", "NormalRace"),
+    "tall.racing": ("BernsteinRace", "ExactRace", "NormalRace"),
     "tall.samplers": ("Audits", "RandomWalkProposal", "SurrogateProposal"),
 }
 __getattr__, __dir__ = attach(

@@ -18,13 +18,12 @@ import numpy as np
 import pymc as pm
 import pytensor
 
-from amc_pymc.bandits.registry import POLICIES, make_policy
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.inference.estimate_evidence import estimate_evidence
 from amc_pymc.inference.find_map_tree import find_MAP_tree
-from amc_pymc.inference.product_space import sample_product_space
 from amc_pymc.inference.sample_abc_tree import sample_abc_tree
 from amc_pymc.progress import progress
+from amc_pymc.steps.product_space import sample_product_space
 from amc_pymc.steps.racing_gibbs import RacingGibbs
 from amc_pymc.steps.racing_metropolis import RacingMetropolis
 from amc_pymc.tall.proxies import DataProxy
@@ -93,16 +92,6 @@ def _simulator() -> None:
         find_MAP_tree(**short)
 
 
-def _bandits() -> None:
-    """Bandits: pulls of one arm and of several."""
-    rng = np.random.default_rng(1)
-    for name in sorted(POLICIES):
-        policy = make_policy(name, 2, **({"values": "natural"} if name == "lcb" else {}))
-        for number in (1, 8):
-            pulls = policy.ask(rng, number)
-            policy.tell(pulls, rng.random(number), controls=rng.normal(size=(number, 1)))
-
-
 _TASKS: dict[str, Callable[[], None]] = {
     "rows": _rows,
     "coefficients that are functions": _hyperparameters,
@@ -110,7 +99,6 @@ _TASKS: dict[str, Callable[[], None]] = {
     "groups and evidence": _effects,
     "choices between models": _models,
     "simulators": _simulator,
-    "bandits": _bandits,
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import amc_pymc
 
-from amc_pymc import plots
+from amc_pymc.results import plots
 
 PACKAGE = Path(amc_pymc.__file__).parent
 #: Rooms that are not public. pyproject.toml lists the same for mypy.

@@ -24,25 +24,22 @@ LOWER = {
     "engine": ROOT,
     "rows": ROOT,
     "tall": BASE,
-    "bandits": BASE,
     "kernels": BASE,
     "importance": BASE,
     "annealing": BASE | {"kernels"},
     "evidence": BASE | {"kernels", "annealing", "importance"},
-    "combination": BASE | {"bandits"},
-    "running": BASE,
-    "simulators": BASE | {"running"},
-    "abc_tree": BASE | {"bandits", "importance", "simulators"},
-    "map_tree": BASE | {"bandits", "simulators", "abc_tree"},
+    "runs": BASE,
+    "simulators": BASE | {"runs"},
+    "abc_tree": BASE | {"importance", "simulators"},
 }
 CORE = set(LOWER)
 LOWER |= {
-    "reading": BASE | {"tall", "rows", "simulators", "abc_tree"},
     "results": ROOT,
-    "diagnostics": ROOT | {"results"},
-    "plots": ROOT | {"results", "diagnostics"},
-    "steps": CORE | {"reading", "results", "diagnostics"},
-    "inference": CORE | {"reading", "results", "diagnostics", "steps"},
+    "bandits": ROOT | {"results", "runs"},
+    "map_tree": BASE | {"bandits", "simulators", "abc_tree"},
+    "reading": BASE | {"tall", "rows", "simulators", "abc_tree"},
+    "steps": CORE | {"reading", "results"},
+    "inference": CORE | {"bandits", "map_tree", "reading", "results", "steps"},
 }
 LOWER["compile"] = set(LOWER)
 LOWER["__init__"] = set(LOWER)
@@ -51,8 +48,8 @@ LOWER["__init__"] = set(LOWER)
 HEAVY = {
     "pymc": {"reading", "steps", "inference", "compile"},
     "pytensor": {"reading", "steps", "inference", "compile"},
-    "arviz": {"results", "diagnostics", "plots", "steps", "inference"},
-    "xarray": {"results", "diagnostics", "plots", "steps", "inference"},
+    "arviz": {"bandits", "results", "steps", "inference"},
+    "xarray": {"bandits", "results", "steps", "inference"},
 }
 # What may change with any version of Numba; only the engine imports it.
 INSIDES = ("numba.core", "numba.experimental", "numba.extending", "llvmlite")
@@ -200,7 +197,7 @@ def test_a_wrong_import_is_found(module, is_package, source):
         ("amc_pymc.tall.racing.race", False, "from ...engine import jit"),
         ("amc_pymc.reading.rows", False, "import pymc as pm, numba"),
         ("amc_pymc.engine.jit", False, "from numba.core import types"),
-        ("amc_pymc.plots.weights", False, "import arviz_plots as azp"),
+        ("amc_pymc.results.plots.weights", False, "import arviz_plots as azp"),
         ("amc_pymc.steps.gibbs", False, "from amc_pymc import rng, reading, tall"),
     ],
 )

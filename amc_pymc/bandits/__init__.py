@@ -3,15 +3,14 @@
 The contract, which all bandits keep (:class:`Policy` for K arms, :class:`HOO` for the cells of a box):
 
 State
-    A table of statistics with a column per arm, the pulls that are pending, and the range of rewards.
-    ``state()``, ``restore()``, ``copy()`` and pickles carry all of it. A policy holds no generator.
+    Statistics of each arm, the pulls that are pending, and the range of rewards. ``copy()`` and pickles carry all
+    of it. A policy holds no generator.
 Ask
     ``ask(rng)`` returns a :class:`Pull`, ``ask(rng, n)`` a batch of :class:`Pulls`. Pulls are pending until they are
     told or dropped. ``ask(rng, n, among=arms)`` chooses among some arms, as if there were no others.
 Tell
     ``tell(pull, value, cost, controls=...)`` reports a pull or a batch, in any order. For each arm, a batch
-    leaves the same state as its pulls one by one. Statistics that all arms share, such as the range of
-    :class:`RunningRange`, depend on the order of values. A pull that is not pending, a value or cost that is
+    leaves the same state as its pulls one by one, except for rounding. A pull that is not pending, a value or cost that is
     not a number, and missing controls raise a ValueError that names the pull; nothing is recorded then.
     ``drop(pull)`` takes back a pull that gave no value.
 Scale
@@ -21,17 +20,17 @@ Scale
 Costs
     A cost is of the pull that it is told with, in any unit, and not negative. Only policies with ``uses_costs`` read
     it. Others ignore it; for them, a payoff such as minus cost times squared difference has the cost in the
-    reward (:class:`amc_pymc.combination.payoffs.Adapter`). Likewise, control variates are read if
+    reward (:mod:`amc_pymc.bandits.payoffs`). Likewise, control variates are read if
     ``uses_controls``.
 Coins
     A policy that randomises rewards does so by ``pull.coin``, drawn when the pull was asked for, so a run depends
     only on the generator passed to ``ask``.
 
-A new policy is a subclass of :class:`Policy` with a ``name``, ``index()`` and ``_choose(rng)``; if it keeps more than
-means and variances, also ``_receive()``, and if it keeps them outside the table, ``_only()``, ``state()`` and
-``restore()``. If it goes by a formula of count, mean and variance, it is an :class:`IndexPolicy`. The class itself
-can be passed wherever a policy is named; to give it a name there, add it to ``registry.py``. The tests of the contract
-run for all registered policies.
+A new policy is a subclass of :class:`Policy` with a ``name`` and ``index()``; it pulls the arm with the largest index.
+One that chooses otherwise also defines ``_choose(rng, arms, n)``, and one that keeps more than means and variances
+``_receive()``. A formula of count, mean and variance is the method ``_bound()`` of a :class:`BoundPolicy`. The class
+itself can be passed wherever a policy is named; to give it a name there, add it to ``registry.py``. The tests of the
+contract run for all registered policies.
 
 Examples
 --------
@@ -42,9 +41,6 @@ Examples
 ...
 ...     def index(self):
 ...         return np.where(self.counts + self.pending > 0, np.nan_to_num(self.means), np.inf)
-...
-...     def _choose(self, rng):
-...         return int(self.index().argmax())
 >>> rng, policy = np.random.default_rng(1), Greedy(3)
 >>> for _ in range(20):
 ...     pull = policy.ask(rng)
@@ -53,28 +49,22 @@ Examples
 array([ 1, 18,  1])
 """
 
-from amc_pymc.bandits.baselines import FixedArm, RandomChoice, RoundRobin
-from amc_pymc.bandits.contract import Bandit, Pull, Pulls
-from amc_pymc.bandits.control_variates import (
-    ControlledMean,
-    batching,
-    jackknife,
-    known_variance,
-    regression,
-    splitting,
-)
+from amc_pymc.bandits.contract import Bandit, Policy, Pull, Pulls
 from amc_pymc.bandits.hoo import HOO, HOOCell, HOOPull
-from amc_pymc.bandits.klucb import KLUCB, kl_upper, klucb_index
-from amc_pymc.bandits.lcb import LCB, lcb_index
-from amc_pymc.bandits.policy import IndexPolicy, Policy
+from amc_pymc.bandits.indices import (
+    KLUCB,
+    UCB1,
+    UCBV,
+    BoundPolicy,
+    IndexPolicy,
+    RoundRobin,
+    kl_upper,
+)
+from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.registry import POLICIES, make_policy, policy_class
 from amc_pymc.bandits.rewards import KnownRange, LogLoss, RewardScale, RunningRange
-from amc_pymc.bandits.student import student_quantile
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.top_two import TopTwoThompsonSampling
-from amc_pymc.bandits.ucb1 import UCB1, ucb1_index
-from amc_pymc.bandits.ucbcv import UCBCV, ucbcv_index
-from amc_pymc.bandits.ucbv import UCBV, ucbv_index
+from amc_pymc.bandits.ucbcv import UCBCV, ControlledMean, batching, jackknife, regression, splitting
 
 __all__ = [
     "HOO",
@@ -85,8 +75,8 @@ __all__ = [
     "UCBCV",
     "UCBV",
     "Bandit",
+    "BoundPolicy",
     "ControlledMean",
-    "FixedArm",
     "HOOCell",
     "HOOPull",
     "IndexPolicy",
@@ -95,24 +85,15 @@ __all__ = [
     "Policy",
     "Pull",
     "Pulls",
-    "RandomChoice",
     "RewardScale",
     "RoundRobin",
     "RunningRange",
     "ThompsonSampling",
-    "TopTwoThompsonSampling",
     "batching",
     "jackknife",
     "kl_upper",
-    "klucb_index",
-    "known_variance",
-    "lcb_index",
     "make_policy",
     "policy_class",
     "regression",
     "splitting",
-    "student_quantile",
-    "ucb1_index",
-    "ucbcv_index",
-    "ucbv_index",
 ]

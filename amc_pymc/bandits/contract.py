@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import Any, ClassVar, NamedTuple, Self, overload
 
 import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.rewards import N_ROWS, RewardScale, as_reward_scale
+from amc_pymc.arguments import positive_int
+from amc_pymc.bandits.rewards import RewardScale, Statistics, as_reward_scale
 
-__all__ = ["Bandit", "Pull", "Pulls"]
-
-_INF = math.inf
+__all__ = ["Bandit", "Policy", "Pull", "Pulls"]
 
 
 class Pull(NamedTuple):
@@ -52,26 +51,20 @@ class Pulls(Sequence[Pull]):
     coins : array (n,)
     """
 
-    def __init__(self, arms: np.ndarray, numbers: np.ndarray, coins: np.ndarray):
-        self.arms, self.numbers, self.coins = arms, numbers, coins
+    def __init__(self, arms: ArrayLike, numbers: ArrayLike, coins: ArrayLike):
+        self.arms, self.numbers = np.asarray(arms, np.int64), np.asarray(numbers, np.int64)
+        self.coins = np.asarray(coins, float)
 
     @classmethod
     def of(cls, pulls: Sequence[Any]) -> Pulls:
         """Collect single pulls."""
-        return cls(
-            np.array([p.arm for p in pulls], np.int64),
-            np.array([p.number for p in pulls], np.int64),
-            np.array([p.coin for p in pulls], float),
-        )
+        return cls([p.arm for p in pulls], [p.number for p in pulls], [p.coin for p in pulls])
 
     @classmethod
     def join(cls, batches: Sequence[Pulls]) -> Pulls:
         """Concatenate batches."""
-        return cls(
-            np.concatenate([b.arms for b in batches]),
-            np.concatenate([b.numbers for b in batches]),
-            np.concatenate([b.coins for b in batches]),
-        )
+        columns = ("arms", "numbers", "coins")
+        return cls(*(np.concatenate([[], *(getattr(b, c) for b in batches)]) for c in columns))
 
     def __len__(self) -> int:
         return self.arms.size
@@ -98,15 +91,11 @@ class Bandit(ABC):
     """Base class of everything that asks for pulls and is told their values.
 
     Pulls that were asked for and not yet told are pending; they may be told late, in any order
-    and in batches. A bandit holds no generator and can be copied, pickled, saved and restored at any time.
+    and in batches. A bandit holds no generator and can be copied and pickled at any time.
 
     Parameters
     ----------
-    n_arms : int
-        Number of arms, the columns of the table of statistics.
     rewards : tuple (low, high) or RewardScale
-    extra_rows : int
-        Number of rows of the table after those of all bandits.
     """
 
     #: Class of a single pull.
@@ -115,15 +104,9 @@ class Bandit(ABC):
     uses_costs: ClassVar[bool] = False
     #: Whether choices depend on control variates, which must then be told.
     uses_controls: ClassVar[bool] = False
-    #: Whether every value is randomised by the coin of its pull.
-    needs_coin: bool = False
 
-    def __init__(
-        self, n_arms: int, rewards: RewardScale | tuple[ArrayLike, ArrayLike], extra_rows: int
-    ):
+    def __init__(self, rewards: RewardScale | tuple[ArrayLike, ArrayLike]):
         self.rewards = copy.deepcopy(as_reward_scale(rewards))
-        self._table = np.zeros((N_ROWS + extra_rows, n_arms))
-        self.rewards.begin(self._table)
         self._asked = 0
         self._open: dict[int, int] = {}  # arms of the pending pulls, by number
 
@@ -159,42 +142,27 @@ class Bandit(ABC):
             number, or controls that are used are missing; the message names the pull. In this case,
             nothing is recorded.
         """
-        if isinstance(pull, self.pull_class):
-            try:
-                x, c = float(value), float(cost)  # type: ignore[arg-type]
-            except TypeError:
-                label, given = ("value", value) if np.ndim(value) else ("cost", cost)
-                raise ValueError(f"{label} must be a number, got {given!r}.") from None
-            arm, number = pull.arm, pull.number
-            usable = 0.0 <= c < _INF and self.rewards.usable(x)
-            if not usable or self._open.get(number) != arm:
-                self._complain([pull], [x], [c])
-            w = self._checked_controls([pull], controls)[0] if self.uses_controls else None
-            self._receive(arm, x, c, pull.coin, w)
-            del self._open[number]
-            return
-        pulls = pull if isinstance(pull, Pulls) else Pulls.of(pull)
+        single, pulls = self._batch(pull)
         values, costs = np.asarray(value, float), np.asarray(cost, float)
-        if values.shape != (len(pulls),):
-            raise ValueError(f"value must have shape ({len(pulls)},), got {values.shape}.")
-        if costs.shape not in ((), values.shape):
-            raise ValueError(
-                f"cost must be a number or of shape ({len(pulls)},), got {costs.shape}."
-            )
-        costs = np.full(len(pulls), costs)
-        usable = all(map(self.rewards.usable, values.tolist()))
-        if (
-            not usable
-            or not ((costs >= 0.0) & (costs < math.inf)).all()
-            or not self._are_open(pulls)
-        ):
-            self._complain(pull, values, costs)
+        shape = () if single else (len(pulls),)
+        if values.shape != shape:
+            raise ValueError(f"value must have shape {shape}, got {values.shape}.")
+        if costs.shape not in ((), shape):
+            raise ValueError(f"cost must be a number or of shape {shape}, got {costs.shape}.")
+        values, costs = np.atleast_1d(values), np.full(len(pulls), costs)
+        self._check_open(pulls, [pull] if single else pull)
+        usable, paid = self.rewards.usable(values), (costs >= 0.0) & (costs < math.inf)
+        for label, good, given in (("value", usable, values), ("cost", paid, costs)):
+            if not good.all():
+                first = int(good.argmin())
+                named = pull if single else pull[first]
+                raise ValueError(f"{label} of {named} is {given[first]}.")
         if len(pulls) == 0:
             return
-        many = self._checked_controls(pulls, controls) if self.uses_controls else None
-        self._receive_many(pulls.arms, values, costs, pulls.coins, many)
-        for i in pulls.numbers.tolist():
-            del self._open[i]
+        w = self._checked_controls(pulls, controls) if self.uses_controls else None
+        self._receive(pulls.arms, values, costs, pulls.coins, w)
+        for number in pulls.numbers.tolist():
+            del self._open[number]
 
     def drop(self, pull: Any) -> None:
         """Discard failed pulls, which are then no longer pending.
@@ -208,54 +176,37 @@ class Bandit(ABC):
         ValueError
             If a pull was never asked for or is told or dropped already; nothing is discarded then.
         """
-        given = [pull] if isinstance(pull, self.pull_class) else pull
-        pulls = given if isinstance(given, Pulls) else Pulls.of(given)
-        if len(pulls) == 0:
+        single, pulls = self._batch(pull)
+        self._check_open(pulls, [pull] if single else pull)
+        for number in pulls.numbers.tolist():
+            del self._open[number]
+        if len(pulls):
+            self._release(pulls.arms)
+
+    def _batch(self, pull: Any) -> tuple[bool, Pulls]:
+        single = isinstance(pull, self.pull_class)
+        given = [pull] if single else pull
+        return single, given if isinstance(given, Pulls) else Pulls.of(given)
+
+    def _check_open(self, pulls: Pulls, given: Sequence[Any]) -> None:
+        """Raise an error that names the first pull that is not pending, or is there twice."""
+        numbers, arms = pulls.numbers.tolist(), pulls.arms.tolist()
+        if list(map(self._open.get, numbers)) == arms and len(set(numbers)) == len(numbers):
             return
-        if not self._are_open(pulls):
-            self._complain(given)
-        for i in pulls.numbers.tolist():
-            del self._open[i]
-        self._release(pulls.arms)
-
-    def _are_open(self, pulls: Pulls) -> bool:
-        """Whether all pulls are different and pending."""
-        numbers = pulls.numbers.tolist()
-        known = list(map(self._open.get, numbers)) == pulls.arms.tolist()
-        return known and len(set(numbers)) == len(numbers)
-
-    def _complain(
-        self,
-        pulls: Sequence[Any],
-        values: Sequence[float] | np.ndarray | None = None,
-        costs: Sequence[float] | np.ndarray | None = None,
-    ) -> None:
-        """Raise an error that names the first pull that is not pending or has a bad value or cost."""
         seen: set[int] = set()
-        for i, p in enumerate(pulls):
-            if p.number in seen or self._open.get(p.number) != p.arm:
-                known = 0 <= p.number < self._asked
-                raise ValueError(
-                    f"{p} "
-                    + ("has been told or dropped already." if known else "was never asked for.")
-                )
-            seen.add(p.number)
-            if values is not None and not self.rewards.usable(values[i]):
-                raise ValueError(f"value of {p} is {values[i]}.")
-            if costs is not None and not 0.0 <= costs[i] < math.inf:
-                raise ValueError(f"cost of {p} is {costs[i]}.")
+        for i, (number, arm) in enumerate(zip(numbers, arms, strict=True)):
+            if number in seen or self._open.get(number) != arm:
+                known = 0 <= number < self._asked
+                what = "has been told or dropped already" if known else "was never asked for"
+                raise ValueError(f"{given[i]} {what}.")
+            seen.add(number)
 
-    def _checked_controls(self, pulls: Sequence[Any], controls: ArrayLike | None) -> np.ndarray:
+    def _checked_controls(self, pulls: Pulls, controls: ArrayLike | None) -> np.ndarray:
         """Return the controls (n, q) of n pulls; needed if ``uses_controls``."""
         raise NotImplementedError
 
     @abstractmethod
     def _receive(
-        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
-    ) -> None:
-        """Record one value."""
-
-    def _receive_many(
         self,
         arms: np.ndarray,
         values: np.ndarray,
@@ -263,32 +214,134 @@ class Bandit(ABC):
         coins: np.ndarray,
         controls: np.ndarray | None,
     ) -> None:
-        """Record many values in sequence."""
-        lists = (a.tolist() for a in (arms, values, costs, coins))
-        for _ in map(self._receive, *lists, repeat(None) if controls is None else controls):
-            pass
+        """Record values (n,) of pulls of these arms."""
 
     @abstractmethod
     def _release(self, arms: np.ndarray) -> None:
         """Take pulls of these arms, possibly repeated, from the pending ones."""
 
-    def state(self) -> dict[str, Any]:
-        """Return the state as plain arrays and numbers."""
-        return {
-            "table": self._table.copy(),
-            "asked": self._asked,
-            "open": np.array(sorted(self._open.items()), np.int64).reshape(-1, 2),
-            "rewards": self.rewards.state(),
-        }
-
-    def restore(self, state: dict[str, Any]) -> Self:
-        """Restore a state saved by an object with the same arguments."""
-        self._table = np.array(state["table"], float)
-        self._asked = int(state["asked"])
-        self._open = {int(i): int(a) for i, a in state["open"]}
-        self.rewards.restore(state["rewards"])
-        return self
-
     def copy(self) -> Self:
         """Return an independent copy."""
         return copy.deepcopy(self)
+
+
+class Policy(Bandit):
+    """Base class of policies that choose which of K arms to pull next from the values of earlier pulls.
+
+    The contract is that of :mod:`amc_pymc.bandits`.
+
+    Parameters
+    ----------
+    n_arms : int
+        Number of arms K.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards: a pair of numbers or of arrays (K,), or :class:`KnownRange`,
+        :class:`RunningRange` or :class:`LogLoss`.
+    """
+
+    #: Name of the policy in ``make_policy``.
+    name: ClassVar[str]
+    #: Whether every value is randomised by the coin of its pull.
+    needs_coin: bool = False
+
+    def __init__(
+        self, n_arms: int, *, rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
+    ):
+        self.n_arms = positive_int("n_arms", n_arms)
+        super().__init__(rewards)
+        self._seen = Statistics.empty(self.n_arms)
+        self.rewards.begin(self._seen)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of pulls told so far, (K,)."""
+        return self._seen.told.astype(np.int64)
+
+    @property
+    def pending(self) -> np.ndarray:
+        """Number of pulls neither told nor dropped yet, (K,)."""
+        return self._seen.pending.astype(np.int64)
+
+    @property
+    def means(self) -> np.ndarray:
+        """Mean observed rewards, (K,), nan for arms without any."""
+        return np.where(self._seen.told > 0.0, self._seen.mean, np.nan)
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Empirical variances (divisor n) of the observed rewards, (K,), nan for arms without any."""
+        told = self._seen.told
+        return np.where(told > 0.0, self._seen.squares / np.maximum(told, 1.0), np.nan)
+
+    @abstractmethod
+    def index(self) -> np.ndarray:
+        """Return the indices (K,): the arm with the largest index is pulled next.
+
+        Indices are on the scale of rewards; randomised policies define their own.
+        """
+
+    def _choose(self, rng: np.random.Generator, arms: np.ndarray, n: int) -> np.ndarray:
+        """Choose the arms of the next n pulls, among `arms` (L,), which are in order."""
+        pending, asked = self._seen.pending.copy(), self._asked
+        chosen = np.empty(n, np.int64)
+        for i in range(n):
+            chosen[i] = arms[self.index()[arms].argmax()]
+            self._seen.pending[chosen[i]] += 1.0
+            self._asked += 1
+        self._seen.pending[:], self._asked = pending, asked
+        return chosen
+
+    @overload
+    def ask(self, rng: np.random.Generator, *, among: ArrayLike | None = None) -> Pull: ...
+    @overload
+    def ask(self, rng: np.random.Generator, n: int, *, among: ArrayLike | None = None) -> Pulls: ...
+    def ask(
+        self, rng: np.random.Generator, n: int | None = None, *, among: ArrayLike | None = None
+    ) -> Pull | Pulls:
+        """Choose the next pull, or the next `n` without values in between.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        n : int, optional
+        among : array_like of int, optional
+            Arms to choose from, as if there were no others. By default all.
+
+        Returns
+        -------
+        Pull, or Pulls if `n` is given
+        """
+        size = 1 if n is None else operator.index(n)
+        if size < 0:
+            raise ValueError(f"n must not be negative, got {size}.")
+        arms = np.arange(self.n_arms) if among is None else self._checked_arms(among)
+        chosen = self._choose(rng, arms, size) if size else np.empty(0, np.int64)
+        self._seen.pending += np.bincount(chosen, minlength=self.n_arms)
+        numbers = np.arange(self._asked, self._asked + size)
+        self._open.update(zip(numbers.tolist(), chosen.tolist(), strict=True))
+        self._asked += size
+        coins = rng.random(size) if self.needs_coin else np.full(size, math.nan)
+        pulls = Pulls(chosen, numbers, coins)
+        return pulls[0] if n is None else pulls
+
+    def _checked_arms(self, among: ArrayLike) -> np.ndarray:
+        """Return the arms in order."""
+        arms = np.asarray(among)
+        whole = arms.ndim == 1 and arms.size > 0 and arms.dtype.kind in "iu"
+        if not whole or arms.min() < 0 or arms.max() >= self.n_arms:
+            raise ValueError(f"among must be arms from 0 to {self.n_arms - 1}, got {among!r}.")
+        return np.unique(arms)
+
+    def _receive(
+        self,
+        arms: np.ndarray,
+        values: np.ndarray,
+        costs: np.ndarray,
+        coins: np.ndarray,
+        controls: np.ndarray | None,
+    ) -> None:
+        """Record values; subclasses that keep more than moments extend this."""
+        self._seen.add(arms, self.rewards.convert(self._seen, arms, values))
+
+    def _release(self, arms: np.ndarray) -> None:
+        self._seen.pending -= np.bincount(arms, minlength=self.n_arms)

@@ -5,26 +5,19 @@ from __future__ import annotations
 import math
 import operator
 
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.contract import Bandit
-from amc_pymc.bandits.policy import record, unit_moments
-from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, TOLD, WIDTH, RewardScale
-from amc_pymc.bandits.ucb1 import ucb1_index
-from amc_pymc.engine.jit import njit
+from amc_pymc.bandits.rewards import Statistics
 
 __all__ = ["HOO", "HOOCell", "HOOPull"]
 
-#: Factor of log t, as in UCB1.
-_CONSTANTS = np.array([2.0])
-#: Table rows after those of all policies: the B-value of a node, and nu rho^depth.
-B_VALUE, VARIATION = N_ROWS, N_ROWS + 1
-#: Rows of the links between nodes: parent, children or -1, depth.
-PARENT, LEFT, RIGHT, DEPTH = range(4)
+#: Halvings of a side after which cells reach floating-point precision.
+_FINEST = 50
 
 
 class HOOPull(NamedTuple):
@@ -77,98 +70,14 @@ class HOOCell(NamedTuple):
     pulls: int
 
 
-@njit(cache=True)
-def _update(
-    table: np.ndarray, links: np.ndarray, node: int, t: float, constants: np.ndarray
-) -> None:
-    """Update the B-value of a node from its statistics and the B-values of its children."""
-    n = table[TOLD, node] + table[PENDING, node]
-    if n == 0.0:
-        table[B_VALUE, node] = np.inf
-        return
-    mean, variance = unit_moments(table, node)
-    bound = ucb1_index(n, mean, variance, t, constants) + table[VARIATION, node]
-    left, right = links[LEFT, node], links[RIGHT, node]
-    if left >= 0 and right >= 0:
-        bound = min(bound, max(table[B_VALUE, left], table[B_VALUE, right]))
-    table[B_VALUE, node] = bound
+class _Node:
+    """Node of the tree: its place, the rewards on [0, 1] of its cell, and its bound B."""
 
-
-@njit(cache=True)
-def _update_all(
-    table: np.ndarray, links: np.ndarray, n_nodes: int, t: float, constants: np.ndarray
-) -> None:
-    # children have larger indices than their parents
-    for node in range(n_nodes - 1, -1, -1):
-        _update(table, links, node, t, constants)
-
-
-@njit(cache=True)
-def _update_path(
-    table: np.ndarray, links: np.ndarray, node: int, t: float, constants: np.ndarray
-) -> None:
-    while node >= 0:
-        _update(table, links, node, t, constants)
-        node = links[PARENT, node]
-
-
-@njit(cache=True)
-def _count(table: np.ndarray, links: np.ndarray, node: int, by: float) -> None:
-    """Change the number of pending pulls from a node to the root."""
-    while node >= 0:
-        table[PENDING, node] += by
-        node = links[PARENT, node]
-
-
-@njit(cache=True)
-def _reward(table: np.ndarray, links: np.ndarray, node: int, reward: float) -> None:
-    """Record a reward from a node to the root."""
-    while node >= 0:
-        record(table, node, reward)
-        node = links[PARENT, node]
-
-
-@njit(cache=True)
-def _descend(
-    table: np.ndarray,
-    links: np.ndarray,
-    n_nodes: int,
-    max_depth: int,
-    coin: float,
-    rho: float,
-    cell: np.ndarray,
-) -> int:
-    """Follow the larger B-values to the node to pull, which may be new, and fill in its cell (2, d).
-
-    Ties are broken by the binary digits of the coin.
-    """
-    d = cell.shape[1]
-    for j in range(d):
-        cell[0, j], cell[1, j] = 0.0, 1.0
-    node = 0
-    for depth in range(max_depth):
-        if node > 0 and table[TOLD, node] + table[PENDING, node] == 0.0:
-            break
-        left, right = links[LEFT, node], links[RIGHT, node]
-        b_left = table[B_VALUE, left] if left >= 0 else np.inf
-        b_right = table[B_VALUE, right] if right >= 0 else np.inf
-        side = 1 if b_right > b_left else 0
-        if b_right == b_left:
-            coin *= 2.0
-            side = 1 if coin >= 1.0 else 0
-            coin -= side
-        axis = depth % d
-        cell[1 - side, axis] = 0.5 * (cell[0, axis] + cell[1, axis])
-        child = right if side else left
-        if child < 0:
-            child = n_nodes
-            links[LEFT + side, node] = child
-            links[PARENT, child], links[DEPTH, child] = node, depth + 1
-            links[LEFT, child] = links[RIGHT, child] = -1
-            table[VARIATION, child] = rho * table[VARIATION, node]
-            return child
-        node = child
-    return node
+    def __init__(self, parent: _Node | None, number: int, depth: int):
+        self.parent, self.number, self.depth = parent, number, depth
+        self.children: list[_Node | None] = [None, None]
+        self.told = self.pending = 0
+        self.mean, self.bound = 1.0, math.inf
 
 
 class HOO(Bandit):
@@ -194,18 +103,14 @@ class HOO(Bandit):
         Factor in (0, 1) by which that variation decreases per halving. If the mean near its maximum varies
         like the distance to the power a, rho is 2^(-a/d); by default a = 2, for a smooth maximum. Larger
         values are safer but slower.
-    horizon : int, optional
-        Planned total number of pulls. If given, log(horizon) replaces log t, and the tree ends at the depth
-        where nu rho^h < horizon^(-1/2). Only one path then changes per pull, which takes O(log n)
-        (section 4.2 of the paper). More pulls are possible but explore too little. By default all nodes
-        are updated at each pull, in O(n).
+    horizon : int
+        Planned total number of pulls. As log(horizon) replaces log t, only one path changes per pull
+        (section 4.2 of the paper). More pulls are possible but explore too little.
     max_depth : int, optional
-        Maximum depth of the tree; cells at this depth are pulled repeatedly. By default that of `horizon`,
-        else 50 d, where cells reach floating-point precision.
-    point : {"uniform", "centre"}, default "uniform"
-        Position of a pull in its cell.
-    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
-        Range of rewards, the same everywhere.
+        Maximum depth of the tree, whose cells are pulled repeatedly. By default the depth where
+        nu rho^h < horizon^(-1/2).
+    rewards : tuple (low, high), default (0.0, 1.0)
+        Range of rewards.
 
     Notes
     -----
@@ -235,12 +140,11 @@ class HOO(Bandit):
         self,
         bounds: ArrayLike,
         *,
+        horizon: int,
         nu: float = 1.0,
         rho: float | None = None,
-        horizon: int | None = None,
         max_depth: int | None = None,
-        point: Literal["uniform", "centre"] = "uniform",
-        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+        rewards: tuple[float, float] = (0.0, 1.0),
     ):
         box = np.array(bounds, float)
         if box.ndim != 2 or box.shape[1] != 2 or len(box) == 0:
@@ -253,42 +157,34 @@ class HOO(Bandit):
             raise ValueError(f"nu must be positive and finite, got {nu!r}.")
         if not 0.0 < rho < 1.0:
             raise ValueError(f"rho must be between 0 and 1, got {rho!r}.")
-        if point not in ("uniform", "centre"):
-            raise ValueError(f'point must be "uniform" or "centre", got {point!r}.')
-        if horizon is not None and operator.index(horizon) < 1:
+        if operator.index(horizon) < 1:
             raise ValueError(f"horizon must be at least 1, got {horizon}.")
         if max_depth is not None and operator.index(max_depth) < 1:
             raise ValueError(f"max_depth must be at least 1, got {max_depth}.")
-        finest = 50 * d
-        if max_depth is None and horizon is not None:
+        super().__init__(rewards)
+        self._range = Statistics.empty(1)
+        self.rewards.begin(self._range)
+        self.bounds, self.nu, self.rho, self.horizon = box, float(nu), rho, horizon
+        if max_depth is None:
             depth = (0.5 * math.log(horizon) + math.log(nu)) / -math.log(rho)
             max_depth = max(1, math.ceil(depth))
-        self.bounds, self.nu, self.rho, self.point = box, float(nu), rho, point
-        self.horizon = horizon
-        self.max_depth = finest if max_depth is None else min(max_depth, finest)
-        super().__init__(64, rewards, 2)
-        if np.ptp(self._table[LOW]) > 0.0 or np.ptp(self._table[WIDTH]) > 0.0:
-            raise ValueError("rewards must have the same range everywhere, got one per arm.")
-        self._table[VARIATION, 0] = nu
-        self._links = np.full((4, 64), -1)
-        self._links[DEPTH, 0] = 0
-        self._n_nodes = 1
-        self._cell = np.zeros((2, d))
+        self.max_depth = min(max_depth, _FINEST * d)
+        self._nodes = [_Node(None, 0, 0)]
 
     @property
     def told(self) -> int:
         """Number of rewards told so far."""
-        return int(self._table[TOLD, 0])
+        return self._nodes[0].told
 
     @property
     def pending(self) -> int:
         """Number of pulls neither told nor dropped yet."""
-        return int(self._table[PENDING, 0])
+        return self._nodes[0].pending
 
     @property
     def depth(self) -> int:
         """Depth of the deepest node."""
-        return int(self._links[DEPTH, : self._n_nodes].max())
+        return max(node.depth for node in self._nodes)
 
     @overload
     def ask(self, rng: np.random.Generator) -> HOOPull: ...
@@ -314,41 +210,87 @@ class HOO(Bandit):
         return [self._ask(rng) for _ in range(n)]
 
     def _ask(self, rng: np.random.Generator) -> HOOPull:
-        if self._n_nodes == self._table.shape[1]:
-            self._grow()
-        if self.horizon is None:
-            self._update_all()
-        u = rng.random(1 + len(self.bounds) * (self.point == "uniform"))
-        node = _descend(
-            self._table, self._links, self._n_nodes, self.max_depth, u[0], self.rho, self._cell
-        )
-        self._n_nodes = max(self._n_nodes, node + 1)
-        _count(self._table, self._links, node, 1.0)
-        self._update_path(node)
-        low, high = self._cell
-        where = low + (high - low) * (u[1:] if self.point == "uniform" else 0.5)
+        u = rng.random(1 + len(self.bounds))
+        node, cell = self._descend(float(u[0]))
+        for above in self._path(node):
+            above.pending += 1
+            self._update(above)
+        where = cell[0] + (cell[1] - cell[0]) * u[1:]
         point = self.bounds[:, 0] + where * (self.bounds[:, 1] - self.bounds[:, 0])
         number = self._asked
-        self._open[number] = node
+        self._open[number] = node.number
         self._asked += 1
-        return HOOPull(np.minimum(point, self.bounds[:, 1]), number, int(node))
+        return HOOPull(np.minimum(point, self.bounds[:, 1]), number, node.number)
+
+    def _descend(self, coin: float) -> tuple[_Node, np.ndarray]:
+        """Follow the larger bounds to the node to pull, which may be new; also return its cell (2, d).
+
+        Ties are broken by the binary digits of the coin.
+        """
+        cell = np.array([np.zeros(len(self.bounds)), np.ones(len(self.bounds))])
+        node = self._nodes[0]
+        while node.depth < self.max_depth:
+            if node.depth and node.told + node.pending == 0:
+                break
+            left, right = (math.inf if c is None else c.bound for c in node.children)
+            side = int(right > left)
+            if right == left:
+                coin *= 2.0
+                side = int(coin >= 1.0)
+                coin -= side
+            _halve(cell, node.depth, side)
+            child = node.children[side]
+            if child is None:
+                child = node.children[side] = _Node(node, len(self._nodes), node.depth + 1)
+                self._nodes.append(child)
+            node = child
+        return node, cell
+
+    @staticmethod
+    def _path(node: _Node | None) -> list[_Node]:
+        """Return a node and all above it, the root last."""
+        path = []
+        while node is not None:
+            path.append(node)
+            node = node.parent
+        return path
+
+    def _update(self, node: _Node) -> None:
+        """Update the bound of a node from its rewards and the bounds of its children."""
+        n = node.told + node.pending
+        if n == 0:
+            node.bound = math.inf
+            return
+        bound = (
+            node.mean + math.sqrt(2.0 * math.log(self.horizon) / n) + self.nu * self.rho**node.depth
+        )
+        left, right = node.children
+        if left is not None and right is not None:
+            bound = min(bound, max(left.bound, right.bound))
+        node.bound = bound
 
     def _receive(
-        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
+        self,
+        arms: np.ndarray,
+        values: np.ndarray,
+        costs: np.ndarray,
+        coins: np.ndarray,
+        controls: np.ndarray | None,
     ) -> None:
-        scale = self._table[[LOW, WIDTH, MEAN], 0]
-        value = self.rewards.convert(self._table, 0, value)
-        moved = (scale != self._table[[LOW, WIDTH, MEAN], 0]).any()
-        _reward(self._table, self._links, arm, value)
-        if moved and self.horizon is not None:
-            self._update_all()
-        else:
-            self._update_path(arm)
+        clipped = self.rewards.convert(self._range, np.zeros_like(arms), values)
+        unit = (clipped - self._range.low[0]) / self._range.width[0]
+        for arm, x in zip(arms.tolist(), unit.tolist(), strict=True):
+            for node in self._path(self._nodes[arm]):
+                node.pending -= 1
+                node.told += 1
+                node.mean = x if node.told == 1 else node.mean + (x - node.mean) / node.told
+                self._update(node)
 
     def _release(self, arms: np.ndarray) -> None:
-        for node in arms.tolist():
-            _count(self._table, self._links, node, -1.0)
-            self._update_path(node)
+        for arm in arms.tolist():
+            for node in self._path(self._nodes[arm]):
+                node.pending -= 1
+                self._update(node)
 
     def index(self) -> np.ndarray:
         """Return the B-values (n,) of the nodes of the tree, in the order in which they were made.
@@ -358,11 +300,10 @@ class HOO(Bandit):
         Examples
         --------
         >>> from amc_pymc.bandits import HOO
-        >>> HOO([[0.0, 1.0]]).index()
+        >>> HOO([[0.0, 1.0]], horizon=10).index()
         array([inf])
         """
-        self._update_all()
-        return self._table[B_VALUE, : self._n_nodes].copy()
+        return np.array([node.bound for node in self._nodes])
 
     def best(self) -> HOOCell:
         """Return the cell at the end of the most visited path; its centre estimates the best point.
@@ -374,60 +315,20 @@ class HOO(Bandit):
         """
         if self.told == 0:
             raise ValueError("best() needs at least one reward told.")
-        low, high = np.zeros(len(self.bounds)), np.ones(len(self.bounds))
-        node = depth = 0
-        while True:
-            children = [int(c) for c in self._links[[LEFT, RIGHT], node]]
-            told = [self._table[TOLD, c] if c >= 0 else 0.0 for c in children]
-            if max(told) == 0.0:
-                break
-            side = int(told[1] > told[0])
-            if told[0] == told[1]:
-                side = int(self._table[MEAN, children[1]] > self._table[MEAN, children[0]])
-            axis = depth % len(self.bounds)
-            (high if side == 0 else low)[axis] = 0.5 * (low[axis] + high[axis])
-            node, depth = children[side], depth + 1
-        ends = self.bounds[:, :1] + np.column_stack([low, high]) * np.diff(self.bounds, axis=1)
-        pulls = int(self._table[TOLD, node])
-        return HOOCell(ends.mean(axis=1), ends, float(self._table[MEAN, node]), pulls)
+        cell = np.array([np.zeros(len(self.bounds)), np.ones(len(self.bounds))])
+        node = self._nodes[0]
+        while seen := [(c.told, c.mean, -s) for s, c in enumerate(node.children) if c and c.told]:
+            side = -max(seen)[2]
+            _halve(cell, node.depth, side)
+            child = node.children[side]
+            assert child is not None
+            node = child
+        ends = self.bounds[:, :1] + cell.T * np.diff(self.bounds, axis=1)
+        mean = float(self._range.low[0] + self._range.width[0] * node.mean)
+        return HOOCell(ends.mean(axis=1), ends, mean, node.told)
 
-    def state(self) -> dict[str, Any]:
-        """Return the state as plain arrays and numbers."""
-        n = self._n_nodes
-        return super().state() | {
-            "table": self._table[:, :n].copy(),
-            "links": self._links[:, :n].copy(),
-        }
 
-    def restore(self, state: dict[str, Any]) -> Self:
-        """Restore a state saved by an object with the same arguments."""
-        table, links = np.shape(state["table"]), np.array(state["links"], np.int64)
-        n = table[-1]
-        if table != (N_ROWS + 2, n) or links.shape != (4, n) or n == 0:
-            raise ValueError(
-                f"state must have a table ({N_ROWS + 2}, n) and links (4, n), got {table} and "
-                f"{links.shape}."
-            )
-        self._links, self._n_nodes = links, n
-        return super().restore(state)
-
-    @property
-    def _t(self) -> float:
-        """The number t in the bounds."""
-        if self.horizon is not None:
-            return float(self.horizon)
-        return max(self._table[TOLD, 0] + self._table[PENDING, 0], 1.0)
-
-    def _update_all(self) -> None:
-        _update_all(self._table, self._links, self._n_nodes, self._t, _CONSTANTS)
-
-    def _update_path(self, node: int) -> None:
-        if self.horizon is not None:
-            _update_path(self._table, self._links, node, self._t, _CONSTANTS)
-
-    def _grow(self) -> None:
-        more = self._table.shape[1]
-        table = np.zeros((N_ROWS + 2, more))
-        table[[LOW, WIDTH]] = self._table[[LOW, WIDTH], :1]
-        self._table = np.ascontiguousarray(np.hstack([self._table, table]))
-        self._links = np.ascontiguousarray(np.hstack([self._links, np.full((4, more), -1)]))
+def _halve(cell: np.ndarray, depth: int, side: int) -> None:
+    """Cut a cell (2, d) to the lower (0) or the upper (1) half along the axis of its depth."""
+    axis = depth % cell.shape[1]
+    cell[1 - side, axis] = cell[:, axis].mean()

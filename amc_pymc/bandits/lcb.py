@@ -4,211 +4,22 @@ from __future__ import annotations
 
 import math
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from amc_pymc.bandits.policy import CompiledPolicy, kernels_of
-from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, PENDING, SQUARES, TOLD, WIDTH
-from amc_pymc.engine.jit import njit
+from amc_pymc.bandits.indices import IndexPolicy
+from amc_pymc.bandits.moments import Moments
+from amc_pymc.bandits.rewards import Statistics
 
-__all__ = ["LCB", "lcb_index"]
+__all__ = ["LCB"]
 
-#: Table rows after those of all policies. MEAN and SQUARES are moments of the values, or of the finite log
-#: values; FINITE is their number. COST is the sum of costs. For log values, TOP is the largest, and WMEAN
-#: and WSQUARES are mean and sum of squared deviations of the values over exp(TOP), including zeros. For
-#: natural values, CUBES and FOURTHS are sums of powers of deviations. LOSS and SPREAD enter the index.
-FINITE, COST, TOP, WMEAN, WSQUARES, LOSS, SPREAD = range(N_ROWS, N_ROWS + 7)
-CUBES, FOURTHS = WMEAN, WSQUARES
 #: Strength of the shrinkage of the kurtosis to that of a Gaussian, in pulls.
-KURTOSIS_PULLS = 10.0
+_KURTOSIS_PULLS = 10.0
 #: Number of observed pulls from which the pending pulls of an arm are not limited.
-WELL_KNOWN = 30
+_WELL_KNOWN = 30
 #: Relative rounding error of a value.
-ROUNDING = 2.0**-52
-
-
-@njit(cache=True)
-def add_log(table: np.ndarray, k: int, x: float) -> None:
-    """Add the logarithm of a value."""
-    table[PENDING, k] -= 1.0
-    table[TOLD, k] += 1.0
-    w = 0.0
-    if x > -np.inf:
-        table[FINITE, k] += 1.0
-        d = x - table[MEAN, k]
-        table[MEAN, k] += d / table[FINITE, k]
-        table[SQUARES, k] += d * (x - table[MEAN, k])
-        if x > table[TOP, k]:
-            shrink = math.exp(table[TOP, k] - x)
-            table[WMEAN, k] *= shrink
-            table[WSQUARES, k] *= shrink**2
-            table[TOP, k] = x
-        w = math.exp(x - table[TOP, k])
-    d = w - table[WMEAN, k]
-    table[WMEAN, k] += d / table[TOLD, k]
-    table[WSQUARES, k] += d * (w - table[WMEAN, k])
-
-
-@njit(cache=True)
-def add_natural(table: np.ndarray, k: int, x: float) -> None:
-    """Add a value to the central moments up to the fourth (Pébay 2008)."""
-    table[PENDING, k] -= 1.0
-    table[TOLD, k] += 1.0
-    table[FINITE, k] += 1.0
-    n = table[TOLD, k]
-    d = x - table[MEAN, k]
-    e = d / n
-    f = d * e * (n - 1.0)
-    table[MEAN, k] += e
-    table[FOURTHS, k] += (
-        f * e * e * (n * n - 3.0 * n + 3.0)
-        + 6.0 * e * e * table[SQUARES, k]
-        - 4.0 * e * table[CUBES, k]
-    )
-    table[CUBES, k] += f * e * (n - 2.0) - 3.0 * e * table[SQUARES, k]
-    table[SQUARES, k] += f
-
-
-@njit(cache=True)
-def variance_of(table: np.ndarray, k: int, unit: float, prior_variance: float) -> float:
-    """Return the variance of values or finite log values; the prior counts as one more pull.
-
-    The result is at least the squared rounding error of the mean, or of a number of size `unit`.
-    """
-    n = table[FINITE, k]
-    weight = 1.0 if prior_variance > 0.0 else 0.0
-    least = (ROUNDING * max(abs(table[MEAN, k]), unit)) ** 2
-    if n + weight < 2.0:
-        return least
-    return max((table[SQUARES, k] + prior_variance) / (n - 1.0 + weight), least)
-
-
-@njit(cache=True)
-def log_summary(table: np.ndarray, k: int, prior_variance: float) -> tuple[float, float]:
-    """Return the log relative variance of an arm from log values, and sqrt(n - 1) times its standard error."""
-    told, finite = table[TOLD, k], table[FINITE, k]
-    # If all values are zero, assume one more value that is not.
-    present = finite / told if finite > 0.0 else 1.0 / (told + 1.0)
-    variance = variance_of(table, k, 1.0, prior_variance)
-    # relvar + 1 = exp(variance) / present; `share` = relvar / (relvar + 1).
-    share = (1.0 - present) - present * math.expm1(-variance)
-    log_relvar = variance - math.log(present) + math.log(share)
-    squared = 2.0 * (variance / share) ** 2 * (told - 1.0) / max(finite - 1.0, 1.0)
-    squared += (1.0 - present) / present / share**2
-    if table[WSQUARES, k] > 0.0:
-        empirical = math.log(table[WSQUARES, k] / (told - 1.0)) - 2.0 * math.log(table[WMEAN, k])
-        log_relvar = max(log_relvar, empirical)
-    return log_relvar, math.sqrt(squared)
-
-
-@njit(cache=True)
-def natural_summary(table: np.ndarray, k: int, prior_variance: float) -> tuple[float, float]:
-    """Return the log variance of an arm from natural values, and sqrt(n - 1) times its standard error."""
-    n, kurtosis = table[TOLD, k], 3.0
-    if table[SQUARES, k] > 0.0:
-        kurtosis = n * table[FOURTHS, k] / table[SQUARES, k] ** 2
-        kurtosis = (n * kurtosis + 3.0 * KURTOSIS_PULLS) / (n + KURTOSIS_PULLS)
-        if not 3.0 <= kurtosis < np.inf:
-            kurtosis = 3.0
-    return math.log(variance_of(table, k, 1e-130, prior_variance)), math.sqrt(kurtosis - 1.0)
-
-
-@njit(cache=True)
-def summarise(table: np.ndarray, k: int, log: bool, prior_variance: float) -> None:
-    """Update loss and spread of an arm."""
-    if table[TOLD, k] < 2.0:
-        return
-    if log:
-        loss, spread = log_summary(table, k, prior_variance)
-    else:
-        loss, spread = natural_summary(table, k, prior_variance)
-    table[LOSS, k] = loss + math.log(max(table[COST, k] / table[TOLD, k], 1e-300))
-    table[SPREAD, k] = spread
-
-
-@njit(cache=True)
-def tell_one(
-    table: np.ndarray, k: int, x: float, cost: float | np.ndarray, log: bool, prior_variance: float
-) -> None:
-    """Add one value and its cost."""
-    if log:
-        add_log(table, k, x)
-    else:
-        add_natural(table, k, x)
-    table[COST, k] += cost
-    summarise(table, k, log, prior_variance)
-
-
-@njit(cache=True)
-def tell_many(
-    table: np.ndarray,
-    arms: np.ndarray,
-    values: np.ndarray,
-    costs: np.ndarray,
-    log: bool,
-    prior_variance: float,
-) -> None:
-    """Add many values and their costs."""
-    for i in range(arms.size):
-        if log:
-            add_log(table, arms[i], values[i])
-        else:
-            add_natural(table, arms[i], values[i])
-        table[COST, arms[i]] += costs[i]
-    for k in range(table.shape[1]):
-        summarise(table, k, log, prior_variance)
-
-
-@njit(cache=True)
-def lcb_index(n: float, loss: float, spread: float, z: float) -> float:
-    """Return minus the lower confidence bound of a loss with standard error spread / sqrt(n - 1)."""
-    return z * spread / math.sqrt(n - 1.0) - loss
-
-
-@njit(cache=True)
-def indices(table: np.ndarray, t: float, constants: np.ndarray) -> np.ndarray:
-    """Return the indices of all arms: inf below `min_pulls`, -inf with fewer than two observed values.
-
-    constants = (z, min_pulls, growth).
-    """
-    z, min_pulls = constants[0], constants[1]
-    out = np.empty(table.shape[1])
-    for k in range(out.size):
-        n = table[TOLD, k] + table[PENDING, k]
-        if n < min_pulls:
-            out[k] = np.inf
-        elif table[TOLD, k] < 2.0:
-            out[k] = -np.inf
-        else:
-            out[k] = lcb_index(n, table[LOSS, k], table[SPREAD, k], z)
-    return out
-
-
-@njit(cache=True)
-def choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
-    """Choose the next arm: the one with fewest pulls if below `min_pulls`, else the best below its pending limit."""
-    z, min_pulls, growth = constants[0], constants[1], constants[2]
-    rarest, least = 0, np.inf
-    best, largest = -1, -np.inf
-    crowded, crowded_largest = -1, -np.inf
-    for k in range(table.shape[1]):
-        told, pending = table[TOLD, k], table[PENDING, k]
-        if told + pending < least:
-            rarest, least = k, told + pending
-        if told < 2.0:
-            continue
-        value = lcb_index(told + pending, table[LOSS, k], table[SPREAD, k], z)
-        if pending < growth * told or told >= WELL_KNOWN:
-            if best < 0 or value > largest:
-                best, largest = k, value
-        elif crowded < 0 or value > crowded_largest:
-            crowded, crowded_largest = k, value
-    if least < min_pulls:
-        return rarest
-    if best >= 0:
-        return best
-    return crowded if crowded >= 0 else rarest
+_ROUNDING = 2.0**-52
 
 
 class _Values:
@@ -217,23 +28,17 @@ class _Values:
     def __init__(self, log: bool):
         self._log = log
 
-    def begin(self, table: np.ndarray) -> None:
-        table[LOW], table[WIDTH] = 0.0, 1.0
-
-    def usable(self, reward: float) -> bool:
-        return reward < math.inf if self._log else math.isfinite(reward)
-
-    def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        return reward
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
+    def begin(self, seen: Statistics) -> None:
         pass
 
+    def usable(self, rewards: np.ndarray) -> np.ndarray:
+        return rewards < math.inf if self._log else np.isfinite(rewards)
 
-class LCB(CompiledPolicy):
+    def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        return rewards
+
+
+class LCB(IndexPolicy):
     r"""Policy for estimators by the lower confidence bound of log cost plus log variance.
 
     The arms are unbiased estimators of the same quantity. The policy observes their values and costs
@@ -290,7 +95,6 @@ class LCB(CompiledPolicy):
 
     name = "lcb"
     uses_costs = True
-    _kernels = kernels_of(indices, choose)
 
     def __init__(
         self,
@@ -305,8 +109,7 @@ class LCB(CompiledPolicy):
         if values not in ("log", "natural"):
             raise ValueError(f'values must be "log" or "natural", got {values!r}.')
         self.values = values
-        self._log = values == "log"
-        super().__init__(n_arms, rewards=_Values(self._log), extra_rows=7)
+        super().__init__(n_arms, rewards=_Values(values == "log"))
         if not 0.0 <= z < math.inf:
             raise ValueError(f"z must be finite and not negative, got {z!r}.")
         if not 2 <= min_pulls < math.inf:
@@ -315,46 +118,59 @@ class LCB(CompiledPolicy):
             raise ValueError(f"growth must be positive, got {growth!r}.")
         if prior_sd is not None and not 0.0 < prior_sd < math.inf:
             raise ValueError(f"prior_sd must be positive and finite, or None, got {prior_sd!r}.")
-        self._constants = np.array([z, min_pulls, growth], float)
-        self._prior_variance = 0.0 if prior_sd is None else float(prior_sd) ** 2
-        if self._log:
-            self._table[TOP] = -np.inf
+        self.z, self.min_pulls, self.growth, self.prior_sd = z, min_pulls, growth, prior_sd
+        self._moments = [Moments(values == "log") for _ in range(self.n_arms)]
+        self._total_costs = np.zeros(self.n_arms)
+        self._loss, self._spread = np.zeros(self.n_arms), np.zeros(self.n_arms)
+
+    def _summaries(self) -> np.ndarray:
+        """Return number, mean and sum of squared deviations of values or finite log values, (K, 3)."""
+        if self.values == "log":
+            return np.array([m.logs for m in self._moments])
+        return np.array([(m.n, m.mean[0], m.comoment[0, 0]) for m in self._moments])
 
     @property
     def means(self) -> np.ndarray:
         """Means of the observed values or finite log values, (K,), nan for arms without any."""
-        return np.where(self._table[FINITE] > 0.0, self._table[MEAN], np.nan)
+        n, mean, _ = self._summaries().T
+        return np.where(n > 0.0, mean, np.nan)
 
     @property
     def variances(self) -> np.ndarray:
         """Variances (divisor n) of the observed values or finite log values, (K,), nan for arms without any."""
-        n = self._table[FINITE]
-        return np.where(n > 0.0, self._table[SQUARES] / np.maximum(n, 1.0), np.nan)
+        n, _, squares = self._summaries().T
+        return np.where(n > 0.0, squares / np.maximum(n, 1.0), np.nan)
 
     @property
     def costs(self) -> np.ndarray:
         """Mean costs, (K,), nan for arms without observations."""
-        told = self._table[TOLD]
-        return np.where(told > 0.0, self._table[COST] / np.maximum(told, 1.0), np.nan)
+        told = self._seen.told
+        return np.where(told > 0.0, self._total_costs / np.maximum(told, 1.0), np.nan)
 
     @property
     def losses(self) -> np.ndarray:
         """Log of mean cost times (relative) variance, (K,), nan for arms with fewer than two values."""
-        return np.where(self._table[TOLD] > 1.0, self._table[LOSS], np.nan)
+        return np.where(self._seen.told > 1.0, self._loss, np.nan)
 
-    def index(self) -> np.ndarray:
-        """Return minus the lower confidence bounds of the losses, (K,).
+    def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+        """Return minus the lower confidence bounds of the losses.
 
         inf for arms with fewer than `min_pulls` pulls, -inf for arms with fewer than two observed values.
         """
-        return super().index()
+        told = self._seen.told[arms, None]
+        n = told + self._seen.pending[arms, None] + ahead
+        spread = self._spread[arms, None] / np.sqrt(np.maximum(n - 1.0, 1.0))
+        bound = np.where(told < 2.0, -np.inf, self.z * spread - self._loss[arms, None])
+        return np.where(n < self.min_pulls, np.inf, bound)
+
+    def _ranks(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+        """Put arms at the limit of their pending pulls behind the others, and those without values last."""
+        told, pending = self._seen.told[arms, None], self._seen.pending[arms, None] + ahead
+        crowded = (pending >= self.growth * told) & (told < _WELL_KNOWN)
+        rank = np.where(told < 2.0, 2.0, 1.0 * crowded)
+        return np.where(told + pending < self.min_pulls, 0.0, rank)
 
     def _receive(
-        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
-    ) -> None:
-        tell_one(self._table, arm, value, cost, self._log, self._prior_variance)
-
-    def _receive_many(
         self,
         arms: np.ndarray,
         values: np.ndarray,
@@ -362,4 +178,49 @@ class LCB(CompiledPolicy):
         coins: np.ndarray,
         controls: np.ndarray | None,
     ) -> None:
-        tell_many(self._table, arms, values, costs, self._log, self._prior_variance)
+        new, told = np.bincount(arms, minlength=self.n_arms), self._seen.told
+        told += new
+        self._seen.pending[:] -= new
+        self._total_costs += np.bincount(arms, costs, self.n_arms)
+        for k in np.unique(arms).tolist():
+            self._moments[k].include(values[arms == k])
+            if told[k] > 1.0:
+                summary = self._log_summary if self.values == "log" else self._natural_summary
+                loss, self._spread[k] = summary(self._moments[k])
+                self._loss[k] = loss + math.log(max(self._total_costs[k] / told[k], 1e-300))
+
+    def _variance(self, n: float, squares: float, size: float) -> float:
+        """Return the variance of n values, where the prior counts as one more.
+
+        It is at least the squared rounding error of a number of the given size.
+        """
+        least = (_ROUNDING * size) ** 2
+        n += self.prior_sd is not None
+        if n < 2.0:
+            return least
+        return max((squares + (self.prior_sd or 0.0) ** 2) / (n - 1.0), least)
+
+    def _log_summary(self, seen: Moments) -> tuple[float, float]:
+        """Return the log relative variance, and sqrt(n - 1) times its standard error."""
+        told, (finite, mean, squares) = seen.n, seen.logs.tolist()
+        # If all values are zero, assume one more value that is not.
+        present = finite / told if finite > 0.0 else 1.0 / (told + 1.0)
+        variance = self._variance(finite, squares, max(abs(mean), 1.0))
+        # relvar + 1 = exp(variance) / present; `share` = relvar / (relvar + 1).
+        share = (1.0 - present) - present * math.expm1(-variance)
+        log_relvar = variance - math.log(present) + math.log(share)
+        squared = 2.0 * (variance / share) ** 2 * (told - 1.0) / max(finite - 1.0, 1.0)
+        squared += (1.0 - present) / present / share**2
+        if seen.comoment[0, 0] > 0.0:
+            empirical = math.log(seen.comoment[0, 0] / (told - 1.0)) - 2.0 * math.log(seen.mean[0])
+            log_relvar = max(log_relvar, empirical)
+        return log_relvar, math.sqrt(squared)
+
+    def _natural_summary(self, seen: Moments) -> tuple[float, float]:
+        """Return the log variance, and sqrt(n - 1) times its standard error."""
+        n, squares, kurtosis = seen.n, float(seen.comoment[0, 0]), seen.kurtosis()
+        kurtosis = (n * kurtosis + 3.0 * _KURTOSIS_PULLS) / (n + _KURTOSIS_PULLS)
+        if not 3.0 <= kurtosis < math.inf:
+            kurtosis = 3.0
+        variance = self._variance(n, squares, max(abs(float(seen.mean[0])), 1e-130))
+        return math.log(variance), math.sqrt(kurtosis - 1.0)

@@ -1,36 +1,21 @@
-"""Registry of policies by name."""
+"""Policies by name."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amc_pymc.bandits.baselines import FixedArm, RandomChoice, RoundRobin
-from amc_pymc.bandits.klucb import KLUCB
+from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV, RoundRobin
 from amc_pymc.bandits.lcb import LCB
-from amc_pymc.bandits.policy import Policy
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.top_two import TopTwoThompsonSampling
-from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
-from amc_pymc.bandits.ucbv import UCBV
 
 __all__ = ["POLICIES", "make_policy", "policy_class"]
 
-_CLASSES: tuple[type[Policy], ...] = (
-    LCB,
-    UCB1,
-    UCBV,
-    KLUCB,
-    ThompsonSampling,
-    TopTwoThompsonSampling,
-    UCBCV,
-    RandomChoice,
-    RoundRobin,
-    FixedArm,
-)
-
 #: Policies for a finite number of arms, by name.
-POLICIES: dict[str, type[Policy]] = {cls.name: cls for cls in _CLASSES}
+POLICIES: dict[str, type[Policy]] = {
+    cls.name: cls for cls in (LCB, UCB1, UCBV, KLUCB, ThompsonSampling, UCBCV, RoundRobin)
+}
 
 
 def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: Any) -> Policy:

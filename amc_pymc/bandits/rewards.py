@@ -1,4 +1,4 @@
-"""Reward scales, which map rewards to [0, 1] for the policies.
+"""Statistics of rewards, and reward scales, which map rewards to [0, 1] for the policies.
 
 Statistics are kept on the scale of the rewards. Only an index is computed on [0, 1] and mapped back
 to the range of the arm, so ranges may differ between arms and may grow.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -16,31 +17,71 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.flags import Flag, flag, warn_of
 
-__all__ = ["KnownRange", "LogLoss", "RewardScale", "RunningRange", "as_reward_scale"]
+__all__ = ["KnownRange", "LogLoss", "RewardScale", "RunningRange", "Statistics", "as_reward_scale"]
 
-#: Rows of the table of statistics of a policy, shape (rows, K): number of observed rewards, number of pending
-#: pulls, mean and sum of squared deviations of rewards, and the range of rewards (low end, width).
-TOLD, PENDING, MEAN, SQUARES, LOW, WIDTH = range(6)
-N_ROWS = 6
+
+@dataclass
+class Statistics:
+    """Statistics of K arms, changed in place.
+
+    Attributes
+    ----------
+    told, pending : array (K,)
+        Numbers of observed rewards and of pending pulls.
+    mean, squares : array (K,)
+        Mean and sum of squared deviations of rewards.
+    low, width : array (K,)
+        Range of rewards.
+    """
+
+    told: np.ndarray
+    pending: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+    low: np.ndarray
+    width: np.ndarray
+
+    @classmethod
+    def empty(cls, n_arms: int) -> Self:
+        """Return statistics before the first pull, for rewards in [0, 1]."""
+        told, pending, mean, squares, low = np.zeros((5, n_arms))
+        return cls(told, pending, mean, squares, low, np.ones(n_arms))
+
+    def add(self, arms: np.ndarray, rewards: np.ndarray) -> None:
+        """Record rewards (n,) of pending pulls of these arms; Chan, Golub & LeVeque (1983)."""
+        n = np.bincount(arms, minlength=self.told.size)
+        drawn = np.maximum(n, 1)
+        mean = np.bincount(arms, rewards, n.size) / drawn
+        squares = np.bincount(arms, (rewards - mean[arms]) ** 2, n.size)
+        d, total = np.where(n > 0, mean - self.mean, 0.0), np.maximum(self.told + n, 1.0)
+        self.squares[:] += squares + d**2 * self.told * n / total
+        self.mean[:] += d * n / total
+        self.told[:] += n
+        self.pending[:] -= n
+
+    def unit_moments(self, arms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and variances (divisor n) of the rewards of arms on [0, 1]; 1 and 0.25 without any.
+
+        So they are if the range of the arm is a point.
+        """
+        told, width = self.told[arms], self.width[arms]
+        known = (told > 0.0) & (width > 0.0)
+        n, w = np.where(known, told, 1.0), np.where(known, width, 1.0)
+        mean = np.where(known, (self.mean[arms] - self.low[arms]) / w, 1.0)
+        return mean, np.where(known, self.squares[arms] / n / w**2, 0.25)
 
 
 class RewardScale(Protocol):
     """Mapping of rewards to [0, 1]."""
 
-    def begin(self, table: np.ndarray) -> None:
-        """Enter the initial ranges into the table of a policy."""
+    def begin(self, seen: Statistics) -> None:
+        """Enter the initial ranges into the statistics of a policy."""
 
-    def usable(self, reward: float) -> bool:
-        """Whether a reward is valid."""
+    def usable(self, rewards: np.ndarray) -> np.ndarray:
+        """Whether each reward is valid."""
 
-    def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        """Return the reward as the policy records it, and update ranges in the table if they change."""
-
-    def state(self) -> dict[str, Any]:
-        """Return the state for :meth:`restore`."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore a saved state."""
+    def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        """Return the rewards as the policy records them, and update ranges if they change."""
 
 
 class KnownRange:
@@ -69,48 +110,42 @@ class KnownRange:
             raise ValueError(
                 f"low and high must be numbers or one per arm, got shape {ends[0].shape}."
             )
-        if not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
+        if not np.isfinite(ends).all():
             raise ValueError(f"low and high must be finite, got {low!r} and {high!r}.")
         if not (ends[0] <= ends[1]).all() or not (ends[0] < ends[1]).any():
             raise ValueError(f"low must be less than high, got {low!r} and {high!r}.")
         self._low, self._high = ends
-        self._ends: list[tuple[float, float]] = []
         self.clipped = 0
         self.flags: list[Flag] = []
 
-    def begin(self, table: np.ndarray) -> None:
-        """Enter the known ranges into the table."""
-        n_arms = table.shape[1]
-        if self._low.ndim == 1 and self._low.size != n_arms:
+    def begin(self, seen: Statistics) -> None:
+        """Enter the known ranges into the statistics."""
+        if self._low.ndim == 1 and self._low.size != seen.told.size:
             raise ValueError(
-                f"low and high are given for {self._low.size} arms, there are {n_arms}."
+                f"low and high are given for {self._low.size} arms, there are {seen.told.size}."
             )
-        table[LOW], table[WIDTH] = self._low, self._high - self._low
-        high = np.broadcast_to(self._high, n_arms).tolist()
-        self._ends = list(zip(table[LOW].tolist(), high, strict=True))
+        self._low, self._high = (
+            np.broadcast_to(x, seen.told.shape) for x in (self._low, self._high)
+        )
+        seen.low[:], seen.width[:] = self._low, self._high - self._low
 
-    def usable(self, reward: float) -> bool:
-        """Whether the reward is finite."""
-        return math.isfinite(reward)
+    def usable(self, rewards: np.ndarray) -> np.ndarray:
+        """Whether each reward is finite."""
+        return np.isfinite(rewards)
 
-    def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        """Clip the reward to the range."""
-        low, high = self._ends[arm]
-        if low <= reward <= high:
-            return reward
+    def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        """Clip the rewards to the range."""
+        low, high = self._low[arms], self._high[arms]
+        outside = (rewards < low) | (rewards > high)
+        if not outside.any():
+            return rewards
         if self.clipped == 0:
-            self.flags = [flag("rewards_clipped", reward=reward, arm=arm, low=low, high=high)]
+            i = int(outside.argmax())
+            about = {"reward": rewards[i], "arm": int(arms[i]), "low": low[i], "high": high[i]}
+            self.flags = [flag("rewards_clipped", **about)]
             warn_of(self.flags, "Rewards")
-        self.clipped += 1
-        return min(max(reward, low), high)
-
-    def state(self) -> dict[str, Any]:
-        """Return the number of clipped rewards."""
-        return {"clipped": self.clipped}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore a saved state."""
-        self.clipped = int(state["clipped"])
+        self.clipped += int(outside.sum())
+        return np.clip(rewards, low, high)
 
 
 class RunningRange:
@@ -128,30 +163,20 @@ class RunningRange:
     def __init__(self) -> None:
         self._ends = (math.inf, -math.inf)
 
-    def begin(self, table: np.ndarray) -> None:
+    def begin(self, seen: Statistics) -> None:
         """Enter the range [0, 1] until a reward is observed."""
-        table[LOW], table[WIDTH] = 0.0, 1.0
+        seen.low[:], seen.width[:] = 0.0, 1.0
 
-    def usable(self, reward: float) -> bool:
-        """Whether the reward is finite."""
-        return math.isfinite(reward)
+    def usable(self, rewards: np.ndarray) -> np.ndarray:
+        """Whether each reward is finite."""
+        return np.isfinite(rewards)
 
-    def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        """Widen the range if the reward is outside, and return the reward."""
-        low, high = self._ends
-        if not low <= reward <= high:
-            low, high = self._ends = (min(low, reward), max(high, reward))
-            table[LOW] = low
-            table[WIDTH] = high - low if high > low else 1.0
-        return reward
-
-    def state(self) -> dict[str, Any]:
-        """Return the range so far."""
-        return {"low": self._ends[0], "high": self._ends[1]}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore a saved state."""
-        self._ends = (float(state["low"]), float(state["high"]))
+    def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        """Widen the range if rewards are outside, and return the rewards."""
+        low, high = min(self._ends[0], rewards.min()), max(self._ends[1], rewards.max())
+        self._ends = (float(low), float(high))
+        seen.low[:], seen.width[:] = low, high - low if high > low else 1.0
+        return rewards
 
 
 class LogLoss:
@@ -170,30 +195,25 @@ class LogLoss:
     def __init__(self) -> None:
         self._largest = -math.inf
 
-    def begin(self, table: np.ndarray) -> None:
+    def begin(self, seen: Statistics) -> None:
         """Enter the range [-1, 0]."""
-        table[LOW], table[WIDTH] = -1.0, 1.0
+        seen.low[:], seen.width[:] = -1.0, 1.0
 
-    def usable(self, reward: float) -> bool:
-        """Whether the log-loss is less than infinity; it is minus infinity for a loss of zero."""
-        return reward < math.inf
+    def usable(self, rewards: np.ndarray) -> np.ndarray:
+        """Whether each log-loss is less than infinity; it is minus infinity for a loss of zero."""
+        return rewards < math.inf
 
-    def convert(self, table: np.ndarray, arm: int, reward: float) -> float:
-        """Return minus the loss, relative to the largest."""
-        if reward > self._largest:
-            shrink = math.exp(self._largest - reward)
-            table[MEAN] *= shrink
-            table[SQUARES] *= shrink**2
-            self._largest = reward
-        return -math.exp(reward - self._largest) if self._largest > -math.inf else 0.0
-
-    def state(self) -> dict[str, Any]:
-        """Return the largest log-loss so far."""
-        return {"largest": self._largest}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restore a saved state."""
-        self._largest = float(state["largest"])
+    def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        """Return minus the losses, relative to the largest."""
+        top = float(rewards.max())
+        if top > self._largest:
+            shrink = math.exp(self._largest - top)
+            seen.mean[:] *= shrink
+            seen.squares[:] *= shrink**2
+            self._largest = top
+        return (
+            -np.exp(rewards - self._largest) if self._largest > -math.inf else 0.0 * seen.told[arms]
+        )
 
 
 def as_reward_scale(rewards: RewardScale | tuple[ArrayLike, ArrayLike]) -> RewardScale:

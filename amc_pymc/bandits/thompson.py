@@ -4,86 +4,14 @@ from __future__ import annotations
 
 import math
 
-from typing import Self
-
 import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.policy import Policy, record
-from amc_pymc.bandits.rewards import LOW, MEAN, N_ROWS, TOLD, WIDTH, KnownRange, RewardScale
-from amc_pymc.bandits.variates import beta_variate, stream
-from amc_pymc.engine.jit import njit
+from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.rewards import RewardScale
 
-__all__ = ["ThompsonSampling", "posterior_arm"]
-
-#: Table rows after those of all policies.
-SUCCESSES, FAILURES = N_ROWS, N_ROWS + 1
-
-
-@njit(cache=True)
-def unit_reward(table: np.ndarray, k: int, reward: float) -> float:
-    """Return a reward of an arm on [0, 1]; 1 if the range of the arm is a point."""
-    width = table[WIDTH, k]
-    return min(max((reward - table[LOW, k]) / width, 0.0), 1.0) if width > 0.0 else 1.0
-
-
-@njit(cache=True)
-def learn(table: np.ndarray, arm: int, reward: float, coin: float) -> None:
-    """Record a reward as a success or failure by its coin; without a coin, as a fractional success."""
-    record(table, arm, reward)
-    x = unit_reward(table, arm, reward)
-    success = x
-    if not math.isnan(coin):
-        success = 1.0 if coin < x else 0.0
-    table[SUCCESSES, arm] += success
-    table[FAILURES, arm] += 1.0 - success
-
-
-@njit(cache=True)
-def rescale(table: np.ndarray) -> None:
-    """Recompute the counts of all arms from their means on the current scale."""
-    for k in range(table.shape[1]):
-        if table[TOLD, k] > 0.0:
-            x = unit_reward(table, k, table[MEAN, k])
-            table[SUCCESSES, k] = table[TOLD, k] * x
-            table[FAILURES, k] = table[TOLD, k] * (1.0 - x)
-
-
-@njit(cache=True)
-def posterior_arm(
-    table: np.ndarray, a: np.ndarray, b: np.ndarray, state: np.uint64, out: int
-) -> tuple[np.uint64, int]:
-    """Return the next state of the stream and the arm with the largest draw of Beta(a, b), on the scale of rewards.
-
-    Arm ``out`` is excluded; -1 excludes none.
-    """
-    best, largest = -1, -np.inf
-    for k in range(table.shape[1]):
-        state, theta = beta_variate(state, a[k], b[k])
-        value = table[LOW, k] + table[WIDTH, k] * theta
-        if k != out and (best < 0 or value > largest):
-            best, largest = k, value
-    return state, best
-
-
-@njit(cache=True)
-def choose(table: np.ndarray, alpha: float | np.ndarray, beta: float | np.ndarray, u: float) -> int:
-    """Choose the arm of the next pull; alpha and beta are numbers or (K,)."""
-    a, b = table[SUCCESSES] + alpha, table[FAILURES] + beta
-    return posterior_arm(table, a, b, stream(u), -1)[1]
-
-
-@njit(cache=True)
-def choose_many(
-    table: np.ndarray, alpha: float | np.ndarray, beta: float | np.ndarray, u: float, n: int
-) -> np.ndarray:
-    """Choose the arms of the next n pulls."""
-    a, b, state = table[SUCCESSES] + alpha, table[FAILURES] + beta, stream(u)
-    arms = np.empty(n, np.int64)
-    for i in range(n):
-        state, arms[i] = posterior_arm(table, a, b, state, -1)
-    return arms
+__all__ = ["ThompsonSampling"]
 
 
 class ThompsonSampling(Policy):
@@ -103,9 +31,6 @@ class ThompsonSampling(Policy):
         Number of arms K.
     alpha, beta : float or array_like (K,), default 1.0
         Parameters of the prior.
-    coins : bool, default True
-        Whether a reward counts as one success or failure by ``pull.coin``. If not, a reward x counts as x
-        successes and 1 - x failures.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
         Range of rewards.
 
@@ -128,6 +53,7 @@ class ThompsonSampling(Policy):
     """
 
     name = "thompson"
+    needs_coin = True
 
     def __init__(
         self,
@@ -135,59 +61,67 @@ class ThompsonSampling(Policy):
         *,
         alpha: ArrayLike = 1.0,
         beta: ArrayLike = 1.0,
-        coins: bool = True,
         rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
     ):
-        super().__init__(n_arms, rewards=rewards, extra_rows=2)
+        super().__init__(n_arms, rewards=rewards)
         self._alpha, self._beta = self._prior("alpha", alpha), self._prior("beta", beta)
-        self.needs_coin = coins
-        self._fixed = isinstance(self.rewards, KnownRange)
+        self._successes = np.zeros(self.n_arms)
 
-    def _prior(self, name: str, value: ArrayLike) -> float | np.ndarray:
-        """Return a parameter of the prior, a number or one per arm."""
-        x = np.array(value, float)
+    def _prior(self, name: str, value: ArrayLike) -> np.ndarray:
+        """Return a parameter of the prior, (K,)."""
+        x = np.asarray(value, float)
         if x.shape not in ((), (self.n_arms,)):
             raise ValueError(f"{name} must be a number or ({self.n_arms},), got shape {x.shape}.")
         if not ((x > 0.0) & (x < math.inf)).all():
             raise ValueError(f"{name} must be positive and finite, got {value!r}.")
-        return x if x.ndim else x.item()
-
-    def _only(self, arms: list[int]) -> Self:
-        part = super()._only(arms)
-        part._alpha, part._beta = (
-            x[arms] if isinstance(x, np.ndarray) else x for x in (self._alpha, self._beta)
-        )
-        return part
+        return np.array(np.broadcast_to(x, self.n_arms))
 
     @property
     def successes(self) -> np.ndarray:
         """Successes so far, (K,), possibly fractional."""
-        return self._table[SUCCESSES].copy()
+        return self._successes.copy()
 
     @property
     def failures(self) -> np.ndarray:
         """Failures so far, (K,), possibly fractional."""
-        return self._table[FAILURES].copy()
+        failures: np.ndarray = self._seen.told - self._successes
+        return failures
+
+    def _posterior(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._successes + self._alpha, self.failures + self._beta
 
     def index(self) -> np.ndarray:
         """Return posterior means on the scale of rewards, (K,); arms are chosen by posterior draws instead."""
-        a, b = self._table[SUCCESSES] + self._alpha, self._table[FAILURES] + self._beta
-        return self._table[LOW] + self._table[WIDTH] * a / (a + b)
+        a, b = self._posterior()
+        means: np.ndarray = self._seen.low + self._seen.width * a / (a + b)
+        return means
 
-    def _choose(self, rng: np.random.Generator) -> int:
-        return choose(self._table, self._alpha, self._beta, rng.random())
-
-    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        return choose_many(self._table, self._alpha, self._beta, rng.random(), n)
+    def _choose(self, rng: np.random.Generator, arms: np.ndarray, n: int) -> np.ndarray:
+        a, b = (x[arms] for x in self._posterior())
+        theta = rng.beta(a, b, (n, arms.size))
+        return arms[(self._seen.low[arms] + self._seen.width[arms] * theta).argmax(axis=1)]
 
     def _receive(
-        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
+        self,
+        arms: np.ndarray,
+        values: np.ndarray,
+        costs: np.ndarray,
+        coins: np.ndarray,
+        controls: np.ndarray | None,
     ) -> None:
-        if self._fixed:
-            x = self.rewards.convert(self._table, arm, value)
-        else:
-            before = self.rewards.state()
-            x = self.rewards.convert(self._table, arm, value)
-            if self.rewards.state() != before:
-                rescale(self._table)
-        learn(self._table, arm, x, coin)
+        seen = self._seen
+        scale = seen.low.copy(), seen.width.copy(), seen.mean.copy()
+        x = self.rewards.convert(seen, arms, values)
+        if any(
+            (now != old).any()
+            for now, old in zip((seen.low, seen.width, seen.mean), scale, strict=True)
+        ):
+            self._successes = seen.told * self._unit(np.arange(self.n_arms), seen.mean)
+        seen.add(arms, x)
+        self._successes += np.bincount(arms, coins < self._unit(arms, x), self.n_arms)
+
+    def _unit(self, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+        """Return rewards of arms on [0, 1]; 1 if the range of the arm is a point."""
+        low, width = self._seen.low[arms], self._seen.width[arms]
+        share = np.clip((rewards - low) / np.where(width > 0.0, width, 1.0), 0.0, 1.0)
+        return np.where(width > 0.0, share, 1.0)

@@ -1,193 +1,304 @@
-"""UCB-CV of Verma & Hanawal (2021): confidence bounds with control variates."""
+"""UCB-CV of Verma & Hanawal (2021): confidence bounds with control variates of known mean."""
 
 from __future__ import annotations
 
 import math
 import operator
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from numpy.typing import ArrayLike
+from scipy import special
 
-from amc_pymc.bandits.contract import Pull
-from amc_pymc.bandits.control_variates import (
-    ControlledMean,
-    as_covariance,
-    known_variance_estimate,
-    leave_one_out,
-    moments_size,
-    regression_estimate,
-    regression_update,
-)
-from amc_pymc.bandits.policy import CompiledPolicy, kernels_of, record
-from amc_pymc.bandits.rewards import N_ROWS, PENDING, TOLD, RunningRange
-from amc_pymc.bandits.student import student_quantile
-from amc_pymc.bandits.waiting import first_choice
-from amc_pymc.engine.jit import njit
+from amc_pymc.bandits.contract import Pulls
+from amc_pymc.bandits.indices import IndexPolicy
+from amc_pymc.bandits.moments import Moments, regress
+from amc_pymc.bandits.rewards import RunningRange
 
-__all__ = ["UCBCV", "ucbcv_index"]
+__all__ = ["UCBCV", "ControlledMean", "batching", "jackknife", "regression", "splitting"]
 
 type Estimator = Literal["regression", "jackknife", "splitting", "batching"]
 
-#: Table rows after those of all policies: estimated mean, its variance, degrees of freedom.
-EST_MEAN, EST_VARIANCE, EST_DF = range(N_ROWS, N_ROWS + 3)
+
+class ControlledMean(NamedTuple):
+    """Estimate of a mean.
+
+    Attributes
+    ----------
+    mean : float
+    variance : float
+        Estimated variance of `mean`; inf if it cannot be estimated.
+    df : float
+        Degrees of freedom of Student's interval mean ± quantile * sqrt(variance).
+    """
+
+    mean: float
+    variance: float
+    df: float
 
 
-@njit(cache=True)
-def ucbcv_index(moments: np.ndarray, n_controls: int, t: float, alpha: float) -> float:
-    """Return the index of one arm by regression, in compiled code.
+def _observations(
+    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike, what: str, least: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Check the arguments and return rewards (s,) and deviations of controls (s, q)."""
+    x = np.ascontiguousarray(rewards, float)
+    if x.ndim != 1 or x.size == 0:
+        raise ValueError(f"rewards must have shape (s,) with s at least 1, got {x.shape}.")
+    w = np.asarray(controls, float)
+    if w.ndim == 1:
+        w = w.reshape(-1, 1) if w.size else w.reshape(x.size, 0)
+    if w.ndim != 2 or w.shape[0] != x.size:
+        raise ValueError(
+            f"controls must have shape ({x.size}, q) for {x.size} rewards, got {np.shape(controls)}."
+        )
+    omega = np.asarray(control_means, float)
+    if omega.ndim > 1 or (omega.ndim == 1 and omega.size != w.shape[1]):
+        raise ValueError(
+            f"control_means must be a number or have shape ({w.shape[1]},), got {omega.shape}."
+        )
+    for name, values in (("rewards", x), ("controls", w), ("control_means", omega)):
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} must be finite.")
+    q = w.shape[1]
+    if x.size < max(least, q + 2):
+        raise ValueError(
+            f"{what} with {q} controls needs {max(least, q + 2)} rewards, got {x.size}."
+        )
+    return x, w - omega
+
+
+def regression(
+    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
+) -> ControlledMean:
+    r"""Estimate a mean reward by linear regression on control variates.
+
+    .. math::
+        \hat\mu^c = \hat\mu + \hat\beta^\top (\omega - \hat\omega), \qquad
+        \hat\nu = \frac{\sum_r (X_r - \hat\mu^c - \hat\beta^\top (W_r - \omega))^2}{s - q - 1}
+        \left( \frac1s + (\hat\omega - \omega)^\top S^{-1} (\hat\omega - \omega) \right)
+
+    with :math:`\hat\beta = S^{-1} \sum_r (W_r - \hat\omega)(X_r - \hat\mu)` and S the sums of products
+    of deviations of controls from their *sample* means. It is the intercept of ordinary least squares
+    on controls centred at :math:`\omega`, and the interval with s - q - 1 degrees of freedom is exact
+    for normal rewards and controls. The variance is then (s - 2) / (s - q - 2) (1 - rho^2) times that
+    of the plain mean, so a control helps only if its correlation outweighs the lost degree of freedom.
 
     Parameters
     ----------
-    moments : array (3 + 2 q + q (q + 1) / 2,)
-        Moments from `regression_update`: for q = 1 number of pulls, mean reward, sum of squares of
-        rewards about their mean, mean of the control less its known mean, sum of products of control
-        and reward about their means, sum of squares of the control about its mean.
-    n_controls : int
-        Number of controls q.
-    t : int
-        Number of this pull, from 1.
-    alpha : float
-        The bound holds at each t with probability at least 1 - 1 / t^alpha.
+    rewards : array_like (s,)
+        Rewards, with s at least q + 2.
+    controls : array_like (s, q) or (s,)
+        Controls observed with the rewards. Those that depend linearly on earlier ones are omitted.
+    control_means : float or array_like (q,), default 0.0
+        Known means omega of the controls.
 
     Returns
     -------
-    float
-        Upper confidence bound; inf before q + 2 pulls.
+    ControlledMean
+
+    Notes
+    -----
+    Verma & Hanawal's equation 4 divides by squares about omega; their Lemma 1 and their formula for
+    q controls hold with squares about the sample mean, as here.
+
+    References
+    ----------
+    Nelson (1990), Control variate remedies. Operations Research 38, 974-992.
+    doi:10.1287/opre.38.6.974
+
+    Verma & Hanawal (2021), Stochastic multi-armed bandits with control variates, Lemmas 1-3.
+    arXiv:2105.03962
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.bandits import regression
+    >>> rng = np.random.default_rng(1)
+    >>> w = rng.normal(size=1000)
+    >>> x = 2.0 + 3.0 * w + 0.1 * rng.normal(size=1000)
+    >>> estimate = regression(x, w, 0.0)
+    >>> round(float(estimate.mean), 2), round(float(estimate.variance**0.5), 4)
+    (2.0, 0.0032)
     """
-    if moments[0] < n_controls + 2:
-        return np.inf
-    mean, variance, df = regression_estimate(moments, n_controls)
-    if variance == np.inf:
-        return np.inf
-    return mean + student_quantile(float(t) ** -alpha, df) * math.sqrt(variance)
+    x, d = _observations(rewards, controls, control_means, "regression")
+    seen = Moments(False, d.shape[1])
+    seen.include(x, d)
+    return _of_moments(seen)
 
 
-@njit(cache=True)
-def _indices(table: np.ndarray, t: float, constants: np.ndarray) -> np.ndarray:
-    """Return the indices of all arms; constants = (alpha, number of first pulls)."""
-    out, tail = np.empty(table.shape[1]), float(t) ** -constants[0]
-    for k in range(out.size):
-        told, pending = table[TOLD, k], table[PENDING, k]
-        variance = table[EST_VARIANCE, k]
-        if told + pending < constants[1]:
-            out[k] = np.inf
-        elif variance == np.inf:
-            out[k] = -np.inf if pending > 0.0 else np.inf
-        else:
-            # pending pulls count as if they had already reduced the variance
-            sd = math.sqrt(variance * told / (told + pending))
-            out[k] = table[EST_MEAN, k] + student_quantile(tail, table[EST_DF, k]) * sd
-    return out
+def jackknife(
+    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
+) -> ControlledMean:
+    r"""Estimate a mean reward by control variates and the jackknife, for variables that are not normal.
 
-
-@njit(cache=True)
-def _choose(table: np.ndarray, t: float, constants: np.ndarray) -> int:
-    pulls = np.empty(table.shape[1])
-    for k in range(pulls.size):
-        pulls[k] = table[TOLD, k] + table[PENDING, k]
-    return first_choice(_indices(table, t, constants), pulls)
-
-
-@njit(cache=True)
-def _enter(table: np.ndarray, arm: int, mean: float, variance: float, df: float) -> None:
-    table[EST_MEAN, arm], table[EST_VARIANCE, arm], table[EST_DF, arm] = mean, variance, df
-
-
-@njit(cache=True)
-def _take_regression(
-    table: np.ndarray, moments: np.ndarray, arm: int, reward: float, deviations: np.ndarray
-) -> None:
-    record(table, arm, reward)
-    regression_update(moments[arm], reward, deviations)
-    mean, variance, df = regression_estimate(moments[arm], deviations.size)
-    _enter(table, arm, mean, variance, df)
-
-
-@njit(cache=True)
-def _take_known(
-    table: np.ndarray,
-    moments: np.ndarray,
-    arm: int,
-    reward: float,
-    deviations: np.ndarray,
-    covariances: np.ndarray,
-) -> None:
-    record(table, arm, reward)
-    regression_update(moments[arm], reward, deviations)
-    found = known_variance_estimate(moments[arm], deviations.size, covariances[arm])
-    _enter(table, arm, found[0], found[1], found[2])
-
-
-@njit(cache=True)
-def batch_update(
-    batches: np.ndarray, progress: np.ndarray, reward: float, deviations: np.ndarray
-) -> bool:
-    """Add an observation to running batches, which are merged in pairs when all are full.
+    The estimate is the mean of the pseudo-values :math:`s \hat\mu^c - (s - 1) \hat\mu^{c,-j}`, with
+    :math:`\hat\mu^{c,-j}` from :func:`regression` without observation j, and its variance is their
+    variance over s, computed from leverages in O(s q^2). The interval, with s - 1 degrees of freedom,
+    is asymptotic.
 
     Parameters
     ----------
-    batches : array (2 b, 1 + q), changed in place
-        Means of full batches: reward, controls less their known means.
-    progress : array (3 + 1 + q,), changed in place
-        Number of full batches, their size, number of observations in the open batch, their sums. Before
-        the first observation, the size is 1 and all others are zero.
+    rewards, controls, control_means
+        As in :func:`regression`.
 
     Returns
     -------
-    bool
-        Whether a batch became full.
+    ControlledMean
+        The variance is infinite if a single observation determines a coefficient.
+
+    Notes
+    -----
+    Verma & Hanawal (2021), section 5.1, has two misprints: both terms of the pseudo-value omit
+    observation j, and intervals use the variance instead of its square root.
+
+    References
+    ----------
+    Lavenberg, Moeller & Welch (1982), Statistical results on control variables with application to
+    queueing network simulation. Operations Research 30, 182-202. doi:10.1287/opre.30.1.182
+
+    Examples
+    --------
+    >>> from amc_pymc.bandits import jackknife
+    >>> round(float(jackknife([0.0, 1.0, 3.0, 4.0], [0.0, 0.1, 1.0, 1.2], 0.5).mean), 3)
+    1.778
     """
-    q = deviations.size
-    progress[2] += 1.0
-    progress[3] += reward
-    for j in range(q):
-        progress[4 + j] += deviations[j]
-    if progress[2] < progress[1]:
-        return False
-    full = int(progress[0])
-    progress[0], progress[2] = full + 1.0, 0.0
-    for j in range(1 + q):
-        batches[full, j] = progress[3 + j] / progress[1]
-        progress[3 + j] = 0.0
-    if full + 1 == batches.shape[0]:
-        half = (full + 1) // 2
-        for i in range(half):
-            for j in range(1 + q):
-                batches[i, j] = 0.5 * (batches[2 * i, j] + batches[2 * i + 1, j])
-        progress[0], progress[1] = half, 2.0 * progress[1]
-    return True
+    x, d = _observations(rewards, controls, control_means, "the jackknife")
+    return _leave_one_out(x, d, pseudo=True)
 
 
-@njit(cache=True)
-def batch_estimate(batches: np.ndarray, progress: np.ndarray) -> tuple[float, float, float]:
-    """Return mean, variance and df of a regression on the means of full batches."""
-    q = batches.shape[1] - 1
-    moments = np.zeros(moments_size(q))
-    for i in range(int(progress[0])):
-        regression_update(moments, batches[i, 0], batches[i, 1:])
-    return regression_estimate(moments, q)
+def splitting(
+    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
+) -> ControlledMean:
+    r"""Estimate a mean reward by control variates, correcting each reward with coefficients from the others.
+
+    The estimate is the mean of :math:`X_j + \hat\beta^{-j} (\omega - W_j)`, and its variance is their
+    variance over s, with the coefficients :math:`\hat\beta^{-j}` of :func:`regression` without observation
+    j, computed from leverages in O(s q^2). The mean is unbiased for any distribution, because the coefficients
+    of an observation do not depend on it. The interval, with s - 1 degrees of freedom, is approximate.
+
+    Parameters
+    ----------
+    rewards, controls, control_means
+        As in :func:`regression`.
+
+    Returns
+    -------
+    ControlledMean
+        The variance is infinite if a single observation determines a coefficient.
+
+    References
+    ----------
+    Nelson (1990), Control variate remedies. Operations Research 38, 974-992.
+    doi:10.1287/opre.38.6.974
+
+    Examples
+    --------
+    >>> from amc_pymc.bandits import splitting
+    >>> round(float(splitting([0.0, 1.0, 3.0, 4.0], [0.0, 0.1, 1.0, 1.2], 0.5).mean), 3)
+    1.788
+    """
+    x, d = _observations(rewards, controls, control_means, "splitting")
+    return _leave_one_out(x, d, pseudo=False)
 
 
-@njit(cache=True)
-def _take_batching(
-    table: np.ndarray,
-    batches: np.ndarray,
-    progress: np.ndarray,
-    arm: int,
-    reward: float,
-    deviations: np.ndarray,
-) -> None:
-    record(table, arm, reward)
-    if batch_update(batches[arm], progress[arm], reward, deviations):
-        mean, variance, df = batch_estimate(batches[arm], progress[arm])
-        _enter(table, arm, mean, variance, df)
+def batching(
+    rewards: ArrayLike,
+    controls: ArrayLike,
+    control_means: ArrayLike = 0.0,
+    *,
+    n_batches: int = 30,
+) -> ControlledMean:
+    """Estimate a mean reward by regression of batch means on batch means of control variates.
+
+    Batch means are closer to normal, for which :func:`regression` is exact, but leave fewer degrees of
+    freedom: n_batches - q - 1.
+
+    Parameters
+    ----------
+    rewards, controls, control_means
+        As in :func:`regression`.
+    n_batches : int, default 30
+        Number of batches of equal size, at least q + 2. Observations after the last full batch are ignored.
+
+    Returns
+    -------
+    ControlledMean
+
+    References
+    ----------
+    Nelson (1989), Batch size effects on the efficiency of control variates in simulation. European
+    Journal of Operational Research 43, 184-196.
+
+    Examples
+    --------
+    >>> from amc_pymc.bandits import batching
+    >>> estimate = batching([0.0, 1.0, 3.0, 4.0, 9.0], [], n_batches=2)
+    >>> estimate.mean, estimate.variance
+    (2.0, 2.25)
+    """
+    x, d = _observations(rewards, controls, control_means, "batching", n_batches)
+    q = d.shape[1]
+    if n_batches < q + 2:
+        raise ValueError(f"n_batches must be at least q + 2 = {q + 2}, got {n_batches}.")
+    size = x.size // n_batches
+    together = np.column_stack([x, d])[: n_batches * size]
+    means = together.reshape(n_batches, size, 1 + q).mean(axis=1)
+    return regression(means[:, 0], means[:, 1:])
 
 
-class UCBCV(CompiledPolicy):
+def _of_moments(seen: Moments) -> ControlledMean:
+    """Estimate a mean from moments of rewards and of deviations of controls, by regression."""
+    found, off = regress(seen.comoment), seen.mean[1:]
+    mean, df = float(seen.mean[0] - found.coefficients @ off), seen.n - 1.0 - found.rank
+    if df < 1.0:
+        return ControlledMean(mean, math.inf, df)
+    return ControlledMean(
+        mean, found.left / df * float(1.0 / seen.n + off @ found.inverse @ off), df
+    )
+
+
+def _leave_one_out(x: np.ndarray, deviations: np.ndarray, *, pseudo: bool) -> ControlledMean:
+    """Average pseudo-values of the jackknife, or rewards corrected with coefficients from the others."""
+    s, off = x.size, deviations.mean(axis=0)
+    centred = np.column_stack([x - x.mean(), deviations - off])
+    found = regress(centred.T @ centred)
+    beta, d = found.coefficients, centred[:, 1:]
+    estimate = float(x.mean() - beta @ off)
+    leverage = ((d @ found.inverse) * d).sum(axis=1)
+    if s < found.rank + 2 or leverage.max(initial=0.0) > 1.0 - 1.0 / s - 1e-10:
+        return ControlledMean(estimate, math.inf, s - 1.0)
+    residual = (centred[:, 0] - d @ beta) / (1.0 - 1.0 / s - leverage)
+    move = -d @ found.inverse @ off
+    if pseudo:
+        values = estimate + (s - 1.0) * (1.0 / s + move) * residual
+    else:
+        values = x - deviations @ beta + residual * (leverage - move)
+    return ControlledMean(float(values.mean()), float(values.var(ddof=1)) / s, s - 1.0)
+
+
+class _Batches:
+    """Means of batches of observations, which are merged in pairs when all are full."""
+
+    def __init__(self, n_batches: int, columns: int):
+        self.most, self.size, self.full = 2 * n_batches, 1, np.empty((0, columns))
+        self._open = np.empty((0, columns))
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add observations (n, columns)."""
+        for row in rows:
+            self._open = np.vstack([self._open, row])
+            if len(self._open) < self.size:
+                continue
+            self.full = np.vstack([self.full, self._open.mean(axis=0)])
+            self._open = self._open[:0]
+            if len(self.full) == self.most:
+                self.full = 0.5 * (self.full[::2] + self.full[1::2])
+                self.size *= 2
+
+
+class UCBCV(IndexPolicy):
     r"""Policy with upper confidence bounds on means estimated with control variates.
 
     Each reward comes with q control variates, which correlate with it and have known means. The policy
@@ -212,10 +323,6 @@ class UCBCV(CompiledPolicy):
         arm is first pulled q + 2 times.
     control_means : float or array_like (q,) or (K, q), default 0.0
         Known means of the controls. An error in them biases the estimates.
-    control_variance : float or array_like (q,), (q, q) or (K, q, q), optional
-        Known variances or covariance matrices of the controls, for the coefficients of
-        `estimator="regression"`, see :func:`known_variance`. By default they are estimated, which is
-        better if correlations are high.
     alpha : float, default 2.0
         The bounds hold at each t with probability at least 1 - 1 / t^alpha; the bound on regret requires
         more than 1.
@@ -253,8 +360,6 @@ class UCBCV(CompiledPolicy):
 
     name = "ucbcv"
     uses_controls = True
-    _kernels = kernels_of(_indices, _choose)
-    _estimators: ClassVar[tuple[str, ...]] = get_args(Estimator.__value__)
 
     def __init__(
         self,
@@ -262,19 +367,19 @@ class UCBCV(CompiledPolicy):
         *,
         n_controls: int = 1,
         control_means: ArrayLike = 0.0,
-        control_variance: ArrayLike | None = None,
         alpha: float = 2.0,
         estimator: Estimator = "regression",
         n_batches: int = 30,
     ):
-        super().__init__(n_arms, rewards=RunningRange(), extra_rows=3)
+        super().__init__(n_arms, rewards=RunningRange())
         q, k = operator.index(n_controls), self.n_arms
         if q < 0:
             raise ValueError(f"n_controls must not be negative, got {q}.")
         if not 0.0 < alpha < math.inf:
             raise ValueError(f"alpha must be positive and finite, got {alpha!r}.")
-        if estimator not in self._estimators:
-            raise ValueError(f"estimator must be one of {self._estimators}, got {estimator!r}.")
+        known = get_args(Estimator.__value__)
+        if estimator not in known:
+            raise ValueError(f"estimator must be one of {known}, got {estimator!r}.")
         if estimator == "batching" and n_batches < q + 2:
             raise ValueError(f"n_batches must be at least q + 2 = {q + 2}, got {n_batches!r}.")
         omega = np.asarray(control_means, float)
@@ -284,61 +389,40 @@ class UCBCV(CompiledPolicy):
                 f"and {k} arms, got {control_means!r}."
             )
         self.n_controls, self.alpha, self.estimator = q, float(alpha), estimator
-        self._constants = np.array([self.alpha, q + 2.0])
+        self.n_batches = n_batches
         self._omega = np.array(np.broadcast_to(omega, (k, q)))
-        self._covariances = self._known(control_variance)
-        self._table[EST_MEAN], self._table[EST_VARIANCE] = math.nan, math.inf
+        self._mean, self._variance = np.full(k, math.nan), np.full(k, math.inf)
+        self._df = np.zeros(k)
         # data kept for the estimator
-        self._moments = np.zeros((k, moments_size(q)))
-        self._batches = np.zeros((k, 2 * n_batches if estimator == "batching" else 0, 1 + q))
-        self._progress = np.zeros((k, 4 + q))
-        self._progress[:, 1] = 1.0
-        self._past = [np.zeros((0, 1 + q)) for _ in range(k)]
-        self._stale: set[int] = set()
-
-    def _known(self, control_variance: ArrayLike | None) -> np.ndarray | None:
-        if control_variance is None:
-            return None
-        if self.estimator != "regression":
-            raise ValueError(
-                f'control_variance is used by estimator="regression" only, got {self.estimator!r}.'
-            )
-        v, k = np.asarray(control_variance, float), self.n_arms
-        if v.ndim == 3:
-            if v.shape[0] != k:
-                raise ValueError(f"control_variance is given for {v.shape[0]} arms, there are {k}.")
-            return np.stack([as_covariance(one, self.n_controls) for one in v])
-        return np.stack([as_covariance(v, self.n_controls)] * k)
+        self._moments = [Moments(False, q) for _ in range(k)]
+        self._batches = [_Batches(n_batches, 1 + q) for _ in range(k)]
+        self._past = [np.empty((0, 1 + q)) for _ in range(k)]
 
     @property
     def estimates(self) -> ControlledMean:
         """Controlled means of all arms, each field (K,); without an estimate, nan with variance inf."""
-        self._refresh()
-        mean, variance, df = self._table[[EST_MEAN, EST_VARIANCE, EST_DF]]
-        return ControlledMean(np.where(variance < math.inf, mean, math.nan), variance, df)  # type: ignore[arg-type]
+        mean = np.where(self._variance < math.inf, self._mean, math.nan)
+        return ControlledMean(mean, self._variance.copy(), self._df.copy())  # type: ignore[arg-type]
 
-    def index(self) -> np.ndarray:
-        """Return the upper bounds of all arms, (K,).
+    def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+        """Return the upper bounds.
 
         inf for arms pulled fewer than q + 2 times, -inf for arms with enough pulls but too few observed
         rewards.
         """
-        self._refresh()
-        return super().index()
+        told = self._seen.told[arms, None]
+        pending = self._seen.pending[arms, None] + ahead
+        variance, df = self._variance[arms, None], np.maximum(self._df[arms, None], 1.0)
+        # pending pulls count as if they had already reduced the variance
+        n = np.maximum(told + pending, 1.0)
+        sd = np.sqrt(np.where(variance < math.inf, variance, 0.0) * told / n)
+        tail = min((self._asked + 1.0) ** -self.alpha, 1.0 - 1e-16)
+        quantile = -special.stdtrit(df, tail)
+        bound = np.where(told > 0.0, self._mean[arms, None], 0.0) + quantile * sd
+        bound = np.where(variance < math.inf, bound, np.where(pending > 0.0, -np.inf, np.inf))
+        return np.where(told + pending < self.n_controls + 2, np.inf, bound)
 
-    def _choose(self, rng: np.random.Generator) -> int:
-        self._refresh()
-        return super()._choose(rng)
-
-    def _choose_many(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        self._refresh()
-        return super()._choose_many(rng, n)
-
-    def _only(self, arms: list[int]) -> Self:
-        self._refresh()
-        return super()._only(arms)
-
-    def _checked_controls(self, pulls: Sequence[Pull], controls: ArrayLike | None) -> np.ndarray:
+    def _checked_controls(self, pulls: Pulls, controls: ArrayLike | None) -> np.ndarray:
         """Return the controls (n, q) of n pulls; a single control may also be a number or (n,)."""
         n, q = len(pulls), self.n_controls
         w = np.empty(0) if controls is None else np.asarray(controls, float)
@@ -355,64 +439,33 @@ class UCBCV(CompiledPolicy):
         return w
 
     def _receive(
-        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
+        self,
+        arms: np.ndarray,
+        values: np.ndarray,
+        costs: np.ndarray,
+        coins: np.ndarray,
+        controls: np.ndarray | None,
     ) -> None:
+        super()._receive(arms, values, costs, coins, controls)
         assert controls is not None
-        reward = self.rewards.convert(self._table, arm, value)
-        deviations = controls - self._omega[arm]
+        rows = np.column_stack([values, controls - self._omega[arms]])
+        for k in np.unique(arms).tolist():
+            found = self._estimate(k, rows[arms == k])
+            if found is not None:
+                self._mean[k], self._variance[k], self._df[k] = found
+
+    def _estimate(self, k: int, rows: np.ndarray) -> ControlledMean | None:
+        """Return the estimate after further rewards and deviations of controls, (n, 1 + q); None if too few."""
+        if self.estimator == "regression":
+            self._moments[k].include(rows[:, 0], rows[:, 1:])
+            return _of_moments(self._moments[k])
         if self.estimator == "batching":
-            _take_batching(self._table, self._batches, self._progress, arm, reward, deviations)
-        elif self.estimator != "regression":
-            self._remember(arm, reward, deviations)
-        elif self._covariances is None:
-            _take_regression(self._table, self._moments, arm, reward, deviations)
-        else:
-            _take_known(self._table, self._moments, arm, reward, deviations, self._covariances)
-
-    def _remember(self, arm: int, reward: float, deviations: np.ndarray) -> None:
-        past, s = self._past[arm], int(self._table[TOLD, arm])
-        if s == len(past):
-            grown = np.zeros((max(16, 2 * s), 1 + self.n_controls))
-            grown[:s] = past
-            past = self._past[arm] = grown
-        past[s, 0], past[s, 1:] = reward, deviations
-        record(self._table, arm, reward)
-        self._stale.add(arm)
-
-    def _refresh(self) -> None:
-        """Update jackknife and splitting estimates."""
-        for arm in self._stale:
-            s = int(self._table[TOLD, arm])
-            rewards, deviations = self._past[arm][:s, 0], self._past[arm][:s, 1:]
-            if s >= self.n_controls + 2:
-                found = leave_one_out(rewards, deviations, self.estimator == "jackknife")
-                self._table[[EST_MEAN, EST_VARIANCE, EST_DF], arm] = found
-        self._stale.clear()
-
-    def state(self) -> dict[str, Any]:
-        """Return the state of the policy as plain arrays and numbers."""
-        self._refresh()
-        told = self._table[TOLD].astype(int).tolist()
-        return super().state() | {
-            "moments": self._moments.copy(),
-            "batches": self._batches.copy(),
-            "progress": self._progress.copy(),
-            "past": np.concatenate([p[:s] for p, s in zip(self._past, told, strict=True)]),
-        }
-
-    def restore(self, state: dict[str, Any]) -> Self:
-        """Restore a state saved by a policy with the same arguments."""
-        for name in ("moments", "batches", "progress"):
-            have, kept = np.asarray(state[name], float), getattr(self, f"_{name}")
-            if have.shape != kept.shape:
-                raise ValueError(
-                    f"state has {name} of shape {have.shape}, this policy's are {kept.shape}."
-                )
-        super().restore(state)
-        self._moments = np.array(state["moments"], float)
-        self._batches = np.array(state["batches"], float)
-        self._progress = np.array(state["progress"], float)
-        ends = np.cumsum(self.counts)[:-1]
-        self._past = [np.array(p) for p in np.split(np.asarray(state["past"], float), ends)]
-        self._stale = set()
-        return self
+            self._batches[k].add(rows)
+            means = self._batches[k].full
+            return (
+                None if len(means) < self.n_controls + 2 else regression(means[:, 0], means[:, 1:])
+            )
+        past = self._past[k] = np.vstack([self._past[k], rows])
+        if len(past) < self.n_controls + 2:
+            return None
+        return _leave_one_out(past[:, 0], past[:, 1:], pseudo=self.estimator == "jackknife")

@@ -20,8 +20,6 @@ import llvmlite
 import numba
 import numpy as np
 
-from numba.core import serialize
-from numba.core.dispatcher import Dispatcher
 from numba.core.registry import cpu_target
 
 __all__ = [
@@ -36,7 +34,7 @@ __all__ = [
 
 _HERE = Path(__file__).parents[1]
 #: Folders of this package without compiled functions; a change there does not touch machine code.
-WITHOUT_KERNELS = {"diagnostics", "evidence", "inference", "plots", "results", "rows", "steps"}
+WITHOUT_KERNELS = {"bandits", "evidence", "inference", "results", "rows", "runs", "steps"}
 #: What was changed later may differ from what this process has imported.
 _BEGIN = time.time()
 #: Beyond so many bytes, files of the cache are removed.
@@ -50,40 +48,25 @@ def cached_name(function: Callable[..., Any], settings: Any) -> str | None:
     """Return the name under which code of a function is kept.
 
     It depends on the function, on ``settings``, on the source files of this package that may have compiled functions and
-    of the function's own package, or beside its file, on versions and on the processor. None if it is not the same in each process.
+    of the function's own package, or beside its file, on versions and on the processor. None if it is not the same in
+    each process, as that of a function with a closure.
     """
-    kinds, code = repr(settings), _function_digest(function)
-    return None if code is None or " at 0x" in kinds else name_of(f"{kinds} {code}", "kernel")
-
-
-def name_of(key: str, kind: str) -> str | None:
-    """Return a name that depends on a key, on this package, on versions and on the processor."""
-    stamp = _digest(_HERE)
-    versions = (sys.version_info[:2], np.__version__, numba.__version__, llvmlite.__version__)
-    processor = cpu_target.target_context.codegen().magic_tuple()
-    whole = repr((key, stamp, versions, processor)).encode()
-    return None if stamp is None else f"{hashlib.sha256(whole).hexdigest()[:40]}.{kind}"
-
-
-def _function_digest(function: Callable[..., Any]) -> str | None:
-    """Return a digest of a function, its source files and what it closes over; None if that is not known."""
-    code = function.__code__
+    code, kinds = function.__code__, repr(settings)
     file = Path(code.co_filename)
-    stamp = _digest(_root(file)) if file.exists() else None
-    if stamp is None:
+    if function.__closure__ or " at 0x" in kinds or not file.exists():
         return None
     place = (function.__module__, function.__qualname__, code.co_firstlineno, code.co_names)
     constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
-    parts: list[Any] = [stamp, place, constants, code.co_code]
-    for cell in function.__closure__ or ():
-        value = cell.cell_contents
-        # Numba's own bytes of a compiled function contain a name that is drawn at random in each process.
-        known = isinstance(value, Dispatcher)
-        part = _function_digest(value.py_func) if known else bytes(serialize.dumps(value))
-        if part is None:
-            return None
-        parts.append(part)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return name_of((kinds, place, constants, code.co_code), "kernel", _root(file))
+
+
+def name_of(key: Any, kind: str, *roots: Path) -> str | None:
+    """Return a name that depends on a key, on this package and other source, on versions and on the processor."""
+    stamps = [_digest(root) for root in (_HERE, *roots)]
+    versions = (sys.version_info[:2], np.__version__, numba.__version__, llvmlite.__version__)
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    whole = repr((key, stamps, versions, processor)).encode()
+    return None if None in stamps else f"{hashlib.sha256(whole).hexdigest()[:40]}.{kind}"
 
 
 def _root(file: Path) -> Path:
@@ -97,11 +80,8 @@ def _root(file: Path) -> Path:
 @functools.cache
 def _digest(root: Path) -> str | None:
     """Return a digest of the source files in a package or beside a file; None if one was changed in this process."""
-    found, digest = (
-        root.rglob("*.py") if root.is_dir() else root.parent.glob("*.py"),
-        hashlib.sha256(),
-    )
-    for file in sorted(found):
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py") if root.is_dir() else root.parent.glob("*.py")):
         if root == _HERE and file.relative_to(root).parts[0] in WITHOUT_KERNELS:
             continue
         if file.stat().st_mtime > _BEGIN:

@@ -35,7 +35,7 @@ from amc_pymc.engine.records import (
     words_of,
 )
 
-__all__ = ["FirstClassFunction", "bindable", "bound_function", "caller", "first_class", "pointer"]
+__all__ = ["FirstClassFunction", "bindable", "bound_function", "caller", "first_class"]
 
 _WORDS = ir.IntType(64).as_pointer()
 
@@ -193,16 +193,6 @@ def _compiled(kernel: Any, signature: Any, kinds: tuple[Any, ...], name: str) ->
 def _function_type(context: Any, signature: Any) -> ir.FunctionType:
     values = [context.get_value_type(t) for t in signature.args]
     return ir.FunctionType(context.get_value_type(signature.return_type), [_WORDS, *values])
-
-
-@intrinsic
-def pointer(typingctx: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
-    """Convert an integer to a pointer."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return types.voidptr(address), codegen
 
 
 # --- from compiled code -----------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
+
 import numpy as np
 
 from llvmlite import ir
@@ -312,6 +314,24 @@ ARRAY = {
 }
 
 _compiled = njit(cache=True, error_model="numpy")
+_MATH = {
+    **{
+        name: getattr(math, name)
+        for name in ("expm1", "log1p", "sin", "cos", "tan", "tanh", "sinh")
+    },
+    **{name: getattr(math, name) for name in ("cosh", "erf", "erfc", "gamma")},
+    **{
+        f"arc{name}": getattr(math, f"a{name}")
+        for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+    },
+    "gammaln": math.lgamma,
+}
+
+
+def _of_math(function: Callable[[float], float]) -> Callable[[float], float]:
+    return lambda x: function(x)
+
+
 #: Functions that printed code calls; Numba compiles each once, when the first model needs it.
 CALLED = {
     "exp": exp,
@@ -329,22 +349,5 @@ CALLED = {
     "pow": _compiled(lambda x, y: x**y),
     "floordiv": _compiled(lambda x, y: x // y),
     "mod": _compiled(lambda x, y: x % y),
-    "expm1": _compiled(lambda x: math.expm1(x)),
-    "log1p": _compiled(lambda x: math.log1p(x)),
-    "sin": _compiled(lambda x: math.sin(x)),
-    "cos": _compiled(lambda x: math.cos(x)),
-    "tan": _compiled(lambda x: math.tan(x)),
-    "tanh": _compiled(lambda x: math.tanh(x)),
-    "sinh": _compiled(lambda x: math.sinh(x)),
-    "cosh": _compiled(lambda x: math.cosh(x)),
-    "arctan": _compiled(lambda x: math.atan(x)),
-    "arcsin": _compiled(lambda x: math.asin(x)),
-    "arccos": _compiled(lambda x: math.acos(x)),
-    "arcsinh": _compiled(lambda x: math.asinh(x)),
-    "arccosh": _compiled(lambda x: math.acosh(x)),
-    "arctanh": _compiled(lambda x: math.atanh(x)),
-    "erf": _compiled(lambda x: math.erf(x)),
-    "erfc": _compiled(lambda x: math.erfc(x)),
-    "gamma": _compiled(lambda x: math.gamma(x)),
-    "gammaln": _compiled(lambda x: math.lgamma(x)),
+    **{name: _compiled(_of_math(f)) for name, f in _MATH.items()},
 }

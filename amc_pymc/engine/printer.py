@@ -5,6 +5,9 @@ alone once for all rows, parts without local effects once per row, and only the 
 of a quadrature. Each function stores in an array what the next one needs.
 
 All numbers are doubles, including integers; truth values are passed on as 0 and 1.
+
+A program of functions of rows has *stages*, each of four places: the address of a function of parameters, the address
+of a function of rows that reads its results, the number of results, and the number of output rows.
 """
 
 from __future__ import annotations
@@ -13,13 +16,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from llvmlite import ir
 
 from amc_pymc.engine.functions import CALLED
 from amc_pymc.engine.graph import LOCAL, Graph
-from amc_pymc.engine.machine import function_name
+from amc_pymc.engine.jit import njit
+from amc_pymc.engine.machine import call, function_name
 
-__all__ = ["Printer", "Stages"]
+__all__ = [
+    "N_KEPT", "N_SHARED", "ROWS", "SHARED", "Printer", "Stages", "of_parameters", "room_of",
+]  # fmt: skip
+
+#: Offsets of the places in a stage.
+SHARED, ROWS, N_SHARED, N_KEPT = 0, 1, 2, 3
 
 _DOUBLE, _WORD, _TRUTH = ir.DoubleType(), ir.IntType(64), ir.IntType(1)
 _POINTER = {"at": _WORD.as_pointer()}
@@ -189,6 +200,38 @@ class Printer:
             place = ir.Constant(_WORD, k)
             f.store("out", f.builder.fadd(f.load("out", place), total, flags=_FUSED), place)
         f.end()
+
+    def stage(
+        self,
+        name: str,
+        arrays: Sequence[str],
+        outputs: Sequence[int],
+        places: Sequence[int] | None = None,
+    ) -> list[int | str]:
+        """Print a stage of expressions of rows and, unless None, of positions in eta."""
+        shared = Stages.of(self.graph, [*outputs, *(places or ())]).shared
+        self.once(f"{name}_shared", (*arrays, "out"), shared)
+        rows = [*arrays, "shared", "block", "stride", "n", "out", "out_stride"]
+        rows += [] if places is None else ["at"]
+        number = self.each_row(f"{name}_rows", rows, outputs, shared=shared, places=places or ())
+        return [f"{name}_shared", f"{name}_rows", len(shared), number]
+
+
+# --- calls of stages -------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def of_parameters(program, stage, eta):
+    """Compute the results of a stage that depend on parameters only."""
+    out = np.empty(max(1, program[stage + N_SHARED]))
+    call(program[stage + SHARED], eta, out)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def room_of(program, stage, width):
+    """Allocate the output of a stage for ``width`` rows."""
+    return np.empty((max(1, program[stage + N_KEPT]), width))
 
 
 class _Function:

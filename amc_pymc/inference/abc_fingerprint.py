@@ -10,7 +10,7 @@ import numpy as np
 
 from amc_pymc.abc_tree.run import Settings
 from amc_pymc.rng import as_generator
-from amc_pymc.running import name_of
+from amc_pymc.runs import name_of
 from amc_pymc.simulators.problem import Problem
 from amc_pymc.simulators.trial import Trial
 

@@ -29,16 +29,15 @@ from amc_pymc.abc_tree.round_statistics import prior_acceptance, round_statistic
 from amc_pymc.abc_tree.smoothing import smooth_draws
 from amc_pymc.abc_tree.step_posterior import StepPosterior, fit_step_posterior
 from amc_pymc.abc_tree.tolerance_bias import closest, tolerance_bias
-from amc_pymc.diagnostics.pareto import pareto_k
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.inference.abc_drawn import Drawn, adjusted_drawn, flat, plain_drawn, values_at
 from amc_pymc.inference.abc_run import AbcRun
-from amc_pymc.inference.model_groups import add_data_groups, draws_group
-from amc_pymc.results import declared_dataset, described
+from amc_pymc.results import declared_dataset, described, pareto_k
 from amc_pymc.results.tables import ABC, ABC_SIMULATIONS, DRAW_STATS, STEP_POSTERIOR, WEIGHTED
 from amc_pymc.simulators.coordinates import are_quantiles, are_whole, in_cube_order, part_of_atom
 from amc_pymc.simulators.kernels import student_kernel
 from amc_pymc.simulators.problem import labels
+from amc_pymc.steps.model_groups import add_data_groups, draws_group
 
 __all__ = ["abc_tree_data", "final_accepted"]
 

@@ -21,12 +21,12 @@ from amc_pymc.inference.evidence_results import (
     from_log_weights,
     nan_flags,
 )
-from amc_pymc.inference.model_groups import add_data_groups, draws_group
 from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
+from amc_pymc.steps.model_groups import add_data_groups, draws_group
 
 if TYPE_CHECKING:
     from pymc import Model

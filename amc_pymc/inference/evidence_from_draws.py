@@ -26,22 +26,7 @@ from amc_pymc.inference.evidence_model import (
     pilot_settings,
 )
 from amc_pymc.inference.evidence_results import Evidence, effective_size, evidence_group
-from amc_pymc.inference.marginal_effects import (
-    Marginalize,
-    chosen_effects,
-    describe,
-    enough_nodes,
-    quadrature,
-)
-from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.inference.prior_check import prior_flags
-from amc_pymc.inference.stored_draws import (
-    Health,
-    check_idata,
-    foreign_density,
-    health_of,
-    stored_draws,
-)
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
@@ -49,8 +34,23 @@ from amc_pymc.reading.particles.counts import counted
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.running import run_loop
+from amc_pymc.runs import run_loop
 from amc_pymc.signals import held_back
+from amc_pymc.steps.marginal_effects import (
+    Marginalize,
+    chosen_effects,
+    describe,
+    enough_nodes,
+    quadrature,
+)
+from amc_pymc.steps.model_groups import add_data_groups
+from amc_pymc.steps.stored_draws import (
+    Health,
+    check_idata,
+    foreign_density,
+    health_of,
+    stored_draws,
+)
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.diagnostics.pareto import pareto_k
 from amc_pymc.evidence import PosteriorDraws
 from amc_pymc.evidence.bridge import variance_of_mean
 from amc_pymc.evidence.doubts import uncertain
@@ -30,7 +29,7 @@ from amc_pymc.inference.evidence_results import Evidence, add_posterior, effecti
 from amc_pymc.kernels import make_kernel
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles
-from amc_pymc.results import declared_dataset
+from amc_pymc.results import declared_dataset, pareto_k
 from amc_pymc.results.tables import ARMS
 from amc_pymc.steps.surrogate_posterior import SurrogatePosterior, surrogate_posterior
 

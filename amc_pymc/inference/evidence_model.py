@@ -30,7 +30,6 @@ from threadpoolctl import ThreadpoolController
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
-from amc_pymc.inference.marginal_effects import CANNOT, LocalEffects
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.reading.context import context_model
 from amc_pymc.reading.particles.counts import counted
@@ -41,6 +40,7 @@ from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
 from amc_pymc.rng import spawn_generators
 from amc_pymc.signals import signals_heard
+from amc_pymc.steps.marginal_effects import CANNOT, LocalEffects
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.combination import Cost, as_arms
+from amc_pymc.bandits.arms import Cost, as_arms
+from amc_pymc.bandits.combination_run import Budget, Choices, Combined, combined
+from amc_pymc.bandits.recorded import Recorded
 from amc_pymc.evidence import (
     BridgedChains,
     Pilot,
@@ -36,8 +38,6 @@ from amc_pymc.evidence.doubts import (
 )
 from amc_pymc.evidence.pilot import PilotInterrupted
 from amc_pymc.flags import Flag, flag
-from amc_pymc.inference.combination_journal import Recorded
-from amc_pymc.inference.combination_run import Budget, Choices, Combined, combined
 from amc_pymc.inference.evidence_from_chains import chains_answer
 from amc_pymc.inference.evidence_from_draws import TimeLimit, budget_of
 from amc_pymc.inference.evidence_model import Elsewhere, Tally, cost_of, explored, running_off
@@ -47,7 +47,6 @@ from amc_pymc.inference.evidence_results import (
     effective_size,
     nan_flags,
 )
-from amc_pymc.inference.marginal_effects import enough_nodes, quadrature
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
@@ -56,6 +55,7 @@ from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS
 from amc_pymc.signals import held_back
+from amc_pymc.steps.marginal_effects import enough_nodes, quadrature
 
 if TYPE_CHECKING:
     from pymc import Model

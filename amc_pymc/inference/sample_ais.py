@@ -37,15 +37,15 @@ from amc_pymc.inference.evidence_model import (
     particle_kernel,
 )
 from amc_pymc.inference.evidence_results import likelihood_as_evidence
-from amc_pymc.inference.stored_draws import draws_of
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.reading.particles.unconstrain import unconstrain
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.running import Pool, begin_journal, check_workers, name_of, run_loop
+from amc_pymc.runs import Pool, begin_journal, check_workers, name_of, run_loop
 from amc_pymc.signals import ends_loops
+from amc_pymc.steps.stored_draws import draws_of
 
 if TYPE_CHECKING:
     from pymc import Model

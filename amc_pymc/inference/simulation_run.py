@@ -21,7 +21,7 @@ from amc_pymc.inference.evidence_model import context_model
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.simulators.problem import ModelProblem
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.running import Journal, begin_journal, check_workers, run_loop
+from amc_pymc.runs import Journal, begin_journal, check_workers, run_loop
 from amc_pymc.simulators.failures import describe, failure_arrays, failures_from_arrays
 from amc_pymc.simulators.problem import Failure, Problem, Simulated
 from amc_pymc.simulators.simulator_problem import SimulatorProblem

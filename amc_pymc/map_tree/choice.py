@@ -8,7 +8,7 @@ import numpy as np
 
 from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.abc_tree.rates import shrunk_rates
-from amc_pymc.bandits import UCB1, KnownRange, ThompsonSampling, TopTwoThompsonSampling
+from amc_pymc.bandits import UCB1, KnownRange
 
 __all__ = ["POLICIES", "Beliefs", "beliefs", "choose_boxes"]
 
@@ -16,6 +16,8 @@ __all__ = ["POLICIES", "Beliefs", "beliefs", "choose_boxes"]
 POLICIES = ("top_two", "thompson", "ucb", "hoo")
 #: Minimum parameter of a Beta distribution.
 _LEAST = 1e-6
+#: Draws to find a box other than the leading one; then the best other one of one more draw is taken.
+_TRIES = 10
 
 
 class Beliefs(NamedTuple):
@@ -119,13 +121,25 @@ def choose_boxes(
     >>> np.bincount(choose_boxes(two, 100, as_generator(1), policy="thompson"))
     array([  0, 100])
     """
-    k, rewards = len(believed.rate), KnownRange(0.0, believed.prior)
     if policy == "ucb":
-        bounds = UCB1(k, rewards=rewards).begin_with(believed.counts, believed.value)
-        return bounds.ask(rng, n).arms
+        rewards = KnownRange(0.0, believed.prior)
+        bounds = UCB1(len(believed.rate), rewards=rewards)
+        return bounds.begin_with(believed.counts, believed.value).ask(rng, n).arms
     hits = believed.rate * believed.counts
     alpha, beta = (np.maximum(x, _LEAST) for x in (hits, believed.counts - hits))
-    draws = {"alpha": alpha, "beta": beta, "coins": False, "rewards": rewards}
-    if policy == "thompson":
-        return ThompsonSampling(k, **draws).ask(rng, n).arms
-    return TopTwoThompsonSampling(k, b=b, **draws).ask(rng, n).arms
+    leaders = (believed.prior * rng.beta(alpha, beta, (n, alpha.size))).argmax(axis=1)
+    if policy == "thompson" or alpha.size == 1:
+        return leaders
+    # Top-two Thompson sampling: Russo (2016), https://proceedings.mlr.press/v49/russo16.html
+    chosen = leaders.copy()
+    again = np.flatnonzero(rng.random(n) >= b)
+    for _ in range(_TRIES):
+        chosen[again] = (believed.prior * rng.beta(alpha, beta, (again.size, alpha.size))).argmax(
+            axis=1
+        )
+        again = again[chosen[again] == leaders[again]]
+    if again.size:
+        values = believed.prior * rng.beta(alpha, beta, (again.size, alpha.size))
+        values[np.arange(again.size), leaders[again]] = -np.inf
+        chosen[again] = values.argmax(axis=1)
+    return chosen

@@ -12,6 +12,8 @@ import numpy as np
 from amc_pymc.engine.first_class import FirstClassFunction, bound_function
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import call
+from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers.compiled import LOGP
 
 __all__ = ["callback_error", "callback_function", "log_density_of"]
 
@@ -63,17 +65,17 @@ def _ask_at(x, place):
     return out[0]
 
 
-def callback_function(function: Callable, signature) -> FirstClassFunction:
+def callback_function(function: Callable) -> FirstClassFunction:
     """Return a first-class function that calls the Python ``function(points, rows) -> (K, m)``.
 
     An exception inside ``function`` becomes NaN values; :func:`callback_error` returns it.
     """
-    return _bound(_ask, function, signature)
+    return _bound(_ask, function, REWARDS)
 
 
-def log_density_of(function: Callable, signature) -> FirstClassFunction:
+def log_density_of(function: Callable) -> FirstClassFunction:
     """Return a first-class function that calls the Python ``function(x) -> float``."""
-    return _bound(_ask_at, lambda points, rows: function(points[0]), signature)
+    return _bound(_ask_at, lambda points, rows: function(points[0]), LOGP)
 
 
 def _bound(kernel, function: Callable, signature) -> FirstClassFunction:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numba import types
 from scipy import sparse
 
 from amc_pymc.engine import Family, Graph
@@ -29,12 +28,13 @@ from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.row_kernels import RowProgram
 from amc_pymc.engine.row_kernels.loops import line, residual_changes, residuals_at
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.rest import add_curves, add_slopes
+from amc_pymc.tall.samplers.compiled import GRADIENT
 from amc_pymc.tall.terms import N_FAMILIES, derivatives_of, family_at, printed_families, with_values
 
 __all__ = ["Coefficients", "reads", "rewards", "state_rewards", "with_products"]
 
-_MAP = types.float64[::1](types.float64[::1])
 _SUMS, _PRODUCTS = ("add", "sub", "neg", "float"), ("mul", "div")
 #: Largest number of coefficients of one product.
 _MOST = 4_000
@@ -60,12 +60,13 @@ class Coefficients:
         self._values, self._slopes, self._curves = orders
 
     def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k not in ("graph", "families", "native")}
+        state = state_without_caches(self)
+        return {k: v for k, v in state.items() if k not in ("graph", "families")}
 
     @cached_property
     def native(self) -> Any:
         """First-class ``x (D,) -> z (D + W,)``."""
-        return bound_function(with_values, _MAP, list(self._values.arrays))
+        return bound_function(with_values, GRADIENT, list(self._values.arrays))
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         """Return z at x."""

@@ -19,23 +19,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import types
-
 from amc_pymc.engine import Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import data_control, printed_data_control
+from amc_pymc.engine.row_kernels import data_control
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, consecutive, packed_columns
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.tall.proxies import DataProxy, bin_moments, outlying_rows, quantile_bins
-from amc_pymc.tall.samplers.compiled import call_total, state_values
+from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers.compiled import LOGP, call_total, state_values
 
 __all__ = ["DataControl"]
 
-_REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
-_TOTAL = types.float64(types.float64[::1])
 _SUBSAMPLE = 5_000
 #: Share of the gradient's variance below which a direction is considered a rounding error.
 _NEGLIGIBLE = 1e-10
@@ -66,8 +64,7 @@ class DataControl:
     n_bins : int
         Number of bins B.
     n_directions : int
-        Number of virtual rows at which :attr:`total` takes second derivatives, at most B times the
-        rank.
+        Number of virtual rows at which :attr:`total` takes second derivatives, at most B Dy.
 
     Raises
     ------
@@ -92,8 +89,8 @@ class DataControl:
     >>> control = DataControl(extract_rows(model), DataProxy(), np.array([1.0]), rng)
     >>> control.n_bins, control.exact.size
     (10, 400)
-    >>> control.variance_reduction(np.array([1.0]), np.array([1.2]), rng) > 1000
-    True
+    >>> control.residuals(np.array([[1.0], [1.2]]), np.arange(3)).shape
+    (2, 3)
     """
 
     def __init__(
@@ -117,23 +114,19 @@ class DataControl:
         self._written = _written(rows, self._varies)
         self.bin_of_row = self._bins(settings, x, rng)
         self.exact = np.flatnonzero(self.bin_of_row < 0)
-        moments = bin_moments(self._data, self.bin_of_row, rank=settings.rank)
+        moments = bin_moments(self._data, self.bin_of_row)
         self.n_bins = moments.count.size
         bins, which = np.nonzero(np.any(moments.factor != 0.0, axis=2))
         self._direction_bin = np.ascontiguousarray(bins)
         self._direction = moments.factor[bins, which]
         self.n_directions = bins.size
-        self._projected = moments.factor.shape[1] < self._dim
-        if not self._projected:
-            none = np.empty((0, 0, self._dim))
-            moments = moments._replace(factor=none, dual=none)
-        self._moments = moments
+        self._moments = moments._replace(
+            factor=moments.factor[:0]
+        )  # large, and not needed any more
         self._check_total(x)
 
     def __getstate__(self):
-        compiled = {n for n, v in vars(type(self)).items() if isinstance(v, cached_property)}
-        kept = {k: v for k, v in self.__dict__.items() if k not in compiled}
-        return kept | {"_written": self._written._replace(graph=None)}
+        return state_without_caches(self) | {"_written": self._written._replace(graph=None)}
 
     # --- for compiled loops ---------------------------------------------------------------------
 
@@ -142,7 +135,7 @@ class DataControl:
         """First-class ``x (D,) -> sum of h_n(x) over the raced rows``, natural log."""
         in_bins = self._moments.count.astype(np.float64)
         program = self._written.printed.arrays[0]
-        return bound_function(data_control.total, _TOTAL, [self._virtual_rows(), in_bins, program])
+        return bound_function(data_control.total, LOGP, [self._virtual_rows(), in_bins, program])
 
     @cached_property
     def state_rewards(self):
@@ -150,12 +143,12 @@ class DataControl:
 
         Values at each point, natural log; for the rows in :attr:`exact` they are l_n.
         """
-        return bound_function(data_control.state_rewards, _REWARDS, self._packed)
+        return bound_function(data_control.state_rewards, REWARDS, self._packed)
 
     @cached_property
     def rewards(self):
         """First-class :attr:`state_rewards` minus the values at points[0]; row 0 is zero."""
-        return bound_function(data_control.rewards, _REWARDS, self._packed)
+        return bound_function(data_control.rewards, REWARDS, self._packed)
 
     # --- from Python ----------------------------------------------------------------------------
 
@@ -168,24 +161,6 @@ class DataControl:
     def population_total(self, x: np.ndarray) -> float:
         """Return :attr:`total` at x."""
         return call_total(self.total, np.ascontiguousarray(x, dtype=np.float64))
-
-    def variance_reduction(
-        self, x: np.ndarray, x_new: np.ndarray, rng: np.random.Generator, n_rows: int = 20_000
-    ) -> float:
-        """Return the variance over raced rows of l_n(x_new) - l_n(x), divided by that of its residuals.
-
-        At most ``n_rows`` random rows are used; infinite if the control variate is exact.
-        """
-        points = np.stack([self._checked_point("x", x), self._checked_point("x_new", x_new)])
-        raced = np.flatnonzero(self.bin_of_row >= 0)
-        if raced.size > n_rows:
-            raced = np.sort(rng.choice(raced, size=n_rows, replace=False))
-        residual = np.concatenate(
-            [self.residuals(points, raced[c]) for c in consecutive(raced.size)], axis=1
-        )
-        here, there = (self.rows(self.rows.layout.unravel(p), raced) for p in points)
-        left = np.var(residual[1] - residual[0])
-        return float(np.var(there - here) / left) if left > 0.0 else np.inf
 
     # --- construction ---------------------------------------------------------------------------
 
@@ -221,15 +196,6 @@ class DataControl:
     def _summary(self, summary, x, rng) -> np.ndarray:
         if isinstance(summary, np.ndarray):
             out = summary
-        elif callable(summary):
-            chunks = consecutive(self.n_rows)
-            parts = [np.asarray(summary(c), dtype=np.float64) for c in chunks]
-            if any(p.ndim != 2 for p in parts):
-                raise ValueError(
-                    f"summary(rows) must return shape (m, S), got {parts[0].shape} for "
-                    f"{next(consecutive(self.n_rows)).size} rows"
-                )
-            out = np.concatenate(parts)
         else:
             axes = _leading_axes(*self._gradient_sample(x, rng))
             out = np.concatenate([self._data(c) @ axes for c in consecutive(self.n_rows)])
@@ -293,7 +259,8 @@ class DataControl:
         m, everything = self._moments, np.arange(self.n_rows)
         data = self._written.rows(self._data(everything), everything)
         reference = self._written.rows(m.reference, self._members)
-        return [data, self.bin_of_row, reference, m.factor, m.dual, self._written.printed.arrays[0]]
+        size_of_y = np.array([self._dim])
+        return [data, self.bin_of_row, reference, size_of_y, self._written.printed.arrays[0]]
 
     def _virtual_rows(self) -> np.ndarray:
         """Return references and displacements (3 W, V) of bins and of (bin, direction) pairs."""
@@ -338,7 +305,7 @@ class _WrittenRows(NamedTuple):
     Attributes
     ----------
     printed : Printed
-        From :func:`~amc_pymc.engine.row_kernels.printed_data_control`.
+        From :func:`~amc_pymc.engine.row_kernels.data_control.printed_data_control`.
     fixed : (N, F) array
         Data that rows read besides their data vectors (N, Dy); W = Dy + F.
     graph : Graph or None
@@ -386,7 +353,7 @@ def _written(rows: RowLogp, varies: Sequence[bool]) -> _WrittenRows:
         fixed = [c for c in _read(graph, row) if c not in places]
         places |= {c: dim + k for k, c in enumerate(fixed)}
         moved = _moved(graph, row, places)
-        printed = printed_data_control(graph, moved, dim + len(fixed), dim)
+        printed = data_control.printed_data_control(graph, moved, dim + len(fixed), dim)
         own = [Column(None, columns.arrays[c]) for c in fixed]
         data = packed_columns(own, rows.n_rows)[:, : len(fixed)]
     except (*NO_SCALAR_FORM, NotImplementedError) as error:

@@ -17,26 +17,26 @@ from typing import Any, Self
 import numpy as np
 import pytensor
 
-from numba import types
-
 from amc_pymc.engine.first_class import bound_function
+from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading import coefficients
 from amc_pymc.reading.callbacks import callback_error, callback_function
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     PackedRows,
-    change_sum,
+    change,
     consecutive,
-    gradient_sum,
-    hessian_sum,
-    impossible_rows,
+    hessian,
+    n_impossible,
     pack_rows,
 )
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import CallbackRows, RowLogp
 from amc_pymc.tall.proxies import ResidualSummary
+from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.split import Parts
 from amc_pymc.tall.terms import Written
 from amc_pymc.tall.wide import with_functions
@@ -44,7 +44,6 @@ from amc_pymc.tall.wide import with_functions
 __all__ = ["ModelDensities", "RowDensities", "parts_of"]
 
 _log = logging.getLogger("amc_pymc")
-_REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 #: Name of the coefficients in the layout of z.
 _COEFFICIENTS = "coefficients"
 
@@ -94,9 +93,7 @@ class RowDensities:
             self.packed, self.n_units = packed, len(packed.data)
 
     def __getstate__(self):
-        kinds = (vars(c) for c in type(self).__mro__)
-        known = {n for kind in kinds for n, v in kind.items() if isinstance(v, cached_property)}
-        state = {k: v for k, v in self.__dict__.items() if k not in known}
+        state = state_without_caches(self)
         packed = self.__dict__.get("packed")
         if packed is not None:  # holds all data that are read
             state |= {"packed": packed, "rows": self.rows.without_data()}
@@ -225,13 +222,13 @@ class RowDensities:
 
     def _bound(self, name: str, function):
         if self.packed is None:
-            return callback_function(function, _REWARDS)
-        kernels, found = self.packed.kernels, self.coefficients
-        arrays = [self._mask(), self.packed.data, *kernels.arrays]
+            return callback_function(function)
+        found = self.coefficients
+        arrays = [self._mask(), self.packed.data, self.packed.functions]
         if found is None:
-            return bound_function(getattr(kernels, name), _REWARDS, arrays)
+            return bound_function(getattr(loops, name), REWARDS, arrays)
         assert self.packed.along_curves, "control variates are functions of coefficients"
-        return bound_function(getattr(coefficients, name), _REWARDS, [*arrays, *found.arrays])
+        return bound_function(getattr(coefficients, name), REWARDS, [*arrays, *found.arrays])
 
     def _values_at(self, points, rows):
         return np.stack([self.values(x, rows) for x in points])
@@ -266,7 +263,7 @@ class RowDensities:
         idx = np.asarray(idx, np.int64)
         if self.packed is None:
             return self._function(x, idx)
-        out = self.packed.kernels.values(self._z(x), idx, self.packed.data)
+        out = self.packed.values(self._z(x), idx)
         self.touch(len(idx))
         return out
 
@@ -287,14 +284,14 @@ class RowDensities:
         if self.packed is None:
             return all(bool(np.isfinite(values).all()) for values in self.value_chunks(x))
         self.rows_evaluated += self.n_units
-        return self.packed.total(impossible_rows, self._z(x))[0] == 0
+        return self.packed.total(n_impossible, self._z(x))[0] == 0
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Return the sum over all rows of l_n(x_new) - l_n(x), without a control variate."""
         if self.packed is None:
             pairs = zip(self._chunks(x), self._chunks(x_new))
             return float(sum(np.sum(there - here) for here, there in pairs))
-        return self.packed.total(change_sum, self._z(x), self._z(x_new))[0]
+        return self.packed.total(change, self._z(x), self._z(x_new))[0]
 
     def residual_summary(
         self, probes: list[np.ndarray], centre: np.ndarray, number: int
@@ -307,7 +304,7 @@ class RowDensities:
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """Return the summed log-likelihood of ``rows`` (default all) and its gradient (D,)."""
         self.rows_evaluated += 3 * (self.n_units if rows is None else len(rows))
-        value, slopes = self._kernels.total(gradient_sum, self._z(x), rows=rows)
+        value, slopes = self._kernels.total(loops.gradient, self._z(x), rows=rows)
         if self.coefficients is None:
             return value, slopes
         return value, self.coefficients.gradient(x, slopes)
@@ -320,9 +317,9 @@ class RowDensities:
         number, packed = self.n_units if rows is None else len(rows), self._kernels
         self.rows_evaluated += 5 * number * len(self.expand)
         z = self._z(x)
-        (out,) = packed.total(hessian_sum, z, rows=rows)
+        (out,) = packed.total(hessian, z, rows=rows)
         if self.coefficients is not None:
-            slopes = packed.total(gradient_sum, z, rows=rows)[1]
+            slopes = packed.total(loops.gradient, z, rows=rows)[1]
             out = self.coefficients.hessian(x, slopes, out)
         mask = self._mask()
         return out * np.outer(mask, mask)

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from numba import types
-
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.reading.groups import Groups, effects_at
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.rows import AROUND
 from amc_pymc.tall.groups import (
@@ -21,10 +20,10 @@ from amc_pymc.tall.groups import (
     printed_groups,
     state_nodes,
 )
+from amc_pymc.tall.racing import REWARDS
 
 __all__ = ["GroupDensities", "GroupedModel"]
 
-_REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])
 #: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
 #: Range over held nodes of the change of the log integrand, in nats, above which nodes are moved.
@@ -88,9 +87,7 @@ class GroupDensities:
         self.approximation_error = 0.0
 
     def __getstate__(self):
-        kind = type(self)  # compiled functions are not pickled
-        compiled = [n for n in self.__dict__ if isinstance(getattr(kind, n, None), cached_property)]
-        return {name: value for name, value in self.__dict__.items() if name not in compiled}
+        return state_without_caches(self)  # compiled functions are not pickled
 
     @cached_property
     def kernels(self) -> GroupKernels:
@@ -202,7 +199,7 @@ class GroupDensities:
     @cached_property
     def rewards(self) -> Any:
         """First-class ``(points (2, E), centre, groups (m,)) -> (2, m)``; row 0 is zero."""
-        return bound_function(self.kernels.rewards, _REWARDS, self._races)
+        return bound_function(self.kernels.rewards, REWARDS, self._races)
 
     @property
     def state_rewards(self) -> Any:

@@ -23,12 +23,10 @@ from pytensor.tensor.elemwise import Elemwise
 
 __all__ = [
     "MakeFunction",
-    "by_pytensor",
     "functions_for_few",
+    "interpreted_function",
     "interpreted_mode",
     "plain_function",
-    "rewritten_mode",
-    "unrewritten_mode",
 ]
 
 type MakeFunction = Callable[
@@ -63,37 +61,25 @@ class _RewritersOnce(Mode):
         return super().optimizer
 
 
-#: The rewrite and its position, after all others.
-_NARROW = in2out(_narrow), 100.0
-
-
 @cache
 def interpreted_mode() -> Mode:
-    """Return the mode for graphs that run a few times, such as log densities."""
-    mode = _RewritersOnce(linker="py", optimizer="fast_compile").register(_NARROW)
+    """Return the mode for graphs that run a few times, such as log densities.
+
+    They are made numerically stable, as in PyTensor's own modes: otherwise the logarithm of a logistic function
+    underflows. Nothing is compiled.
+    """
+    mode = _RewritersOnce(linker="py", optimizer="fast_compile").register((in2out(_narrow), 100.0))
+    mode = mode.including("stabilize")
     return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
 
 
-@cache
-def rewritten_mode() -> Mode:
-    """Mode with the rewrites of compiled functions, for comparisons with these.
-
-    Without them a logistic likelihood underflows where the compiled one does not. Rewrites that put many terms into
-    one sum are left out, since they would be split again.
-    """
-    mode = _RewritersOnce(linker="py", optimizer="fast_run").register(_NARROW)
-    mode = mode.excluding("fusion", "inplace", "BlasOpt", "cxx_only")
-    return mode.excluding("add_mul_fusion", "local_add_canonizer")
-
-
-@cache
-def unrewritten_mode() -> Mode:
-    """Return the mode for graphs of data, shapes and prior draws that run once or twice.
-
-    It does no rewriting, which would take most of the time. Log densities need rewriting: without it the logarithm
-    of a logistic function underflows. If nothing is updated, :func:`plain_function` takes less time.
-    """
-    return _RewritersOnce(linker="py", optimizer=None).register(_NARROW)
+def interpreted_function(
+    inputs: Sequence[Variable], outputs: Variable | Sequence[Variable], **kwargs: Any
+) -> Callable[..., Any]:
+    """Return a function that PyTensor makes in this mode; ``kwargs`` are those of ``pytensor.function``."""
+    return pytensor.function(
+        inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore", **kwargs
+    )
 
 
 def plain_function(
@@ -121,31 +107,22 @@ def plain_function(
     wanted = list(outputs) if several else [outputs]
     nodes = io_toposort(inputs, wanted)
     if not all(_is_plain(node.op) and len(node.inputs) <= _MOST_INPUTS for node in nodes):
-        return by_pytensor(unrewritten_mode())(inputs, outputs)
+        return interpreted_function(inputs, outputs)
     evaluate = _Plain(list(inputs), wanted, nodes)
     return evaluate if several else lambda *values: evaluate(*values)[0]
-
-
-@cache
-def by_pytensor(mode: Mode) -> MakeFunction:
-    """Return a maker of functions that PyTensor creates in some mode."""
-    return lambda inputs, outputs: pytensor.function(
-        inputs, outputs, mode=mode, on_unused_input="ignore"
-    )
 
 
 def functions_for_few(graphs: Sequence[Variable], n_rows: int) -> tuple[MakeFunction, MakeFunction]:
     """Return two makers of functions of log densities at a few points: a quick one, and one if its values underflow.
 
-    With few rows an evaluation takes less time than rewriting. What underflows must be evaluated again, as PyTensor
-    would compute it. Inner graphs are always rewritten: PyTensor would compile those that are not inlined.
+    With few rows an evaluation takes less time than rewriting. Inner graphs are always rewritten: PyTensor would
+    compile those that are not inlined.
     """
     inner = (
         v.owner is not None and isinstance(v.owner.op, HasInnerGraph) for v in ancestors(graphs)
     )
     plain = n_rows <= _FEW_ROWS and not any(inner)
-    quick = plain_function if plain else by_pytensor(interpreted_mode())
-    return quick, by_pytensor(rewritten_mode())
+    return plain_function if plain else interpreted_function, interpreted_function
 
 
 def _is_plain(op: Op) -> bool:

@@ -1,4 +1,4 @@
-"""Cache of results about a model while a step is created."""
+"""What is computed once: results about a model while a step is created, and cached properties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytensor
 
-__all__ = ["remembered", "remembering"]
+__all__ = ["remembered", "remembering", "state_without_caches"]
 
 _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=None)
 
@@ -85,3 +85,13 @@ def remembered(function: Callable) -> Callable:
         return known[key]
 
     return found
+
+
+def state_without_caches(owner: Any) -> dict[str, Any]:
+    """Return the attributes of an object, for pickling, without its cached properties."""
+    kind = type(owner)
+    return {
+        name: value
+        for name, value in vars(owner).items()
+        if not isinstance(getattr(kind, name, None), functools.cached_property)
+    }

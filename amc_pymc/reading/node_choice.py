@@ -12,9 +12,9 @@ from amc_pymc.rng import as_generator
 
 __all__ = ["HELD_TOLERANCE", "NODES", "TOLERANCE", "choose_nodes"]
 
-#: Numbers of nodes along each axis that are tried, by the number of effects. One node would suffice
-#: for Gaussian groups, but second derivatives need the spread between nodes.
-NODES = {1: (2, 3, 5, 7, 11, 15, 21), 2: (2, 3, 5, 7, 11), 3: (2, 3, 5, 7)}
+#: Numbers of nodes along each axis that are tried, by the number of effects. One node would suffice for Gaussian
+#: groups, but their second derivatives by log standard deviations are fourth moments, which need three.
+NODES = {1: (3, 5, 7, 11, 15, 21), 2: (3, 5, 7, 11), 3: (3, 5, 7)}
 #: Numbers of fixed nodes along each axis that races may use, by the number of effects.
 _HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
 #: Largest standard deviation of the quadrature error over points of a posterior, in nats.

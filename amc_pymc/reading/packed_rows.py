@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numba import types
-
 from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import RowKernels, RowProgram, TooLarge, printed_rows, row_program
+from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_rows, row_program
 from amc_pymc.reading.coefficients import Coefficients, reads, with_products
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import NotScalar
@@ -39,7 +38,6 @@ __all__ = [
 
 #: Errors of rows that are not one expression of numbers, or too long a one.
 NO_SCALAR_FORM = NotScalar, TooLarge, RecursionError
-_MAP = types.float64[::1](types.float64[::1])
 #: Number of rows that a full pass evaluates at once, and number of rows read at random at once; each of these may map
 #: several pages of a store into memory.
 CHUNK, _FEW = 16_384, 4_096
@@ -137,9 +135,13 @@ class PackedRows:
         return self.store.data
 
     @cached_property
-    def kernels(self) -> RowKernels:
-        """Compiled loops."""
-        return RowKernels(self.printed)
+    def functions(self) -> np.ndarray:
+        """Addresses of the compiled functions, which :mod:`amc_pymc.engine.row_kernels.loops` call."""
+        return self.printed.arrays[0]
+
+    def values(self, z: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the log-likelihoods (m,) of some rows at z."""
+        return loops.values(z, rows, self.data, self.functions)
 
     def z(self, x: np.ndarray) -> np.ndarray:
         """Return what rows read at x."""
@@ -171,18 +173,18 @@ class PackedRows:
     def chunks(self, rows: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """Yield some or all row numbers in chunks."""
         if rows is not None:
-            for start in range(0, len(rows), _FEW):
+            for start in range(0, max(1, len(rows)), _FEW):
                 yield np.asarray(rows[start : start + _FEW], np.int64)
             return
         for chunk in consecutive(len(self.data)):
             yield chunk
             self.store.release()
 
-    def total(self, function: Callable, *points: Any, rows: np.ndarray | None = None) -> tuple:
-        """Return a sum over some or all rows: ``function(kernels, data, chunks, *points)``."""
+    def total(self, kernel: Callable, *points: Any, rows: np.ndarray | None = None) -> tuple:
+        """Return sums over some or all rows of what ``kernel(*points, rows, data, functions)`` returns."""
         if rows is None and self.partitions is not None:
-            return self.partitions.total(_on_worker, self.printed, function, *points)
-        return function(self.kernels, self.data, self.chunks(rows), *points)
+            return self.partitions.total(_on_worker, self.printed, _summed, kernel, *points)
+        return _summed(self.functions, self.data, self.chunks(rows), kernel, *points)
 
     def residuals(
         self, probes: Sequence[np.ndarray], centre: np.ndarray, mask: np.ndarray, number: int
@@ -191,15 +193,14 @@ class PackedRows:
         if self.partitions is None:
             return None
         totals, squares, scale, largest, n_rows = self.partitions.total(
-            _on_worker, self.printed, largest_residuals, probes, centre, mask, number,
-            merge=partial(merged_residuals, number=number),
+            _on_worker, self.printed, _largest_residuals, probes, centre, mask, number,
+            merge=partial(_merged_residuals, number=number),
         )  # fmt: skip
         power = float(squares.sum() / len(probes))
         return ResidualSummary(n_rows, largest, scale, power, totals, squares)
 
     def __getstate__(self):
-        left = ("kernels", "reads")
-        return {k: v for k, v in self.__dict__.items() if k not in left} | {"program": None}
+        return state_without_caches(self) | {"program": None}
 
 
 def separated(program: RowProgram, chosen: bool = False) -> tuple[RowProgram, Coefficients | None]:
@@ -262,60 +263,45 @@ def consecutive(n_rows: int) -> Iterator[np.ndarray]:
 
 
 def _on_worker(
-    held: Any, data: np.ndarray, printed: Printed, function: Callable, *points: Any
+    held: Any, data: np.ndarray, printed: Printed, function: Callable, *args: Any
 ) -> tuple:
     """Compute a sum over the rows of a partition; kernels are compiled once per process."""
     # Arrays received from another process are marked as read-only and may be unaligned.
     data = as_writable(np.require(data, requirements=["A"]))
     with np.errstate(all="ignore"):
-        return function(RowKernels(printed), data, consecutive(len(data)), *points)
+        return function(printed.arrays[0], data, consecutive(len(data)), *args)
 
 
-def gradient_sum(
-    kernels: RowKernels, data: np.ndarray, chunks: Iterable[np.ndarray], z: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """Return the sum of the log-likelihoods of the rows of all chunks, and its gradient."""
-    total, gradient = 0.0, np.zeros(z.size)
-    for idx in chunks:
-        value, slope = kernels.gradient(z, idx, data)
-        total += value
-        gradient += slope
-    return total, gradient
-
-
-def hessian_sum(
-    kernels: RowKernels, data: np.ndarray, chunks: Iterable[np.ndarray], z: np.ndarray
-) -> tuple[np.ndarray]:
-    """Return the Hessian of the sum of the log-likelihoods."""
-    out = np.zeros((z.size, z.size))
-    for idx in chunks:
-        out += kernels.hessian(z, idx, data)
-    return (out,)
-
-
-def change_sum(
-    kernels: RowKernels,
+def _summed(
+    functions: np.ndarray,
     data: np.ndarray,
     chunks: Iterable[np.ndarray],
-    z: np.ndarray,
-    z_new: np.ndarray,
-) -> tuple[float]:
-    """Return the sum of the changes of log-likelihoods from z to z_new."""
-    out = 0.0
-    for idx in chunks:
-        out += np.sum(kernels.values(z_new, idx, data) - kernels.values(z, idx, data))
-    return (float(out),)
+    kernel: Callable,
+    *points: Any,
+) -> tuple:
+    """Return the sums over chunks of rows of what a kernel returns."""
+    each = (kernel(*points, rows, data, functions) for rows in chunks)
+    return tuple(sum(parts) for parts in zip(*each, strict=True))
 
 
-def impossible_rows(
-    kernels: RowKernels, data: np.ndarray, chunks: Iterable[np.ndarray], z: np.ndarray
-) -> tuple[int]:
+def hessian(z, rows, data, functions) -> tuple[np.ndarray]:
+    """Return the Hessian of the summed log-likelihood of some rows."""
+    return (loops.hessian(z, rows, data, functions),)
+
+
+def change(z, z_new, rows, data, functions) -> tuple[float]:
+    """Return the change of the summed log-likelihood of some rows from z to z_new."""
+    here, there = (loops.values(at, rows, data, functions) for at in (z, z_new))
+    return (float(np.sum(there - here)),)
+
+
+def n_impossible(z, rows, data, functions) -> tuple[int]:
     """Return the number of rows whose log-likelihoods are not finite."""
-    return (sum(int((~np.isfinite(kernels.values(z, idx, data))).sum()) for idx in chunks),)
+    return (int((~np.isfinite(loops.values(z, rows, data, functions))).sum()),)
 
 
-def largest_residuals(
-    kernels: RowKernels,
+def _largest_residuals(
+    functions: np.ndarray,
     data: np.ndarray,
     chunks: Iterable[np.ndarray],
     probes: Sequence[np.ndarray],
@@ -333,15 +319,15 @@ def largest_residuals(
     """
 
     def residuals(points, rows):
-        changes = kernels.residuals(points, centre, rows, mask, data)
+        changes = loops.rewards(points, centre, rows, mask, data, functions)[1]
         return np.nan_to_num(changes, nan=0.0)
 
     found = summarise_residuals(residuals, list(probes), len(data), CHUNK, n_largest=number)
     return found.totals, found.squares, found.scale, found.largest, len(data)
 
 
-def merged_residuals(parts: Sequence[tuple], number: int) -> tuple[Any, ...]:
-    """Merge the results of :func:`largest_residuals` for consecutive parts of the rows."""
+def _merged_residuals(parts: Sequence[tuple], number: int) -> tuple[Any, ...]:
+    """Merge the results of :func:`_largest_residuals` for consecutive parts of the rows."""
     totals, squares, scales, rows, sizes = zip(*parts, strict=True)
     scale, firsts = np.concatenate(scales), np.cumsum([0, *sizes])
     order = np.argsort(-scale, kind="stable")[:number]

@@ -12,7 +12,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from numba import types
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Add
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -25,11 +24,12 @@ from amc_pymc.reading.callbacks import log_density_of
 from amc_pymc.reading.centring import Centring
 from amc_pymc.reading.graphs import lowered, rebuilt
 from amc_pymc.reading.held import Held
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.interpreted import interpreted_function
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.row_program import Columns, parameter_leaf
 from amc_pymc.reading.rows import constant_data
 from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
+from amc_pymc.tall.samplers.compiled import LOGP
 from amc_pymc.tall.terms import (
     N_FAMILIES,
     Written,
@@ -43,7 +43,6 @@ from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 __all__ = ["PriorTerms", "RestDensities", "add_curves", "add_slopes"]
 
 _log = logging.getLogger("amc_pymc")
-_LOGP = types.float64(types.float64[::1])
 #: Largest product of operations and second derivatives; each takes some microseconds of differentiation.
 _MOST_STEPS = 200_000
 
@@ -129,9 +128,9 @@ class RestDensities:
             value = pytensor.function(
                 [self._point], self._rest * 1.0, on_unused_input="ignore", **self._rest_kwargs
             )
-            return log_density_of(value, _LOGP)
+            return log_density_of(value)
         kernel = _total if self._held is None else _total_with_held
-        return bound_function(kernel, _LOGP, [*self._held_values, *self.prior_terms.values])
+        return bound_function(kernel, LOGP, [*self._held_values, *self.prior_terms.values])
 
     def rest_value_and_gradient(self, x: np.ndarray):
         """Return the rest of the log posterior and its gradient (D,), zero at discrete coordinates."""
@@ -161,21 +160,14 @@ class RestDensities:
     @cached_property
     def _value_and_gradient(self):
         outputs = [self._rest * 1.0, _gradient_by(self._point, self._rest)]
-        return _interpreted([self._point], outputs)
+        return interpreted_function([self._point], outputs, trust_input=True)
 
     @cached_property
     def _product(self):
         """Product of the Hessian with a vector."""
         v = pt.vector("v")
         hvp = _gradient_by(self._point, (_gradient_by(self._point, self._rest) * v).sum())
-        return _interpreted([self._point, v], hvp)
-
-
-def _interpreted(inputs, output):
-    """Interpret a graph that is called some hundred times: compiling would take longer."""
-    return pytensor.function(
-        inputs, output, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
-    )
+        return interpreted_function([self._point, v], hvp, trust_input=True)
 
 
 # --- families of terms ----------------------------------------------------------------------------

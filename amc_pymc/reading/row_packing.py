@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pytensor.compile.sharedvalue import SharedVariable
@@ -18,8 +17,9 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.engine import Graph
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import RowKernels, printed_rows
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.engine.row_kernels import loops, printed_rows
+from amc_pymc.reading.interpreted import interpreted_function
+from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     InMemory,
@@ -118,7 +118,7 @@ class RowPacking:
     def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
         """Return the log-likelihoods (m,) of packed rows at x (D,)."""
         z = x if self._coefficients is None else self._coefficients.evaluate(x)
-        return RowKernels(self.printed).values(z, np.arange(len(packed)), packed)
+        return loops.values(z, np.arange(len(packed)), packed, self.printed.arrays[0])
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         """Return the packed columns (m, C) of a chunk of the source that starts at row ``first``.
@@ -179,17 +179,14 @@ class RowPacking:
         return PackedRows.of(self.program, store, self._rows.layout.discrete, partitions)
 
     def __getstate__(self):
-        left = ("_group_kernels", "_row_function")  # compiled where they are used
-        return {name: value for name, value in self.__dict__.items() if name not in left}
+        return state_without_caches(self)  # functions are compiled where they are used
 
     @cached_property
     def _row_function(self) -> Callable[..., np.ndarray]:
         """The model's own log-likelihoods of consecutive rows."""
         arrays, length = self._rows.array_inputs(), pt.lscalar("length")
         values = self._rows.graph_of_rows(pt.constant(self._point), arrays, length)
-        return pytensor.function(
-            [length, *arrays], values, mode=interpreted_mode(), on_unused_input="ignore"
-        )
+        return interpreted_function([length, *arrays], values)
 
     def _graph_values(self, m: int) -> np.ndarray:
         with np.errstate(all="ignore"):
@@ -214,8 +211,7 @@ class _Data:
         outputs = clone_replace(
             [*cut.per_row, *self._fixed], dict(zip(self._shared, inputs)), rebuild_strict=False
         )
-        mode = interpreted_mode()
-        self._function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+        self._function = interpreted_function(inputs, outputs)
         self.first = {v.name: v.get_value(borrow=True) for v in self._shared}
         self._known = self._call(self.first)[1]
 
@@ -280,9 +276,7 @@ class _Data:
         own = [v for v in self._shared if v in found]
         inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in own]
         (output,) = clone_replace([self.per_row[k]], dict(zip(own, inputs)), rebuild_strict=False)
-        return tuple(str(v.name) for v in own), pytensor.function(
-            inputs, output, mode=interpreted_mode()
-        )
+        return tuple(str(v.name) for v in own), interpreted_function(inputs, output)
 
     def _names(self, variables) -> str:
         found = set(ancestors(variables)) & set(self._shared)

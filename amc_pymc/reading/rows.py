@@ -26,14 +26,9 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.reading.graphs import initial_point_of, opened, rebuilt
-from amc_pymc.reading.interpreted import (
-    MakeFunction,
-    by_pytensor,
-    functions_for_few,
-    interpreted_mode,
-)
+from amc_pymc.reading.interpreted import MakeFunction, functions_for_few, interpreted_function
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.memo import remembered, remembering
+from amc_pymc.reading.memo import remembered, remembering, state_without_caches
 from amc_pymc.reading.observed_data import (
     NotRowFactorised,
     choose_observed,
@@ -64,6 +59,8 @@ __all__ = [
 
 _SHORT_SHAPE_VECTOR = 8
 _MAX_PLANS = 32
+#: Seed of the rows and points on which rows are verified, independent of the user's seed.
+_SEED = 20161
 
 
 @dataclass(frozen=True)
@@ -133,10 +130,9 @@ class RowLogp:
             replace[row_input.placeholder] = rows
         return clone_replace(self._output, replace, rebuild_strict=False)
 
-    def compile(self, make: MakeFunction | None = None):
+    def compile(self, make: MakeFunction = interpreted_function):
         """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
-        make = make or by_pytensor(interpreted_mode())
         fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
         data = self.arrays
         return lambda x, idx: np.asarray(fn(x, idx, *data))
@@ -147,7 +143,7 @@ class RowLogp:
 
     def __getstate__(self):
         # The graphs of the cut hold the model's data a second time.
-        return {k: v for k, v in self.__dict__.items() if k != "_interpreted"} | {"_cut": None}
+        return state_without_caches(self) | {"_cut": None}
 
     def __setstate__(self, state):
         self.__dict__.update(state)
@@ -189,7 +185,7 @@ class CallbackRows:
 
 
 @remembering()
-def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None) -> RowLogp:
+def extract_rows(model, observed_vars: Sequence[Any] | None = None) -> RowLogp:
     """Extract the per-row log-likelihood of a model.
 
     Parameters
@@ -199,8 +195,6 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     observed_vars : sequence of str or variables, optional
         Observed variables whose rows (axis 0) are used, all of the same length. Default: those
         with the most rows.
-    rng : numpy.random.Generator, optional
-        Draws the rows and points on which the result is verified.
 
     Returns
     -------
@@ -223,18 +217,12 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None, *, rng=None)
     >>> rows(model.initial_point(), np.array([0, 2])).round(3)
     array([-0.919, -2.919])
     """
-    observed = tuple(choose_observed(model, observed_vars))
-    if rng is None:
-        return _extracted(model, observed)
-    return _extract_rows(model, observed, as_generator(rng))
+    return _extracted(model, tuple(choose_observed(model, observed_vars)))
 
 
 @remembered
 def _extracted(model, observed: tuple) -> RowLogp:
-    return _extract_rows(model, observed, as_generator(20161))
-
-
-def _extract_rows(model, observed: tuple, rng) -> RowLogp:
+    rng = as_generator(_SEED)
     for rv in observed:
         refuse_unsliceable(model, rv)
     n_rows = row_count(model, observed)
@@ -266,7 +254,7 @@ def _extract_rows(model, observed: tuple, rng) -> RowLogp:
         failure = failure or problem
     if len(observed) > 1:
         for rv in observed:
-            extract_rows(model, [rv], rng=rng)
+            extract_rows(model, [rv])
     raise refused(names[0], f"{type(failure).__name__}: {failure}") from failure
 
 

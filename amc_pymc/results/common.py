@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import textwrap
+
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
+from arviz_stats.base import array_stats
 from numpy.typing import ArrayLike
 
-__all__ = ["LARGEST_K", "listed", "normal_interval", "result_group"]
+__all__ = [
+    "LARGEST_K", "CompactTable", "listed", "normal_interval", "pareto_k", "result_group", "with_error",
+]  # fmt: skip
 
 #: Pareto shape of the largest weights above which a few of them dominate the sum.
 LARGEST_K = 0.7
@@ -80,3 +87,68 @@ def listed(names: Iterable[Any], most: int = 8) -> str:
     names = list(names)
     shown = ", ".join(map(repr, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+
+
+def pareto_k(log_weights: np.ndarray) -> float:
+    """Return the generalised Pareto shape of the largest weights; nan for fewer than 25, or if they are equal."""
+    logs = log_weights[log_weights > -np.inf]
+    if logs.size < 25:
+        return math.nan
+    try:
+        return float(np.squeeze(array_stats.psislw(-logs)[1]))
+    except ValueError:  # all weights in the tail are equal
+        return math.nan
+
+
+def with_error(value: float, error: float, least: int = 0) -> str:
+    """Format a number and its standard error to two digits of the error.
+
+    Examples
+    --------
+    >>> from amc_pymc.results import with_error
+    >>> with_error(-1234.5678, 0.0321), with_error(0.5, float("nan"))
+    ('-1234.568 ± 0.032', '0.500 ± ?')
+    """
+    if not math.isfinite(value):
+        return f"{value:g}"
+    if not math.isfinite(error):
+        return f"{value:.3f} ± ?"
+    digits = 3 if error <= 0.0 else min(max(1 - math.floor(math.log10(error)), least), 6)
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+class CompactTable(pd.DataFrame):  # type: ignore[misc]  # pandas has no annotations
+    """A table whose text has what a reader needs in 80 columns; all columns are there as ever.
+
+    Parts of it are plain tables.
+    """
+
+    _metadata = ["summary"]
+    #: Makes the table that is shown, and notes below it by row.
+    summary: Callable[[pd.DataFrame], tuple[pd.DataFrame, dict[Any, str]]] | None
+
+    @classmethod
+    def of(
+        cls,
+        table: pd.DataFrame,
+        summary: Callable[[pd.DataFrame], tuple[pd.DataFrame, dict[Any, str]]],
+    ) -> CompactTable:
+        """Give a table a summary."""
+        found = cls(table)
+        found.summary = summary
+        return found
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    def __repr__(self) -> str:
+        """Return the summary."""
+        if self.summary is None:
+            return str(super().__repr__())
+        shown, notes = self.summary(pd.DataFrame(self))
+        lines = [shown.to_string()]
+        for name, text in notes.items():
+            if text:
+                lines += textwrap.wrap(f"{name}: {text}", 80, subsequent_indent="    ")
+        return "\n".join(lines)

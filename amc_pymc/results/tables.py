@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from amc_pymc.flags import RACING_FLAGS
-from amc_pymc.results.variable import Table, Variable, as_table
+from amc_pymc.results.variables import Table, Variable, as_table
 
 #: Statistics of all races.
 RACE_STATS = as_table("""

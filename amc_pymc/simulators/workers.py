@@ -23,7 +23,7 @@ import numpy as np
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
-from amc_pymc.running import TRIES, Pool, Task
+from amc_pymc.runs import TRIES, Pool, Task
 from amc_pymc.simulators.problem import Failure, Problem, Simulated
 
 __all__ = ["Simulate", "simulation_workers"]

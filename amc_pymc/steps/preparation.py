@@ -17,7 +17,6 @@ from threadpoolctl import threadpool_limits
 
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.engine.row_kernels import row_bounds
-from amc_pymc.engine.timing import Stopwatch, in_words
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.coefficients import Coefficients
@@ -39,6 +38,7 @@ from amc_pymc.steps.model_densities import (
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.steps.stored_groups import stored_group_densities
+from amc_pymc.steps.timing import COMPILING, Stopwatch, in_words
 from amc_pymc.tall.proxies import DataProxy, gaussian_factor, likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
@@ -102,25 +102,24 @@ def prepare(
     ``turn`` specifies what is integrated out.
     """
     watch = Stopwatch()
-    with watch.running():
-        densities: ModelDensities | GroupedModel | None = None
-        if options.rows is not None:  # writing a store has its own progress bar
-            watch.begin("store")
-            densities = _stored(model, active_names, options, point, turn)
-        with progress(_TAKING_APART, _STAGES, enabled=options.progressbar) as bar:
-            stages = _Stages(bar, watch)
-            with reports_of_compiling(stages.compiling):
-                densities = densities or _densities(model, turn, options, point)
-                preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
-                try:
-                    # Matrices are small, and threads of the linear algebra would wait for each other.
-                    with threadpool_limits(1, "blas"):
-                        prepared = preparing.run()
-                    stages.end("Prepared")
-                except NoProxy as reason:
-                    cast(RowDensities, preparing.bare.raced).forget_expansion()
-                    prepared = preparing.without_proxy(str(reason))
-                    stages.end("Prepared without a control variate")
+    densities: ModelDensities | GroupedModel | None = None
+    if options.rows is not None:  # writing a store has its own progress bar
+        watch.begin("store")
+        densities = _stored(model, active_names, options, point, turn)
+    with progress(_TAKING_APART, _STAGES, enabled=options.progressbar) as bar:
+        stages = Stages(bar, watch)
+        with reports_of_compiling(stages.compiling):
+            densities = densities or _densities(model, turn, options, point)
+            preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
+            try:
+                # Matrices are small, and threads of the linear algebra would wait for each other.
+                with threadpool_limits(1, "blas"):
+                    prepared = preparing.run()
+                stages.end("Prepared")
+            except NoProxy as reason:
+                cast(RowDensities, preparing.bare.raced).forget_expansion()
+                prepared = preparing.without_proxy(str(reason))
+                stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
     return replace(prepared, seconds=watch.seconds)
 
@@ -130,9 +129,8 @@ def surface_alone(
 ) -> Preparation | None:
     """Fit prior times surrogate to a model's rows, without moves or decisions; None if there is none."""
     options, names = Options(progressbar=progressbar), [v.name for v in model.value_vars]
-    watch = Stopwatch()
-    with watch.running(), progress(_TAKING_APART, _STAGES, enabled=progressbar) as bar:
-        stages = _Stages(bar, watch)
+    with progress(_TAKING_APART, _STAGES, enabled=progressbar) as bar:
+        stages = Stages(bar, Stopwatch())
         with reports_of_compiling(stages.compiling), threadpool_limits(1, "blas"):
             densities = checked_densities(model, options, point)
             preparing = _Preparing(model, names, options, True, densities, point, stages)
@@ -147,12 +145,12 @@ def surface_alone(
                 stages.end("Prepared")
 
 
-class _Stages:
+class Stages:
     """Progress of the preparation, and assignment of its time to tasks."""
 
     def __init__(self, bar: ProgressReport, watch: Stopwatch):
         self._bar, self._watch, self._left = bar, watch, _STAGES
-        self._text = _TAKING_APART
+        self._text, self._interrupted = _TAKING_APART, ""
         watch.begin("model")
 
     def say(self, text: str, task: str | None = None) -> None:
@@ -163,9 +161,12 @@ class _Stages:
             self._watch.begin(task)
 
     def compiling(self, name: str) -> None:
-        """Show the name of a function that is being compiled; "" after the last."""
+        """Show the name of a function that is being compiled; "" after the last, when the task goes on."""
         shown = f"Compiling {name}, once per installation" if name else self._text
         self._bar.update(description=shown)
+        if self._watch.task != COMPILING:
+            self._interrupted = self._watch.task or ""
+        self._watch.begin(COMPILING if name else self._interrupted)
 
     def begin(self, text: str, task: str) -> None:
         """Begin the next stage."""
@@ -175,6 +176,7 @@ class _Stages:
 
     def end(self, text: str) -> None:
         """Complete all remaining stages."""
+        self._watch.end()
         self._bar.update(description=text)
         self._bar.advance(self._left)
 
@@ -236,7 +238,7 @@ class _Preparing:
 
     def __init__(
         self, model: Model, active_names: Sequence[str], options: Options, fit: bool,
-        densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray], stages: _Stages,
+        densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray], stages: Stages,
     ):  # fmt: skip
         self.model, self.names, self.options, self.wanted = model, active_names, options, fit
         self.densities, self.layout, self.stages = densities, densities.layout, stages

@@ -59,7 +59,7 @@ class RacingGibbs(RacingStep):
         Discrete variables to sample; default: all. Others may have their own steps.
     delta : float, default 0.05
         Maximum error probability of a draw, in (0, 0.5).
-    race : {"normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
+    race : {"normal", "bernstein", "exact"} or a race such as NormalRace
         ``"exact"`` reads all rows: a plain Gibbs sampler, for validation.
     variance : {"pairwise", "marginal"}, default "pairwise"
         Whether states are compared by the variance of their difference or by their own variances.
@@ -142,7 +142,7 @@ class RacingGibbs(RacingStep):
         *,
         observed_vars: Sequence[Any] | None = None,
         delta: float | None = None,
-        race: Literal["normal", "bernstein", "lil_ucb", "exact"] | Race = "normal",
+        race: Literal["normal", "bernstein", "exact"] | Race = "normal",
         variance: Literal["pairwise", "marginal"] | None = None,
         batch_size: int | None = None,
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",

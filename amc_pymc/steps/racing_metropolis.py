@@ -92,7 +92,7 @@ class RacingMetropolis(RacingStep):
         exactly.
     delta : float, default 0.05
         Maximum error probability of a decision, in (0, 0.5).
-    race : {"auto", "normal", "bernstein", "lil_ucb", "exact"} or a race such as NormalRace
+    race : {"auto", "normal", "bernstein", "exact"} or a race such as NormalRace
         ``"exact"`` makes no error. It *thins* decisions where the rows' remainders can be bounded,
         which then read few rows or none, and otherwise reads all rows. ``"auto"`` thins decisions
         where that is expected to cost less than a ``"normal"`` race, and else races;
@@ -268,7 +268,7 @@ class RacingMetropolis(RacingStep):
         *,
         observed_vars: Sequence[Any] | None = None,
         delta: float | None = None,
-        race: Literal["auto", "normal", "bernstein", "lil_ucb", "exact"] | Race = "auto",
+        race: Literal["auto", "normal", "bernstein", "exact"] | Race = "auto",
         batch_size: int | None = None,
         proposal: Literal["auto", "random_walk", "surrogate"] | Proposal = "auto",
         proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",

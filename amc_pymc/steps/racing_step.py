@@ -21,7 +21,6 @@ from rich.progress import TextColumn
 from rich.table import Column
 from threadpoolctl import threadpool_limits
 
-from amc_pymc.diagnostics import clopper_pearson
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
 from amc_pymc.progress import progress
@@ -30,7 +29,7 @@ from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.graphs import initial_point_of
 from amc_pymc.reading.node_choice import TOLERANCE
 from amc_pymc.reading.observed_data import data_stamps
-from amc_pymc.results import Table
+from amc_pymc.results import Table, clopper_pearson
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
 from amc_pymc.steps.model_densities import check_rows_finite
 from amc_pymc.tall.samplers import Chain, Preparation, Sampler, report

@@ -29,7 +29,6 @@ from numba import typeof, types
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.engine.streams import GENERATOR
 from amc_pymc.tall.surrogate import (
     Conditional,
     Surface,
@@ -375,7 +374,7 @@ def propose_with_tails(
 
 _none = no_refresh()
 _MOVE = types.UniTuple(types.float64, 2)(
-    types.float64[:, ::1], types.float64, typeof(_none), GENERATOR
+    types.float64[:, ::1], types.float64, typeof(_none), types.npy_rng
 )
 
 

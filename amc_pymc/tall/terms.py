@@ -16,8 +16,8 @@ from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed, call
+from amc_pymc.engine.printer import N_KEPT, ROWS, Printer, of_parameters
 from amc_pymc.engine.records import record
-from amc_pymc.engine.stages import N_KEPT, ROWS, StagePrinter, of_parameters
 
 __all__ = [
     "N_FAMILIES",
@@ -78,7 +78,7 @@ def printed_families(graph: Graph, families: Sequence[Family], order: int = 3) -
     order : int
         Largest order of the derivatives.
     """
-    printer, described, first = StagePrinter(graph), list[int | str](), 0
+    printer, described, first = Printer(graph), list[int | str](), 0
     for k, family in enumerate(families):
         leaves, _ = leaves_of(graph, family.expression)
         outputs = [family.expression]

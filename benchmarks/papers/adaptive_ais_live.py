@@ -12,7 +12,8 @@ import numpy as np
 from scipy.stats import ks_2samp
 
 from amc_pymc.bandits import LogLoss, make_policy
-from amc_pymc.combination import Combination, Sample, as_arms, plan_rounds, run_here
+from amc_pymc.bandits.arms import Sample, as_arms
+from amc_pymc.bandits.combination import Combination, plan_rounds, run_here
 from benchmarks.harness.intervals import interval
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown

@@ -9,19 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.bandits import lcb
-from amc_pymc.bandits.klucb import KLUCB
-from amc_pymc.bandits.lcb import LCB
-from amc_pymc.bandits.policy import Policy
-from amc_pymc.bandits.rewards import PENDING, TOLD, KnownRange
-from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.ucb1 import UCB1
-from amc_pymc.bandits.ucbv import UCBV
-from amc_pymc.combination.payoffs import rewards
+from amc_pymc.bandits import KLUCB, LCB, UCB1, UCBV, KnownRange, Policy, ThompsonSampling
+from amc_pymc.bandits.payoffs import rewards
 from amc_pymc.engine.jit import njit
 from benchmarks.harness.intervals import Ratio, bootstrap
 from benchmarks.harness.statements import batches
+from benchmarks.papers import bandit_kernels as kernels
 from benchmarks.papers.adaptive_ais_bank import KINDS, Bank
+from benchmarks.papers.bandit_kernels import PENDING, TOLD, table_of
 from benchmarks.papers.bandit_runs import run
 from benchmarks.papers.eucbv import EUCBV
 from benchmarks.papers.moss import MOSS
@@ -142,11 +137,11 @@ def lcb_runs(fresh, constants, prior_variance, log_values, costs, n, budget):
         table, spent = fresh.copy(), 0.0
         for t in range(n):
             if spent <= budget:
-                arm = lcb.choose(table, t + 1, constants)
+                arm = kernels.lcb_choose(table, t + 1, constants)
                 i = int(table[TOLD, arm])
                 table[PENDING, arm] = 1.0
-                lcb.tell_one(
-                    table, arm, log_values[r, arm, i], costs[r, arm, i], True, prior_variance
+                kernels.lcb_learn(
+                    table, arm, log_values[r, arm, i], costs[r, arm, i], prior_variance
                 )
                 spent += costs[r, arm, i]
             counts[r, t] = table[TOLD].astype(np.int64)
@@ -155,8 +150,10 @@ def lcb_runs(fresh, constants, prior_variance, log_values, costs, n, budget):
 
 def run_lcb(policy: LCB, log_values, costs, n: int, budget: float) -> np.ndarray:
     """Runs of a fresh LCB that is told one draw after the other."""
-    constants, prior_variance = policy._constants, policy._prior_variance
-    return lcb_runs(policy._table, constants, prior_variance, log_values, costs, n, budget)
+    constants = np.array([policy.z, policy.min_pulls, policy.growth], float)
+    table, prior_variance = table_of(policy, 7), (policy.prior_sd or 0.0) ** 2
+    table[kernels.TOP] = -np.inf
+    return lcb_runs(table, constants, prior_variance, log_values, costs, n, budget)
 
 
 def counts_at(counts: np.ndarray, spent: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Many runs of a bandit policy in compiled code, on rewards drawn in advance.
 
-A policy comes as a fresh Python object. The compiled run takes a copy of its table and calls the functions of the package that the object itself calls in ``ask`` and ``tell``, which take ten
+A policy comes as a fresh Python object. The compiled run takes its settings and calls doubles of its methods ``ask`` and ``tell``, which take ten
 times as long in Python. Arm k's i-th pull of run r gets
 ``rewards[r, k, i]``, whatever the policy: common random numbers.
 """
@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.bandits import thompson, ucbcv
-from amc_pymc.bandits.control_variates import leave_one_out
-from amc_pymc.bandits.policy import IndexPolicy, Policy, record
-from amc_pymc.bandits.rewards import PENDING, TOLD
-from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.ucbcv import UCBCV
+from amc_pymc.bandits import KLUCB, UCB1, UCBCV, UCBV, Policy, ThompsonSampling
 from amc_pymc.engine.jit import njit
-from benchmarks.papers import eucbv
+from benchmarks.papers import bandit_kernels as kernels
+from benchmarks.papers import eucbv, ucbcv_kernels
+from benchmarks.papers.bandit_kernels import PENDING, TOLD, record, table_of
 from benchmarks.papers.eucbv import EUCBV
+from benchmarks.papers.moss import MOSS, moss_index
+from benchmarks.papers.tightest import TightestBound, tightest_index
 
 
 def run(
@@ -60,10 +59,10 @@ def run(
     rewards = np.ascontiguousarray(rewards, float)
     if isinstance(policy, UCBCV):
         return _ucbcv(policy, rewards, checkpoints, controls)
-    choose, learn, constants = _played(policy)
+    choose, learn, constants, table = _played(policy)
     play, counts = make_play(choose, learn), _counts(rewards, checkpoints)
     for own, pulled in zip(rewards, counts, strict=True):
-        play(policy._table.copy(), constants, own, checkpoints, pulled, rng)
+        play(table.copy(), constants, own, checkpoints, pulled, rng)
     return counts
 
 
@@ -71,16 +70,30 @@ def _counts(rewards: np.ndarray, checkpoints: np.ndarray) -> np.ndarray:
     return np.empty((len(rewards), checkpoints.size, rewards.shape[1]), np.int64)
 
 
-def _played(policy: Policy) -> tuple[Callable, Callable, Any]:
-    """The package's functions that choose an arm and learn from a reward, with their constants."""
-    if type(policy) is ThompsonSampling:
-        return _thompson_choose, _thompson_learn, (policy._alpha, policy._beta)
-    if isinstance(policy, EUCBV):
-        constants = (policy._constants, policy._least_epsilon)
-        return _eucbv_choose, _eucbv_learn, constants
-    if isinstance(policy, IndexPolicy):
-        return _index_choose(policy._kernels.choose), _index_learn, policy._constants
-    raise TypeError(f"no compiled runs for {type(policy).__name__}")
+def _played(policy: Policy) -> tuple[Callable, Callable, Any, np.ndarray]:
+    """Compiled functions that choose an arm and learn from a reward, with their constants and a table."""
+    table = table_of(policy)
+    match policy:
+        case ThompsonSampling():
+            constants = policy._alpha, policy._beta
+            table = table_of(policy, 2)
+            return kernels.thompson_choose, kernels.thompson_learn, constants, table
+        case EUCBV():
+            constants = (policy._constants, policy._least_epsilon)
+            return _eucbv_choose, _eucbv_learn, constants, policy._table
+        case UCB1():
+            index, beaten, settings = kernels.ucb1_index, kernels.never, [policy.c]
+        case UCBV():
+            index, beaten, settings = kernels.ucbv_index, kernels.never, [policy.zeta, policy.c]
+        case KLUCB():
+            index, beaten, settings = kernels.klucb_index, kernels.klucb_beaten, [policy.c]
+        case MOSS():
+            index, beaten, settings = moss_index, kernels.never, policy.settings
+        case TightestBound():
+            index, beaten, settings = tightest_index, kernels.never, policy.settings
+        case _:
+            raise TypeError(f"no compiled runs for {type(policy).__name__}")
+    return kernels.chooser(index, beaten), _index_learn, np.array(settings, float), table
 
 
 @functools.cache
@@ -122,28 +135,9 @@ def enter_counts(table, counts, c):
         counts[c, arm] = int(table[TOLD, arm])
 
 
-@functools.cache
-def _index_choose(kernel: Callable) -> Callable:
-    @njit(cache=True)
-    def choose(table, t, constants, rng):
-        return kernel(table, t, constants)
-
-    return choose
-
-
 @njit(cache=True)
 def _index_learn(table, arm, reward, constants, rng):
     record(table, arm, reward)
-
-
-@njit(cache=True)
-def _thompson_choose(table, t, constants, rng):
-    return thompson.choose(table, constants[0], constants[1], rng.random())
-
-
-@njit(cache=True)
-def _thompson_learn(table, arm, reward, constants, rng):
-    thompson.learn(table, arm, reward, rng.random())
 
 
 @njit(cache=True)
@@ -167,24 +161,29 @@ _ESTIMATORS = {
 
 @njit(cache=True)
 def ucbcv_play(
-    table, moments, batches, progress, estimator, constants, rewards, deviations, checkpoints, counts
+    table, batches, estimator, alpha, rewards, deviations, checkpoints, counts
 ):  # fmt: skip
-    """One run of UCB-CV with one control per arm, deviations (K, n, 1); fills counts (C, K)."""
-    c = 0
+    """One run of UCB-CV with one control per arm, deviations (K, n); fills counts (C, K)."""
+    c, moments, progress = 0, np.zeros((table.shape[1], 6)), np.zeros((table.shape[1], 5))
+    progress[:, 1] = 1.0
     for t in range(1, checkpoints[-1] + 1):
-        arm = ucbcv._choose(table, t, constants)
+        arm = ucbcv_kernels.choose(table, t, alpha)
         i = int(table[TOLD, arm])
         reward, deviation = rewards[arm, i], deviations[arm, i]
+        record(table, arm, reward)
+        known, found = False, (0.0, np.inf, 0.0)
         if estimator == _REGRESSION:
-            ucbcv._take_regression(table, moments, arm, reward, deviation)
+            ucbcv_kernels.regression_update(moments[arm], reward, deviation)
+            known, found = True, ucbcv_kernels.regression_estimate(moments[arm])
         elif estimator == _BATCHING:
-            ucbcv._take_batching(table, batches, progress, arm, reward, deviation)
-        else:
-            record(table, arm, reward)
-            if i + 1 >= 3:
-                past, pseudo = rewards[arm, : i + 1], estimator == _JACKKNIFE
-                mean, variance, df = leave_one_out(past, deviations[arm, : i + 1], pseudo)
-                ucbcv._enter(table, arm, mean, variance, df)
+            if ucbcv_kernels.batch_update(batches[arm], progress[arm], reward, deviation):
+                known, found = True, ucbcv_kernels.batch_estimate(batches[arm], progress[arm])
+        elif i + 1 >= 3:
+            past, pseudo = rewards[arm, : i + 1], estimator == _JACKKNIFE
+            known, found = True, ucbcv_kernels.leave_one_out(past, deviations[arm, : i + 1], pseudo)
+        if known:
+            for row in range(3):
+                table[ucbcv_kernels.EST_MEAN + row, arm] = found[row]
         table[PENDING, arm] = 0.0
         if t == checkpoints[c]:
             enter_counts(table, counts, c)
@@ -194,12 +193,10 @@ def ucbcv_play(
 def _ucbcv(policy, rewards, checkpoints, controls):
     if controls is None or controls.shape != rewards.shape or policy.n_controls != 1:
         raise ValueError("UCB-CV runs need one control per reward, of the shape of rewards")
-    if policy._covariances is not None:
-        raise ValueError("UCB-CV runs estimate the controls' variance")
-    deviations = np.ascontiguousarray((controls - policy._omega)[..., None])  # omega is (K, 1)
+    deviations = np.ascontiguousarray(controls - policy._omega)  # omega is (K, 1)
     estimator, counts = _ESTIMATORS[policy.estimator], _counts(rewards, checkpoints)
     for own, deviation, pulled in zip(rewards, deviations, counts, strict=True):
-        state = (policy._table, policy._moments, policy._batches, policy._progress)
-        copies = (array.copy() for array in state)
-        ucbcv_play(*copies, estimator, policy._constants, own, deviation, checkpoints, pulled)
+        table, batches = table_of(policy, 3), np.zeros((policy.n_arms, 2 * policy.n_batches, 2))
+        table[ucbcv_kernels.EST_VARIANCE] = np.inf
+        ucbcv_play(table, batches, estimator, policy.alpha, own, deviation, checkpoints, pulled)
     return counts

@@ -25,7 +25,8 @@ import numpy as np
 import amc_pymc as amc
 
 from amc_pymc.bandits import LogLoss, RunningRange, make_policy
-from amc_pymc.combination import Combination, as_arms, plan_rounds, run_here
+from amc_pymc.bandits.arms import as_arms
+from amc_pymc.bandits.combination import Combination, plan_rounds, run_here
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks.harness import options, results
 from benchmarks.harness.tables import markdown, number, percent

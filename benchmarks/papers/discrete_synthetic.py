@@ -23,7 +23,6 @@ from amc_pymc.tall.racing import (
     REWARDS,
     BernsteinRace,
     ExactRace,
-    LilUCBRace,
     NormalRace,
     RaceRule,
     bernstein_serfling,
@@ -33,6 +32,7 @@ from amc_pymc.tall.racing import (
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.tables import markdown
+from benchmarks.papers.lil_ucb import heuristic, lil_ucb
 
 KINDS = ("normal", "uniform", "lognormal")
 SIGMAS = (0.1, 1e-4, 1e-5)
@@ -63,7 +63,7 @@ def from_table(points, centre, rows):
 
 
 @njit
-def draw(number, rewards, points, table, log_p, population, rule, noise_rng, rng):
+def draw(number, race, rewards, points, table, log_p, population, rule, noise_rng, rng):
     """Wrong draws and rewards read among ``number`` draws."""
     n_arms, n_rows = log_p.size, population.n_rows
     wrong, read = 0, 0
@@ -117,8 +117,9 @@ def rules(setting: Setting, ranges: np.ndarray, n_rows: int, rows_per_pull: int)
         "Racing-Normal, unguarded": NormalRace(delta),
         "Racing-EBS": BernsteinRace(delta, ranges),
         "Racing-EBS, marginal": BernsteinRace(delta, ranges, variance="marginal"),
-        "lil'UCB": LilUCBRace(delta, ranges, rows_per_pull=rows_per_pull),
     }
+    if setting.race == "lil'UCB":
+        return heuristic(delta, ranges, rows_per_pull)
     if setting.race == "Korattikara et al.":
         return t_test_rule(n_rows, delta)
     if setting.race == "Bardenet et al.":
@@ -168,7 +169,9 @@ def measure(options) -> Iterator[dict]:
         rule = rules(setting, np.ptp(table, axis=0), n_rows, options.rows_per_pull)
         # The same noise for all races of a population.
         rngs = np.random.default_rng(seed), np.random.default_rng([options.seed, number])
-        args = (from_table, points.astype(float), table.ravel(), log_p, population, rule, *rngs)
+        found_by = lil_ucb if setting.race == "lil'UCB" else race
+        known = points.astype(float), table.ravel(), log_p, population
+        args = (found_by, from_table, *known, rule, *rngs)
         target = options.draws if setting.arms < 100 else max(1, options.draws // 10)
         draws, wrong, read, batch = 0, 0, 0, 1
         draw(0, *args)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 
-from typing import Self
-
 import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.policy import CompiledPolicy, kernels_of, record, unit_moments
-from amc_pymc.bandits.rewards import LOW, N_ROWS, PENDING, TOLD, WIDTH, RewardScale
+from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.rewards import RewardScale
 from amc_pymc.engine.jit import njit
+from benchmarks.papers.bandit_kernels import (
+    LOW,
+    N_ROWS,
+    PENDING,
+    TOLD,
+    WIDTH,
+    record,
+    table_of,
+    unit_moments,
+)
 
 __all__ = ["EUCBV", "eucbv_index"]
 
@@ -98,7 +106,7 @@ def learn(
         table[ROUND_END] = np.inf if last else t + alive * round_length(psi_t, epsilon)
 
 
-class EUCBV(CompiledPolicy):
+class EUCBV(Policy):
     r"""UCB-V with rounds and elimination of arms, for a known number of pulls.
 
     In round m, with :math:`\epsilon_m = 2^{-m}`, the policy pulls the active arm with the largest
@@ -144,7 +152,6 @@ class EUCBV(CompiledPolicy):
     """
 
     name = "eucbv"
-    _kernels = kernels_of(indices, choose)
 
     def __init__(
         self,
@@ -155,7 +162,7 @@ class EUCBV(CompiledPolicy):
         psi: float | None = None,
         rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
     ):
-        super().__init__(n_arms, rewards=rewards, extra_rows=3)
+        super().__init__(n_arms, rewards=rewards)
         if not 1 <= horizon < math.inf:
             raise ValueError(f"horizon must be at least 1 and finite, got {horizon!r}.")
         if not 0.0 < rho < math.inf:
@@ -167,6 +174,7 @@ class EUCBV(CompiledPolicy):
         self._constants = np.array([self._rho, psi_t])
         n_rounds = max(math.floor(0.5 * math.log2(horizon / math.e)), 0)
         self._least_epsilon = 0.5 ** (n_rounds + 1)
+        self._table = table_of(self, 3)
         self._table[ALIVE] = self._table[EPSILON] = 1.0
         self._table[ROUND_END] = self.n_arms * round_length(psi_t, 1.0)
 
@@ -177,16 +185,20 @@ class EUCBV(CompiledPolicy):
 
     def index(self) -> np.ndarray:
         """Return the indices on the scale of rewards, (K,); inf if never pulled, -inf if eliminated."""
-        return super().index()
+        self._enter_pending()
+        return indices(self._table, self.asked + 1.0, self._constants)
 
-    def _only(self, arms: list[int]) -> Self:
-        part = super()._only(arms)
-        if not part.active.any():
-            part._table[ALIVE] = 1.0
-        return part
+    def _enter_pending(self) -> None:
+        self._table[PENDING] = self._seen.pending
 
-    def _receive(
-        self, arm: int, value: float, cost: float, coin: float, controls: np.ndarray | None
-    ) -> None:
-        x = self.rewards.convert(self._table, arm, value)
-        learn(self._table, arm, x, self._rho, self._psi_t, self._least_epsilon)
+    def _choose(self, rng, arms, n):
+        if n > 1 or arms.size < self.n_arms:
+            return super()._choose(rng, arms, n)
+        self._enter_pending()
+        return np.array([choose(self._table, self.asked + 1.0, self._constants)])
+
+    def _receive(self, arms, values, costs, coins, controls):
+        x = self.rewards.convert(self._seen, arms, values)
+        self._seen.add(arms, x)
+        for arm, reward in zip(arms.tolist(), x.tolist(), strict=True):
+            learn(self._table, arm, reward, self._rho, self._psi_t, self._least_epsilon)

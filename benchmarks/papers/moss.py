@@ -8,21 +8,29 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.policy import IndexPolicy, index_kernels
+from amc_pymc.bandits.indices import BoundPolicy
 from amc_pymc.bandits.rewards import RewardScale
 from amc_pymc.engine.jit import njit
 
 __all__ = ["MOSS", "moss_index"]
 
 
+def moss_bound(n, mean, t, c, n_arms, horizon):
+    """Return mean + sqrt(c log+(T / (K n)) / n), of arrays, or compiled for numbers; T = 0 stands for t."""
+    log_term = np.log((horizon if horizon > 0.0 else t) / (n_arms * n))
+    return mean + np.sqrt(c * np.maximum(log_term, 0.0) / n)
+
+
+_moss = njit(cache=True)(moss_bound)
+
+
 @njit(cache=True)
-def moss_index(n: float, mean: float, variance: float, t: float, constants: np.ndarray) -> float:
-    """Return mean + sqrt(c log+(T / (K n)) / n), with constants = (c, K, T); T = 0 stands for t."""
-    horizon = constants[2] if constants[2] > 0.0 else t
-    return mean + math.sqrt(constants[0] * max(math.log(horizon / (constants[1] * n)), 0.0) / n)
+def moss_index(n, mean, variance, t, constants):
+    """The bound of MOSS, constants = (c, K, T)."""
+    return _moss(n, mean, t, constants[0], constants[1], constants[2])
 
 
-class MOSS(IndexPolicy):
+class MOSS(BoundPolicy):
     r"""Policy whose bound stops exploring arms that are pulled more often than their share.
 
     .. math:: \hat\mu_k + \sqrt{\frac{c \max(\log(T / (K n_k)), 0)}{n_k}}
@@ -61,7 +69,6 @@ class MOSS(IndexPolicy):
     """
 
     name = "moss"
-    _kernels = index_kernels(moss_index)
 
     def __init__(
         self,
@@ -76,4 +83,7 @@ class MOSS(IndexPolicy):
             raise ValueError(f"horizon must be at least 1 and finite, or None, got {horizon!r}.")
         if not 0.0 < c < math.inf:
             raise ValueError(f"c must be positive and finite, got {c!r}.")
-        self._constants = np.array([float(c), float(self.n_arms), float(horizon or 0)])
+        self.settings = (float(c), float(self.n_arms), float(horizon or 0))
+
+    def _bound(self, n, mean, variance, t):
+        return moss_bound(n, mean, t, *self.settings)

@@ -9,12 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.bandits.klucb import KLUCB
-from amc_pymc.bandits.policy import Policy
+from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.ucb1 import UCB1
-from amc_pymc.bandits.ucbv import UCBV
 from benchmarks.harness.intervals import Z95, difference, interval, less, mean_and_half
 from benchmarks.harness.statements import Collected, Part, Statement, batches, times_up_to
 from benchmarks.harness.tables import markdown

@@ -11,12 +11,10 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.klucb import klucb_index
-from amc_pymc.bandits.policy import IndexPolicy, index_kernels
+from amc_pymc.bandits.indices import BoundPolicy, klucb_bound, ucb1_bound, ucbv_bound
 from amc_pymc.bandits.rewards import RewardScale
-from amc_pymc.bandits.ucb1 import ucb1_index
-from amc_pymc.bandits.ucbv import ucbv_index
 from amc_pymc.engine.jit import njit
+from benchmarks.papers.bandit_kernels import klucb_index, ucb1_index, ucbv_index
 
 __all__ = ["TightestBound", "tightest_index"]
 
@@ -42,7 +40,7 @@ def tightest_index(
     return least
 
 
-class TightestBound(IndexPolicy):
+class TightestBound(BoundPolicy):
     r"""Policy whose index is the tightest of several upper confidence bounds.
 
     The index of an arm is the smallest of the selected indices of :class:`UCB1`, :class:`UCBV` and
@@ -80,7 +78,6 @@ class TightestBound(IndexPolicy):
     """
 
     name = "tightest"
-    _kernels = index_kernels(tightest_index)
 
     def __init__(
         self,
@@ -106,4 +103,14 @@ class TightestBound(IndexPolicy):
             if not least <= value < math.inf:
                 raise ValueError(f"{label} must be finite and at least {least}, got {value!r}.")
         uses = [float(bound in bounds) for bound in known]
-        self._constants = np.array([*uses, ucb1_c, ucbv_zeta, ucbv_c, klucb_c], float)
+        self.settings = (*uses, ucb1_c, ucbv_zeta, ucbv_c, klucb_c)
+
+    def _bound(self, n, mean, variance, t):
+        *uses, ucb1_c, zeta, ucbv_c, klucb_c = self.settings
+        t = t * sum(uses)
+        bounds = (
+            ucb1_bound(n, mean, t, ucb1_c),
+            ucbv_bound(n, mean, variance, t, zeta, ucbv_c),
+            klucb_bound(n, mean, t, klucb_c),
+        )
+        return np.min([b for b, use in zip(bounds, uses, strict=True) if use], axis=0)

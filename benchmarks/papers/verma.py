@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
-from amc_pymc.bandits.policy import Policy
+from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.indices import UCB1, UCBV
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
-from amc_pymc.bandits.ucbv import UCBV
 from benchmarks.harness.intervals import difference, interval, less, mean_and_half
 from benchmarks.harness.statements import Part, Statement, Statements, times_up_to
 from benchmarks.harness.tables import markdown, number

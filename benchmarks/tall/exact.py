@@ -115,7 +115,6 @@ def run(job: Job) -> Result:
 
 def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     """Draws of the compiled loop, one transition each, after tuning by the step itself."""
-    from amc_pymc.engine.streams import stream_of
     from amc_pymc.tall.samplers import metropolis
     from amc_pymc.tall.samplers.moves import KINDS
     from amc_pymc.tall.samplers.records import MetropolisCounts
@@ -126,7 +125,7 @@ def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     for _ in range(_TUNE):
         x, _ = metropolis.step(sampler, chain, x, rng, tuning=True)
     out, counts = np.empty((draws, x.size)), MetropolisCounts.zeros(len(KINDS), draws)
-    state = sampler.races(chain), chain.moves, stream_of(rng), chain.log(True), stream_of(rng)
+    state = sampler.races(chain), chain.moves, rng, chain.log(True), rng
     decision = metropolis.decision_of(sampler.thinning)
     watch = Stopwatch()
     sampler.run(metropolis.run_draws, 0, 1, 1, np.stack([x, x]), decision, *state, out, counts)

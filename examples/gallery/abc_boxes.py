@@ -33,9 +33,10 @@ def main():
         max_simulations=40_000, model=problem, batched=True, random_seed=1, progressbar=False
     )
     picture = amc.plot_partition(
-        found, zoom=False, backend="matplotlib", visuals={"xlabel": {"text": "x, metres"}, "ylabel": {"text": "y, metres"}},
-        figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
-    )  # fmt: skip
+        found,
+        backend="matplotlib",
+        figure_kwargs={"figsize": (11.0, 4.4), "figsize_units": "inches"},
+    )
     picture.get_viz("plot", "x, y").set_aspect("equal")
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_boxes.png", dpi=125)

@@ -11,9 +11,11 @@ import sys
 
 from pathlib import Path
 
-import xarray as xr
+import matplotlib.pyplot as plt
 
 import amc_pymc as amc
+
+from amc_pymc.results.plots.painting import COLOURS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -29,19 +31,25 @@ def main():
     found = amc.sample_ais(
         250, n_steps=100, reference="prior", model=problem.build(), random_seed=1, progressbar=False
     )
-    fewer = found["annealing"].to_dataset().isel(path=slice(20))
-    found["annealing"] = xr.DataTree(fewer)
-    picture = amc.plot_ais(
-        found,
-        backend="matplotlib",
-        figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
-    )
+    weights = found["annealing"].to_dataset()
+    steps = range(weights.sizes["temperature"])
+    figure, (left, right) = plt.subplots(ncols=2, figsize=(9.6, 5.6), layout="constrained")
+    paths = (weights["log_weight_path"] - weights["log_mean_weight"]).values[:20]
+    left.plot(steps, paths.T, color="#888888", alpha=0.35, lw=0.7)
+    left.axhline(0.0, color=COLOURS[0], lw=2.5)
+    left.set(xlabel="annealing step", ylabel="log of weight / mean weight")
+    for line, colour, label in (
+        ("ess", COLOURS[0], "effective draws"), ("accept", COLOURS[1], "acceptance")
+    ):  # fmt: skip
+        right.plot(steps, weights[line].values, color=colour, label=label)
+    right.set(xlabel="annealing step", ylabel="share", ylim=(0.0, 1.05))
+    right.legend(frameon=False)
     estimate, error = (float(found["evidence"][n]) for n in ("log_evidence", "log_evidence_mcse"))
-    picture.add_title(
+    figure.suptitle(
         f"Log evidence {estimate:.2f} ± {error:.2f} by annealing, exactly {problem.log_evidence:.2f}"
     )
     out.mkdir(parents=True, exist_ok=True)
-    picture.savefig(out / "annealing.png", dpi=125)
+    figure.savefig(out / "annealing.png", dpi=125)
 
 
 if __name__ == "__main__":

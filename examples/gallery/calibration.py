@@ -18,7 +18,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.diagnostics import calibration
+from amc_pymc.results import calibration
 
 DATA_SETS, PRIOR_SD, SD, TOLERANCE = 25, 2.0, 10**-0.5, 0.8
 CASES = {"no adjustment": None, "linear adjustment": "linear"}

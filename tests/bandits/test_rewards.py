@@ -83,7 +83,7 @@ def test_running_range_ends_as_known_range(make):
             r = np.random.default_rng(7)
             policy.tell(policy.ask(r), x)
     side_by_side(a, b, 150, lambda k, x: 7.0 * x - 1.5, lambda k, x: 7.0 * x - 1.5)
-    np.testing.assert_allclose(b.index(), a.index(), rtol=1e-12)
+    np.testing.assert_allclose(b.index(), a.index(), rtol=1e-9)
 
 
 def test_running_range_grows():
@@ -119,8 +119,7 @@ def test_clipping_is_counted_and_saved():
         policy.tell(first, -0.5)
     policy.tell(policy.ask(rng), -0.5)  # arm 1, inside
     np.testing.assert_array_equal(policy.means, [0.0, -0.5])
-    again = UCB1(2, rewards=KnownRange([0.0, -1.0], 1.0)).restore(policy.state())
-    assert again.rewards.clipped == 1
+    assert policy.copy().rewards.clipped == 1
 
 
 def test_infinite_log_losses():

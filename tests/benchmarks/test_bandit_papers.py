@@ -10,14 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.klucb import KLUCB
-from amc_pymc.bandits.policy import Policy
+from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV, RoundRobin
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.top_two import TopTwoThompsonSampling
-from amc_pymc.bandits.ucb1 import UCB1
 from amc_pymc.bandits.ucbcv import UCBCV
-from amc_pymc.bandits.ucbv import UCBV
 from benchmarks.papers import neufeld as neufeld
 from benchmarks.papers import verma as verma
 from benchmarks.papers.bandit_runs import run
@@ -52,7 +49,6 @@ BOUNDED = {
     "klucb, c = 0": lambda k, r: KLUCB(k, c=0.0, rewards=r),
     "moss": lambda k, r: MOSS(k, rewards=r),
     "tightest": lambda k, r: TightestBound(k, rewards=r),
-    "thompson": lambda k, r: ThompsonSampling(k, rewards=r),
     "eucbv": lambda k, r: EUCBV(k, horizon=N, rewards=r),
 }
 
@@ -75,6 +71,16 @@ def test_same_decisions(name, n_arms, ranges):
     for r in range(2):
         expected = asked(BOUNDED[name](n_arms, scale), rewards[r], same)
         np.testing.assert_array_equal(found[r], expected)
+
+
+def test_compiled_thompson_sampling_has_the_distribution_of_the_policy():
+    """It draws from streams of its own, so only frequencies can be the same."""
+    rng, n = np.random.default_rng(3), 60
+    rewards = (rng.random((4_000, 2, n)) < np.array([0.4, 0.6])[:, None]).astype(float)
+    compiled = run(ThompsonSampling(2), rewards, np.array([n]), rng)[:, 0, 1]
+    plain = np.array([asked(ThompsonSampling(2), r, rng)[-1, 1] for r in rewards[:400]])
+    error = math.hypot(compiled.std() / math.sqrt(4_000), plain.std() / math.sqrt(400))
+    assert abs(compiled.mean() - plain.mean()) < 4.0 * error
 
 
 @pytest.mark.parametrize("estimator", ["regression", "jackknife", "splitting", "batching"])
@@ -108,7 +114,7 @@ def test_checkpoints_are_rows_of_the_whole():
         (UCB1(2), (1, 2, 9), [5, 5], ValueError, "must increase"),
         (UCB1(2), (1, 2, 9), [0, 5], ValueError, "must increase"),
         (UCBCV(2), (1, 2, 9), [5], ValueError, "one control per reward"),
-        (TopTwoThompsonSampling(2), (1, 2, 9), [5], TypeError, "no compiled runs for TopTwo"),
+        (RoundRobin(2), (1, 2, 9), [5], TypeError, "no compiled runs for RoundRobin"),
     ],
 )
 def test_bad_input(policy, shape, checkpoints, error, message):

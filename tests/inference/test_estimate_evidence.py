@@ -262,9 +262,7 @@ def test_own_arms_that_are_always_zero():
     assert "all weights are zero" in flags_of(tree)
 
 
-SLOWLY = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("ucbv", "klucb", "top_two", "random")
-]
+SLOWLY = [pytest.param(name, marks=pytest.mark.slow) for name in ("ucbv", "klucb")]
 
 
 @pytest.mark.parametrize(
@@ -602,7 +600,7 @@ def test_interruption_before_the_first_round():
     [
         ("evidence.pilot.climb", False),
         ("evidence.pilot._starts", True),
-        ("inference.combination_run.combination_tree", True),
+        ("bandits.combination_run.combination_tree", True),
         ("inference.evidence_run.posterior_draws", True),
     ],
 )

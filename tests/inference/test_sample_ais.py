@@ -26,7 +26,7 @@ from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.sample_ais import __name__ as MODULE
 from amc_pymc.kernels import HMC, KERNELS
 from amc_pymc.reading.particles.counts import counted
-from amc_pymc.running import Journal
+from amc_pymc.runs import Journal
 from tests.inference.evidence_models import (
     EASY,
     SCHOOLS,
@@ -375,7 +375,6 @@ def test_arviz(tmp_path):
 
 def test_plots_and_tables():
     trees = {"schools": ais(schools(), 100), "again": ais(schools(), 100, seed=2)}
-    amc.plot_ais(trees["schools"], backend="none")
     amc.plot_evidence(trees, backend="none")
     table = amc.compare_evidence(trees)
     assert table["log_evidence"].max() == max(
@@ -406,7 +405,6 @@ def test_one_step():
     tree = ais(one(), n_steps=1, reference="student_t")
     assert_right(tree, one())
     assert tree["annealing"].sizes["temperature"] == 1
-    amc.plot_ais(tree, backend="none")
 
 
 def test_evaluations_are_counted():

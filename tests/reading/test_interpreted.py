@@ -17,12 +17,10 @@ import amc_pymc as amc
 
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.interpreted import (
-    by_pytensor,
     functions_for_few,
+    interpreted_function,
     interpreted_mode,
     plain_function,
-    rewritten_mode,
-    unrewritten_mode,
 )
 
 try:
@@ -34,22 +32,19 @@ X = pt.vector("x")
 
 
 def test_few_rows_are_evaluated_without_rewriting_first():
-    rewritten = by_pytensor(rewritten_mode())
-    assert functions_for_few([pt.exp(X)], 1_000) == (plain_function, rewritten)
-    interpreted = by_pytensor(interpreted_mode())
-    assert functions_for_few([pt.exp(X)], 1_000_000) == (interpreted, rewritten)
+    assert functions_for_few([pt.exp(X)], 1_000) == (plain_function, interpreted_function)
+    assert functions_for_few([pt.exp(X)], 1_000_000) == (interpreted_function,) * 2
 
 
 def test_inner_graphs_are_rewritten():
     """PyTensor would compile the graph of an operation that is not inlined."""
     inner = OpFromGraph([X], [pt.exp(X)])(X)
-    assert functions_for_few([inner + 1.0], 10)[0] == by_pytensor(interpreted_mode())
+    assert functions_for_few([inner + 1.0], 10)[0] == interpreted_function
 
 
-@pytest.mark.parametrize("mode", [interpreted_mode, rewritten_mode, unrewritten_mode, None])
-def test_wide_sums_and_products(mode):
+@pytest.mark.parametrize("make", [interpreted_function, plain_function])
+def test_wide_sums_and_products(make):
     """NumPy's functions take at most 32 arrays, and as many results; PyTensor refuses others."""
-    make = plain_function if mode is None else by_pytensor(mode())
     terms = [X * c for c in range(1, 41)]
     graphs = [pt.add(*terms), pt.mul(*(1.0 / t for t in terms)), variadic_add(*terms).sum()]
     total, product, everything = make([X], graphs)([0.5, 2.0])
@@ -124,7 +119,7 @@ def test_rows_that_underflow(far):
     point, index = np.array([1.0]), np.arange(x.size)
     eta = np.where(x < 0.0, x, -x)
     assert not np.isfinite(rows.compile(plain_function)(point, index)).all()
-    found = rows.compile(by_pytensor(rewritten_mode()))(point, index)
+    found = rows.compile()(point, index)
     np.testing.assert_allclose(found, -np.logaddexp(0.0, -eta))
 
 

@@ -57,8 +57,6 @@ def test_points_and_rows_of_models():
         point["mu"][...] = 7.0
         assert initial_point_of(model)["mu"] != 7.0
         assert extract_rows(model) is extract_rows(model)
-        rng = np.random.default_rng(1)
-        assert extract_rows(model, rng=rng) is not extract_rows(model)
     with model:
         pm.set_data({"data": np.arange(20.0) + 10.0})
     with remembering():

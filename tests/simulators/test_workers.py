@@ -22,7 +22,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.running import remote, supervisor
+from amc_pymc.runs import remote, supervisor
 from amc_pymc.simulators import workers as module
 from amc_pymc.simulators.problem import Failure, Simulated
 from amc_pymc.simulators.simulator_problem import SimulatorProblem

@@ -100,7 +100,6 @@ SURROGATE = {"proposal": "surrogate"}
 CONTRADICTIONS = [
     (STEPS, {"race": amc.NormalRace(0.2), "delta": 0.05}, "delta=0.05 contradicts race=NormalR"),
     (STEPS, {"race": "exact", "delta": 0.05}, "delta=0.05 has no meaning for race='exact'"),
-    (STEPS, {"race": "lil_ucb", "batch_size": 50}, "batch_size=50 has no meaning .*='lil_ucb'"),
     (STEPS, {"target_accept": 0.9}, r"target_accept, got 0.9.*SurrogateProposal\(target_accept"),
     (STEPS, {"row_logp": "mu"}, "row_logp must be callable"),
     (STEPS, {"row_logp": 3}, "row_logp must be callable"),

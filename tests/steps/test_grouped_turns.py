@@ -183,7 +183,7 @@ def test_the_rest_follows_what_is_held():
 def test_gaussian_groups_leave_nothing_to_the_race():
     """Their control variates are exact: second derivatives are those of the integral."""
     prepared = step().prepared
-    assert prepared.densities.n_nodes == 2
+    assert prepared.densities.n_nodes == 3
     assert prepared.forecast.residual_sd < 1e-9 < prepared.forecast.plain_sd
 
 

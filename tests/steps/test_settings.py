@@ -13,7 +13,6 @@ from amc_pymc.steps.settings import as_audits, as_proposals, as_proxy
 SETTINGS = [
     amc.NormalRace,
     amc.BernsteinRace,
-    amc.LilUCBRace,
     amc.ExactRace,
     amc.RandomWalkProposal,
     amc.SurrogateProposal,

@@ -17,9 +17,8 @@ import numpy as np
 from amc_pymc.engine import Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.row_kernels.loops import gather
-from amc_pymc.engine.row_kernels.printed import check_size
-from amc_pymc.engine.stages import N_SHARED, ROWS, StagePrinter, of_parameters, room_of
+from amc_pymc.engine.printer import N_SHARED, ROWS, Printer, of_parameters, room_of
+from amc_pymc.engine.row_kernels.loops import check_size, gather
 
 __all__ = ["printed_data_control", "rewards", "state_rewards", "total"]
 
@@ -52,7 +51,7 @@ def printed_data_control(graph: Graph, row: int, width: int, dim: int) -> Printe
     curvature = g.displaced(g.displaced(row, dim, 2 * width), dim, 2 * width)
     terms = [row, slope, g.make("mul", g.const(0.5), curvature)]
     check_size(len(g.upstream(terms)))
-    p = StagePrinter(g)
+    p = Printer(g)
     stages = [*p.stage("value", ("eta",), [row]), *p.stage("terms", ("eta",), terms)]
     return Printed(p.text, tuple(stages))
 
@@ -89,31 +88,22 @@ def _gather_bins(label, units, begin, n, reference, block):
 
 
 @_compiled
-def _displace(own, label, units, begin, n, factor, dual, block):
-    """Write displacements from the references and their projections after these in a block."""
-    width, (rank, dim) = own.shape[0], factor.shape[1:]
+def _displace(own, dim, n, block):
+    """Write displacements of the first ``dim`` columns from the references after these in a block, twice."""
+    width = own.shape[0]
     for c in range(width):
         for j in range(n):
             d = own[c, j] - block[c, j] if c < dim else 0.0
             block[width + c, j] = d
-            block[2 * width + c, j] = 0.0 if rank else d
-    for j in range(n):
-        b = max(label[units[begin + j]], 0)
-        for r in range(rank):
-            feature = 0.0
-            for c in range(dim):
-                feature += dual[b, r, c] * block[width + c, j]
-            for c in range(dim):
-                block[2 * width + c, j] += factor[b, r, c] * feature
+            block[2 * width + c, j] = d
 
 
 @_compiled
-def state_rewards(points, centre, units, data, label, reference, factor, dual, program):
+def state_rewards(points, centre, units, data, label, reference, size_of_y, program):
     """Return log-likelihoods (K, m) at K points minus control variates; ``centre`` is not used.
 
     ``data`` (N, W) are rows, ``label`` (N,) their bins, -1 for outliers, which have no control
-    variate, ``reference`` (B, W) the bins' references. P_b d = factor[b].T @ (dual[b] @ d) for arrays
-    (B, R, Dy); if R = 0, displacements are not projected.
+    variate, ``reference`` (B, W) the bins' references, and ``size_of_y`` (1,) the number Dy of entries of y.
     """
     m, n_points, width = units.size, points.shape[0], data.shape[1]
     out = np.empty((n_points, m))
@@ -130,7 +120,7 @@ def state_rewards(points, centre, units, data, label, reference, factor, dual, p
         gather(data, units, begin, n, own)
         raced = _gather_bins(label, units, begin, n, reference, block)
         if raced:
-            _displace(own, label, units, begin, n, factor, dual, block)
+            _displace(own, size_of_y[0], n, block)
         for k in range(n_points):
             call(program[_VALUE + ROWS], points[k], there[k], own, size, n, values, size)
             for j in range(n):
@@ -145,9 +135,9 @@ def state_rewards(points, centre, units, data, label, reference, factor, dual, p
 
 
 @_compiled
-def rewards(points, centre, units, data, label, reference, factor, dual, program):
+def rewards(points, centre, units, data, label, reference, size_of_y, program):
     """Return :func:`state_rewards` minus the values at points[0]; row 0 is zero."""
-    out = state_rewards(points, centre, units, data, label, reference, factor, dual, program)
+    out = state_rewards(points, centre, units, data, label, reference, size_of_y, program)
     for k in range(out.shape[0] - 1, -1, -1):
         for j in range(out.shape[1]):
             out[k, j] -= out[0, j]

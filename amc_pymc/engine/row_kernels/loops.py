@@ -13,49 +13,156 @@ The *leaves* of a row are entries of z and products of columns with consecutive 
 by leaves are scattered to those by z.
 
 These loops are the same for all models and compiled once. The functions of a block of rows are
-generated for each model (:mod:`amc_pymc.engine.row_kernels.printed`); ``program`` holds their addresses.
+generated for each model (:func:`printed_rows`); ``program`` holds their addresses.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from amc_pymc.engine import Families, Family, Graph, beside_parameters
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import (
+    DOTS_AT,
     N_COLUMNS,
     N_DOTS,
     N_ENTRIES,
     add_gradient,
     add_hessian,
     add_transposed,
+    derivatives_by,
+    described_dots,
+    leaves_of,
 )
 from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.row_kernels.printed import (
-    CURVES,
-    SLOPES,
-    TAYLOR,
-    VALUE,
-)
-from amc_pymc.engine.stages import N_SHARED, ROWS, SHARED, of_parameters, room_of
+from amc_pymc.engine.printer import N_SHARED, ROWS, SHARED, Printer, of_parameters, room_of
 
 __all__ = [
-    "RowKernels",
+    "RowProgram",
+    "TooLarge",
+    "check_size",
     "gradient",
     "hessian",
     "line",
+    "printed_rows",
     "residual_changes",
     "residuals_at",
     "rewards",
+    "row_program",
     "state_rewards",
     "total_gradients",
     "totals",
     "values",
 ]
 
+#: Places of stages in a program: log-likelihoods, their Taylor polynomials, first and second derivatives by leaves.
+VALUE, TAYLOR, SLOPES, CURVES, END = (DOTS_AT + 1 + 4 * k for k in range(5))
+#: Maximum number of operations of a row and its derivatives; more would take too long to compile.
+_MOST_OPERATIONS = 6_000
+_LINE = ("eta", "du", "dv", "dw")
 #: Maximum number of rows of a block.
 _BLOCK = 256
 
 _compiled = njit(cache=True, error_model="numpy")
+
+
+class TooLarge(ValueError):
+    """The expression of a row is too large for code generation."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowProgram:
+    """Expressions from which the functions of a model's rows are generated.
+
+    Attributes
+    ----------
+    graph : Graph
+    row : int
+        Log-likelihood of a row.
+    n_columns : int
+        Number of data columns that a row reads.
+    families : tuple of Family
+        Coefficients that are functions of parameters; they follow the parameters in ``eta``.
+    n_parameters : int
+        Size of ``eta`` without coefficients.
+    """
+
+    graph: Graph
+    row: int
+    n_columns: int
+    families: tuple[Family, ...] = ()
+    n_parameters: int = 0
+
+
+def row_program(
+    graph: Graph, row: int, n_columns: int, families: Families, n_parameters: int
+) -> RowProgram:
+    """Return the program of a row whose expression may read coefficients of some families."""
+    (row,) = beside_parameters(graph, [row], n_parameters)
+    return RowProgram(graph, row, n_columns, tuple(families.all), n_parameters)
+
+
+def printed_rows(
+    program: RowProgram, along_curves: bool = False, *, second_order: bool = True
+) -> Printed:
+    """Generate the functions of a model's rows, in the order of the places above.
+
+    Parameters
+    ----------
+    program : RowProgram
+        It must not have families.
+    along_curves : bool
+        Whether first derivatives of Taylor polynomials are taken along "dw", which may differ from "du".
+    second_order : bool
+        Whether there are Taylor polynomials and second derivatives, of which a row may have thousands.
+
+    Raises
+    ------
+    TooLarge
+    """
+    g, row = program.graph, program.row
+    entries, dots = leaves_of(g, row)
+    leaves = [*entries, *dots]
+    places = [g.nodes[n].args[0] for n in entries]
+    p = Printer(g)
+    value = p.stage("value", ("eta",), [row])
+    taylor: list[int | str] = [0] * len(value)
+    curves = taylor
+    if second_order:
+        polynomial = _taylor_polynomial(g, row, along_curves)
+        check_size(len(g.upstream([polynomial])) + len(leaves) ** 2)
+        derivatives = derivatives_by(g, row, leaves)
+        check_size(len(g.upstream([polynomial, *derivatives])))
+        taylor = p.stage("taylor", _LINE, [polynomial])
+        curves = p.stage("curves", ("eta",), [row, *derivatives], places)
+        slopes = derivatives[: len(leaves)]
+    else:
+        slopes = [g.partial(row, n) for n in leaves]
+        check_size(len(g.upstream(slopes)))
+    first = p.stage("slopes", ("eta",), [row, *slopes], places)
+    described = described_dots(g, dots, END)
+    head: list[int | str] = [0] * VALUE
+    head[N_COLUMNS] = program.n_columns
+    head[N_ENTRIES], head[N_DOTS], head[DOTS_AT] = len(entries), len(dots), END
+    return Printed(p.text, (*head, *value, *taylor, *first, *curves, *described))
+
+
+def _taylor_polynomial(g: Graph, row: int, along_curves: bool) -> int:
+    along_u = g.directional(row, "eta", "du")
+    curved = g.directional(along_u, "eta", "dv")
+    along = g.directional(row, "eta", "dw") if along_curves else along_u
+    return g.make("add", along, g.make("mul", g.const(0.5), curved))
+
+
+def check_size(size: int) -> None:
+    """Raise ``TooLarge`` for too many operations."""
+    if size > _MOST_OPERATIONS:
+        raise TooLarge(f"a row and its derivatives take {size} operations")
+
+
+# --- blocks of rows -------------------------------------------------------------------------------------
 
 
 @_compiled
@@ -307,50 +414,3 @@ def total_gradients(zs, columns, program):
             out[p] += s
             add_gradient(program, part[1:], at, columns[:, begin:], n, found)
     return out, slopes
-
-
-# --- from Python ----------------------------------------------------------------------------------------
-
-
-class RowKernels:
-    """Compiled loops over rows of packed data (N, C).
-
-    Parameters
-    ----------
-    printed : Printed
-        Result of :func:`~amc_pymc.engine.row_kernels.printed_rows`.
-    """
-
-    #: Compiled functions ``(points, centre, units, mask, data, *arrays)``.
-    rewards, state_rewards = staticmethod(rewards), staticmethod(state_rewards)
-
-    def __init__(self, printed: Printed):
-        self.arrays = printed.arrays[:1]
-
-    def values(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
-        """Return log-likelihoods (m,) of some rows."""
-        return values(eta, units, data, *self.arrays)
-
-    def residuals(self, points, centre, units, mask, data) -> np.ndarray:
-        """Return changes of residuals (m,) of some rows from points[0] to points[1]."""
-        return rewards(points, centre, units, mask, data, *self.arrays)[1]
-
-    def gradient(
-        self, eta: np.ndarray, units: np.ndarray, data: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        """Return the summed log-likelihood of some rows and its gradient (E,)."""
-        return gradient(eta, units, data, *self.arrays)
-
-    def hessian(self, eta: np.ndarray, units: np.ndarray, data: np.ndarray) -> np.ndarray:
-        """Return the Hessian (E, E) of the summed log-likelihood of some rows."""
-        return hessian(eta, units, data, *self.arrays)
-
-    def totals(self, etas: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Return summed log-likelihoods (P,) of all rows of columns (C, N) at points (P, E)."""
-        return totals(etas, columns, *self.arrays)
-
-    def total_gradients(
-        self, etas: np.ndarray, columns: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same sums (P,) and their gradients (P, E)."""
-        return total_gradients(etas, columns, *self.arrays)

@@ -40,8 +40,8 @@ from amc_pymc.engine.leaves import (
     product,
 )
 from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.row_kernels.printed import RowProgram, TooLarge, check_size
-from amc_pymc.engine.stages import ROWS, StagePrinter, of_parameters, room_of
+from amc_pymc.engine.printer import ROWS, Printer, of_parameters, room_of
+from amc_pymc.engine.row_kernels.loops import RowProgram, TooLarge, check_size
 
 __all__ = ["RowBounds", "arguments_of", "printed_third", "row_bounds", "third_bounds"]
 
@@ -183,7 +183,7 @@ def printed_third(program: RowProgram) -> Printed:
     (row,) = g.replaced([program.row], dict(zip(arguments, middles)))
     sums = _remainder_bounds(g, row, dict(zip(middles, widths)), dict(zip(middles, sizes)))
     slopes = [g.partial(a, leaf) for a in arguments for leaf in (*entries, *dots)]
-    p = StagePrinter(g)
+    p = Printer(g)
     stages = [
         *p.stage("slopes", ("eta",), slopes, [g.nodes[e].args[0] for e in entries]),
         *p.stage("bound", ("eta",), sums),

@@ -23,6 +23,7 @@ from amc_pymc.engine import Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import Printer
+from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading.graphs import lowered, rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
@@ -196,13 +197,13 @@ class RowTerm:
         """Return the values (1, P) at points (P, D)."""
         found = self._rows.coefficients
         zs = xs if found is None else found.of_points(xs)
-        return self._rows.kernels.totals(zs, self._columns)[None]
+        return loops.totals(zs, self._columns, self._rows.functions)[None]
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (1, P) and gradients (1, P, D)."""
         found = self._rows.coefficients
         zs = xs if found is None else found.of_points(xs)
-        values, slopes = self._rows.kernels.total_gradients(zs, self._columns)
+        values, slopes = loops.total_gradients(zs, self._columns, self._rows.functions)
         if found is not None:
             slopes = found.gradients(xs, slopes)
         slopes[:, self._discrete] = 0.0

@@ -10,7 +10,6 @@ import math
 from functools import cached_property
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
@@ -31,7 +30,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.reading.graphs import lowered, opened, rebuilt
-from amc_pymc.reading.interpreted import interpreted_mode, unrewritten_mode
+from amc_pymc.reading.interpreted import interpreted_function
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.signals import raise_if_signalled
 
@@ -135,7 +134,7 @@ class PriorDraws:
 
     @cached_property
     def _one(self):
-        return _compiled([], self._values, interpreted_mode())  # called for each draw
+        return _compiled([], self._values)
 
     @cached_property
     def _many(self):
@@ -143,10 +142,9 @@ class PriorDraws:
         return _compiled([n], _drawn_often(self._values, self._free, n))
 
 
-def _compiled(inputs, outputs, mode=None):
+def _compiled(inputs, outputs):
     updates = collect_default_updates(outputs=outputs, inputs=inputs)
-    mode = mode or unrewritten_mode()
-    fn = pytensor.function(inputs, outputs, updates=updates, mode=mode, on_unused_input="ignore")
+    fn = interpreted_function(inputs, outputs, updates=updates)
     rngs = [
         v
         for v in fn.get_shared()

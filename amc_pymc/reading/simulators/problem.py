@@ -10,7 +10,7 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
-from amc_pymc.reading.interpreted import plain_function, unrewritten_mode
+from amc_pymc.reading.interpreted import interpreted_mode, plain_function
 from amc_pymc.reading.simulators.distances import (
     distance_function,
     is_gaussian,
@@ -356,5 +356,5 @@ def _size(model, rv) -> tuple[int, ...] | None:
     if isinstance(size.type, NoneTypeT):
         return None
     data = {other: model.rvs_to_values[other] for other in model.observed_RVs}
-    fn = pytensor.function([], size, givens=data, mode=unrewritten_mode(), on_unused_input="ignore")
+    fn = pytensor.function([], size, givens=data, mode=interpreted_mode(), on_unused_input="ignore")
     return tuple(fn().tolist())

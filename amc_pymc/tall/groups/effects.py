@@ -9,7 +9,7 @@ import numpy as np
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import N_COLUMNS
 from amc_pymc.engine.machine import call
-from amc_pymc.engine.stages import ROWS, of_parameters, room_of
+from amc_pymc.engine.printer import ROWS, of_parameters, room_of
 from amc_pymc.tall.groups.climb import climb
 from amc_pymc.tall.groups.layout import DISCRETE, N_LOCAL, ROWS_VALUE, VALUE
 from amc_pymc.tall.groups.parts import (

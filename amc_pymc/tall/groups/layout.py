@@ -1,7 +1,7 @@
 """Positions of a model's generated functions and sizes in ``program`` for the loops over groups.
 
 The description of a row's leaves comes first (:mod:`amc_pymc.engine.leaves`). A stage takes four
-entries (:mod:`amc_pymc.engine.stages`).
+entries (:mod:`amc_pymc.engine.printer`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from amc_pymc.engine.leaves import (
     add_transposed,
 )
 from amc_pymc.engine.machine import call
-from amc_pymc.engine.stages import N_SHARED, ROWS, SHARED, of_parameters, room_of
+from amc_pymc.engine.printer import N_SHARED, ROWS, SHARED, of_parameters, room_of
 from amc_pymc.tall.groups.climb import climb
 from amc_pymc.tall.groups.layout import (
     DISCRETE,

@@ -13,7 +13,7 @@ import numpy as np
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import N_COLUMNS
 from amc_pymc.engine.machine import call
-from amc_pymc.engine.stages import ROWS, room_of
+from amc_pymc.engine.printer import ROWS, room_of
 from amc_pymc.tall.groups.layout import DISCRETE, PRIOR_VALUE, ROWS_VALUE, VALUE
 
 __all__: list[str] = []

@@ -73,9 +73,9 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
     slope = Stages.of(g, [*(d for part in slopes for d in part), *row_places, *prior_places])
     p = _GroupPrinter(g)
     stages = [
-        *p.stage("value", ("eta",), value),
-        *p.stage("jet", _LINE, jet),
-        *p.stage("slope", ("eta",), slope),
+        *p.kept_stage("value", ("eta",), value),
+        *p.kept_stage("jet", _LINE, jet),
+        *p.kept_stage("slope", ("eta",), slope),
     ]
     functions: list[int | str] = [
         p.sum("rows_value", ("eta",), value, [program.row]),
@@ -104,7 +104,7 @@ class _GroupPrinter(Printer):
         """Return the values stored for each row; a group's own data are read again instead."""
         return [n for n in stages.kept if self.graph.depends(n) == ROW]
 
-    def stage(self, name: str, arrays: Sequence[str], stages: Stages) -> list[int | str]:
+    def kept_stage(self, name: str, arrays: Sequence[str], stages: Stages) -> list[int | str]:
         """Print functions that write values that do not depend on local effects."""
         self.once(f"{name}_shared", (*arrays, "out"), stages.shared)
         rows = (*arrays, "shared", "block", "stride", "n", "out", "out_stride")

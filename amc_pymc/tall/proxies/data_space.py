@@ -32,18 +32,14 @@ class DataProxy:
 
     Parameters
     ----------
-    summary : "auto", (N, S) array or callable
-        Summaries by which rows are binned, S <= 3: an array, or a function of row numbers (m,) that
-        returns (m, S). ``"auto"`` uses the two directions along which the gradient in the data varies
+    summary : "auto" or (N, S) array
+        Summaries by which rows are binned, S <= 3. ``"auto"`` uses the two directions along which the gradient in the data varies
         most at the starting point, or the data themselves if at most two numbers per row.
     bins : int
         Number of quantile bins of each axis of the summary; ``bins ** S`` cells.
     outliers : float or int
         Share (float) or number (int) of the rows farthest from their reference in the summary. They
         are evaluated at every decision and not raced.
-    rank : int, optional
-        Number of directions per bin for second derivatives; all by default. The cost of the control
-        variate's sum is proportional to bins times rank.
     max_bins : int
         Maximum number of bins; more raise an error.
 
@@ -54,38 +50,34 @@ class DataProxy:
     0.2
     """
 
-    summary: Literal["auto"] | np.ndarray | Callable[[np.ndarray], np.ndarray] = "auto"
+    summary: Literal["auto"] | np.ndarray = "auto"
     bins: int = 10
     outliers: float | int = 0.2
-    rank: int | None = None
     max_bins: int = 2000
 
     def __post_init__(self) -> None:
         if isinstance(self.summary, np.ndarray):
             _check_summary(self.summary)
-        elif not (callable(self.summary) or self.summary == "auto"):
+        elif self.summary != "auto":
             error = ValueError if isinstance(self.summary, str) else TypeError
-            raise error(f"summary must be 'auto', an array or a callable, got {self.summary!r}")
+            raise error(f"summary must be 'auto' or an array, got {self.summary!r}")
         _check_share("outliers", self.outliers)
-        for name in ("bins", "rank", "max_bins"):
-            if (value := getattr(self, name)) is not None or name != "rank":
-                positive_int(name, value)
+        for name in ("bins", "max_bins"):
+            positive_int(name, getattr(self, name))
 
 
 class BinMoments(NamedTuple):
     """Moments of the rows' data vectors y_n (Dy,) in B bins, d_n = y_n minus its bin's reference.
 
     ``count`` (B,) holds the numbers of rows, ``reference`` (B, Dy) the reference rows, ``first``
-    (B, Dy) the sums of d_n. ``factor`` and ``dual`` (B, R, Dy) define the projection of bin b,
-    P_b d = factor[b].T @ (dual[b] @ d). The sum over the bin's rows of (P_b d_n)(P_b d_n)' is
-    factor[b].T @ factor[b].
+    (B, Dy) the sums of d_n. The sum of d_n d_n' over the rows of bin b is factor[b].T @ factor[b], with
+    ``factor`` (B, Dy, Dy).
     """
 
     count: np.ndarray  # type: ignore[assignment]
     reference: np.ndarray
     first: np.ndarray
     factor: np.ndarray
-    dual: np.ndarray
 
 
 def quantile_bins(
@@ -200,14 +192,11 @@ def outlying_rows(summary: np.ndarray, labels: np.ndarray, share: float | int) -
 def bin_moments(
     y: np.ndarray | Callable[[np.ndarray], np.ndarray],
     labels: np.ndarray,
-    *,
-    rank: int | None = None,
 ) -> BinMoments:
-    """Compute the moments of each bin and the projections on its R leading directions.
+    """Compute the moments of each bin.
 
-    Entries of y are scaled by their standard deviations over all rows. In these units the directions
-    are the leading eigenvectors of the bin's second moments, the sum of d d'. With R = Dy the
-    projection is the identity on the bin's rows.
+    Second moments are factored by their eigenvectors, with entries of y scaled by their standard deviations over
+    all rows. Rows of a factor that are zero but for rounding are zero.
 
     Parameters
     ----------
@@ -215,8 +204,6 @@ def bin_moments(
         Data vectors, or a function of row numbers (m,) that returns (m, Dy).
     labels : (N,) int array
         Bins 0..B-1, each in use; rows with a negative label are ignored.
-    rank : int, optional
-        Number R of directions; by default the maximum, Dy.
 
     Returns
     -------
@@ -246,8 +233,8 @@ def bin_moments(
         d = get(rows) - reference[b]
         first[b] = d.sum(axis=0)
         second[b] = d.T @ d
-    factor, dual = _projections(second, _scales(second, count, reference), rank)
-    return BinMoments(count, reference, first, factor, dual)
+    factor = _factors(second, _scales(second, count, reference))
+    return BinMoments(count, reference, first, factor)
 
 
 def _scales(second: np.ndarray, count: np.ndarray, reference: np.ndarray) -> np.ndarray:
@@ -258,20 +245,15 @@ def _scales(second: np.ndarray, count: np.ndarray, reference: np.ndarray) -> np.
     return np.sqrt(np.where(variance > 0.0, variance, 1.0))
 
 
-def _projections(
-    second: np.ndarray, scale: np.ndarray, rank: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    n_bins, dim = second.shape[:2]
-    rank = dim if rank is None else min(rank, dim)
-    factor, dual = np.zeros((n_bins, rank, dim)), np.zeros((n_bins, rank, dim))
+def _factors(second: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    dim, factor = scale.size, np.zeros(second.shape)
     for b, moments in enumerate(second):
         values, vectors = linalg.eigh(moments / np.outer(scale, scale))
-        values, vectors = values[::-1][:rank], vectors[:, ::-1][:, :rank]
+        values, vectors = values[::-1], vectors[:, ::-1]
         used = values > dim * np.finfo(float).eps * max(values[0], 0.0)  # drop rounding errors
         root = np.sqrt(values[used])
         factor[b, used] = (scale[:, None] * vectors[:, used] * root).T
-        dual[b, used] = (vectors[:, used] / scale[:, None] / root).T
-    return factor, dual
+    return factor
 
 
 def _renumber(labels: np.ndarray) -> np.ndarray:

@@ -1,23 +1,20 @@
 """Races over a finite population of rows."""
 
 from amc_pymc.tall.racing.race import (
-    BY_ROUNDS,
     DECIDED,
     NOT_FINITE,
+    RACE,
     REWARDS,
-    LilParameters,
     Population,
     RaceResult,
     RaceRule,
     make_population,
     race,
-    race_of,
 )
 from amc_pymc.tall.racing.rules import (
     AutoRace,
     BernsteinRace,
     ExactRace,
-    LilUCBRace,
     NormalRace,
     Race,
     as_race,
@@ -26,15 +23,13 @@ from amc_pymc.tall.racing.rules import (
 )
 
 __all__ = [
-    "BY_ROUNDS",
     "DECIDED",
     "NOT_FINITE",
+    "RACE",
     "REWARDS",
     "AutoRace",
     "BernsteinRace",
     "ExactRace",
-    "LilParameters",
-    "LilUCBRace",
     "NormalRace",
     "Population",
     "Race",
@@ -45,5 +40,4 @@ __all__ = [
     "bernstein_serfling",
     "make_population",
     "race",
-    "race_of",
 ]

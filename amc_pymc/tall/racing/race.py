@@ -4,7 +4,7 @@ Algorithm 1 of Chen & Ghahramani (2016), *Scalable Discrete Sampling as a Multi-
 Problem*, ICML, PMLR 48:2492-2501. All arms see the same rows, batches are drawn without
 replacement, an arm is dropped when the best one leads it by more than a half-width G, and at T = N
 every mean is exact. A table holds the number of rows and the half-width of each round, so all bounds
-share the same code. lil'UCB, whose arms draw rows of their own, has a loop of its own.
+share the same code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,25 +22,20 @@ from numpy.typing import ArrayLike
 from amc_pymc.engine.first_class import FirstClassFunction, bound_function
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.engine.streams import GENERATOR
 
 __all__ = [
-    "BY_ROUNDS",
     "DECIDED",
     "NOT_FINITE",
+    "RACE",
     "REWARDS",
-    "LilParameters",
     "Population",
     "RaceResult",
     "RaceRule",
     "draw_rows",
     "forget_rows",
-    "lil_ucb",
     "make_population",
     "race",
-    "race_of",
     "sweep_rows",
-    "upper_half_width",
 ]
 
 #: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> a new array (K, m) of
@@ -49,8 +44,6 @@ REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types
 
 DECIDED, NOT_FINITE = 0, 1
 _CHUNK = 4096
-#: Share of the rows beyond which an arm of lil'UCB reads all remaining rows at once.
-_ALL_BEYOND = 0.95
 #: Number of arms above which sums of products are computed by a matrix product.
 _FEW_ARMS = 8
 #: Share of the squares held by one row above which a round of a guarded race decides nothing.
@@ -152,22 +145,6 @@ def forget_all(population: Population) -> None:
 
 
 @record
-class LilParameters(NamedTuple):
-    """Parameters of lil'UCB.
-
-    ``delta`` is the delta of the bound, not the promised error; 0 disables lil'UCB. ``scale`` is half
-    the range of the rewards, or 0 to estimate it from the rewards read. ``rows_per_pull`` is the
-    number of rows read at a time.
-    """
-
-    delta: float
-    scale: float
-    beta: float
-    epsilon: float
-    rows_per_pull: int
-
-
-@record
 class RaceRule(NamedTuple):
     """Decision rule of a race, built by the functions in :mod:`amc_pymc.tall.racing.rules`.
 
@@ -192,8 +169,6 @@ class RaceRule(NamedTuple):
     zero_sd_decides : bool
         Whether a half-width of zero may decide. Valid only if the rewards are known to be constant
         over rows (an exact control variate).
-    lil : LilParameters
-        If its ``delta`` is positive, lil'UCB runs the race.
     safe_width : float
         While a half-width is larger, arm 0 is dropped only if the lead over it is at least four times
         the half-width; infinity treats all arms alike. If arm 0 is the current point of a chain, this
@@ -207,15 +182,13 @@ class RaceRule(NamedTuple):
     marginal: bool
     guarded: bool
     zero_sd_decides: bool
-    lil: LilParameters
     safe_width: float
 
 
 class RaceResult(NamedTuple):
     """Outcome of one race.
 
-    ``winner`` is -1 if every arm is impossible. ``rows`` counts the raced rows read (for lil'UCB, where
-    each arm reads its own rows, the largest number of one arm). ``margin`` is the estimated lead of arm
+    ``winner`` is -1 if every arm is impossible. ``rows`` counts the raced rows read. ``margin`` is the estimated lead of arm
     1 over arm 0 in population means if there are two arms, otherwise 0. ``row`` is the offending row if
     ``status`` is ``NOT_FINITE``. ``rewards`` counts evaluations of one row for one arm, ``arms_left``
     the arms left after the first round.
@@ -229,137 +202,6 @@ class RaceResult(NamedTuple):
     row: int
     rewards: int
     arms_left: int
-
-
-# --- lil'UCB --------------------------------------------------------------------------------------
-# The arm with the highest upper confidence bound
-#     mean_i + (1 + beta) (1 + sqrt(eps)) sqrt(2 s^2 (1 + eps) log(log((1 + eps) T_i) / delta) / T_i)
-# is pulled, where s is half the range of the rewards. The winner is the first arm pulled more than lambda times as often
-# as all the others together (Jamieson, Malloy, Nowak & Bubeck 2014, *lil' UCB: An Optimal Exploration Algorithm for
-# Multi-Armed Bandits*, COLT, PMLR 35:423-439; figure 1; the heuristic parameters beta = 1/2, eps = 0, lambda = 1 + 10/K,
-# delta = nu/5 of its section 5 have no proof). Chen & Ghahramani (2016), section 3.2, adapt it to finite populations:
-# each arm draws its own rows without replacement, the bound of an arm that has read all rows is its exact mean, and the
-# race also stops when the highest bound is exact.
-
-
-@njit(cache=True)
-def upper_half_width(pulls: int, scale: float, lil: LilParameters) -> float:
-    """Return the distance of an arm's upper bound from its mean after ``pulls`` rows.
-
-    The iterated logarithm is evaluated at (1 + eps) T >= e, so it is not negative.
-    """
-    iterated = max(1.0, math.log((1.0 + lil.epsilon) * pulls))
-    inner = 2.0 * (1.0 + lil.epsilon) * math.log(iterated / lil.delta) / pulls
-    return (1.0 + lil.beta) * (1.0 + math.sqrt(lil.epsilon)) * scale * math.sqrt(inner)
-
-
-@njit(cache=True)
-def _highest(
-    scores: np.ndarray,
-    pulls: np.ndarray,
-    alive: np.ndarray,
-    scale: float,
-    n_raced: int,
-    lil: LilParameters,
-) -> int:
-    """Return the arm with the highest upper bound, -1 if no arm is left."""
-    best, highest = -1, -np.inf
-    for a in range(alive.size):
-        if not alive[a]:
-            continue
-        bound = scores[a]
-        if pulls[a] < n_raced:
-            bound += upper_half_width(pulls[a], scale, lil)
-        if best < 0 or bound > highest:
-            best, highest = a, bound
-    return best
-
-
-@njit(cache=True)
-def lil_ucb(
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    points: np.ndarray,
-    centre: np.ndarray,
-    bias: np.ndarray,
-    population: Population,
-    lil: LilParameters,
-    rng: np.random.Generator,
-) -> RaceResult:
-    """Find the arm with the highest population mean of rewards plus bias by lil'UCB; arguments as for :func:`race`."""
-    n_arms = points.shape[0]
-    n_raced = population.n_raced
-    alive = bias > -np.inf
-    n_alive = int(np.count_nonzero(alive))
-    if n_alive <= 1 or n_raced == 0:
-        winner = int(np.argmax(bias)) if n_alive else -1
-        margin = bias[1] - bias[0] if n_arms == 2 else 0.0
-        return RaceResult(winner, 0, 1, margin, DECIDED, -1, 0, min(n_alive, 1))
-    marked = np.empty((n_arms, population.marked.size), dtype=np.uint64)
-    for a in range(n_arms):
-        fill(marked[a], population.marked)
-    pulls = np.zeros(n_arms, dtype=np.int64)
-    sums = np.zeros(n_arms)
-    scores = np.zeros(n_arms)
-    buffer = np.empty(min(n_raced, max(_CHUNK, lil.rows_per_pull)), dtype=np.int64)
-    known = lil.scale > 0.0
-    scale = lil.scale
-    ratio = 1.0 + 10.0 / n_arms
-    first = lil.rows_per_pull if known else max(2, lil.rows_per_pull)
-    drawn, visit, winner, bad_row, arms_left = 0, 0, -1, -1, 1
-    low, high = np.full(n_arms, np.inf), np.full(n_arms, -np.inf)
-    while (n_alive > 1 or (n_alive == 1 and visit < n_arms)) and bad_row < 0:
-        if visit < n_arms:
-            arm, size = visit, first
-            visit += 1
-            if not alive[arm]:
-                continue
-        else:
-            arm = _highest(scores, pulls, alive, scale, n_raced, lil)
-            if pulls[arm] == n_raced:
-                winner = arm
-                break
-            size = lil.rows_per_pull
-        n_rows, own = population.n_rows, marked[arm]
-        left = n_raced - pulls[arm]
-        all_left = pulls[arm] + size > _ALL_BEYOND * n_raced
-        size = left if all_left else min(size, left)
-        start = 0
-        while size > 0:
-            rows = buffer[: min(size, buffer.size)]
-            if all_left:
-                _, start = sweep_rows(n_rows, own, start, rows)
-            else:
-                draw_rows(n_rows, own, rows, rng)
-            values = rewards(points[arm : arm + 1], centre, rows)
-            for j in range(rows.size):
-                v = values[0, j]
-                if np.isnan(v) or v == np.inf:
-                    bad_row = rows[j]
-                    break
-                low[arm] = min(low[arm], v)
-                high[arm] = max(high[arm], v)
-                sums[arm] += v
-            pulls[arm] += rows.size
-            drawn += rows.size
-            size -= rows.size
-            if bad_row >= 0 or sums[arm] == -np.inf:
-                break
-        scores[arm] = sums[arm] / pulls[arm] + bias[arm]
-        if sums[arm] == -np.inf:
-            alive[arm] = False
-            n_alive -= 1
-        elif not known:
-            scale = max(scale, 0.5 * float(high[arm] - low[arm]))
-        if visit == n_arms:
-            arms_left = max(arms_left, n_alive)
-            if alive[arm] and pulls[arm] >= 1.0 + ratio * (drawn - pulls[arm]):
-                winner = arm
-                break
-    if n_alive <= 1:
-        winner = _highest(scores, pulls, alive, scale, n_raced, lil)
-    margin = scores[1] - scores[0] if n_arms == 2 else 0.0
-    status = DECIDED if bad_row < 0 else NOT_FINITE
-    return RaceResult(winner, int(pulls.max()), 1, margin, status, bad_row, drawn, arms_left)
 
 
 # --- rounds of batches ----------------------------------------------------------------------------
@@ -575,6 +417,7 @@ def race(
     population: Population,
     rule: RaceRule,
     rng: np.random.Generator,
+    table: int = 0,
 ) -> RaceResult:
     """Find the arm with the highest population mean of rewards plus bias.
 
@@ -582,7 +425,7 @@ def race(
     ----------
     rewards : first-class function of signature ``REWARDS``
         Compiled row rewards, natural logarithms up to a constant per row common to all arms (which
-        marginal variances and lil'UCB do not remove). Returns a new array, which the race overwrites.
+        marginal variances do not remove). Returns a new array, which the race overwrites.
         -inf makes an arm impossible, NaN and +inf end the race.
     points : (K, D) array
         Description of the arms: row k holds the arguments of ``rewards`` for arm k.
@@ -595,27 +438,13 @@ def race(
     rule : RaceRule
         Rule for the number of raced rows in ``population``.
     rng : numpy.random.Generator
+    table : int
+        Number of the rule's table of factors.
 
     Returns
     -------
     RaceResult
     """
-    if rule.lil.delta > 0.0:
-        return lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
-    return _by_rounds(rewards, points, centre, bias, population, rule, rng, 0)
-
-
-@njit(cache=True)
-def _by_rounds(
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    points: np.ndarray,
-    centre: np.ndarray,
-    bias: np.ndarray,
-    population: Population,
-    rule: RaceRule,
-    rng: np.random.Generator,
-    table: int,
-) -> RaceResult:
     n_arms = points.shape[0]
     n_raced = population.n_raced
     if rule.sizes[-1] != n_raced:
@@ -687,39 +516,18 @@ def _by_rounds(
     return RaceResult(winner, n, rounds, margin, status, bad_row, evaluated, arms_left)
 
 
-# --- as arguments of loops --------------------------------------------------------------------------
-
-
-@njit(cache=True)
-def _by_lil_ucb(
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    points: np.ndarray,
-    centre: np.ndarray,
-    bias: np.ndarray,
-    population: Population,
-    rule: RaceRule,
-    rng: np.random.Generator,
-    table: int,
-) -> RaceResult:
-    return lil_ucb(rewards, points, centre, bias, population, rule.lil, rng)
-
+# --- as argument of loops ---------------------------------------------------------------------------
 
 _none, _whole = np.zeros(1), np.zeros(1, np.int64)
-_lil = LilParameters(0.0, 0.0, 0.0, 0.0, 0)
 _RACE = typeof(RaceResult(0, 0, 0, 0.0, 0, 0, 0, 0))(
     typeof(FirstClassFunction(None, REWARDS)),
     types.float64[:, ::1],
     types.float64[::1],
     types.float64[::1],
     typeof(make_population(1)),
-    typeof(RaceRule(_whole, _none, _none, _none, False, False, False, _lil, 0.0)),
-    GENERATOR,
+    typeof(RaceRule(_whole, _none, _none, _none, False, False, False, 0.0)),
+    types.npy_rng,
     types.int64,
 )
-BY_ROUNDS = bound_function(_by_rounds, _RACE, ())
-_BY_LIL_UCB = bound_function(_by_lil_ucb, _RACE, ())
-
-
-def race_of(rule: RaceRule) -> Any:
-    """Return the compiled race of a rule, with the arguments of :func:`race` and the number of a table."""
-    return _BY_LIL_UCB if rule.lil.delta > 0.0 else BY_ROUNDS
+#: The compiled :func:`race`, with all its arguments.
+RACE = bound_function(race, _RACE, ())

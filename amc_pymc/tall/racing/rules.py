@@ -25,13 +25,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.tall.racing.race import LilParameters, RaceRule, upper_half_width
+from amc_pymc.tall.racing.race import RaceRule
 
 __all__ = [
     "AutoRace",
     "BernsteinRace",
     "ExactRace",
-    "LilUCBRace",
     "NormalRace",
     "Race",
     "as_race",
@@ -50,7 +49,6 @@ Sides = Literal["two", "one"]
 _ALL_BEYOND = 0.95
 #: Range of rewards, in standard deviations, for planning.
 _UNKNOWN_RANGE = 10.0
-_NO_LIL = LilParameters(0.0, 0.0, 0.0, 0.0, 1)
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -184,55 +182,6 @@ class BernsteinRace:
 
 
 @dataclass(frozen=True)
-class LilUCBRace:
-    """lil'UCB adapted to finite populations, Chen & Ghahramani (2016), section 3.2.
-
-    Each arm draws its own rows, one at a time, and better arms draw more. It is worthwhile only with
-    many arms, most of them clearly inferior. The heuristic parameters of Jamieson et al. (2014) have
-    no proof: the error may exceed ``delta``.
-
-    Parameters
-    ----------
-    delta : float
-        Nominal error probability, in (0, 0.5).
-    reward_range : float or sequence of float, optional
-        Largest minus smallest reward of an arm; of several, the largest is used. None uses the
-        largest range seen in an arm.
-    beta, epsilon : float
-        Parameters of the bound, 1/2 and 0 in the heuristic.
-    rows_per_pull : int
-        Rows read at a time. Larger values take less time per row but may read more rows.
-    """
-
-    delta: float = 0.05
-    reward_range: float | Sequence[float] | None = None
-    beta: float = 0.5
-    epsilon: float = 0.0
-    rows_per_pull: int = 1
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
-        scale = 0.0 if self.reward_range is None else float(np.max(self.reward_range)) / 2.0
-        lil = LilParameters(
-            self.delta / 5.0, scale, float(self.beta), float(self.epsilon), self.rows_per_pull
-        )
-        return ExactRace().rule(n_raced, n_arms)._replace(lil=lil)
-
-    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Return the rows of an arm after which twice the half-width is below the gap.
-
-        The range is taken to be ten standard deviations of the differences.
-        """
-        lil = self.rule(n_raced, 2).lil
-        sizes = np.unique(np.geomspace(1, max(1, n_raced), 200).astype(np.int64))
-        widths = [2.0 * upper_half_width(size, _UNKNOWN_RANGE / 2.0, lil) for size in sizes]
-        return _first_below(sizes, np.array(widths), gap_in_sds, n_raced)
-
-
-@dataclass(frozen=True)
 class ExactRace:
     """Exact decisions.
 
@@ -254,12 +203,11 @@ class ExactRace:
         return np.full(np.shape(gap_in_sds), float(n_raced))
 
 
-Race = NormalRace | BernsteinRace | LilUCBRace | ExactRace
+Race = NormalRace | BernsteinRace | ExactRace
 _NAMED: dict[str, Any] = {
     "auto": AutoRace,
     "normal": NormalRace,
     "bernstein": BernsteinRace,
-    "lil_ucb": LilUCBRace,
     "exact": ExactRace,
 }
 
@@ -274,7 +222,7 @@ def as_race(
 
     Parameters
     ----------
-    race : {"auto", "normal", "bernstein", "lil_ucb", "exact"} or a race
+    race : {"auto", "normal", "bernstein", "exact"} or a race
     delta, batch_size, variance : optional
         Settings of a race given by name. Default: those of its class.
 
@@ -348,7 +296,7 @@ def _rule(sizes: np.ndarray, marginal: bool, zero_sd_decides: bool) -> RaceRule:
     """Return a rule whose half-widths are zero."""
     none, zero = np.empty(0), np.zeros(sizes.size)
     decides = bool(zero_sd_decides)
-    return RaceRule(sizes, zero, zero, none, marginal, False, decides, _NO_LIL, np.inf)
+    return RaceRule(sizes, zero, zero, none, marginal, False, decides, np.inf)
 
 
 def _first_below(
@@ -375,13 +323,8 @@ def _check(race: Any) -> None:
     """Check and convert the settings of a race."""
     given = dict(vars(race))
     _check_delta(given["delta"])
-    for name, least in (("batch_size", 2), ("rows_per_pull", 1)):
-        if name in given:
-            object.__setattr__(race, name, positive_int(name, given[name], least))
-    for name in ("beta", "epsilon"):
-        if name in given and not (_is_real(given[name]) and 0.0 <= given[name] < math.inf):
-            raise ValueError(f"{name} must be finite and not negative, got {given[name]!r}")
-    if "variance" in given and given["variance"] not in get_args(Variance):
+    object.__setattr__(race, "batch_size", positive_int("batch_size", given["batch_size"], 2))
+    if given["variance"] not in get_args(Variance):
         raise ValueError(f"variance must be one of {get_args(Variance)}, got {given['variance']!r}")
     if given.get("reward_range") is not None:
         object.__setattr__(race, "reward_range", _as_range(given["reward_range"]))

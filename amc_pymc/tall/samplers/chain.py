@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.racing import Population, Race, RaceRule, make_population, race_of
+from amc_pymc.tall.racing import Population, Race, RaceRule, make_population
 from amc_pymc.tall.samplers.adaptation import Moments, Pieces
 from amc_pymc.tall.samplers.auditing import Auditor, AuditTally
 from amc_pymc.tall.samplers.compiled import Densities, Races, entry_point, unit_changes
@@ -78,7 +78,7 @@ class Sampler:
     def races(self, chain: Chain) -> Races:
         """Return the arguments of one chain's decisions."""
         densities, population, rule = self.compiled
-        return Races(densities, chain.surrogate, population, rule, self.thinning, race_of(rule))
+        return Races(densities, chain.surrogate, population, rule, self.thinning)
 
     @property
     def thinning(self) -> Thinning:

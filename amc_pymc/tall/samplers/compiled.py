@@ -12,11 +12,10 @@ from numba import typeof, types
 from amc_pymc.engine.first_class import FirstClassFunction, bound_function, first_class
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.records import record
-from amc_pymc.engine.streams import GENERATOR
 from amc_pymc.tall.racing import (
-    BY_ROUNDS,
     DECIDED,
     NOT_FINITE,
+    RACE,
     REWARDS,
     ExactRace,
     Population,
@@ -86,7 +85,7 @@ class Races(NamedTuple):
     population: Population
     rule: RaceRule
     thinning: Thinning = not_thinned(0)
-    race: Any = BY_ROUNDS
+    race: Any = RACE
 
 
 class Verdict(NamedTuple):
@@ -212,7 +211,7 @@ _DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, 0, True))(
             ExactRace().rule(1, 2),
         )
     ),
-    GENERATOR,
+    types.npy_rng,
 )
 _BY_RACE = bound_function(decide, _DECISION, ())
 _BY_THINNING = bound_function(decide_by_thinning, _DECISION, ())

@@ -17,7 +17,6 @@ import numpy as np
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
 from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.auditing import StateDecisions
@@ -138,8 +137,7 @@ def step(
         variate is invalid in a state.
     """
     x, counts = x.copy(), GibbsCounts.zeros()
-    streams = stream_of(rng), stream_of(chain.audit_rng)
-    args = sampler.elements, sampler.races(chain), streams[0], chain.log(tuning), streams[1], counts
+    args = sampler.elements, sampler.races(chain), rng, chain.log(tuning), chain.audit_rng, counts
     status, element, where = sampler.run(run_sweeps, sampler.transitions, x, *args)
     if status != DECIDED:
         _raise_bad(sampler, status, element, where, x)
@@ -426,9 +424,9 @@ def run_sweeps(
     x: np.ndarray,
     elements: Elements,
     races: Races,
-    stream: Stream,
+    rng: np.random.Generator,
     log: StateLog,
-    log_stream: Stream,
+    log_rng: np.random.Generator,
     counts: GibbsCounts,
 ) -> tuple[int, int | np.integer, int]:
     """Make ``n`` sweeps over all elements in random order, overwriting x (D,).
@@ -436,7 +434,6 @@ def run_sweeps(
     Adds to ``counts``. Returns the status, the element at which the sweep stopped, and the offending
     unit or the position of the offending state.
     """
-    rng, log_rng = generator_of(stream), generator_of(log_stream)
     order = np.arange(elements.coordinate.size)
     for _ in range(n):
         _shuffle(order, rng)

@@ -22,17 +22,15 @@ import numpy as np
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.records import record
-from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.racing import (
-    BY_ROUNDS,
     DECIDED,
     NOT_FINITE,
+    RACE,
     Population,
     Race,
     RaceRule,
     make_population,
-    race_of,
 )
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.adaptation import Moments
@@ -109,7 +107,7 @@ class IndexRaces(NamedTuple):
     rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     population: Population
     rule: RaceRule
-    race: Any = BY_ROUNDS
+    race: Any = RACE
 
 
 class IndexStep(NamedTuple):
@@ -197,9 +195,9 @@ def draw_index(
     points: np.ndarray,
     log_prior: np.ndarray,
     races: IndexRaces,
-    stream: Stream,
+    rng: np.random.Generator,
     log: IndexLog,
-    log_stream: Stream,
+    log_rng: np.random.Generator,
 ) -> IndexStep:
     """Draw the model index given the current model's parameters in points[current, 1:].
 
@@ -211,15 +209,14 @@ def draw_index(
     log_prior : (M,) array
         Log weights of the models.
     races : IndexRaces
-    stream : Stream
+    rng : numpy.random.Generator
     log : IndexLog
-    log_stream : Stream
+    log_rng : numpy.random.Generator
 
     Returns
     -------
     IndexStep
     """
-    rng, log_rng = generator_of(stream), generator_of(log_stream)
     models, population = races.models, races.population
     n_models = models.sizes.size
     scores = np.empty(n_models)
@@ -321,7 +318,6 @@ class ModelSpace:
             rewards=rewards_of_models(rewards, lengths, self.models.centres),
             population=population,
             rule=rule,
-            race=race_of(rule),
         )
 
     def run(self, *args: Any) -> IndexStep:
@@ -388,8 +384,7 @@ def step(
         If a row is not finite under a model whose parameters were drawn from its pseudo-prior.
     """
     log = without_room(chain.auditor.log) if tuning else chain.auditor.log
-    streams = stream_of(rng), stream_of(chain.audit_rng)
-    args = chain.log_weights, space.races, streams[0], log, streams[1]
+    args = chain.log_weights, space.races, rng, log, chain.audit_rng
     found = space.run(chain.current, chain.points, *args)
     if found.status == NOT_FINITE:
         raise ValueError(

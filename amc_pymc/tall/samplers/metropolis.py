@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from amc_pymc.engine.jit import fill, njit
-from amc_pymc.engine.streams import Stream, generator_of, stream_of
 from amc_pymc.tall.proxies import gaussian_factor
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
 from amc_pymc.tall.samplers.adaptation import adapt_scale, proposal_weights
@@ -155,9 +154,8 @@ def _make_draws(
     counts, each = MetropolisCounts.zeros(len(KINDS), number), sampler.transitions
     if tuning and sampler.tuning_transitions is not None:
         each = sampler.tuning_transitions
-    streams = stream_of(rng), stream_of(chain.audit_rng)
     args = points, decision_of(sampler.thinning), sampler.races(chain), chain.moves
-    state = (*args, streams[0], chain.log(tuning), streams[1])
+    state = (*args, rng, chain.log(tuning), chain.audit_rng)
     k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
     while status != DECIDED:
         if status == BROKEN:
@@ -201,9 +199,9 @@ def run_draws(
     decision: Callable[..., Verdict],
     races: Races,
     moves: Moves,
-    stream: Stream,
+    rng: np.random.Generator,
     log: MoveLog,
-    log_stream: Stream,
+    log_rng: np.random.Generator,
     draws: np.ndarray,
     counts: MetropolisCounts,
 ) -> tuple[int, int, int, int]:
@@ -213,7 +211,6 @@ def run_draws(
     transitions left for that draw, the status and the offending unit. With status ``NOT_FINITE`` the last transition
     was not made; points[1] holds its proposal.
     """
-    rng, log_rng = generator_of(stream), generator_of(log_stream)
     densities, active = races.densities, moves.active
     thinned = races.thinning.radii.shape[0] > 0
     rest = densities.rest(points[0])

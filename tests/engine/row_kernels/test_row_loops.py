@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.engine import Families, Graph
-from amc_pymc.engine.row_kernels import RowKernels, loops, printed_rows, row_program
+from amc_pymc.engine.row_kernels import loops, printed_rows, row_program
 
 #: More rows than two blocks hold.
 N = 600
@@ -19,7 +19,7 @@ def problem(seed=1):
 
 
 @pytest.fixture(scope="module", params=["entries", "dot"])
-def kernels(request):
+def functions(request):
     """Rows with columns (x, y); coefficients as entries of eta, or as a product beside one."""
     g = Graph()
     intercept = g.entry("eta", g.const(0))
@@ -29,43 +29,43 @@ def kernels(request):
         product = g.make("mul", g.leaf("column", 0), g.entry("eta", g.const(1)))
     r = g.make("sub", g.leaf("column", 1), g.make("add", intercept, product))
     row = g.make("mul", g.const(-0.5), g.make("mul", r, r))
-    return RowKernels(printed_rows(row_program(g, row, 2, Families(g), 2)))
+    return printed_rows(row_program(g, row, 2, Families(g), 2)).arrays[0]
 
 
 def log_densities(design, y, eta):
     return -0.5 * (y - design @ eta) ** 2
 
 
-def test_values_gradient_and_hessian(kernels):
+def test_values_gradient_and_hessian(functions):
     data, design, y, units, rng = problem()
     eta = rng.normal(size=2)
     X, r = design[units], (y - design @ eta)[units]
-    np.testing.assert_allclose(kernels.values(eta, units, data), -0.5 * r**2)
-    total, gradient = kernels.gradient(eta, units, data)
+    np.testing.assert_allclose(loops.values(eta, units, data, functions), -0.5 * r**2)
+    total, gradient = loops.gradient(eta, units, data, functions)
     assert total == pytest.approx(-0.5 * r @ r)
     np.testing.assert_allclose(gradient, X.T @ r)
-    np.testing.assert_allclose(kernels.hessian(eta, units, data), -X.T @ X)
+    np.testing.assert_allclose(loops.hessian(eta, units, data, functions), -X.T @ X)
 
 
-def test_totals_of_all_rows_at_several_points(kernels):
+def test_totals_of_all_rows_at_several_points(functions):
     """More rows than two blocks hold."""
     data, design, y, _, rng = problem()
     etas = rng.normal(size=(3, 2))
     columns, r = np.ascontiguousarray(data.T), y - etas @ design.T
     expected = -0.5 * (r**2).sum(axis=1)
-    np.testing.assert_allclose(kernels.totals(etas, columns), expected)
-    values, slopes = kernels.total_gradients(etas, columns)
+    np.testing.assert_allclose(loops.totals(etas, columns, functions), expected)
+    values, slopes = loops.total_gradients(etas, columns, functions)
     np.testing.assert_allclose(values, expected)
     np.testing.assert_allclose(slopes, r @ design)
 
 
 @pytest.mark.parametrize("mask", [(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
-def test_residuals(mask, kernels):
+def test_residuals(mask, functions):
     """Rows are quadratic: nothing is left where all coordinates are expanded."""
     data, design, y, units, rng = problem()
     mask = np.array(mask)
     x, x_new, centre = rng.normal(size=(3, 2))
-    out = loops.rewards(np.stack([x, x_new]), centre, units, mask, data, *kernels.arrays)
+    out = loops.rewards(np.stack([x, x_new]), centre, units, mask, data, functions)
     at = np.where(mask > 0.0, centre, x)
     u, v = mask * (x_new - x), mask * (x_new + x - 2.0 * centre)
     taylor = (y - design @ at) * (design @ u) - 0.5 * (design @ u) * (design @ v)
@@ -77,11 +77,11 @@ def test_residuals(mask, kernels):
 
 
 @pytest.mark.parametrize("mask", [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0)])
-def test_residuals_of_states(mask, kernels):
+def test_residuals_of_states(mask, functions):
     data, design, y, units, rng = problem()
     mask = np.array(mask)
     points, centre = rng.normal(size=(3, 2)), rng.normal(size=2)
-    out = loops.state_rewards(points, centre, units, mask, data, *kernels.arrays)
+    out = loops.state_rewards(points, centre, units, mask, data, functions)
     for x, found in zip(points, out):
         at = np.where(mask > 0.0, centre, x)
         u = mask * (x - centre)
@@ -90,9 +90,9 @@ def test_residuals_of_states(mask, kernels):
         np.testing.assert_allclose(found, (log_densities(design, y, x) - taylor)[units], atol=1e-12)
 
 
-def test_no_rows(kernels):
+def test_no_rows(functions):
     data, *_ = problem()
     none, eta = np.empty(0, np.int64), np.zeros(2)
-    assert kernels.values(eta, none, data).size == 0
-    assert kernels.gradient(eta, none, data)[0] == 0.0
-    np.testing.assert_array_equal(kernels.hessian(eta, none, data), 0.0)
+    assert loops.values(eta, none, data, functions).size == 0
+    assert loops.gradient(eta, none, data, functions)[0] == 0.0
+    np.testing.assert_array_equal(loops.hessian(eta, none, data, functions), 0.0)

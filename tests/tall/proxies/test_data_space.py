@@ -131,7 +131,7 @@ class TestBinMoments:
 
     def test_against_brute_force(self):
         m = bin_moments(self.y, self.labels)
-        assert m.factor.shape == m.dual.shape == (5, 4, 4)
+        assert m.factor.shape == (5, 4, 4)
         for b, rows in enumerate(self.bins()):
             assert m.count[b] == len(rows)
             np.testing.assert_allclose(m.reference[b], rows.mean(axis=0))
@@ -139,31 +139,12 @@ class TestBinMoments:
             np.testing.assert_allclose(m.factor[b].T @ m.factor[b], second, rtol=1e-10)
             assert np.abs(m.first[b]).max() < 1e-9
 
-    @pytest.mark.parametrize("rank", [1, 2, 3, 4, 9])
-    def test_projections(self, rank):
-        m = bin_moments(self.y, self.labels, rank=rank)
-        rank = min(rank, 4)
+    def test_factors_are_ordered_by_their_length_in_standard_units(self):
+        m = bin_moments(self.y, self.labels)
+        scale = self.y[self.labels >= 0].std(axis=0)
         for b, rows in enumerate(self.bins()):
-            projection = m.factor[b].T @ m.dual[b]
-            scale = self.y.std(axis=0)
-            standard = projection * scale / scale[:, None]
-            np.testing.assert_allclose(standard @ standard, standard, atol=1e-12)
-            moved = (rows - m.reference[b]) @ projection.T
-            assert np.linalg.matrix_rank(moved / scale) == rank
-            np.testing.assert_allclose(moved.T @ moved, m.factor[b].T @ m.factor[b], rtol=1e-8)
-            if rank == 4:
-                np.testing.assert_allclose(
-                    moved / scale, (rows - m.reference[b]) / scale, atol=1e-12
-                )
-
-    def test_directions_are_the_leading_ones_in_standard_units(self):
-        m = bin_moments(self.y, self.labels, rank=2)
-        inside = self.labels >= 0
-        scale = self.y[inside].std(axis=0)
-        for b, rows in enumerate(self.bins()):
-            d = (rows - m.reference[b]) / scale
-            leading = np.linalg.svd(d, compute_uv=False)[:2]
-            np.testing.assert_allclose(np.linalg.norm(m.factor[b] / scale, axis=1), leading)
+            lengths = np.linalg.svd((rows - m.reference[b]) / scale, compute_uv=False)
+            np.testing.assert_allclose(np.linalg.norm(m.factor[b] / scale, axis=1), lengths)
 
     def test_fewer_rows_than_directions(self):
         m = bin_moments(np.eye(3), np.array([0, 0, 1]))
@@ -178,8 +159,8 @@ class TestBinMoments:
 
     def test_rows_by_function(self):
         for a, b in zip(
-            bin_moments(self.y, self.labels, rank=2),
-            bin_moments(lambda rows: self.y[rows], self.labels, rank=2),
+            bin_moments(self.y, self.labels),
+            bin_moments(lambda rows: self.y[rows], self.labels),
         ):
             np.testing.assert_array_equal(a, b)
 
@@ -206,9 +187,9 @@ def test_expansion_sums_exactly_over_a_quadratic():
 class TestSettings:
     def test_defaults(self):
         s = DataProxy()
-        assert (s.summary, s.bins, s.outliers, s.rank, s.max_bins) == ("auto", 10, 0.2, None, 2000)
+        assert (s.summary, s.bins, s.outliers, s.max_bins) == ("auto", 10, 0.2, 2000)
 
-    @pytest.mark.parametrize("name", ["bins", "rank", "max_bins"])
+    @pytest.mark.parametrize("name", ["bins", "max_bins"])
     def test_counts(self, name):
         with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
             DataProxy(**{name: 0})
@@ -222,10 +203,9 @@ class TestSettings:
             DataProxy(outliers=outliers)
 
     def test_summary(self):
-        with pytest.raises(ValueError, match="'auto', an array or a callable, got 'pca'"):
+        with pytest.raises(ValueError, match="'auto' or an array, got 'pca'"):
             DataProxy(summary="pca")
-        with pytest.raises(TypeError, match="'auto', an array or a callable, got 3"):
+        with pytest.raises(TypeError, match="'auto' or an array, got 3"):
             DataProxy(summary=3)
         with pytest.raises(ValueError, match=r"S in 1\.\.3"):
             DataProxy(summary=np.zeros(5))
-        assert callable(DataProxy(summary=lambda rows: rows).summary)

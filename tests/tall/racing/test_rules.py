@@ -13,12 +13,11 @@ from numba import njit
 from scipy.stats import multivariate_normal, norm
 from tall.racing.tables import from_table, normal_scores, points_of, run
 
-from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import (
     DECIDED,
     BernsteinRace,
     ExactRace,
-    LilUCBRace,
     NormalRace,
     as_race,
     b_normal,
@@ -552,7 +551,7 @@ def test_expected_rows_when_the_first_batch_is_everything():
 
 # --- settings -------------------------------------------------------------------------------------
 
-RACES = [NormalRace, BernsteinRace, LilUCBRace, ExactRace]
+RACES = [NormalRace, BernsteinRace, ExactRace]
 
 
 @pytest.mark.parametrize("kind", RACES)
@@ -597,7 +596,7 @@ def test_expected_rows_of_bernstein_by_hand():
 
 def test_settings_in_range():
     for kind, delta in itertools.product(
-        RACES[:3], [1e-6, 0.499, np.float64(0.05), np.float32(0.05)]
+        RACES[:2], [1e-6, 0.499, np.float64(0.05), np.float32(0.05)]
     ):
         assert kind(delta=delta).rule(1_000, 2).sizes[-1] == 1_000
     for kind, size in itertools.product(RACES[:2], [2, 50, np.int64(50), np.int32(7)]):
@@ -612,19 +611,15 @@ def test_settings_in_range():
 NO_DELTA = [0, 0.5, 1, -1, np.nan, np.inf, True, False, "0.05", None, 0.1j, [0.1]]
 NO_SIZE = [0, 1, -1, 2.5, True, "50", None, np.nan, np.inf, [50], np.array([50, 60])]
 NO_RANGE = [0, -1.0, np.nan, np.inf, "1", True, [], [1.0, 0.0], {1.0}]
-NO_WEIGHT = [-0.1, np.nan, np.inf, "1", None]
 
 
 @pytest.mark.parametrize(
     ("kinds", "name", "values", "message"),
     [
-        (RACES[:3], "delta", NO_DELTA, r"delta must lie in \(0, 0.5\), got"),
+        (RACES[:2], "delta", NO_DELTA, r"delta must lie in \(0, 0.5\), got"),
         (RACES[:2], "batch_size", NO_SIZE, "batch_size must be .*got"),
         (RACES[:2], "variance", ["both", None, 1], "variance must be one of .*got"),
-        (RACES[1:3], "reward_range", NO_RANGE, "reward_range must be .*got"),
-        (RACES[2:3], "beta", NO_WEIGHT, "beta must be finite and not negative, got"),
-        (RACES[2:3], "epsilon", NO_WEIGHT, "epsilon must be finite and not negative, got"),
-        (RACES[2:3], "rows_per_pull", [0, 1.5, True, None], "rows_per_pull must be .*got"),
+        (RACES[1:2], "reward_range", NO_RANGE, "reward_range must be .*got"),
     ],
 )
 def test_settings_out_of_range(kinds, name, values, message):
@@ -642,7 +637,6 @@ def test_settings_out_of_range(kinds, name, values, message):
         (("bernstein", 0.1), BernsteinRace(0.1)),
         (("bernstein", 0.1, 60), BernsteinRace(0.1, batch_size=60)),
         (("bernstein", None, 50), BernsteinRace(batch_size=50)),
-        (("lil_ucb", 0.1), LilUCBRace(0.1)),
         (("exact",), ExactRace()),
         ((NormalRace(0.2, 70, "marginal"), 0.2, 70, "marginal"), NormalRace(0.2, 70, "marginal")),
     ],
@@ -664,7 +658,6 @@ def test_races_by_name(given, race):
         ({"race": "exact", "variance": "pairwise"}, ValueError, "variance='pairwise' has no meaning for race='exact'"),
         ({"race": "exact", "delta": 0.7}, ValueError, "delta=0.7 has no meaning for race='exact'"),
         ({"race": "bernstein", "batch_size": 2.5}, TypeError, "batch_size"),
-        ({"race": "lil_ucb", "batch_size": 50}, ValueError, "rows_per_pull"),
     ],
 )  # fmt: skip
 def test_races_that_are_refused(given, error, message):

@@ -15,7 +15,7 @@ from compiled_calls import called_often
 
 import amc_pymc as amc
 
-from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import DECIDED, race
 from amc_pymc.tall.samplers.compiled import call_total, unit_changes
 from amc_pymc.tall.samplers.surrogate import surrogate_change
@@ -91,6 +91,7 @@ def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
                 population,
                 rule,
                 rng,
+                0,
             )
             assert result.status == DECIDED
             wrong += (result.winner == 1) != (rewards.mean() + bias > 0)

@@ -18,7 +18,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.diagnostics import clopper_pearson
+from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import DECIDED
 from amc_pymc.tall.samplers import gibbs, report
 from amc_pymc.tall.samplers.auditing import AuditTally
@@ -126,10 +126,9 @@ def test_several_states_have_comparable_mass():
         amc.NormalRace(),
         amc.NormalRace(variance="marginal"),
         amc.BernsteinRace(reward_range=0.01),
-        amc.LilUCBRace(),
         amc.ExactRace(),
     ],
-    ids=["normal", "marginal", "bernstein", "lil_ucb", "exact"],
+    ids=["normal", "marginal", "bernstein", "exact"],
 )
 def test_draws_come_from_the_exact_conditional(sampler, race):
     sampler = replace(sampler, race=race)

@@ -9,7 +9,6 @@ from compiled_calls import called_often, compiled_on_first_use
 from scipy import stats
 
 from amc_pymc.engine.first_class import first_class
-from amc_pymc.engine.streams import stream_of
 from amc_pymc.rng import as_generator
 from amc_pymc.tall.racing import (
     DECIDED,
@@ -180,8 +179,7 @@ def setup(
     log_rng = as_generator(99)
 
     def draw(current, points, rng, log_prior=LOG_PRIOR):
-        streams = stream_of(rng), stream_of(log_rng)
-        return _draw_index(current, points, log_prior, races, streams[0], log, streams[1])
+        return _draw_index(current, points, log_prior, races, rng, log, log_rng)
 
     return draw
 

@@ -10,7 +10,6 @@ from scipy import stats
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import first_class
-from amc_pymc.engine.streams import stream_of
 from amc_pymc.tall.racing import REWARDS, ExactRace, make_population
 from amc_pymc.tall.refresh import move_of, refresh_of
 from amc_pymc.tall.samplers.adaptation import Moments
@@ -108,7 +107,7 @@ def transit(starts, n, *settings, draws=1):
     races = Races(densities, surrogate, population, ExactRace().rule(population.n_raced, 2))
     counts, log = MetropolisCounts.zeros(len(NAMES), draws), MoveLog.empty(0, starts.shape[1])
     points, ends = np.empty((2, starts.shape[1])), np.empty((len(starts), draws, starts.shape[1]))
-    state = points, decision_of(races.thinning), races, moves, stream_of(rng), log, stream_of(rng)
+    state = points, decision_of(races.thinning), races, moves, rng, log, rng
     run = _entry(0, n, n, *state, ends[0], counts)
     for start, out in zip(starts, ends, strict=True):
         points[:] = start

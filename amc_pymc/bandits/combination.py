@@ -1,0 +1,616 @@
+"""Rounds of draws, allocated by a bandit and combined without bias.
+
+The draws of a round are split into two folds. The numbers of draws depend on earlier rounds only. The arm
+weights of a fold, the coefficients of its control variates and its weight in the estimate depend on earlier
+rounds and on the other fold of the same round. Conditional on these, each fold's weighted mean
+
+    sum_k v_k mean_k,    sum_k v_k = 1,
+
+is unbiased for the common mean of the arms. So is the sum of folds with weights lambda that sum to one,
+for any policy.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from amc_pymc.bandits.arms import Arm, Cost, Sample, draw
+from amc_pymc.bandits.contract import Policy, Pulls
+from amc_pymc.bandits.moments import ArmRecord
+from amc_pymc.bandits.payoffs import PAYOFFS, Payoff, rewards
+
+__all__ = [
+    "Combination", "Estimate", "Fold", "Plan", "Round", "combine_arms", "plan_rounds", "run_here",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A combined estimate and its standard error, both divided by exp(offset)."""
+
+    mean: float
+    mcse: float
+    offset: float
+
+
+#: An arm without any value is given up after failures in so many rounds and in so many draws.
+_FAILED_ROUNDS, _FAILED_DRAWS = 3, 20
+#: Draws from which a variance counts as known when a round is weighted against later ones.
+_KNOWN_DRAWS = 6
+#: Draws with which an arm of varying values can tell whether another of equal values is right.
+_SETTLED_DRAWS = 30
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Budgets of rounds.
+
+    Attributes
+    ----------
+    sizes : tuple of float (R,)
+        Budget of each round, in `unit`.
+    unit : {"draws", "cost"}
+    """
+
+    sizes: tuple[float, ...]
+    unit: Literal["draws", "cost"]
+
+
+def plan_rounds(
+    total: float, first: float, unit: Literal["draws", "cost"], rounds: Literal["doubling"] | float
+) -> Plan:
+    """Plan a first round, then rounds that double or that all have the same size.
+
+    The last round of a doubling plan takes the rest, at least a third of the budget.
+
+    Parameters
+    ----------
+    total : float
+        Whole budget.
+    first : float
+        Budget of the first round, at most `total`.
+    unit : {"draws", "cost"}
+    rounds : "doubling" or float
+        A number is the budget of every round after the first.
+
+    Examples
+    --------
+    >>> from amc_pymc.bandits.combination import plan_rounds
+    >>> plan_rounds(100, 12, "draws", "doubling").sizes
+    (12, 24, 64)
+    """
+    sizes, left = [first], total - first
+    size = 2 * first if rounds == "doubling" else rounds
+    while left > 0:
+        if (rounds == "doubling" and left < 2 * size) or size > left:
+            size = left
+        sizes.append(size)
+        left -= size
+        if rounds == "doubling":
+            size *= 2
+    return Plan(tuple(sizes), unit)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Part of a round's draws, with weights that do not depend on their values.
+
+    Attributes
+    ----------
+    weight : float
+        Weight lambda of the fold in the estimate.
+    arm_weights : array (K,)
+        Weights v of the arms, zero without draws; they sum to one.
+    means : array (K,)
+        Means of the arms over exp(offset), adjusted by their controls; zero without draws.
+    drawn : array of int (K,)
+    offset : float
+    """
+
+    weight: float
+    arm_weights: np.ndarray
+    means: np.ndarray
+    drawn: np.ndarray
+    offset: float
+
+
+@dataclass
+class Round:
+    """One round: decisions made before it, and its results.
+
+    Attributes
+    ----------
+    number : int
+    pulls : Pulls
+        Decisions of the policy; each makes one or more draws.
+    counts : array of int (K,)
+        Draws of each arm.
+    last : bool
+        Whether the round takes all the remaining weight.
+    folds : list of Fold
+    cost : float
+    planned : float
+        Cost that was expected.
+    alone : bool
+        Whether the round takes the weight of earlier ones once it is complete.
+    """
+
+    number: int
+    pulls: Pulls
+    counts: np.ndarray
+    last: bool
+    folds: list[Fold] = field(default_factory=list)
+    cost: float = 0.0
+    planned: float = 0.0
+    alone: bool = False
+
+    @property
+    def weight(self) -> float:
+        """Weight of the round in the estimate."""
+        return sum(f.weight for f in self.folds)
+
+    @property
+    def arm_weights(self) -> np.ndarray:
+        """Shares (K,) of the arms in the round's weight."""
+        total = self.weight
+        if total == 0.0:
+            return np.zeros(self.counts.size)
+        return sum(f.weight / total * f.arm_weights for f in self.folds)  # type: ignore[return-value]
+
+
+class Combination:
+    """State of a combination of arms: decisions and results so far.
+
+    Call :meth:`next_round`, make its draws and pass them to :meth:`record`, until there is no next
+    round.
+
+    An arm whose draws have all failed so far gets about 20 draws per round at most, and after 20 failures in
+    three rounds no more: a failing batch is one chance event, however many draws it has, and an arm that never
+    works must not use up the budget. Both depend on failures in earlier rounds only, so the estimate stays
+    unbiased. There are no more rounds if all arms are given up.
+
+    Parameters
+    ----------
+    arms : list of Arm
+    policy : Policy
+        Unused policy for K arms.
+    plan : Plan
+    payoff : {"squared", "paired", None}
+        Rewards reported to the policy; None reports values and costs unchanged, to policies that use costs.
+
+    Raises
+    ------
+    ValueError
+        If a policy that uses costs is given with a payoff, or another without.
+    """
+
+    def __init__(self, arms: list[Arm], policy: Policy, plan: Plan, payoff: Payoff | None):
+        if policy.uses_costs != (payoff is None):
+            takes = "values and costs, not" if policy.uses_costs else "rewards, not values with"
+            raise ValueError(f"policy {policy.name!r} is told {takes} payoff={payoff!r}.")
+        self.arms, self.policy, self.plan = arms, policy, plan
+        self.records = [ArmRecord(a) for a in arms]
+        self.rounds: list[Round] = []
+        self.scale = arms[0].scale
+        self._mass = 1.0  # weight not yet assigned to rounds
+        self._budget_left = float(sum(plan.sizes))
+        self._payoff: Payoff | None = payoff
+        self._group = 1 if payoff is None else PAYOFFS[payoff]
+        self._fruitless = np.zeros(
+            len(arms), np.int64
+        )  # rounds in which all draws of an arm failed
+
+    @property
+    def spent(self) -> float:
+        """Cost of all draws so far."""
+        return float(sum(r.cost for r in self.rounds))
+
+    def next_round(self, rng: np.random.Generator, most: float = math.inf) -> Round | None:
+        """Return the next round, decided from earlier ones, of at most some size; None after the last.
+
+        Rounds that are smaller than planned are followed by others until the budget is spent.
+        """
+        number, sizes = len(self.rounds), self.plan.sizes
+        if not sizes or (number and self.rounds[-1].last) or self.given_up.all():
+            return None
+        last = number >= len(sizes) - 1
+        size = self._budget_left if last else min(sizes[number], self._budget_left)
+        last = last and size <= most
+        pulls, counts = self._allocate(min(size, most), rng)
+        planned = self._planned_cost(counts)
+        self._budget_left -= planned
+        last = last or self.exhausted
+        return Round(number, pulls, counts, last, planned=planned)
+
+    def certify(self, counts: np.ndarray) -> Round:
+        """Return a last round of given size that will take all the weight of earlier rounds."""
+        planned = self._planned_cost(counts)
+        self._budget_left -= planned
+        return Round(
+            len(self.rounds), Pulls([], [], []), counts, last=True, planned=planned, alone=True
+        )
+
+    def record(self, decided: Round, samples: list[Sample | None]) -> None:
+        """Record the draws of a round: one sample per arm, None for arms without draws."""
+        self._tell(decided.pulls, samples)
+        if decided.alone:
+            for done in self.rounds:
+                done.folds = [replace(f, weight=0.0) for f in done.folds]
+            self._mass = 1.0
+        decided.folds = self._folds(decided, samples)
+        self._mass -= decided.weight
+        for k, (record, sample) in enumerate(zip(self.records, samples, strict=True)):
+            if sample is not None:
+                record.add(sample)
+                self._fruitless[k] += bool(sample.failed.all())
+        decided.cost = float(sum(s.costs.sum() for s in samples if s is not None))
+        if self.plan.unit == "cost":
+            self._budget_left += decided.planned - decided.cost
+        self.rounds.append(decided)
+
+    @property
+    def silent(self) -> np.ndarray:
+        """Whether all draws of each arm have failed so far, (K,); not if there are none."""
+        return np.array([r.n == 0 and r.failed > 0 for r in self.records])
+
+    @property
+    def given_up(self) -> np.ndarray:
+        """Whether each arm gets no more draws because all have failed, (K,)."""
+        silent = self.silent
+        if not silent.any():
+            return silent
+        failed = np.array([r.failed for r in self.records])
+        return silent & (failed >= _FAILED_DRAWS) & (self._fruitless >= _FAILED_ROUNDS)
+
+    # decisions
+
+    def _costs(self) -> np.ndarray:
+        """Return the mean cost (K,) of a draw of each arm, or that expected; the largest other one if unknown."""
+        if self.plan.unit == "draws":
+            return np.ones(len(self.arms))
+        costs = np.array([r.cost for r in self.records])
+        unknown = np.isnan(costs)
+        costs[unknown] = 1.0 if unknown.all() else costs[~unknown].max(initial=0.0)
+        return costs
+
+    def _planned_cost(self, counts: np.ndarray) -> float:
+        return float(counts @ self._costs())
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the remaining budget is too small for another decision."""
+        return self._budget_left < self._group * self._least_cost()
+
+    def _least_cost(self) -> float:
+        """Return the cost of a draw of the cheapest arm that is not given up."""
+        return float(self._costs()[~self.given_up].min(initial=math.inf))
+
+    def _ask(self, rng: np.random.Generator, n: int, before: Sequence[Pulls] = ()) -> Pulls:
+        """Ask the policy for n pulls: none of arms given up, few in a round of arms that have only failed.
+
+        `before` are the pulls of the same round so far.
+        """
+        silent = self.silent
+        if not silent.any():
+            return self.policy.ask(rng, n, among=self._unsettled())
+        given_up = self.given_up
+        pulls = self.policy.ask(rng, n, among=np.flatnonzero(~given_up))
+        if silent.all():
+            return pulls
+        few, over = math.ceil(_FAILED_DRAWS / self._group), np.zeros(n, bool)
+        for k in np.flatnonzero(silent & ~given_up):
+            left = max(0, few - sum(int((p.arms == k).sum()) for p in before))
+            over[np.flatnonzero(pulls.arms == k)[left:]] = True
+        if not over.any():
+            return pulls
+        self.policy.drop(pulls[over])
+        others = self.policy.ask(rng, int(over.sum()), among=np.flatnonzero(~silent))
+        return Pulls.join([pulls[~over], others])
+
+    def _unsettled(self) -> np.ndarray | None:
+        """Return the arms to choose among because others have equal values; None for all arms.
+
+        Equal values look exact but may hide rare ones. Arms whose values vary can tell once they have
+        enough draws.
+        """
+        if self.scale == "log":
+            return None
+        constant = np.array([r.constant for r in self.records])
+        if not constant.any():
+            return None
+        varying = np.array([r.n > 1 for r in self.records]) & ~constant
+        few = np.array([r.n for r in self.records]) < _SETTLED_DRAWS
+        if not (varying & few).any():
+            return None
+        return np.flatnonzero(varying & few)
+
+    def _allocate(self, size: float, rng: np.random.Generator) -> tuple[Pulls, np.ndarray]:
+        """Return decisions of the policy that cost at most `size`, at least one, and draws per arm."""
+        costs, n_arms = self._costs() * self._group, len(self.arms)
+        if self.plan.unit == "draws":
+            size = max(size, 1.0)
+            pulls = self._ask(rng, math.ceil(size / self._group))
+            counts = pulls.counts(n_arms) * self._group
+            counts[pulls.arms[-1]] -= max(0, int(counts.sum() - size))
+            return pulls, counts
+        asked: list[Pulls] = []
+        left = size * (1.0 + 1e-12)
+        typical, least = float(np.median(costs)), self._least_cost() * self._group
+        while True:
+            pulls = self._ask(rng, max(1, math.ceil(left / typical)), asked)
+            spent = np.cumsum(costs[pulls.arms])
+            fits = int(np.searchsorted(spent, left, side="right"))
+            if fits == 0 and not asked:
+                affordable = np.flatnonzero((costs <= left) & ~self.given_up)
+                if affordable.size:
+                    self.policy.drop(pulls)
+                    pulls = self.policy.ask(rng, 1, among=affordable)
+                    spent = costs[pulls.arms]
+                fits = 1
+            self.policy.drop(pulls[fits:])
+            if fits:
+                asked.append(pulls[:fits])
+                left -= spent[fits - 1]
+                typical = spent[fits - 1] / fits
+            if fits < len(pulls) or left < least:
+                break
+        pulls = Pulls.join(asked)
+        return pulls, pulls.counts(n_arms) * self._group
+
+    def variances(self) -> np.ndarray:
+        """Return variances (K,) for planning, nan if unknown; on the log scale over the squared mean."""
+        return planning_variances(self.records)
+
+    # results
+
+    def _tell(self, pulls: Pulls, samples: list[Sample | None]) -> None:
+        """Report the draws of a round to the policy, in the order of its decisions."""
+        told: list[tuple[Pulls, np.ndarray, np.ndarray, np.ndarray | None]] = []
+        for k, sample in enumerate(samples):
+            mine = pulls[pulls.arms == k]
+            if len(mine) == 0:
+                continue
+            assert sample is not None
+            whole = min(sample.values.size // self._group, len(mine))
+            shape, cut = (whole, self._group), whole * self._group
+            good = ~sample.failed[:cut].reshape(shape).any(axis=1)
+            x, cost = (a[:cut].reshape(shape)[good].T for a in (sample.values, sample.costs))
+            value = x[0] if self._payoff is None else rewards(x, cost, self._payoff, self.scale)
+            cost = cost.sum(axis=0)
+            controls = sample.controls
+            if controls is not None:
+                q = controls.shape[1]
+                controls = controls[:cut].reshape(*shape, q).mean(axis=1)[good]
+            if whole < len(mine):
+                self.policy.drop(mine[whole:])
+                mine = mine[:whole]
+            if not good.all():
+                self.policy.drop(mine[~good])
+                mine = mine[good]
+            told.append((mine, value, cost, controls))
+        if any(c is not None for _, _, _, c in told):
+            # Only some arms may have controls, so each is told on its own.
+            for mine, value, cost, controls in told:
+                self.policy.tell(mine, value, cost, controls=controls)
+        elif told:
+            every = Pulls.join([p for p, _, _, _ in told])
+            order = np.argsort(every.numbers)
+            value, cost = (np.concatenate([t[i] for t in told])[order] for i in (1, 2))
+            self.policy.tell(every[order], value, cost)
+
+    def _folds(self, decided: Round, samples: list[Sample | None]) -> list[Fold]:
+        """Split a round into folds, and weight each one by records without it."""
+        halves = [[_half(s, (j + k) % 2) for k, s in enumerate(samples)] for j in range(2)]
+        folds = []
+        for mine, rest in (halves, halves[::-1]):
+            if any(s is not None and not s.failed.all() for s in mine):
+                size = self._planned_cost(
+                    np.array([0 if s is None else s.values.size for s in mine])
+                )
+                known = [_with(r, s) for r, s in zip(self.records, rest, strict=True)]
+                folds.append((mine, known, size))
+        whole = sum(size for _, _, size in folds)
+        return [self._fold(decided, mine, known, size / whole) for mine, known, size in folds]
+
+    def _fold(
+        self, decided: Round, mine: Sequence[Sample | None], known: list[ArmRecord], portion: float
+    ) -> Fold:
+        """Return a fold, a portion of its round, weighted by records that do not contain it."""
+        drawn = np.array([0 if s is None else int((~s.failed).sum()) for s in mine])
+        common = common_mean(known)
+        careful = np.array([r.careful_variance(common) for r in known])
+        likely = np.array([r.cautious_variance(common) for r in known])
+        v = _arm_weights(drawn, careful)
+        tops = [_top(s) for s in mine if s is not None] if self.scale == "log" else [0.0]
+        offset = max(tops) if math.isfinite(max(tops)) else 0.0
+        means = np.array(
+            [
+                _fold_mean(s, r, offset) if s is not None and n else 0.0
+                for s, r, n in zip(mine, known, drawn, strict=True)
+            ]
+        )
+        share = 1.0
+        if not decided.last:
+            share = self._share(decided, drawn / portion, known, careful, likely)
+        return Fold(self._mass * portion * share, v, means, drawn, offset)
+
+    def _share(self, decided: Round, drawn: np.ndarray, known: list[ArmRecord],
+               careful: np.ndarray, likely: np.ndarray) -> float:  # fmt: skip
+        """Return the share of the round in the information of this and all later rounds."""
+        if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) == 1:
+            now = self._planned_cost(decided.counts)
+            return now / (now + self._budget_left)
+        if not any(len(r.pulls) for r in self.rounds):
+            return 0.0
+        price = np.where(np.isfinite(likely), self._costs() * likely, np.inf)
+        best = int(np.argmin(price))
+        if not math.isfinite(price[best]):
+            return 0.0
+        # A variance used both now and later cancels; one guessed from very few draws must not.
+        ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
+        here = drawn > 0
+        if ahead <= 0.0 or not careful[here].all():
+            now, later = self._planned_cost(decided.counts), self._budget_left
+        else:
+            now = float((drawn[here] / careful[here]).sum())
+            later = self._budget_left / (self._costs()[best] * ahead)
+        return now / (now + later) if now > 0.0 else 0.0
+
+    # estimates
+
+    def estimate(self, weights: Literal["predictable", "inverse_variance", "uniform"]) -> Estimate:
+        """Return the combined estimate of the common mean so far."""
+        if weights == "predictable":
+            return self._predictable()
+        return combine_arms(self.records, weights)
+
+    def _predictable(self) -> Estimate:
+        every = [f for r in self.rounds for f in r.folds]
+        done = [f for f in every if f.weight > 0.0]
+        if not done:  # the first round of several arms has no weight beside later ones
+            done = [replace(f, weight=1.0) for f in every]
+        if not done:
+            return Estimate(math.nan, math.nan, 0.0)
+        offset = max(f.offset for f in done) if self.scale == "log" else 0.0
+        unit = self._unit_variances()
+        total = sum(f.weight for f in done)
+        mean = variance = 0.0
+        for f in done:
+            share, here = f.weight / total, f.arm_weights > 0.0
+            v = f.arm_weights[here]
+            mean += share * float(v @ f.means[here]) * math.exp(f.offset - offset)
+            variance += share**2 * float(v**2 @ (unit[here] / f.drawn[here]))
+        mcse = math.sqrt(variance) * (abs(mean) if self.scale == "log" else 1.0)
+        return Estimate(mean, mcse, offset)
+
+    def _unit_variances(self) -> np.ndarray:
+        common = common_mean(self.records)
+        found = np.array([r.reported_variance(common) for r in self.records])
+        known = found[np.isfinite(found)]
+        return np.where(np.isfinite(found), found, known.max() if known.size else np.nan)
+
+
+def run_here(run: Combination, rng: np.random.Generator, cost: Cost = "count") -> Combination:
+    """Run all rounds in this process, with one generator for decisions and draws."""
+    while (decided := run.next_round(rng)) is not None:
+        run.record(
+            decided,
+            [
+                draw(arm, int(n), rng, cost) if n else None
+                for arm, n in zip(run.arms, decided.counts, strict=True)
+            ],
+        )
+    return run
+
+
+def planning_variances(records: list[ArmRecord]) -> np.ndarray:
+    """Return the cautious variances (K,) of all arms, nan if unknown."""
+    common = common_mean(records)
+    return np.array([r.cautious_variance(common) for r in records])
+
+
+def common_mean(records: list[ArmRecord]) -> float:
+    """Return a first estimate of the common mean, on the natural scale."""
+    if records[0].log:
+        return 0.0
+    several = [r for r in records if r.n > 1]
+    varying = [r for r in several if not r.constant] or several
+    known = [(r.n, r.centre(), r.variance()) for r in varying]
+    if not known:
+        return 0.0
+    common = sum(n * mean for n, mean, _ in known) / sum(n for n, _, _ in known)
+    # Two iterations: variances about the plain mean of all draws, then about the mean they give.
+    for _ in range(2):
+        spread = [variance + (mean - common) ** 2 for _, mean, variance in known]
+        if min(spread) <= 0.0:
+            break
+        w = [n / v for (n, _, _), v in zip(known, spread, strict=True)]
+        common = sum(wk * mean for wk, (_, mean, _) in zip(w, known, strict=True)) / sum(w)
+    return common
+
+
+def _arm_weights(counts: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Return inverse-variance weights (K,) of arms, or weights by draws if no variance is known."""
+    drawn = counts > 0
+    exact = drawn & (variances <= 0.0)
+    if exact.any():
+        shares: np.ndarray = np.where(exact, counts, 0) / counts[exact].sum()
+        return shares
+    w = np.zeros(counts.size)
+    w[drawn] = counts[drawn] / variances[drawn]
+    w[~np.isfinite(w)] = 0.0
+    return w / w.sum() if w.sum() > 0.0 else counts / counts.sum()
+
+
+def _half(sample: Sample | None, first: int) -> Sample | None:
+    """Return every other draw."""
+    if sample is None:
+        return None
+    controls = None if sample.controls is None else sample.controls[first::2]
+    return Sample(
+        sample.values[first::2], sample.costs[first::2], controls, sample.failed[first::2]
+    )
+
+
+def _with(record: ArmRecord, sample: Sample | None) -> ArmRecord:
+    """Return a record extended by a sample."""
+    if sample is None or sample.values.size == 0:
+        return record
+    out = record.copy()
+    out.add(sample)
+    return out
+
+
+def _fold_mean(sample: Sample, known: ArmRecord, offset: float) -> float:
+    """Return the mean over exp(offset), adjusted by controls with the coefficients of `known`."""
+    good = ~sample.failed
+    x = sample.values[good]
+    mean = float(np.exp(x - offset).mean() if known.log else x.mean())
+    beta = known.coefficients()
+    if beta.any():
+        assert sample.controls is not None
+        shift = sample.controls[good].mean(axis=0) - known.arm.control_means
+        mean -= math.exp(known.offset - offset) * float(beta @ shift)
+    return mean
+
+
+def combine_arms(
+    records: list[ArmRecord], weights: Literal["inverse_variance", "uniform"]
+) -> Estimate:
+    """Combine the means of arms over all their draws.
+
+    ``inverse_variance`` weights arms by draws over variance, estimated from the same draws. It is the most
+    precise, but slightly biased if values are skewed. ``uniform`` is the plain average of all draws.
+    """
+    used = [r for r in records if r.n > 0]
+    if not used:
+        return Estimate(math.nan, math.nan, 0.0)
+    log = used[0].log
+    offset = max(r.offset for r in used) if log else 0.0
+    if not math.isfinite(offset):
+        return Estimate(0.0, math.nan, 0.0)
+    n = np.array([float(r.n) for r in used])
+    means = np.array(
+        [r.centre() * math.exp(r.offset - offset) if log else r.centre() for r in used]
+    )
+    common = common_mean(used)
+    unit = np.array([r.reported_variance(common) for r in used])
+    if weights == "uniform":
+        v = n / n.sum()
+    else:
+        v = _arm_weights(n, planning_variances(used))
+    mean = float(v @ means)
+    known = v > 0.0
+    variance = float(v[known] ** 2 @ (unit[known] / n[known]))
+    return Estimate(mean, math.sqrt(variance) * (abs(mean) if log else 1.0), offset)
+
+
+def _top(sample: Sample) -> float:
+    good = sample.values[~sample.failed]
+    return float(good.max()) if good.size else -math.inf

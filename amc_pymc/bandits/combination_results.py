@@ -1,0 +1,327 @@
+"""A combination of estimators as an xarray.DataTree, with statistics of its arms and rounds, and flags."""
+
+from __future__ import annotations
+
+import math
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xarray as xr
+
+from scipy.stats import t as student
+
+from amc_pymc.bandits.arms import Sample
+from amc_pymc.bandits.combination import Combination, Estimate, Round, combine_arms
+from amc_pymc.bandits.contract import Policy
+from amc_pymc.flags import Flag, flag
+from amc_pymc.results import LARGEST_K, declared_dataset, pareto_k
+from amc_pymc.results.tables import ARMS, ESTIMATE, PULLS, ROUNDS
+
+__all__ = ["History", "Weights", "combination_flags", "combination_tree", "missed"]
+
+Weights = Literal["predictable", "inverse_variance", "uniform"]
+#: Combined estimates.
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+#: p-value below which the arms' means are flagged as different.
+_DISAGREE = 1e-4
+#: Standard errors between the estimate and an arm of equal values from which the arm is flagged.
+_FAR = 2.0
+#: Ratio of standard error to target above which a flag is raised.
+_OVER = 1.2
+#: Relative variance below which a few values cannot dominate the sum, whatever their Pareto k.
+_UNEVEN = 0.02
+
+
+class History:
+    """All draws, and the estimates after each round."""
+
+    def __init__(self, run: Combination):
+        self.run = run
+        self.stopped: Flag | None = None
+        self.certified = 0  # rounds made to reach a target error
+        self._samples: list[tuple[int, int, Sample]] = []
+        self._running: list[list[Estimate]] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether at least one round is complete."""
+        return bool(self.run.rounds)
+
+    def add(self, decided: Round, samples: list[Sample | None]) -> None:
+        """Add a complete round, after the run has recorded it."""
+        self._keep(samples, decided.number)
+        self._running.append([self.run.estimate(w) for w in WEIGHTS])
+
+    def add_incomplete(self, samples: list[Sample | None], number: int) -> None:
+        """Add draws of an unfinished round, which enter all estimates but the predictable one."""
+        self._keep(samples, number)
+        for record, sample in zip(self.run.records, samples, strict=True):
+            if sample is not None:
+                record.add(sample)
+
+    def _keep(self, samples: list[Sample | None], number: int) -> None:
+        self._samples += [(k, number, s) for k, s in enumerate(samples) if s is not None]
+
+    def drawn_of(self, name: str) -> int:
+        """Return the number of draws of an arm."""
+        names = [a.name for a in self.run.arms]
+        return sum(s.values.size for k, _, s in self._samples if names[k] == name)
+
+    def pulls(self) -> dict[str, np.ndarray]:
+        """Return all draws in the order in which they were started."""
+        sizes = [s.values.size for _, _, s in self._samples]
+        return {
+            "arm": np.repeat([k for k, _, _ in self._samples], sizes),
+            "round": np.repeat([r for _, r, _ in self._samples], sizes),
+            "value": np.concatenate([s.values for _, _, s in self._samples]),
+            "cost": np.concatenate([s.costs for _, _, s in self._samples]),
+            "failed": np.concatenate([s.failed for _, _, s in self._samples]),
+        }
+
+    def running(self) -> list[list[Estimate]]:
+        """Return the estimates after each round, in the order of ``WEIGHTS``."""
+        return self._running
+
+
+def scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
+    """Return columns mean and mcse, and on the log scale those of the logarithm."""
+    mean = np.array([e.mean for e in found])
+    mcse = np.array([e.mcse for e in found])
+    offset = np.array([e.offset for e in found])
+    if scale == "natural":
+        return {"mean": mean, "mcse": mcse}
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        return {
+            "mean": mean * np.exp(offset),
+            "mcse": mcse * np.exp(offset),
+            "log_mean": np.log(mean) + offset,
+            "log_mean_mcse": mcse / mean,
+        }
+
+
+def arm_statistics(run: Combination) -> dict[str, np.ndarray]:
+    """Return arrays (K,) by name, with one number for each arm."""
+    each = [
+        combine_arms([r], "uniform") if r.n else Estimate(math.nan, math.nan, 0.0)
+        for r in run.records
+    ]
+    share = np.zeros(len(run.arms))
+    total = sum(r.weight for r in run.rounds)
+    for r in run.rounds:
+        if total > 0.0:
+            share += r.weight / total * r.arm_weights
+    return {
+        "draws": np.array([r.n + r.failed for r in run.records]),
+        "failed": np.array([r.failed for r in run.records]),
+        **scaled(each, run.scale),
+        "relative_variance": np.array(
+            [r.relative_variance() if r.n > 1 else np.nan for r in run.records]
+        ),
+        "sd": _sds(run),
+        "cost_per_draw": np.array([r.cost for r in run.records]),
+        "weight": share,
+        "z_score": _z_scores(run),
+    }
+
+
+def running_means(values: np.ndarray, failed: np.ndarray, scale: str) -> np.ndarray:
+    """Return plain averages (n,) of the values up to each one, without failed ones, on the scale of values."""
+    counted = np.maximum(np.cumsum(~failed), 1)
+    if scale == "natural":
+        means: np.ndarray = np.cumsum(np.where(failed, 0.0, values)) / counted
+        return means
+    with np.errstate(divide="ignore"):
+        sums = np.logaddexp.accumulate(np.where(failed, -np.inf, values))
+        return sums - np.log(counted)
+
+
+def _sds(run: Combination) -> np.ndarray:
+    """Return the standard deviation of a value of each arm, (K,), on the log scale of its logarithm."""
+    found = [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
+    return np.sqrt(found)
+
+
+def _z_scores(run: Combination) -> np.ndarray:
+    """Return each arm's mean minus the others' inverse-variance estimate, in standard errors."""
+    known = np.array([r.n > 1 for r in run.records])
+    out = np.full(known.size, np.nan)
+    if known.sum() < 2:
+        return out
+    each = [combine_arms([r], "uniform") for r in run.records if r.n > 1]
+    top = max(e.offset for e in each)
+    mean = np.array([e.mean * math.exp(e.offset - top) for e in each])
+    variance = np.array([(e.mcse * math.exp(e.offset - top)) ** 2 for e in each])
+    precision = np.divide(1.0, variance, out=np.zeros(mean.size), where=variance > 0.0)
+    rest = precision.sum() - precision
+    with np.errstate(divide="ignore", invalid="ignore"):
+        others = ((precision * mean).sum() - precision * mean) / rest
+        z = (mean - others) / np.sqrt(variance + 1.0 / rest)
+    out[known] = np.where(np.isfinite(z), z, np.nan)
+    return out
+
+
+def combination_tree(history: History, *, weights: str, policy: Policy, cost: Any) -> xr.DataTree:
+    """Return the results of a run."""
+    run = history.run
+    pulls = history.pulls()
+    names = [a.name for a in run.arms]
+    estimates = scaled([run.estimate(w) for w in WEIGHTS], run.scale)
+    arms = arm_statistics(run)
+    if run.scale == "log":
+        arms["pareto_k"] = _tails(pulls, len(names))
+    tree = xr.DataTree.from_dict(
+        {
+            "/estimate": declared_dataset(ESTIMATE, estimates, {"weights": list(WEIGHTS)}),
+            "/arms": declared_dataset(ARMS, arms, {"arm": names}),
+            "/rounds": _rounds(history, names),
+            "/pulls": _pulls(pulls, names, run.scale),
+        }
+    )
+    tree.attrs = {
+        "inference_library": "amc_pymc",
+        "sampling_method": "combine_estimators",
+        "policy": policy.name,
+        "weights": weights,
+        "scale": run.scale,
+        "cost": cost if isinstance(cost, str) else "callable",
+        "unbiased": _unbiased(history),
+        "stopped": _sentence(history.stopped),
+        "rewards_clipped": int(getattr(policy.rewards, "clipped", 0)),
+    }
+    tree["estimate"].attrs["headline"] = weights
+    return tree
+
+
+def _sentence(stopped: Flag | None) -> str:
+    """Return the reason why a run ended early, empty if it did not."""
+    if stopped is None:
+        return ""
+    return f"{stopped.happened[0].upper()}{stopped.happened[1:]}."
+
+
+def _unbiased(history: History) -> str:
+    if history.stopped:
+        return "Not exactly: the run was cut short. The predictable estimate is of complete rounds only."
+    if history.certified > 1:
+        return "Nearly: the predictable estimate is the last round's; earlier ones had missed the target error."
+    if history.certified:
+        return (
+            "The predictable estimate exactly: it is the last round's, whose size was fixed before it "
+            "began. The inverse-variance and uniform estimates are not."
+        )
+    uniform = "exactly" if len({a.cost for a in history.run.arms}) == 1 else "not exactly"
+    fixed = history.run.plan.unit == "draws"
+    return (
+        "The predictable estimate exactly: the numbers of draws in a round depend on earlier rounds only, and "
+        "the weights of each half of a round on these and on the other half. "
+        f"The plain average {uniform if fixed else 'not exactly'}, the inverse-variance "
+        "estimate not."
+    )
+
+
+def _rounds(history: History, names: list[str]) -> xr.Dataset:
+    rounds = history.run.rounds
+    running = [scaled(found, history.run.scale) for found in history.running()]
+    values = {
+        "draws": np.stack([r.counts for r in rounds]),
+        "arm_weight": np.stack([r.arm_weights for r in rounds]),
+        "round_weight": np.array([r.weight for r in rounds]),
+        "cost": np.array([r.cost for r in rounds]),
+        **{f"running_{key}": np.stack([f[key] for f in running]) for key in running[0]},
+    }
+    coords = {"round": np.arange(len(rounds)), "arm": names, "weights": list(WEIGHTS)}
+    return declared_dataset(ROUNDS, values, coords)
+
+
+def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dataset:
+    running = running_means(pulls["value"], pulls["failed"], scale)
+    coords = {"pull": np.arange(pulls["value"].size)}
+    out = declared_dataset(PULLS, {**pulls, "running_mean": running}, coords)
+    out["arm"].attrs["names"] = names
+    out["value"].attrs["scale"] = scale
+    return out
+
+
+def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[Flag]:
+    """Return flags for an early end, arms that disagree, heavy tails and a missed target."""
+    run, arms = history.run, tree["arms"].to_dataset()
+    found = [history.stopped, _disagreement(run, arms)]
+    silent = run.silent
+    if not silent.all():
+        found += [
+            flag("arm_silent", arm=r.arm.name, draws=r.failed)
+            for r, none in zip(run.records, silent, strict=True)
+            if none
+        ]
+    if run.scale == "log":
+        found.append(_heavy_tail(arms))
+    else:
+        found += _constant_arms(run, tree["estimate"].to_dataset())
+        if float(tree["estimate"]["mcse"].sel(weights="predictable")) == 0.0:
+            found.append(flag("no_spread", draws=sum(r.n for r in run.records)))
+    if budget.target is not None and math.isfinite(budget.total) and history.stopped is None:
+        found.append(_missed_target(run, tree["estimate"].to_dataset(), budget))
+    return [f for f in found if f is not None]
+
+
+def _disagreement(run: Combination, arms: xr.Dataset) -> Flag | None:
+    z = arms["z_score"].values
+    if not np.isfinite(z).any():
+        return None
+    worst = int(np.nanargmax(np.abs(z)))
+    fewest = min(r.n for r in run.records if r.n > 1)
+    p = 2.0 * float(student.sf(abs(z[worst]), fewest - 1)) * np.isfinite(z).sum()
+    if p >= _DISAGREE:
+        return None
+    return flag("estimators_disagree", arm=str(arms["arm"].values[worst]), errors=abs(z[worst]))
+
+
+def _constant_arms(run: Combination, estimate: xr.Dataset) -> list[Flag]:
+    """Return flags for arms whose values are all equal and far from the estimate."""
+    chosen = estimate.sel(weights="predictable")
+    mean, mcse = float(chosen["mean"]), float(chosen["mcse"])
+    found = []
+    for record in run.records:
+        errors = abs(record.centre() - mean) / mcse if mcse > 0.0 else 0.0
+        if record.constant and errors > _FAR:
+            found.append(flag("arm_constant", arm=record.arm.name, draws=record.n, errors=errors))
+    return found
+
+
+def _heavy_tail(arms: xr.Dataset) -> Flag | None:
+    k = arms["pareto_k"].values
+    uneven = arms["relative_variance"].values > _UNEVEN
+    heavy = (k > LARGEST_K) & (arms["weight"].values > 0.1) & uneven
+    if not heavy.any():
+        return None
+    worst = int(np.argmax(np.where(heavy, k, 0.0)))
+    arm = str(arms["arm"].values[worst])
+    return flag("few_values", arm=arm, k=float(k[worst]), limit=LARGEST_K)
+
+
+def missed(run: Combination, target: float) -> bool:
+    """Whether the predictable estimate has a standard error well beyond the target."""
+    found = run.estimate("predictable")
+    error = found.mcse / found.mean if run.scale == "log" else found.mcse
+    return not error <= _OVER * target
+
+
+def _missed_target(run: Combination, estimate: xr.Dataset, budget: Any) -> Flag | None:
+    if not missed(run, budget.target):
+        return None
+    key = "log_mean_mcse" if run.scale == "log" else "mcse"
+    reached = float(estimate[key].sel(weights="predictable"))
+    argument = "max_cost" if budget.unit == "cost" else "draws"
+    given = f"{argument}={budget.total:g}"
+    return flag(
+        "budget_too_small", error=reached, target=budget.target, budget=given, argument=argument
+    )
+
+
+def _tails(pulls: dict[str, np.ndarray], n_arms: int) -> np.ndarray:
+    """Return the Pareto shape k of the largest weights of each arm, (K,); nan for fewer than 25."""
+    out = np.full(n_arms, np.nan)
+    for k in range(n_arms):
+        out[k] = pareto_k(pulls["value"][pulls["arm"] == k])
+    return out

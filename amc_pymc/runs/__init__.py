@@ -1,0 +1,30 @@
+"""One engine for runs: a pool of workers, a journal on disk with fingerprints, and a loop of batches."""
+
+from amc_pymc.runs.fingerprints import fingerprint, name_of
+from amc_pymc.runs.jobs import JobReport, run_jobs
+from amc_pymc.runs.journal import Journal, begin_journal, words_to_store
+from amc_pymc.runs.loop import Ended, run_loop
+from amc_pymc.runs.pool import Pool, check_workers, number_of_cores
+from amc_pymc.runs.records import packed, unpacked
+from amc_pymc.runs.task import TRIES, Task
+from amc_pymc.runs.worker import WorkerDied
+
+__all__ = [
+    "TRIES",
+    "Ended",
+    "JobReport",
+    "Journal",
+    "Pool",
+    "Task",
+    "WorkerDied",
+    "begin_journal",
+    "check_workers",
+    "fingerprint",
+    "name_of",
+    "number_of_cores",
+    "packed",
+    "run_jobs",
+    "run_loop",
+    "unpacked",
+    "words_to_store",
+]

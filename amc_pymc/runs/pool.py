@@ -1,0 +1,164 @@
+"""One pool for all jobs: in this process, on an executor, or in worker processes that may die."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from typing import Any, Self
+
+import cloudpickle
+import numpy as np
+
+from amc_pymc.runs.remote import Copies, check_executor, run_remotely
+from amc_pymc.runs.supervisor import Supervisor
+from amc_pymc.runs.task import Task
+
+__all__ = ["Pool", "check_workers", "number_of_cores"]
+
+
+def number_of_cores(cores: int | None, jobs: int) -> int:
+    """Return the number of worker processes, by default that of available cores, at most 4.
+
+    It is 1 in a daemonic process, for example one of ``multiprocessing.Pool``, which may not have others.
+    """
+    if multiprocessing.current_process().daemon:
+        jobs = 1
+    if cores is None:
+        available = (
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        )
+        return max(1, min(4, available or 1, jobs))
+    if isinstance(cores, bool) or not isinstance(cores, int | np.integer):
+        raise TypeError(f"cores must be an integer or None, got {cores!r}.")
+    if cores < 1:
+        raise ValueError(f"cores must be at least 1, got {cores}.")
+    return min(int(cores), jobs)
+
+
+def check_workers(cores: int | None, executor: Any) -> None:
+    """Raise a TypeError or ValueError for bad values of these arguments of the user, or if both are given."""
+    number_of_cores(cores, 1)
+    if executor is not None:
+        check_executor(executor, cores)
+
+
+class Pool:
+    """Runs jobs in this process, on an executor, or in worker processes; close it, or use it in a ``with`` block.
+
+    Processes start with the first jobs and stay for later ones. A process that dies is replaced and its job repeated.
+    Results do not depend on where jobs run if each has its own random numbers.
+
+    Parameters
+    ----------
+    function : callable
+        Function of a job. For processes that are not forked it must be picklable (by cloudpickle), for executors
+        importable by the workers, unless they use `copies`.
+    cores : int or None, default 1
+        Worker processes; 1 runs all jobs in this process, None uses all available cores, at most four.
+    executor : concurrent.futures.Executor, optional
+        Any object with ``submit``: processes, threads, Dask, MPI.
+    mp_ctx : str or context, optional
+        Start method of worker processes, by default that of Python.
+    in_pieces : bool, default False
+        Whether the function yields pieces of a result, as those of :meth:`run`.
+    supervised : bool, default False
+        Whether ``cores=1`` uses a process too.
+    copies : bool, default False
+        Whether each thread of an executor uses its own copy of the function.
+    what : str
+        Name of what the function holds, for messages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `executor` is none, it is given with more than one core, or the function cannot be sent.
+
+    Examples
+    --------
+    >>> from amc_pymc.runs import Pool
+    >>> with Pool(abs) as pool:
+    ...     list(pool.map([-1, 2]))
+    [1, 2]
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        cores: int | None = 1,
+        executor: Executor | None = None,
+        mp_ctx: str | BaseContext | None = None,
+        in_pieces: bool = False,
+        supervised: bool = False,
+        copies: bool = False,
+        what: str = "a job",
+    ):
+        self._plain, self._executor = function, executor
+        self._function: Callable[[Any], Iterable[Any]] = function if in_pieces else _Whole(function)
+        self._processes: Supervisor | None = None
+        check_workers(cores, executor)
+        processes = number_of_cores(cores, 2**31)
+        if executor is not None:
+            self._function = Copies.of(self._function, what) if copies else self._function
+        elif processes > 1 or supervised:
+            if multiprocessing.current_process().daemon:
+                raise RuntimeError(
+                    "A time limit needs worker processes, which a daemonic process, such as one of "
+                    "multiprocessing.Pool, cannot have. Use concurrent.futures, or no limit."
+                )
+            self._processes = Supervisor(self._function, processes, mp_ctx, what=what)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop all worker processes."""
+        if self._processes is not None:
+            self._processes.close()
+
+    def map(self, jobs: Sequence[Any]) -> Iterator[Any]:
+        """Yield the results of jobs, values that cloudpickle can serialise, in their order.
+
+        The error of a job is raised in place of its result, or earlier by worker processes. If the caller stops
+        iterating, for example after Ctrl-C, jobs that have not started are cancelled.
+        """
+        if self._executor is None and self._processes is None:
+            yield from map(self._plain, jobs)
+            return
+        tasks = (Task(cloudpickle.dumps(job), k) for k, job in enumerate(jobs))
+        early: dict[int, Any] = {}
+        following = 0
+        for task in self.run(tasks):
+            early[task.index] = task.pieces[0]
+            while following in early:
+                yield early.pop(following)
+                following += 1
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Task]:
+        """Yield tasks with the pieces of their results, from worker processes in any order."""
+        if self._executor is not None:
+            yield from run_remotely(self._executor, self._function, tasks)
+        elif self._processes is not None:
+            yield from self._processes.run(tasks)
+        else:
+            for task in tasks:
+                task.pieces.extend(self._function(task.message))
+                yield task
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Function of a pickled job, whose result is one piece."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, message: bytes) -> list[Any]:
+        return [self.function(cloudpickle.loads(message))]

@@ -1,0 +1,524 @@
+"""Choose among PyMC models of the same tall data by a chain over their product space."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import time
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc import Normal
+from pymc.model.fgraph import clone_model
+from pytensor.graph.basic import Constant
+
+import amc_pymc.tall.product_space as ps
+
+from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.reading.context import context_model
+from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.rows import choose_observed
+from amc_pymc.results.tables import RACE_STATS
+from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
+from amc_pymc.runs import (
+    JobReport,
+    Journal,
+    begin_journal,
+    check_workers,
+    name_of,
+    number_of_cores,
+    run_jobs,
+    words_to_store,
+)
+from amc_pymc.signals import ends_loops
+from amc_pymc.steps.grouping import Turn
+from amc_pymc.steps.product_space_results import (
+    STEPS,
+    ChainRecord,
+    product_space_result,
+)
+from amc_pymc.steps.racing_metropolis import metropolis_sampler
+from amc_pymc.steps.racing_step import chosen_vars
+from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
+from amc_pymc.steps.timing import COMPILING
+from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.racing import Race
+from amc_pymc.tall.samplers import Audits, Proposal, index, metropolis, report
+from amc_pymc.tall.samplers.index import ModelSpace
+from amc_pymc.tall.samplers.metropolis import Metropolis
+
+if TYPE_CHECKING:
+    from pymc import Model
+
+__all__ = ["sample_product_space"]
+
+#: Name of the variable that stands for the parameters of a model without any.
+_NO_PARAMETER = "(no parameter)"
+#: Transitions, of each of tuning and sampling, that a run with a checkpoint repeats.
+_TRIED = 20
+
+
+@ends_loops
+def sample_product_space(
+    models: Mapping[str, Any],
+    *,
+    prior_probs: Sequence[float] | Mapping[str, float] | None = None,
+    pseudo_prior: Literal["laplace", "pilot"] = "laplace",
+    adapt: Literal["wang_landau"] | None = "wang_landau",
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    observed_vars: Sequence[Any] | None = None,
+    delta: float | None = None,
+    race: Literal["normal", "bernstein", "exact"] | Race = "normal",
+    batch_size: int | None = None,
+    proposal: Literal["auto", "surrogate", "random_walk"] | Proposal = "auto",
+    proxy: Literal["taylor", "data"] | TaylorProxy | DataProxy = "taylor",
+    audits: int | Audits = 200,
+    transitions_per_draw: int = 1,
+    mp_ctx: str | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+    cores: int | None = None,
+    executor: Executor | None = None,
+    checkpoint: str | FilePath | None = None,
+    max_time: float | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
+) -> xr.DataTree:
+    r"""Sample the posterior over models and their parameters, reading few rows per step.
+
+    The chain of Carlin and Chib holds the parameters of all models, so there are no moves between
+    dimensions. At each draw the current model's parameters move by :class:`RacingMetropolis`, those
+    of the others are drawn from pseudo-priors, and the model index is drawn from its conditional by
+    a race between the models. First the weights of the models are adapted so that all are visited
+    about equally often; then they are fixed, and their effect is removed from the result.
+
+    Use it for a handful of models with up to a few hundred continuous parameters each, of the same
+    rows. For evidence without a chain over models, estimate each model's evidence instead.
+
+    Parameters
+    ----------
+    models : mapping of str to pm.Model
+        At least two, continuous, with the same observed rows. A model may have no free variable.
+    prior_probs : sequence or mapping of float, optional
+        Prior probabilities of the models, up to a constant; default all equal.
+    pseudo_prior : {"laplace", "pilot"}
+        Gaussian in unconstrained space: the Laplace approximation at each model's mode, or the
+        moments of a pilot chain of each model, which are better for skewed posteriors.
+    adapt : {"wang_landau"} or None
+        How the weights of the models are tuned, in a chain of ``tune`` draws before all others. It
+        starts from the Laplace approximation of each evidence. None keeps the prior.
+    draws, tune, chains : int
+        The first ``tune`` draws of each chain tune its proposals and are discarded.
+    observed_vars, delta, race, batch_size, audits, compile_kwargs
+        As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
+        rows in every step.
+    proposal : {"auto", "surrogate", "random_walk"} or a proposal object
+        Proposal for the parameters, as for :class:`RacingMetropolis`.
+    proxy : {"taylor", "data"} or TaylorProxy or DataProxy
+        Control variates. Those in data space are worthwhile if posteriors are far from Gaussian.
+    transitions_per_draw : int
+        Transitions of the parameters per draw of the index.
+    mp_ctx : str, optional
+        Start method of worker processes.
+    cores : int or None, default None
+        Worker processes. None: all cores, at most four. Results do not depend on it.
+    executor : concurrent.futures.Executor, optional
+        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
+    checkpoint : str or Path, optional
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
+        arguments, with the same results. Batches are the adapted weights and whole chains; models are prepared again,
+        and some draws are repeated, which notices that code has changed.
+    max_time : float, optional
+        Seconds after which no further batch starts. The result then depends on the speed of the machine. Batches are
+        single draws here; chains that have begun are tuned to the end. A chain that it ends is not in the checkpoint.
+    progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores` and `executor`.
+
+    Returns
+    -------
+    xarray.DataTree
+        ``posterior`` holds ``model_index`` (chain, draw), ``product_space`` probabilities of the
+        models ``prob`` and log Bayes factors ``log_bf`` (row against column) with their errors, and
+        attributes ``flags`` and ``flag_names``. ``sample_stats`` holds the statistics of races by
+        ``step`` (parameters, index). ``/models/<name>/posterior`` holds the draws made while a chain
+        was in that model, repeated to (chain, draw). The page "Variables of results" lists all.
+
+    Warns
+    -----
+    UserWarning
+        For every flag: models rarely or never visited, audited decisions that were wrong.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two models, discrete variables, models whose observed rows differ, a model
+        without a mode for its pseudo-prior, or arguments out of range.
+
+    Notes
+    -----
+    The index is drawn with probabilities proportional to
+
+    .. math:: \tilde\pi_k \, \frac{p_k(\theta_k)}{g_k(\theta_k)} \prod_n p_k(y_n \mid \theta_k),
+
+    where :math:`g_k` is the pseudo-prior. The draw errs with probability at most ``delta`` if batch
+    means are normal. :func:`amc_pymc.decision_error` returns the measured errors of both steps.
+
+    References
+    ----------
+    B. P. Carlin and S. Chib (1995). Bayesian model choice via Markov chain Monte Carlo methods.
+    JRSS B 57(3). doi:10.1111/j.2517-6161.1995.tb02042.x
+    Y. Chen and Z. Ghahramani (2016). Scalable Discrete Sampling as a Multi-Armed Bandit Problem.
+    ICML, PMLR 48:2492-2501, section 5.2 and appendix C.2.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, amc_pymc as amc
+    >>> y = np.random.default_rng(1).normal(0.02, 1.0, size=10_000)
+    >>> models = {}
+    >>> for name, sd in [("wide", 1.0), ("narrow", 0.1)]:
+    ...     with pm.Model() as models[name]:
+    ...         mu = pm.Normal("mu", 0, sd)
+    ...         obs = pm.Normal("obs", mu, 1, observed=y)
+    >>> idata = amc.sample_product_space(
+    ...     models, draws=500, tune=200, chains=2, cores=1, random_seed=1, progressbar=False
+    ... )
+    >>> bool(idata["product_space"]["log_bf"].sel(model="narrow", against="wide") > 1)
+    True
+    """
+    names = _checked_models(models)
+    prior = _prior(prior_probs, names)
+    if pseudo_prior not in ("laplace", "pilot"):
+        raise ValueError(f"pseudo_prior must be 'laplace' or 'pilot', got {pseudo_prior!r}")
+    if adapt not in ("wang_landau", None):
+        raise ValueError(f"adapt must be 'wang_landau' or None, got {adapt!r}")
+    draws, chains = positive_int("draws", draws), positive_int("chains", chains)
+    if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
+        raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
+    check_workers(cores, executor)
+    if executor is not None and mp_ctx is not None:
+        raise ValueError(f"mp_ctx={mp_ctx!r} and executor exclude each other; leave one out.")
+    limit, started = positive_or_none("max_time", max_time), time.time()
+    as_generator(random_seed)  # raises an error if it is no seed
+    workers = 1 if executor is not None else number_of_cores(cores, chains)
+    options = Options.among(locals())
+    if options.proxy is None:
+        raise ValueError("proxy must be 'taylor' or 'data', got None: pseudo-priors need the mode")
+    as_proposals(proposal, options.proxy)
+    if workers > 1:
+        multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
+    _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
+    shared = replace(options.audits, chains=chains)
+    samplers = [replace(_sampler(models[n], n, options, proposal), audits=shared) for n in names]
+    told = {
+        "draws": draws,
+        "tune": int(tune),
+        "chains": chains,
+        "prior": prior,
+        "pseudo_prior": pseudo_prior,
+    }
+    told |= {"adapt": adapt, "proposal": name_of(proposal)}
+    told |= {
+        name: repr(getattr(options, name))
+        for name in ("race", "proxy", "audits", "transitions_per_draw")
+    }
+    journal, random_seed = _journal(checkpoint, told, dict(zip(names, samplers)), random_seed)
+    adapting, first, *rngs, trying = spawn_generators(random_seed, 3 + chains)
+    pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
+    space = ModelSpace(samplers, options.race, shared, pilots)
+    log_weights = -space.laplace_log_evidence if adapt else np.log(prior)
+    until = None if limit is None else started + limit
+    plan = _Plan(int(tune), draws, log_weights, adapt=False, until=until)
+    total = chains * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
+    begin = time.perf_counter()
+    with progress("Sampling models", total, enabled=progressbar) as bar:
+        trial = None if checkpoint is None else _trial(space, plan, trying)
+        known = list(iter(lambda: journal.recall(trial), None))
+        if adapt and plan.tune:
+            if not known:
+                weights = _adapted_weights(space, plan, adapting, bar)
+                journal.append({"log_weights": weights}, trial)
+                known = [{"log_weights": weights}]
+            plan = plan._replace(log_weights=known.pop(0)["log_weights"])
+        done = {int(batch.pop("chain")): _restored(batch) for batch in known}
+        todo = [k for k in range(chains) if k not in done]
+
+        def keep(job: int, record: ChainRecord) -> None:
+            done[todo[job]] = record
+            if record.complete:
+                journal.append(_stored(todo[job], record), trial)
+
+        run = functools.partial(_run_chain, space, plan)
+        run_jobs(
+            run, [(k, rngs[k]) for k in todo], cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx,
+            each=keep,
+        )  # fmt: skip
+        records = [done[k] for k in sorted(done)]
+    seconds = time.perf_counter() - begin
+    tree = product_space_result(
+        models, prior, space, plan.tune, records, limit if plan.over else None
+    )
+    tree["sample_stats"].attrs |= {"sampling_time": seconds, **_preparation_times(samplers)}
+    return tree
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
+def _checked_models(models: Mapping[str, Model]) -> list[str]:
+    if not isinstance(models, Mapping):
+        raise TypeError(f"models must be a dict of name -> pm.Model, got {type(models).__name__}")
+    if len(models) < 2:
+        raise ValueError(f"models must hold at least two models, got {len(models)}")
+    for name, model in models.items():
+        if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
+            raise ValueError(f"models must have strings as names, names without '/', got {name!r}")
+        if not hasattr(model, "value_vars"):
+            raise TypeError(f"models[{name!r}] must be a pm.Model, got {type(model).__name__}")
+        context_model(model)
+        discrete = [v.name for v in model.value_vars if not v.dtype.startswith("float")]
+        if discrete:
+            raise ValueError(
+                f"models[{name!r}] has discrete variables ({', '.join(discrete)}), for which there "
+                "is no pseudo-prior; sum them out"
+            )
+    return list(models)
+
+
+def _prior(prior_probs: Any, names: Sequence[str]) -> np.ndarray:
+    if prior_probs is None:
+        return np.full(len(names), 1.0 / len(names))
+    if isinstance(prior_probs, Mapping):
+        if set(prior_probs) != set(names):
+            raise ValueError(f"prior_probs must have the keys {names}, got {list(prior_probs)}")
+        prior_probs = [prior_probs[n] for n in names]
+    prior: np.ndarray = np.asarray(prior_probs, dtype=float)
+    if prior.shape != (len(names),) or not np.all(np.isfinite(prior)) or np.any(prior <= 0.0):
+        raise ValueError(
+            f"prior_probs must hold {len(names)} positive numbers, got {prior_probs!r}; leave out "
+            "models that are impossible"
+        )
+    normalised: np.ndarray = prior / prior.sum()
+    return normalised
+
+
+@remembering()
+def _sampler(model: Model, name: str, options: Options, proposal: str | Proposal) -> Metropolis:
+    model = model if model.free_RVs else _with_a_parameter(model)
+    try:
+        chosen = chosen_vars(None, model, "sample_product_space")
+        turn = Turn(tuple(v.name for v in chosen))
+        sampler = metropolis_sampler(model, turn, options, proposal)
+    except ValueError as error:
+        raise type(error)(f"models[{name!r}]: {error}") from error
+    if sampler.prepared.fit is None:
+        raise ValueError(f"models[{name!r}] has no finite curvature at its mode to build on")
+    return sampler
+
+
+def _with_a_parameter(model: Model) -> Model:
+    """Return a copy of a model without parameters with a normal variable that its rows do not depend on."""
+    with clone_model(model) as copied:
+        Normal(_NO_PARAMETER)
+    return copied
+
+
+def _preparation_times(samplers: Sequence[Metropolis]) -> dict[str, float]:
+    """Return the wall time of preparing all models, in seconds, as attributes."""
+    each = [sampler.prepared.seconds for sampler in samplers]
+    compiling = sum(seconds.get(COMPILING, 0.0) for seconds in each)
+    total = sum(sum(seconds.values()) for seconds in each)
+    return {"preparation_time": total, "compiling_time": compiling}
+
+
+def _check_same_rows(names: Sequence[str], observed: Sequence[list[np.ndarray]]) -> None:
+    """Raise a ValueError if the observed values of the models differ in any row."""
+    first = observed[0]
+    shapes = ", ".join(str(a.shape) for a in first)
+    for name, here in zip(names[1:], observed[1:]):
+        if [a.shape for a in here] != [a.shape for a in first]:
+            raise ValueError(
+                f"models[{name!r}] has observed data of shape "
+                f"{', '.join(str(a.shape) for a in here)}, models[{names[0]!r}] {shapes}; models "
+                "can only be compared on the same rows"
+            )
+        # Missing values raise an error of their own later.
+        differ = [(a != b) & ~(np.isnan(a) & np.isnan(b)) for a, b in zip(here, first)]
+        rows = [np.flatnonzero(d.reshape(len(d), -1).any(axis=1)) for d in differ if d.ndim]
+        if any(r.size for r in rows):
+            row = min(int(r[0]) for r in rows if r.size)
+            raise ValueError(
+                f"models[{name!r}] has other observed data than models[{names[0]!r}] (first in row "
+                f"{row}); models can only be compared on the same rows"
+            )
+
+
+def _observed(model: Model, name: str, observed_vars: Sequence[Any] | None) -> list[np.ndarray]:
+    """Return the values of the observed variables that are raced."""
+    try:
+        values = [model.rvs_to_values[rv] for rv in choose_observed(model, observed_vars)]
+    except ValueError as error:
+        raise type(error)(f"models[{name!r}]: {error}") from error
+    return [
+        np.asarray(v.data if isinstance(v, Constant) else v.eval(mode=interpreted_mode()), float)
+        for v in values
+    ]
+
+
+# --- checkpoints --------------------------------------------------------------------------------
+
+
+def _journal(
+    checkpoint: str | FilePath | None,
+    told: dict[str, Any],
+    samplers: Mapping[str, Metropolis],
+    random_seed: RandomSeed,
+) -> tuple[Journal, RandomSeed]:
+    """Open the journal of a run; models are told by their modes, with curvature and densities there."""
+    if checkpoint is None:
+        return Journal(None, {}), random_seed
+
+    def facts() -> dict[str, Any]:
+        models = {}
+        for name, sampler in samplers.items():
+            fit, densities = sampler.prepared.fit, sampler.prepared.densities
+            assert fit is not None
+            rows = densities.value_and_gradient(fit.mean)[0]
+            rest = densities.rest_value_and_gradient(fit.mean)[0]
+            numbers = np.concatenate([fit.mean, np.ravel(fit.precision), [rows, rest]])
+            models[name] = [f"{number:.8g}" for number in numbers]
+        return {"sampler": "product space", **told, "models": models}
+
+    return begin_journal(checkpoint, facts, words_to_store(random_seed), random_seed)
+
+
+def _trial(space: ModelSpace, plan: _Plan, rng: np.random.Generator) -> np.ndarray:
+    """Return the numbers of a short chain, which tell whether this code makes the same draws."""
+    short = plan._replace(tune=_TRIED, draws=_TRIED, adapt=True, until=None)
+    with progress("Repeating draws", 2 * _TRIED, enabled=False) as bar:
+        record = _one_chain(space, short, rng, bar)
+    numbers = [record.visits, record.points, record.log_weights, *record.stats.values()]
+    return np.concatenate([np.ravel(n) for n in numbers])
+
+
+def _stored(chain: int, record: ChainRecord) -> dict[str, Any]:
+    found = record._asdict()
+    return {"chain": chain, **found.pop("stats"), **found}
+
+
+def _restored(batch: dict[str, Any]) -> ChainRecord:
+    others = {name: batch.pop(name) for name in ("visits", "points", "log_weights")}
+    return ChainRecord(**others, complete=bool(batch.pop("complete")), stats=batch)
+
+
+# --- a chain ------------------------------------------------------------------------------------
+
+
+class _Plan(NamedTuple):
+    tune: int
+    draws: int
+    log_weights: np.ndarray
+    adapt: bool
+    until: float | None
+
+    @property
+    def over(self) -> bool:
+        """Whether the time limit, in seconds since the epoch because chains may run elsewhere, is over."""
+        return self.until is not None and time.time() > self.until
+
+
+def _adapted_weights(
+    space: ModelSpace, plan: _Plan, rng: np.random.Generator, bar: ProgressReport
+) -> np.ndarray:
+    """Return log weights (M,), averaged over the second half of a chain that is used only for tuning.
+
+    The last weights would be too low for the model that the chain happened to stay in.
+    """
+    found = _one_chain(space, plan._replace(draws=0, adapt=True), rng, bar).log_weights
+    log_weights: np.ndarray = found - np.logaddexp.reduce(found)
+    return log_weights
+
+
+def _one_chain(
+    space: ModelSpace, plan: _Plan, rng: np.random.Generator, bar: ProgressReport
+) -> ChainRecord:
+    """Run a chain in this process before the others."""
+    record: ChainRecord
+    (record,) = run_jobs(functools.partial(_run_chain, space, plan), [(0, rng)], bar=bar)
+    if not record.complete:
+        raise KeyboardInterrupt("Stopped before a draw was kept")
+    return record
+
+
+def _run_chain(
+    space: ModelSpace, plan: _Plan, numbered: tuple[int, np.random.Generator], job: JobReport
+) -> ChainRecord:
+    number, rng = numbered
+    m = len(space.samplers)
+    tune, draws = plan.tune // m, max(1, plan.draws // m)
+    chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
+    state = index.init(space, plan.log_weights, rng, draws=plan.draws)
+    visits, visited = np.zeros(plan.draws, np.int64), np.zeros((plan.draws, space.width))
+    stats, past = _no_stats(plan.draws), []
+    kept, complete = 0, True
+    for t in range(plan.tune + plan.draws):
+        # The first chain makes a draw in any case, and others if they began in time.
+        if job.stopped or ((kept or (number and t == 0)) and plan.over):
+            complete = False
+            break
+        tuning, k = t < plan.tune, state.current
+        sampler, theta = space.samplers[k], state.theta(space)
+        theta[:], counts = metropolis.step(sampler, chains[k], theta.copy(), rng, tuning=tuning)
+        moved = {} if tuning else report(sampler, chains[k], counts)
+        found = index.step(space, state, rng, tuning=tuning)
+        if not tuning:
+            theta = state.theta(space)
+            visits[kept], visited[kept, : theta.size] = state.current, theta
+            _record(stats, kept, moved, index.report(space, state, found), found.evaluations)
+            kept += 1
+        elif plan.adapt:
+            ps.wang_landau_step(state.log_weights, state.current, t)
+            past.append(state.log_weights.copy())
+        job.advance()
+    return ChainRecord(
+        visits[:kept],
+        visited[:kept],
+        {k: v[:kept] for k, v in stats.items()},
+        np.mean(past[len(past) // 2 :], axis=0) if past else state.log_weights,
+        complete,
+    )
+
+
+def _no_stats(draws: int) -> dict[str, np.ndarray]:
+    """Allocate the statistics of some draws."""
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (draws, len(STEPS)))
+    shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (draws,))
+    return {key: np.zeros(shape) for key, shape in shapes.items()}
+
+
+def _record(
+    stats: Mapping[str, np.ndarray],
+    s: int,
+    moved: Mapping[str, float],
+    drawn: Mapping[str, float],
+    evaluations: int,
+) -> None:
+    """Store the statistics of draw ``s`` from the steps of the parameters and of the index."""
+    for key in RACE_STATS:
+        stats[key][s] = moved[key], drawn[key]
+    stats["accept"][s] = moved["accept"]
+    stats["race_arms_left"][s] = drawn["race_arms_left"]
+    # An exact chain keeps the log-likelihood of the current point; a race evaluates both points.
+    points = 2.0 if drawn["race_delta"] > 0.0 else 1.0
+    stats["row_evaluations"][s] = points * moved["race_rows"] + evaluations

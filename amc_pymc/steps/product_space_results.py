@@ -1,0 +1,177 @@
+"""Results of a chain over a product space of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import arviz_base as az
+import numpy as np
+import xarray as xr
+
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
+
+import amc_pymc.tall.product_space as ps
+
+from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.reading.densities import ModelDensities
+from amc_pymc.results import clopper_pearson, declared_dataset, described
+from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
+from amc_pymc.steps.model_groups import add_data_groups
+from amc_pymc.tall.samplers.index import ModelSpace
+
+if TYPE_CHECKING:
+    from pymc import Model
+
+__all__ = ["STEPS", "ChainRecord", "product_space_result"]
+
+#: Number of round trips below which batch means underestimate the error of a model.
+_FEW_TRIPS = 10
+STEPS = ("parameters", "index")
+
+
+class ChainRecord(NamedTuple):
+    """Record of one chain, ``complete`` unless it was stopped.
+
+    ``visits`` (S,) are models, ``points`` (S, D) parameters of the current model; ``log_weights`` (M,).
+    """
+
+    visits: np.ndarray
+    points: np.ndarray
+    stats: dict[str, np.ndarray]
+    log_weights: np.ndarray
+    complete: bool
+
+
+def product_space_result(
+    models: Mapping[str, Any],
+    prior: np.ndarray,
+    space: ModelSpace,
+    tune: int,
+    records: Sequence[ChainRecord],
+    limit: float | None = None,
+) -> xr.DataTree:
+    """Return the posterior over models, that of each model, and the statistics of the chains.
+
+    Incomplete chains were ended by a time limit in seconds, or interrupted if it is None.
+    """
+    names = list(models)
+    flags = []
+    if not all(r.complete for r in records):
+        flags = [flag("interrupted") if limit is None else flag("out_of_time", limit=limit)]
+    records, draws = _rectangle(records)
+    if draws == 0:
+        raise KeyboardInterrupt("Stopped before a draw was kept")
+    index = np.stack([r.visits[:draws] for r in records])
+    log_weights = np.stack([r.log_weights for r in records])
+    stats = {key: np.stack([r.stats[key][:draws] for r in records]) for key in records[0].stats}
+    tree = az.from_dict(
+        {"posterior": {"model_index": index}, "sample_stats": stats},
+        coords={"step": list(STEPS)},
+        dims={key: ["step"] for key in RACE_STATS},
+        attrs={
+            "/": {"inference_library": "amc_pymc"},
+            "posterior": {"models": names, "tuning_steps": tune},
+        },
+    )
+    tree["sample_stats"].dataset = described(tree["sample_stats"].to_dataset(), SPACE_STATS)
+    summary = _summary(names, prior, space, index, log_weights)
+    flags += list(dict.fromkeys(f for s in space.samplers for f in s.prepared.flags))
+    flags += _mixing(summary) + _wrong_decisions(stats, space.race.delta)
+    tree["product_space"] = xr.DataTree(summary.assign_attrs(flag_attributes(flags)))
+    warn_of(flags, "Product space")
+    for k, name in enumerate(names):
+        points = [r.points[:draws] for r in records]
+        if np.any(index == k):
+            tree[f"models/{name}"] = _model_posterior(models[name], space, k, index, points)
+    return tree
+
+
+def _rectangle(records: Sequence[ChainRecord]) -> tuple[list[ChainRecord], int]:
+    """Return the chains and the number of draws that keep most draws if chains were interrupted."""
+    lengths = sorted((len(r.visits) for r in records), reverse=True)
+    draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
+    return [r for r in records if len(r.visits) >= draws], draws
+
+
+def _mixing(summary: xr.Dataset) -> list[Flag]:
+    """Return flags about models that the chains rarely came back to, or never visited."""
+    trips, visits = summary["round_trips"].sum("chain"), summary["visits"].sum("chain")
+    rare = summary["model"].values[((trips < _FEW_TRIPS) & (visits > 0)).values]
+    names = ", ".join(map(repr, rare.tolist()))
+    flags = [flag("few_round_trips", models=names, fewest=_FEW_TRIPS)] if rare.size else []
+    never = summary["model"].values[(visits == 0).values].tolist()
+    return flags + [flag("never_visited", model=name) for name in never]
+
+
+def _wrong_decisions(stats: Mapping[str, np.ndarray], delta: float) -> list[Flag]:
+    """Return flags about steps whose audited decisions were wrong too often."""
+    flags = []
+    for j, step in enumerate(STEPS):
+        audited, wrong = (int(stats[k][..., j].sum()) for k in ("race_audited", "race_wrong"))
+        if audited and clopper_pearson(wrong, audited)[0] > delta:
+            flags.append(
+                flag(
+                    "wrong_decisions", wrong=wrong, audited=audited, what=f"the {step}", delta=delta
+                )
+            )
+    return flags
+
+
+def _summary(
+    names: Sequence[str],
+    prior: np.ndarray,
+    space: ModelSpace,
+    index: np.ndarray,
+    log_weights: np.ndarray,
+) -> xr.Dataset:
+    estimates = ps.estimate_models(index, log_weights, prior)
+    counts = np.stack([np.bincount(i, minlength=len(names)) for i in index])
+    trips = np.stack([ps.round_trips(i, len(names)) for i in index])
+    return declared_dataset(
+        SPACE,
+        {
+            **estimates._asdict(),
+            "visits": counts,
+            "round_trips": trips,
+            "log_weight": log_weights,
+            "prior_prob": prior,
+            "laplace_log_evidence": space.laplace_log_evidence,
+        },
+        coords={"model": list(names), "against": list(names), "chain": np.arange(len(index))},
+    )
+
+
+def _model_posterior(
+    model: Model, space: ModelSpace, k: int, index: np.ndarray, points: Sequence[np.ndarray]
+) -> xr.DataTree:
+    """Return the draws made in model k, repeated evenly to the full number per chain, and its data."""
+    draws = index.shape[1]
+    pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
+    everywhere = np.concatenate(pools)
+    layout = cast(ModelDensities, space.samplers[k].prepared.densities).layout
+    outputs = list(model.unobserved_value_vars)
+    fn = model.compile_fn(outputs, inputs=model.value_vars, point_fn=True, on_unused_input="ignore")
+    chains = []
+    for pool in pools:
+        pool = pool if len(pool) else everywhere
+        places = [layout.unravel(x) for x in pool]
+        values = [fn({v.name: place[v.name] for v in model.value_vars}) for place in places]
+        chosen = ((np.arange(draws) + 0.5) / draws * len(pool)).astype(int)
+        chains.append([np.stack([v[j] for v in values])[chosen] for j in range(len(outputs))])
+    hidden = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
+    posterior = {
+        v.name: np.stack([c[j] for c in chains])
+        for j, v in enumerate(outputs)
+        if v.name not in hidden
+    }
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    visits = [len(p) for p in pools]
+    tree: xr.DataTree = az.from_dict(
+        {"posterior": posterior},
+        coords=coords,
+        dims={n: d for n, d in dims.items() if n in posterior},
+        attrs={"posterior": {"visits_per_chain": visits}},
+    )
+    add_data_groups(tree, model)
+    return tree

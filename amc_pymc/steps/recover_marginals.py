@@ -1,0 +1,221 @@
+"""Draw local effects that were integrated out."""
+
+from __future__ import annotations
+
+import os
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import arviz_base as az
+import numpy as np
+import xarray as xr
+
+from pymc.backends.arviz import coords_and_dims_for_inferencedata
+
+from amc_pymc.arguments import positive_int
+from amc_pymc.progress import progress
+from amc_pymc.reading.context import context_model
+from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.group_densities import GroupedModel
+from amc_pymc.reading.groups import find_factors
+from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.particles.unconstrain import unconstrain
+from amc_pymc.rng import RandomSeed, as_generator
+from amc_pymc.rows import Rows, as_rows
+from amc_pymc.steps.grouping import grouped_by
+from amc_pymc.steps.model_densities import grouped_densities
+from amc_pymc.steps.stored_draws import draws_of
+from amc_pymc.steps.stored_groups import stored_group_densities
+
+if TYPE_CHECKING:
+    from pymc import Model
+
+__all__ = ["recover_marginals"]
+
+
+def recover_marginals(
+    idata: xr.DataTree,
+    *,
+    model: Model | None = None,
+    var_names: str | list[str] | None = None,
+    observed_vars: Any = None,
+    rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    tries: int = 5,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
+) -> xr.DataTree:
+    """Draw local effects given each draw of the population parameters.
+
+    Use it after ``pm.sample(step=RacingMetropolis(recover=False))``, which returns NaN for the effects
+    that it integrated out, or after :func:`estimate_evidence`, which leaves them out. Population
+    parameters are unchanged; effects are drawn from their conditional distribution given these.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Result of ``pm.sample`` or :func:`estimate_evidence`.
+    model : pm.Model, optional
+        Default: the model in the context.
+    var_names : str or list of str, optional
+        Variables to draw, of one grouping factor. Default: those whose draws are missing or NaN.
+    observed_vars : sequence of str or variables, optional
+        As for the step.
+    rows : amc_pymc.Rows or mapping of str to array or path, optional
+        As for the step, if it used them; the model's own data are then placeholders. With
+        ``Rows(folder=)`` the store that the step made is used again.
+    tries : int, default 5
+        Independence Metropolis-Hastings proposals per group and draw, each accepted with a
+        probability of 0.8 to 1. Discrete effects are drawn exactly.
+    progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the draws.
+
+    Returns
+    -------
+    xarray.DataTree
+        A copy of ``idata`` with the effects and all deterministic variables of the model in
+        ``posterior``. Effects have an attribute ``integrated_out``, the label of their grouping factor.
+
+    Raises
+    ------
+    ValueError
+        If there is no variable to draw, variables belong to different factors, or effects cannot be
+        integrated out.
+
+    See Also
+    --------
+    RacingMetropolis : integrates local effects out.
+    plot_groups : plot of the effects.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, amc_pymc as amc
+    >>> rng = np.random.default_rng(1)
+    >>> group = np.repeat(np.arange(300), 10)
+    >>> y = rng.normal(rng.normal(size=300)[group], 1.0)
+    >>> with pm.Model() as model:
+    ...     sd = pm.HalfNormal("sd", 2)
+    ...     effect = pm.Normal("effect", 0, sd, shape=300)
+    ...     obs = pm.Normal("obs", effect[group], 1.0, observed=y)
+    ...     idata = pm.sample(
+    ...         100,
+    ...         tune=100,
+    ...         step=amc.RacingMetropolis(recover=False, progressbar=False),
+    ...         chains=1,
+    ...         random_seed=1,
+    ...         progressbar=False,
+    ...         quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> bool(idata.posterior["effect"].isnull().all())
+    True
+    >>> idata = amc.recover_marginals(idata, model=model, random_seed=1, progressbar=False)
+    >>> found = idata.posterior["effect"].mean(("chain", "draw"))
+    >>> bool(np.corrcoef(found, np.bincount(group, y) / 10)[0, 1] > 0.99)
+    True
+    """
+    model, tries = context_model(model), positive_int("tries", tries)
+    if not isinstance(idata, xr.DataTree) or "posterior" not in idata.children:
+        raise ValueError("idata must be what pm.sample returned, with a group posterior")
+    posterior = idata["posterior"].to_dataset()
+    if not posterior.sizes.get("chain") or not posterior.sizes.get("draw"):
+        raise ValueError("idata has no draws")
+    names = _wanted(model, posterior, var_names)
+    stored, point = as_rows(rows), initial_point_of(model)
+    factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
+    local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
+    if stored is None:
+        grouped = grouped_densities(model, factor, observed_vars, point, None)
+    else:
+        grouped = stored_group_densities(
+            model, factor, observed_vars, stored, point, progressbar=progressbar
+        )
+    x = _points(model, grouped, posterior, local, point)
+    grouped.settle(x.mean(axis=0))
+    rng = as_generator(random_seed)
+    effects = np.zeros((grouped.n_units, grouped.groups.program.n_local))
+    outputs = [v for v in model.unobserved_value_vars if v.name not in _hidden(model)]
+    natural = model.compile_fn(
+        outputs, inputs=model.value_vars, on_unused_input="ignore", mode=interpreted_mode()
+    )
+    draws: dict[str, list[np.ndarray]] = {v.name: [] for v in outputs}
+    with progress("Drawing local effects", len(x), enabled=progressbar) as bar:
+        for row in x:
+            grouped.draw_effects(row, effects, tries, rng)
+            values = natural(grouped.unravel(row) | grouped.as_point(effects, point))
+            for v, value in zip(outputs, values):
+                draws[v.name].append(value)
+            bar.advance()
+    changed = local | {v.name for v in model.deterministics}
+    out = _with_draws(idata, model, {n: d for n, d in draws.items() if n in changed})
+    for name in local:
+        out["posterior"][name].attrs["integrated_out"] = factor.label
+    return out
+
+
+def _hidden(model: Model) -> set[str]:
+    """Return the names of value variables that are not free variables of the model."""
+    return {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
+
+
+def _wanted(model: Model, posterior: xr.Dataset, var_names: str | list[str] | None) -> list[str]:
+    """Return the names of the free variables to draw."""
+    free = [rv.name for rv in model.free_RVs]
+    if var_names is None:
+        names = [n for n in free if n not in posterior or bool(posterior[n].isnull().any())]
+        if not names:
+            raise ValueError("no free variable of the model has draws that are missing or NaN")
+        return names
+    names = [var_names] if isinstance(var_names, str) else list(var_names)
+    unknown = [n for n in names if n not in free]
+    if unknown or not names:
+        raise ValueError(f"var_names must name free variables ({', '.join(free)}), got {names}")
+    return names
+
+
+def _points(
+    model: Model,
+    grouped: GroupedModel,
+    posterior: xr.Dataset,
+    local: set[str],
+    point: dict[str, np.ndarray],
+) -> np.ndarray:
+    """Return the population parameters (S, E) of all draws, chain after chain."""
+    number = posterior.sizes["chain"] * posterior.sizes["draw"]
+    values = {}
+    for rv in model.free_RVs:
+        if rv.name in local:  # not used: any value will do
+            (value,) = (v for v in model.value_vars if model.values_to_rvs[v] is rv)
+            shape = np.shape(point[value.name])
+            values[rv.name] = np.ones((number, *shape))
+        elif rv.name not in posterior:
+            raise ValueError(f"idata has no draws of {rv.name}, which local effects depend on")
+        else:
+            array = draws_of(posterior, rv.name, model)
+            values[rv.name] = array.reshape(number, *array.shape[2:])
+    whole = FlatLayout.from_model(model, point)
+    flat = unconstrain(model, whole, values)
+    places = [np.arange(whole.size)[whole.slices[n]] for n in grouped.layout.names]
+    kept = flat[:, np.concatenate(places)]  # in the order of the groups
+    return np.stack([grouped.groups.centring.effects(x) for x in kept])
+
+
+def _with_draws(
+    idata: xr.DataTree, model: Model, draws: dict[str, list[np.ndarray]]
+) -> xr.DataTree:
+    """Return a copy of the tree with new draws of some variables."""
+    out, posterior = idata.copy(), idata["posterior"].to_dataset()
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    new = az.from_dict(
+        {"posterior": {n: np.reshape(d, (*shape, *np.shape(d[0]))) for n, d in draws.items()}},
+        coords=coords,
+        dims={n: d for n, d in dims.items() if n in draws},
+    )["posterior"].to_dataset()
+    new = new.assign_coords(chain=posterior["chain"], draw=posterior["draw"])
+    changed = posterior.drop_vars([n for n in new.data_vars if n in posterior]).merge(new)
+    out["posterior"] = xr.DataTree(changed.assign_attrs(posterior.attrs))
+    return out

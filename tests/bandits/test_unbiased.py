@@ -1,0 +1,227 @@
+"""The predictable estimate is exactly unbiased, whatever the policy, failures and delays."""
+
+import numpy as np
+import pytest
+
+from amc_pymc.bandits import UCB1, RunningRange
+from amc_pymc.bandits.arms import FailedPull, as_arms
+from amc_pymc.bandits.combination import Combination, Fold, plan_rounds, run_here
+from amc_pymc.bandits.registry import POLICIES, make_policy
+
+DRAWS, RUNS = 32, 5_000
+#: Arms of mean 1, all skewed: an arm that has not shown its tail has a low mean and a low variance.
+SHAPES = (1.0, 4.0)
+SETTINGS = {
+    "lcb": {"values": "natural"},
+    "ucbcv": {"n_controls": 0},
+}
+
+#: Seeds that do not depend on the list of policies.
+SEEDS = {"klucb": 2, "lcb": 3, "round_robin": 7, "thompson": 8}
+SEEDS |= {"ucb1": 11, "ucbcv": 12, "ucbv": 13}
+
+
+def gamma(shape, failing=0.1):
+    def draw(rng):
+        # Whether a draw fails is settled before its value.
+        if rng.random() < failing:
+            raise FailedPull
+        return rng.gamma(shape, 1.0 / shape)
+
+    return draw
+
+
+ARMS = as_arms({f"gamma{s:g}": gamma(s) for s in SHAPES})
+
+
+def fresh(name):
+    settings = dict(SETTINGS.get(name, {"rewards": "running"}))
+    if "rewards" in settings:
+        settings["rewards"] = RunningRange()
+    return make_policy(name, len(ARMS), **settings)
+
+
+def combination(name, payoff="squared", kind=Combination):
+    policy = fresh(name)
+    plan = plan_rounds(DRAWS, 8, "draws", "doubling")
+    return kind(ARMS, policy, plan, None if name == "lcb" else payoff)
+
+
+def estimates(make, runs, seed):
+    rng = np.random.default_rng(seed)
+    return np.array([run_here(make(), rng).estimate("predictable").mean for _ in range(runs)])
+
+
+def assert_mean_one(values, largest_error=0.004):
+    error = values.std(ddof=1) / np.sqrt(values.size)
+    assert error <= largest_error
+    assert abs(values.mean() - 1.0) < 3.0 * error
+
+
+class Late(Combination):
+    """Tells the policy of a round only after the next one has been decided."""
+
+    waiting = None
+
+    def _tell(self, pulls, samples):
+        before, self.waiting = self.waiting, (pulls, samples)
+        if before is not None:
+            super()._tell(*before)
+
+
+class InsideItsRound(Combination):
+    """Broken: pulls of a round are chosen one after the other, with the round's own values told.
+
+    The weights are as always; what is wrong is that the numbers of draws are not fixed before.
+    """
+
+    def record(self, decided, samples):
+        raise NotImplementedError
+
+    def run(self, rng):
+        from amc_pymc.bandits.arms import draw, join_samples
+
+        while (decided := self.next_round(rng)) is not None:
+            n = int(decided.counts.sum())
+            self.policy.drop(decided.pulls)
+            found = [[] for _ in self.arms]
+            for _ in range(n):
+                # Greedy for small values, after one of each arm.
+                seen = [np.concatenate([s.values for s in f]) if f else None for f in found]
+                means = [
+                    -np.inf if v is None else np.nanmean(v) if (v == v).any() else 0 for v in seen
+                ]
+                k = int(np.argmin(means))
+                found[k].append(draw(self.arms[k], 1, rng))
+            samples = [join_samples(f) for f in found]
+            decided.counts = np.array([0 if s is None else s.values.size for s in samples])
+            decided.folds = self._folds(decided, samples)
+            self._mass -= decided.weight
+            for record, sample in zip(self.records, samples, strict=True):
+                if sample is not None:
+                    record.add(sample)
+            self.rounds.append(decided)
+        return self
+
+
+class OwnWeights(Combination):
+    """Broken: a fold is weighted by records that hold its own draws."""
+
+    def _fold(self, decided, mine, known, portion):
+        from amc_pymc.bandits.combination import _with
+
+        known = [_with(r, s) for r, s in zip(known, mine, strict=True)]
+        return super()._fold(decided, mine, known, portion)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_every_policy_with_failing_pulls(name):
+    values = estimates(lambda: combination(name), RUNS, [11, SEEDS[name]])
+    assert_mean_one(values)
+
+
+@pytest.mark.slow
+def test_the_default_policy_in_many_runs():
+    values = estimates(lambda: combination("lcb"), 20_000, [12, SEEDS["lcb"]])
+    assert_mean_one(values, 0.0013)
+
+
+@pytest.mark.slow
+def test_pairs_of_draws():
+    assert_mean_one(estimates(lambda: combination("ucb1", "paired"), 12_000, 13), 0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"), [("lcb", 2_500), pytest.param("ucb1", RUNS, marks=pytest.mark.slow)]
+)
+def test_delayed_tells(name, runs):
+    """Weights of folds by their own draws are ten standard errors off in 2,500 runs."""
+    assert_mean_one(estimates(lambda: combination(name, kind=Late), runs, 14))
+
+
+@pytest.mark.slow
+def test_random_costs_that_depend_on_values():
+    """Rounds are planned by mean costs of earlier rounds and always finished."""
+
+    def costly(shape):
+        class Arm:
+            def sample(self, n, rng):
+                x = rng.gamma(shape, 1.0 / shape, n)
+                return x, 0.2 + x
+
+        return Arm()
+
+    arms = as_arms([costly(s) for s in SHAPES])
+    rng = np.random.default_rng(15)
+    values = [
+        run_here(
+            Combination(
+                arms,
+                UCB1(2, rewards=RunningRange()),
+                plan_rounds(40.0, 8.0, "cost", "doubling"),
+                "paired",
+            ),
+            rng,
+        )
+        .estimate("predictable")
+        .mean
+        for _ in range(12_000)
+    ]
+    assert_mean_one(np.array(values), 0.002)
+
+
+@pytest.mark.slow
+def test_allocation_that_looks_inside_its_round_is_biased():
+    rng = np.random.default_rng(16)
+    values = np.array(
+        [
+            combination("ucb1", kind=InsideItsRound).run(rng).estimate("predictable").mean
+            for _ in range(4_000)
+        ]
+    )
+    with pytest.raises(AssertionError):
+        assert_mean_one(values, 0.02)
+
+
+@pytest.mark.slow
+def test_weights_from_their_own_draws_are_biased():
+    values = estimates(lambda: combination("ucb1", kind=OwnWeights), 4_000, 17)
+    with pytest.raises(AssertionError):
+        assert_mean_one(values, 0.02)
+
+
+@pytest.mark.slow
+def test_same_sample_inverse_variance_weights_are_biased():
+    """Which is why they are not the default."""
+    rng = np.random.default_rng(18)
+    values = np.array(
+        [run_here(combination("ucb1"), rng).estimate("inverse_variance").mean for _ in range(4_000)]
+    )
+    error = values.std(ddof=1) / np.sqrt(values.size)
+    assert values.mean() < 1.0 - 5.0 * error
+
+
+def test_weights_of_folds_sum_to_one():
+    rng = np.random.default_rng(19)
+    for name in ("lcb", "ucb1", "thompson"):
+        run = run_here(combination(name), rng)
+        folds: list[Fold] = [f for r in run.rounds for f in r.folds]
+        assert sum(f.weight for f in folds) == pytest.approx(1.0)
+        assert all(f.weight >= 0.0 for f in folds)
+        assert all(f.arm_weights.sum() == pytest.approx(1.0) for f in folds)
+        assert sum(int(r.counts.sum()) for r in run.rounds) == DRAWS
+
+
+def test_stated_errors_are_those_of_many_runs():
+    """Twice the weight in place of its square would make the variance twice as large."""
+    arms = as_arms({name: lambda rng: rng.normal(1.0, 1.0) for name in ("a", "b")})
+    runs, rng = 800, np.random.default_rng(12)
+    found = []
+    for _ in range(runs):
+        policy = make_policy("round_robin", 2, rewards=RunningRange())
+        run = Combination(arms, policy, plan_rounds(96, 32, "draws", "doubling"), "squared")
+        found.append(run_here(run, rng).estimate("predictable"))
+    means, errors = np.array([(e.mean, e.mcse) for e in found]).T
+    ratio = np.mean(errors**2) / np.var(means, ddof=1)
+    assert abs(ratio - 1.0) < 4.0 * np.sqrt(2.0 / runs)

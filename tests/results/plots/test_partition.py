@@ -1,0 +1,121 @@
+"""The picture of boxes: densities, scales, outlines, draws, and what is refused."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from scipy import stats
+
+from amc_pymc.results.plots import plot_partition
+
+
+def boxes(n_dim, n, seed=1):
+    """Boxes that fill the cube, (n, n_dim) each, of random cuts, and random masses."""
+    rng = np.random.default_rng(seed)
+    lower, upper = np.zeros((1, n_dim)), np.ones((1, n_dim))
+    while len(lower) < n:
+        k, d = rng.integers(len(lower)), rng.integers(n_dim)
+        cut = rng.uniform(0.2, 0.8) * (upper[k, d] - lower[k, d]) + lower[k, d]
+        lower, upper = np.vstack([lower, lower[k]]), np.vstack([upper, upper[k]])
+        upper[k, d] = lower[-1, d] = cut
+    return lower, upper, rng.dirichlet(np.full(n, 0.5))
+
+
+def result(n_dim=2, n=12, *, prior=stats.norm(1.0, 2.0), theta=True, seed=1):
+    """A result as sample_abc_tree returns it: draws of the boxes' density, on the scale of a prior."""
+    lower, upper, mass = boxes(n_dim, n, seed)
+    rng = np.random.default_rng(seed)
+    k = rng.choice(n, 400, p=mass)
+    draws = prior.ppf(rng.uniform(lower[k], upper[k]))
+    both = ("box", "coordinate")
+    found = {"lower": (both, lower), "upper": (both, upper), "mass": ("box", mass)}
+    if theta:
+        ends = (("lower", lower), ("upper", upper))
+        found |= {f"theta_{k}": (both, prior.ppf(v)) for k, v in ends}
+    drawn = {"x": (("chain", "draw", "x_dim_0"), draws.reshape(2, 200, n_dim))}
+    posterior = xr.Dataset(drawn, attrs={"tolerance": 0.25, "effective_draws": 321.4})
+    names = [f"x[{d}]" for d in range(n_dim)]
+    steps = xr.Dataset(found, {"coordinate": names})
+    return xr.DataTree.from_dict({"posterior": posterior, "step_posterior": steps})
+
+
+def drawn(pc, key, name):
+    artist = pc.get_viz(key, name)
+    return np.asarray(artist["x"], float), np.asarray(artist["y"], float)
+
+
+@pytest.mark.parametrize("prior", [stats.norm(1.0, 2.0), stats.uniform(-1.0, 4.0)])
+@pytest.mark.parametrize("theta", [True, False])
+def test_marginal_densities_integrate_to_one(prior, theta):
+    pc = plot_partition(result(3, 40, prior=prior, theta=theta), backend="none")
+    for name in ("x[0]", "x[1]", "x[2]"):
+        x, y = drawn(pc, "marginal", name)
+        assert np.trapezoid(y, x) == pytest.approx(1.0, abs=1e-12)
+        assert np.isfinite(x).all() and (np.diff(x) >= 0.0).all()
+        assert ("unit cube" in pc.get_viz("xlabel", name)["string"]) == (not theta)
+    assert pc.get_viz("title", "x[0]")["string"] == "40 boxes, tolerance 0.25, 321 effective draws"
+
+
+def test_a_marginal_has_the_mass_of_draws_from_the_boxes():
+    lower, upper, mass = boxes(4, 60)
+    x, y = drawn(plot_partition(result(4, 60, theta=False), backend="none"), "marginal", "x[1]")
+    edges = x[::2]
+    expected = y[1:-1:2] * np.diff(edges)
+    rng, n = np.random.default_rng(2), 200_000
+    k = rng.choice(60, n, p=mass)
+    seen = np.histogram(rng.uniform(lower[k, 1], upper[k, 1]), bins=edges)[0] / n
+    error = np.sqrt(expected * (1.0 - expected) / n)
+    z = (seen - expected) / np.maximum(error, 1.0 / n)
+    assert np.abs(z).max() < 5.0
+
+
+def test_outlines_are_those_of_the_boxes_and_draws_lie_on_them():
+    dt = result(2, 12, prior=stats.uniform(-1.0, 4.0))
+    steps = dt["step_posterior"]
+    pc = plot_partition(dt, backend="none")
+    corners = set(zip(*(v.tolist() for v in drawn(pc, "boxes", "x[0], x[1]")), strict=True))
+    for name in ("theta_lower", "theta_upper"):
+        assert {tuple(row) for row in steps[name].values.tolist()} <= corners
+    np.testing.assert_allclose(
+        drawn(pc, "draws", "x[0], x[1]"), dt["posterior"]["x"].values.reshape(-1, 2).T
+    )
+
+
+def test_infinite_ends_are_cut_beyond_the_draws():
+    dt = result(1, 6)
+    draws = dt["posterior"]["x"].values
+    pc = plot_partition(dt, backend="none")
+    x, _ = drawn(pc, "marginal", "x[0]")
+    assert x[0] < draws.min() and x[-1] > draws.max()
+    (low, high) = next(a for a in pc.get_viz("plot", "x[0]") if a["function"] == "xlim")["lims"]
+    margin = 0.06 * np.ptp(draws)
+    assert (low, high) == pytest.approx((draws.min() - margin, draws.max() + margin))
+
+
+def test_coordinates_can_be_chosen():
+    pc = plot_partition(result(8, 20), backend="none")
+    assert list(pc.viz["plot"].data_vars) == [f"x[{d}]" for d in range(6)]
+    pc = plot_partition(result(3, 20), var_names=["x[2]", "x[0]"], backend="none")
+    assert list(pc.viz["plot"].data_vars) == ["x[2]", "x[0]"]
+    for bad, error, message in (
+        ("y", ValueError, "names 'y'; known are the coordinates 'x"),
+        (["x", "x[0]"], ValueError, "each once"),
+        ([], ValueError, "1 to 6 coordinates"),
+        (3, TypeError, "a string or a sequence of strings"),
+    ):
+        with pytest.raises(error, match=message):
+            plot_partition(result(3, 20), var_names=bad, backend="none")
+
+
+def test_results_without_boxes_are_refused():
+    dt = result()
+    dt["step_posterior"] = xr.DataTree(dt["step_posterior"].to_dataset().isel(box=[]))
+    with pytest.raises(ValueError, match="must have boxes and coordinates"):
+        plot_partition(dt, backend="none")
+
+
+def test_the_picture_in_matplotlib():
+    pc = plot_partition(result(), backend="matplotlib")
+    figure = pc.get_viz("figure")
+    figure.canvas.draw()
+    assert [bool(ax.get_xlabel() and ax.get_ylabel()) for ax in figure.axes] == [True] * 3

@@ -1,0 +1,263 @@
+"""Pools: the same results everywhere, worker deaths survived, errors that come home."""
+
+import multiprocessing
+import os
+import signal
+
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from amc_pymc.rng import spawn_generators
+from amc_pymc.runs import Pool, WorkerDied, run_jobs
+from tests.runs.bars import Bar
+
+METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
+
+
+def walk(rng):
+    return rng.normal(size=3).sum()
+
+
+def refuse():
+    raise TypeError("this cannot be unpickled")
+
+
+class Unloadable:
+    def __reduce__(self):
+        return refuse, ()
+
+
+class Own(Exception):
+    """Can be pickled, but not unpickled, which breaks a pool of the standard library."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+        self.more = Unloadable()
+
+
+def failing(k):
+    if k == 1:
+        raise Own("this", "that")
+    return k
+
+
+def where(k):
+    return os.getpid()
+
+
+def in_daemon(supervised):
+    """The results of a pool, or its error; the test calls it in a process of multiprocessing.Pool."""
+    try:
+        with Pool(abs, cores=2, supervised=supervised) as pool:
+            return list(pool.map([-1, 2]))
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_daemonic_processes_have_no_workers():
+    with multiprocessing.get_context("fork").Pool(1) as daemons:
+        assert daemons.map(in_daemon, [False]) == [[1, 2]]
+        assert "A time limit needs worker processes" in daemons.map(in_daemon, [True])[0]
+
+
+def once(path):
+    """Kill this process the first time only."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def no_children():
+    return multiprocessing.active_children() == []
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_results_do_not_depend_on_cores(method):
+    expected = [walk(rng) for rng in spawn_generators(1, 20)]
+    with Pool(walk, cores=2, mp_ctx=method) as pool:
+        for _ in range(2):
+            assert list(pool.map(spawn_generators(1, 20))) == expected
+    assert no_children()
+
+
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
+@pytest.mark.parametrize("copies", [False, True])
+def test_results_do_not_depend_on_the_executor(executor, copies):
+    expected = [walk(rng) for rng in spawn_generators(1, 20)]
+    with executor(2) as given, Pool(walk, executor=given, copies=copies) as pool:
+        assert list(pool.map(spawn_generators(1, 20))) == expected
+
+
+def test_processes_stay_for_later_jobs():
+    with Pool(where, cores=2, mp_ctx="fork") as pool:
+        pids = [set(pool.map(range(20))) for _ in range(3)]
+    assert len(set.union(*pids)) <= 2
+    assert os.getpid() not in set.union(*pids)
+
+
+def test_closures_in_processes():
+    with Pool(lambda job: job(), cores=2, mp_ctx="fork") as pool:
+        assert list(pool.map([lambda k=k: k**2 for k in range(5)])) == [0, 1, 4, 9, 16]
+
+
+def test_a_pool_with_nothing_to_do():
+    for settings in ({}, {"cores": 2}):
+        with Pool(walk, **settings) as pool:
+            assert list(pool.map([])) == []
+    assert no_children()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"cores": 0}, ValueError, "cores must be at least 1, got 0"),
+        ({"executor": 3}, TypeError, "executor must have a method submit, got 3"),
+        ({"cores": 2, "mp_ctx": "knife"}, ValueError, "mp_ctx must be one of .*got 'knife'"),
+    ],
+)
+def test_bad_arguments(settings, error, message):
+    with pytest.raises(error, match=message):
+        Pool(walk, **settings)
+
+
+def test_cores_and_executor_exclude_each_other():
+    with ThreadPoolExecutor(1) as executor:
+        with pytest.raises(ValueError, match="cores=2 and executor exclude each other"):
+            Pool(walk, cores=2, executor=executor)
+        with Pool(abs, cores=None, executor=executor) as pool:
+            assert list(pool.map([-1])) == [1]
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"cores": 2, "mp_ctx": "fork"}, {"executor": 2}])
+def test_errors_that_cannot_be_pickled_come_by_name_and_message(settings):
+    executor = ProcessPoolExecutor(2) if "executor" in settings else None
+    with nullcontext() if executor is None else executor:
+        given = settings if executor is None else {"executor": executor}
+        with Pool(failing, **given) as pool:
+            with pytest.raises(RuntimeError, match="Own: this and that") as caught:
+                list(pool.map(range(5)))
+            assert "in failing" in "".join(caught.value.__notes__)
+            assert list(pool.map([2, 3])) == [2, 3]  # nothing is broken
+    assert no_children()
+
+
+def test_threads_raise_the_same_object():
+    known = Own("a", "b")
+
+    def job(k):
+        raise known
+
+    with ThreadPoolExecutor(2) as executor, Pool(job, executor=executor) as pool:
+        with pytest.raises(Own) as caught:
+            list(pool.map(range(3)))
+    assert caught.value is known
+    assert not hasattr(known, "__notes__")
+
+
+# --- workers that die -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_job_whose_worker_dies_is_repeated(method, tmp_path):
+    path = str(tmp_path / "met")
+
+    def job(given):
+        k, rng = given
+        found = rng.normal()
+        if k == 3:
+            once(path)
+        return found
+
+    expected = [rng.normal() for rng in spawn_generators(5, 8)]
+    with Pool(job, cores=2, mp_ctx=method) as pool:
+        assert list(pool.map(list(enumerate(spawn_generators(5, 8))))) == expected
+    assert os.path.exists(path)
+
+
+def test_a_job_that_always_kills_is_given_up():
+    def job(k):
+        if k == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return k
+
+    with Pool(job, cores=2, mp_ctx="fork") as pool:
+        with pytest.raises(
+            WorkerDied, match=r"3 worker processes have died \(SIGKILL\) on the same job"
+        ):
+            list(pool.map(range(6)))
+    assert no_children()
+
+
+def test_a_long_job_whose_worker_dies_is_repeated(tmp_path):
+    """Its progress is not counted twice."""
+    path = str(tmp_path / "met")
+
+    def job(rng, report):
+        total = 0.0
+        for step in range(30):
+            total += rng.normal()
+            report.advance()
+            if step == 20:
+                once(path)
+        return total
+
+    expected = [rng.normal(size=30).cumsum()[-1] for rng in spawn_generators(2, 3)]
+    bar = Bar()
+    found = run_jobs(job, spawn_generators(2, 3), cores=2, bar=bar, mp_ctx="fork")
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert os.path.exists(path)
+    assert bar.total == 90
+
+
+# --- long jobs on an executor ---------------------------------------------------------------------
+
+
+def steps(rng, report):
+    for _ in range(5):
+        report.advance()
+    return rng.normal()
+
+
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_long_jobs_on_an_executor(executor):
+    bar = Bar()
+    with executor(2) as given:
+        found = run_jobs(steps, spawn_generators(4, 6), executor=given, bar=bar)
+    assert found == run_jobs(steps, spawn_generators(4, 6), bar=Bar())
+    assert bar.total == 30
+
+
+def test_an_interrupt_keeps_the_finished_jobs_of_an_executor():
+    class Future:
+        def __init__(self, given):
+            self.given = given
+
+        def result(self):
+            if next(turns, None) is None:
+                raise KeyboardInterrupt
+            return self.given
+
+        def cancel(self):
+            return True
+
+    class Executor:
+        def submit(self, function, *args):
+            return Future(function(*args))
+
+    turns = iter(range(2))
+    found = run_jobs(steps, spawn_generators(4, 6), executor=Executor(), bar=Bar())
+    assert found == run_jobs(steps, spawn_generators(4, 6), bar=Bar())[:2]
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(steps, spawn_generators(4, 6), executor=Executor(), bar=Bar())
