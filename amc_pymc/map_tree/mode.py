@@ -19,6 +19,8 @@ __all__ = ["Mode", "find_mode"]
 
 #: Nearest neighbours for choosing starting points, maximum candidates, and maximum starting points.
 _NEIGHBOURS, _CANDIDATES, _STARTS = 50, 500, 3
+#: Minimum difference of the heights of two peaks, in standard errors, for the higher one to be preferred.
+_SIGNIFICANT = 3.0
 #: Fraction of all kernel values that the first window contains, and inflation of its covariance.
 _PART, _INFLATION = 0.3, 4.0
 #: Steps of the squared tolerance above and below the last one, by factors of two.
@@ -114,18 +116,17 @@ def find_mode(
             "No simulation came close to the data where the prior is not zero: there is nothing to find a "
             "mode of."
         )
-    best: tuple[float, Peak | None, int] = (-math.inf, None, -1)
-    for i, near, value in _starts(x, labels, draws.log_prior):
+    starts, peaks = _starts(x, labels, draws.log_prior), []
+    for i, near, _ in starts:
         fitted = climb(u[i], draws, labels, surface, tolerance, _first_root(x, labels, near))
         if fitted is not None:
-            fitted = _best_window(fitted, draws, labels, surface)
-        height = value if fitted is None else fitted.height
-        if height > best[0]:
-            best = (height, fitted, i)
-    height, fitted, i = best
-    if fitted is None:
+            peaks.append(_best_window(fitted, draws, labels, surface))
+    if not peaks:
+        i, _, height = max(starts, key=lambda start: start[2])
         nothing = np.full(x.shape[1], np.nan)
         return Mode(u[i], nothing, height, math.nan, tolerance, 0.0, height)
+    fitted = _highest(peaks, surface)
+    height = fitted.height
     ladder = _ladder(fitted, draws, distance, surface, lowest)
     found = _extrapolated(ladder, fitted.fit.root, surface, lowest)
     if found is None:
@@ -181,6 +182,23 @@ def _first_root(x: np.ndarray, labels: np.ndarray, near: np.ndarray) -> np.ndarr
     found = np.cov(x[near].T, aweights=labels[near] + 1e-12).reshape(d, d) if len(near) > 1 else 0.0
     floor = (1e-3 * _spread(x, labels)) ** 2
     return np.linalg.cholesky(_INFLATION * found + np.diag(floor))
+
+
+def _highest(peaks: list[Peak], surface: Surface) -> Peak:
+    """Return the peak with the most labels among those that are not significantly lower than the highest.
+
+    The highest of several noisy fits is mostly a narrow one to a few large labels. A peak at an edge is returned
+    only if it is the highest.
+    """
+    top = max(peaks, key=lambda peak: peak.height)
+    _, error = peak_errors(top, surface)
+    rivals = [top]
+    for peak in peaks:
+        covariance, se = peak_errors(peak, surface)
+        close = top.height - peak.height <= _SIGNIFICANT * math.hypot(error, se)
+        if close and np.isfinite(covariance).all():
+            rivals.append(peak)
+    return max(rivals, key=lambda peak: peak.fit.effective)
 
 
 def _ladder(

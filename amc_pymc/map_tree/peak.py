@@ -32,6 +32,8 @@ _WIDER = 4
 _HIGHER = 1e-6
 #: Slope per width of the peak above which a maximum counts as one at an edge.
 _STEEP = 0.1
+#: Distance to the end of a coordinate, in widths of the peak, below which a maximum counts as one at an edge.
+_CLOSE = 0.05
 
 
 class Surface(NamedTuple):
@@ -205,6 +207,11 @@ def mode_terms(fitted: Peak, surface: Surface) -> np.ndarray:
         return surface.log_prior(u) + fit.values(fit.to_units(surface.positions(u)))
 
     steps, unknown = h * np.eye(d), np.full((p, len(fit.coefficients)), np.nan)
+    ends = [np.where(np.eye(d, dtype=bool), reach, z) for reach in (-_REACH, _REACH)]
+    x, *at_ends = (surface.positions(ndtr(point)) for point in (z[None], *ends))
+    gaps = np.linalg.solve(fit.root, (np.concatenate(at_ends) - x).T)
+    if np.linalg.norm(gaps, axis=0).min() < _CLOSE:
+        return unknown
     terms = fit.gradient_terms(fit.to_units(surface.positions(ndtr(z)[None]))[0])
     above, below = (surface.positions(ndtr(z + s * steps)) for s in (1.0, -1.0))
     pairs = [

@@ -70,8 +70,9 @@ def test_mode_on_the_scale_of_parameters(policy):
 
 @pytest.mark.slow
 def test_errors_are_as_stated():
-    # The bound is the 0.9999 quantile of the mean of that many squared z-scores.
-    problem, z, n = skewed_prior(), [], 12
+    # The bounds are quantiles 0.0005 and 0.9995 of the mean of that many squared z-scores. In one run of twenty the
+    # highest fit is a narrow one to a few large labels, or one at the edge.
+    problem, z, n = skewed_prior(), [], 60
     for seed in range(n):
         found = mode_of(problem, search(problem, 5000, seed))
         mu = problem.parameters(found.u[None])["mu"][0]
@@ -135,7 +136,8 @@ def test_a_bent_peak_that_no_simulation_comes_close_to():
     # in a window as wide as the peak is off by some forty of its standard errors.
     found = [bent(seed, 5000) for seed in range(8)]
     assert np.median([np.abs(gap / se).max() for gap, se in found]) < 5.0
-    assert max(np.abs(gap).max() for gap, _ in found) < 0.1
+    # Two of ninety searches end beside the mode: the probability of two of eight is 0.01.
+    assert np.sort([np.abs(gap).max() for gap, _ in found])[-2] < 0.1
 
 
 @pytest.mark.slow
