@@ -9,10 +9,10 @@ from amc_pymc.lazy import attach
 if TYPE_CHECKING:
     from amc_pymc.bandits.arms import ArmError, FailedPull
     from amc_pymc.bandits.combine_estimators import combine_estimators
-    from amc_pymc.inference.estimate_evidence import estimate_evidence
+    from amc_pymc.evidence.estimate_evidence import estimate_evidence
     from amc_pymc.inference.find_map_tree import find_MAP_tree
     from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
-    from amc_pymc.inference.sample_ais import sample_ais
+    from amc_pymc.evidence.sample_ais import sample_ais
     from amc_pymc.inference.step_density import step_density
     from amc_pymc.inference.tree_proposal import TreeProposal
     from amc_pymc.reading import NotRowFactorised
@@ -87,13 +87,13 @@ _PLACES = {
     "results": ("compare_evidence", "decision_error"),
     "reading": ("NotRowFactorised",),
     "bandits.combine_estimators": ("combine_estimators",),
-    "inference.estimate_evidence": ("estimate_evidence",),
+    "evidence.estimate_evidence": ("estimate_evidence",),
     "inference.find_map_tree": ("find_MAP_tree",),
     "steps.product_space": ("sample_product_space",),
     "steps.racing_forecast": ("RacingForecast", "racing_forecast"),
     "steps.recover_marginals": ("recover_marginals",),
     "inference.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
-    "inference.sample_ais": ("sample_ais",),
+    "evidence.sample_ais": ("sample_ais",),
     "inference.step_density": ("step_density",),
     "inference.tree_proposal": ("TreeProposal",),
     "results.plots": (

@@ -19,7 +19,7 @@ import pymc as pm
 import pytensor
 
 from amc_pymc.engine.jit import reports_of_compiling
-from amc_pymc.inference.estimate_evidence import estimate_evidence
+from amc_pymc.evidence.estimate_evidence import estimate_evidence
 from amc_pymc.inference.find_map_tree import find_MAP_tree
 from amc_pymc.inference.sample_abc_tree import sample_abc_tree
 from amc_pymc.progress import progress

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 __all__ = [
     "LogWeights",
+    "effective_share",
     "log_mean_exp",
     "relative",
     "reported_variance",
@@ -52,6 +53,21 @@ def relative(log_weights: np.ndarray) -> np.ndarray:
     """
     top = log_weights.max(initial=-math.inf)
     return np.exp(log_weights - (top if math.isfinite(top) else 0.0))
+
+
+def effective_share(log_weights: np.ndarray) -> float:
+    """Return the effective sample size of weights (n,) as a share of their number; 0 if all are zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.logweights import effective_share
+    >>> effective_share(np.array([5.0, 5.0, -np.inf, -np.inf]))
+    0.5
+    """
+    w = relative(log_weights)
+    squares = float(w @ w)
+    return float(w.sum()) ** 2 / squares / w.size if squares > 0.0 else 0.0
 
 
 class LogWeights(NamedTuple):

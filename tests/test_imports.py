@@ -170,7 +170,7 @@ def test_contributing_shows_the_table():
             False,
             "if TYPE_CHECKING:\n    from pytensor.graph import Apply",
         ),
-        ("amc_pymc.kernels", True, "from arviz_base import from_dict"),
+        ("amc_pymc.evidence.mcmc", True, "from arviz_base import from_dict"),
         ("amc_pymc.reading.rows", False, "import xarray"),
         ("amc_pymc.reading.rows", False, "from amc_pymc.evidence import bridge"),
         ("amc_pymc.results", False, "import pymc"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from amc_pymc.annealing import Ladder
+from amc_pymc.evidence.annealing import Ladder
 from amc_pymc.importance import AdaptedMixture
 
 __all__ = ["PER_STEP", "clearly_more", "error_of", "less_than_climb", "prior_error", "share_error"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.kernels import HMC, Particles, Path, Tuning, scale_of, start, tune
+from amc_pymc.evidence.mcmc import HMC, Particles, Path, Tuning, scale_of, start, tune
 
 __all__ = ["ChainSettings", "Chains", "run_chains", "split_r_hat"]
 

@@ -18,7 +18,7 @@ from amc_pymc.importance import (
     laplace_components,
     log_mixture_density,
 )
-from amc_pymc.kernels import Particles
+from amc_pymc.evidence.mcmc import Particles
 from amc_pymc.logweights import log_mean_exp
 
 __all__ = [

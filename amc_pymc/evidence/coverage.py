@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from amc_pymc.annealing.ais import effective_share
 from amc_pymc.evidence.pilot import DEFENSIVE_SHARE, Pilot, PriorPath
 from amc_pymc.importance import log_mixture_density
+from amc_pymc.logweights import effective_share
 
 __all__ = ["effective_beside"]
 

@@ -18,7 +18,7 @@ from amc_pymc.importance import (
     fit_student_t_mixture,
     log_mixture_density,
 )
-from amc_pymc.kernels import Path
+from amc_pymc.evidence.mcmc import Path
 from amc_pymc.logweights import summarise_log_weights
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.annealing import WhitenedPath, anneal, anneal_back
+from amc_pymc.evidence.annealing import WhitenedPath, anneal, anneal_back
 from amc_pymc.evidence.bridge import Bridge, bridge
-from amc_pymc.kernels import Kernel, Path, Tuning, scale_of, start, tune
+from amc_pymc.evidence.mcmc import Kernel, Path, Tuning, scale_of, start, tune
 
 __all__ = ["Half", "Stage", "bridge_draws", "bridge_stage", "halves_of", "tension_of"]
 

@@ -15,7 +15,7 @@ from amc_pymc.importance import (
     adapt_mixture,
     log_mixture_density,
 )
-from amc_pymc.kernels import Particles
+from amc_pymc.evidence.mcmc import Particles
 from amc_pymc.logweights import log_mean_exp
 
 __all__ = ["adapted_to", "best_share", "joined", "laplace_fit", "moment", "widened"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from amc_pymc.evidence.symmetry import Symmetries
 from amc_pymc.importance import Images
-from amc_pymc.kernels import Path
+from amc_pymc.evidence.mcmc import Path
 
 __all__ = ["Joint", "PriorPath"]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.annealing import Ladder, climb, cool
+from amc_pymc.evidence.annealing import Ladder, climb, cool
 from amc_pymc.evidence.agreement import error_of, less_than_climb
 from amc_pymc.evidence.check import heaviest, missed_by, search_again, second_look
 from amc_pymc.evidence.discrete_proposal import DiscreteProposal, adapt_discrete_proposal
@@ -29,7 +29,7 @@ from amc_pymc.evidence.search import (
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.evidence.symmetry import Variables, find_symmetries
 from amc_pymc.importance import AdaptedMixture, Images, StudentTMixture, choose_mixture
-from amc_pymc.kernels import DiscreteMetropolis, Kernel
+from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel
 
 __all__ = ["DEFENSIVE_SHARE", "Pilot", "PilotInterrupted", "PriorPath", "explore", "overlooked"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.annealing import Ladder, ReferencePath, climb, make_schedule
-from amc_pymc.annealing.schedules import Schedule
+from amc_pymc.evidence.annealing import Ladder, ReferencePath, climb, make_schedule
+from amc_pymc.evidence.annealing.schedules import Schedule
 from amc_pymc.evidence.arms import (
     GRADIENT_COST,
     AnnealingArm,
@@ -21,7 +21,7 @@ from amc_pymc.evidence.arms import (
     known_cost,
 )
 from amc_pymc.evidence.pilot import Pilot, PriorPath
-from amc_pymc.kernels import Kernel
+from amc_pymc.evidence.mcmc import Kernel
 
 __all__ = ["ARMS", "Portfolio", "make_portfolio"]
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.annealing import resample, taken
+from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.pilot import Pilot, PriorPath
-from amc_pymc.kernels import Kernel, Particles
+from amc_pymc.evidence.mcmc import Kernel, Particles
 
 __all__ = ["PosteriorDraws", "posterior_draws"]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from amc_pymc.kernels import Path
+from amc_pymc.evidence.mcmc import Path
 
 __all__ = ["Highest", "RecordingPath", "collected"]
 

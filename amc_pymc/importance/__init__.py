@@ -1,14 +1,12 @@
 """Proposals for importance sampling: Student t mixtures, their construction and their fit."""
 
 from amc_pymc.importance.adapt import AdaptedMixture, adapt_mixture
-from amc_pymc.importance.defensive import log_mixture_density
 from amc_pymc.importance.fit import (
     choose_mixture,
     drop_component,
     fit_student_t_mixture,
     information_criterion,
     split_component,
-    weighted_log_likelihood,
 )
 from amc_pymc.importance.images import Exchange, Images
 from amc_pymc.importance.modes import (
@@ -19,7 +17,7 @@ from amc_pymc.importance.modes import (
     maximise,
 )
 from amc_pymc.importance.rqmc import scrambled_points
-from amc_pymc.importance.student_t import StudentTMixture
+from amc_pymc.importance.student_t import StudentTMixture, log_mixture_density
 
 __all__ = [
     "AdaptedMixture",
@@ -39,5 +37,4 @@ __all__ = [
     "maximise",
     "scrambled_points",
     "split_component",
-    "weighted_log_likelihood",
 ]

@@ -12,7 +12,6 @@ import numpy as np
 from scipy.special import logsumexp
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.importance.defensive import log_mixture_density
 from amc_pymc.importance.fit import (
     drop_component,
     fit_student_t_mixture,
@@ -20,7 +19,8 @@ from amc_pymc.importance.fit import (
     split_component,
 )
 from amc_pymc.importance.images import Images
-from amc_pymc.importance.student_t import StudentTMixture
+from amc_pymc.importance.student_t import StudentTMixture, log_mixture_density
+from amc_pymc.logweights import effective_share
 
 __all__ = ["AdaptedMixture", "Record", "adapt_mixture", "temper_weights", "truncate_weights"]
 
@@ -400,4 +400,4 @@ def truncate_weights(log_weights: np.ndarray) -> np.ndarray:
 
 
 def _ess(log_weights: np.ndarray) -> float:
-    return math.exp(2.0 * logsumexp(log_weights) - logsumexp(2.0 * log_weights))
+    return effective_share(log_weights) * len(log_weights)

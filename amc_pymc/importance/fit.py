@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.importance.expectation_maximisation import iterate, normalise
-from amc_pymc.importance.k_means import seeded_labels
-from amc_pymc.importance.student_t import StudentTMixture, log_peak
+from amc_pymc.importance.expectation_maximisation import iterate, labelled, seeded_labels
+from amc_pymc.importance.student_t import StudentTMixture
 from amc_pymc.importance.weighted_draws import WeightedDraws, checked_draws, used_draws
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "fit_student_t_mixture",
     "information_criterion",
     "split_component",
-    "weighted_log_likelihood",
 ]
 
 #: Penalty per parameter, in nats.
@@ -115,14 +113,11 @@ def fit_student_t_mixture(
     if sum(given is not None for given in (n_components, start, labels)) != 1:
         raise ValueError("give one of n_components, start and labels.")
     dofs = _as_dofs(dof, start)
-    d = draws.x.shape[1]
-    # An empty target is the pooled matrix.
-    target, components = np.empty((0, d, d)), np.empty(0, np.int64)
+    strength = ridge * (draws.x.shape[1] + 1.0)
     if start is not None:
-        if start.n_dim != d:
-            raise ValueError(f"start has {start.n_dim} dimensions, x has {d}.")
-        parts, target = (start.weights, start.means, start.choleskys), start.choleskys
-        chosen = int(np.abs(1.0 / dofs - 1.0 / start.dof).argmin())
+        if start.n_dim != draws.x.shape[1]:
+            raise ValueError(f"start has {start.n_dim} dimensions, x has {draws.x.shape[1]}.")
+        first = start.with_dof(dofs[np.abs(1.0 / dofs - 1.0 / start.dof).argmin()])
     else:
         if labels is not None:
             found = np.asarray(labels)
@@ -135,16 +130,12 @@ def fit_student_t_mixture(
             if n_components > 1 and rng is None:
                 raise ValueError("rng is needed to seed several components.")
             found = seeded_labels(draws, n_components, rng)
-        present, components = np.unique(found, return_inverse=True)
-        k, chosen = len(present), len(dofs) // 2
-        parts = np.empty(k), np.empty((k, d)), np.empty((k, d, d))
-    weights, means, factors = (part.copy() for part in parts)
-    weights, means, factors, chosen = iterate(
-        *draws, draws.ess, components, weights, means, factors, chosen, dofs,
-        np.array([log_peak(d, v) for v in dofs]), target.copy(), ridge * (d + 1.0), draws.variance_floor,
-        n_iter, float(tolerance), float(min_draws),
+        components = np.unique(found, return_inverse=True)[1]
+        first = labelled(draws, components, dofs[len(dofs) // 2], strength)
+    return iterate(
+        draws, first, dofs, target=None if start is None else start.choleskys, strength=strength,
+        n_iter=n_iter, tolerance=tolerance, min_draws=min_draws,
     )  # fmt: skip
-    return StudentTMixture(weights, means, factors, dofs[chosen])
 
 
 def _as_dofs(dof: float | Sequence[float] | None, start: StudentTMixture | None) -> np.ndarray:
@@ -330,11 +321,7 @@ def drop_component(
         left = np.logaddexp.reduce(np.delete(terms, j, axis=0))
         losses[j] = w @ (total - left) + math.log1p(-mixture.weights[j])
     idle = int(losses.argmin())
-    keep = np.arange(k) != idle
-    weights = mixture.weights[keep]
-    normalise(weights)
-    fewer = StudentTMixture(weights, mixture.means[keep], mixture.choleskys[keep], mixture.dof)
-    return fewer, float(losses[idle])
+    return mixture.part(np.arange(k) != idle), float(losses[idle])
 
 
 def information_criterion(mixture: StudentTMixture, x: np.ndarray, w: np.ndarray) -> float:
@@ -367,27 +354,3 @@ def information_criterion(mixture: StudentTMixture, x: np.ndarray, w: np.ndarray
     parameters = k * (1.0 + d + 0.5 * d * (d + 1.0)) - 1.0
     used = w > 0.0
     return float(w[used] @ mixture.log_density(x[used])) / float(w @ w) - _PENALTY * parameters
-
-
-def weighted_log_likelihood(
-    mixture: StudentTMixture, x: np.ndarray, log_weights: np.ndarray | None = None
-) -> float:
-    """Return the weighted mean log density, which the fit maximises.
-
-    Parameters
-    ----------
-    mixture : StudentTMixture
-    x : array (n, D)
-    log_weights : array (n,), optional
-        Log-weights; by default all are equal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.importance import StudentTMixture, weighted_log_likelihood
-    >>> q = StudentTMixture([1.0], [[0.0]], [[[1.0]]], np.inf)
-    >>> round(weighted_log_likelihood(q, np.array([[0.0], [1.0]]), np.array([0.0, -np.inf])), 3)
-    -0.919
-    """
-    draws = checked_draws(x, log_weights)
-    return float(draws.w @ mixture.log_density(draws.x))

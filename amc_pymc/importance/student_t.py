@@ -14,7 +14,7 @@ from scipy.special import betaln, gammaincinv, gammaln, ndtri
 
 from amc_pymc.arguments import positive_int
 
-__all__ = ["StudentTMixture", "log_peak"]
+__all__ = ["StudentTMixture", "log_mixture_density"]
 
 #: Numbers in a block of points; two blocks fit in the L2 cache.
 _BLOCK = 32_768
@@ -126,7 +126,7 @@ class StudentTMixture:
         diagonals = np.diagonal(self.choleskys, axis1=1, axis2=2)
         with np.errstate(divide="ignore"):
             return (
-                log_peak(self.n_dim, self.dof)
+                _log_peak(self.n_dim, self.dof)
                 + np.log(self.weights)
                 - np.log(diagonals).sum(axis=1)
             )
@@ -135,6 +135,17 @@ class StudentTMixture:
     def _edges(self) -> np.ndarray:
         """Cumulative weights without the last, (K - 1,)."""
         return np.cumsum(self.weights)[:-1]
+
+    def part(self, keep: np.ndarray) -> StudentTMixture:
+        """Return the mixture of some components, with equal weights if theirs are all zero."""
+        weights = self.weights[keep]
+        total = weights.sum()
+        weights = weights / total if total > 0.0 else np.full(len(weights), 1.0 / len(weights))
+        return StudentTMixture(weights, self.means[keep], self.choleskys[keep], self.dof)
+
+    def with_dof(self, dof: float) -> StudentTMixture:
+        """Return the mixture with other degrees of freedom."""
+        return StudentTMixture(self.weights, self.means, self.choleskys, dof)
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Evaluate the log density at points.
@@ -151,7 +162,7 @@ class StudentTMixture:
         x = self._points(x)
         out = np.empty(len(x))
         for rows in self._blocks(len(x)):
-            terms = self._log_terms(self._distances(x[rows]))
+            terms = self.terms_at(self.distances(x[rows]))
             out[rows] = _log_sum(terms)
         return out
 
@@ -172,8 +183,8 @@ class StudentTMixture:
         values, gradients = np.empty(len(x)), np.zeros(x.shape)
         for rows in self._blocks(len(x)):
             z = np.empty((self.components, *x[rows].shape))
-            distances = self._distances(x[rows], z)
-            terms = self._log_terms(distances)
+            distances = self.distances(x[rows], z)
+            terms = self.terms_at(distances)
             values[rows] = total = _log_sum(terms)
             terms -= np.where(total > -math.inf, total, math.inf)
             pull = np.exp(terms, out=terms)
@@ -202,7 +213,7 @@ class StudentTMixture:
         x = self._points(x)
         out = np.empty((self.components, len(x)))
         for rows in self._blocks(len(x)):
-            out[:, rows] = self._log_terms(self._distances(x[rows]))
+            out[:, rows] = self.terms_at(self.distances(x[rows]))
         return out
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -286,7 +297,7 @@ class StudentTMixture:
         size = max(_BLOCK // self.n_dim, 64)
         return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
-    def _distances(self, x: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
+    def distances(self, x: np.ndarray, z: np.ndarray | None = None) -> np.ndarray:
         """Return squared Mahalanobis distances (K, P), inf for nan. Fills z (K, P, D) if given."""
         out = np.empty((self.components, len(x)))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -301,7 +312,8 @@ class StudentTMixture:
                 z[~np.isfinite(out)] = 0.0
         return out
 
-    def _log_terms(self, distances: np.ndarray) -> np.ndarray:
+    def terms_at(self, distances: np.ndarray) -> np.ndarray:
+        """Return the log of weight times density (K, P) at squared distances (K, P)."""
         if math.isinf(self.dof):
             out = -0.5 * distances
         else:
@@ -312,7 +324,7 @@ class StudentTMixture:
         return out
 
 
-def log_peak(d: int, dof: float) -> float:
+def _log_peak(d: int, dof: float) -> float:
     """Return the log density of a component of unit scale in D dimensions at its mean."""
     if math.isinf(dof):
         return -0.5 * d * math.log(2.0 * math.pi)
@@ -328,3 +340,48 @@ def _log_sum(terms: np.ndarray) -> np.ndarray:
     top[top == -math.inf] = 0.0
     with np.errstate(divide="ignore"):
         return np.log(np.exp(terms - top).sum(axis=0)) + top
+
+
+def log_mixture_density(log_q: np.ndarray, log_prior: np.ndarray, share: float) -> np.ndarray:
+    r"""Return the log density of a defensive mixture.
+
+    .. math:: \log\{(1 - s)\, q(x) + s\, p(x)\}
+
+    The share of the prior bounds the weights, prior times likelihood over density, by 1/s times the
+    largest likelihood, even where the fitted q is too low (Hesterberg 1995, Technometrics 37:185-194,
+    doi:10.1080/00401706.1995.10484303; Owen & Zhou 2000, JASA 95:135-143,
+    doi:10.1080/01621459.2000.10473909).
+
+    Parameters
+    ----------
+    log_q, log_prior : array (P,)
+        Log densities; -inf where a density is zero.
+    share : float
+        Share s of the prior, from 0 to 1.
+
+    Returns
+    -------
+    array (P,)
+        Log density of the mixture; -inf where both densities are zero.
+
+    Raises
+    ------
+    ValueError
+        If the share is outside [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.importance import log_mixture_density
+    >>> log_q, log_prior = np.array([-1.0, -np.inf, -1e4]), np.array([-1.0, 0.0, -np.inf])
+    >>> np.round(log_mixture_density(log_q, log_prior, 0.1), 2).tolist()
+    [-1.0, -2.3, -10000.11]
+    """
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"share must be between 0 and 1, got {share!r}.")
+    log_q, log_prior = np.asarray(log_q, float), np.asarray(log_prior, float)
+    if share == 0.0:
+        return log_q.copy()
+    if share == 1.0:
+        return log_prior.copy()
+    return np.logaddexp(log_q + math.log1p(-share), log_prior + math.log(share))

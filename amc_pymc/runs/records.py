@@ -28,7 +28,7 @@ def packed(value: Any, name: str) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from amc_pymc.kernels import Tuning
+    >>> from amc_pymc.evidence.mcmc import Tuning
     >>> from amc_pymc.runs import packed, unpacked
     >>> arrays = packed([Tuning(0.5, np.ones(2)), None], "steps")
     >>> unpacked(arrays, "steps")

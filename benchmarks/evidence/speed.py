@@ -19,8 +19,8 @@ LOGISTIC = {"logistic n=50 p=8": (50, 8), "logistic n=768 p=8": (768, 8)}
 
 def speed(name: str) -> list[Result]:
     """Microseconds for a particle: of the compiled density, by hand, and of a step of annealing."""
-    from amc_pymc.annealing import anneal, climb, make_schedule
-    from amc_pymc.kernels import HMC
+    from amc_pymc.evidence.annealing import anneal, climb, make_schedule
+    from amc_pymc.evidence.mcmc import HMC
     from amc_pymc.reading.particles.densities import extract_particles
     from amc_pymc.rng import as_generator
     from models.evidence_suite import PROBLEMS
@@ -60,8 +60,8 @@ def speed(name: str) -> list[Result]:
         return anneal_by_hand(path, path.draw_prior(PARTICLES, rng), betas, tunings, rng)
 
     for label, run, path in (
-        (_COMPILED + "; amc_pymc.annealing", ours, compiled),
-        ("Numba by hand; amc_pymc.annealing", ours, paths["Numba by hand"]),
+        (_COMPILED + "; amc_pymc.evidence.annealing", ours, compiled),
+        ("Numba by hand; amc_pymc.evidence.annealing", ours, paths["Numba by hand"]),
         ("NumPy by hand; NumPy by hand", by_hand, paths["NumPy by hand"]),
         ("Numba by hand; NumPy by hand", by_hand, paths["Numba by hand"]),
     ):

@@ -11,7 +11,7 @@ from is left to bandits. The paper does not say how covariates were scaled: "sta
 ``models.logistic_regression.neufeld``, "raw" leaves them as they are. It gives no width of slices
 either, here 2 prior standard deviations at all temperatures.
 
-Particles are annealed together (``amc_pymc.annealing.anneal``, ``amc_pymc.kernels.Slice``) along a path
+Particles are annealed together (``amc_pymc.evidence.annealing.anneal``, ``amc_pymc.evidence.mcmc.Slice``) along a path
 compiled by Numba, which takes 0.1 to 0.6 microseconds per point (5 to 50 rows); the densities that
 ``amc_pymc.reading`` compiles from the PyMC model take 0.3 to 2.8. Evaluations of the likelihood are
 counted for each draw. Its CPU seconds are its part, by evaluations, of those of its batch of 300: drawn

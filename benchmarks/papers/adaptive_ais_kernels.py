@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.annealing import climb
-from amc_pymc.kernels import HMC, Langevin, RandomWalk, Slice
+from amc_pymc.evidence.annealing import climb
+from amc_pymc.evidence.mcmc import HMC, Slice
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown
 from benchmarks.papers import adaptive_ais_pictures as pictures
@@ -25,6 +25,7 @@ from benchmarks.papers.adaptive_ais_bank import (
     prior_draws,
     ratio,
 )
+from benchmarks.papers.adaptive_ais_moves import Langevin, RandomWalk
 
 KERNELS: dict[str, type] = {
     "slice": Slice,

@@ -8,9 +8,9 @@ import pytest
 
 from scipy.stats import norm
 
-from amc_pymc.annealing import anneal, make_schedule
+from amc_pymc.evidence.annealing import anneal, make_schedule
 from amc_pymc.bandits import LCB
-from amc_pymc.kernels import HMC, Slice
+from amc_pymc.evidence.mcmc import HMC, Slice
 from benchmarks.papers import adaptive_ais
 from benchmarks.papers import adaptive_ais_bank as bank_module
 from benchmarks.papers import adaptive_ais_live as live

@@ -14,7 +14,7 @@ import pytest
 
 from scipy.stats import binomtest, norm
 
-from amc_pymc.kernels import Tuning
+from amc_pymc.evidence.mcmc import Tuning
 from benchmarks.evidence import methods, runs, suite, summaries, tables, worker
 from benchmarks.evidence.by_hand import NumbaLogistic, NumpyLogistic, anneal_by_hand
 from benchmarks.evidence.worker import Job, Wanted

@@ -6,12 +6,12 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from amc_pymc.annealing import ReferencePath, climb, make_schedule
+from amc_pymc.evidence.annealing import ReferencePath, climb, make_schedule
 from amc_pymc.bandits.arms import as_arms, draw
 from amc_pymc.evidence import AnnealingArm, ImportanceArm, QuasiArm, SequentialArm
 from amc_pymc.importance import StudentTMixture
-from amc_pymc.kernels import KERNELS, DiscreteMetropolis, Mixed, make_kernel
-from tests.annealing.problems import (
+from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
+from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,
     HalfPlane,

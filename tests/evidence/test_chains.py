@@ -7,7 +7,7 @@ import pytest
 
 from amc_pymc.evidence import ChainSettings, run_chains
 from amc_pymc.evidence.chains import split_r_hat
-from tests.annealing.problems import FromPrior, Gaussian, TwoModes
+from tests.evidence.annealing.problems import FromPrior, Gaussian, TwoModes
 
 SHORT = ChainSettings(chains=16, draws=(128, 512))
 

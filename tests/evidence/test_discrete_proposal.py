@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from amc_pymc.evidence import ImportanceArm
 from amc_pymc.evidence.discrete_proposal import adapt_discrete_proposal, fit_discrete_proposal
-from tests.annealing.problems import FromPrior, LabelAndNumber, assert_mean
+from tests.evidence.annealing.problems import FromPrior, LabelAndNumber, assert_mean
 
 #: Two states, four, one, fifteen, no end.
 STATES = ((0, 1), (-3, 1, 2, 8), (5,), tuple(range(15)), None)

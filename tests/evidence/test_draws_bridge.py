@@ -18,7 +18,7 @@ from amc_pymc.evidence.draws_bridge import (
     halves_of,
     tension_of,
 )
-from amc_pymc.kernels import HMC, RandomWalk
+from amc_pymc.evidence.mcmc import HMC, RandomWalk
 from amc_pymc.rng import as_generator
 from tests.evidence.test_bridge import autoregressive
 

@@ -9,8 +9,8 @@ import pytest
 
 from amc_pymc.evidence import PilotSettings, bridge_chains, explore, missing_evidence
 from amc_pymc.evidence.agreement import prior_error
-from amc_pymc.kernels import make_kernel
-from tests.annealing.problems import FromPrior, Gaussian, log_normal
+from amc_pymc.evidence.mcmc import make_kernel
+from tests.evidence.annealing.problems import FromPrior, Gaussian, log_normal
 
 HMC = make_kernel("hmc")
 
@@ -106,7 +106,7 @@ def test_errors_of_climbs_are_not_understated():
     """Of 30 climbs to a posterior of 10 dimensions."""
     path = Sharp(10)
     few = PilotSettings(particles=128, most_searches=1, scanned=100, second=100, checked=200)
-    from amc_pymc.annealing import climb
+    from amc_pymc.evidence.annealing import climb
 
     ladders = [
         climb(path, path.draw_prior(few.particles, rng), HMC, rng, n_moves=3)

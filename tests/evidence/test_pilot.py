@@ -12,8 +12,8 @@ from amc_pymc.evidence import ImportanceArm, PilotSettings, check, explore, fit,
 from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, fit_discrete_proposal
 from amc_pymc.evidence.joint import Joint
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
-from amc_pymc.kernels import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
-from tests.annealing.problems import (
+from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
+from tests.evidence.annealing.problems import (
     Counts,
     FromPrior,
     Gaussian,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence import RecordingPath, collected
-from tests.annealing.problems import Gaussian, HalfPlane
+from tests.evidence.annealing.problems import Gaussian, HalfPlane
 
 
 def gaussian():

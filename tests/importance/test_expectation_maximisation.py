@@ -7,7 +7,6 @@ from scipy.special import softmax
 from scipy.stats import multivariate_normal, multivariate_t
 
 from amc_pymc.importance import StudentTMixture, fit_student_t_mixture
-from amc_pymc.importance.k_means import nearest_after_moves
 from amc_pymc.rng import as_generator
 
 
@@ -152,20 +151,3 @@ def test_draws_infinitely_far_away_belong_to_the_heaviest_component():
     found = fit_student_t_mixture(x, start=start, n_iter=1, ridge=0.0, min_draws=0.0)
     np.testing.assert_allclose(found.weights, [1.0 / 3.0, 2.0 / 3.0])
     np.testing.assert_allclose(found.means[:, 0], [-1.0, 5e149])
-
-
-def test_moves_of_centres():
-    rng = as_generator(3)
-    z, w, centres = rng.normal(size=(200, 3)), rng.random(200), rng.normal(size=(4, 3))
-    centres[3] = 50.0  # has no points and stays
-    moved = centres.copy()
-
-    def nearest():
-        return ((z[:, None] - moved) ** 2).sum(axis=2).argmin(axis=1)
-
-    for _ in range(5):
-        labels = nearest()
-        for j in range(3):
-            moved[j] = np.average(z[labels == j], axis=0, weights=w[labels == j])
-    np.testing.assert_array_equal(nearest_after_moves(z, w, centres.copy(), 5), nearest())
-    assert math.isclose(centres[3, 0], 50.0)

@@ -12,7 +12,6 @@ from amc_pymc.importance import (
     fit_student_t_mixture,
     information_criterion,
     split_component,
-    weighted_log_likelihood,
 )
 from amc_pymc.importance.weighted_draws import used_draws
 
@@ -22,6 +21,10 @@ def two_in_three_dimensions(dof=5.0):
     return StudentTMixture(
         [0.3, 0.7], [[-4.0, 0.0, 1.0], [4.0, 1.0, 0.0]], [wide, 0.5 * np.eye(3)], dof
     )
+
+
+def weighted_log_likelihood(q, x, log_weights=None):
+    return np.average(q.log_density(x), weights=None if log_weights is None else np.exp(log_weights))
 
 
 def in_order(q):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.importance import AdaptedMixture, StudentTMixture
-from amc_pymc.kernels import Tuning
+from amc_pymc.evidence.mcmc import Tuning
 from amc_pymc.runs import Journal, packed, unpacked
 
 

@@ -19,7 +19,7 @@ import amc_pymc as amc
 
 from amc_pymc.steps import marginal_effects
 from amc_pymc.steps.marginal_effects import chosen_effects
-from tests.inference.evidence_models import DATA, ERRORS, assert_same, flags_of
+from tests.evidence.evidence_models import DATA, ERRORS, assert_same, flags_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
 G = 24
@@ -282,17 +282,17 @@ def test_auto_stays_joint_where_groups_cannot_be_printed(monkeypatch, caplog):
     def fail(*args):
         raise NotImplementedError("no way")
 
-    module = "amc_pymc.inference.evidence_model.extract_marginals"
+    module = "amc_pymc.evidence.model.extract_marginals"
     monkeypatch.setattr(module, fail)
     model = intercepts("normal").copy()
     with caplog.at_level(logging.INFO, "amc_pymc"):
-        densities, _ = amc.inference.evidence_model.compiled_particles(
+        densities, _ = amc.evidence.model.compiled_particles(
             model, chosen_effects(model, "auto")
         )
     assert set(densities.variables) == {"a", "sd", "effect"}
     assert "no way" in caplog.text
     with pytest.raises(ValueError, match="cannot be integrated out: no way"):
-        amc.inference.evidence_model.compiled_particles(model, chosen_effects(model, "effect"))
+        amc.evidence.model.compiled_particles(model, chosen_effects(model, "effect"))
 
 
 def test_seed_reproduces_a_run(poisson):

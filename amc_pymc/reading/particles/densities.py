@@ -70,7 +70,7 @@ _MADE = ("_printed", "_values", "_gradients")
 class ParticleDensities:
     """Log prior and log likelihood of P points at once, with gradients.
 
-    It is a path from prior to posterior in the sense of :class:`amc_pymc.kernels.Path`: base is the log
+    It is a path from prior to posterior in the sense of :class:`amc_pymc.evidence.mcmc.Path`: base is the log
     prior with Jacobians, slope the log likelihood.
 
     Attributes

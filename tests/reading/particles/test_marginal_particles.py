@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit, logsumexp
 
-from amc_pymc.kernels import HMC, Tuning, start
+from amc_pymc.evidence.mcmc import HMC, Tuning, start
 from amc_pymc.reading import group_totals
 from amc_pymc.reading.groups import find_factors
 from amc_pymc.reading.particles.counts import counted

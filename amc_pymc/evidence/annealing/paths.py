@@ -1,0 +1,84 @@
+"""Paths from a fitted reference to the posterior."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from amc_pymc.evidence.mcmc import Path
+
+__all__ = ["Reference", "ReferencePath"]
+
+
+class Reference(Protocol):
+    """Normalised density that can be sampled."""
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate the log density (P,) at points (P, D)."""
+
+    def log_density_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate the log density (P,) and its gradients (P, D)."""
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw n points (n, D)."""
+
+
+class ReferencePath:
+    """Path from a reference q to prior times likelihood.
+
+    The base is log q, the slope the log ratio of the end to q.
+
+    Parameters
+    ----------
+    joint : Path
+        Path from the prior to the posterior; base plus slope is log prior plus log likelihood.
+    reference : Reference
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.evidence.annealing import ReferencePath
+    >>> class Joint:
+    ...     n_dim = 1
+    ...
+    ...     def values(self, x):
+    ...         return np.array([-np.abs(x[:, 0]), np.full(len(x), 2.0)])
+    >>> class Laplace:
+    ...     def log_density(self, x):
+    ...         return -np.abs(x[:, 0]) - np.log(2.0)
+    >>> ReferencePath(Joint(), Laplace()).values(np.array([[0.0], [3.0]])).round(2)
+    array([[-0.69, -3.69],
+           [ 2.69,  2.69]])
+    """
+
+    def __init__(self, joint: Path, reference: Reference):
+        self.joint, self.reference = joint, reference
+
+    @property
+    def n_dim(self) -> int:
+        """Number of dimensions D."""
+        return self.joint.n_dim
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate base and slope (2, P)."""
+        base = self.reference.log_density(x)
+        prior, likelihood = self.joint.values(x)
+        return np.stack([base, _slope(prior + likelihood, base)])
+
+    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate base and slope (2, P), and their gradients (2, P, D)."""
+        base, base_gradient = self.reference.log_density_and_gradient(x)
+        (prior, likelihood), gradients = self.joint.gradients(x)
+        terms = np.stack([base, _slope(prior + likelihood, base)])
+        with np.errstate(invalid="ignore"):  # gradients are arbitrary where a term is -inf
+            slope_gradient = gradients.sum(axis=0) - base_gradient
+        return terms, np.stack([base_gradient, slope_gradient])
+
+
+def _slope(joint: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """Return log joint less log base; -inf where either is not finite."""
+    out = np.full(joint.shape, -np.inf)
+    possible = np.isfinite(joint) & np.isfinite(base)
+    out[possible] = joint[possible] - base[possible]
+    return out

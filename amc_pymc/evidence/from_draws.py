@@ -1,0 +1,301 @@
+"""Model evidence from the user's posterior draws, by a bridge."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.evidence.agreement import clearly_more
+from amc_pymc.evidence.check import unvisited
+from amc_pymc.evidence.doubts import uncertain
+from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
+from amc_pymc.evidence.joint import Joint
+from amc_pymc.evidence.settings import PilotSettings
+from amc_pymc.flags import Flag, flag, warn_of
+from amc_pymc.evidence.model import (
+    Tally,
+    compiled_particles,
+    cost_of,
+    one_blas_thread,
+    pilot_settings,
+)
+from amc_pymc.evidence.results import Evidence, effective_size, evidence_group
+from amc_pymc.evidence.prior_check import prior_flags
+from amc_pymc.evidence.mcmc import Kernel
+from amc_pymc.evidence.mcmc.slice import Slice
+from amc_pymc.progress import progress
+from amc_pymc.reading.particles.counts import counted
+from amc_pymc.results import declared_dataset
+from amc_pymc.results.tables import ARMS
+from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
+from amc_pymc.runs import run_loop
+from amc_pymc.signals import held_back
+from amc_pymc.steps.marginal_effects import (
+    Marginalize,
+    chosen_effects,
+    describe,
+    enough_nodes,
+    quadrature,
+)
+from amc_pymc.steps.model_groups import add_data_groups
+from amc_pymc.steps.stored_draws import (
+    Health,
+    check_idata,
+    foreign_density,
+    health_of,
+    stored_draws,
+)
+
+if TYPE_CHECKING:
+    from pymc import Model
+
+__all__ = [
+    "TimeLimit",
+    "bridge_flags",
+    "bridge_numbers",
+    "budget_of",
+    "evidence_from_draws",
+    "stage_arms",
+]
+
+#: Limits for flags: effective draws per chain and at most in total, and mean copies of a draw.
+_FEW, _ENOUGH, _COPIES = 100.0, 400.0, 1.5
+#: Difference in nats between the two ends of a bridge, and standard errors of modes not visited, without a flag.
+_NATS, _ERRORS = 0.01, 5.0
+#: Share of divergent transitions above which a flag is raised.
+_DIVERGENT = 0.001
+
+
+def evidence_from_draws(
+    idata: xr.DataTree,
+    *,
+    model: Model,
+    marginalize: Marginalize,
+    target: float | None,
+    max_cost: float | None,
+    cost: str,
+    limit: TimeLimit,
+    kernel: Kernel,
+    random_seed: RandomSeed,
+    progressbar: bool,
+) -> xr.DataTree:
+    """Run :func:`amc_pymc.estimate_evidence` with given draws."""
+    if isinstance(kernel, Slice):
+        raise ValueError(
+            "kernel='slice' is not reversible, and draws are annealed both ways: use 'hmc', 'langevin' or "
+            "'random_walk' with idata."
+        )
+    words = seed_words(random_seed)
+    effects = chosen_effects(model, marginalize)
+    posterior = check_idata(idata, model, () if effects is None else effects.variables)
+    densities, compiling = compiled_particles(model, effects)
+    begin = time.process_time()
+    rng, search_rng = spawn_generators(words, 2)
+    tally = Tally()
+    with one_blas_thread(), counted() as counts:
+        x, log_density = stored_draws(idata, posterior, model, densities)
+        joint = len(densities.variables) == len(model.free_RVs)
+        if joint and (wrong := foreign_density(idata, log_density)):
+            raise ValueError(f"{wrong}.")
+        health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
+        densities = enough_nodes(densities, flat[::2], target)
+        allowed = budget_of(max_cost, cost, limit, lambda: cost_of(counts), begin)
+        with progress("Bridging", None, enabled=progressbar) as bar:
+            ended = run_loop(
+                bridge_draws(
+                    densities, x, kernel, rng, target=target, budget=allowed,
+                    report=lambda steps: bar.update(description=f"Bridging in {steps} steps"),
+                )
+            )  # fmt: skip
+        stages = ended.last
+        numbers = bridge_numbers(stages[-1], stages[-1].mcse, health.r_hat)
+        numbers |= {"ess_bulk": health.ess_bulk, "n_divergent": health.divergences}
+        doubts = quadrature(numbers, densities, flat[1::2], target)
+        settings = pilot_settings(densities)
+        searched = kernel.needs_gradient and ended.why != "interrupted"
+        if searched and allowed(_search_cost(densities.n_dim, settings)):
+            with held_back(), tally.stage("search"):
+                log_mass = unvisited(
+                    Joint(densities), densities, flat, stages[-1].log_z, search_rng, settings
+                )
+            doubts += _unvisited(*numbers.estimate, log_mass)
+    tally.add("bridge", counts - tally.total())
+    numbers |= tally.numbers()
+    numbers |= {"compile_seconds": compiling, "cpu_seconds": time.process_time() - begin}
+    interrupted = ended.why == "interrupted"
+    flags = [flag("interrupted")] if interrupted else []
+    flags += _draws_flags(health, x)
+    flags += bridge_flags(stages, None if interrupted else target, max_cost, limit)
+    flags += doubts + uncertain(*numbers.estimate) + prior_flags(model)
+    tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
+    tree["evaluations"] = xr.DataTree(tally.dataset())
+    describe(tree, densities)
+    return tree
+
+
+def _search_cost(n_dim: int, settings: PilotSettings) -> float:
+    """Return the expected cost of a search for modes that draws have not visited."""
+    return 2.0 * settings.starts * settings.search_cost * math.sqrt(n_dim) + settings.weighed_least
+
+
+def _unvisited(z: float, error: float, log_mass: float) -> list[Flag]:
+    """Return a flag if modes of some log evidence that the draws have not visited exceed the error."""
+    total = float(np.logaddexp(z, log_mass))
+    more = clearly_more(total, 0.0, z, error, _ERRORS)
+    return [flag("unvisited_mode", total=total)] if more else []
+
+
+class TimeLimit(NamedTuple):
+    """Argument `max_time` in seconds, None without a limit, and the time of the monotonic clock from which it counts."""
+
+    max_time: float | None
+    begin: float
+
+    def over(self, needed: float = 0.0) -> bool:
+        """Whether the limit is passed in `needed` seconds from now."""
+        return self.max_time is not None and time.monotonic() - self.begin + needed > self.max_time
+
+
+def budget_of(
+    max_cost: float | None,
+    cost: str,
+    limit: TimeLimit,
+    spent: Callable[[], float],
+    begin: float,
+) -> Callable[[float], bool]:
+    """Return a function that checks whether a stage of some evaluations fits in the budget and the time left."""
+
+    def allowed(wanted: float) -> bool:
+        so_far, seconds = spent(), time.process_time() - begin
+        needed = seconds * wanted / max(so_far, 1.0)
+        if limit.over(needed):
+            return False
+        if max_cost is None:
+            return True
+        return (so_far + wanted if cost == "count" else seconds + needed) <= max_cost
+
+    return allowed
+
+
+def bridge_numbers(last: Stage, mcse: float, r_hat: float) -> Evidence:
+    """Return the numbers of the last stage of a bridge, whose draws have this R-hat."""
+    error = mcse if math.isfinite(last.log_z) else math.inf
+    return Evidence(
+        log_evidence=last.log_z,
+        log_evidence_mcse=error,
+        ess=effective_size(error),
+        pareto_k=math.nan,
+        n_steps=last.steps,
+        overlap=last.overlap,
+        bridge_ess=last.effective,
+        r_hat=r_hat,
+    )
+
+
+def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
+    """Return flags about the draws."""
+    flags, n = [], x.shape[0] * x.shape[1]
+    if not health.r_hat <= health.largest:
+        flags.append(flag("chains_disagree", r_hat=health.r_hat))
+    if health.ess_bulk < min(_FEW * x.shape[0], _ENOUGH):
+        flags.append(flag("few_effective_draws", ess=health.ess_bulk))
+    if health.particles:
+        flags.append(flag("smc_particles"))
+    if health.copies > _COPIES:
+        flags.append(flag("copies", copies=health.copies))
+    if health.divergences > _DIVERGENT * n:
+        flags.append(flag("divergences", divergent=health.divergences, draws=n))
+    return flags
+
+
+def bridge_flags(
+    stages: list[Stage],
+    target: float | None,
+    max_cost: float | None,
+    limit: TimeLimit,
+    nats: float = _NATS,
+) -> list[Flag]:
+    """Return flags about the bridge; `nats` is a difference between its ends that does not matter."""
+    limits = {"max_cost": max_cost, "max_time": limit.max_time}
+    given = {name: value for name, value in limits.items() if value is not None}
+    last, flags = stages[-1], []
+    if last.log_z == -math.inf:
+        return [flag("no_overlap")]
+    remedy = f"raise {' or '.join(given)}" if given else "sample more"
+    if not last.carried:
+        flags.append(
+            flag("little_overlap", overlap=last.overlap, effective=last.effective,
+                 steps=_steps(last), remedy=remedy)
+        )  # fmt: skip
+    if not last.agree:
+        flags.append(flag("halves_disagree", apart=last.apart))
+    if gap := tension_of(stages, nats):
+        flags.append(flag("foreign_draws", gap=gap))
+    if target is not None and not last.mcse <= target:
+        longest = last.steps == STEPS[-1]
+        allow = " and ".join(f"{name}={value:g}" for name, value in given.items())
+        allow += " allows" if len(given) == 1 else " allow"
+        flags.append(
+            flag("bridge_too_short", error=last.mcse, target=target, steps=_steps(last),
+                 most="there are" if longest else allow, remedy="sample more" if longest else remedy)
+        )  # fmt: skip
+    return flags
+
+
+def _steps(stage: Stage) -> str:
+    return f"{stage.steps} annealing steps" if stage.steps > 1 else "a bridge without annealing"
+
+
+def _tree(
+    idata: xr.DataTree,
+    posterior: xr.Dataset,
+    model: Model,
+    numbers: Evidence,
+    flags: list[Flag],
+    stages: list[Any],
+    kernel: Kernel,
+) -> xr.DataTree:
+    tree = xr.DataTree()
+    tree["posterior"] = xr.DataTree(posterior.assign_attrs(source="idata"))
+    if "sample_stats" in idata.children:
+        stats = idata["sample_stats"].to_dataset()
+        ragged = [name for name, v in stats.data_vars.items() if v.dtype == object]
+        tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # cannot be saved to a file
+    tree["arms"] = xr.DataTree(stage_arms(stages))
+    tree["evidence"] = xr.DataTree(
+        evidence_group(
+            numbers,
+            flags,
+            weights="last stage",
+            kernel=kernel.name,
+            unbiased="no, but consistent as the draws become more; modes that the draws miss stay missed",
+        )
+    )
+    add_data_groups(tree, model)
+    tree.attrs["sampling_method"] = "estimate_evidence"
+    tree.attrs["inference_library"] = "amc_pymc"
+    warn_of(flags, "Model evidence")
+    return tree
+
+
+def stage_arms(stages: list[Stage]) -> xr.Dataset:
+    """Return the stages as arms; the last one is the estimate."""
+    names = ["bridge" if s.steps == 1 else f"annealed_{s.steps}" for s in stages]
+    columns = {
+        "log_evidence": [s.log_z for s in stages],
+        "log_evidence_mcse": [s.mcse for s in stages],
+        "n_steps": [s.steps for s in stages],
+        "draws": [s.draws for s in stages],
+        "cost": [float(s.cost) for s in stages],
+        "weight": [float(s is stages[-1]) for s in stages],
+        "pareto_k": [math.nan for s in stages],
+        "overlap": [s.overlap for s in stages],
+        "log_evidence_half": [[h.log_z for h in s.halves] for s in stages],
+    }
+    return declared_dataset(ARMS, columns, {"arm": names})

@@ -1,0 +1,382 @@
+"""Densities, kernels, seeds and evaluation counts for estimators of the evidence."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import time
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from pymc.logprob.transforms import (
+    CircularTransform,
+    IntervalTransform,
+    LogOddsTransform,
+    LogTransform,
+    SimplexTransform,
+)
+from threadpoolctl import ThreadpoolController
+
+from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
+from amc_pymc.evidence.symmetry import Block, Variables
+from amc_pymc.flags import Flag, flag
+from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Mixed, make_kernel
+from amc_pymc.reading.context import context_model
+from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import check_evidence_defined, extract_particles
+from amc_pymc.reading.particles.marginal import Densities, MarginalDensities, extract_marginals
+from amc_pymc.reading.support import element_states
+from amc_pymc.results import declared_dataset
+from amc_pymc.results.tables import EVALUATIONS
+from amc_pymc.rng import spawn_generators
+from amc_pymc.signals import signals_heard
+from amc_pymc.steps.marginal_effects import CANNOT, LocalEffects
+
+if TYPE_CHECKING:
+    from pymc import Model
+
+__all__ = [
+    "Elsewhere",
+    "Tally",
+    "compiled_particles",
+    "context_model",
+    "cost_of",
+    "explored",
+    "model_told",
+    "one_blas_thread",
+    "particle_kernel",
+    "pilot_settings",
+    "running_off",
+]
+
+_log = logging.getLogger("amc_pymc")
+#: Transforms that act on each element, and those of which a change of sign makes sense.
+_BY_ELEMENT = (LogTransform, LogOddsTransform, IntervalTransform, CircularTransform)
+_SIGNED = (LogOddsTransform, IntervalTransform, CircularTransform)
+#: Size below which (above one over which) numbers are near the limits of doubles, share of such draws
+#: that is flagged, and number of prior draws for comparison.
+_TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
+#: Settings of a pilot run with integrals over local effects, which are expensive.
+_SPARING = PilotSettings(
+    particles=128, moves=1, starts=8, most_searches=64, prior_scanned=1024, scanned=2048, checked=1024,
+    second=1024, weighed_least=500,
+)  # fmt: skip
+
+
+def compiled_particles(
+    model: Model, effects: LocalEffects | None = None
+) -> tuple[Densities, float]:
+    """Return compiled densities of a model and the CPU seconds used; the last few models are cached.
+
+    Given local effects are integrated out; the densities are then
+    :class:`amc_pymc.reading.particles.marginal.MarginalDensities`. If that fails for effects that the user did not
+    name, they are kept.
+    """
+    begin = time.process_time()
+    variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
+    local = () if effects is None else (effects.asked, *effects.variables)
+    key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))), local)
+    with _COMPILING, signals_heard():
+        kept = _COMPILED.pop(key, None)
+        if kept is None or kept.data != kept.densities.fingerprint():
+            densities = _extracted(model, effects)
+            x = densities.draw_prior(1, spawn_generators(0, 1)[0])
+            densities.values(x)
+            densities.gradients(x)
+            kept = _Compiled(model, densities, densities.fingerprint())
+        _COMPILED[key] = kept
+        while len(_COMPILED) > _MOST_COMPILED:
+            _COMPILED.popitem(last=False)
+    return kept.densities, time.process_time() - begin
+
+
+def _extracted(model: Model, effects: LocalEffects | None) -> Densities:
+    if effects is None:
+        return extract_particles(model)
+    check_evidence_defined(model)
+    try:
+        return extract_marginals(model, effects.factor, effects.observed_vars)
+    except CANNOT as error:
+        label = effects.factor.label
+        if effects.asked:
+            raise ValueError(
+                f"marginalize names {label}, which cannot be integrated out: {error}"
+            ) from error
+        _log.info("Not integrating %s out after all: %s", label, error)
+        return extract_particles(model)
+
+
+class _Compiled(NamedTuple):
+    """Cached densities with their model, which keeps the ids of its variables from being reused."""
+
+    model: Any
+    densities: Densities
+    data: str
+
+
+_COMPILED: OrderedDict[tuple[Any, ...], _Compiled] = OrderedDict()
+_MOST_COMPILED = 4
+_COMPILING = threading.Lock()
+
+
+def explored(
+    model: Model,
+    densities: Densities,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    chains: bool = False,
+    report: Callable[[str], None] = lambda text: None,
+) -> Pilot:
+    """Make a pilot run, a short one in many dimensions if chains may give the estimate.
+
+    Integrals over local effects are expensive and leave posteriors close to normal, so the climb and the searches
+    are then shorter.
+
+    Raises
+    ------
+    ValueError
+        If the likelihood is zero at all points evaluated, or unbounded.
+    """
+    pilot = explore(
+        densities, kernel, rng, settings=pilot_settings(densities),
+        fitted=not densities.discrete.any(), chains=chains,
+        variables=exchangeable(model, densities), report=report,
+    )  # fmt: skip
+    if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
+        raise ValueError(f"{wrong[0].message}.")
+    return pilot
+
+
+def exchangeable(model: Model, densities: Densities) -> Variables:
+    """Return the variables whose elements or signs may be exchanged: continuous ones with a transform by elements."""
+    blocks, sums, size = list[Block](), list[np.ndarray](), densities.layout.size
+    shapes = dict(zip(densities.layout.names, densities.layout.shapes))
+    for variable in model.value_vars:
+        if variable.name not in densities.layout.names:
+            continue
+        transform = model.rvs_to_transforms[model.values_to_rvs[variable]]
+        s = densities.layout.slices[variable.name]
+        places = np.arange(s.start, s.stop).reshape(shapes[variable.name])
+        kind = "none" if transform is None else type(transform).__name__
+        if isinstance(transform, SimplexTransform):
+            rows = places.reshape(-1, places.shape[-1])
+            sums += [*rows]
+            last = size + np.arange(len(rows)).reshape(*places.shape[:-1], 1)
+            places, size = np.concatenate([places, last], axis=-1), size + len(rows)
+        elif not (transform is None or isinstance(transform, _BY_ELEMENT)):
+            continue
+        blocks.append(Block(places, transform is None or isinstance(transform, _SIGNED), kind))
+    return Variables(tuple(blocks), tuple(sums))
+
+
+def pilot_settings(densities: Densities) -> PilotSettings:
+    """Return settings of pilot runs and searches, which are short with integrals over local effects."""
+    return _SPARING if isinstance(densities, MarginalDensities) else PilotSettings()
+
+
+def model_told(densities: Densities) -> dict[str, Any]:
+    """Return what identifies a model and its data: variables, and densities at a few points."""
+    x = densities.draw_prior(3, spawn_generators(0, 1)[0])
+    return {"variables": densities.layout, "model or data": densities.values(x).round(6)}
+
+
+def particle_kernel(model: Model, densities: Densities, kernel: str | Kernel) -> Kernel:
+    """Return a kernel that moves all coordinates, the discrete ones by Metropolis."""
+    continuous = make_kernel(kernel)
+    if not densities.discrete.any():
+        return continuous
+    coordinates: list[int] = []
+    states: list[Any] = []
+    for variable in model.value_vars:
+        if variable.name not in densities.layout.names:
+            continue
+        place = densities.layout.slices[variable.name]
+        if densities.layout.is_continuous(variable.name):
+            continue
+        coordinates += range(place.start, place.stop)
+        states += _states(model, variable, place.stop - place.start)
+    discrete = DiscreteMetropolis(tuple(coordinates), tuple(states))
+    rest = tuple(np.flatnonzero(~densities.discrete).tolist())
+    if not rest:
+        return discrete
+    if getattr(continuous, "coordinates", None) is not None:
+        raise ValueError(
+            f"kernel must leave its coordinates open where variables are discrete, got {kernel!r}."
+        )
+    return Mixed(type(continuous)(**{**continuous.__dict__, "coordinates": rest}), discrete)  # type: ignore[arg-type]
+
+
+def _states(model: Model, variable: Any, size: int) -> list[Any]:
+    try:
+        return element_states(model, variable)
+    except ValueError:
+        return [None] * size  # infinitely many, or too many to be drawn uniformly
+
+
+def running_off(model: Model, densities: Densities, values: Mapping[str, np.ndarray]) -> list[Flag]:
+    """Flag continuous variables with draws (P, ...) near the limits of floating-point numbers.
+
+    There an unbounded likelihood, such as that of a scale that may be zero, stops growing, and an infinite evidence
+    looks finite. The share of prior draws near the limits is subtracted.
+    """
+    prior = densities.constrain(densities.draw_prior(_CHECKED, spawn_generators(0, 1)[0]))
+    return [
+        flag("unbounded", share=share, variable=rv.name)
+        for rv in model.free_RVs
+        if rv.dtype.startswith("float")
+        and rv.name in values
+        and (share := _at_the_end(values[rv.name])) > _EDGE + _at_the_end(prior[rv.name])
+    ]
+
+
+def _at_the_end(values: np.ndarray) -> float:
+    """Return the share of draws (P, ...) with an element near the limits of floating-point numbers."""
+    size = np.abs(values).reshape(len(values), -1)
+    return float(((size < _TINY) | (size > 1.0 / _TINY)).any(axis=1).mean())
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Limit BLAS to one thread: matrices are small, and more threads would wait for each other."""
+    limits: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limits
+
+
+class Elsewhere:
+    """What jobs in other threads or processes evaluated.
+
+    Attributes
+    ----------
+    counts : array (3,)
+        Evaluations of jobs whose results were received, in the order of
+        :class:`amc_pymc.reading.particles.densities.Counts`.
+    seen : Highest
+        Highest points that these jobs evaluated.
+    seconds : float
+        CPU time of jobs in other processes.
+    """
+
+    def __init__(self, seen: Highest):
+        self.counts, self.seen, self.seconds = np.zeros(3, np.int64), seen, 0.0
+
+    def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that also returns what it evaluated, its CPU time and its process."""
+        return _Measured(function)
+
+    def receive(self, found: Measurement) -> Any:
+        """Count what a job of a measured function evaluated; return its result."""
+        self._note(found.counts, found.x, found.terms)
+        if found.process != os.getpid():
+            self.seconds += found.seconds
+        return found.result
+
+    def stored(self, found: Measurement) -> dict[str, Any]:
+        """Return what a job evaluated as arrays."""
+        return {"counts": found.counts, "seen": found.x, "seen_terms": found.terms}
+
+    def recall(self, arrays: dict[str, Any]) -> None:
+        """Count what a job of an earlier run evaluated."""
+        self._note(arrays["counts"], arrays["seen"], arrays["seen_terms"])
+
+    def _note(self, counts: np.ndarray, x: np.ndarray, terms: np.ndarray) -> None:
+        self.counts += counts
+        self.seen.add(x, terms)
+
+
+class Measurement(NamedTuple):
+    """Result of a job, its evaluations (3,), the highest points x (P, D) with their terms (2, P), CPU time, process."""
+
+    result: Any
+    counts: np.ndarray
+    x: np.ndarray
+    terms: np.ndarray
+    seconds: float
+    process: int
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Function that also returns what it evaluated, its CPU time and its process."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, job: Any) -> Measurement:
+        with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
+            begin = time.thread_time()
+            found = self.function(job)
+            seconds = time.thread_time() - begin
+            return Measurement(found, counts, *seen.points(), seconds, os.getpid())
+
+
+def cost_of(counts: np.ndarray) -> float:
+    """Return the number of evaluations in counts (3,), where a gradient counts as two."""
+    return float(counts[0] + GRADIENT_COST * counts[1])
+
+
+class Tally:
+    """Number of model evaluations by stage of a run; the only place where a run counts them.
+
+    Examples
+    --------
+    >>> from amc_pymc.evidence.model import Tally
+    >>> tally = Tally()
+    >>> with tally.stage("pilot"):
+    ...     pass
+    >>> tally.total().tolist()
+    [0, 0, 0]
+    """
+
+    def __init__(self) -> None:
+        self._stages: dict[str, np.ndarray] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the evaluations of this thread as those of a stage."""
+        with counted() as counts:
+            try:
+                yield
+            finally:
+                self.add(name, counts)
+
+    def add(self, name: str, counts: np.ndarray) -> None:
+        """Add counts to a stage."""
+        self._stages[name] = self._stages.get(name, np.zeros(3, np.int64)) + counts
+
+    def total(self) -> np.ndarray:
+        """Return the numbers of points without and with gradients and of nan densities, (3,)."""
+        return sum(self._stages.values(), np.zeros(3, np.int64))
+
+    @property
+    def cost(self) -> float:
+        """Number of evaluations, where a gradient counts as two."""
+        return cost_of(self.total())
+
+    def numbers(self) -> dict[str, int]:
+        """Return the totals as reported: ``n_likelihood`` includes points with gradients."""
+        values, gradients, nan = self.total().tolist()
+        return {"n_likelihood": values + gradients, "n_gradient": gradients, "n_nan": nan}
+
+    def dataset(self) -> xr.Dataset:
+        """Return the group ``evaluations``, the same counts by stage."""
+        table = np.array([*self._stages.values()]).reshape(-1, 3)
+        columns = {
+            "n_likelihood": table[:, 0] + table[:, 1],
+            "n_gradient": table[:, 1],
+            "n_nan": table[:, 2],
+        }
+        return declared_dataset(EVALUATIONS, columns, {"stage": [*self._stages]})

@@ -1,0 +1,280 @@
+"""What holds for every kernel, at the edges too."""
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+from amc_pymc.evidence.mcmc import (
+    HMC,
+    KERNELS,
+    Kernel,
+    Langevin,
+    Particles,
+    RandomWalk,
+    Slice,
+    Tuning,
+    log_target,
+    make_kernel,
+    start,
+    target_gradient,
+)
+from tests.evidence.mcmc.paths import CONTINUOUS, Corner, Gaussian, LogGamma, Path
+
+BETAS = (0.0, 0.4, 1.0)
+each = pytest.mark.parametrize("kernel", [make_kernel(k) for k in KERNELS], ids=list(KERNELS))
+
+
+def begin(kernel, path, n, beta, seed=1):
+    rng = np.random.default_rng(seed)
+    return start(path, path.draw(n, beta, rng), with_gradient=kernel.needs_gradient), rng
+
+
+@each
+@pytest.mark.parametrize("n_particles", [1, 2, 50])
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("path", CONTINUOUS)
+def test_what_comes_back(kernel, path, beta, n_particles):
+    path = path()
+    particles, rng = begin(kernel, path, n_particles, beta)
+    given = [a for a in particles if a is not None]
+    for a in given:
+        a.flags.writeable = False
+    copies = [a.copy() for a in given]
+    tuning = Tuning(0.5, particles.x.std(axis=0) + 0.1)
+    tuning.scale.flags.writeable = False
+    path.evaluated = path.differentiated = 0
+    moved, move = kernel.step(path, particles, beta, tuning, rng)
+    for a, b in zip(given, copies, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+    assert moved.x.shape == particles.x.shape
+    np.testing.assert_allclose(moved.terms, path.terms(moved.x), rtol=1e-12)
+    if kernel.needs_gradient:
+        np.testing.assert_allclose(moved.gradients, path.slopes(moved.x), rtol=1e-12)
+    else:
+        assert moved.gradients is None
+    assert np.all(log_target(moved.terms, beta) > -np.inf)
+    assert move.acceptance.shape == (n_particles,)
+    assert np.all((move.acceptance >= 0.0) & (move.acceptance <= 1.0))
+    assert (move.evaluations, move.gradients) == (path.evaluated, path.differentiated)
+    again, _ = kernel.step(path, moved, beta, tuning, rng)  # what came back can be moved on
+    assert np.isfinite(again.x).all()
+
+
+@each
+def test_a_generator_decides_everything(kernel):
+    path = LogGamma()
+    particles, _ = begin(kernel, path, 20, 0.5)
+    tuning = Tuning(0.8, np.ones(3))
+    one, two, other = (
+        kernel.step(path, particles, 0.5, tuning, np.random.default_rng(s))[0].x for s in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(one, two)
+    assert (one != other).any()
+
+
+@each
+def test_at_the_start_of_a_path_the_slope_does_not_matter(kernel):
+    """At beta = 0 particles go where the slope is -inf, and have no gradient of it there."""
+    path = Corner()
+    particles, rng = begin(kernel, path, 2000, 0.0)
+    tuning = Tuning(1.0, np.ones(2))
+    for _ in range(3):
+        particles, _ = kernel.step(path, particles, 0.0, tuning, rng)
+    impossible = particles.terms[1] == -np.inf
+    assert impossible.mean() == pytest.approx(4 * np.exp(-3), abs=0.05)
+    assert np.isfinite(particles.x).all()
+
+
+@each
+@pytest.mark.parametrize("beta", [0.3, 1.0])
+def test_from_nowhere_to_somewhere(kernel, beta):
+    """Particles of density zero take what is better, and never go back."""
+    path, rng = Corner(), np.random.default_rng(5)
+    x = np.column_stack([rng.uniform(-0.5, 0.0, 500), rng.uniform(0.2, 0.8, 500)])
+    particles = start(path, x, with_gradient=kernel.needs_gradient)
+    assert np.all(log_target(particles.terms, beta) == -np.inf)
+    arrived = np.zeros(500, bool)
+    for _ in range(20):
+        particles, move = kernel.step(path, particles, beta, Tuning(0.7, np.full(2, 0.5)), rng)
+        assert np.isfinite(particles.x).all()
+        assert np.isfinite(move.acceptance).all()
+        possible = log_target(particles.terms, beta) > -np.inf
+        assert not (arrived & ~possible).any()
+        if kernel.needs_gradient:
+            assert np.isfinite(particles.gradients[:, possible]).all()
+        arrived |= possible
+    assert arrived.mean() > 0.9
+
+
+@each
+def test_far_from_anywhere_nothing_happens(kernel):
+    path, rng = Corner(), np.random.default_rng(6)
+    particles = start(path, np.full((30, 2), -100.0), with_gradient=kernel.needs_gradient)
+    moved, move = kernel.step(path, particles, 1.0, Tuning(0.7, np.ones(2)), rng)
+    np.testing.assert_array_equal(moved.x, particles.x)
+    if kernel.name == "slice":
+        assert move.evaluations == 30 * 2
+    else:
+        np.testing.assert_array_equal(move.acceptance, 0.0)
+
+
+class Given(Path):
+    """The density of coordinates 2 and 0, in this order, given coordinate 1."""
+
+    n_dim = 2
+
+    def __init__(self, path, middle):
+        super().__init__()
+        self.path, self.middle = path, middle
+
+    def whole(self, x):
+        return np.column_stack([x[:, 1], np.full(len(x), self.middle), x[:, 0]])
+
+    def terms(self, x):
+        return self.path.terms(self.whole(x))
+
+    def slopes(self, x):
+        return self.path.slopes(self.whole(x))[:, :, [2, 0]]
+
+
+@each
+def test_other_coordinates_are_left_alone(kernel):
+    """A kernel of some coordinates is a kernel of their density given the others."""
+    path, some = LogGamma(), dataclasses.replace(kernel, coordinates=(2, 0))
+    tuning = Tuning(0.5, np.array([[0.5, 0.0], [0.2, 1.0]]))
+    moves = 0
+    for seed in range(20):
+        particles, _ = begin(kernel, path, 1, 1.0, seed)
+        moved, _ = some.step(path, particles, 1.0, tuning, np.random.default_rng(seed))
+        assert moved.x[0, 1] == particles.x[0, 1]
+        given = Given(path, particles.x[0, 1])
+        begun = start(given, particles.x[:, [2, 0]], with_gradient=kernel.needs_gradient)
+        found, _ = kernel.step(given, begun, 1.0, tuning, np.random.default_rng(seed))
+        np.testing.assert_allclose(moved.x[:, [2, 0]], found.x, rtol=1e-12)
+        moves += int((moved.x != particles.x).any())
+    assert moves > 10
+
+
+@each
+@pytest.mark.parametrize("size", [0.0, -1.0, np.nan, np.inf])
+def test_bad_sizes(kernel, size):
+    particles, rng = begin(kernel, LogGamma(), 5, 1.0)
+    with pytest.raises(ValueError, match=r"tuning\.size must be positive"):
+        kernel.step(LogGamma(), particles, 1.0, Tuning(size, np.ones(3)), rng)
+
+
+@each
+@pytest.mark.parametrize(
+    ("scale", "match"),
+    [
+        (np.ones(2), "shape"),
+        (np.ones((3, 2)), "shape"),
+        (np.array(1.0), "shape"),
+        (np.array([1.0, 0.0, 1.0]), "must be positive"),
+        (np.array([1.0, -1.0, 1.0]), "must be positive"),
+        (np.array([1.0, np.nan, 1.0]), "must be finite"),
+        (np.diag([1.0, 1.0, 0.0]), "on its diagonal"),
+    ],
+)
+def test_bad_scales(kernel, scale, match):
+    path = LogGamma()
+    particles, rng = begin(kernel, path, 5, 1.0)
+    path.evaluated = path.differentiated = 0
+    with pytest.raises(ValueError, match=match):
+        kernel.step(path, particles, 1.0, Tuning(1.0, scale), rng)
+    assert path.evaluated == path.differentiated == 0
+
+
+@each
+def test_bad_particles(kernel):
+    path, rng, tuning = LogGamma(), np.random.default_rng(8), Tuning(1.0, np.ones(3))
+    for x, terms in ((np.zeros(3), np.zeros((2, 1))), (np.zeros((4, 3)), np.zeros((2, 3)))):
+        with pytest.raises(ValueError, match="particles must have x"):
+            kernel.step(path, Particles(x, terms), 1.0, tuning, rng)
+    small = Particles(np.zeros((4, 1)), np.zeros((2, 4)), np.zeros((2, 4, 1)))
+    with pytest.raises(ValueError, match="at least 2 dimensions"):
+        dataclasses.replace(kernel, coordinates=(1,)).step(path, small, 1.0, tuning, rng)
+    if kernel.needs_gradient:
+        with pytest.raises(ValueError, match="with_gradient=True"):
+            kernel.step(path, Particles(np.zeros((4, 3)), np.zeros((2, 4))), 1.0, tuning, rng)
+
+
+@each
+@pytest.mark.parametrize(
+    ("coordinates", "error", "match"),
+    [
+        (3, TypeError, "tuple of ints"),
+        ((0.5,), TypeError, "must be ints"),
+        ((True,), TypeError, "must be ints"),
+        ((-1,), ValueError, "negative"),
+        ((), ValueError, "empty"),
+        ((1, 1), ValueError, "differ"),
+    ],
+)
+def test_bad_coordinates(kernel, coordinates, error, match):
+    with pytest.raises(error, match=match):
+        dataclasses.replace(kernel, coordinates=coordinates)
+
+
+@each
+def test_kernels_are_values(kernel):
+    assert isinstance(kernel, Kernel)
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    assert hash(dataclasses.replace(kernel, coordinates=[np.int64(1), 0])) == hash(
+        dataclasses.replace(kernel, coordinates=(1, 0))
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kernel.coordinates = (0,)
+
+
+def test_kernels_by_name():
+    assert KERNELS == {"slice": Slice, "random_walk": RandomWalk, "langevin": Langevin, "hmc": HMC}
+    for name, cls in KERNELS.items():
+        assert make_kernel(name) == cls()
+        assert cls.name == name
+    kernel = HMC(7)
+    assert make_kernel(kernel) is kernel
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "match"),
+    [
+        ("nuts", ValueError, "'hmc', 'langevin', 'random_walk', 'slice'"),
+        (HMC, TypeError, r"write HMC\(\)"),
+        (None, TypeError, "a name or a kernel"),
+        (3, TypeError, "a name or a kernel"),
+    ],
+)
+def test_no_such_kernel(kernel, error, match):
+    with pytest.raises(error, match=match):
+        make_kernel(kernel)
+
+
+def test_targets():
+    terms = np.array([[0.0, -1.0, -np.inf], [-np.inf, 2.0, 1.0]])
+    np.testing.assert_array_equal(log_target(terms, 0.0), [0.0, -1.0, -np.inf])
+    np.testing.assert_array_equal(log_target(terms, 0.5), [-np.inf, 0.0, -np.inf])
+    gradients = np.array([[[1.0, 2.0]], [[np.nan, 4.0]]])
+    np.testing.assert_array_equal(target_gradient(gradients, 0.0), [[1.0, 2.0]])
+    np.testing.assert_array_equal(target_gradient(gradients, 0.5), [[np.nan, 4.0]])
+    path = Gaussian(2)
+    x = np.ones((3, 2))
+    assert start(path, x, with_gradient=False).gradients is None
+    assert start(path, x, with_gradient=True).gradients.shape == (2, 3, 2)
+
+
+@pytest.mark.parametrize("path", CONTINUOUS)
+def test_gradients_of_the_test_paths(path):
+    path = path()
+    x = path.draw(20, 0.5, np.random.default_rng(9))
+    gradients = path.slopes(x)
+    for d in range(path.n_dim):
+        h = np.zeros(path.n_dim)
+        h[d] = 1e-6 * x[:, d].std()
+        difference = (path.terms(x + h) - path.terms(x - h)) / (2 * h[d])
+        np.testing.assert_allclose(
+            gradients[:, :, d], difference, rtol=1e-4, atol=1e-5 / h[d] * 1e-6
+        )

@@ -1,0 +1,949 @@
+"""Evidence to a wanted error: small models, own estimators, budgets, refusals."""
+
+import math
+import multiprocessing
+import signal
+import sys
+import warnings
+
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+
+from scipy import stats
+from scipy.special import expit, logit, logsumexp
+
+import amc_pymc as amc
+
+from amc_pymc.bandits import LCB, UCB1, LogLoss
+from amc_pymc.evidence import ARMS, ImportanceArm, PosteriorDraws
+from amc_pymc.evidence.doubts import missed_mode
+from amc_pymc.importance import AdaptedMixture, StudentTMixture
+from amc_pymc.evidence.results import Evidence
+from amc_pymc.evidence.run import __name__ as MODULE
+from amc_pymc.evidence.mcmc import HMC, KERNELS
+from amc_pymc.reading.particles.counts import counted
+from tests.evidence.evidence_models import (
+    EASY,
+    SCHOOLS,
+    Known,
+    Stopping,
+    assert_same,
+    by_quadrature,
+    compile_before,
+    compiled_once,  # noqa: F401
+    error_of,
+    flag_names,
+    flags_of,
+    half,
+    impossible,
+    label,
+    labels,
+    nan_gradient,
+    normal_log,
+    normal_model,
+    one,
+    partly_nan,
+    peak,
+    potential,
+    process,
+    regression,
+    schools,
+    swapping_labels,
+    unbounded,
+    vague_funnel,
+)
+
+module = sys.modules[MODULE]
+GROUPS = {
+    "estimate",
+    "arms",
+    "rounds",
+    "pulls",
+    "posterior",
+    "sample_stats",
+    "evidence",
+    "evaluations",
+    "observed_data",
+}
+LONG = ("ais_2000", "ais_8000")
+IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density was nan")
+
+
+def estimate(known, *, seed=1, **settings):
+    model = known.model if isinstance(known, Known) else known
+    return amc.estimate_evidence(
+        **{"model": model, "random_seed": seed, "progressbar": False, "draws": 50} | settings
+    )
+
+
+def assert_right(tree, known, *, target=0.05, errors=4.5):
+    error, mcse = error_of(tree, known)
+    assert 0.0 < mcse <= target
+    assert abs(error) < errors * mcse
+    second = tree["evidence"].to_dataset()
+    gap = second["log_evidence_iv"] - known.log_evidence
+    assert abs(gap) < errors * second["log_evidence_iv_mcse"]
+
+
+class Noisy:
+    """Log-normal estimates of one number, which cost as much as they say."""
+
+    scale = "log"
+
+    def __init__(self, log_mean, sd, cost=1.0):
+        self.log_mean, self.sd, self.cost = log_mean, sd, cost
+
+    def sample(self, n, rng):
+        return self.log_mean - 0.5 * self.sd**2 + self.sd * rng.standard_normal(n)
+
+
+def easily(known):
+    """Settings with which a model takes a second."""
+    return {"target_mcse": 0.3, "kernel": "random_walk"} if known is labels else {}
+
+
+def own(**sds):
+    return {name: Noisy(one().log_evidence, sd) for name, sd in sds.items()}
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
+def test_evidence(known):
+    tree = estimate(known(), **easily(known))
+    assert_right(tree, known(), target=easily(known).get("target_mcse", 0.05))
+    assert flags_of(tree) == ""
+
+
+def test_the_target_decides():
+    fine, rough = (estimate(one(), target_mcse=t) for t in (0.001, 0.05))
+    assert_right(fine, one(), target=0.0012)
+    assert fine["pulls"]["cost"].sum() > 2.0 * rough["pulls"]["cost"].sum()
+
+
+@pytest.mark.slow
+def test_spread_of_errors():
+    z = np.array([np.divide(*error_of(estimate(one(), seed=s), one())) for s in range(20)])
+    assert 0.6 < np.sqrt(np.mean(z**2)) < 1.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arms", ["default", ["importance"], ["ais_reference"], ["smc"]], ids=label)
+def test_coverage(arms):
+    n = 200 if arms in ("default", ["importance"]) else 60
+    runs = [estimate(one(), seed=s, arms=arms, target_mcse=0.05) for s in range(n)]
+    inside = [
+        float(r["evidence"]["log_evidence_lower"])
+        < one().log_evidence
+        < float(r["evidence"]["log_evidence_upper"])
+        for r in runs
+    ]
+    assert np.mean(inside) >= 0.92 - 0.03 * (n < 200)
+    z = np.array([np.divide(*error_of(r, one())) for r in runs])
+    assert 0.6 < z.std() < 1.4
+    assert abs(z.mean()) < 4.0 * z.std() / np.sqrt(n)
+    assert all(flags_of(r) == "" for r in runs)
+
+
+def test_initval_changes_nothing():
+    assert_same(estimate(normal_model(initval=-40.0)), estimate(one()))
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, HMC(n_leapfrog=2)], ids=label)
+def test_kernels(kernel):
+    tree = estimate(one(), kernel=kernel, arms=["smc"], target_mcse=0.1)
+    assert_right(tree, one(), target=0.1)
+    assert tree["evidence"].attrs["kernel"] == (kernel if isinstance(kernel, str) else "hmc")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in ARMS]
+)
+def test_arms_by_name(name):
+    settings = {"target_mcse": None, "max_cost": 4e6} if name in LONG else {"target_mcse": 0.2}
+    tree = estimate(one(), arms=[name], kernel="random_walk", **settings)
+    assert tree["arms"]["arm"].values.tolist() == [name]
+    assert_right(tree, one(), target=0.2)
+
+
+def test_several_arms_and_what_was_left_out():
+    tree = estimate(schools())
+    arms = tree["arms"].to_dataset()
+    used, left_out = set(arms["arm"].values.tolist()), arms.attrs["left_out"]
+    assert used | {r.split(":")[0] for r in left_out.split("; ")} == set(ARMS)
+    assert "ais_8000: expected to need" in left_out
+    for name in (
+        "draws",
+        "log_evidence",
+        "log_evidence_mcse",
+        "cost",
+        "weight",
+        "pareto_k",
+        "z_score",
+    ):
+        assert arms[name].dims == ("arm",)
+    np.testing.assert_allclose(arms["weight"].sum(), 1.0)
+    pulls = tree["pulls"].to_dataset()
+    np.testing.assert_allclose(arms["cost"], np.bincount(pulls["arm"], pulls["cost"]))
+    assert estimate(schools(), arms=["importance"])["arms"].attrs["left_out"] == ""
+
+
+def test_left_out_where_variables_are_discrete():
+    tree = estimate(labels())
+    left_out = tree["arms"].attrs["left_out"]
+    for name in ("importance_rqmc", "ais_reference", "smc_reference"):
+        assert f"{name}: no reference: some variables are discrete" in left_out
+    assert_right(tree, labels())
+    assert tree["arms"]["arm"].values[0] == "importance"
+    assert tree["posterior"].attrs["source"].startswith("sampling importance resampling")
+    assert tree["posterior"]["outlier"].dtype.kind == "i"
+
+
+def test_discrete_variables_of_all_kinds():
+    """A label of three states, a number of twenty, a count without end; states index an array."""
+    shift, table = np.array([0.0, 2.0, 5.0]), np.linspace(0.0, 1.0, 20)
+    with pm.Model() as model:
+        label = pm.Categorical("label", np.array([0.2, 0.5, 0.3]))
+        number = pm.DiscreteUniform("number", 0, 19)
+        count = pm.Poisson("count", 4.0)
+        mean = pt.as_tensor(shift)[label] + pt.as_tensor(table)[number] + count
+        pm.Normal("y", mean, 1.0, observed=[7.0, 8.5])
+    means = shift[:, None, None] + table[:, None] + np.arange(60.0)
+    log_f = sum(stats.norm.logpdf(y, means) for y in (7.0, 8.5))
+    log_f += np.log([0.2, 0.5, 0.3])[:, None, None] - math.log(20.0)
+    log_f += stats.poisson.logpmf(np.arange(60), 4.0)
+    known = Known(model, float(logsumexp(log_f)))
+    tree = estimate(known, target_mcse=0.02)
+    assert_right(tree, known, target=0.02)
+    assert tree["arms"]["arm"].values.tolist() == ["importance"]
+
+
+def test_own_arms():
+    tree = estimate(one(), arms=own(rough=1.0, fine=0.2), target_mcse=0.01)
+    assert_right(tree, one(), target=0.012)
+    arms = tree["arms"].to_dataset()
+    assert arms["draws"].sel(arm="fine") > 10 * arms["draws"].sel(arm="rough")
+    named = Noisy(one().log_evidence, 0.2)
+    named.name = "mine"
+    both = estimate(one(), arms=["importance", named, Noisy(one().log_evidence, 0.2)])
+    assert both["arms"]["arm"].values.tolist() == ["importance", "mine", "arm_1"]
+    assert_right(both, one())
+
+
+def test_own_arms_that_disagree_are_flagged():
+    arms = {"right": Noisy(-3.5155, 0.1), "wrong": Noisy(-2.5155, 0.1)}
+    with pytest.warns(UserWarning, match="Model evidence"):
+        tree = estimate(one(), arms=arms, target_mcse=0.01, policy="round_robin")
+    assert "estimators disagree" in flags_of(tree)
+
+
+def test_own_arms_that_miss_what_the_pilot_run_saw_are_flagged():
+    with pytest.warns(UserWarning, match="found more evidence"):
+        estimate(one(), arms={"low": Noisy(-5.0, 0.1)})
+
+
+def test_own_arms_that_are_always_zero():
+    with pytest.warns(UserWarning, match="Model evidence"):
+        tree = estimate(one(), arms={"zero": Noisy(-np.inf, 0.1)})
+    found = tree["evidence"].to_dataset()
+    assert found["log_evidence"] == -np.inf
+    assert found["ess"] == 0.0
+    assert found["log_evidence_upper"] == np.inf
+    assert "all weights are zero" in flags_of(tree)
+
+
+SLOWLY = [pytest.param(name, marks=pytest.mark.slow) for name in ("ucbv", "klucb")]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["lcb", "ucb1", "thompson", UCB1, UCB1(2, rewards=LogLoss()), LCB(2, values="log"), *SLOWLY],
+    ids=lambda p: p if isinstance(p, str) else f"{p!r:.12}",
+)
+def test_policies(policy):
+    tree = estimate(one(), arms=own(rough=1.0, fine=0.2), target_mcse=0.02, policy=policy)
+    assert_right(tree, one(), target=0.03)
+    assert tree.attrs["policy"] == (policy if isinstance(policy, str) else policy.name)
+
+
+@pytest.mark.parametrize("weights", ["predictable", "inverse_variance", "uniform"])
+def test_weights(weights):
+    tree = estimate(one(), arms=own(rough=0.3, fine=0.2), weights=weights, target_mcse=0.02)
+    chosen = tree["estimate"].to_dataset().sel(weights=weights)
+    assert tree["evidence"]["log_evidence"] == chosen["log_mean"]
+    assert tree["evidence"]["log_evidence_mcse"] == chosen["log_mean_mcse"]
+    assert tree["evidence"].attrs["weights"] == weights
+    error, mcse = error_of(tree, one())
+    assert abs(error) < 4.5 * mcse
+
+
+def test_the_certifying_round_alone_is_the_estimate():
+    tree = estimate(one(), arms=own(rough=0.5, fine=0.3), target_mcse=0.02)
+    pulls = tree["pulls"].to_dataset()
+    last = pulls["value"][pulls["round"] == pulls["round"].max()]
+    np.testing.assert_allclose(tree["evidence"]["log_evidence"], np.log(np.mean(np.exp(last))))
+    assert tree["rounds"]["round_weight"].values.tolist() == [0.0] * (
+        tree["rounds"].sizes["round"] - 1
+    ) + [1.0]
+    assert "exactly" in tree["evidence"].attrs["unbiased"]
+    # The round was not chosen for what it showed: as likely too low as too high, whatever came before.
+    runs = [
+        estimate(one(), arms=own(rough=0.5, fine=0.4), target_mcse=0.05, seed=s) for s in range(20)
+    ]
+    ratio = np.exp([error_of(r, one())[0] for r in runs])
+    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
+
+
+# --- budgets --------------------------------------------------------------------------------------
+
+
+def test_a_budget_alone():
+    arms = own(rough=1.0, fine=0.2)
+    counts = estimate(one(), arms=arms, target_mcse=0.05)["evaluations"].sel(stage="pilot")
+    spent = int(counts["n_likelihood"] + counts["n_gradient"])
+    tree = estimate(one(), arms=arms, target_mcse=None, max_cost=spent + 4000.0)
+    assert 0.8 * 4000 < tree["pulls"]["cost"].sum() <= 4000
+    assert_right(tree, one(), target=0.02)
+
+
+def test_a_budget_that_is_larger_than_the_target_needs():
+    tree = estimate(one(), arms=own(rough=1.0, fine=0.2), target_mcse=0.02, max_cost=1e9)
+    assert_right(tree, one(), target=0.025)
+    assert tree["pulls"]["cost"].sum() < 10_000
+
+
+def test_a_budget_too_small_for_the_target_is_flagged():
+    with pytest.warns(
+        UserWarning, match="Model evidence: the standard error is .* where 0.001 was wanted"
+    ):
+        tree = estimate(one(), arms=own(a=0.5), target_mcse=0.001, max_cost=2e5)
+    assert "where 0.001 was wanted" in flags_of(tree)
+    error, mcse = error_of(tree, one())
+    assert mcse > 0.0012
+    assert abs(error) < 4.5 * mcse
+
+
+def test_a_budget_smaller_than_the_pilot_run_is_flagged():
+    with pytest.warns(UserWarning, match="max_cost=100 is hardly more than the pilot run cost"):
+        tree = estimate(one(), target_mcse=None, max_cost=100.0)
+    assert "max_cost=100" in flags_of(tree)
+    assert np.isfinite(tree["evidence"]["log_evidence"])
+
+
+def test_max_time_ends_a_run_after_two_rounds():
+    settings = {"arms": own(rough=1.0, fine=0.2), "target_mcse": 0.005}
+    with pytest.warns(UserWarning) as told:
+        part = estimate(one(), **settings, max_time=1e-6)
+    assert any("the time limit max_time=1e-06 s was over" in str(t.message) for t in told)
+    assert part["rounds"].sizes["round"] == 2
+    assert_right(part, one(), target=0.1)
+    assert flag_names(part) == "out_of_time"
+    whole = estimate(one(), **settings)
+    assert whole["rounds"].sizes["round"] > 2
+    assert_same(whole, estimate(one(), **settings, max_time=600.0))
+
+
+def test_seconds():
+    tree = estimate(one(), cost="cpu", target_mcse=0.01)
+    assert_right(tree, one(), target=0.012)
+    assert tree.attrs["cost"] == "cpu"
+    assert tree["pulls"]["cost"].sum() < tree["evidence"]["cpu_seconds"] < 60.0
+    again = estimate(one(), cost="cpu", target_mcse=None, max_cost=0.5)
+    assert_right(again, one())
+    assert 0.1 < again["evidence"]["cpu_seconds"] < 4.0
+
+
+def test_a_callable_cost():
+    tree = estimate(one(), cost=lambda value: 5.0, target_mcse=0.02)
+    assert_right(tree, one(), target=0.025)
+    assert (tree["pulls"]["cost"] == 5.0).all()
+    budget = estimate(one(), cost=lambda value: 5.0, target_mcse=None, max_cost=2000.0)
+    assert 1000.0 < budget["pulls"]["cost"].sum() <= 2100.0
+
+
+# --- what is returned -----------------------------------------------------------------------------
+
+
+def test_groups():
+    tree = estimate(schools(), draws=70, chains=3)
+    assert set(tree.children) == GROUPS | {"constant_data"}
+    posterior = tree["posterior"].to_dataset()
+    assert posterior.sizes == {"chain": 3, "draw": 70, "school": 8}
+    assert posterior["school"].values.tolist() == SCHOOLS
+    assert posterior.attrs["source"] == "sampling importance resampling from the fitted reference"
+    numbers = tree["evidence"].to_dataset()
+    assert all(numbers[name].ndim == 0 for name in numbers.data_vars)
+    assert set(numbers.data_vars) == {
+        "log_evidence", "log_evidence_mcse", "log_evidence_lower", "log_evidence_upper",
+        "log_evidence_iv", "log_evidence_iv_mcse", "ess", "pareto_k", "n_likelihood", "n_gradient",
+        "n_nan", "cpu_seconds", "compile_seconds",
+    }  # fmt: skip
+    assert {"flags", "weights", "kernel", "unbiased"} <= set(numbers.attrs)
+    np.testing.assert_allclose(numbers["ess"], numbers["log_evidence_mcse"] ** -2.0)
+    half_width = 1.959964 * numbers["log_evidence_mcse"]
+    np.testing.assert_allclose(numbers["log_evidence_upper"] - numbers["log_evidence"], half_width)
+    assert tree.attrs["sampling_method"] == "estimate_evidence"
+    assert 0.0 < numbers["cpu_seconds"] < 60.0
+
+
+def test_defaults():
+    tree = amc.estimate_evidence(model=one().model, random_seed=1, progressbar=False)
+    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 500}
+    assert set(tree.children) == GROUPS
+
+
+def test_posterior_moments():
+    mu = estimate(one(), draws=1000)["posterior"]["mu"]
+    # Resampled from twice as many weighted draws: an error of less than twice that of independent ones.
+    assert abs(float(mu.mean()) - 1.5) < 8.0 * np.sqrt(0.5 / 4000)
+    assert abs(float(mu.var()) - 0.5) < 8.0 * 0.5 * np.sqrt(2.0 / 4000)
+
+
+def test_sample_stats():
+    tree = estimate(schools(), draws=10)
+    draws, stats = tree["posterior"].to_dataset(), tree["sample_stats"].to_dataset()
+    logp = schools().model.compile_logp()
+    for mu, tau, lp in zip(
+        *(v.values.ravel() for v in (draws["mu"], draws["tau"], stats["lp"])), strict=True
+    ):
+        assert lp == pytest.approx(float(logp({"mu": mu, "tau_log__": np.log(tau)})), rel=1e-7)
+    np.testing.assert_allclose(stats["lp"], stats["log_prior"] + stats["log_likelihood_sum"])
+
+
+def test_arviz(tmp_path):
+    tree = estimate(schools(), draws=250)
+    assert az.summary(tree, var_names=["mu", "tau"]).index.tolist() == ["mu", "tau"]
+    assert az.ess(tree)["mu"] > 100
+    tree.to_netcdf(tmp_path / "evidence.nc", engine="h5netcdf")
+    with xr.open_datatree(tmp_path / "evidence.nc", engine="h5netcdf") as back:
+        assert_same(back, tree)
+        assert back["arms"].attrs["left_out"] == tree["arms"].attrs["left_out"]
+
+
+def test_plots_and_tables():
+    trees = {"schools": estimate(schools()), "again": estimate(schools(), seed=2)}
+    amc.plot_evidence(trees, backend="none")
+    amc.plot_evidence(trees["schools"], backend="none")
+    amc.plot_allocation(estimate(one(), arms=own(rough=1.0, fine=0.2)), backend="none")
+    amc.plot_allocation(trees["schools"], backend="none")
+    table = amc.compare_evidence(trees)
+    best = max(trees, key=lambda name: float(trees[name]["evidence"]["log_evidence"]))
+    assert table.index[0] == best
+    assert table.loc[best, "log_evidence"] == float(trees[best]["evidence"]["log_evidence"])
+
+
+@pytest.mark.parametrize("kernel", ["hmc", "slice"])
+def test_evaluations_are_counted(kernel):
+    compile_before(regression().model)
+    with counted() as counts:
+        tree = estimate(regression(), arms=["importance", "smc"], kernel=kernel)
+    values, gradients, _ = counts.tolist()
+    found = tree["evidence"]
+    assert found["n_gradient"] == gradients
+    assert found["n_likelihood"] == values + gradients
+    stages = tree["evaluations"].to_dataset()
+    assert stages["stage"].values.tolist() == ["pilot", "arms", "checks", "posterior"]
+    assert stages["n_likelihood"].sum() == found["n_likelihood"]
+    assert stages["n_gradient"].sum() == found["n_gradient"]
+    # 400 points that are weighted, 200 draws for sample_stats.
+    assert stages["n_likelihood"].sel(stage="posterior") == 600
+    cost = tree["pulls"]["cost"].sum()
+    assert cost < found["n_likelihood"] + found["n_gradient"]
+
+
+# --- reproducible ---------------------------------------------------------------------------------
+
+
+def test_seeds():
+    first = estimate(one())
+    assert_same(first, estimate(one()))
+    assert first["evidence"]["log_evidence"] != estimate(one(), seed=2)["evidence"]["log_evidence"]
+    rngs = [np.random.default_rng(5) for _ in range(2)]
+    third, fourth = (estimate(one(), seed=rng) for rng in rngs)
+    assert_same(third, fourth)
+    fifth = estimate(one(), seed=rngs[0])
+    assert fifth["evidence"]["log_evidence"] != third["evidence"]["log_evidence"]
+
+
+def test_model_of_the_context():
+    with one().model:
+        tree = amc.estimate_evidence(random_seed=1, progressbar=False, draws=50)
+    assert_same(tree, estimate(one()))
+
+
+def test_the_model_comes_first():
+    tree = amc.estimate_evidence(one().model, random_seed=1, progressbar=False, draws=50)
+    assert_same(tree, estimate(one()))
+    with pytest.raises(TypeError, match=r"model must be a pm\.Model.*idata="):
+        amc.estimate_evidence(tree)
+    with pytest.raises(TypeError, match=r"sample_ais\(model=\.\.\.\)"):
+        amc.sample_ais(one().model)
+
+
+class Meeting(ImportanceArm):
+    """Importance sampling that evaluates, with everything else, a point of the narrow peak."""
+
+    def sample(self, n, rng):
+        self.path.values(logit(np.full((1, 20), 0.531)))
+        return super().sample(n, rng)
+
+
+@pytest.mark.parametrize(
+    "workers", ["threads", "fork", pytest.param("spawn", marks=pytest.mark.slow)]
+)
+def test_what_workers_have_seen_is_not_lost(workers, monkeypatch):
+    blinded(monkeypatch)
+    make = module.make_portfolio
+
+    def meeting(*args, **settings):
+        portfolio = make(*args, **settings)
+        arm = portfolio.arms["importance"]
+        portfolio.arms["importance"] = Meeting(arm.path, arm.reference, arm.share)
+        return portfolio
+
+    monkeypatch.setattr(module, "make_portfolio", meeting)
+    if workers == "threads":
+        pool = ThreadPoolExecutor(2)
+    else:
+        pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(workers))
+    with pool, pytest.warns(UserWarning, match="a last search found"):
+        here = estimate(peak(), arms=["importance"])
+        there = estimate(peak(), arms=["importance"], executor=pool)
+    assert flag_names(here) == "missed_mode"
+    assert_same(here, there)
+
+
+@pytest.mark.parametrize("known", [regression, partly_nan], ids=lambda f: f.__name__)
+@IGNORING_NAN
+def test_threads(known):
+    settings = {"arms": ["importance", "smc"], "target_mcse": 0.02}
+    with ThreadPoolExecutor(3) as pool:
+        assert_same(estimate(known(), executor=pool, **settings), estimate(known(), **settings))
+
+
+@pytest.mark.parametrize("known", [regression, partly_nan], ids=lambda f: f.__name__)
+@IGNORING_NAN
+def test_cores(known):
+    settings = {"arms": ["importance", "smc"], "target_mcse": 0.02}
+    assert_same(estimate(known(), cores=2, **settings), estimate(known(), **settings))
+
+
+def test_an_executor_that_works_in_this_thread():
+    """What jobs evaluate is counted once."""
+    settings = {"arms": ["importance", "smc"]}
+    here = estimate(one(), executor=Stopping(1 << 30), **settings)
+    assert_same(here, estimate(one(), **settings))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes(method):
+    settings = {"arms": ["importance", "smc"]}
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
+        parallel = estimate(one(), executor=pool, **settings)
+    assert_same(parallel, estimate(one(), **settings))
+    # Seconds of the workers, which compile for themselves, are in it.
+    assert parallel["evidence"]["cpu_seconds"] > 0.0
+
+
+# --- interruption ---------------------------------------------------------------------------------
+
+
+class Impatient(Noisy):
+    """Is interrupted after some calls."""
+
+    calls = 0
+
+    def sample(self, n, rng):
+        self.calls += 1
+        if self.calls > 4:
+            raise KeyboardInterrupt
+        return super().sample(n, rng)
+
+
+def test_interruption_returns_what_there_is():
+    with pytest.warns(UserWarning, match="Model evidence"):
+        tree = estimate(one(), arms={"a": Impatient(one().log_evidence, 0.2)}, target_mcse=0.001)
+    assert "interrupted" in flags_of(tree).lower()
+    assert tree["rounds"].sizes["round"] == 4
+    error, mcse = error_of(tree, one())
+    assert abs(error) < 5.0 * mcse
+    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 50}
+
+
+def test_interruption_of_an_executor():
+    with pytest.warns(UserWarning, match="Model evidence"):
+        tree = estimate(one(), arms=["importance"], target_mcse=1e-4, executor=Stopping(4))
+    assert "interrupted" in flags_of(tree).lower()
+
+
+def test_interruption_before_the_first_round():
+    """There is the estimate of the pilot run."""
+    with pytest.warns(UserWarning, match="interrupted by the user"):
+        tree = estimate(one(), executor=Stopping(0))
+    assert_right(tree, one(), errors=5.0)
+    assert tree["evidence"].attrs["method"] == "pilot run alone"
+
+
+@pytest.mark.parametrize(
+    ("place", "estimated"),
+    [
+        ("evidence.pilot.climb", False),
+        ("evidence.pilot._starts", True),
+        ("bandits.combination_run.combination_tree", True),
+        ("inference.evidence_run.posterior_draws", True),
+    ],
+)
+def test_ctrl_c_anywhere(place, estimated, monkeypatch):
+    """What is complete is returned, and a loop ends."""
+    module, name = f"amc_pymc.{place}".rsplit(".", 1)
+    original = getattr(sys.modules[module], name)
+
+    def pressed(*args, **kwargs):
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(sys.modules[module], name, pressed)
+    found = []
+    with warnings.catch_warnings(), pytest.raises(KeyboardInterrupt):
+        warnings.simplefilter("ignore", UserWarning)
+        for seed in range(2):
+            found.append(estimate(one(), seed=seed))
+    assert len(found) == estimated
+    for tree in found:
+        assert_right(tree, one(), target=0.5)
+    assert estimate(one())["evidence"].attrs["flags"] == ""
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    def work(*args, **settings):
+        raise AssertionError("work was done")
+
+    monkeypatch.setattr(module, "explored", work)
+
+
+@pytest.mark.parametrize("name", ["target_mcse", "max_cost", "max_time"])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0.0, ValueError), (-0.1, ValueError), (np.nan, ValueError), (np.inf, ValueError),
+     ("0.1", TypeError), (True, TypeError), ([0.1], TypeError)],
+)  # fmt: skip
+def test_bad_numbers(name, value, error, no_work):
+    with pytest.raises(error, match=f"{name} must be .*{str(value).strip('[]')}"):
+        estimate(one(), **{name: value})
+
+
+@pytest.mark.parametrize("name", ["draws", "chains"])
+@pytest.mark.parametrize(
+    ("value", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
+)
+def test_counts(name, value, error, no_work):
+    with pytest.raises(error, match=f"{name} must be .*{value}"):
+        estimate(one(), **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"target_mcse": None}, ValueError, "One of target_mcse and max_cost is needed"),
+        ({"arms": "smc"}, ValueError, r"arms must be 'default' or a list, got 'smc'; write arms=\['smc'\]"),
+        ({"arms": ["nested"]}, ValueError, "arms must be among .*'nested'"),
+        ({"arms": []}, ValueError, "arms is empty"),
+        ({"arms": {}}, ValueError, "arms is empty"),
+        ({"arms": 3}, TypeError, "arms must be .*3"),
+        ({"arms": [3]}, TypeError, "arm 'arm_0' must be .*3"),
+        ({"arms": ["smc", "smc"]}, ValueError, "arms must have different names, 'smc' is there twice"),
+        ({"arms": [lambda rng: 1.0]}, ValueError, "arm 'arm_0' must return logarithms"),
+        ({"arms": {"mine": lambda rng: 1.0}}, ValueError, "arm 'mine' must return logarithms"),
+        ({"policy": "greedy"}, ValueError, "policy must be .*'greedy'"),
+        ({"policy": 3}, TypeError, "policy must be .*3"),
+        ({"policy": UCB1(2)}, ValueError, r"policy .*rewards=LogLoss\(\)"),
+        (
+            {"policy": UCB1(3, rewards=LogLoss()), "arms": ["smc", "importance"]},
+            ValueError,
+            "policy is of 3 arms, there are 2",
+        ),
+        ({"policy": LCB(2, values="natural")}, ValueError, "policy is for values on the natural scale"),
+        ({"policy": "ucbcv"}, ValueError, r"policy 'ucbcv' .*rewards=LogLoss\(\)"),
+        ({"cost": "watts"}, ValueError, "cost must be .*'watts'"),
+        ({"weights": "equal"}, ValueError, "weights must be .*'equal'"),
+        ({"kernel": "nuts"}, ValueError, "kernel must be .*'nuts'"),
+        ({"kernel": HMC}, TypeError, "kernel must be"),
+        ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
+        ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
+        ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
+    ],
+    ids=lambda v: label(v)[:50],
+)  # fmt: skip
+def test_bad_arguments(settings, error, message, no_work):
+    with pytest.raises(error, match=message):
+        estimate(one(), **settings)
+
+
+def test_arms_from_a_mixture_want_continuous_variables():
+    match = r"arm 'importance_rqmc' needs a reference.*'importance', 'smc'"
+    with pytest.raises(ValueError, match=match):
+        estimate(labels(), arms=["importance_rqmc"])
+
+
+def test_the_evidence_of_a_point_hypothesis_is_its_likelihood():
+    with pm.Model() as model:
+        scale = pm.Data("scale", 2.0)
+        pm.Normal("y", 0.0, scale, observed=[1.0, 3.0])
+        pm.Potential("less", pt.constant(-0.5))
+    wanted = stats.norm(0.0, 2.0).logpdf([1.0, 3.0]).sum() - 0.5
+    for tree in (
+        estimate(model),
+        amc.estimate_evidence(model, idata=xr.DataTree()),
+        amc.sample_ais(model=model),
+    ):
+        assert float(tree["evidence"]["log_evidence"]) == pytest.approx(wanted, abs=1e-12)
+        assert tree["evidence"]["log_evidence_mcse"] == 0.0
+        assert "y" in tree["observed_data"]
+    pm.set_data({"scale": 0.0}, model=model)
+    with pytest.warns(UserWarning, match="all weights are zero"):
+        assert estimate(model)["evidence"]["log_evidence"] == -np.inf
+
+
+def test_arms_without_variance():
+    log_z = one().log_evidence
+    tree = estimate(one(), arms={"a": Noisy(log_z, 0.0), "b": Noisy(log_z + 1e-12, 0.0)})
+    assert float(tree["evidence"]["log_evidence"]) == pytest.approx(log_z, abs=1e-9)
+    assert "second_opinion" not in tree["evidence"].attrs["flag_names"]
+
+
+def test_models_without_an_evidence(no_work):
+    for low, high in [(-np.inf, np.inf), (0.0, np.inf)]:
+        with pm.Model() as model:
+            pm.Normal("y", pm.Uniform("m", low, high), 1.0, observed=[1.0])
+        with pytest.raises(ValueError, match=r"'m' has an improper prior \(Uniform\)"):
+            estimate(model)
+    with pm.Model() as model:
+        pm.Normal("y", pm.Flat("mu"), 1.0, observed=[1.0])
+    with pytest.raises(ValueError, match="'mu' has an improper prior"):
+        estimate(model)
+    with pm.Model() as model:
+        pm.Normal("mu")
+    with pytest.raises(ValueError, match="model has no likelihood"):
+        estimate(model)
+    with pytest.raises(TypeError, match="model is missing"):
+        amc.estimate_evidence(progressbar=False)
+    with pytest.raises(TypeError, match=r"model must be a pm\.Model, got 'radon'"):
+        amc.estimate_evidence(model="radon", progressbar=False)
+
+
+# --- hard models ----------------------------------------------------------------------------------
+
+
+def test_likelihoods_that_cannot_be():
+    with pytest.raises(ValueError, match="likelihood is zero"):
+        estimate(impossible())
+    # An infinite evidence that doubles see as finite: the integral of 1 / sigma.
+    with pytest.warns(UserWarning, match=r"'sigma'.* is unbounded"):
+        assert "is unbounded" in flags_of(estimate(unbounded(1), draws=500))
+
+
+@pytest.mark.parametrize(
+    ("known", "arms"),
+    [
+        (half, "default"),
+        (half, ["smc"]),
+        (nan_gradient, ["ais_reference"]),
+        (nan_gradient, ["smc"]),
+    ],
+    ids=lambda v: getattr(v, "__name__", label(v)),
+)
+def test_zeros_and_gradients_of_nan(known, arms):
+    tree = estimate(known(), arms=arms)
+    assert_right(tree, known())
+    assert flags_of(tree) == ""
+
+
+@pytest.mark.parametrize("arms", ["default", ["smc"]], ids=label)
+def test_nan_is_counted_as_impossible(arms):
+    with pytest.warns(UserWarning, match=r"the density was nan at [\d,]+ points"):
+        tree = estimate(partly_nan(), arms=arms)
+    assert_right(tree, partly_nan())
+    assert flag_names(tree) == "nan"
+    before = tree["evaluations"]["n_nan"].sel(stage=["pilot", "arms"]).sum()
+    assert f"nan at {int(before):,} points" in flags_of(tree)
+
+
+def test_nan_that_does_not_matter_is_counted_and_not_flagged():
+    """Impossible beyond two and a half standard deviations of the prior, where the posterior is not."""
+    model = potential(lambda x: pt.log(2.5 - x) - 2.0 * (x + 1.0) ** 2)
+
+    def log_f(x):
+        return normal_log(x, 0.0, 1.0) + np.log(2.5 - x) - 2.0 * (x + 1.0) ** 2
+
+    known = Known(model, by_quadrature(log_f, -12.0, 2.5 - 1e-9))
+    tree = estimate(known, kernel=HMC(n_leapfrog=2))
+    assert_right(tree, known)
+    assert tree["evidence"]["n_nan"] > 0
+    assert flags_of(tree) == ""
+
+
+def test_a_narrow_peak():
+    tree = estimate(peak())
+    assert_right(tree, peak())
+
+
+def test_a_narrow_peak_is_not_missed_in_silence():
+    with pytest.warns(UserWarning, match="found more evidence"):
+        tree = estimate(peak(), arms=["smc"], target_mcse=0.5)
+    assert "narrow peak" in flags_of(tree)
+
+
+def blinded(monkeypatch):
+    """A pilot run that is left without what it finds of a narrow peak."""
+    whole = module.explored
+
+    def explored(*args, **settings):
+        found = whole(*args, **settings)
+        near = np.abs(expit(found.laplace.means) - 0.531).max(axis=1) < 0.01
+        means, choleskys = found.laplace.means[~near], found.laplace.choleskys[~near]
+        slab = StudentTMixture([1.0], means, choleskys, 20.0)
+        adapted = AdaptedMixture(slab, 0.3, 100.0, 100, 0.0, np.ones(1))
+        return replace(found, adapted=adapted, laplace=slab, modes=means, missed=-math.inf)
+
+    monkeypatch.setattr(module, "explored", explored)
+
+
+def test_a_peak_that_only_an_evaluation_of_an_arm_has_met(monkeypatch):
+    blinded(monkeypatch)
+    met = logit(np.full((1, 20), 0.531))
+    make = module.make_portfolio
+
+    def meeting(densities, *args, **settings):
+        densities.values(met)
+        return make(densities, *args, **settings)
+
+    missing = estimate(peak(), arms=["importance"])  # in silence
+    assert abs(error_of(missing, peak())[0]) > 4.0
+    monkeypatch.setattr(module, "make_portfolio", meeting)
+    with pytest.warns(UserWarning, match=r"a last search found .* log evidence is about 4\.[56]"):
+        tree = estimate(peak(), arms=["importance"])
+    assert flag_names(tree) == "missed_mode"
+
+
+@pytest.mark.parametrize(
+    ("log_mass", "z", "flagged"),
+    [
+        (2.0, 0.0, True),
+        (2.0, 2.1, False),  # the estimate has it
+        (-3.0, 0.0, False),  # within the error
+        (-math.inf, -9.0, False),
+        (2.0, -math.inf, False),
+    ],
+)
+def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
+    q = StudentTMixture([1.0], [[0.0]], [[[1.0]]], 5.0)
+    pilot = SimpleNamespace(adapted=AdaptedMixture(q, 0.1, 1e6, 100, 0.0, np.ones(1)))
+    numbers = Evidence(log_evidence=z, log_evidence_mcse=0.01)
+    assert bool(missed_mode(*numbers.estimate, pilot, log_mass)) is flagged
+    assert missed_mode(*numbers.estimate, SimpleNamespace(adapted=None), log_mass) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "uncovered", "reached", "flagged"),
+    [
+        ({"importance_rqmc": 1.0}, 0.3, 20.0, True),
+        ({"importance_rqmc": 1.0}, 0.3, 500.0, False),  # its prior draws are there
+        ({"importance_rqmc": 1.0}, 0.05, 0.0, False),
+        ({"importance": 0.5, "ais_reference": 0.5}, 0.3, 500.0, True),  # no prior draws
+        ({"smc": 0.95, "importance": 0.05}, 0.3, 0.0, False),  # starts from the prior
+    ],
+)
+def test_a_reference_that_misses_something_is_flagged_if_the_estimate_relies_on_it(
+    weights, uncovered, reached, flagged, monkeypatch
+):
+    monkeypatch.setattr(module, "effective_beside", lambda *args: reached)
+    arms = xr.Dataset({"weight": ("arm", [*weights.values()])}, {"arm": [*weights]})
+    found = SimpleNamespace(tree=xr.DataTree.from_dict({"arms": arms}))
+    flags = module._uncovered(SimpleNamespace(uncovered=uncovered), found, None, None)
+    assert [f.name for f in flags] == ["uncovered"] * flagged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [vague_funnel, swapping_labels], ids=lambda f: f.__name__)
+def test_answers_that_are_right_are_not_flagged(known):
+    for seed in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = estimate(known(), seed=seed)
+        if known is swapping_labels:
+            assert flags_of(tree) == ""
+        else:  # that a few weights carry the sum may well be
+            assert flag_names(tree) in ("", "few_values")
+            assert_right(tree, known())
+
+
+@pytest.mark.slow
+def test_posterior_draws_where_weights_are_hopeless():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree = estimate(process(), draws=500)
+    posterior = tree["posterior"]
+    assert posterior.attrs["source"].startswith("particles of the pilot run")
+    assert posterior.attrs["n_distinct"] > 1900
+    effective = min(float(v.min()) for v in az.ess(posterior.to_dataset()).values())
+    assert 200.0 < effective < posterior.attrs["n_distinct"]
+    assert "few_distinct_draws" not in flag_names(tree)
+
+
+def test_few_different_draws_are_flagged(monkeypatch):
+    def few(path, pilot, kernel, n, rng, *, discrete):
+        return PosteriorDraws(np.repeat(path.draw_prior(10, rng), n // 10, axis=0), 10, "copies")
+
+    monkeypatch.setattr(module, "posterior_draws", few)
+    with pytest.warns(UserWarning, match="only 10 of 200 posterior draws are different"):
+        tree = estimate(one())
+    assert flag_names(tree) == "few_distinct_draws"
+    assert tree["posterior"].attrs["n_distinct"] == 10
+
+
+def test_every_flag_is_a_warning():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tree = estimate(partly_nan(), target_mcse=None, max_cost=100.0)
+    said = [str(w.message) for w in caught if w.category is UserWarning]
+    assert len(said) == 2
+    assert "; ".join(
+        s.removeprefix("Model evidence: ").removesuffix(".") for s in said
+    ) == flags_of(tree)
+    assert all(w.filename.startswith(str(Path(__file__).parent)) for w in caught)
+
+
+def test_other_warnings_are_no_flags():
+    class Deprecated(Noisy):
+        def sample(self, n, rng):
+            warnings.warn("old", FutureWarning, stacklevel=1)
+            return super().sample(n, rng)
+
+    with pytest.warns(FutureWarning, match="old"):
+        tree = estimate(one(), arms={"a": Deprecated(one().log_evidence, 0.2)})
+    assert flags_of(tree) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
+def test_easy_models_are_not_warned_of(known):
+    for seed in range(10):
+        tree = estimate(known(), seed=seed, **easily(known))
+        assert flags_of(tree) == ""
+        assert_right(tree, known(), target=easily(known).get("target_mcse", 0.05))

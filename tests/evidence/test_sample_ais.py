@@ -1,0 +1,869 @@
+"""Annealed importance sampling of small models: evidences, draws, checkpoints, refusals."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+from scipy.special import softmax
+
+import amc_pymc as amc
+
+from amc_pymc.importance import StudentTMixture
+from amc_pymc.evidence.sample_ais import __name__ as MODULE
+from amc_pymc.evidence.mcmc import HMC, KERNELS
+from amc_pymc.reading.particles.counts import counted
+from amc_pymc.runs import Journal
+from tests.evidence.evidence_models import (
+    EASY,
+    SCHOOLS,
+    Known,
+    Stopping,
+    assert_same,
+    compile_before,
+    compiled_once,  # noqa: F401
+    error_of,
+    far_off,
+    flag_names,
+    flags_of,
+    half,
+    impossible,
+    label,
+    labels,
+    nan_gradient,
+    normal_model,
+    one,
+    partly_nan,
+    peak,
+    regression,
+    schools,
+    unbounded,
+)
+
+module = sys.modules[MODULE]
+IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density was nan")
+
+
+def ais(known, draws=200, *, seed=1, **settings):
+    model = known.model if isinstance(known, Known) else known
+    settings = {"chains": 2, "n_steps": 40, "random_seed": seed, "progressbar": False} | settings
+    return amc.sample_ais(draws, model=model, **settings)
+
+
+def assert_right(tree, known, *, errors=4.5, largest=0.1):
+    error, mcse = error_of(tree, known)
+    assert 0.0 < mcse < largest
+    assert abs(error) < errors * mcse
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
+def test_evidence(known):
+    tree = ais(known(), n_steps=200 if known is labels else 40)
+    assert_right(tree, known())
+    assert flags_of(tree) == ""
+
+
+def test_spread_of_errors():
+    z = np.array(
+        [
+            np.divide(*error_of(ais(one(), 50, seed=s, reference="prior", n_steps=20), one()))
+            for s in range(20)
+        ]
+    )
+    assert 0.6 < np.sqrt(np.mean(z**2)) < 1.4
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Model evidence")
+@pytest.mark.parametrize("reference", ["prior", "auto"])
+def test_coverage(reference):
+    runs = [ais(one(), 50, seed=s, reference=reference, n_steps=40) for s in range(200)]
+    found = [r["evidence"].to_dataset() for r in runs]
+    assert np.mean([e.attrs["flags"] != "" for e in found]) <= 0.05
+    inside = [
+        float(e["log_evidence_lower"]) < one().log_evidence < float(e["log_evidence_upper"])
+        for e in found
+    ]
+    assert np.mean(inside) >= 0.92
+    z = np.array([np.divide(*error_of(r, one())) for r in runs])
+    assert 0.7 < z.std() < 1.3
+    # The evidence itself is unbiased.
+    ratio = np.exp([error_of(r, one())[0] for r in runs])
+    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
+
+
+def test_initval_changes_nothing():
+    far = ais(normal_model(initval=-40.0))
+    assert_same(far, ais(one()))
+    assert_right(far, one())
+
+
+def test_default_settings():
+    tree = amc.sample_ais(model=one().model, draws=50, random_seed=1, progressbar=False)
+    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 50}
+    assert tree["annealing"].sizes["temperature"] == 400
+    assert_right(tree, one(), largest=0.02)
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, HMC(n_leapfrog=2)], ids=label)
+def test_kernels(kernel):
+    tree = ais(schools(), 100, kernel=kernel, reference="prior")
+    assert_right(tree, schools(), largest=0.3)
+    gradients = tree["evidence"]["n_gradient"]
+    blind = ais(schools(), 100, kernel="random_walk", reference="prior")
+    uses = kernel not in ("slice", "random_walk")
+    # Searches for modes take gradients whatever the kernel, more where the climb has evaluated more.
+    assert (gradients > 4.0 * blind["evidence"]["n_gradient"]) == uses
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["linear", "power", "geometric", "sigmoid", "adaptive", ("power", 2.0), ("geometric", 1e-2),
+     np.linspace(0.0, 1.0, 41) ** 3, (np.linspace(0.0, 1.0, 31) ** 3).tolist()],
+    ids=label,
+)  # fmt: skip
+def test_schedules(schedule):
+    steps = None if isinstance(schedule, list) else 40
+    tree = ais(one(), 100, schedule=schedule, n_steps=steps, reference="prior")
+    assert_right(tree, one(), largest=0.3)
+    beta = tree["annealing"]["beta"].values
+    assert beta.size == (30 if isinstance(schedule, list) else 40)
+    assert beta[-1] == 1.0
+    assert (np.diff(beta) > 0.0).all()
+
+
+class OwnReference:
+    """Independent normals a little wider than rough posterior draws."""
+
+    def __init__(self, x):
+        self.mean, self.sd = x.mean(axis=0), 1.3 * x.std(axis=0)
+
+    def sample(self, n, rng):
+        return self.mean + self.sd * rng.standard_normal((n, self.mean.size))
+
+    def log_density(self, x):
+        z = (x - self.mean) / self.sd
+        return -0.5 * (z**2).sum(1) - np.log(self.sd * np.sqrt(2 * np.pi)).sum()
+
+    def log_density_and_gradient(self, x):
+        return self.log_density(x), (self.mean - x) / self.sd**2
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [("prior", "prior"), ("laplace", "laplace"), ("student_t", "student_t"), ("auto", "student_t"),
+     (OwnReference, "callable")],
+    ids=lambda v: str(getattr(v, "__name__", v)),
+)  # fmt: skip
+def test_references(reference, name):
+    tree = ais(schools(), 100, reference=reference)
+    assert_right(tree, schools(), largest=0.2)
+    assert tree["evidence"].attrs["reference"] == name
+    assert tree["evidence"].attrs["kernel"] == "hmc"
+
+
+def test_a_perfect_reference():
+    """The posterior is normal: all weights are the evidence."""
+    tree = ais(regression(), 60, reference="laplace", n_steps=5)
+    assert abs(error_of(tree, regression())[0]) < 1e-6
+    assert tree["evidence"]["ess"] == pytest.approx(120)
+    assert flags_of(tree) == ""
+
+
+def test_auto_starts_from_the_prior_where_variables_are_discrete():
+    assert ais(labels(), n_steps=200)["evidence"].attrs["reference"] == "prior"
+
+
+def test_more_moves_help():
+    few, many = (ais(regression(), reference="prior", n_steps=30, n_moves=m) for m in (1, 6))
+    assert_right(many, regression(), largest=0.2)
+    assert many["evidence"]["log_evidence_mcse"] < few["evidence"]["log_evidence_mcse"]
+    assert many["evidence"]["n_gradient"] > few["evidence"]["n_gradient"]
+
+
+def test_only_discrete_variables():
+    with pm.Model() as model:
+        coin = pm.Bernoulli("coin", 0.3)
+        pm.Normal("y", 1.0 * coin, 1.0, observed=[1.5])
+    y = 0.3 * np.exp(-0.5 * 0.5**2) + 0.7 * np.exp(-0.5 * 1.5**2)
+    tree = ais(Known(model, np.log(y) - 0.5 * np.log(2 * np.pi)), reference="auto")
+    assert_right(tree, Known(model, np.log(y) - 0.5 * np.log(2 * np.pi)))
+    assert tree["posterior"]["coin"].dtype.kind == "i"
+
+
+# --- both sides -----------------------------------------------------------------------------------
+
+
+def test_exact_draws_bound_from_above():
+    exact = 1.5 + np.sqrt(0.5) * np.random.default_rng(1).standard_normal(400)
+    tree = ais(one(), reference="prior", reverse_draws={"mu": exact})
+    above = tree["evidence"].to_dataset()
+    assert (
+        abs(above["reverse_log_evidence"] - one().log_evidence)
+        < 4.5 * above["reverse_log_evidence_mcse"]
+    )
+    assert 0.0 < above["reverse_log_evidence_mcse"] < 0.1
+    error = np.hypot(above["log_evidence_mcse"], above["reverse_log_evidence_mcse"])
+    assert above["log_evidence"] < above["reverse_log_evidence"] + 4.0 * error
+    # Few steps: the two sides part, the truth between them.
+    rough = [
+        ais(one(), 1000, reference="prior", n_steps=3, reverse_draws={"mu": exact}, seed=s)[
+            "evidence"
+        ]
+        for s in range(3)
+    ]
+    for name, sign in (("log_evidence", -1.0), ("reverse_log_evidence", 1.0)):
+        gap = np.mean([sign * (float(e[name]) - one().log_evidence) for e in rough])
+        assert gap > -0.1
+    assert_same(tree, ais(one(), reference="prior", reverse_draws=exact[:, None]))
+
+
+@pytest.mark.parametrize("known", [schools, labels], ids=lambda f: f.__name__)
+def test_reverse_from_its_own_posterior(known):
+    first = ais(known(), n_steps=100)
+    tree = ais(known(), n_steps=100, seed=2, reverse_draws=first)
+    found = tree["evidence"].to_dataset()
+    assert abs(found["reverse_log_evidence"] - known().log_evidence) < 5.0 * np.hypot(
+        found["reverse_log_evidence_mcse"], first["evidence"]["log_evidence_mcse"]
+    )
+    assert "reverse_log_evidence" not in first["evidence"].data_vars
+    assert found["n_likelihood"] > first["evidence"]["n_likelihood"]
+
+
+# --- what is returned -----------------------------------------------------------------------------
+
+
+def test_groups():
+    tree = ais(schools(), 130, chains=3)
+    assert set(tree.children) == {
+        "posterior", "weighted_posterior", "sample_stats", "evidence", "evaluations", "annealing",
+        "observed_data", "constant_data",
+    }  # fmt: skip
+    for group in ("posterior", "weighted_posterior"):
+        found = tree[group].to_dataset()
+        assert found.sizes == {"chain": 3, "draw": 130, "school": 8}
+        assert found["total"].dims == ("chain", "draw", "school")
+        assert found["school"].values.tolist() == SCHOOLS
+        assert found["mu"].dtype == np.float64
+        np.testing.assert_allclose(
+            found["total"] ** 2, found["tau"] ** 2 + tree["constant_data"]["sd"] ** 2
+        )
+    assert (tree["posterior"]["tau"] > 0.0).all()
+    numbers = tree["evidence"].to_dataset()
+    assert all(numbers[name].ndim == 0 for name in numbers.data_vars)
+    assert set(numbers.data_vars) == {
+        "log_evidence", "log_evidence_mcse", "log_evidence_lower", "log_evidence_upper", "ess",
+        "pareto_k", "n_likelihood", "n_gradient", "n_nan", "cpu_seconds", "compile_seconds",
+    }  # fmt: skip
+    half_width = 1.959964 * numbers["log_evidence_mcse"]
+    np.testing.assert_allclose(numbers["log_evidence_upper"] - numbers["log_evidence"], half_width)
+    np.testing.assert_allclose(numbers["log_evidence"] - numbers["log_evidence_lower"], half_width)
+    assert tree["observed_data"]["y"].dims == ("school",)
+    assert tree.attrs == {"inference_library": "amc_pymc", "sampling_method": "sample_ais"}
+
+
+def test_temperatures():
+    tree = ais(schools(), 130, chains=3, reference="prior", n_steps=50)
+    found, log_w = tree["annealing"].to_dataset(), tree["weighted_posterior"]["log_weight"]
+    assert found.sizes == {"temperature": 50, "path": 100}
+    np.testing.assert_allclose(found["beta"], np.linspace(0.0, 1.0, 51)[1:] ** 4)
+    np.testing.assert_allclose(found["log_weight_path"][:, -1], log_w.values.ravel()[:100])
+    np.testing.assert_allclose(found["log_mean_weight"][-1], tree["evidence"]["log_evidence"])
+    np.testing.assert_allclose(found["ess"][-1] * log_w.size, tree["evidence"]["ess"])
+    assert ((found["accept"][:-1] > 0.0) & (found["accept"][:-1] <= 1.0)).all()
+    assert np.isnan(found["accept"][-1])
+
+
+def test_weights_are_those_of_the_evidence():
+    tree = ais(schools(), 130, chains=3)
+    log_w = tree["weighted_posterior"]["log_weight"].values.ravel()
+    np.testing.assert_allclose(
+        tree["evidence"]["log_evidence"], np.log(np.mean(np.exp(log_w - log_w.max()))) + log_w.max()
+    )
+    w = softmax(log_w)
+    np.testing.assert_allclose(tree["evidence"]["ess"], 1.0 / (w @ w))
+
+
+def test_draws_are_copies_of_particles_of_their_chain():
+    tree = ais(schools(), 100, chains=3, reference="prior", n_steps=20)
+    chosen = tree["sample_stats"]["particle"]
+    assert chosen.dtype.kind == "i"
+    for name in ("mu", "tau", "total"):
+        particles = tree["weighted_posterior"][name]
+        for chain in range(3):
+            np.testing.assert_array_equal(
+                tree["posterior"][name][chain], particles[chain][chosen[chain].values]
+            )
+    log_w = tree["weighted_posterior"]["log_weight"].values
+    for chain in range(3):
+        counts = np.bincount(chosen[chain], minlength=100)
+        # Systematic resampling: as often as the weight asks, up to one.
+        assert (np.abs(counts - 100 * softmax(log_w[chain])) < 1.0).all()
+
+
+def test_copies_are_not_taken_for_independent_draws():
+    with pytest.warns(UserWarning, match="Model evidence"):
+        tree = ais(far_off(), 500, reference="prior", n_steps=5)
+    chosen = tree["sample_stats"]["particle"].values
+    assert (np.diff(chosen, axis=1) >= 0).all()
+    distinct = sum(len(np.unique(row)) for row in chosen)
+    assert tree["posterior"].attrs["n_distinct"] == distinct < 1000
+    assert az.ess(tree)["mu"] < 1.2 * distinct
+
+
+def test_sample_stats():
+    tree = ais(schools(), 20)
+    model, stats = (
+        schools().model,
+        tree["sample_stats"].to_dataset().stack(sample=("chain", "draw")),
+    )
+    draws = tree["posterior"].to_dataset().stack(sample=("chain", "draw"))
+    points = [
+        {"mu": m, "tau_log__": np.log(t)}
+        for m, t in zip(draws["mu"].values, draws["tau"].values, strict=True)
+    ]
+    for name, variables in (
+        ("lp", None), ("log_prior", model.free_RVs), ("log_likelihood_sum", model.observed_RVs),
+    ):  # fmt: skip
+        logp = model.compile_logp(variables)
+        np.testing.assert_allclose(stats[name], [logp(p) for p in points], rtol=1e-7)
+
+
+@pytest.mark.parametrize("reference", ["prior", "student_t"])
+def test_posterior_moments(reference):
+    tree = ais(one(), 500, reference=reference)
+    mu, ess = tree["posterior"]["mu"], float(tree["evidence"]["ess"])
+    weighted = tree["weighted_posterior"].to_dataset()
+    w = softmax(weighted["log_weight"].values)
+    sd = np.sqrt(0.5)
+    # Of resampled draws the error is that of the weights and at most as much again.
+    for mean, factor in ((float(mu.mean()), 2.0), (float((w * weighted["mu"].values).sum()), 1.0)):
+        assert abs(mean - 1.5) < 4.0 * sd * np.sqrt(factor / ess)
+    for variance, factor in (
+        (float(((mu - 1.5) ** 2).mean()), 2.0),
+        (float((w * (weighted["mu"].values - 1.5) ** 2).sum()), 1.0),
+    ):
+        assert abs(variance - 0.5) < 4.0 * 0.5 * np.sqrt(2.0 * factor / ess)
+
+
+def test_arviz(tmp_path):
+    tree = ais(schools())
+    table = az.summary(tree, var_names=["mu", "tau"])
+    assert table.index.tolist() == ["mu", "tau"]
+    assert (az.ess(tree)["mu"] > 100).all()
+    tree.to_netcdf(tmp_path / "ais.nc", engine="h5netcdf")
+    with xr.open_datatree(tmp_path / "ais.nc", engine="h5netcdf") as back:
+        assert_same(back, tree)
+        assert flags_of(back) == flags_of(tree)
+
+
+def test_plots_and_tables():
+    trees = {"schools": ais(schools(), 100), "again": ais(schools(), 100, seed=2)}
+    amc.plot_evidence(trees, backend="none")
+    table = amc.compare_evidence(trees)
+    assert table["log_evidence"].max() == max(
+        float(t["evidence"]["log_evidence"]) for t in trees.values()
+    )
+
+
+@pytest.mark.parametrize(("draws", "chains"), [(1, 3), (3, 1), (251, 1), (260, 2)])
+def test_numbers_of_particles(draws, chains):
+    tree = ais(one(), draws, chains=chains, n_steps=20)
+    for group in ("posterior", "weighted_posterior", "sample_stats"):
+        assert dict(tree[group].sizes) == {"chain": chains, "draw": draws}
+    assert tree["annealing"].sizes["path"] == min(draws * chains, 100)
+    error, mcse = error_of(tree, one())
+    assert abs(error) < 6.0 * mcse
+
+
+def test_one_particle():
+    with pytest.warns(UserWarning, match="the standard error is inf"):
+        tree = ais(one(), 1, chains=1)
+    assert dict(tree["posterior"].sizes) == {"chain": 1, "draw": 1}
+    assert abs(error_of(tree, one())[0]) < 1.0
+    assert tree["evidence"]["log_evidence_mcse"] == np.inf
+    assert tree["evidence"]["log_evidence_upper"] == np.inf
+
+
+def test_one_step():
+    tree = ais(one(), n_steps=1, reference="student_t")
+    assert_right(tree, one())
+    assert tree["annealing"].sizes["temperature"] == 1
+
+
+def test_evaluations_are_counted():
+    compile_before(regression().model)
+    with counted() as counts:
+        tree = ais(regression(), 60)
+    values, gradients, _ = counts.tolist()
+    found = tree["evidence"]
+    assert found["n_gradient"] == gradients
+    assert found["n_likelihood"] == values + gradients
+    stages = tree["evaluations"].to_dataset()
+    assert stages["n_likelihood"].sum() == found["n_likelihood"]
+    assert stages["n_likelihood"].sel(stage="posterior") == 120
+    assert found["cpu_seconds"] > 0.0
+
+
+# --- reproducible ---------------------------------------------------------------------------------
+
+
+def test_seeds():
+    first = ais(one(), 60)
+    assert_same(first, ais(one(), 60))
+    assert_same(first, ais(one(), 60, seed=np.int64(1)))
+    other = ais(one(), 60, seed=2)
+    assert first["evidence"]["log_evidence"] != other["evidence"]["log_evidence"]
+    rngs = [np.random.default_rng(5) for _ in range(2)]
+    third, fourth = (ais(one(), 60, seed=rng) for rng in rngs)
+    assert_same(third, fourth)
+    assert (
+        ais(one(), 60, seed=rngs[0])["evidence"]["log_evidence"]
+        != third["evidence"]["log_evidence"]
+    )
+    fresh = [float(ais(one(), 20, seed=None)["evidence"]["log_evidence"]) for _ in range(2)]
+    assert fresh[0] != fresh[1]
+
+
+def test_a_longer_run_has_the_same_particles():
+    short, long = ais(one(), 250, chains=1), ais(one(), 500, chains=1)
+    np.testing.assert_array_equal(
+        short["weighted_posterior"]["log_weight"], long["weighted_posterior"]["log_weight"][:, :250]
+    )
+
+
+def test_model_of_the_context():
+    with one().model:
+        tree = amc.sample_ais(200, chains=2, n_steps=40, random_seed=1, progressbar=False)
+    assert_same(tree, ais(one()))
+
+
+@IGNORING_NAN
+def test_threads():
+    with ThreadPoolExecutor(3) as pool:
+        parallel = ais(partly_nan(), 550, executor=pool, n_steps=20)
+    assert_same(parallel, ais(partly_nan(), 550, n_steps=20))
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_processes(method):
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        parallel = ais(one(), 300, n_steps=20, executor=pool)
+    assert_same(parallel, ais(one(), 300, n_steps=20))
+
+
+@IGNORING_NAN
+def test_cores():
+    assert_same(ais(partly_nan(), 300, n_steps=20, cores=2), ais(partly_nan(), 300, n_steps=20))
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def interrupted(monkeypatch, after, *args, **settings):
+    """A run that is interrupted after some blocks."""
+    anneal, calls = module._anneal, iter(range(after))
+
+    def job(given):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return anneal(given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_anneal", job)
+        with pytest.warns(UserWarning, match="interrupted"):
+            return ais(*args, **settings)
+
+
+SCRIPT = """
+    import amc_pymc as amc
+    from tests.evidence.evidence_models import normal_model
+
+    amc.sample_ais({draws}, chains=2, n_steps=40, model=normal_model(), random_seed=1, progressbar=False,
+                   checkpoint={path!r})
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(tmp_path):
+    path, draws = tmp_path / "run", 2000
+    code = textwrap.dedent(SCRIPT.format(draws=draws, path=str(path)))
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
+    }
+    process = subprocess.Popen([sys.executable, "-c", code], env=env)
+    try:
+        begin = time.monotonic()
+        while not blocks_in(path):
+            assert process.poll() is None
+            assert time.monotonic() - begin < 120.0
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = blocks_in(path)
+    assert 0 < len(done) < 16
+    resumed = ais(one(), draws, n_steps=40, checkpoint=path)
+    assert_same(resumed, ais(one(), draws, n_steps=40))
+    assert len(blocks_in(path)) == 16
+
+
+def blocks_in(path):
+    return sorted(path.glob("*.npz"))
+
+
+@pytest.mark.parametrize("kernel", ["hmc", "slice"])
+@IGNORING_NAN
+def test_an_interrupted_run_goes_on(kernel, tmp_path, monkeypatch):
+    """The cost and the nan of no block are forgotten."""
+    settings = {"n_steps": 20, "kernel": kernel, "chains": 3}
+    whole = ais(partly_nan(), 300, **settings, seed=4)
+    path = tmp_path / "run"
+    part = interrupted(monkeypatch, 4, partly_nan(), 300, **settings, seed=4, checkpoint=path)
+    assert "interrupted after 4 of 6 blocks" in flags_of(part)
+    assert len(blocks_in(path)) == 4
+    resumed = ais(partly_nan(), 300, **settings, seed=None, checkpoint=str(path))
+    assert_same(resumed, whole)
+
+
+def test_a_finished_checkpoint_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    first = ais(one(), 300, checkpoint=path)
+    monkeypatch.setattr(module, "_anneal", None)
+    for seed in (1, None, np.random.default_rng(99)):
+        assert_same(ais(one(), 300, checkpoint=path, seed=seed), first)
+
+
+def test_seconds_of_earlier_blocks_count(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    append = Journal.append
+
+    def slow(journal, arrays, made_from=None):
+        append(journal, {**arrays, "seconds": 1000.0}, made_from)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", slow)
+        ais(one(), 300, checkpoint=path)
+    assert 4000.0 < ais(one(), 300, checkpoint=path)["evidence"]["cpu_seconds"] < 4060.0
+
+
+def test_reverse_draws_after_a_checkpoint(tmp_path):
+    path, draws = tmp_path / "run", {"mu": np.linspace(0.5, 2.5, 30)}
+    settings = {"checkpoint": path, "reverse_draws": draws}
+    assert_same(ais(one(), 60, **settings), ais(one(), 60, **settings))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"n_steps": 21}, {"draws": 61}, {"chains": 1}, {"n_moves": 2}, {"kernel": "langevin"},
+     {"kernel": HMC(n_leapfrog=2)}, {"reference": "prior"}, {"reference": OwnReference},
+     {"schedule": "linear"}, {"schedule": np.linspace(0, 1, 1201) ** 4.001}, {"seed": 2},
+     {"seed": [1, 2]}, {"known": Known(normal_model(3.001), 0.0)}, {"known": regression}],
+    ids=label,
+)  # fmt: skip
+def test_checkpoints_of_other_runs(change, tmp_path):
+    path = tmp_path / "run"
+    settings = {"draws": 10, "n_steps": 20}
+    if not isinstance(change.get("schedule", ""), str):
+        settings |= {
+            "schedule": np.linspace(0, 1, 1201) ** 4,
+            "kernel": "random_walk",
+            "n_steps": None,
+        }
+    ais(one(), **settings, checkpoint=path)
+    before = {file: file.read_bytes() for file in path.iterdir()}
+    known = change.pop("known", one)
+    with pytest.raises(ValueError, match=r"checkpoint='.*run' is of (a run with )?another"):
+        ais(known() if callable(known) else known, **(settings | change), checkpoint=path)
+    assert {file: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_a_run_killed_before_its_first_block_does_not_stand_in_the_way(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "explored", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ais(one(), 60, checkpoint=path)
+    assert path.exists()
+    assert_same(
+        ais(one(), 60, seed=2, n_steps=20, checkpoint=path), ais(one(), 60, seed=2, n_steps=20)
+    )
+
+
+def test_bad_checkpoints(tmp_path):
+    path = tmp_path / "run"
+    ais(one(), 60, checkpoint=path)
+    whole = (path / "run.json").read_bytes()
+    for content in (b"", b"not a checkpoint", whole[: len(whole) // 2], b"{}"):
+        (path / "run.json").write_bytes(content)
+        with pytest.raises(ValueError, match=r"checkpoint='.*run' is no checkpoint"):
+            ais(one(), 60, checkpoint=path)
+    (tmp_path / "file").write_text("not a checkpoint")
+    with pytest.raises(ValueError, match=r"checkpoint=.* is no checkpoint"):
+        ais(one(), 60, checkpoint=tmp_path / "file")
+    with pytest.raises(ValueError, match=r"checkpoint=.*folder that does not exist"):
+        ais(one(), 60, checkpoint=tmp_path / "missing" / "run")
+    with pytest.raises(ValueError, match=r"checkpoint=.* is no checkpoint"):
+        ais(one(), 60, checkpoint=tmp_path)
+    with pytest.raises(TypeError, match="checkpoint must be a path, got 3"):
+        ais(one(), 60, checkpoint=3)
+
+
+def test_names_in_greek(tmp_path):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("μ", 0.0, 1.0), 1.0, observed=[3.0])
+    first = ais(model, 60, checkpoint=tmp_path / "run", n_steps=1)
+    assert_same(ais(model, 60, checkpoint=tmp_path / "run", n_steps=1), first)
+
+
+def test_max_time_stops_after_a_block_and_the_run_goes_on(tmp_path):
+    path, settings = tmp_path / "run", {"n_steps": 20, "chains": 3}
+    for done in (1, 2):
+        with pytest.warns(UserWarning, match=f"max_time was over after {done} of 3 blocks"):
+            part = ais(one(), 100, **settings, max_time=1e-6, checkpoint=path)
+        assert len(blocks_in(path)) == done
+        assert part["posterior"].sizes["chain"] == done
+    assert_same(ais(one(), 100, **settings, checkpoint=path), ais(one(), 100, **settings))
+
+
+# --- interruption ---------------------------------------------------------------------------------
+
+
+def test_interruption_returns_what_there_is(monkeypatch):
+    part = interrupted(monkeypatch, 3, one(), 500, chains=3)
+    assert dict(part["posterior"].sizes) == {"chain": 2, "draw": 250}
+    assert part["annealing"].sizes["path"] == 100
+    assert_right(part, one())
+    whole = ais(one(), 500, chains=3)
+    np.testing.assert_array_equal(
+        part["weighted_posterior"]["log_weight"],
+        whole["weighted_posterior"]["log_weight"][:2, :250],
+    )
+    # All three blocks enter the evidence, the reverse run is left out.
+    assert 500 < part["evidence"]["ess"] <= 750
+
+
+def test_interruption_of_an_executor():
+    with pytest.warns(UserWarning, match="interrupted after 2 of 4 blocks"):
+        part = ais(one(), 500, executor=Stopping(2), reverse_draws=np.ones((5, 1)))
+    assert dict(part["posterior"].sizes) == {"chain": 1, "draw": 500}
+    assert "reverse_log_evidence" not in part["evidence"].data_vars
+
+
+def test_interruption_before_the_first_block():
+    with pytest.raises(KeyboardInterrupt):
+        ais(one(), executor=Stopping(0))
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    def work(*args, **settings):
+        raise AssertionError("work was done")
+
+    monkeypatch.setattr(module, "explored", work)
+
+
+@pytest.mark.parametrize("name", ["draws", "chains", "n_steps", "n_moves"])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("5", TypeError)],
+)
+def test_counts(name, value, error, no_work):
+    with pytest.raises(error, match=f"{name} must be .*{value}"):
+        ais(one(), **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"schedule": "cubic"}, ValueError, "schedule must be .*'cubic'"),
+        ({"schedule": ("power", -1.0)}, ValueError, r"schedule 'power' must be positive.*-1\.0"),
+        ({"schedule": ("adaptive", 2.0)}, ValueError, r"schedule 'adaptive' takes no number, got 2\.0"),
+        ({"schedule": [0.0, 0.5]}, ValueError, r"schedule must be .*\[0\.0, 0\.5\]"),
+        ({"schedule": np.array([0.0, 0.6, 0.5, 1.0])}, ValueError, "schedule must be"),
+        ({"schedule": None}, ValueError, "schedule must be .*None"),
+        ({"schedule": [0.0, 0.5, 1.0]}, ValueError, "n_steps=40 contradicts schedule=, which has 2 steps"),
+        ({"n_moves": None}, TypeError, "n_moves must be .*None"),
+        ({"kernel": "nuts"}, ValueError, "kernel must be .*'nuts'"),
+        ({"kernel": HMC}, TypeError, "kernel must be"),
+        ({"kernel": 3}, TypeError, "kernel must be .*3"),
+        ({"reference": "posterior"}, ValueError, "reference must be .*'posterior'"),
+        ({"reference": None}, ValueError, "reference must be .*None"),
+        ({"reference": np.ones(3)}, ValueError, "reference must be"),
+        ({"reverse_draws": np.ones(4)}, ValueError, r"reverse_draws must have shape \(P, 1\)"),
+        ({"reverse_draws": np.ones((4, 2))}, ValueError, r"reverse_draws must have shape \(P, 1\)"),
+        ({"reverse_draws": np.ones((0, 1))}, ValueError, "reverse_draws must be finite, and at least one"),
+        ({"reverse_draws": np.full((2, 1), np.nan)}, ValueError, "reverse_draws must be finite"),
+        ({"reverse_draws": {"nu": np.ones(4)}}, ValueError, "reverse_draws: draws of mu are missing"),
+        ({"reverse_draws": xr.DataTree()}, ValueError, "reverse_draws has no group 'posterior'"),
+        ({"reverse_draws": 3}, TypeError, "reverse_draws must be .*3"),
+        ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
+        ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
+        ({"seed": True}, TypeError, "random_seed must be .*True"),
+        ({"seed": -1}, ValueError, "random_seed must not be negative, got -1"),
+        ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
+    ],
+    ids=lambda v: label(v)[:50],
+)  # fmt: skip
+def test_bad_arguments(settings, error, message, no_work):
+    with pytest.raises(error, match=message):
+        ais(one(), **settings)
+
+
+@pytest.mark.parametrize("reference", ["laplace", "student_t", OwnReference])
+def test_fitted_references_want_continuous_variables(reference, no_work):
+    with pytest.raises(ValueError, match=r"reference=.*discrete.*'prior'"):
+        ais(labels(), reference=reference)
+
+
+def flat():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Flat("mu"), 1.0, observed=[1.0])
+    return model
+
+
+def no_likelihood():
+    with pm.Model() as model:
+        pm.Normal("mu", 0.0, 1.0)
+    return model
+
+
+def simulator():
+    with pm.Model() as model:
+        pm.Simulator(
+            "y", lambda rng, mu, size: rng.normal(mu, 1.0, size), pm.Normal("mu"), observed=[1.0]
+        )
+    return model
+
+
+def scaled():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu", 0.0, 1.0), 1.0, observed=[1.0], total_size=10)
+    return model
+
+
+REFUSED = [
+    (flat, "'mu' has an improper prior"),
+    (no_likelihood, "model has no likelihood"),
+    (simulator, "'y' is a pm.Simulator"),
+    (scaled, "'y' has total_size"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED, ids=lambda v: getattr(v, "__name__", ""))
+def test_models_without_an_evidence(make, message, no_work):
+    with pytest.raises(ValueError, match=message):
+        ais(make())
+
+
+def test_no_model(no_work):
+    with pytest.raises(TypeError, match="model is missing"):
+        amc.sample_ais(progressbar=False)
+    with pytest.raises(TypeError, match=r"model must be a pm\.Model, got 'radon'"):
+        amc.sample_ais(model="radon", progressbar=False)
+
+
+# --- hard models ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [impossible, unbounded])
+def test_likelihoods_that_cannot_be(make):
+    message = {"impossible": "likelihood is zero", "unbounded": "'sigma'.* is unbounded"}
+    with pytest.raises(ValueError, match=message[make.__name__]):
+        ais(make())
+
+
+@pytest.mark.parametrize(
+    ("reference", "kernel"), [("prior", "hmc"), ("auto", "hmc"), ("auto", "slice")]
+)
+def test_half_of_the_prior_is_impossible(reference, kernel):
+    tree = ais(half(), reference=reference, kernel=kernel)
+    assert_right(tree, half(), largest=0.2)
+    assert flags_of(tree) == ""
+    assert (tree["posterior"]["x"] > 0.0).all()
+    log_w = tree["weighted_posterior"]["log_weight"]
+    assert not np.isnan(log_w).any()
+
+
+@pytest.mark.parametrize("reference", ["prior", "auto"])
+def test_nan_is_counted_as_impossible(reference):
+    with pytest.warns(UserWarning, match=r"the density was nan at [\d,]+ points"):
+        tree = ais(partly_nan(), reference=reference)
+    assert_right(tree, partly_nan(), largest=0.2)
+    assert tree["evidence"]["n_nan"] > 0
+    assert "nan" in flag_names(tree).split("; ")
+
+
+@pytest.mark.parametrize("kernel", ["hmc", "langevin"])
+@pytest.mark.parametrize("reference", ["prior", "auto"])
+def test_gradients_of_nan(reference, kernel):
+    tree = ais(nan_gradient(), kernel=kernel, reference=reference)
+    assert_right(tree, nan_gradient())
+
+
+def test_a_peak_that_annealing_misses_is_flagged():
+    with pytest.warns(UserWarning, match=r"found more evidence.*narrow peak"):
+        tree = ais(peak(), 250, chains=1, reference="prior", n_steps=400)
+    assert error_of(tree, peak())[0] < -4.0
+    assert "narrow peak" in flags_of(tree)
+    assert_right(ais(peak(), n_steps=20), peak())
+
+
+def test_a_reference_far_too_narrow_is_flagged():
+    def narrow(x):
+        return StudentTMixture([1.0], [x.mean(axis=0)], [[[0.02]]], np.inf)
+
+    with pytest.warns(UserWarning, match="Model evidence"):
+        tree = ais(one(), reference=narrow, n_steps=2)
+    assert flags_of(tree)
+
+
+def test_few_effective_particles_are_flagged():
+    with pytest.warns(UserWarning, match="Model evidence"):
+        tree = ais(far_off(), reference="prior", n_steps=2)
+    assert "particles are effective" in flags_of(tree) or "a few weights" in flags_of(tree)
+    assert_right(ais(far_off(), n_steps=100), far_off())
+
+
+@pytest.mark.parametrize("known", [partly_nan, peak], ids=lambda f: f.__name__)
+def test_every_flag_is_a_warning(known):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tree = ais(known(), reference="prior")
+    said = [str(w.message) for w in caught if w.category is UserWarning]
+    assert said == [f"Model evidence: {flag}." for flag in flags_of(tree).split("; ")] or (
+        # A flag may hold a semicolon of its own.
+        "; ".join(s.removeprefix("Model evidence: ").removesuffix(".") for s in said)
+        == flags_of(tree)
+    )
+    assert all(w.filename.startswith(str(Path(__file__).parent)) for w in caught)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
+def test_easy_models_are_not_warned_of(known):
+    for seed in range(10):
+        tree = ais(known(), 500, seed=seed, n_steps=200)
+        assert flags_of(tree) == ""
+        assert_right(tree, known(), largest=0.2)
