@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from amc_pymc.bandits.arms import ArmError, FailedPull
     from amc_pymc.bandits.combine_estimators import combine_estimators
     from amc_pymc.evidence.estimate_evidence import estimate_evidence
+    from amc_pymc.evidence.sample_ais import sample_ais
     from amc_pymc.inference.find_map_tree import find_MAP_tree
     from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
-    from amc_pymc.evidence.sample_ais import sample_ais
     from amc_pymc.inference.step_density import step_density
     from amc_pymc.inference.tree_proposal import TreeProposal
     from amc_pymc.reading import NotRowFactorised

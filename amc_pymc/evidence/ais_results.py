@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.evidence.annealing import Annealed, Ladder, by_temperature, resample
 from amc_pymc.evidence import Pilot
+from amc_pymc.evidence.annealing import Annealed, Ladder, by_temperature, resample
 from amc_pymc.evidence.doubts import disagreements, uncertain
-from amc_pymc.flags import Flag, flag, warn_of
+from amc_pymc.evidence.mcmc import Kernel
 from amc_pymc.evidence.model import Tally, running_off
+from amc_pymc.evidence.prior_check import prior_flags
 from amc_pymc.evidence.results import (
     Evidence,
     evidence_group,
     from_log_weights,
     nan_flags,
 )
-from amc_pymc.evidence.prior_check import prior_flags
-from amc_pymc.evidence.mcmc import Kernel
+from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED

@@ -13,9 +13,9 @@ import numpy as np
 from amc_pymc.evidence.annealing import Ladder, anneal, sequential
 from amc_pymc.evidence.annealing.paths import Reference
 from amc_pymc.evidence.discrete_proposal import DiscreteProposal
+from amc_pymc.evidence.mcmc import HMC, Kernel, Langevin, Path, RandomWalk
 from amc_pymc.evidence.pilot import DEFENSIVE_SHARE, PriorPath
 from amc_pymc.importance import StudentTMixture, log_mixture_density, scrambled_points
-from amc_pymc.evidence.mcmc import HMC, Kernel, Langevin, Path, RandomWalk
 from amc_pymc.logweights import log_mean_exp
 
 __all__ = ["GRADIENT_COST", "AnnealingArm", "ImportanceArm", "QuasiArm", "SequentialArm"]

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.mcmc import Particles
 from amc_pymc.evidence.recording_path import RecordingPath
 from amc_pymc.evidence.search import distinct_ends, finite, searched, spread
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
@@ -18,7 +19,6 @@ from amc_pymc.importance import (
     laplace_components,
     log_mixture_density,
 )
-from amc_pymc.evidence.mcmc import Particles
 from amc_pymc.logweights import log_mean_exp
 
 __all__ = [

@@ -12,13 +12,13 @@ import numpy as np
 
 from scipy.special import expit, log_expit, logit
 
+from amc_pymc.evidence.mcmc import Path
 from amc_pymc.importance import (
     StudentTMixture,
     choose_mixture,
     fit_student_t_mixture,
     log_mixture_density,
 )
-from amc_pymc.evidence.mcmc import Path
 from amc_pymc.logweights import summarise_log_weights
 
 __all__ = [

@@ -17,9 +17,9 @@ from amc_pymc.bandits.arms import Cost, as_arms
 from amc_pymc.bandits.combination_run import Choices, Weights, check_choices, positive_number
 from amc_pymc.bandits.recorded import Recorded, arms_told, settings_told
 from amc_pymc.evidence import ARMS
-from amc_pymc.flags import warn_of
 from amc_pymc.evidence.from_draws import TimeLimit, evidence_from_draws
 from amc_pymc.evidence.from_surrogate import FEWEST_ROWS, evidence_from_surrogate
+from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
     compiled_particles,
     context_model,
@@ -27,10 +27,10 @@ from amc_pymc.evidence.model import (
     one_blas_thread,
     particle_kernel,
 )
+from amc_pymc.evidence.prior_check import prior_flags
 from amc_pymc.evidence.results import evidence_group, likelihood_as_evidence
 from amc_pymc.evidence.run import Asked, Generators, How, run_evidence
-from amc_pymc.evidence.prior_check import prior_flags
-from amc_pymc.evidence.mcmc import Kernel, make_kernel
+from amc_pymc.flags import warn_of
 from amc_pymc.reading.particles.densities import check_evidence_defined
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.reading.rows import NotRowFactorised, row_count

@@ -9,7 +9,6 @@ import xarray as xr
 
 from amc_pymc.evidence import BridgedChains, Pilot, PosteriorDraws, missing_evidence
 from amc_pymc.evidence.doubts import copies_missed, covering_error, uncertain
-from amc_pymc.flags import Flag, flag
 from amc_pymc.evidence.from_draws import (
     TimeLimit,
     bridge_flags,
@@ -18,6 +17,7 @@ from amc_pymc.evidence.from_draws import (
 )
 from amc_pymc.evidence.model import Tally, running_off
 from amc_pymc.evidence.results import Evidence, add_posterior
+from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.particles.marginal import Densities
 
 if TYPE_CHECKING:

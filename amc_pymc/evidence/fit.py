@@ -8,6 +8,7 @@ import numpy as np
 
 from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, DiscreteProposal
 from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.mcmc import Particles
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.importance import (
     AdaptedMixture,
@@ -15,7 +16,6 @@ from amc_pymc.importance import (
     adapt_mixture,
     log_mixture_density,
 )
-from amc_pymc.evidence.mcmc import Particles
 from amc_pymc.logweights import log_mean_exp
 
 __all__ = ["adapted_to", "best_share", "joined", "laplace_fit", "moment", "widened"]

@@ -13,8 +13,8 @@ import numpy as np
 from amc_pymc.evidence.agreement import clearly_more, error_of, less_than_climb
 from amc_pymc.evidence.chains import Chains, ChainSettings, run_chains
 from amc_pymc.evidence.draws_bridge import Stage, bridge_draws, tension_of
-from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.evidence.mcmc import Kernel, Path
+from amc_pymc.evidence.pilot import Pilot
 
 __all__ = ["BridgedChains", "bridge_chains", "missing_evidence"]
 

@@ -16,8 +16,8 @@ from amc_pymc.evidence.check import unvisited
 from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
 from amc_pymc.evidence.joint import Joint
-from amc_pymc.evidence.settings import PilotSettings
-from amc_pymc.flags import Flag, flag, warn_of
+from amc_pymc.evidence.mcmc import Kernel
+from amc_pymc.evidence.mcmc.slice import Slice
 from amc_pymc.evidence.model import (
     Tally,
     compiled_particles,
@@ -25,10 +25,10 @@ from amc_pymc.evidence.model import (
     one_blas_thread,
     pilot_settings,
 )
-from amc_pymc.evidence.results import Evidence, effective_size, evidence_group
 from amc_pymc.evidence.prior_check import prior_flags
-from amc_pymc.evidence.mcmc import Kernel
-from amc_pymc.evidence.mcmc.slice import Slice
+from amc_pymc.evidence.results import Evidence, effective_size, evidence_group
+from amc_pymc.evidence.settings import PilotSettings
+from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.progress import progress
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.results import declared_dataset

@@ -6,9 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
+from amc_pymc.evidence.mcmc import Path
 from amc_pymc.evidence.symmetry import Symmetries
 from amc_pymc.importance import Images
-from amc_pymc.evidence.mcmc import Path
 
 __all__ = ["Joint", "PriorPath"]
 

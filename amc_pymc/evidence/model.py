@@ -28,9 +28,9 @@ from pymc.logprob.transforms import (
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
+from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
-from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Mixed, make_kernel
 from amc_pymc.reading.context import context_model
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.densities import check_evidence_defined, extract_particles

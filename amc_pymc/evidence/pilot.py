@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.evidence.annealing import Ladder, climb, cool
 from amc_pymc.evidence.agreement import error_of, less_than_climb
+from amc_pymc.evidence.annealing import Ladder, climb, cool
 from amc_pymc.evidence.check import heaviest, missed_by, search_again, second_look
 from amc_pymc.evidence.discrete_proposal import DiscreteProposal, adapt_discrete_proposal
 from amc_pymc.evidence.fit import adapted_to, best_share, joined, laplace_fit, moment, widened
 from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel
 from amc_pymc.evidence.recording_path import RecordingPath
 from amc_pymc.evidence.search import (
     finite,
@@ -29,7 +30,6 @@ from amc_pymc.evidence.search import (
 from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.evidence.symmetry import Variables, find_symmetries
 from amc_pymc.importance import AdaptedMixture, Images, StudentTMixture, choose_mixture
-from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel
 
 __all__ = ["DEFENSIVE_SHARE", "Pilot", "PilotInterrupted", "PriorPath", "explore", "overlooked"]
 

@@ -20,8 +20,8 @@ from amc_pymc.evidence.arms import (
     SequentialArm,
     known_cost,
 )
-from amc_pymc.evidence.pilot import Pilot, PriorPath
 from amc_pymc.evidence.mcmc import Kernel
+from amc_pymc.evidence.pilot import Pilot, PriorPath
 
 __all__ = ["ARMS", "Portfolio", "make_portfolio"]
 

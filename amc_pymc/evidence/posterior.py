@@ -10,8 +10,8 @@ import numpy as np
 
 from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
-from amc_pymc.evidence.pilot import Pilot, PriorPath
 from amc_pymc.evidence.mcmc import Kernel, Particles
+from amc_pymc.evidence.pilot import Pilot, PriorPath
 
 __all__ = ["PosteriorDraws", "posterior_draws"]
 

@@ -36,19 +36,19 @@ from amc_pymc.evidence.doubts import (
     uncertain,
     unlike_chains,
 )
-from amc_pymc.evidence.pilot import PilotInterrupted
-from amc_pymc.flags import Flag, flag
 from amc_pymc.evidence.evidence_from_chains import chains_answer
 from amc_pymc.evidence.from_draws import TimeLimit, budget_of
+from amc_pymc.evidence.mcmc import Kernel
+from amc_pymc.evidence.mcmc.slice import Slice
 from amc_pymc.evidence.model import Elsewhere, Tally, cost_of, explored, running_off
+from amc_pymc.evidence.pilot import PilotInterrupted
 from amc_pymc.evidence.results import (
     Evidence,
     add_posterior,
     effective_size,
     nan_flags,
 )
-from amc_pymc.evidence.mcmc import Kernel
-from amc_pymc.evidence.mcmc.slice import Slice
+from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.marginal import Densities

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import xarray as xr
 
+from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.evidence import Pilot
+from amc_pymc.evidence.ais_results import N_PATHS, AisRun, Plan, ais_results
 from amc_pymc.evidence.annealing import (
     Annealed,
     ReferencePath,
@@ -22,11 +25,8 @@ from amc_pymc.evidence.annealing import (
     climb,
     make_schedule,
 )
-from amc_pymc.arguments import positive_int, positive_or_none
-from amc_pymc.evidence import Pilot
 from amc_pymc.evidence.arms import draw_base
-from amc_pymc.importance import StudentTMixture
-from amc_pymc.evidence.ais_results import N_PATHS, AisRun, Plan, ais_results
+from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
     Tally,
     compiled_particles,
@@ -37,7 +37,7 @@ from amc_pymc.evidence.model import (
     particle_kernel,
 )
 from amc_pymc.evidence.results import likelihood_as_evidence
-from amc_pymc.evidence.mcmc import Kernel, make_kernel
+from amc_pymc.importance import StudentTMixture
 from amc_pymc.progress import progress
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.marginal import Densities

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.evidence.annealing import Ladder, anneal, make_schedule
 from amc_pymc.engine.jit import njit
+from amc_pymc.evidence.annealing import Ladder, anneal, make_schedule
 from amc_pymc.evidence.mcmc import Kernel, Particles, Slice, Tuning
 from benchmarks.harness.intervals import RESAMPLES, Ratio
 from benchmarks.harness.statements import batches

@@ -8,8 +8,8 @@ import pytest
 
 from scipy.stats import norm
 
-from amc_pymc.evidence.annealing import anneal, make_schedule
 from amc_pymc.bandits import LCB
+from amc_pymc.evidence.annealing import anneal, make_schedule
 from amc_pymc.evidence.mcmc import HMC, Slice
 from benchmarks.papers import adaptive_ais
 from benchmarks.papers import adaptive_ais_bank as bank_module

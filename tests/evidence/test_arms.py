@@ -6,11 +6,11 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.annealing import ReferencePath, climb, make_schedule
 from amc_pymc.bandits.arms import as_arms, draw
 from amc_pymc.evidence import AnnealingArm, ImportanceArm, QuasiArm, SequentialArm
-from amc_pymc.importance import StudentTMixture
+from amc_pymc.evidence.annealing import ReferencePath, climb, make_schedule
 from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
+from amc_pymc.importance import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,

@@ -26,10 +26,10 @@ import amc_pymc as amc
 from amc_pymc.bandits import LCB, UCB1, LogLoss
 from amc_pymc.evidence import ARMS, ImportanceArm, PosteriorDraws
 from amc_pymc.evidence.doubts import missed_mode
-from amc_pymc.importance import AdaptedMixture, StudentTMixture
+from amc_pymc.evidence.mcmc import HMC, KERNELS
 from amc_pymc.evidence.results import Evidence
 from amc_pymc.evidence.run import __name__ as MODULE
-from amc_pymc.evidence.mcmc import HMC, KERNELS
+from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.reading.particles.counts import counted
 from tests.evidence.evidence_models import (
     EASY,
@@ -601,7 +601,7 @@ def test_interruption_before_the_first_round():
         ("evidence.pilot.climb", False),
         ("evidence.pilot._starts", True),
         ("bandits.combination_run.combination_tree", True),
-        ("inference.evidence_run.posterior_draws", True),
+        ("evidence.run.posterior_draws", True),
     ],
 )
 def test_ctrl_c_anywhere(place, estimated, monkeypatch):

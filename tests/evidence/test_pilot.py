@@ -11,8 +11,8 @@ from scipy.stats import norm
 from amc_pymc.evidence import ImportanceArm, PilotSettings, check, explore, fit, pilot, search
 from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, fit_discrete_proposal
 from amc_pymc.evidence.joint import Joint
-from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
+from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     FromPrior,

@@ -16,9 +16,15 @@ from amc_pymc.evidence import (
     make_portfolio,
     portfolio,
 )
-from amc_pymc.importance import StudentTMixture
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
-from tests.evidence.annealing.problems import Counts, Gaussian, HalfPlane, LabelAndNumber, assert_mean
+from amc_pymc.importance import StudentTMixture
+from tests.evidence.annealing.problems import (
+    Counts,
+    Gaussian,
+    HalfPlane,
+    LabelAndNumber,
+    assert_mean,
+)
 
 HMC = make_kernel("hmc")
 FITTED = ("importance_rqmc", "importance", "ais_reference", "smc_reference")

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from amc_pymc.evidence import effective_beside, explore, posterior_draws
+from amc_pymc.evidence.mcmc import HMC
 from amc_pymc.evidence.settings import DEFENSIVE_SHARE
 from amc_pymc.importance import StudentTMixture, log_mixture_density
-from amc_pymc.evidence.mcmc import HMC
 from tests.evidence.annealing.problems import Gaussian
 
 KERNEL = HMC()

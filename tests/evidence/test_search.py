@@ -7,9 +7,9 @@ import pytest
 
 from amc_pymc.evidence import PilotSettings, explore
 from amc_pymc.evidence.joint import Joint
+from amc_pymc.evidence.mcmc import make_kernel
 from amc_pymc.evidence.search import prior_searches, prior_summits
 from amc_pymc.evidence.settings import DEFAULTS
-from amc_pymc.evidence.mcmc import make_kernel
 from tests.evidence.annealing.problems import FromPrior, log_normal
 
 

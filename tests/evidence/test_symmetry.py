@@ -9,9 +9,9 @@ from scipy.stats import norm
 
 import amc_pymc as amc
 
+from amc_pymc.evidence.model import compiled_particles, exchangeable
 from amc_pymc.evidence.symmetry import Block, Symmetries, Variables, find_symmetries
 from amc_pymc.importance import Exchange, Images, StudentTMixture, adapt_mixture
-from amc_pymc.evidence.model import compiled_particles, exchangeable
 
 
 def blocks(*sizes, signed=False):

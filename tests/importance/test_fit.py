@@ -24,7 +24,9 @@ def two_in_three_dimensions(dof=5.0):
 
 
 def weighted_log_likelihood(q, x, log_weights=None):
-    return np.average(q.log_density(x), weights=None if log_weights is None else np.exp(log_weights))
+    return np.average(
+        q.log_density(x), weights=None if log_weights is None else np.exp(log_weights)
+    )
 
 
 def in_order(q):

@@ -4,8 +4,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.evidence.mcmc import Tuning
+from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.runs import Journal, packed, unpacked
 
 

@@ -286,9 +286,7 @@ def test_auto_stays_joint_where_groups_cannot_be_printed(monkeypatch, caplog):
     monkeypatch.setattr(module, fail)
     model = intercepts("normal").copy()
     with caplog.at_level(logging.INFO, "amc_pymc"):
-        densities, _ = amc.evidence.model.compiled_particles(
-            model, chosen_effects(model, "auto")
-        )
+        densities, _ = amc.evidence.model.compiled_particles(model, chosen_effects(model, "auto"))
     assert set(densities.variables) == {"a", "sd", "effect"}
     assert "no way" in caplog.text
     with pytest.raises(ValueError, match="cannot be integrated out: no way"):

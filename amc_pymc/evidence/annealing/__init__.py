@@ -1,6 +1,12 @@
 """Paths of densities from a reference to the posterior, and samplers along them."""
 
-from amc_pymc.evidence.annealing.ais import Annealed, anneal, anneal_back, by_temperature, effective_shares
+from amc_pymc.evidence.annealing.ais import (
+    Annealed,
+    anneal,
+    anneal_back,
+    by_temperature,
+    effective_shares,
+)
 from amc_pymc.evidence.annealing.ladder import Ladder, climb, cool, taken
 from amc_pymc.evidence.annealing.paths import ReferencePath
 from amc_pymc.evidence.annealing.schedules import Schedule, make_schedule

@@ -29,7 +29,9 @@ def checked_coordinates(coordinates: tuple[int, ...] | None) -> tuple[int, ...] 
         return None
     found = tuple(int(d) for d in coordinates)
     if not found or min(found) < 0 or len(set(found)) < len(found):
-        raise ValueError(f"coordinates must be distinct numbers from 0, or None for all, got {coordinates!r}")
+        raise ValueError(
+            f"coordinates must be distinct numbers from 0, or None for all, got {coordinates!r}"
+        )
     return found
 
 

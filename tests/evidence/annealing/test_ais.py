@@ -7,7 +7,14 @@ import pytest
 
 from amc_pymc.evidence.annealing import anneal, anneal_back, climb, effective_shares, make_schedule
 from amc_pymc.evidence.annealing.ais import effective_share
-from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, RandomWalk, make_kernel, start
+from amc_pymc.evidence.mcmc import (
+    KERNELS,
+    DiscreteMetropolis,
+    Mixed,
+    RandomWalk,
+    make_kernel,
+    start,
+)
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,
