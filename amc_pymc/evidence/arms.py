@@ -13,7 +13,7 @@ import numpy as np
 from amc_pymc.evidence.annealing import Ladder, anneal, sequential
 from amc_pymc.evidence.annealing.paths import Reference
 from amc_pymc.evidence.discrete_proposal import DiscreteProposal
-from amc_pymc.evidence.mcmc import HMC, Kernel, Langevin, Path, RandomWalk
+from amc_pymc.evidence.mcmc import HMC, Kernel, Path
 from amc_pymc.evidence.pilot import DEFENSIVE_SHARE, PriorPath
 from amc_pymc.importance import StudentTMixture, log_mixture_density, scrambled_points
 from amc_pymc.logweights import log_mean_exp
@@ -211,16 +211,9 @@ def draw_base(base: PriorPath | Reference, n: int, rng: np.random.Generator) -> 
 
 def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
     """Return the cost of a particle moved `n_moves` times at each of `n_steps` temperatures; None if random."""
-    if isinstance(kernel, HMC):
-        per_move = GRADIENT_COST * kernel.n_leapfrog
-    elif isinstance(kernel, Langevin):
-        per_move = GRADIENT_COST
-    elif isinstance(kernel, RandomWalk):
-        per_move = float(kernel.n_steps)
-    else:
+    if not isinstance(kernel, HMC):
         return None
-    first = GRADIENT_COST if kernel.needs_gradient else 1.0
-    return first + n_steps * n_moves * per_move
+    return GRADIENT_COST * (1 + n_steps * n_moves * kernel.n_leapfrog)
 
 
 def _weights(

@@ -85,7 +85,7 @@ def acceptance(new: np.ndarray, old: np.ndarray) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.evidence.mcmc.metropolis import acceptance
+    >>> from amc_pymc.evidence.mcmc.moves import acceptance
     >>> acceptance(
     ...     np.array([0.0, 2.0, -np.inf, np.nan]), np.array([np.log(2), -np.inf, -np.inf, 0])
     ... )

@@ -64,8 +64,8 @@ def tune(
     r"""Find the step size at which the mean acceptance probability of a kernel is its target.
 
     The acceptance rate of proposals of size s in many dimensions is
-    :math:`a(s) = 2 \Phi(-c s^r)`, with r = 1 for random walks, 2 for Hamiltonian and 3 for
-    Langevin moves (Roberts & Rosenthal 2001, doi:10.1214/ss/1015346320; Beskos et al. 2013,
+    :math:`a(s) = 2 \Phi(-c s^r)`, with r = 1 for random walks, 2 for long and 3 for single
+    leapfrog steps (Roberts & Rosenthal 2001, doi:10.1214/ss/1015346320; Beskos et al. 2013,
     doi:10.3150/12-BEJ414). So :math:`\log(-\Phi^{-1}(a / 2))` is linear in :math:`\log s`, and the
     target is found by the secant method, with slopes between 1/4 and 3, initially 2. To reduce noise,
     steps are divided by one plus the number of changes of direction (Kesten 1958, Annals of
@@ -101,17 +101,18 @@ def tune(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.evidence.mcmc import RandomWalk, start, tune
+    >>> from amc_pymc.evidence.mcmc import HMC, start, tune
     >>> from amc_pymc.rng import as_generator
     >>> class Gaussian:
     ...     n_dim = 1
     ...
-    ...     def values(self, x):
-    ...         return np.array([-0.5 * np.sum(x**2, axis=1), np.zeros(len(x))])
+    ...     def gradients(self, x):
+    ...         terms = np.array([-0.5 * np.sum(x**2, axis=1), np.zeros(len(x))])
+    ...         return terms, np.array([-x, np.zeros_like(x)])
     >>> path, rng = Gaussian(), as_generator(1)
-    >>> particles = start(path, rng.standard_normal((1000, 1)), with_gradient=False)
-    >>> tuned = tune(RandomWalk(), path, particles, 1.0, rng, scale=np.ones(1), size=1e-3)
-    >>> bool(3 < tuned.tuning.size < 5)
+    >>> particles = start(path, rng.standard_normal((1000, 1)), with_gradient=True)
+    >>> tuned = tune(HMC(1), path, particles, 1.0, rng, scale=np.ones(1), size=1e-3)
+    >>> bool(1 < tuned.tuning.size < 2)
     True
     """
     n_moves = positive_int("n_moves", n_moves)

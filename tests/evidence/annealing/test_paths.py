@@ -9,7 +9,7 @@ from amc_pymc.importance import StudentTMixture
 from tests.evidence.annealing.problems import Counts, HalfPlane, assert_mean
 
 Q = StudentTMixture([0.4, 0.6], [[0.0, 0.5], [1.0, -1.0]], [np.eye(2), 0.8 * np.eye(2)], 5.0)
-BETAS = make_schedule("linear", 3)
+BETAS = make_schedule(("power", 1), 3)
 
 
 def test_ends_and_middle():

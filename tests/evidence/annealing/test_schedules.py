@@ -3,32 +3,16 @@
 import numpy as np
 import pytest
 
-from scipy.special import expit
-
 from amc_pymc.evidence.annealing import make_schedule
 
 U = np.arange(8) / 7
 BARRIER = np.array([0.0, 0.1, 0.3, 1.0]), np.array([0.0, 2.0, 2.5, 4.0])
-NAMED = ["linear", "power", "geometric", "sigmoid", "adaptive", ("power", 0.5), ("sigmoid", 1e-9)]
+NAMED = ["adaptive", ("power", 1), ("power", 4), ("power", 0.5)]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        ("linear", U),
-        ("power", U**4),
-        (("power", 2), U**2),
-        (("power", np.float64(0.5)), np.sqrt(U)),
-        ("geometric", np.r_[0.0, 1e-4 ** (1.0 - np.arange(7) / 6)]),
-        (("geometric", 0.5), np.r_[0.0, 0.5 ** (1.0 - np.arange(7) / 6)]),
-        ("sigmoid", (expit(8 * U - 4) - expit(-4)) / (expit(4) - expit(-4))),
-        (("sigmoid", 20), (expit(40 * U - 20) - expit(-20)) / (expit(20) - expit(-20))),
-        (("sigmoid", 1e-9), U),
-    ],
-    ids=str,
-)
-def test_formulas(schedule, expected):
-    np.testing.assert_allclose(make_schedule(schedule, 7), expected, rtol=1e-7, atol=1e-15)
+@pytest.mark.parametrize("power", [1, 2, 4.0, np.float64(0.5)])
+def test_powers(power):
+    np.testing.assert_allclose(make_schedule(("power", power), 7), U ** float(power), rtol=1e-7)
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 400, np.int64(5)])
@@ -60,11 +44,12 @@ def test_given_temperatures_are_taken_as_they_are():
 @pytest.mark.parametrize(
     "schedule",
     [
-        "Linear",
+        "linear",
         "",
         ("cubic", 3),
-        ("cubic", True),
+        ("adaptive", 2),
         ("power", 2, 3),
+        *(("power", c) for c in (0, -1.0, np.nan, np.inf, "4", None, True, [4.0], 1j)),
         None,
         3,
         0.5,
@@ -95,32 +80,7 @@ def test_what_is_no_schedule(schedule):
         make_schedule(schedule, 10)
 
 
-@pytest.mark.parametrize("schedule", [("linear", 2), ("adaptive", 2)], ids=str)
-def test_no_number_wanted(schedule):
-    with pytest.raises(ValueError, match="takes no number, got 2"):
-        make_schedule(schedule, 10, barrier=BARRIER)
-
-
-@pytest.mark.parametrize("number", [0, -1.0, np.nan, np.inf])
-@pytest.mark.parametrize("name", ["power", "geometric", "sigmoid"])
-def test_bad_numbers(name, number):
-    with pytest.raises(ValueError, match=f"number of schedule '{name}' must be"):
-        make_schedule((name, number), 10)
-
-
-@pytest.mark.parametrize("number", [1.0, 1.5])
-def test_geometric_starts_below_one(number):
-    with pytest.raises(ValueError, match="must be between 0 and 1"):
-        make_schedule(("geometric", number), 10)
-
-
-@pytest.mark.parametrize("number", ["4", None, True, np.True_, [4.0], 1j])
-def test_numbers_of_the_wrong_type(number):
-    with pytest.raises(TypeError, match="takes a number"):
-        make_schedule(("power", number), 10)
-
-
-@pytest.mark.parametrize("schedule", [("power", 500.0), ("sigmoid", 200.0), ("power", 1e-17)])
+@pytest.mark.parametrize("schedule", [("power", 500.0), ("power", 1e-17)])
 def test_temperatures_that_floating_point_cannot_tell_apart(schedule):
     """Two equal ones would multiply an impossible slope by zero."""
     with pytest.raises(ValueError, match="closer to each other"):
@@ -132,7 +92,7 @@ def test_temperatures_that_floating_point_cannot_tell_apart(schedule):
 )
 def test_bad_numbers_of_steps(n_steps, error):
     with pytest.raises(error, match="n_steps must be"):
-        make_schedule("linear", n_steps)
+        make_schedule(("power", 1), n_steps)
 
 
 def test_adaptive_needs_a_barrier():

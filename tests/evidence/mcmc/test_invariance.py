@@ -7,9 +7,7 @@ from amc_pymc.evidence.mcmc import (
     HMC,
     KERNELS,
     DiscreteMetropolis,
-    Langevin,
     Mixed,
-    RandomWalk,
     Slice,
     Tuning,
     log_target,
@@ -22,7 +20,7 @@ from tests.evidence.mcmc.paths import CONTINUOUS, LabelsAndCounts, LogGamma, Til
 P = 20_000
 BETAS = (0.0, 0.4, 1.0)
 #: With these about half of the proposals are accepted, so that errors of the ratio show.
-SIZES = {"slice": 1.5, "random_walk": 1.0, "langevin": 1.0, "hmc": 0.6}
+SIZES = {"slice": 1.5, "hmc": 0.6}
 #: Some 2500 statistics are looked at: one of them beyond this has a probability of 0.02.
 STANDARD_ERRORS = 4.5
 
@@ -92,8 +90,6 @@ def test_kernels_leave_their_target_alone(name, path, beta, dense):
         (Slice(max_widths=3), 0.4),
         (Slice(max_widths=1), 1.5),
         (Slice(), 20.0),
-        (RandomWalk(n_steps=4), 2.0),
-        (Langevin(), 1.5),
         (HMC(n_leapfrog=1, jitter=0.0), 1.5),
         (HMC(n_leapfrog=5, jitter=0.9), 0.7),
         (HMC(n_leapfrog=3), 1.4),
@@ -105,7 +101,7 @@ def test_so_they_do_with_other_settings(kernel, size, path):
 
 
 @pytest.mark.parametrize(
-    "kernel", [Slice(coordinates=(2, 0)), RandomWalk(coordinates=(1,)), HMC(coordinates=(0, 2))]
+    "kernel", [Slice(coordinates=(2, 0)), HMC(coordinates=(1,)), HMC(coordinates=(0, 2))]
 )
 @pytest.mark.parametrize("dense", [False, True])
 def test_so_they_do_with_some_coordinates(kernel, dense):
