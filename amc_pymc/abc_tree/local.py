@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from amc_pymc.abc_tree.axes import from_normal, to_normal
-from amc_pymc.importance import StudentTMixture, fit_student_t_mixture
 from amc_pymc.logweights import systematic
+from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
 
 __all__ = ["NEAR", "FittedKernels", "Kernels", "fit_kernels", "flattened"]
 
@@ -144,7 +144,7 @@ def flattened(mixture: StudentTMixture, power: float, dof: float) -> StudentTMix
     --------
     >>> import numpy as np
     >>> from amc_pymc.abc_tree.local import flattened
-    >>> from amc_pymc.importance import StudentTMixture
+    >>> from amc_pymc.mixtures import StudentTMixture
     >>> posterior = StudentTMixture([1.0], [[2.0]], [[[0.5]]], 8.0)
     >>> wide = flattened(posterior, 0.5, 8.0)
     >>> wide.means, wide.scale_matrices

@@ -1,9 +1,10 @@
-"""Bridge sampling: ratio of two normalising constants from draws of both densities, and its error."""
+"""Bridge sampling between posterior draws and a Gaussian fitted to the other half of the draws, and its error."""
 
 from __future__ import annotations
 
 import math
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,22 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_expit, logsumexp
 
-__all__ = ["Bridge", "acceptance_ratio", "bridge", "variance_of_mean"]
+from amc_pymc.evidence.annealing import anneal, anneal_back
+from amc_pymc.evidence.mcmc import Kernel, Path, Tuning, scale_of, start, tune
+from amc_pymc.evidence.paths import WhitenedPath
+
+__all__ = [
+    "Bridge",
+    "Half",
+    "Stage",
+    "acceptance_ratio",
+    "bridge",
+    "bridge_draws",
+    "bridge_stage",
+    "halves_of",
+    "tension_of",
+    "variance_of_mean",
+]
 
 #: Nats by which the bridge is tilted towards each end to test whether the ends agree.
 _TILT = 2.0
@@ -101,7 +117,7 @@ def bridge(forward: np.ndarray, backward: np.ndarray, *, copies: float = 1.0) ->
     Between a standard normal density and exp(-(x - 1)^2 / 2), whose integral is the root of 2 pi:
 
     >>> import numpy as np
-    >>> from amc_pymc.evidence.bridge import bridge
+
     >>> from amc_pymc.rng import as_generator
     >>> work = lambda x: x - 0.5 + 0.5 * np.log(2.0 * np.pi)
     >>> rng = as_generator(1)
@@ -135,7 +151,7 @@ def acceptance_ratio(forward: np.ndarray, backward: np.ndarray, share: float) ->
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.evidence.bridge import acceptance_ratio
+
     >>> round(acceptance_ratio(np.array([2.0, 2.0]), np.array([2.0]), 0.5), 6)
     2.0
     """
@@ -164,7 +180,7 @@ def variance_of_mean(series: np.ndarray) -> tuple[float, float]:
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.evidence.bridge import variance_of_mean
+
     >>> from amc_pymc.rng import as_generator
     >>> x = np.repeat(as_generator(1).standard_normal((4, 1000)), 3, axis=1)
     >>> bool(2.5 < variance_of_mean(x)[1] < 3.6)
@@ -224,3 +240,322 @@ def _tension(
         behind += side * _summands(backward, tilted, -1.0)
     variance = np.var(ahead, ddof=1) / forward.size + _variance(behind, time)
     return difference, math.sqrt(variance)
+
+
+#: Possible numbers of annealing steps between the Gaussian and the posterior.
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+#: Safety factor for the number of steps predicted from the last error, and the factor by which the number grows
+#: if that error is unreliable.
+_SPARE, _GROWTH = 1.2, 4
+#: Number of draws of each half, and of draws from its Gaussian, that are annealed.
+_ANNEALED = 256
+#: Number of particles used to tune step sizes.
+_TUNED = 128
+#: Minimum effective sample size and overlap for a reliable error of a stage, and the largest difference between
+#: its halves in standard errors, plus nats.
+_FEWEST, _OVERLAP, _ERRORS, _APART = 25.0, 0.02, 4.0, 0.1
+#: Largest difference between the two ends in standard errors.
+_TENSE = 5.0
+
+
+class Half(NamedTuple):
+    """One half of the draws, with the Gaussian fitted to the other half.
+
+    Attributes
+    ----------
+    path : WhitenedPath
+        Path from the Gaussian to the posterior.
+    z : array (C, N, D)
+        The draws in coordinates of the path.
+    other : array (M, D)
+        Some draws of the other half, for tuning.
+    copies : float
+        Mean number of copies of each draw.
+    works : array (C, N)
+        Unnormalised log posterior less the log density of the Gaussian, at the draws.
+    shared : float
+        Share of the variance of the works explained by the error of the fit.
+    """
+
+    path: WhitenedPath
+    z: np.ndarray
+    other: np.ndarray
+    copies: float
+    works: np.ndarray
+    shared: float
+
+
+class Stage(NamedTuple):
+    """Bridge estimates of both halves with the same number of annealing steps.
+
+    Attributes
+    ----------
+    steps : int
+        Annealing steps T; 1 for the bridge without moves.
+    halves : tuple of Bridge
+    draws : int
+        Number of works from both ends of both halves.
+    cost : int
+        Evaluations of the posterior; a gradient counts as two.
+    shared : float
+        Correlation, between 0 and 1, of the errors of the two halves that come from the posterior draws.
+    """
+
+    steps: int
+    halves: tuple[Bridge, Bridge]
+    draws: int
+    cost: int
+    shared: float
+
+    @property
+    def log_z(self) -> float:
+        """Mean log Z of the two halves."""
+        return 0.5 * (self.halves[0].log_z + self.halves[1].log_z)
+
+    @property
+    def mcse(self) -> float:
+        """Standard error of `log_z`."""
+        a, b = self.halves
+        both = 2.0 * self.shared * math.sqrt(a.upper_variance * b.upper_variance)
+        return 0.5 * math.sqrt(a.variance + b.variance + both)
+
+    @property
+    def overlap(self) -> float:
+        """Smaller overlap of the two halves."""
+        return min(h.overlap for h in self.halves)
+
+    @property
+    def effective(self) -> float:
+        """Smaller effective sample size of the two halves."""
+        return min(h.effective for h in self.halves)
+
+    @property
+    def apart(self) -> float:
+        """Difference between the halves in nats."""
+        a, b = self.halves
+        return abs(a.log_z - b.log_z) if a.log_z > -math.inf < b.log_z else math.inf
+
+    @property
+    def agree(self) -> bool:
+        """Whether the halves agree within their errors."""
+        return self.apart <= _ERRORS * 2.0 * self.mcse + _APART
+
+    @property
+    def carried(self) -> bool:
+        """Whether overlap and effective sample size are large enough for a reliable error."""
+        return self.effective >= _FEWEST and self.overlap >= _OVERLAP
+
+    @property
+    def believed(self) -> bool:
+        """Whether the error is reliable."""
+        return self.carried and self.agree
+
+    @property
+    def tension(self) -> tuple[float, float]:
+        """Mean difference between the two ends, and its standard error."""
+        a, b = self.halves
+        return 0.5 * (a.tension + b.tension), 0.5 * math.hypot(a.tension_error, b.tension_error)
+
+
+def bridge_draws(
+    joint: Path,
+    draws: np.ndarray,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    target: float | None,
+    budget: Callable[[float], bool],
+    report: Callable[[int], None] = lambda steps: None,
+) -> Iterator[list[Stage]]:
+    r"""Bridge posterior draws, with as many annealing steps as the target error requires.
+
+    The first half of every chain is bridged with a Gaussian fitted to the second half, and vice versa; the
+    estimate of log Z is the mean of both. A Gaussian fitted to the same draws would be too close to them, and
+    consecutive halves depend on each other less than interleaved ones. The first stage evaluates the density
+    at all draws and at as many draws from the Gaussian. If its error is too large, 256 draws from each end
+    are moved along the path :math:`q^{1-\beta} p^{\beta}` in T = 2, 4, ..., 512 steps.
+
+    Parameters
+    ----------
+    joint : Path
+        Path from the prior to the posterior.
+    draws : array (C, N, D)
+        Posterior draws of C chains on the unconstrained scale, in their original order.
+    kernel : Kernel
+        Reversible kernel.
+    rng : numpy.random.Generator
+    target : float or None
+        Standard error of log Z at which to stop.
+    budget : callable
+        Function that returns whether a cost is affordable; called before each stage but the first.
+    report : callable, optional
+        Function called with the number of steps before each stage.
+
+    Yields
+    ------
+    list of Stage
+        The stages so far; the last one is the estimate.
+    """
+    halves = halves_of(joint, draws)
+    stages: list[Stage] = []
+    tunings: tuple[Tuning, Tuning] | None = None
+    steps, spent = 1, 0
+    while steps:
+        report(steps)
+        if stages and tunings is None:
+            tunings, spent = _tuned(halves, kernel, rng)
+        stage = bridge_stage(halves, steps, kernel, tunings, rng)
+        stages = [*stages, stage._replace(cost=stage.cost + spent)]
+        yield stages
+        spent = 0
+        if target is not None and stage.believed and stage.mcse <= target:
+            break
+        steps = _affordable(_next(stage, target, halves), stage.steps, halves, budget)
+
+
+def tension_of(stages: list[Stage], nats: float = _APART) -> float:
+    """Return the most significant difference in nats between the two ends over all stages; 0 if within its error.
+
+    The error is five standard errors, at least `nats`.
+
+    Estimates tilted towards the draws and towards the Gaussian have the same expectation if the draws are from the
+    posterior.
+    """
+    known = [s.tension for s in stages if 0.0 < s.tension[1] < math.inf]
+    gap, error = max(known, key=lambda t: abs(t[0]) / t[1], default=(0.0, math.inf))
+    return gap if abs(gap) > max(_TENSE * error, nats) else 0.0
+
+
+def halves_of(joint: Path, draws: np.ndarray) -> tuple[Half, Half]:
+    """Split every chain (C, N, D) into halves, each with the Gaussian fitted to the other half."""
+    middle, n_dim = draws.shape[1] // 2, draws.shape[2]
+    parts = draws[:, :middle], draws[:, middle:]
+    flat = draws.reshape(-1, n_dim)
+    copies = len(flat) / len(np.unique(flat, axis=0))
+    paths = [_fitted(joint, part.reshape(-1, n_dim)) for part in parts]
+    found = []
+    for k in (0, 1):
+        path, part = paths[1 - k], parts[k]
+        z = path.coordinates(part.reshape(-1, n_dim))
+        works = path.values(z)[1]
+        shared = _explained(works, z, paths[k].coordinates(path.points(z)))
+        few = path.coordinates(_thinned(parts[1 - k], _TUNED).reshape(-1, n_dim))
+        shape = part.shape[:2]
+        found.append(Half(path, z.reshape(part.shape), few, copies, works.reshape(shape), shared))
+    return found[0], found[1]
+
+
+def _fitted(joint: Path, x: np.ndarray) -> WhitenedPath:
+    """Return the path from the Gaussian with the mean and the shrunk covariance of points (P, D)."""
+    return WhitenedPath(joint, x.mean(axis=0), scale_of(x, dense=True))
+
+
+def _explained(works: np.ndarray, z: np.ndarray, w: np.ndarray) -> float:
+    """Return the share of the variance of works due to errors of the fits, from coordinates z and w in both fits."""
+    noise = 0.5 * float(np.var(0.5 * (np.vecdot(z, z) - np.vecdot(w, w))))
+    variance = float(np.var(works))
+    return min(noise / variance, 1.0) if variance > 0.0 else 1.0
+
+
+def bridge_stage(
+    halves: tuple[Half, Half],
+    steps: int,
+    kernel: Kernel,
+    tunings: tuple[Tuning, Tuning] | None,
+    rng: np.random.Generator,
+) -> Stage:
+    r"""Bridge both halves with the same number of annealing steps; `tunings` are needed for more than one.
+
+    The draws of a half enter its own bridge and, through the fitted Gaussian, that of the other. If the posterior
+    is close to Gaussian, works vary only because of the errors of the two fits, the estimates are
+    bilinear in the errors of both halves, and their errors are equal. If works vary for other reasons, the errors
+    are independent. The correlation is therefore estimated as the share of the variance of the works explained
+    by the error of a fit, which is half the variance of the difference between the two fitted log densities.
+    """
+    found, shares, n, cost = [], [], 0, 0
+    for k, half in enumerate(halves):
+        if tunings is None or steps == 1:
+            forward, backward, spent = _at_once(half, rng)
+        else:
+            forward, backward, spent = _moved(half, steps, kernel, tunings[k], rng)
+        found.append(bridge(forward, backward, copies=half.copies))
+        shares.append(half.shared)
+        n += forward.size + backward.size
+        cost += spent
+    return Stage(steps, (found[0], found[1]), n, cost, 0.5 * sum(shares))
+
+
+def _at_once(half: Half, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+    """Compute the works of both ends without moves; also return the cost."""
+    n = half.works.size
+    return half.path.values(rng.standard_normal((n, half.path.n_dim)))[1], half.works, 2 * n
+
+
+def _moved(
+    half: Half, steps: int, kernel: Kernel, tuning: Tuning, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Compute the works of annealing from both ends; also return the cost."""
+    betas, n_dim = np.linspace(0.0, 1.0, steps + 1), half.path.n_dim
+    chosen = _thinned(half.z, _ANNEALED)
+    z = chosen.reshape(-1, n_dim)
+    same = _Same(tuning)
+    up = anneal(half.path, rng.standard_normal(z.shape), betas, kernel, same, rng)
+    down = anneal_back(half.path, z, betas, kernel, same, rng)
+    cost = up.evaluations + down.evaluations + 2 * (up.gradients + down.gradients)
+    return up.log_weights, -down.log_weights.reshape(chosen.shape[:2]), cost
+
+
+class _Same(NamedTuple):
+    """The same tuning along the whole path, because the Gaussian and the posterior have the same scale."""
+
+    tuning: Tuning
+
+    def at(self, beta: float) -> Tuning:
+        return self.tuning
+
+
+def _tuned(
+    halves: tuple[Half, Half], kernel: Kernel, rng: np.random.Generator
+) -> tuple[tuple[Tuning, Tuning], int]:
+    """Tune step sizes at the posterior with draws that are not bridged; also return the cost."""
+    found, cost = [], 0
+    for half in halves:
+        particles = start(half.path, half.other, with_gradient=kernel.needs_gradient)
+        tuned = tune(
+            kernel, half.path, particles, 1.0, rng, scale=np.ones(half.path.n_dim), n_moves=8
+        )
+        found.append(tuned.tuning)
+        cost += (
+            tuned.evaluations + 2 * tuned.gradients + (1 + kernel.needs_gradient) * len(particles.x)
+        )
+    return (found[0], found[1]), cost
+
+
+def _thinned(draws: np.ndarray, n: int) -> np.ndarray:
+    """Thin chains (C, N, D) evenly to about n draws (C, n / C, D)."""
+    chains, length = draws.shape[:2]
+    kept = min(max(-(-n // chains), 1), length)
+    return draws[:, np.linspace(0, length - 1, kept).round().astype(int)]
+
+
+def _price(halves: tuple[Half, Half], steps: int) -> float:
+    """Return the approximate cost of a stage, assuming three gradients per move."""
+    n = sum(2 * _thinned(h.z, _ANNEALED)[:, :, 0].size for h in halves)
+    return 6.0 * n * steps
+
+
+def _affordable(
+    steps: int, done: int, halves: tuple[Half, Half], budget: Callable[[float], bool]
+) -> int:
+    """Return the largest affordable number of steps above `done` and at most `steps`; 0 if none is."""
+    less = [s for s in STEPS if done < s <= steps]
+    return next((s for s in reversed(less) if budget(_price(halves, s))), 0)
+
+
+def _next(stage: Stage, target: float | None, halves: tuple[Half, Half]) -> int:
+    """Return the number of steps of the next stage, predicted from the last error if that is reliable."""
+    if target is None or not stage.believed:
+        return max(_GROWTH * stage.steps, 2 * _GROWTH)
+    works = sum(2 * _thinned(h.z, _ANNEALED)[:, :, 0].size for h in halves)
+    wanted = _SPARE * stage.steps * (stage.mcse / target) ** 2 * stage.draws / works
+    return next((s for s in STEPS if s > stage.steps and s >= wanted), STEPS[-1])

@@ -1,18 +1,29 @@
-"""Posterior draws from many short chains of Hamiltonian Monte Carlo, vectorised over chains."""
+"""Evidence from Markov chains of Hamiltonian Monte Carlo, for posteriors that no fitted mixture approximates well."""
 
 from __future__ import annotations
 
 import math
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.evidence.mcmc import HMC, Particles, Path, Tuning, scale_of, start, tune
+from amc_pymc.evidence.bridge import Stage, bridge_draws, tension_of
+from amc_pymc.evidence.check import clearly_more, error_of, less_than_climb
+from amc_pymc.evidence.mcmc import HMC, Kernel, Particles, Path, Tuning, scale_of, start, tune
+from amc_pymc.evidence.pilot import Pilot
 
-__all__ = ["ChainSettings", "Chains", "run_chains", "split_r_hat"]
+__all__ = [
+    "BridgedChains",
+    "ChainSettings",
+    "Chains",
+    "bridge_chains",
+    "missing_evidence",
+    "run_chains",
+    "split_r_hat",
+]
 
 #: Factor by which the predicted length of chains may exceed the maximum before they are given up.
 _MARGIN = 4.0
@@ -156,7 +167,7 @@ def split_r_hat(draws: np.ndarray) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.evidence.chains import split_r_hat
+
     >>> from amc_pymc.rng import as_generator
     >>> x = as_generator(1).standard_normal((8, 500, 3))
     >>> bool(split_r_hat(x) < 1.02), bool(split_r_hat(x + np.arange(8.0)[:, None, None]) > 1.5)
@@ -210,3 +221,113 @@ def _mean(heights: np.ndarray) -> tuple[float, float]:
     """Return the mean of independent chains (C, N) and its standard error."""
     means = heights.mean(axis=1)
     return float(means.mean()), float(means.std(ddof=1)) / math.sqrt(len(means))
+
+
+#: Fractions of the target error allotted to disagreement of chains and to the bridge; their squares sum to one.
+_OF_TARGET = (0.6, 0.8)
+#: Largest acceptable R-hat of the chains.
+_R_HAT = 1.05
+
+
+class BridgedChains(NamedTuple):
+    """Chains, and the bridge between them and a Gaussian.
+
+    Attributes
+    ----------
+    chains : Chains
+    stages : list of Stage
+        Stages of the bridge; the last one is the final estimate.
+    """
+
+    chains: Chains
+    stages: list[Stage]
+
+    @property
+    def log_z(self) -> float:
+        """Natural logarithm of the evidence."""
+        return self.stages[-1].log_z
+
+    @property
+    def mcse(self) -> float:
+        """Standard error of `log_z`, including a term for disagreement between chains."""
+        return math.hypot(self.stages[-1].mcse, max(self.chains.r_hat - 1.0, 0.0))
+
+    @property
+    def cost(self) -> float:
+        """Evaluations; a gradient counts as two."""
+        return 2.0 * self.chains.gradients + sum(float(s.cost) for s in self.stages)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the chains agree."""
+        return self.chains.r_hat <= _R_HAT
+
+    @property
+    def believed(self) -> bool:
+        """Whether the chains have mixed and the bridge is reliable."""
+        return self.mixed and self.stages[-1].believed and tension_of(self.stages) == 0.0
+
+    def answers(self, target: float | None, pilot: Pilot) -> bool:
+        """Whether the result is reliable, meets the target, and is not below the estimate of the pilot run."""
+        wanted = math.inf if target is None else target
+        good = self.believed and self.mcse <= wanted
+        return good and missing_evidence(self.log_z, self.mcse, pilot) == 0.0
+
+
+def bridge_chains(
+    path: Path,
+    pilot: Pilot,
+    kernel: Kernel,
+    rng: np.random.Generator,
+    *,
+    target: float | None,
+    budget: Callable[[float], bool],
+    settings: ChainSettings | None = None,
+    report: Callable[[str], None] = lambda text: None,
+) -> BridgedChains:
+    """Run chains from the particles of a pilot run, and bridge their draws with a Gaussian.
+
+    Parameters
+    ----------
+    path : Path
+        Path from the prior to the posterior.
+    pilot : Pilot
+    kernel : Kernel
+        Reversible kernel for annealing between Gaussian and posterior.
+    rng : numpy.random.Generator
+    target : float or None
+        Standard error of log Z at which to stop.
+    budget : callable
+        Function that returns whether the cost of a further part of the chains, or an annealing stage, is affordable.
+    settings : ChainSettings, optional
+    report : callable, optional
+        Function called with a text before each part.
+
+    Returns
+    -------
+    BridgedChains
+    """
+    settings = settings or ChainSettings()
+    if target is not None:
+        settings = replace(settings, r_hat=min(settings.r_hat, 1.0 + _OF_TARGET[0] * target))
+        target = _OF_TARGET[1] * target
+    chains = run_chains(path, pilot.ladder.particles.x, rng, settings, budget, report)
+    *_, stages = bridge_draws(
+        path, chains.draws, kernel, rng, target=target, budget=budget,
+        report=lambda steps: report(f"bridge of {steps} steps"),
+    )  # fmt: skip
+    return BridgedChains(chains, stages)
+
+
+def missing_evidence(log_z: float, mcse: float, pilot: Pilot) -> float:
+    """Return by how many nats a pilot run exceeds an estimate of the log evidence; 0 if the errors explain it.
+
+    Annealing from the prior does not depend on a fitted reference, so evidence that only it finds is missing from the
+    reference. Lower values do not indicate a problem: they are common if the pilot run made too few moves.
+    """
+    if not math.isfinite(log_z):
+        return 0.0
+    gap = less_than_climb(log_z, mcse, pilot.ladder)
+    if pilot.adapted is None:
+        return gap
+    return max(gap, clearly_more(pilot.adapted.log_mean, error_of(pilot.adapted), log_z, mcse))

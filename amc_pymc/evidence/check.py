@@ -1,4 +1,4 @@
-"""Check which parts of the posterior a fitted mixture misses."""
+"""Check which parts of the posterior a fitted mixture misses, and whether estimates agree within their errors."""
 
 from __future__ import annotations
 
@@ -6,27 +6,34 @@ import math
 
 import numpy as np
 
-from amc_pymc.evidence.joint import Joint, PriorPath
+from amc_pymc.evidence.adapt import AdaptedMixture
+from amc_pymc.evidence.annealing import Ladder
 from amc_pymc.evidence.mcmc import Particles
-from amc_pymc.evidence.recording_path import RecordingPath
-from amc_pymc.evidence.search import distinct_ends, finite, searched, spread
-from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
-from amc_pymc.importance import (
-    AdaptedMixture,
-    StudentTMixture,
-    choose_mixture,
+from amc_pymc.evidence.modes import (
+    distinct_ends,
     distinct_modes,
+    finite,
     laplace_components,
-    log_mixture_density,
+    searched,
+    spread,
 )
+from amc_pymc.evidence.paths import Joint, PriorPath, RecordingPath
+from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
 from amc_pymc.logweights import log_mean_exp
+from amc_pymc.mixtures import StudentTMixture, choose_mixture, log_mixture_density
 
 __all__ = [
+    "PER_STEP",
+    "clearly_more",
+    "error_of",
     "heaviest",
+    "less_than_climb",
     "log_weights",
     "missed_by",
+    "prior_error",
     "search_again",
     "second_look",
+    "share_error",
     "share_uncovered",
     "unvisited",
 ]
@@ -222,3 +229,47 @@ def _unknown(known: StudentTMixture, x: np.ndarray, curvatures: np.ndarray) -> n
     first[: known.components] = 1.0
     distinct = distinct_modes(np.concatenate([known.means, x]), first, precisions)
     return distinct[distinct >= known.components] - known.components
+
+
+#: Relative variance of the weights in one step of a pilot run, and the factor by which the errors of pilot runs
+#: exceed the sum of these steps.
+PER_STEP, _CORRELATED = 1.0 / 0.6 - 1.0, 1.6
+#: Effective number of prior draws with descendants below which a pilot run says nothing of the evidence.
+_FEWEST = 2.0
+#: Largest difference between estimates that agree: standard errors, plus nats.
+_ERRORS, _NATS = 3.0, 0.1
+
+
+def clearly_more(
+    log_z: float, error: float, other: float, other_error: float, errors: float = _ERRORS
+) -> float:
+    """Return by how many nats one log evidence exceeds another; 0 if their errors explain the difference."""
+    gap = log_z - other
+    return gap if gap > errors * math.hypot(error, other_error) + _NATS else 0.0
+
+
+def less_than_climb(log_z: float, error: float, ladder: Ladder) -> float:
+    """Return by how many nats a pilot run from the prior exceeds an estimate; 0 if the errors explain it."""
+    return clearly_more(ladder.log_z, prior_error(ladder), log_z, error)
+
+
+def prior_error(ladder: Ladder) -> float:
+    """Return a rough standard error of the log evidence from a pilot run that starts at the prior."""
+    steps, particles = len(ladder.betas) - 1, len(ladder.particles.x)
+    return math.hypot(_CORRELATED * math.sqrt(PER_STEP * steps / particles), share_error(ladder))
+
+
+def share_error(ladder: Ladder) -> float:
+    """Return the standard error of the logarithm of the share of prior draws with a positive likelihood.
+
+    It is infinite if nearly all particles descend from one draw: this one may have come near a narrow peak by chance, and
+    the pilot run then exceeds the evidence by far.
+    """
+    if ladder.lineages < _FEWEST:
+        return math.inf
+    return math.sqrt((1.0 / ladder.possible - 1.0) / ladder.drawn) if ladder.drawn else 0.0
+
+
+def error_of(adapted: AdaptedMixture) -> float:
+    """Return the standard error of the log evidence from an adapted mixture; inf if all weights are zero."""
+    return 1.0 / math.sqrt(adapted.ess) if adapted.ess > 0.0 else math.inf

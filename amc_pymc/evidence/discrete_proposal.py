@@ -13,13 +13,13 @@ import numpy as np
 from scipy.special import expit, log_expit, logit
 
 from amc_pymc.evidence.mcmc import Path
-from amc_pymc.importance import (
+from amc_pymc.logweights import summarise_log_weights
+from amc_pymc.mixtures import (
     StudentTMixture,
     choose_mixture,
     fit_student_t_mixture,
     log_mixture_density,
 )
-from amc_pymc.logweights import summarise_log_weights
 
 __all__ = [
     "AdaptedDiscreteProposal",
@@ -260,7 +260,7 @@ def fit_discrete_proposal(
     The mean of a number depends on a coin; the proposal draws the number first:
 
     >>> import numpy as np
-    >>> from amc_pymc.evidence.discrete_proposal import fit_discrete_proposal
+
     >>> from amc_pymc.rng import as_generator
     >>> rng = as_generator(1)
     >>> coin = rng.integers(2, size=2000)

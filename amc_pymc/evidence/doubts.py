@@ -1,4 +1,4 @@
-"""Flags of estimates that disagree with the pilot run or with chains, or are too uncertain.
+"""Flags of estimates that are too uncertain, disagree with other runs, or rest on a prior that is not normalised.
 
 Arguments are a log evidence z, its standard error, and what else is known.
 """
@@ -7,18 +7,42 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
-from amc_pymc.evidence.agreement import PER_STEP, clearly_more, error_of, share_error
-from amc_pymc.evidence.from_chains import BridgedChains, missing_evidence
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
+from pytensor.graph.traversal import toposort
+from scipy.stats import t as student
+
+from amc_pymc.evidence.bridge import bridge
+from amc_pymc.evidence.chains import BridgedChains, missing_evidence
+from amc_pymc.evidence.check import PER_STEP, clearly_more, error_of, share_error
+from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
+from amc_pymc.evidence.settings import DEFENSIVE_SHARE
 from amc_pymc.flags import Flag, flag
+from amc_pymc.logweights import effective_share
+from amc_pymc.mixtures import log_mixture_density
+from amc_pymc.reading.graphs import log_densities, lowered
+from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.particles.checks import without_checks
+from amc_pymc.reading.particles.model_terms import layout_of
+from amc_pymc.reading.particles.prior import PriorDraws
+from amc_pymc.rng import spawn_generators
+
+if TYPE_CHECKING:
+    from pymc import Model
 
 __all__ = [
     "copies_missed",
     "covering_error",
     "disagreements",
+    "effective_beside",
     "missed_mode",
+    "prior_flags",
     "uncertain",
     "unlike_chains",
 ]
@@ -86,3 +110,107 @@ def _apart(z: float, error: float, bridged: BridgedChains | None) -> float:
         return 0.0
     high, low = max(z, bridged.log_z), min(z, bridged.log_z)
     return clearly_more(high, error, low, bridged.mcse, _ERRORS)
+
+
+#: Number of prior draws evaluated.
+_DRAWS = 4096
+
+
+def effective_beside(path: PriorPath, pilot: Pilot, rng: np.random.Generator) -> float:
+    """Return the effective number of 4,096 prior draws in the regions that a fitted reference misses.
+
+    Importance sampling proposals contain a share of the prior. If many prior draws reach the missed regions, the
+    weights there are even, and the standard error accounts for these regions. If few do, it may be too small.
+
+    Returns
+    -------
+    float
+        Between 0 and 4,096; 0 if there is no mixture.
+    """
+    if pilot.adapted is None:
+        return 0.0
+    x = path.draw_prior(_DRAWS, rng)
+    terms = path.values(x)
+    log_f, log_prior = terms.sum(axis=0), terms[0]
+    log_q = pilot.adapted.mixture.log_density(x)
+    log_odds = math.log(DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
+    alone = (log_prior + log_odds > log_q) & (log_f > -np.inf)
+    if not alone.any():
+        return 0.0
+    log_w = log_f[alone] - log_mixture_density(log_q[alone], log_prior[alone], DEFENSIVE_SHARE)
+    return effective_share(log_w) * int(alone.sum())
+
+
+#: Draws from each end, degrees of freedom of the reference, minimum effective draws and overlap for a reliable error.
+_PRIOR_CHECK_DRAWS, _DOF, _FEWEST, _OVERLAP = 1000, 3.0, 25.0, 0.02
+#: Standard errors, and nats, by which an integral may differ from one.
+_PRIOR_CHECK_ERRORS, _NATS = 5.0, 0.02
+
+
+def prior_flags(model: Model) -> list[Flag]:
+    """Return flags for free variables whose own log density does not integrate to one under their own draws.
+
+    For each pm.CustomDist the integral is estimated by a bridge between prior draws and draws in which an element of
+    the variable is replaced by one from a Student t distribution.
+    """
+    custom = [rv for rv in model.free_RVs if _is_custom(rv, model)]
+    if not custom:
+        return []
+    (rng,), layout = spawn_generators(0, 1), layout_of(model)
+    x = PriorDraws.from_model(model, layout).draw(2 * _PRIOR_CHECK_DRAWS, rng)
+    x = x[np.isfinite(x).all(axis=1)]
+    flags, point = [], pt.vector("x", dtype="float64")
+    for rv in custom:
+        graphs = layout.substitute(log_densities(model, [rv]), model.value_vars, point)
+        (graph,) = without_checks(lowered(graphs))
+        fn = pytensor.function([point], graph, mode=interpreted_mode(), on_unused_input="ignore")
+        value = model.rvs_to_values[rv]
+        found = _integral(fn, x, layout.slices[value.name], layout.is_continuous(value.name), rng)
+        if found is not None:
+            flags.append(flag("prior_mismatch", variable=rv.name, integral=found))
+    return flags
+
+
+def _is_custom(rv: Any, model: Model) -> bool:
+    others = [other for other in model.basic_RVs if other is not rv]
+    nodes = toposort([rv], blockers=others)
+    return any(isinstance(node.op, CustomDistRV | CustomSymbolicDistRV) for node in nodes)
+
+
+def _integral(
+    log_p: Any, x: np.ndarray, place: slice, continuous: bool, rng: np.random.Generator
+) -> float | None:
+    """Return the integral of a density over a part of the prior draws x (P, D) if it clearly is not one."""
+    fitted, draws = x[: len(x) // 2, place], x[len(x) // 2 :]
+    middle = np.median(fitted, axis=0)
+    scale = 1.5 * np.median(np.abs(fitted - middle), axis=0) + 1e-3 * fitted.std(axis=0)
+    scale = np.where(scale > 0.0, scale, 1.0) if continuous else np.maximum(scale, 1.0)
+    other = draws.copy()
+    other[:, place] = middle + scale * rng.standard_t(_DOF, (len(draws), len(middle)))
+    if not continuous:
+        other[:, place] = np.rint(other[:, place])
+    element = rng.integers(len(middle), size=len(draws))
+
+    def works(points: np.ndarray) -> np.ndarray:
+        z = points[:, place] - middle
+        if continuous:
+            log_q = student.logpdf(z / scale, _DOF) - np.log(scale)
+        else:
+            ends = student.cdf((np.abs(z) + np.array([[[-0.5]], [[0.5]]])) / scale, _DOF)
+            log_q = np.log(np.maximum(ends[1] - ends[0], 1e-300))
+        found = np.array([log_p(p) for p in points], float).reshape(len(points), -1)
+        if found.shape != log_q.shape:  # not one number for each element
+            return np.asarray(found.sum(axis=1) - log_q.sum(axis=1))
+        return np.asarray((found - log_q)[np.arange(len(points)), element])
+
+    ahead, behind = works(other), works(draws)
+    possible = np.isfinite(behind)
+    if possible.sum() < _FEWEST:
+        return 0.0
+    found = bridge(np.where(ahead < math.inf, ahead, -math.inf), behind[None, possible])
+    if not (found.effective >= _FEWEST and found.overlap >= _OVERLAP):
+        return None
+    log_z = found.log_z + math.log(possible.mean())
+    off = abs(log_z) > _PRIOR_CHECK_ERRORS * math.sqrt(found.variance) + _NATS
+    off |= abs(found.tension) > _PRIOR_CHECK_ERRORS * found.tension_error + _NATS
+    return math.exp(log_z) if off else None

@@ -16,7 +16,8 @@ from amc_pymc.bandits import Policy
 from amc_pymc.bandits.arms import Cost, as_arms
 from amc_pymc.bandits.combination_run import Choices, Weights, check_choices, positive_number
 from amc_pymc.bandits.recorded import Recorded, arms_told, settings_told
-from amc_pymc.evidence import ARMS
+from amc_pymc.evidence.arms import ARMS
+from amc_pymc.evidence.doubts import prior_flags
 from amc_pymc.evidence.from_draws import TimeLimit, evidence_from_draws
 from amc_pymc.evidence.from_surrogate import FEWEST_ROWS, evidence_from_surrogate
 from amc_pymc.evidence.mcmc import Kernel, make_kernel
@@ -27,7 +28,6 @@ from amc_pymc.evidence.model import (
     one_blas_thread,
     particle_kernel,
 )
-from amc_pymc.evidence.prior_check import prior_flags
 from amc_pymc.evidence.results import evidence_group, likelihood_as_evidence
 from amc_pymc.evidence.run import Asked, Generators, How, run_evidence
 from amc_pymc.flags import warn_of

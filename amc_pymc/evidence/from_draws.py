@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.evidence.agreement import clearly_more
-from amc_pymc.evidence.check import unvisited
-from amc_pymc.evidence.doubts import uncertain
-from amc_pymc.evidence.draws_bridge import STEPS, Stage, bridge_draws, tension_of
-from amc_pymc.evidence.joint import Joint
+from amc_pymc.evidence.bridge import STEPS, Stage, bridge_draws, tension_of
+from amc_pymc.evidence.check import clearly_more, unvisited
+from amc_pymc.evidence.doubts import prior_flags, uncertain
 from amc_pymc.evidence.mcmc import Kernel
 from amc_pymc.evidence.mcmc.slice import Slice
 from amc_pymc.evidence.model import (
@@ -25,7 +23,7 @@ from amc_pymc.evidence.model import (
     one_blas_thread,
     pilot_settings,
 )
-from amc_pymc.evidence.prior_check import prior_flags
+from amc_pymc.evidence.paths import Joint
 from amc_pymc.evidence.results import Evidence, effective_size, evidence_group
 from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.flags import Flag, flag, warn_of

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.evidence import PosteriorDraws
-from amc_pymc.evidence.bridge import variance_of_mean
+from amc_pymc.evidence.bridge import bridge_draws, variance_of_mean
 from amc_pymc.evidence.doubts import uncertain
-from amc_pymc.evidence.draws_bridge import bridge_draws
 from amc_pymc.evidence.mcmc import make_kernel
 from amc_pymc.evidence.model import Tally
-from amc_pymc.evidence.results import Evidence, add_posterior, effective_size
+from amc_pymc.evidence.results import Evidence, PosteriorDraws, add_posterior, effective_size
 from amc_pymc.flags import Flag
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles

@@ -27,8 +27,11 @@ from pymc.logprob.transforms import (
 )
 from threadpoolctl import ThreadpoolController
 
-from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, collected, explore
+from amc_pymc.evidence.arms import GRADIENT_COST
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Mixed, make_kernel
+from amc_pymc.evidence.paths import Highest, collected
+from amc_pymc.evidence.pilot import Pilot, explore
+from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.context import context_model
@@ -333,7 +336,6 @@ class Tally:
 
     Examples
     --------
-    >>> from amc_pymc.evidence.model import Tally
     >>> tally = Tally()
     >>> with tally.stage("pilot"):
     ...     pass

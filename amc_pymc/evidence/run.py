@@ -17,36 +17,37 @@ import xarray as xr
 from amc_pymc.bandits.arms import Cost, as_arms
 from amc_pymc.bandits.combination_run import Budget, Choices, Combined, combined
 from amc_pymc.bandits.recorded import Recorded
-from amc_pymc.evidence import (
-    BridgedChains,
-    Pilot,
-    Portfolio,
-    RecordingPath,
-    bridge_chains,
-    effective_beside,
-    make_portfolio,
-    overlooked,
-    posterior_draws,
-)
-from amc_pymc.evidence.agreement import error_of, prior_error
+from amc_pymc.evidence.arms import Portfolio, make_portfolio
+from amc_pymc.evidence.chains import BridgedChains, bridge_chains, missing_evidence
+from amc_pymc.evidence.check import error_of, prior_error
 from amc_pymc.evidence.doubts import (
+    copies_missed,
     covering_error,
     disagreements,
+    effective_beside,
     missed_mode,
     uncertain,
     unlike_chains,
 )
-from amc_pymc.evidence.evidence_from_chains import chains_answer
-from amc_pymc.evidence.from_draws import TimeLimit, budget_of
+from amc_pymc.evidence.from_draws import (
+    TimeLimit,
+    bridge_flags,
+    bridge_numbers,
+    budget_of,
+    stage_arms,
+)
 from amc_pymc.evidence.mcmc import Kernel
 from amc_pymc.evidence.mcmc.slice import Slice
 from amc_pymc.evidence.model import Elsewhere, Tally, cost_of, explored, running_off
-from amc_pymc.evidence.pilot import PilotInterrupted
+from amc_pymc.evidence.paths import RecordingPath
+from amc_pymc.evidence.pilot import Pilot, PilotInterrupted, overlooked
 from amc_pymc.evidence.results import (
     Evidence,
+    PosteriorDraws,
     add_posterior,
     effective_size,
     nan_flags,
+    posterior_draws,
 )
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
@@ -60,7 +61,7 @@ from amc_pymc.steps.marginal_effects import enough_nodes, quadrature
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["Asked", "Found", "Generators", "How", "run_evidence"]
+__all__ = ["Asked", "ChainsAnswer", "Found", "Generators", "How", "chains_answer", "run_evidence"]
 
 #: Share of the posterior that the fitted reference may miss without a flag.
 _UNCOVERED = 0.1
@@ -456,3 +457,87 @@ def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
     arms = described(arms, ARMS)
     arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
     tree["arms"] = xr.DataTree(arms)
+
+
+#: Difference in nats between the ends of the bridge that short chains explain.
+_NATS = 0.1
+#: Attributes that describe the estimate.
+_METHOD = "bridge between own Hamiltonian chains and a Gaussian"
+_UNBIASED = "no, but consistent as the chains become longer"
+
+
+class ChainsAnswer(NamedTuple):
+    """Estimate from chains and a bridge: groups of arms and draws, numbers, flags, attributes, draws (n, D)."""
+
+    tree: xr.DataTree
+    numbers: Evidence
+    flags: list[Flag]
+    attrs: dict[str, Any]
+    draws: np.ndarray
+
+
+def chains_answer(
+    found: BridgedChains,
+    pilot: Pilot,
+    model: Model,
+    densities: Densities,
+    tally: Tally,
+    *,
+    target: float | None,
+    max_cost: float | None,
+    limit: TimeLimit,
+    draws: int,
+    chains: int,
+) -> ChainsAnswer:
+    """Return the estimate from chains and their bridge, with draws of the chains."""
+    numbers, tree = _evidence_from_chains_numbers(found), xr.DataTree()
+    arms = stage_arms(found.stages)
+    arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
+    tree["arms"] = xr.DataTree(arms)
+    flags = _evidence_from_chains_flags(found, pilot, target, max_cost, limit) + uncertain(
+        *numbers.estimate
+    )
+    with tally.stage("posterior"):
+        drawn = _posterior(found, draws * chains)
+        values, more = add_posterior(tree, model, densities, drawn, chains)
+    flags += running_off(model, densities, values) + more
+    flags += copies_missed(pilot, found.chains.draws.reshape(-1, densities.n_dim))
+    numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, None)
+    attrs = {"weights": "last stage", "unbiased": _UNBIASED, "method": _METHOD}
+    return ChainsAnswer(tree, numbers, flags, attrs, drawn.x)
+
+
+def _evidence_from_chains_numbers(found: BridgedChains) -> Evidence:
+    """Return the numbers of the group ``evidence``. The only estimator is also the second opinion."""
+    numbers = bridge_numbers(found.stages[-1], found.mcse, found.chains.r_hat)
+    z, error = numbers.estimate
+    numbers |= {"log_evidence_iv": z, "log_evidence_iv_mcse": error}
+    return numbers
+
+
+def _evidence_from_chains_flags(
+    found: BridgedChains,
+    pilot: Pilot,
+    target: float | None,
+    max_cost: float | None,
+    limit: TimeLimit,
+) -> list[Flag]:
+    """Return flags from chains, bridge and pilot run."""
+    flags = []
+    if not found.mixed:
+        flags.append(flag("own_chains_disagree", r_hat=found.chains.r_hat))
+    flags += bridge_flags(found.stages, target, max_cost, limit, _NATS)
+    if target is not None and found.stages[-1].mcse <= target < found.mcse:
+        error, r_hat = found.mcse, found.chains.r_hat
+        flags.append(flag("own_chains_too_short", error=error, target=target, r_hat=r_hat))
+    if gap := missing_evidence(found.log_z, found.mcse, pilot):
+        flags.append(flag("pilot_found_more", other=found.log_z + gap))
+    return flags
+
+
+def _posterior(found: BridgedChains, n: int) -> PosteriorDraws:
+    """Return n evenly spaced draws, one chain after the other."""
+    every = found.chains.draws
+    flat = every.reshape(-1, every.shape[2])
+    x = flat[np.linspace(0, len(flat) - 1, n).round().astype(int)]
+    return PosteriorDraws(x, len(np.unique(x, axis=0)), "own chains of Hamiltonian Monte Carlo")

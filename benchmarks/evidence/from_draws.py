@@ -103,8 +103,9 @@ class _Logistic:
 
 def logistic_log_evidence(X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Log Z and its error: annealed importance sampling from the Gaussian at the mode."""
-    from amc_pymc.evidence.annealing import WhitenedPath, anneal
+    from amc_pymc.evidence.annealing import anneal
     from amc_pymc.evidence.mcmc import HMC, Tuning
+    from amc_pymc.evidence.paths import WhitenedPath
     from amc_pymc.logweights import summarise_log_weights
     from amc_pymc.rng import as_generator
 

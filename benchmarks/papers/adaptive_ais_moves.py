@@ -9,7 +9,7 @@ import numpy as np
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.evidence.mcmc import HMC, Move, Particles, Path, Tuning, log_target
-from amc_pymc.evidence.mcmc.moves import (
+from amc_pymc.evidence.mcmc.target import (
     acceptance,
     checked_coordinates,
     checked_particles,

@@ -15,7 +15,7 @@ from amc_pymc.abc_tree.local import Kernels, fit_kernels, flattened
 from amc_pymc.abc_tree.partition import from_cuts
 from amc_pymc.abc_tree.proposal import Boxes, Proposal
 from amc_pymc.abc_tree.shares import best_shares
-from amc_pymc.importance import StudentTMixture
+from amc_pymc.mixtures import StudentTMixture
 
 FOREST = (Cart(random_cuts=True), Cart())
 OBLIQUE = np.linalg.cholesky([[0.3, 0.27], [0.27, 0.3]])

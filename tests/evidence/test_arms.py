@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from amc_pymc.bandits.arms import as_arms, draw
-from amc_pymc.evidence import AnnealingArm, ImportanceArm, QuasiArm, SequentialArm
-from amc_pymc.evidence.annealing import ReferencePath, climb, make_schedule
+from amc_pymc.evidence.annealing import climb, make_schedule
+from amc_pymc.evidence.arms import AnnealingArm, ImportanceArm, QuasiArm, SequentialArm
 from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
-from amc_pymc.importance import StudentTMixture
+from amc_pymc.evidence.paths import ReferencePath
+from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.evidence import ChainSettings, run_chains
-from amc_pymc.evidence.chains import split_r_hat
+from amc_pymc.evidence.chains import ChainSettings, run_chains, split_r_hat
 from tests.evidence.annealing.problems import FromPrior, Gaussian, TwoModes
 
 SHORT = ChainSettings(chains=16, draws=(128, 512))

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from amc_pymc.evidence import ImportanceArm
+from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.discrete_proposal import adapt_discrete_proposal, fit_discrete_proposal
 from tests.evidence.annealing.problems import FromPrior, LabelAndNumber, assert_mean
 

@@ -8,9 +8,9 @@ import pytest
 from scipy.special import gammaln
 from scipy.stats import norm, t
 
-from amc_pymc.evidence.bridge import Bridge
-from amc_pymc.evidence.draws_bridge import (
+from amc_pymc.evidence.bridge import (
     STEPS,
+    Bridge,
     Stage,
     _explained,
     bridge_draws,
@@ -72,7 +72,7 @@ def stages(density, seed, *, target=0.5, kernel=None, budget=lambda cost: True, 
 
 def in_steps(density, seed, steps, **settings):
     """One stage with so many annealing steps."""
-    from amc_pymc.evidence.draws_bridge import _tuned
+    from amc_pymc.evidence.bridge import _tuned
 
     rng, halves = as_generator(1000 + seed), halves_of(density, density.draws(seed, **settings))
     return bridge_stage(halves, steps, HMC(), _tuned(halves, HMC(), rng)[0], rng)

@@ -24,12 +24,13 @@ from scipy.special import expit, logit, logsumexp
 import amc_pymc as amc
 
 from amc_pymc.bandits import LCB, UCB1, LogLoss
-from amc_pymc.evidence import ARMS, ImportanceArm, PosteriorDraws
+from amc_pymc.evidence.adapt import AdaptedMixture
+from amc_pymc.evidence.arms import ARMS, ImportanceArm
 from amc_pymc.evidence.doubts import missed_mode
 from amc_pymc.evidence.mcmc import HMC, KERNELS
-from amc_pymc.evidence.results import Evidence
+from amc_pymc.evidence.results import Evidence, PosteriorDraws
 from amc_pymc.evidence.run import __name__ as MODULE
-from amc_pymc.importance import AdaptedMixture, StudentTMixture
+from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.reading.particles.counts import counted
 from tests.evidence.evidence_models import (
     EASY,

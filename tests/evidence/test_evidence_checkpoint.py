@@ -9,9 +9,9 @@ import pytest
 
 import amc_pymc as amc
 
-from amc_pymc.evidence import Highest, RecordingPath
 from amc_pymc.evidence.mcmc import HMC
 from amc_pymc.evidence.model import Elsewhere, compiled_particles
+from amc_pymc.evidence.paths import Highest, RecordingPath
 from tests.evidence.evidence_models import (
     compiled_once,  # noqa: F401
     labels,

@@ -15,11 +15,12 @@ from scipy.special import logsumexp, ndtr
 
 import amc_pymc as amc
 
-from amc_pymc.evidence import BridgedChains, PilotSettings
+from amc_pymc.evidence.chains import BridgedChains
 from amc_pymc.evidence.doubts import covering_error, unlike_chains
 from amc_pymc.evidence.from_draws import TimeLimit
 from amc_pymc.evidence.results import Evidence
 from amc_pymc.evidence.run import __name__ as MODULE
+from amc_pymc.evidence.settings import PilotSettings
 from tests.evidence.evidence_models import (
     Known,
     compile_before,

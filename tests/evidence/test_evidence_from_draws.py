@@ -348,14 +348,14 @@ def test_ctrl_c_returns_the_last_complete_stage(monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("amc_pymc.evidence.draws_bridge._tuned", interrupt)
+    monkeypatch.setattr("amc_pymc.evidence.bridge._tuned", interrupt)
     with pytest.warns(UserWarning, match="Model evidence: interrupted by the user: the estimate"):
         part = estimate(draws(1), known, **settings)
     assert part["evidence"].attrs["flag_names"] == "interrupted"
     assert part["arms"]["n_steps"].values.tolist() == [1]
     for name in ("log_evidence", "log_evidence_mcse"):
         assert float(part["evidence"][name]) == float(first["evidence"][name])
-    monkeypatch.setattr("amc_pymc.evidence.draws_bridge.halves_of", interrupt)
+    monkeypatch.setattr("amc_pymc.evidence.bridge.halves_of", interrupt)
     with pytest.raises(KeyboardInterrupt):
         estimate(draws(1), known, **settings)
 

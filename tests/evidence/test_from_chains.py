@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amc_pymc.evidence import PilotSettings, bridge_chains, explore, missing_evidence
-from amc_pymc.evidence.agreement import prior_error
+from amc_pymc.evidence.chains import bridge_chains, missing_evidence
+from amc_pymc.evidence.check import prior_error
 from amc_pymc.evidence.mcmc import make_kernel
+from amc_pymc.evidence.pilot import explore
+from amc_pymc.evidence.settings import PilotSettings
 from tests.evidence.annealing.problems import FromPrior, Gaussian, log_normal
 
 HMC = make_kernel("hmc")

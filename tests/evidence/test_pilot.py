@@ -8,11 +8,15 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from amc_pymc.evidence import ImportanceArm, PilotSettings, check, explore, fit, pilot, search
+from amc_pymc.evidence import check, fit, pilot, search
+from amc_pymc.evidence.adapt import AdaptedMixture
+from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, fit_discrete_proposal
-from amc_pymc.evidence.joint import Joint
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
-from amc_pymc.importance import AdaptedMixture, StudentTMixture
+from amc_pymc.evidence.paths import Joint
+from amc_pymc.evidence.pilot import explore
+from amc_pymc.evidence.settings import PilotSettings
+from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     FromPrior,

@@ -6,18 +6,18 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.evidence import (
+from amc_pymc.evidence import portfolio
+from amc_pymc.evidence.arms import (
     ARMS,
     AnnealingArm,
     ImportanceArm,
     QuasiArm,
     SequentialArm,
-    explore,
     make_portfolio,
-    portfolio,
 )
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
-from amc_pymc.importance import StudentTMixture
+from amc_pymc.evidence.pilot import explore
+from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,

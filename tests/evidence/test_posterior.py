@@ -10,10 +10,12 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.evidence import effective_beside, explore, posterior_draws
+from amc_pymc.evidence.doubts import effective_beside
 from amc_pymc.evidence.mcmc import HMC
+from amc_pymc.evidence.pilot import explore
+from amc_pymc.evidence.results import posterior_draws
 from amc_pymc.evidence.settings import DEFENSIVE_SHARE
-from amc_pymc.importance import StudentTMixture, log_mixture_density
+from amc_pymc.mixtures import StudentTMixture, log_mixture_density
 from tests.evidence.annealing.problems import Gaussian
 
 KERNEL = HMC()

@@ -24,7 +24,7 @@ import amc_pymc as amc
 
 from amc_pymc.evidence.mcmc import HMC, KERNELS
 from amc_pymc.evidence.sample_ais import __name__ as MODULE
-from amc_pymc.importance import StudentTMixture
+from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.runs import Journal
 from tests.evidence.evidence_models import (

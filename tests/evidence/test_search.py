@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.evidence import PilotSettings, explore
-from amc_pymc.evidence.joint import Joint
 from amc_pymc.evidence.mcmc import make_kernel
-from amc_pymc.evidence.search import prior_searches, prior_summits
-from amc_pymc.evidence.settings import DEFAULTS
+from amc_pymc.evidence.modes import prior_searches, prior_summits
+from amc_pymc.evidence.paths import Joint
+from amc_pymc.evidence.pilot import explore
+from amc_pymc.evidence.settings import DEFAULTS, PilotSettings
 from tests.evidence.annealing.problems import FromPrior, log_normal
 
 

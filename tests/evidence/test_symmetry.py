@@ -9,9 +9,17 @@ from scipy.stats import norm
 
 import amc_pymc as amc
 
+from amc_pymc.evidence.adapt import adapt_mixture
 from amc_pymc.evidence.model import compiled_particles, exchangeable
-from amc_pymc.evidence.symmetry import Block, Symmetries, Variables, find_symmetries
-from amc_pymc.importance import Exchange, Images, StudentTMixture, adapt_mixture
+from amc_pymc.evidence.symmetry import (
+    Block,
+    Exchange,
+    Images,
+    Symmetries,
+    Variables,
+    find_symmetries,
+)
+from amc_pymc.mixtures import StudentTMixture
 
 
 def blocks(*sizes, signed=False):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.importance import log_mixture_density
+from amc_pymc.mixtures import log_mixture_density
 
 
 def test_values():

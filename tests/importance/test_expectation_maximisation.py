@@ -6,7 +6,7 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import multivariate_normal, multivariate_t
 
-from amc_pymc.importance import StudentTMixture, fit_student_t_mixture
+from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
 from amc_pymc.rng import as_generator
 
 

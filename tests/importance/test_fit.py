@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.importance import (
+from amc_pymc.mixtures import (
     StudentTMixture,
     choose_mixture,
     drop_component,
@@ -13,7 +13,7 @@ from amc_pymc.importance import (
     information_criterion,
     split_component,
 )
-from amc_pymc.importance.weighted_draws import used_draws
+from amc_pymc.mixtures.fit import used_draws
 
 
 def two_in_three_dimensions(dof=5.0):

@@ -7,7 +7,8 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.importance import StudentTMixture, scrambled_points
+from amc_pymc.evidence.rqmc import scrambled_points
+from amc_pymc.mixtures import StudentTMixture
 
 
 def mixture(k, d, dof, seed=1):

@@ -4,8 +4,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.mcmc import Tuning
-from amc_pymc.importance import AdaptedMixture, StudentTMixture
+from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.runs import Journal, packed, unpacked
 
 

@@ -61,7 +61,6 @@ def make_kernel(kernel: str | Kernel) -> Kernel:
 
     Examples
     --------
-    >>> from amc_pymc.evidence.mcmc import make_kernel
     >>> make_kernel("hmc")
     HMC(n_leapfrog=3, jitter=0.3, coordinates=None)
     """

@@ -11,9 +11,17 @@ from typing import ClassVar
 import numpy as np
 
 from amc_pymc.evidence.mcmc.hmc import HMC
-from amc_pymc.evidence.mcmc.moves import acceptance, checked_coordinates, checked_particles
 from amc_pymc.evidence.mcmc.slice import Slice
-from amc_pymc.evidence.mcmc.target import Move, Particles, Path, Tuning, log_target
+from amc_pymc.evidence.mcmc.target import (
+    Move,
+    Particles,
+    Path,
+    Tuning,
+    acceptance,
+    checked_coordinates,
+    checked_particles,
+    log_target,
+)
 
 __all__ = ["DiscreteMetropolis", "Mixed"]
 

@@ -10,19 +10,17 @@ from typing import ClassVar
 import numpy as np
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.evidence.mcmc.moves import (
-    acceptance,
-    checked_coordinates,
-    checked_particles,
-    checked_scale,
-    settle,
-)
 from amc_pymc.evidence.mcmc.target import (
     Move,
     Particles,
     Path,
     Tuning,
+    acceptance,
+    checked_coordinates,
+    checked_particles,
+    checked_scale,
     log_target,
+    settle,
     target_gradient,
 )
 

@@ -8,8 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.evidence.mcmc.moves import checked_coordinates, checked_particles, checked_scale
-from amc_pymc.evidence.mcmc.target import Move, Particles, Path, Tuning, log_target
+from amc_pymc.evidence.mcmc.target import (
+    Move,
+    Particles,
+    Path,
+    Tuning,
+    checked_coordinates,
+    checked_particles,
+    checked_scale,
+    log_target,
+)
 
 __all__ = ["Slice"]
 

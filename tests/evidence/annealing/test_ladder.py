@@ -8,9 +8,10 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import logsumexp
 
-from amc_pymc.evidence.annealing import Ladder, ReferencePath, climb, cool
+from amc_pymc.evidence.annealing import Ladder, climb, cool
 from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, Tuning, make_kernel, start
-from amc_pymc.importance import StudentTMixture
+from amc_pymc.evidence.paths import ReferencePath
+from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,

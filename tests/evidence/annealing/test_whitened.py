@@ -6,8 +6,8 @@ import numpy as np
 
 from scipy.stats import multivariate_normal
 
-from amc_pymc.evidence.annealing import WhitenedPath
 from amc_pymc.evidence.mcmc import log_target
+from amc_pymc.evidence.paths import WhitenedPath
 from tests.evidence.annealing.problems import Counts, HalfPlane
 
 MEAN = np.array([0.3, -1.0])

@@ -12,15 +12,16 @@ import numpy as np
 from scipy.special import logsumexp
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.importance.fit import (
+from amc_pymc.evidence.symmetry import Images
+from amc_pymc.logweights import effective_share
+from amc_pymc.mixtures import (
+    StudentTMixture,
     drop_component,
     fit_student_t_mixture,
     information_criterion,
+    log_mixture_density,
     split_component,
 )
-from amc_pymc.importance.images import Images
-from amc_pymc.importance.student_t import StudentTMixture, log_mixture_density
-from amc_pymc.logweights import effective_share
 
 __all__ = ["AdaptedMixture", "Record", "adapt_mixture", "temper_weights", "truncate_weights"]
 
@@ -221,7 +222,7 @@ def adapt_mixture(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.importance import StudentTMixture, adapt_mixture
+    >>> from amc_pymc.mixtures import StudentTMixture
     >>> from amc_pymc.rng import as_generator
     >>> prior = lambda x: -0.5 * (x[:, 0] / 10.0) ** 2 - np.log(10.0 * np.sqrt(2.0 * np.pi))
     >>> likelihood = lambda x: 3.0 * x[:, 0] - np.exp(x[:, 0])
