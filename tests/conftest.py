@@ -73,7 +73,7 @@ _TOGETHER = ("tests/interoperability/", "tests/reading/test_row")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
+def pytest_xdist_power_scheduler(config, log):
     """Give a worker process whole files, and all files that share results."""
     from xdist.scheduler import LoadFileScheduling
 

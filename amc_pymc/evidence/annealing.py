@@ -6,7 +6,7 @@ import math
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,15 +18,15 @@ __all__ = [
     "Annealed",
     "Ladder",
     "Resampled",
-    "Schedule",
     "Tunings",
     "anneal",
     "anneal_back",
+    "barrier_schedule",
     "by_temperature",
     "climb",
     "cool",
     "effective_shares",
-    "make_schedule",
+    "power_schedule",
     "resample",
     "sequential",
     "taken",
@@ -364,7 +364,6 @@ def anneal(
     rng: np.random.Generator,
     *,
     n_paths: int = 0,
-    n_moves: int = 1,
 ) -> Annealed:
     r"""Anneal particles from the base of a path to its end (Neal 2001).
 
@@ -389,8 +388,6 @@ def anneal(
     rng : numpy.random.Generator
     n_paths : int
         Number of particles whose cumulative weights are kept.
-    n_moves : int
-        Moves at each inverse temperature.
 
     Returns
     -------
@@ -411,13 +408,10 @@ def anneal(
         paths[:, t], log_sums[:, t] = log_w[:n_paths], _log_sums(log_w)
         if t == n_factors - 1:
             break
-        tuning, accepted = ladder.at(betas[t + 1]), 0.0
-        for _ in range(n_moves):
-            particles, move = kernel.step(path, particles, betas[t + 1], tuning, rng)
-            evaluations += move.evaluations
-            gradients += move.gradients
-            accepted += float(move.acceptance.mean()) / n_moves
-        acceptance[t] = accepted
+        particles, move = kernel.step(path, particles, betas[t + 1], ladder.at(betas[t + 1]), rng)
+        evaluations += move.evaluations
+        gradients += move.gradients
+        acceptance[t] = float(move.acceptance.mean())
     return Annealed(
         particles.x, log_w, particles.terms[1], paths, log_sums, acceptance, evaluations, gradients
     )
@@ -580,94 +574,34 @@ def sequential(
     return Resampled(log_z + float(log_mean_exp(log_w)), particles.x, log_w, evaluations, gradients)
 
 
-Schedule = Literal["adaptive"] | tuple[Literal["power"], float] | Sequence[float] | np.ndarray
-
-
-def make_schedule(
-    schedule: Schedule, n_steps: int, *, barrier: tuple[np.ndarray, np.ndarray] | None = None
-) -> np.ndarray:
-    r"""Make inverse temperatures from 0 to 1.
-
-    With u = t / T for t = 0, ..., T:
-
-    - ("power", c): :math:`u^c`; 1 is linear
-    - "adaptive": equal steps of the barrier measured in a pilot run (Syed, Bouchard-Côté, Deligiannidis
-      & Doucet 2022, doi:10.1111/rssb.12464)
-    - an increasing sequence of T + 1 numbers from 0 to 1: used as given
-
-    Parameters
-    ----------
-    schedule : "adaptive", ("power", float), or sequence of float
-    n_steps : int
-        Number of steps T. Ignored if the temperatures are given.
-    barrier : (betas, heights), optional
-        Inverse temperatures and the increasing barrier up to each; required for "adaptive".
-
-    Returns
-    -------
-    array (T + 1,)
-
-    Raises
-    ------
-    ValueError
-        If the schedule is unknown, its power makes temperatures coincide, or given temperatures do not increase
-        from 0 to 1.
+def power_schedule(n_steps: int, power: float = 4.0) -> np.ndarray:
+    r"""Return inverse temperatures (T + 1,) from 0 to 1, :math:`(t / T)^c` for t = 0, ..., T.
 
     Examples
     --------
-    >>> make_schedule(("power", 2), 4)
+    >>> from amc_pymc.evidence.annealing import power_schedule
+    >>> power_schedule(4, 2)
     array([0.    , 0.0625, 0.25  , 0.5625, 1.    ])
     """
-    power = _power(schedule)
-    if power is None and not isinstance(schedule, str):
-        return _given(schedule)
-    u = np.linspace(0.0, 1.0, positive_int("n_steps", n_steps) + 1)
-    if power is not None:
-        out = u**power
-    elif barrier is None:
-        raise ValueError("schedule 'adaptive' needs the barrier that a pilot run measures.")
-    else:
-        betas, heights = barrier
-        out = np.interp(u * heights[-1], heights, betas)
-    out[0], out[-1] = 0.0, 1.0
-    if not _increasing(out):
+    return _increasing(np.linspace(0.0, 1.0, positive_int("n_steps", n_steps) + 1) ** power)
+
+
+def barrier_schedule(n_steps: int, ladder: Ladder) -> np.ndarray:
+    """Return inverse temperatures (T + 1,) that divide the barrier measured by a pilot run into equal steps.
+
+    See Syed, Bouchard-Côté, Deligiannidis & Doucet (2022), doi:10.1111/rssb.12464.
+    """
+    heights = np.linspace(0.0, ladder.heights[-1], positive_int("n_steps", n_steps) + 1)
+    betas = np.interp(heights, ladder.heights, ladder.betas)
+    betas[0], betas[-1] = 0.0, 1.0
+    return _increasing(betas)
+
+
+def _increasing(betas: np.ndarray) -> np.ndarray:
+    """Return inverse temperatures, or raise an error if two are equal, by which a slope of -inf would be multiplied."""
+    if not (np.diff(betas) > 0.0).all():
         raise ValueError(
-            f"schedule {schedule!r} has temperatures closer to each other than floating-point numbers are; "
-            "use fewer steps or a smaller power."
+            f"n_steps={len(betas) - 1}: temperatures are closer to each other than floating-point numbers are; "
+            "use fewer steps."
         )
-    return out
-
-
-def _power(schedule: Any) -> float | None:
-    """Return the power of a schedule, or None if it is adaptive or given as temperatures."""
-    named = isinstance(schedule, tuple) and len(schedule) == 2 and isinstance(schedule[0], str)
-    if not named and not isinstance(schedule, str):
-        return None
-    if schedule == "adaptive":
-        return None
-    power = schedule[1] if named and schedule[0] == "power" else None
-    number = isinstance(power, int | float | np.number) and not isinstance(power, bool)
-    if power is None or not number or not 0.0 < power < np.inf:
-        raise ValueError(
-            "schedule must be 'adaptive', ('power', c) with a positive number c, or increasing numbers from 0 to 1, "
-            f"got {schedule!r}."
-        )
-    return float(power)
-
-
-def _given(schedule: Any) -> np.ndarray:
-    try:
-        betas = np.array(schedule)
-    except ValueError:
-        betas = np.empty(0)
-    numbers = betas.dtype.kind in "iuf" and betas.ndim == 1 and betas.size > 1
-    if not numbers or not _increasing(betas) or betas[0] != 0.0 or betas[-1] != 1.0:
-        raise ValueError(
-            "schedule must be 'adaptive', a pair such as ('power', 4), or numbers that increase from 0 to "
-            f"1, got {schedule!r}."
-        )
-    return betas.astype(float)
-
-
-def _increasing(betas: np.ndarray) -> bool:
-    return bool((np.diff(betas) > 0).all())
+    return betas

@@ -14,7 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from amc_pymc.evidence.annealing import Ladder, Schedule, anneal, climb, make_schedule, sequential
+from amc_pymc.evidence.annealing import (
+    Ladder,
+    anneal,
+    barrier_schedule,
+    climb,
+    power_schedule,
+    sequential,
+)
 from amc_pymc.evidence.discrete_proposal import DiscreteProposal
 from amc_pymc.evidence.mcmc import HMC, Kernel, Path
 from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath
@@ -145,7 +152,6 @@ class AnnealingArm:
     kernel : Kernel
     ladder : Ladder
         Frozen ladder.
-    n_moves : int
     n_particles : int
         Particles per estimate.
     """
@@ -161,13 +167,12 @@ class AnnealingArm:
         kernel: Kernel,
         ladder: Ladder,
         *,
-        n_moves: int = 1,
         n_particles: int = 32,
     ):
         self.path, self.base, self.betas = path, base, betas
-        self.kernel, self.ladder, self.n_moves = kernel, ladder, n_moves
+        self.kernel, self.ladder = kernel, ladder
         self.n_particles = n_particles
-        one = known_cost(kernel, len(betas) - 2, n_moves)
+        one = known_cost(kernel, len(betas) - 2, 1)
         self.cost = None if one is None else one * n_particles
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -177,9 +182,7 @@ class AnnealingArm:
         for i in range(0, n, at_once):
             m = min(at_once, n - i)
             x = draw_base(self.base, m * self.n_particles, rng)
-            run = anneal(
-                self.path, x, self.betas, self.kernel, self.ladder, rng, n_moves=self.n_moves
-            )
+            run = anneal(self.path, x, self.betas, self.kernel, self.ladder, rng)
             values.append(log_mean_exp(run.log_weights.reshape(m, -1), axis=1))
             costs.append(np.full(m, (run.evaluations + GRADIENT_COST * run.gradients) / m))
         return np.concatenate(values), np.concatenate(costs)
@@ -190,9 +193,10 @@ class SequentialArm:
 
     Parameters
     ----------
-    path, base, betas, kernel, ladder, n_moves
+    path, base, betas, kernel, ladder
         As for :class:`AnnealingArm`.
-    n_particles : int
+    n_moves, n_particles : int
+        Moves at each temperature, and particles.
     """
 
     scale: ClassVar[str] = "log"
@@ -416,7 +420,7 @@ def _arm(
         bridge, ladder, base = path, pilot.ladder, path
     if name.startswith("smc"):
         n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
-        betas = _betas("adaptive", n_steps, ladder)
+        betas = barrier_schedule(n_steps, ladder)
         one = _per_particle(kernel, ladder, n_steps - 1, _SMC_MOVES)
         variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
         n = _particles(variance, target)
@@ -424,10 +428,10 @@ def _arm(
         return arm, (one * variance, one * n)
     if name == "ais_reference":
         n_steps = max(10, math.ceil(2.0 * ladder.barrier**2))
-        betas = _betas("adaptive", n_steps, ladder)
+        betas = barrier_schedule(n_steps, ladder)
     else:
         n_steps = int(name.removeprefix("ais_"))
-        betas = _betas(("power", 4.0), n_steps, ladder)
+        betas = power_schedule(n_steps)
     arm = AnnealingArm(bridge, base, betas, kernel, ladder)
     cost = _per_particle(kernel, ladder, n_steps - 1, 1)
     s2 = 2.0 * ladder.barrier**2 / n_steps - math.log(ladder.possible)
@@ -444,10 +448,6 @@ def _particles(variance: float, target: float | None) -> int:
 
 def _wild(variance: float) -> float:
     return variance if variance < _WILD else math.inf
-
-
-def _betas(schedule: Schedule, n_steps: int, ladder: Ladder) -> np.ndarray:
-    return make_schedule(schedule, n_steps, barrier=(ladder.betas, ladder.heights))
 
 
 def _per_particle(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:

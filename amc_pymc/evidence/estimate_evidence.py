@@ -7,20 +7,18 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
-from amc_pymc.bandits import Policy
 from amc_pymc.bandits.arms import Cost, as_arms
-from amc_pymc.bandits.combination_run import Choices, Weights, check_choices, positive_number
+from amc_pymc.bandits.combination_run import Choices, check_choices, positive_number
 from amc_pymc.bandits.recorded import Recorded, arms_told, settings_told
 from amc_pymc.evidence.arms import ARMS
 from amc_pymc.evidence.doubts import prior_flags
 from amc_pymc.evidence.from_draws import TimeLimit, evidence_from_draws
 from amc_pymc.evidence.from_surrogate import FEWEST_ROWS, evidence_from_surrogate
-from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
     compiled_particles,
     context_model,
@@ -28,22 +26,18 @@ from amc_pymc.evidence.model import (
     one_blas_thread,
     particle_kernel,
 )
-from amc_pymc.evidence.results import evidence_group, likelihood_as_evidence
-from amc_pymc.evidence.run import Asked, Generators, How, run_evidence
-from amc_pymc.flags import warn_of
+from amc_pymc.evidence.results import finished, likelihood_as_evidence
+from amc_pymc.evidence.run import Run, run_evidence
 from amc_pymc.reading.particles.densities import check_evidence_defined
-from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.runs import begin_journal, check_workers, name_of
+from amc_pymc.runs import begin_journal, check_workers
 from amc_pymc.signals import ends_loops
 from amc_pymc.steps.marginal_effects import (
     Marginalize,
     chosen_effects,
-    describe,
     say_if_dear,
 )
-from amc_pymc.steps.model_groups import add_data_groups
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -60,10 +54,7 @@ def estimate_evidence(
     target_mcse: float | None = 0.05,
     max_cost: float | None = None,
     arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] | None = None,
-    policy: str | Policy | type[Policy] | None = None,
     cost: Cost = "count",
-    weights: Weights | None = None,
-    kernel: str | Kernel = "hmc",
     draws: int | None = None,
     chains: int | None = None,
     cores: int | None = 1,
@@ -85,8 +76,8 @@ def estimate_evidence(
     Models with 5,000 rows or more, continuous variables and one mode take another way if the second-order expansion
     of the rows is close to their likelihood: draws from prior times expansion, whose integral :math:`Z_s` is known or
     costs no rows, give :math:`Z = Z_s \operatorname{E} e^R` with the remainder R of the log-likelihood. A few hundred
-    passes over the rows suffice. This way is taken where `arms`, `max_cost`, `cost`, `kernel`, `checkpoint` and the
-    other settings of the bandit have their defaults; the estimate is consistent, not unbiased.
+    passes over the rows suffice. This way is taken where `arms`, `max_cost`, `cost` and `checkpoint` have their
+    defaults; the estimate is consistent, not unbiased.
 
     If no mixture is close to the posterior, and in more than 40 dimensions if Laplace's approximation is not, the
     run uses Hamiltonian Monte Carlo chains of its own and a bridge, as with `idata`, provided that the chains agree
@@ -106,8 +97,8 @@ def estimate_evidence(
     ends are annealed along :math:`q^{1-\beta} (p L)^\beta` in T = 2, 4, ..., 512 steps, in both directions; l is
     then the sum of the log-weights along the path, and the same equation holds (Bennett 1976; Crooks 2000). The
     error accounts for the autocorrelation of the draws (Frühwirth-Schnatter 2004). The estimate is consistent, not
-    unbiased, and covers only modes that the draws have visited. Short searches from prior draws, if `kernel` uses
-    gradients, raise a flag if they find another mode; to search thoroughly, leave out `idata`.
+    unbiased, and covers only modes that the draws have visited. Short searches from prior draws raise a flag
+    if they find another mode; to search thoroughly, leave out `idata`.
 
     Local effects u_g of groups g (one value for each school, customer or item) are integrated out if there are
     many. Then x holds only the population parameters, and the likelihood is
@@ -145,23 +136,16 @@ def estimate_evidence(
         "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and ``sample(n, rng)`` (as for
         :func:`combine_estimators`). "default" is all named estimators that look promising after the pilot run, or
         chains and a bridge.
-    policy : str, Policy or class, default "lcb"
-        As for :func:`combine_estimators`.
     cost : "count", "cpu" or callable, default "count"
         "count": evaluations of the model, where a gradient counts as two; a seed then reproduces the run. "cpu":
         CPU seconds. With `idata` it cannot be a callable.
-    weights : {"predictable", "inverse_variance", "uniform"}, default "predictable"
-        Combined estimate that is reported as ``log_evidence``.
-    kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
-        Transition kernel of annealing estimators. Discrete variables are updated by Metropolis. With `idata` it
-        must be reversible, which "slice" is not.
     draws, chains : int, default 500 and 4
         Posterior draws per chain, and chains, in the result. They do not affect the evidence.
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``. This, `cores`,
-        `checkpoint`, `arms`, `policy`, `weights`, `draws` and `chains` are for runs without `idata`.
+        `checkpoint`, `arms`, `draws` and `chains` are for runs without `idata`.
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results. Batches are the pilot run, chains with their bridge, and draws of the
@@ -255,8 +239,8 @@ def estimate_evidence(
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
         _refuse_with_idata(
-            arms=arms, policy=policy, weights=weights, draws=draws, chains=chains,
-            cores=None if cores == 1 else cores, executor=executor, checkpoint=checkpoint,
+            arms=arms, draws=draws, chains=chains, cores=None if cores == 1 else cores,
+            executor=executor, checkpoint=checkpoint,
         )  # fmt: skip
         if cost not in ("count", "cpu"):
             raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
@@ -265,62 +249,57 @@ def estimate_evidence(
             return likelihood_as_evidence(model, "estimate_evidence")
         return evidence_from_draws(
             idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
-            limit=limit, kernel=make_kernel(kernel), random_seed=random_seed, progressbar=progressbar,
+            limit=limit, random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
-    choices = Choices(
-        "lcb" if policy is None else policy, cost, "predictable" if weights is None else weights
-    )
-    asked = _asked(
-        "default" if arms is None else arms, target_mcse, max_cost, choices,
-        500 if draws is None else draws, 4 if chains is None else chains,
-    )  # fmt: skip
-    kernel, words = make_kernel(kernel), seed_words(random_seed)
+    names, own = _named("default" if arms is None else arms)
+    check_choices(Choices(cost=cost), "log")
+    n_draws = positive_int("draws", 500 if draws is None else draws)
+    n_chains = positive_int("chains", 4 if chains is None else chains)
+    words = seed_words(random_seed)
     model = context_model(model)
     if not model.free_RVs:
         return likelihood_as_evidence(model, "estimate_evidence")
-    if _may_use_surrogate(model, asked, kernel, marginalize, checkpoint):
-        answer = _by_surrogate(model, asked, words, progressbar)
-        if answer is not None:
-            return answer
+    plain = names is None and not own and max_cost is None and cost == "count"
+    if plain and target_mcse and checkpoint is None and _has_many_rows(model, marginalize):
+        tall = _by_surrogate(model, target_mcse, n_draws, n_chains, words, progressbar)
+        if tall is not None:
+            return tall
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
     say_if_dear(densities)
     begin = time.process_time()
-    moves = particle_kernel(model, densities, kernel)
+    moves = particle_kernel(model, densities, "hmc")
     record = Recorded()
     if checkpoint is not None:
+        settings = {
+            "names": names, "own": arms_told(as_arms(own)) if own else None, "target": target_mcse,
+            "max_cost": max_cost, "draws": n_draws, "chains": n_chains, "cost": cost,
+        }  # fmt: skip
         journal, words = begin_journal(
-            checkpoint, lambda: _told(asked, moves, densities), words, random_seed
+            checkpoint,
+            lambda: {"sampler": "model evidence"} | settings_told(settings) | model_told(densities),
+            words,
+            random_seed,
         )
-        record = Recorded(journal, asked.own)
-    how = How(cores, executor, record, limit, progressbar)
-    rngs = Generators(*spawn_generators(words, 6))
+        record = Recorded(journal, own)
+    run = Run(
+        model, densities, moves, spawn_generators(words, 6), names, own, target_mcse, max_cost, cost,
+        n_draws, n_chains, limit, cores, executor, record, progressbar,
+    )  # fmt: skip
     with one_blas_thread():
-        found = run_evidence(model, densities, moves, asked, rngs, how)
-    found.flags.extend(prior_flags(model))
-    numbers, tree = found.numbers | found.tally.numbers(), found.tree
-    numbers["compile_seconds"] = compiling
-    numbers["cpu_seconds"] = time.process_time() - begin + found.seconds_elsewhere
-    group = evidence_group(numbers, found.flags, kernel=moves.name, **found.attrs)
-    tree["evidence"] = xr.DataTree(group)
-    tree["evaluations"] = xr.DataTree(found.tally.dataset())
-    describe(tree, found.densities)
-    add_data_groups(tree, model)
-    tree.attrs["sampling_method"] = "estimate_evidence"
-    tree.attrs["inference_library"] = "amc_pymc"
-    warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Model evidence")
-    return tree
+        answer = run_evidence(run)
+    answer.flags.extend(prior_flags(model))
+    seconds = time.process_time() - begin + run.seconds_elsewhere
+    answer.numbers.update(run.tally.numbers(), compile_seconds=compiling, cpu_seconds=seconds)
+    answer.attrs["kernel"] = moves.name
+    return finished(
+        answer, model, "estimate_evidence", evaluations=run.tally.dataset(), densities=run.densities
+    )
 
 
-def _may_use_surrogate(
-    model: Model, asked: Asked, kernel: Kernel, marginalize: Marginalize, checkpoint: Any
-) -> bool:
-    """Whether all settings are those for which the surrogate of many rows may give the estimate."""
-    if asked.names is not None or asked.own or asked.target is None or asked.max_cost is not None:
-        return False
-    if checkpoint is not None or asked.choices != Choices("lcb", "count", "predictable"):
-        return False
-    if marginalize not in ("auto", None) or kernel != make_kernel("hmc"):
+def _has_many_rows(model: Model, marginalize: Marginalize) -> bool:
+    """Whether the surrogate of many rows may give the estimate."""
+    if marginalize not in ("auto", None):
         return False
     if len(model.observed_RVs) != 1 or model.discrete_value_vars:
         return False
@@ -330,55 +309,23 @@ def _may_use_surrogate(
         return False
 
 
-def _by_surrogate(model: Model, asked: Asked, words: Any, progressbar: bool) -> xr.DataTree | None:
+def _by_surrogate(
+    model: Model, target: float, draws: int, chains: int, words: Any, progressbar: bool
+) -> xr.DataTree | None:
     """Return the estimate from prior times the rows' expansion; None where that is not close to the posterior."""
     begin = time.process_time()
     check_evidence_defined(model)
     (rng,) = spawn_generators(words, 1)
     with one_blas_thread():
         found = evidence_from_surrogate(
-            model, target=cast(float, asked.target), draws=asked.draws, chains=asked.chains, rng=rng,
-            progressbar=progressbar,
-        )  # fmt: skip
+            model, target=target, draws=draws, chains=chains, rng=rng, progressbar=progressbar
+        )
     if found is None:
         return None
-    flags = found.flags + prior_flags(model)
-    numbers = found.numbers | found.tally.numbers()
-    numbers["cpu_seconds"] = time.process_time() - begin
-    tree = found.tree
-    tree["evidence"] = xr.DataTree(evidence_group(numbers, flags, **found.attrs))
-    tree["evaluations"] = xr.DataTree(found.tally.dataset())
-    add_data_groups(tree, model)
-    tree.attrs["sampling_method"] = "estimate_evidence"
-    tree.attrs["inference_library"] = "amc_pymc"
-    warn_of(flags, "Model evidence")
-    return tree
-
-
-def _asked(
-    arms: Any,
-    target: float | None,
-    max_cost: float | None,
-    choices: Choices,
-    draws: int,
-    chains: int,
-) -> Asked:
-    names, own = _named(arms)
-    check_choices(choices, "log", n_arms=None if names is None else len(names) + len(own))
-    counts = positive_int("draws", draws), positive_int("chains", chains)
-    return Asked(names, own, target, max_cost, choices, *counts)
-
-
-def _told(asked: Asked, moves: Kernel, densities: Densities) -> dict[str, Any]:
-    """Return what the numbers depend on."""
-    settings = asked._asdict() | asked.choices._asdict()
-    del settings["choices"]
-    return {
-        "sampler": "model evidence",
-        **settings_told(settings | {"own": arms_told(as_arms(asked.own)) if asked.own else None}),
-        "kernel": name_of(moves),
-        **model_told(densities),
-    }
+    answer, evaluations = found
+    answer.flags.extend(prior_flags(model))
+    answer.numbers["cpu_seconds"] = time.process_time() - begin
+    return finished(answer, model, "estimate_evidence", evaluations=evaluations)
 
 
 def _check(target: float | None, budget: float | None) -> None:

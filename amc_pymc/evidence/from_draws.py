@@ -6,7 +6,7 @@ import math
 import time
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -14,8 +14,7 @@ import xarray as xr
 from amc_pymc.evidence.bridge import STEPS, Stage, bridge_draws, tension_of
 from amc_pymc.evidence.check import clearly_more, unvisited
 from amc_pymc.evidence.doubts import prior_flags, uncertain
-from amc_pymc.evidence.mcmc import Kernel
-from amc_pymc.evidence.mcmc.slice import Slice
+from amc_pymc.evidence.mcmc import HMC
 from amc_pymc.evidence.model import (
     Tally,
     compiled_particles,
@@ -24,9 +23,9 @@ from amc_pymc.evidence.model import (
     pilot_settings,
 )
 from amc_pymc.evidence.paths import Joint
-from amc_pymc.evidence.results import Evidence, effective_size, evidence_group
+from amc_pymc.evidence.results import Answer, Evidence, effective_size, finished
 from amc_pymc.evidence.settings import PilotSettings
-from amc_pymc.flags import Flag, flag, warn_of
+from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.results import declared_dataset
@@ -37,11 +36,9 @@ from amc_pymc.signals import held_back
 from amc_pymc.steps.marginal_effects import (
     Marginalize,
     chosen_effects,
-    describe,
     enough_nodes,
     quadrature,
 )
-from amc_pymc.steps.model_groups import add_data_groups
 from amc_pymc.steps.stored_draws import (
     Health,
     check_idata,
@@ -66,6 +63,7 @@ __all__ = [
 _FEW, _ENOUGH, _COPIES = 100.0, 400.0, 1.5
 #: Difference in nats between the two ends of a bridge, and standard errors of modes not visited, without a flag.
 _NATS, _ERRORS = 0.01, 5.0
+_UNBIASED = "no, but consistent as the draws become more; modes that the draws miss stay missed"
 #: Share of divergent transitions above which a flag is raised.
 _DIVERGENT = 0.001
 
@@ -79,17 +77,11 @@ def evidence_from_draws(
     max_cost: float | None,
     cost: str,
     limit: TimeLimit,
-    kernel: Kernel,
     random_seed: RandomSeed,
     progressbar: bool,
 ) -> xr.DataTree:
     """Run :func:`amc_pymc.estimate_evidence` with given draws."""
-    if isinstance(kernel, Slice):
-        raise ValueError(
-            "kernel='slice' is not reversible, and draws are annealed both ways: use 'hmc', 'langevin' or "
-            "'random_walk' with idata."
-        )
-    words = seed_words(random_seed)
+    words, kernel = seed_words(random_seed), HMC()
     effects = chosen_effects(model, marginalize)
     posterior = check_idata(idata, model, () if effects is None else effects.variables)
     densities, compiling = compiled_particles(model, effects)
@@ -116,7 +108,7 @@ def evidence_from_draws(
         numbers |= {"ess_bulk": health.ess_bulk, "n_divergent": health.divergences}
         doubts = quadrature(numbers, densities, flat[1::2], target)
         settings = pilot_settings(densities)
-        searched = kernel.needs_gradient and ended.why != "interrupted"
+        searched = ended.why != "interrupted"
         if searched and allowed(_search_cost(densities.n_dim, settings)):
             with held_back(), tally.stage("search"):
                 log_mass = unvisited(
@@ -131,10 +123,22 @@ def evidence_from_draws(
     flags += _draws_flags(health, x)
     flags += bridge_flags(stages, None if interrupted else target, max_cost, limit)
     flags += doubts + uncertain(*numbers.estimate) + prior_flags(model)
-    tree = _tree(idata, posterior, model, numbers, flags, stages, kernel)
-    tree["evaluations"] = xr.DataTree(tally.dataset())
-    describe(tree, densities)
-    return tree
+    tree = xr.DataTree()
+    tree["posterior"] = xr.DataTree(posterior.assign_attrs(source="idata"))
+    if "sample_stats" in idata.children:
+        stats = idata["sample_stats"].to_dataset()
+        ragged = [name for name, v in stats.data_vars.items() if v.dtype == object]
+        tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # cannot be saved to a file
+    tree["arms"] = xr.DataTree(stage_arms(stages))
+    answer = Answer(
+        tree,
+        numbers,
+        flags,
+        {"weights": "last stage", "kernel": kernel.name, "unbiased": _UNBIASED},
+    )
+    return finished(
+        answer, model, "estimate_evidence", evaluations=tally.dataset(), densities=densities
+    )
 
 
 def _search_cost(n_dim: int, settings: PilotSettings) -> float:
@@ -248,38 +252,6 @@ def bridge_flags(
 
 def _steps(stage: Stage) -> str:
     return f"{stage.steps} annealing steps" if stage.steps > 1 else "a bridge without annealing"
-
-
-def _tree(
-    idata: xr.DataTree,
-    posterior: xr.Dataset,
-    model: Model,
-    numbers: Evidence,
-    flags: list[Flag],
-    stages: list[Any],
-    kernel: Kernel,
-) -> xr.DataTree:
-    tree = xr.DataTree()
-    tree["posterior"] = xr.DataTree(posterior.assign_attrs(source="idata"))
-    if "sample_stats" in idata.children:
-        stats = idata["sample_stats"].to_dataset()
-        ragged = [name for name, v in stats.data_vars.items() if v.dtype == object]
-        tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # cannot be saved to a file
-    tree["arms"] = xr.DataTree(stage_arms(stages))
-    tree["evidence"] = xr.DataTree(
-        evidence_group(
-            numbers,
-            flags,
-            weights="last stage",
-            kernel=kernel.name,
-            unbiased="no, but consistent as the draws become more; modes that the draws miss stay missed",
-        )
-    )
-    add_data_groups(tree, model)
-    tree.attrs["sampling_method"] = "estimate_evidence"
-    tree.attrs["inference_library"] = "amc_pymc"
-    warn_of(flags, "Model evidence")
-    return tree
 
 
 def stage_arms(stages: list[Stage]) -> xr.Dataset:

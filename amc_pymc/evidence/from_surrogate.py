@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -23,8 +23,13 @@ from amc_pymc.evidence.bridge import bridge_draws, variance_of_mean
 from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.mcmc import make_kernel
 from amc_pymc.evidence.model import Tally
-from amc_pymc.evidence.results import Evidence, PosteriorDraws, add_posterior, effective_size
-from amc_pymc.flags import Flag
+from amc_pymc.evidence.results import (
+    Answer,
+    Evidence,
+    PosteriorDraws,
+    add_posterior,
+    effective_size,
+)
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles
 from amc_pymc.results import declared_dataset, pareto_k
@@ -34,7 +39,7 @@ from amc_pymc.steps.surrogate_posterior import SurrogatePosterior, surrogate_pos
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["FEWEST_ROWS", "SurrogateAnswer", "evidence_from_surrogate"]
+__all__ = ["FEWEST_ROWS", "evidence_from_surrogate"]
 
 _log = logging.getLogger("amc_pymc")
 #: Number of rows from which the surrogate is tried.
@@ -54,16 +59,6 @@ _AFFORDABLE = 200_000.0
 _UNBIASED = (
     "no, but consistent as draws from the surrogate become more; modes far from its own are missed"
 )
-
-
-class SurrogateAnswer(NamedTuple):
-    """Groups of arms and draws, numbers, flags, attributes, and counts of evaluations."""
-
-    tree: xr.DataTree
-    numbers: Evidence
-    flags: list[Flag]
-    attrs: dict[str, Any]
-    tally: Tally
 
 
 class _Correction(NamedTuple):
@@ -93,8 +88,8 @@ def evidence_from_surrogate(
     chains: int,
     rng: np.random.Generator,
     progressbar: bool,
-) -> SurrogateAnswer | None:
-    """Return the evidence of a model with many rows; None where its surrogate is not close to the posterior.
+) -> tuple[Answer, xr.Dataset] | None:
+    """Return the evidence of a model with many rows, and evaluations by stage; None if its surrogate is not close.
 
     Parameters
     ----------
@@ -147,7 +142,8 @@ def evidence_from_surrogate(
         _, flags = add_posterior(tree, model, densities, drawn, chains, terms)
     method = f"prior times expansion of rows, corrected at {len(found.x)} draws"
     attrs = {"weights": "equal", "unbiased": _UNBIASED, "method": method}
-    return SurrogateAnswer(tree, numbers, flags + uncertain(z, error), attrs, tally)
+    numbers |= tally.numbers()
+    return Answer(tree, numbers, flags + uncertain(z, error), attrs), tally.dataset()
 
 
 def _normaliser(

@@ -25,17 +25,20 @@ from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.reading.particles.model_terms import check_evidence_defined, model_log_likelihood
 from amc_pymc.results import declared_dataset, described, normal_interval, pareto_k
 from amc_pymc.results.tables import DRAW_STATS, EVIDENCE
+from amc_pymc.steps.marginal_effects import describe
 from amc_pymc.steps.model_groups import add_data_groups, draws_group
 
 if TYPE_CHECKING:
     from pymc import Model
 
 __all__ = [
+    "Answer",
     "Evidence",
     "PosteriorDraws",
     "add_posterior",
     "effective_size",
     "evidence_group",
+    "finished",
     "from_log_weights",
     "likelihood_as_evidence",
     "nan_flags",
@@ -80,6 +83,57 @@ def evidence_group(numbers: Mapping[str, Any], flags: Sequence[Flag], **attrs: A
     return declared_dataset(EVIDENCE, {**numbers, **ends}, attrs=flag_attributes(flags) | attrs)
 
 
+class Answer(NamedTuple):
+    """Estimate of a run.
+
+    Attributes
+    ----------
+    tree : DataTree
+        Groups of arms and posterior draws.
+    numbers : Evidence
+    flags : list of Flag
+    attrs : dict
+        Further attributes of the group ``evidence``.
+    """
+
+    tree: xr.DataTree
+    numbers: Evidence
+    flags: list[Flag]
+    attrs: dict[str, Any]
+
+
+def finished(
+    answer: Answer,
+    model: Model,
+    method: str,
+    *,
+    evaluations: xr.Dataset | None = None,
+    densities: Densities | None = None,
+) -> xr.DataTree:
+    """Complete the groups of a result, and warn of its flags.
+
+    Parameters
+    ----------
+    answer : Answer
+    model : pm.Model
+    method : str
+        Name of the function that was called.
+    evaluations : Dataset, optional
+        Counts by stage.
+    densities : Densities, optional
+        Densities that were evaluated, which may have integrated effects out.
+    """
+    tree, numbers, flags, attrs = answer
+    tree["evidence"] = xr.DataTree(evidence_group(numbers, flags, **attrs))
+    if evaluations is not None:
+        tree["evaluations"] = xr.DataTree(evaluations)
+    describe(tree, densities)
+    add_data_groups(tree, model)
+    tree.attrs |= {"inference_library": "amc_pymc", "sampling_method": method}
+    warn_of((f for f in flags if f.name != "rewards_clipped"), "Model evidence")
+    return tree
+
+
 def likelihood_as_evidence(model: Model, method: str) -> xr.DataTree:
     """Return the evidence of a model without free variables, which is its likelihood, without an error."""
     check_evidence_defined(model)
@@ -88,14 +142,8 @@ def likelihood_as_evidence(model: Model, method: str) -> xr.DataTree:
     value = -math.inf if math.isnan(found) else found
     flags = [flag("all_zero")] if value == -math.inf else []
     exact = Evidence(log_evidence=value, log_evidence_mcse=0.0, ess=math.inf, n_likelihood=1)
-    tree = xr.DataTree()
-    tree["evidence"] = xr.DataTree(
-        evidence_group(exact, flags, unbiased="exactly: it is the likelihood")
-    )
-    add_data_groups(tree, model)
-    tree.attrs = {"inference_library": "amc_pymc", "sampling_method": method}
-    warn_of(flags, "Model evidence")
-    return tree
+    attrs = {"unbiased": "exactly: it is the likelihood"}
+    return finished(Answer(xr.DataTree(), exact, flags, attrs), model, method)
 
 
 def nan_flags(

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -37,11 +37,11 @@ from amc_pymc.evidence.from_draws import (
     stage_arms,
 )
 from amc_pymc.evidence.mcmc import Kernel
-from amc_pymc.evidence.mcmc.slice import Slice
 from amc_pymc.evidence.model import Elsewhere, Tally, cost_of, explored, running_off
 from amc_pymc.evidence.paths import RecordingPath
 from amc_pymc.evidence.pilot import Pilot, PilotInterrupted, overlooked
 from amc_pymc.evidence.results import (
+    Answer,
     Evidence,
     PosteriorDraws,
     add_posterior,
@@ -61,7 +61,7 @@ from amc_pymc.steps.marginal_effects import enough_nodes, quadrature
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["Asked", "ChainsAnswer", "Found", "Generators", "How", "chains_answer", "run_evidence"]
+__all__ = ["Run", "run_evidence"]
 
 #: Share of the posterior that the fitted reference may miss without a flag.
 _UNCOVERED = 0.1
@@ -72,105 +72,74 @@ _MATTERS, _REACHED = 0.1, 100.0
 _APART, _ROUNDING = 5.0, 1e-9
 #: Evaluations that chains take at least.
 _LEAST = 50_000.0
+#: Difference in nats between the ends of the bridge that short chains explain.
+_NATS = 0.1
+#: Attributes of estimates from chains.
+_BY_CHAINS = {
+    "weights": "last stage",
+    "unbiased": "no, but consistent as the chains become longer",
+    "method": "bridge between own Hamiltonian chains and a Gaussian",
+}
+#: Policy of the bandit, and weights of the estimate that is reported.
+_POLICY, _WEIGHTS = "lcb", "predictable"
 
 
-class Asked(NamedTuple):
-    """Arguments of the user, checked.
+@dataclass
+class Run:
+    """A model, its densities and their moves, what was asked for, how to run it, and costs so far.
 
     Attributes
     ----------
+    model : pm.Model
+    densities : Densities
+    moves : Kernel
+    streams : list of Generator
+        Generators of pilot run, arms, posterior draws, search, checks and chains.
     names : list of str or None
         Arms of the portfolio; None for the default ones.
     own : dict of str to arm
         Arms given by the user.
     target, max_cost : float or None
-    choices : Choices
+    cost : "count", "cpu" or callable
     draws, chains : int
-    """
-
-    names: list[str] | None
-    own: dict[str, Any]
-    target: float | None
-    max_cost: float | None
-    choices: Choices
-    draws: int
-    chains: int
-
-
-class How(NamedTuple):
-    """Arguments of the user about the run: where its jobs run and are stored, how long, and whether it is shown."""
-
-    cores: int | None
-    executor: Executor | None
-    record: Recorded
-    limit: TimeLimit
-    progressbar: bool
-
-
-class Generators(NamedTuple):
-    """Streams of random numbers, one for each part of a run."""
-
-    pilot: np.random.Generator
-    arms: np.random.Generator
-    posterior: np.random.Generator
-    search: np.random.Generator
-    checks: np.random.Generator
-    chains: np.random.Generator
-
-
-class Found(NamedTuple):
-    """Results of a run.
-
-    Attributes
-    ----------
-    tree : DataTree
-        Groups of arms and posterior draws.
-    numbers : Evidence
-    flags : list of Flag
-    attrs : dict
-        Attributes of the group ``evidence``.
-    densities : Densities
-        Densities that were evaluated.
+        Posterior draws per chain, and chains, in the result.
+    limit : TimeLimit
+    cores : int or None
+    executor : Executor or None
+    record : Recorded
+    progressbar : bool
     tally : Tally
     seconds_elsewhere : float
         CPU time of other processes.
     """
 
-    tree: xr.DataTree
-    numbers: Evidence
-    flags: list[Flag]
-    attrs: dict[str, Any]
-    densities: Densities
-    tally: Tally
-    seconds_elsewhere: float = 0.0
-
-
-class Run(NamedTuple):
-    """A model, its densities and their moves, what was asked for, and costs so far."""
-
     model: Model
     densities: Densities
     moves: Kernel
-    asked: Asked
-    rngs: Generators
-    how: How
-    tally: Tally
+    streams: list[np.random.Generator]
+    names: list[str] | None
+    own: dict[str, Any]
+    target: float | None
+    max_cost: float | None
+    cost: Cost
+    draws: int
+    chains: int
+    limit: TimeLimit
+    cores: int | None = 1
+    executor: Executor | None = None
+    record: Recorded = field(default_factory=Recorded)
+    progressbar: bool = True
+    tally: Tally = field(default_factory=Tally)
+    seconds_elsewhere: float = 0.0
 
 
-def run_evidence(
-    model: Model,
-    densities: Densities,
-    moves: Kernel,
-    asked: Asked,
-    rngs: Generators,
-    how: How,
-) -> Found:
+def run_evidence(run: Run) -> Answer:
     """Make a pilot run; use chains and a bridge if no mixture fits and they succeed, else combine arms.
 
     Chains also give the estimate if there is no time left for arms. If Ctrl-C leaves nothing else, the estimate is that
     of the pilot run.
     """
-    run, known = Run(model, densities, moves, asked, rngs, how, Tally()), list[Pilot]()
+    known = list[Pilot]()
     try:
         return _found(run, known)
     except PilotInterrupted as error:
@@ -181,58 +150,92 @@ def run_evidence(
     return _of_pilot(run, known[0])
 
 
-def _found(run: Run, known: list[Pilot]) -> Found:
-    """Return the results of a run; append its pilot run to `known` as soon as it is complete."""
-    model, densities, moves, asked, rngs, how, tally = run
-    begin, cost = time.process_time(), asked.choices.cost
-    by_chains = _may_run_chains(run)
+def _found(run: Run, known: list[Pilot]) -> Answer:
+    """Return the estimate of a run; append its pilot run to `known` as soon as it is complete."""
+    begin, rng = time.process_time(), run.streams[0]
+    # Chains and a bridge may give the estimate if the user chose no arms.
+    by_chains = run.names is None and not run.own and not run.densities.discrete.any()
 
     def pilot_run() -> Pilot:
-        with _told("Pilot run", how) as report:
-            return explored(model, densities, moves, rngs.pilot, chains=by_chains, report=report)
+        with _shown("Pilot run", run) as report:
+            return explored(
+                run.model, run.densities, run.moves, rng, chains=by_chains, report=report
+            )
 
-    pilot, spent, seconds = _once("pilot", pilot_run, rngs.pilot, run)
+    pilot, spent, seconds = _once("pilot", pilot_run, rng, run)
     known.append(pilot)
-    with tally.stage("pilot"):
-        run = run._replace(densities=enough_nodes(densities, _typical(pilot), asked.target))
-    price = _price(cost, spent, seconds)
-    bridged, allowed = None, _allowance(run, begin, price)
+    with run.tally.stage("pilot"):
+        run.densities = enough_nodes(run.densities, _typical(pilot), run.target)
+    price = _price(run.cost, spent, seconds)
+
+    def allowed(wanted: float, so_far: float = 0.0) -> bool:
+        """Whether a cost is affordable after what a part has cost so far."""
+        limit, done = None if price is None else run.max_cost, run.tally.cost + so_far
+        return budget_of(limit, str(run.cost), run.limit, lambda: done, begin)(wanted)
+
+    bridged = None
     if by_chains and pilot.unfit and allowed(_LEAST):
         bridged = _chains(run, pilot, allowed)
-        answers = bridged.answers(asked.target, pilot)
-        if answers or pilot.adapted is None or how.limit.over():
+        answers = bridged.answers(run.target, pilot)
+        if answers or pilot.adapted is None or run.limit.over():
             return _of_chains(run, pilot, bridged)
     return _combine(run, pilot, bridged, price)
 
 
-def _allowance(run: Run, begin: float, price: float | None) -> Callable[..., bool]:
-    """Return a function of a cost, and of what a part has cost so far, that returns whether the cost is affordable."""
-    asked = run.asked
-
-    def allowed(wanted: float, so_far: float = 0.0) -> bool:
-        limit = None if price is None else asked.max_cost
-        cost, spent = str(asked.choices.cost), run.tally.cost + so_far
-        return budget_of(limit, cost, run.how.limit, lambda: spent, begin)(wanted)
-
-    return allowed
-
-
-def _of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> Found:
-    """Return the estimate of the run's own chains and a bridge."""
-    model, densities, _, asked, _, how, tally = run
+def _of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> Answer:
+    """Return the estimate of the run's own chains and a bridge, with draws of the chains."""
+    tree = xr.DataTree()
     with held_back():
-        answer = chains_answer(
-            bridged, pilot, model, densities, tally, target=asked.target,
-            max_cost=asked.max_cost, limit=how.limit, draws=asked.draws, chains=asked.chains,
-        )  # fmt: skip
-    with held_back(), tally.stage("checks"):
-        flags = quadrature(answer.numbers, densities, answer.draws, asked.target)
-    return Found(answer.tree, answer.numbers, answer.flags + flags, answer.attrs, densities, tally)
+        numbers = bridge_numbers(bridged.stages[-1], bridged.mcse, bridged.chains.r_hat)
+        z, error = numbers.estimate  # the only estimator is also the second opinion
+        numbers |= {"log_evidence_iv": z, "log_evidence_iv_mcse": error}
+        arms = stage_arms(bridged.stages)
+        arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
+        tree["arms"] = xr.DataTree(arms)
+        flags = _flags_of_chains(run, pilot, bridged) + uncertain(z, error)
+        every = bridged.chains.draws.reshape(-1, run.densities.n_dim)
+        places = np.linspace(0, len(every) - 1, run.draws * run.chains).round().astype(int)
+        x = every[places]
+        source = "own chains of Hamiltonian Monte Carlo"
+        drawn = PosteriorDraws(x, len(np.unique(x, axis=0)), source)
+        flags += _add_posterior(run, tree, drawn)
+        flags += copies_missed(pilot, every)
+        numbers["log_evidence_mcse"] = covering_error(z, error, pilot, None)
+    with held_back(), run.tally.stage("checks"):
+        flags += quadrature(numbers, run.densities, x, run.target)
+    return Answer(tree, numbers, flags, dict(_BY_CHAINS))
 
 
-def _of_pilot(run: Run, pilot: Pilot) -> Found:
+def _flags_of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> list[Flag]:
+    """Return flags from chains, bridge and pilot run."""
+    flags, target, r_hat = [], run.target, bridged.chains.r_hat
+    if not bridged.mixed:
+        flags.append(flag("own_chains_disagree", r_hat=r_hat))
+    flags += bridge_flags(bridged.stages, target, run.max_cost, run.limit, _NATS)
+    if target is not None and bridged.stages[-1].mcse <= target < bridged.mcse:
+        flags.append(flag("own_chains_too_short", error=bridged.mcse, target=target, r_hat=r_hat))
+    if gap := missing_evidence(bridged.log_z, bridged.mcse, pilot):
+        flags.append(flag("pilot_found_more", other=bridged.log_z + gap))
+    return flags
+
+
+def _add_posterior(run: Run, tree: xr.DataTree, drawn: PosteriorDraws) -> list[Flag]:
+    """Add posterior draws to the results; return flags of what is wrong with them."""
+    with run.tally.stage("posterior"):
+        values, flags = add_posterior(tree, run.model, run.densities, drawn, run.chains)
+    return running_off(run.model, run.densities, values) + flags
+
+
+def _drawn(run: Run, pilot: Pilot) -> PosteriorDraws:
+    """Draw from the posterior with the results of a pilot run."""
+    discrete = run.densities.discrete
+    n, rng = run.draws * run.chains, run.streams[2]
+    with run.tally.stage("posterior"):
+        return posterior_draws(run.densities, pilot, run.moves, n, rng, discrete=discrete)
+
+
+def _of_pilot(run: Run, pilot: Pilot) -> Answer:
     """Return the estimate of a pilot run, from its mixture if that is close to the posterior, else from annealing."""
-    model, densities, moves, asked, rngs, _, tally = run
     adapted, ladder, tree = pilot.adapted, pilot.ladder, xr.DataTree()
     z, error = ladder.log_z, prior_error(ladder)
     if adapted is not None and not pilot.unfit:
@@ -241,14 +244,9 @@ def _of_pilot(run: Run, pilot: Pilot) -> Found:
     numbers = Evidence(log_evidence=z, log_evidence_iv=z, log_evidence_iv_mcse=error)
     numbers |= {"log_evidence_mcse": covering_error(z, error, pilot, None), "pareto_k": math.nan}
     numbers["ess"] = effective_size(error)
-    n = asked.draws * asked.chains
-    with tally.stage("posterior"):
-        drawn = posterior_draws(
-            densities, pilot, moves, n, rngs.posterior, discrete=densities.discrete
-        )
-        _, more = add_posterior(tree, model, densities, drawn, asked.chains)
+    flags += _add_posterior(run, tree, _drawn(run, pilot))
     attrs = {"weights": "pilot run", "unbiased": "no", "method": "pilot run alone"}
-    return Found(tree, numbers, flags + more, attrs, densities, tally)
+    return Answer(tree, numbers, flags, attrs)
 
 
 def _once[T](
@@ -264,16 +262,16 @@ def _once[T](
             made = make()
         return made, counts, time.process_time() - begin
 
-    made, counts, seconds = run.how.record.once(stage, measured, rng)
+    made, counts, seconds = run.record.once(stage, measured, rng)
     if recalled:
         run.tally.add(stage, counts)
     return made, cost_of(counts), seconds
 
 
 @contextmanager
-def _told(what: str, how: How) -> Iterator[Callable[[str], None]]:
+def _shown(what: str, run: Run) -> Iterator[Callable[[str], None]]:
     """Show the progress of a part of unknown length; the block receives the function that reports its stages."""
-    with progress(what, None, enabled=how.progressbar) as bar:
+    with progress(what, None, enabled=run.progressbar) as bar:
 
         def report(stage: str) -> None:
             bar.advance()
@@ -289,83 +287,70 @@ def _typical(pilot: Pilot) -> np.ndarray:
     return particles.x[order[len(order) // 2 :]]
 
 
-def _may_run_chains(run: Run) -> bool:
-    """Whether chains and a bridge may give the estimate, which requires that the user chose no arms."""
-    if run.asked.names is not None or run.asked.own:
-        return False
-    return not run.densities.discrete.any() and not isinstance(run.moves, Slice)  # not reversible
-
-
 def _chains(run: Run, pilot: Pilot, allowed: Callable[[float, float], bool]) -> BridgedChains:
-    rng = run.rngs.chains
+    rng = run.streams[5]
 
     def bridged() -> BridgedChains:
-        with _told("Chains", run.how) as report, counted() as counts:
+        with _shown("Chains", run) as report, counted() as counts:
             return bridge_chains(
-                run.densities, pilot, run.moves, rng, target=run.asked.target,
+                run.densities, pilot, run.moves, rng, target=run.target,
                 budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
             )  # fmt: skip
 
     return _once("chains", bridged, rng, run)[0]
 
 
-def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float | None) -> Found:
+def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float | None) -> Answer:
     """Combine arms from the pilot run by a bandit; only those that start at the prior if chains have failed."""
-    model, densities, moves, asked, rngs, how, tally = run
-    cost, seen = asked.choices.cost, RecordingPath(densities)
+    densities, tally = run.densities, run.tally
+    pilot_rng, arms_rng, _, search_rng, checks_rng, _ = run.streams
+    seen = RecordingPath(densities)
     with tally.stage("pilot"):
         portfolio = make_portfolio(
             densities if pilot.adapted is None else seen,
-            pilot if bridged is None else replace(pilot, adapted=None), moves, rngs.pilot,
-            names=asked.names, target=asked.target,
-            budget=math.inf if asked.max_cost is None or price is None else asked.max_cost / price,
+            pilot if bridged is None else replace(pilot, adapted=None), run.moves, pilot_rng,
+            names=run.names, target=run.target,
+            budget=math.inf if run.max_cost is None or price is None else run.max_cost / price,
         )  # fmt: skip
-    arms = as_arms(_priced(portfolio.arms, price) | asked.own)
-    left, flags = _left(asked.max_cost, tally.cost * (price or 0.0), portfolio, cost)
-    here = how.executor is None and how.cores == 1 and not how.record.keeps
+    left, flags = _left(run.max_cost, tally.cost * (price or 0.0), portfolio, run.cost)
+    here = run.executor is None and run.cores == 1 and not run.record.keeps
     elsewhere = None if here else Elsewhere(seen.memory)
     with tally.stage("arms"):
         found = combined(
-            arms,
-            Budget(math.inf if left is None else left, "cost", asked.target),
-            asked.choices,
-            cores=how.cores,
-            executor=how.executor,
-            **how.limit._asdict(),
-            progressbar=how.progressbar,
-            random_seed=rngs.arms,
+            as_arms(_priced(portfolio.arms, price) | run.own),
+            Budget(math.inf if left is None else left, "cost", run.target),
+            Choices(_POLICY, run.cost, _WEIGHTS),
+            cores=run.cores,
+            executor=run.executor,
+            **run.limit._asdict(),
+            progressbar=run.progressbar,
+            random_seed=arms_rng,
             meter=elsewhere,
-            record=how.record,
+            record=run.record,
         )
     if elsewhere is not None:
         tally.add("arms", elsewhere.counts)
+        run.seconds_elsewhere = elsewhere.seconds
     with held_back():  # the estimate is complete
-        tree, numbers = found.tree, _numbers(found.tree, asked.choices.weights)
+        tree, numbers = found.tree, _numbers(found.tree)
         with tally.stage("checks"):
             missed = -math.inf  # arms that start from the prior do not rely on the mixture
             if bridged is None:
-                missed = max(pilot.missed, overlooked(seen, pilot, rngs.search))
+                missed = max(pilot.missed, overlooked(seen, pilot, search_rng))
             flags += found.flags + _flags(numbers, found)
-            flags += _uncovered(pilot, found, densities, rngs.checks)
-            flags += nan_flags(numbers, tally.numbers(), densities, pilot, rngs.checks)
+            flags += _uncovered(pilot, found, densities, checks_rng)
+            flags += nan_flags(numbers, tally.numbers(), densities, pilot, checks_rng)
             flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
-            flags += missed_mode(*numbers.estimate, pilot, missed) + unlike_chains(
-                *numbers.estimate, bridged
-            )
+            flags += missed_mode(*numbers.estimate, pilot, missed)
+            flags += unlike_chains(*numbers.estimate, bridged)
         numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, bridged)
-        n = asked.draws * asked.chains
-        with tally.stage("posterior"):
-            drawn = posterior_draws(
-                densities, pilot, moves, n, rngs.posterior, discrete=densities.discrete
-            )
-            values, more = add_posterior(tree, model, densities, drawn, asked.chains)
+        drawn = _drawn(run, pilot)
+        flagged = _add_posterior(run, tree, drawn)
         with tally.stage("checks"):
-            flags += quadrature(numbers, densities, drawn.x, asked.target)
-        flags += running_off(model, densities, values) + more
+            flags += quadrature(numbers, densities, drawn.x, run.target) + flagged
     _finish_arms(tree, portfolio)
-    attrs = {"weights": asked.choices.weights, "unbiased": tree.attrs["unbiased"]}
-    seconds = 0.0 if elsewhere is None else elsewhere.seconds
-    return Found(tree, numbers, flags, attrs, densities, tally, seconds)
+    attrs = {"weights": _WEIGHTS, "unbiased": tree.attrs["unbiased"]}
+    return Answer(tree, numbers, flags, attrs)
 
 
 def _price(cost: Cost, spent: float, seconds: float) -> float | None:
@@ -398,9 +383,9 @@ def _left(
     return least, [flag("pilot_over_budget", max_cost=max_cost, spent=spent, least=least)]
 
 
-def _numbers(tree: xr.DataTree, weights: str) -> Evidence:
+def _numbers(tree: xr.DataTree) -> Evidence:
     estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
-    headline = estimate.sel(weights=weights)
+    headline = estimate.sel(weights=_WEIGHTS)
     z = float(headline["log_mean"])
     error = float(headline["log_mean_mcse"])
     other = estimate.sel(weights="inverse_variance")
@@ -457,87 +442,3 @@ def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
     arms = described(arms, ARMS)
     arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
     tree["arms"] = xr.DataTree(arms)
-
-
-#: Difference in nats between the ends of the bridge that short chains explain.
-_NATS = 0.1
-#: Attributes that describe the estimate.
-_METHOD = "bridge between own Hamiltonian chains and a Gaussian"
-_UNBIASED = "no, but consistent as the chains become longer"
-
-
-class ChainsAnswer(NamedTuple):
-    """Estimate from chains and a bridge: groups of arms and draws, numbers, flags, attributes, draws (n, D)."""
-
-    tree: xr.DataTree
-    numbers: Evidence
-    flags: list[Flag]
-    attrs: dict[str, Any]
-    draws: np.ndarray
-
-
-def chains_answer(
-    found: BridgedChains,
-    pilot: Pilot,
-    model: Model,
-    densities: Densities,
-    tally: Tally,
-    *,
-    target: float | None,
-    max_cost: float | None,
-    limit: TimeLimit,
-    draws: int,
-    chains: int,
-) -> ChainsAnswer:
-    """Return the estimate from chains and their bridge, with draws of the chains."""
-    numbers, tree = _evidence_from_chains_numbers(found), xr.DataTree()
-    arms = stage_arms(found.stages)
-    arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
-    tree["arms"] = xr.DataTree(arms)
-    flags = _evidence_from_chains_flags(found, pilot, target, max_cost, limit) + uncertain(
-        *numbers.estimate
-    )
-    with tally.stage("posterior"):
-        drawn = _posterior(found, draws * chains)
-        values, more = add_posterior(tree, model, densities, drawn, chains)
-    flags += running_off(model, densities, values) + more
-    flags += copies_missed(pilot, found.chains.draws.reshape(-1, densities.n_dim))
-    numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, None)
-    attrs = {"weights": "last stage", "unbiased": _UNBIASED, "method": _METHOD}
-    return ChainsAnswer(tree, numbers, flags, attrs, drawn.x)
-
-
-def _evidence_from_chains_numbers(found: BridgedChains) -> Evidence:
-    """Return the numbers of the group ``evidence``. The only estimator is also the second opinion."""
-    numbers = bridge_numbers(found.stages[-1], found.mcse, found.chains.r_hat)
-    z, error = numbers.estimate
-    numbers |= {"log_evidence_iv": z, "log_evidence_iv_mcse": error}
-    return numbers
-
-
-def _evidence_from_chains_flags(
-    found: BridgedChains,
-    pilot: Pilot,
-    target: float | None,
-    max_cost: float | None,
-    limit: TimeLimit,
-) -> list[Flag]:
-    """Return flags from chains, bridge and pilot run."""
-    flags = []
-    if not found.mixed:
-        flags.append(flag("own_chains_disagree", r_hat=found.chains.r_hat))
-    flags += bridge_flags(found.stages, target, max_cost, limit, _NATS)
-    if target is not None and found.stages[-1].mcse <= target < found.mcse:
-        error, r_hat = found.mcse, found.chains.r_hat
-        flags.append(flag("own_chains_too_short", error=error, target=target, r_hat=r_hat))
-    if gap := missing_evidence(found.log_z, found.mcse, pilot):
-        flags.append(flag("pilot_found_more", other=found.log_z + gap))
-    return flags
-
-
-def _posterior(found: BridgedChains, n: int) -> PosteriorDraws:
-    """Return n evenly spaced draws, one chain after the other."""
-    every = found.chains.draws
-    flat = every.reshape(-1, every.shape[2])
-    x = flat[np.linspace(0, len(flat) - 1, n).round().astype(int)]
-    return PosteriorDraws(x, len(np.unique(x, axis=0)), "own chains of Hamiltonian Monte Carlo")

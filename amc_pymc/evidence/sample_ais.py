@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -17,12 +17,11 @@ from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.evidence.annealing import (
     Annealed,
     Ladder,
-    Schedule,
     anneal,
     anneal_back,
     by_temperature,
     climb,
-    make_schedule,
+    power_schedule,
     resample,
 )
 from amc_pymc.evidence.arms import draw_base
@@ -41,13 +40,14 @@ from amc_pymc.evidence.model import (
 from amc_pymc.evidence.paths import ReferencePath
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.evidence.results import (
+    Answer,
     Evidence,
-    evidence_group,
+    finished,
     from_log_weights,
     likelihood_as_evidence,
     nan_flags,
 )
-from amc_pymc.flags import Flag, flag, warn_of
+from amc_pymc.flags import Flag, flag
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.progress import progress
 from amc_pymc.reading.particles.counts import counted
@@ -58,37 +58,37 @@ from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import Pool, begin_journal, check_workers, name_of, run_loop
 from amc_pymc.signals import ends_loops
-from amc_pymc.steps.model_groups import add_data_groups, draws_group
+from amc_pymc.steps.model_groups import draws_group
 from amc_pymc.steps.stored_draws import draws_of
 
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["N_PATHS", "AisRun", "Plan", "ais_results", "sample_ais"]
+__all__ = ["sample_ais"]
 
 ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
 _REFERENCES = get_args(ReferenceName)
-#: Default number of steps.
-_N_STEPS = 400
 
 #: Particles in a block, the unit of parallel work and of checkpoints.
 _BLOCK = 250
+#: Particles whose cumulative weights are stored for plots.
+_N_PATHS = 100
+#: Relative variance of weights below which a few of them cannot dominate the sum.
+_UNEVEN = 0.02
 #: Relative variance of weights below which the fitted reference is preferred to the prior.
 _USABLE = 100.0
 
 
 @ends_loops
 def sample_ais(
-    draws: int = 1000,
-    *,
-    n_steps: int | None = None,
-    schedule: Schedule = ("power", 4.0),
-    kernel: str | Kernel = "hmc",
-    n_moves: int = 1,
-    reference: ReferenceName | Callable[[np.ndarray], Any] = "auto",
-    reverse_draws: Any = None,
-    chains: int = 4,
     model: Model | None = None,
+    *,
+    draws: int = 1000,
+    chains: int = 4,
+    n_steps: int = 400,
+    kernel: str | Kernel = "hmc",
+    reference: ReferenceName = "auto",
+    reverse_draws: Any = None,
     cores: int | None = 1,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
@@ -100,41 +100,33 @@ def sample_ais(
 
     Particles start as independent draws from a reference density q and are moved along the path
     :math:`q^{1-\beta} (p L)^{\beta}` from q to prior times likelihood. The mean of their weights is an unbiased
-    estimate of the evidence :math:`Z = \int p(x) L(x) dx` of the model as written (Neal 2001). Step sizes, scales,
-    references and adaptive schedules come from a pilot run and are then frozen. To specify a standard error instead
+    estimate of the evidence :math:`Z = \int p(x) L(x) dx` of the model as written (Neal 2001). Step sizes, scales
+    and references come from a pilot run and are then frozen. To specify a standard error instead
     of a number of draws, use :func:`estimate_evidence`.
 
     Parameters
     ----------
-    draws : int, default 1000
-        Particles per chain. All are independent.
+    model : pm.Model, optional
+        Default: the model in the context. A ``pm.Potential`` counts as likelihood.
+    draws, chains : int, default 1000 and 4
+        Particles per chain, and chains. All particles are independent.
     n_steps : int, default 400
-        Number T of steps in inverse temperature from 0 to 1. The variance of a log-weight decreases as 1 / T.
-        Leave it out if `schedule` gives the temperatures.
-    schedule : str, tuple or sequence, default ("power", 4)
-        Inverse temperatures: "linear", "power", "geometric", "sigmoid", a pair of such a name and its parameter,
-        "adaptive" (from the pilot run), or T + 1 numbers; see :func:`amc_pymc.evidence.annealing.make_schedule`.
-    kernel : {"hmc", "langevin", "random_walk", "slice"} or Kernel, default "hmc"
-        Transition kernel for continuous variables. Discrete variables are updated by Metropolis.
-    n_moves : int, default 1
-        Transitions at each temperature.
-    reference : {"auto", "prior", "laplace", "student_t"} or callable, default "auto"
+        Number T of steps from inverse temperature 0 to 1, at (t / T)^4. The variance of a log-weight decreases as
+        1 / T.
+    kernel : {"hmc", "slice"} or Kernel, default "hmc"
+        Transition kernel for continuous variables, applied once at each temperature. Discrete variables are updated
+        by Metropolis.
+    reference : {"auto", "prior", "laplace", "student_t"}, default "auto"
         Starting distribution: the prior, normal distributions at all modes, or a mixture of Student t distributions
         adapted in the pilot run. "auto" is "student_t" if its importance weights have a relative variance below
-        100, otherwise "prior". A callable receives approximate posterior draws (P, D) on the unconstrained scale
-        and returns a normalised density: an object with ``sample(n, rng)``, ``log_density(x)`` and
-        ``log_density_and_gradient(x)``.
+        100, otherwise "prior".
     reverse_draws : DataTree, mapping or array, optional
         Posterior draws, exact or from another sampler, to anneal back to the reference. If they are exact, minus
         the logarithm of their mean weight is above log Z in expectation. A DataTree with a group ``posterior``, a
         mapping of names to arrays (P, ...), or unconstrained vectors (P, D).
-    chains : int, default 4
-        Number of chains, each with `draws` particles.
-    model : pm.Model, optional
-        Default: the model in the context. A ``pm.Potential`` counts as likelihood.
     cores : int or None, default 1
-        Worker processes. None: all cores, at most four. Results do not depend on it.
-        Worker processes, which anneal the particles in blocks of 250.
+        Worker processes, which anneal the particles in blocks of 250. None: all cores, at most four. Results do not
+        depend on it.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
@@ -181,26 +173,14 @@ def sample_ais(
     >>> with pm.Model():
     ...     mu = pm.Normal("mu", 0.0, 1.0)
     ...     y = pm.Normal("y", mu, 1.0, observed=[3.0])
-    ...     found = amc.sample_ais(200, n_steps=50, random_seed=1, progressbar=False)
+    ...     found = amc.sample_ais(draws=200, n_steps=50, random_seed=1, progressbar=False)
     >>> bool(abs(found["evidence"]["log_evidence"] + 3.5155) < 0.1)
     True
     """
-    if hasattr(draws, "free_RVs"):
-        raise TypeError("draws must be an integer, got a model: write sample_ais(model=...).")
-    betas, n_steps = _temperatures(schedule, n_steps)
-    settings = _Settings(
-        positive_int("draws", draws),
-        positive_int("chains", chains),
-        positive_int("n_moves", n_moves),
-        betas,
-        n_steps,
-    )
-    named = isinstance(reference, str) and reference in _REFERENCES
-    if not named and not callable(reference):
-        raise ValueError(
-            "reference must be 'auto', 'prior', 'laplace', 'student_t' or a callable, got "
-            f"{reference!r}."
-        )
+    draws, chains = positive_int("draws", draws), positive_int("chains", chains)
+    n_steps = positive_int("n_steps", n_steps)
+    if reference not in _REFERENCES:
+        raise ValueError(f"reference must be one of {_REFERENCES}, got {reference!r}.")
     check_workers(cores, executor)
     limit, started = positive_or_none("max_time", max_time), time.monotonic()
     kernel, words = make_kernel(kernel), seed_words(random_seed)
@@ -210,15 +190,26 @@ def sample_ais(
     densities, compiling = compiled_particles(model)
     begin = time.process_time()
     moves = particle_kernel(model, densities, kernel)
-    _check_reference(reference, densities)
+    if densities.discrete.any() and reference not in ("auto", "prior"):
+        raise ValueError(
+            f"reference={reference!r} is for continuous variables, the model has discrete ones; use 'prior'."
+        )
     back = None if reverse_draws is None else _unconstrained(model, densities, reverse_draws)
     journal, words = begin_journal(
         checkpoint,
-        lambda: _told(settings, moves, reference, densities),
+        lambda: {
+            "sampler": "annealed importance sampling",
+            "draws": draws,
+            "chains": chains,
+            "n_steps": n_steps,
+            "kernel": name_of(moves),
+            "reference": reference,
+            **model_told(densities),
+        },
         words,
         random_seed,
     )
-    blocks = _blocks(settings.draws, settings.chains)
+    blocks = _blocks(draws, chains)
     pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
     tally, done = Tally(), list[_Block]()
     with (
@@ -231,7 +222,7 @@ def sample_ais(
                 model, densities, moves, pilot_rng,
                 report=lambda stage: bar.update(description=f"Pilot run: {stage}"),
             )  # fmt: skip
-            plan = _plan(densities, pilot, moves, reference, settings, pilot_rng)
+            plan = _plan(densities, pilot, moves, reference, n_steps, pilot_rng)
         bar.update(description="Annealing")
         bar.advance()
         apart = time.process_time() - begin
@@ -256,19 +247,52 @@ def sample_ais(
                 reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
         apart += time.process_time() - begin
     tally.add("annealing", np.sum([block.counts for block in done], axis=0))
-    runs = {i: block.run for i, block in enumerate(done)}
-    run = AisRun(model, densities, pilot, plan, blocks, runs, reverse, ended.why)
     apart += sum(block.seconds for block in done)
-    seconds = {"compile_seconds": compiling, "cpu_seconds": apart}
-    return ais_results(run, tally, resampling_rng, seconds)
+    runs = [block.run for block in done]
+    log_weights = np.concatenate([run.log_weights for run in runs])
+    numbers = from_log_weights(log_weights)
+    flags = []
+    if ended.why != "done":
+        why = "interrupted" if ended.why == "interrupted" else "max_time was over"
+        flags.append(flag("blocks_missing", why=why, done=len(runs), blocks=len(blocks)))
+    flags += _flags(numbers, len(log_weights))
+    with tally.stage("checks"):
+        flags += nan_flags(numbers, tally.numbers(), densities, pilot, resampling_rng)
+    flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
+    flags += prior_flags(model)
+    if reverse is not None:
+        upper = from_log_weights(reverse.log_weights)
+        numbers["reverse_log_evidence"] = -upper["log_evidence"]
+        numbers["reverse_log_evidence_mcse"] = upper["log_evidence_mcse"]
+    tree = xr.DataTree()
+    if whole := _whole_chains(blocks, runs):
+        with tally.stage("posterior"):
+            values = _add_draws(tree, model, densities, whole, resampling_rng)
+        flags += running_off(model, densities, values)
+    numbers |= tally.numbers() | {"compile_seconds": compiling, "cpu_seconds": apart}
+    columns = {
+        "beta": plan.betas[1:],
+        "log_weight_path": np.concatenate([run.paths for run in runs])[:_N_PATHS],
+    }
+    tree["annealing"] = xr.DataTree(declared_dataset(ANNEALING, columns | by_temperature(runs)))
+    attrs = {
+        "reference": plan.reference,
+        "kernel": moves.name,
+        "unbiased": "of the evidence, not of its logarithm",
+    }
+    answer = Answer(tree, numbers, flags, attrs)
+    return finished(answer, model, "sample_ais", evaluations=tally.dataset())
 
 
-class _Settings(NamedTuple):
-    draws: int
-    chains: int
-    n_moves: int
-    schedule: Any
-    n_steps: int
+class _Plan(NamedTuple):
+    """Everything that is fixed before particles are annealed."""
+
+    path: Any
+    base: Any
+    betas: np.ndarray
+    kernel: Kernel
+    ladder: Ladder
+    reference: str
 
 
 class _Block(NamedTuple):
@@ -305,28 +329,7 @@ def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
     return [(chain, size) for chain in range(chains) for size in sizes]
 
 
-def _temperatures(schedule: Any, n_steps: int | None) -> tuple[Any, int]:
-    """Return the inverse temperatures, or "adaptive" if the pilot run determines them, and their steps."""
-    wanted = _N_STEPS if n_steps is None else positive_int("n_steps", n_steps)
-    if isinstance(schedule, str) and schedule == "adaptive":
-        return schedule, wanted
-    betas = make_schedule(schedule, wanted).tolist()
-    if n_steps is not None and len(betas) != wanted + 1:
-        raise ValueError(
-            f"n_steps={n_steps} contradicts schedule=, which has {len(betas) - 1} steps; leave n_steps out."
-        )
-    return betas, len(betas) - 1
-
-
-def _check_reference(reference: Any, densities: Densities) -> None:
-    if densities.discrete.any() and reference not in ("auto", "prior"):
-        raise ValueError(
-            f"reference={name_of(reference)!r} is for continuous variables, the model has discrete ones; "
-            "use 'prior'."
-        )
-
-
-def _anneal(job: tuple[Plan, int, np.random.Generator]) -> _Block:
+def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> _Block:
     """Anneal one block."""
     plan, n, rng = job
     with one_blas_thread(), counted() as counts:
@@ -334,54 +337,32 @@ def _anneal(job: tuple[Plan, int, np.random.Generator]) -> _Block:
         x = draw_base(plan.base, n, rng)
         run = anneal(
             plan.path, x, plan.betas, plan.kernel, plan.ladder, rng,
-            n_paths=N_PATHS, n_moves=plan.n_moves,
+            n_paths=_N_PATHS,
         )  # fmt: skip
         spent = np.array([run.evaluations, run.gradients, counts[2]], np.int64)
         return _Block(run, time.thread_time() - begin, spent)
-
-
-def _told(
-    settings: _Settings, moves: Kernel, reference: Any, densities: Densities
-) -> dict[str, Any]:
-    """Return what the numbers depend on; the model is told by its densities at a few points."""
-    return {
-        "sampler": "annealed importance sampling",
-        **settings._asdict(),
-        "kernel": name_of(moves),
-        "reference": name_of(reference),
-        **model_told(densities),
-    }
 
 
 def _plan(
     densities: Densities,
     pilot: Pilot,
     kernel: Kernel,
-    reference: ReferenceName | Callable[[np.ndarray], Any],
-    settings: _Settings,
+    reference: ReferenceName,
+    n_steps: int,
     rng: np.random.Generator,
-) -> Plan:
-    """Choose the reference, the schedule and the tuning of the kernel."""
-    name = reference if isinstance(reference, str) else "callable"
-    if name == "auto":
+) -> _Plan:
+    """Choose the reference and the tuning of the kernel."""
+    betas = power_schedule(n_steps)
+    if reference == "auto":
         usable = pilot.adapted is not None and pilot.adapted.relative_variance < _USABLE
-        name = "student_t" if usable else "prior"
-    path: Any
-    base: Any
-    if name == "prior":
-        path, base, ladder = densities, densities, pilot.ladder
-    else:
-        if not isinstance(reference, str):
-            base = reference(pilot.ladder.particles.x)
-        else:
-            base = pilot.reference if name == "student_t" else _normals(pilot)
-        path = ReferencePath(densities, base)
-        n = len(pilot.ladder.particles.x)
-        ladder = climb(path, base.sample(n, rng), kernel, rng)
-    betas = make_schedule(
-        settings.schedule, settings.n_steps, barrier=(ladder.betas, ladder.heights)
-    )
-    return Plan(path, base, betas, kernel, ladder, settings.n_moves, name)
+        reference = "student_t" if usable else "prior"
+    if reference == "prior":
+        return _Plan(densities, densities, betas, kernel, pilot.ladder, reference)
+    base = pilot.reference if reference == "student_t" else _normals(pilot)
+    assert base is not None
+    path = ReferencePath(densities, base)
+    ladder = climb(path, base.sample(len(pilot.ladder.particles.x), rng), kernel, rng)
+    return _Plan(path, base, betas, kernel, ladder, reference)
 
 
 def _normals(pilot: Pilot) -> StudentTMixture:
@@ -420,76 +401,6 @@ def _unconstrained(model: Model, densities: Densities, draws: Any) -> np.ndarray
     return out
 
 
-#: Particles whose cumulative weights are stored for plots.
-N_PATHS = 100
-#: Relative variance of weights below which a few of them cannot dominate the sum.
-_UNEVEN = 0.02
-
-
-class Plan(NamedTuple):
-    """Everything that is fixed before particles are annealed."""
-
-    path: Any
-    base: Any
-    betas: np.ndarray
-    kernel: Kernel
-    ladder: Ladder
-    n_moves: int
-    reference: str
-
-
-class AisRun(NamedTuple):
-    """A finished run, before its results are assembled."""
-
-    model: Any
-    densities: Densities
-    pilot: Pilot
-    plan: Plan
-    blocks: list[tuple[int, int]]
-    done: dict[int, Annealed]
-    reverse: Annealed | None
-    why: str
-
-
-def ais_results(
-    run: AisRun, tally: Tally, rng: np.random.Generator, seconds: dict[str, float]
-) -> xr.DataTree:
-    """Return the results of a run, and warn of its flags."""
-    log_weights = np.concatenate([part.log_weights for part in run.done.values()])
-    numbers = from_log_weights(log_weights)
-    flags = _flags(numbers, len(log_weights))
-    with tally.stage("checks"):
-        flags += nan_flags(numbers, tally.numbers(), run.densities, run.pilot, rng)
-    flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, run.pilot)
-    flags += prior_flags(run.model)
-    if run.why != "done":
-        why = "interrupted" if run.why == "interrupted" else "max_time was over"
-        flags.insert(0, flag("blocks_missing", why=why, done=len(run.done), blocks=len(run.blocks)))
-    if run.reverse is not None:
-        numbers |= _reversed(run.reverse)
-    tree = xr.DataTree()
-    chains = _whole_chains(run.blocks, run.done)
-    if chains:
-        with tally.stage("posterior"):
-            draws = _add_draws(tree, run.model, run.densities, chains, rng)
-        flags += running_off(run.model, run.densities, draws)
-    tree["evidence"] = xr.DataTree(
-        evidence_group(
-            Evidence(numbers | tally.numbers() | seconds),
-            flags,
-            reference=run.plan.reference,
-            kernel=run.plan.kernel.name,
-            unbiased="of the evidence, not of its logarithm",
-        )
-    )
-    tree["evaluations"] = xr.DataTree(tally.dataset())
-    tree["annealing"] = xr.DataTree(_annealing(run.plan, run.done))
-    add_data_groups(tree, run.model)
-    tree.attrs = {"inference_library": "amc_pymc", "sampling_method": "sample_ais"}
-    warn_of(flags, "Model evidence")
-    return tree
-
-
 def _flags(numbers: Evidence, n: int) -> list[Flag]:
     flags = []
     if numbers["log_evidence"] == -math.inf:
@@ -502,21 +413,13 @@ def _flags(numbers: Evidence, n: int) -> list[Flag]:
     return flags
 
 
-def _reversed(run: Annealed) -> dict[str, float]:
-    back = from_log_weights(run.log_weights)
-    return {
-        "reverse_log_evidence": -back["log_evidence"],
-        "reverse_log_evidence_mcse": back["log_evidence_mcse"],
-    }
-
-
 def _whole_chains(
-    blocks: Sequence[tuple[int, int]], done: dict[int, Annealed]
+    blocks: Sequence[tuple[int, int]], done: Sequence[Annealed]
 ) -> list[tuple[np.ndarray, ...]]:
     """Return the particles of non-empty chains, truncated to the same number."""
     found: dict[int, list[Annealed]] = {}
-    for i, run in done.items():
-        found.setdefault(blocks[i][0], []).append(run)
+    for (chain, _), run in zip(blocks, done):
+        found.setdefault(chain, []).append(run)
     joined = [_join(runs) for runs in found.values()]
     shortest = min((len(x) for x, _, _ in joined), default=0)
     return [tuple(a[:shortest] for a in parts) for parts in joined]
@@ -567,10 +470,3 @@ def _add_draws(
     tree["sample_stats"] = xr.DataTree(told)
     tree["weighted_posterior"] = xr.DataTree(weighted)
     return draws
-
-
-def _annealing(plan: Plan, done: dict[int, Annealed]) -> xr.Dataset:
-    runs = list(done.values())
-    paths = np.concatenate([r.paths for r in runs])[:N_PATHS]
-    columns = {"beta": plan.betas[1:], "log_weight_path": paths, **by_temperature(runs)}
-    return declared_dataset(ANNEALING, columns)

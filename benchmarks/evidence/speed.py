@@ -19,7 +19,7 @@ LOGISTIC = {"logistic n=50 p=8": (50, 8), "logistic n=768 p=8": (768, 8)}
 
 def speed(name: str) -> list[Result]:
     """Microseconds for a particle: of the compiled density, by hand, and of a step of annealing."""
-    from amc_pymc.evidence.annealing import anneal, climb, make_schedule
+    from amc_pymc.evidence.annealing import anneal, climb, power_schedule
     from amc_pymc.evidence.mcmc import HMC
     from amc_pymc.reading.particles.densities import extract_particles
     from amc_pymc.rng import as_generator
@@ -42,7 +42,7 @@ def speed(name: str) -> list[Result]:
         "Numba by hand": NumbaLogistic(X, y),
     }
     compiled = paths[_COMPILED]
-    kernel, betas = HMC(n_leapfrog=3), make_schedule(("power", 4.0), STEPS)
+    kernel, betas = HMC(n_leapfrog=3), power_schedule(STEPS, 4.0)
     ladder = climb(compiled, compiled.draw_prior(PARTICLES, rng), kernel, rng)
     tunings = [ladder.at(beta) for beta in betas[1:-1]]
     x, rows = ladder.particles.x, []

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amc_pymc.engine.jit import njit
-from amc_pymc.evidence.annealing import Ladder, anneal, make_schedule
+from amc_pymc.evidence.annealing import Ladder, anneal, power_schedule
 from amc_pymc.evidence.mcmc import Kernel, Particles, Slice, Tuning
 from benchmarks.harness.intervals import RESAMPLES, Ratio
 from benchmarks.harness.statements import batches
@@ -194,7 +194,7 @@ def draw(
     """Anneal n particles in n_steps steps, by default with slices of fixed width."""
     kernel = kernel or moves_all(Slice, problem)
     ladder = ladder or fixed_ladder(_WIDTH, problem.n_dim)
-    betas = make_schedule(("power", 4.0), n_steps)
+    betas = power_schedule(n_steps, 4.0)
     parts = []
     for size in batches(n, _BATCH):
         begun = time.thread_time()

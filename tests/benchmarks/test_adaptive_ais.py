@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from amc_pymc.bandits import LCB
-from amc_pymc.evidence.annealing import anneal, make_schedule
+from amc_pymc.evidence.annealing import anneal, power_schedule
 from amc_pymc.evidence.mcmc import HMC, Slice
 from benchmarks.papers import adaptive_ais
 from benchmarks.papers import adaptive_ais_bank as bank_module
@@ -90,7 +90,7 @@ def test_evaluations_are_counted_for_each_draw(cls):
     path, rng = LogisticPath(problem, n), np.random.default_rng(4)
     kernel = bank_module.moves_all(cls, problem)
     x = bank_module.prior_draws(problem, n, rng)
-    found = anneal(path, x, make_schedule("power", 8), kernel, fixed_ladder(1.0, 3), rng)
+    found = anneal(path, x, power_schedule("power", 8), kernel, fixed_ladder(1.0, 3), rng)
     assert path.evaluations.sum() == found.evaluations + found.gradients
     np.testing.assert_array_equal(found.x[:, -1], np.arange(n))
     assert path.evaluations.min() > 7 and (cls is HMC or path.evaluations.std() > 0.0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.bandits.arms import as_arms, draw
-from amc_pymc.evidence.annealing import climb, make_schedule
+from amc_pymc.evidence.annealing import climb, power_schedule
 from amc_pymc.evidence.arms import AnnealingArm, ImportanceArm, QuasiArm, SequentialArm
 from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
 from amc_pymc.evidence.paths import ReferencePath
@@ -26,7 +26,7 @@ NARROW = StudentTMixture(
     [0.6, 0.4], [[1.3, -0.4], [0.9, -0.1]], np.broadcast_to(0.3 * np.eye(2), (2, 2, 2)), 20.0
 )
 WIDE = StudentTMixture([1.0], [[1.0, -0.3]], [0.8 * np.eye(2)], 5.0)
-COARSE = make_schedule(("power", 2), 3)
+COARSE = power_schedule(3, 2)
 
 
 def importance(path=None):

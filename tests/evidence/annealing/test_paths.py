@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.annealing import anneal, climb, make_schedule, sequential
+from amc_pymc.evidence.annealing import anneal, climb, power_schedule, sequential
 from amc_pymc.evidence.mcmc import KERNELS, log_target, make_kernel
 from amc_pymc.evidence.paths import ReferencePath
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import Counts, HalfPlane, assert_mean
 
 Q = StudentTMixture([0.4, 0.6], [[0.0, 0.5], [1.0, -1.0]], [np.eye(2), 0.8 * np.eye(2)], 5.0)
-BETAS = make_schedule(("power", 1), 3)
+BETAS = power_schedule(3, 1)
 
 
 def test_ends_and_middle():

@@ -5,12 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.annealing import climb, make_schedule, resample, sequential, smc
+from amc_pymc.evidence import annealing
+from amc_pymc.evidence.annealing import climb, power_schedule, resample, sequential
 from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
 from tests.evidence.annealing.problems import Counts, HalfPlane, LabelAndNumber, assert_mean, frozen
 
 each = pytest.mark.parametrize("name", KERNELS)
-BETAS = make_schedule(("power", 3), 6)
+BETAS = power_schedule(6, 3)
 INFORMATIVE = (25.0, 12.0), (4.0, 16.0)
 SIZES = {"slice": 2.0, "hmc": 0.5}
 
@@ -24,7 +25,7 @@ def resamplings(monkeypatch):
         found.append(n)
         return resample(log_weights, n, rng)
 
-    monkeypatch.setattr(smc, "resample", counted)
+    monkeypatch.setattr(annealing, "resample", counted)
     return found
 
 
@@ -53,14 +54,14 @@ def test_mean_of_small_runs(name, n_runs, resamplings):
 @pytest.mark.slow
 def test_mean_of_runs_of_eight(resamplings):
     path = Counts((6.0, 3.0), (1.0, 4.0))
-    found = runs(path, make_kernel("hmc"), 8, 1500, scale=0.5, betas=make_schedule(("power", 1), 4))
+    found = runs(path, make_kernel("hmc"), 8, 1500, scale=0.5, betas=power_schedule(4, 1))
     assert len(resamplings) > 1000
     assert_mean(log_z(found), path.log_z, precision=0.015)
 
 
 @pytest.mark.parametrize("factor", [0.02, 20.0])
 def test_mean_of_small_runs_with_bad_tunings(factor, resamplings):
-    path, betas = Counts((3.0, 1.5), (0.5, 2.0)), make_schedule(("power", 2), 4)
+    path, betas = Counts((3.0, 1.5), (0.5, 2.0)), power_schedule(4, 2)
     found = runs(path, make_kernel("hmc"), 32, 450, scale=0.7 * factor, betas=betas)
     assert len(resamplings) > 100
     assert_mean(log_z(found), path.log_z, precision=0.015)
@@ -69,7 +70,7 @@ def test_mean_of_small_runs_with_bad_tunings(factor, resamplings):
 def test_mean_of_small_runs_where_half_of_the_prior_is_impossible(resamplings):
     """Of four particles all are lost in one run of sixteen."""
     path = HalfPlane(2.0)
-    found = runs(path, make_kernel("hmc"), 4, 1800, betas=make_schedule(("power", 1), 3))
+    found = runs(path, make_kernel("hmc"), 4, 1800, betas=power_schedule(3, 1))
     lost = (log_z(found) == -np.inf).mean()
     assert abs(lost - 1 / 16) < 4.0 * math.sqrt(1 / 16 / 1800)
     assert len(resamplings) > 1000
@@ -79,7 +80,7 @@ def test_mean_of_small_runs_where_half_of_the_prior_is_impossible(resamplings):
 def test_mean_of_small_runs_with_a_discrete_coordinate(resamplings):
     path = LabelAndNumber()
     kernel = Mixed(KERNELS["hmc"](coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
-    rng, betas = np.random.default_rng(1), make_schedule(("power", 1), 3)
+    rng, betas = np.random.default_rng(1), power_schedule(3, 1)
     ladder = climb(path, path.draw_prior(300, rng), kernel, rng)
     found = [
         sequential(path, path.draw_prior(64, rng), betas, kernel, ladder, rng) for _ in range(250)
@@ -131,7 +132,7 @@ def test_without_uneven_weights_nothing_is_resampled(resamplings):
 def test_all_weights_zero(n_steps):
     path, rng = HalfPlane(), np.random.default_rng(4)
     x = np.column_stack([-np.ones(20), np.zeros(20)])
-    betas = make_schedule(("power", 1), n_steps)
+    betas = power_schedule(n_steps, 1)
     found = sequential(path, x, betas, make_kernel("hmc"), frozen(1e-3, np.ones(2)), rng)
     assert found.log_z == -math.inf
     assert found.x.shape == (20, 2)
