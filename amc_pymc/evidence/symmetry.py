@@ -79,7 +79,7 @@ class Symmetries:
     n_dim : int
         Number of dimensions D.
     sums : tuple of array of int
-        As for :class:`~amc_pymc.importance.Images`.
+        As for :class:`~amc_pymc.evidence.symmetry.Images`.
     generators : tuple of Exchange
     """
 

@@ -35,8 +35,8 @@ def compiled_once():
     def cached(model, effects=None):
         return kept(model, effects)
 
-    for name in ("sample_ais", "estimate_evidence", "evidence_from_draws"):
-        module = importlib.import_module(f"amc_pymc.inference.{name}")
+    for name in ("sample_ais", "estimate_evidence", "from_draws"):
+        module = importlib.import_module(f"amc_pymc.evidence.{name}")
         patch.setattr(module, "compiled_particles", cached)
     yield
     patch.undo()

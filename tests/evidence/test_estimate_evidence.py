@@ -23,11 +23,9 @@ from scipy.special import expit, logit, logsumexp
 
 import amc_pymc as amc
 
-from amc_pymc.bandits import LCB, UCB1, LogLoss
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ARMS, ImportanceArm
 from amc_pymc.evidence.doubts import missed_mode
-from amc_pymc.evidence.mcmc import HMC, KERNELS
 from amc_pymc.evidence.results import Evidence, PosteriorDraws
 from amc_pymc.evidence.run import __name__ as MODULE
 from amc_pymc.mixtures import StudentTMixture
@@ -107,11 +105,6 @@ class Noisy:
         return self.log_mean - 0.5 * self.sd**2 + self.sd * rng.standard_normal(n)
 
 
-def easily(known):
-    """Settings with which a model takes a second."""
-    return {"target_mcse": 0.3, "kernel": "random_walk"} if known is labels else {}
-
-
 def own(**sds):
     return {name: Noisy(one().log_evidence, sd) for name, sd in sds.items()}
 
@@ -121,8 +114,8 @@ def own(**sds):
 
 @pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
 def test_evidence(known):
-    tree = estimate(known(), **easily(known))
-    assert_right(tree, known(), target=easily(known).get("target_mcse", 0.05))
+    tree = estimate(known())
+    assert_right(tree, known())
     assert flags_of(tree) == ""
 
 
@@ -160,19 +153,12 @@ def test_initval_changes_nothing():
     assert_same(estimate(normal_model(initval=-40.0)), estimate(one()))
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, HMC(n_leapfrog=2)], ids=label)
-def test_kernels(kernel):
-    tree = estimate(one(), kernel=kernel, arms=["smc"], target_mcse=0.1)
-    assert_right(tree, one(), target=0.1)
-    assert tree["evidence"].attrs["kernel"] == (kernel if isinstance(kernel, str) else "hmc")
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in ARMS]
 )
 def test_arms_by_name(name):
     settings = {"target_mcse": None, "max_cost": 4e6} if name in LONG else {"target_mcse": 0.2}
-    tree = estimate(one(), arms=[name], kernel="random_walk", **settings)
+    tree = estimate(one(), arms=[name], **settings)
     assert tree["arms"]["arm"].values.tolist() == [name]
     assert_right(tree, one(), target=0.2)
 
@@ -244,7 +230,7 @@ def test_own_arms():
 def test_own_arms_that_disagree_are_flagged():
     arms = {"right": Noisy(-3.5155, 0.1), "wrong": Noisy(-2.5155, 0.1)}
     with pytest.warns(UserWarning, match="Model evidence"):
-        tree = estimate(one(), arms=arms, target_mcse=0.01, policy="round_robin")
+        tree = estimate(one(), arms=arms, target_mcse=0.01)
     assert "estimators disagree" in flags_of(tree)
 
 
@@ -261,31 +247,6 @@ def test_own_arms_that_are_always_zero():
     assert found["ess"] == 0.0
     assert found["log_evidence_upper"] == np.inf
     assert "all weights are zero" in flags_of(tree)
-
-
-SLOWLY = [pytest.param(name, marks=pytest.mark.slow) for name in ("ucbv", "klucb")]
-
-
-@pytest.mark.parametrize(
-    "policy",
-    ["lcb", "ucb1", "thompson", UCB1, UCB1(2, rewards=LogLoss()), LCB(2, values="log"), *SLOWLY],
-    ids=lambda p: p if isinstance(p, str) else f"{p!r:.12}",
-)
-def test_policies(policy):
-    tree = estimate(one(), arms=own(rough=1.0, fine=0.2), target_mcse=0.02, policy=policy)
-    assert_right(tree, one(), target=0.03)
-    assert tree.attrs["policy"] == (policy if isinstance(policy, str) else policy.name)
-
-
-@pytest.mark.parametrize("weights", ["predictable", "inverse_variance", "uniform"])
-def test_weights(weights):
-    tree = estimate(one(), arms=own(rough=0.3, fine=0.2), weights=weights, target_mcse=0.02)
-    chosen = tree["estimate"].to_dataset().sel(weights=weights)
-    assert tree["evidence"]["log_evidence"] == chosen["log_mean"]
-    assert tree["evidence"]["log_evidence_mcse"] == chosen["log_mean_mcse"]
-    assert tree["evidence"].attrs["weights"] == weights
-    error, mcse = error_of(tree, one())
-    assert abs(error) < 4.5 * mcse
 
 
 def test_the_certifying_round_alone_is_the_estimate():
@@ -443,11 +404,10 @@ def test_plots_and_tables():
     assert table.loc[best, "log_evidence"] == float(trees[best]["evidence"]["log_evidence"])
 
 
-@pytest.mark.parametrize("kernel", ["hmc", "slice"])
-def test_evaluations_are_counted(kernel):
+def test_evaluations_are_counted():
     compile_before(regression().model)
     with counted() as counts:
-        tree = estimate(regression(), arms=["importance", "smc"], kernel=kernel)
+        tree = estimate(regression(), arms=["importance", "smc"])
     values, gradients, _ = counts.tolist()
     found = tree["evidence"]
     assert found["n_gradient"] == gradients
@@ -487,8 +447,8 @@ def test_the_model_comes_first():
     assert_same(tree, estimate(one()))
     with pytest.raises(TypeError, match=r"model must be a pm\.Model.*idata="):
         amc.estimate_evidence(tree)
-    with pytest.raises(TypeError, match=r"sample_ais\(model=\.\.\.\)"):
-        amc.sample_ais(one().model)
+    with pytest.raises(TypeError, match=r"model must be a pm\.Model, got 100"):
+        amc.sample_ais(100)
 
 
 class Meeting(ImportanceArm):
@@ -671,20 +631,7 @@ def test_counts(name, value, error, no_work):
         ({"arms": ["smc", "smc"]}, ValueError, "arms must have different names, 'smc' is there twice"),
         ({"arms": [lambda rng: 1.0]}, ValueError, "arm 'arm_0' must return logarithms"),
         ({"arms": {"mine": lambda rng: 1.0}}, ValueError, "arm 'mine' must return logarithms"),
-        ({"policy": "greedy"}, ValueError, "policy must be .*'greedy'"),
-        ({"policy": 3}, TypeError, "policy must be .*3"),
-        ({"policy": UCB1(2)}, ValueError, r"policy .*rewards=LogLoss\(\)"),
-        (
-            {"policy": UCB1(3, rewards=LogLoss()), "arms": ["smc", "importance"]},
-            ValueError,
-            "policy is of 3 arms, there are 2",
-        ),
-        ({"policy": LCB(2, values="natural")}, ValueError, "policy is for values on the natural scale"),
-        ({"policy": "ucbcv"}, ValueError, r"policy 'ucbcv' .*rewards=LogLoss\(\)"),
         ({"cost": "watts"}, ValueError, "cost must be .*'watts'"),
-        ({"weights": "equal"}, ValueError, "weights must be .*'equal'"),
-        ({"kernel": "nuts"}, ValueError, "kernel must be .*'nuts'"),
-        ({"kernel": HMC}, TypeError, "kernel must be"),
         ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
         ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
         ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
@@ -793,7 +740,7 @@ def test_nan_that_does_not_matter_is_counted_and_not_flagged():
         return normal_log(x, 0.0, 1.0) + np.log(2.5 - x) - 2.0 * (x + 1.0) ** 2
 
     known = Known(model, by_quadrature(log_f, -12.0, 2.5 - 1e-9))
-    tree = estimate(known, kernel=HMC(n_leapfrog=2))
+    tree = estimate(known)
     assert_right(tree, known)
     assert tree["evidence"]["n_nan"] > 0
     assert flags_of(tree) == ""
@@ -945,6 +892,6 @@ def test_other_warnings_are_no_flags():
 @pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
 def test_easy_models_are_not_warned_of(known):
     for seed in range(10):
-        tree = estimate(known(), seed=seed, **easily(known))
+        tree = estimate(known(), seed=seed)
         assert flags_of(tree) == ""
-        assert_right(tree, known(), target=easily(known).get("target_mcse", 0.05))
+        assert_right(tree, known())

@@ -160,16 +160,6 @@ def test_a_curved_posterior_takes_annealing():
     )
 
 
-def test_kernels():
-    known, draws = banana()
-    tree = estimate(draws(1), known, target_mcse=0.03, kernel="random_walk")
-    assert_right(tree, known, target=0.03)
-    assert tree["evidence"].attrs["kernel"] == "random_walk"
-    assert int(tree["evidence"]["n_gradient"]) == 0
-    with pytest.raises(ValueError, match="kernel='slice' is not reversible"):
-        estimate(draws(1), known, kernel="slice")
-
-
 def test_unconstrained_draws_are_used():
     """Draws that were rounded to the edge of the support are known on the unconstrained scale."""
     idata = binomial_draws()

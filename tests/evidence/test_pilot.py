@@ -8,11 +8,12 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from amc_pymc.evidence import check, fit, pilot, search
+from amc_pymc.evidence import check, pilot
+from amc_pymc.evidence import modes as search
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, fit_discrete_proposal
-from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, RandomWalk, make_kernel
+from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, Slice, make_kernel
 from amc_pymc.evidence.paths import Joint
 from amc_pymc.evidence.pilot import explore
 from amc_pymc.evidence.settings import PilotSettings
@@ -121,10 +122,9 @@ def test_a_spike_in_a_slab(seed):
     assert_mean(weights(path, found), path.log_z)
 
 
-@pytest.mark.parametrize("kernel", ["slice", "random_walk", "langevin"])
-def test_other_kernels(kernel):
+def test_slices():
     path = Counts()
-    found = look(path, kernel=make_kernel(kernel), settings=PilotSettings(particles=200, moves=2))
+    found = look(path, kernel=make_kernel("slice"), settings=PilotSettings(particles=200, moves=2))
     assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
     assert found.ladder.particles.x.shape == (200, 2)
     assert_mean(weights(path, found), path.log_z)
@@ -133,7 +133,7 @@ def test_other_kernels(kernel):
 @pytest.mark.parametrize("discrete_only", [False, True])
 def test_discrete_proposals_alone_are_fitted_where_coordinates_are_discrete(discrete_only):
     path, discrete = LabelAndNumber(), DiscreteMetropolis((0,), ([0, 1, 2],))
-    kernel = discrete if discrete_only else Mixed(RandomWalk(coordinates=(1,)), discrete)
+    kernel = discrete if discrete_only else Mixed(Slice(coordinates=(1,)), discrete)
     found = look(path, kernel=kernel, fitted=False)
     assert found.adapted is None
     assert found.laplace is None
@@ -157,7 +157,7 @@ def test_rough_draws_count_where_discrete_proposals_are_judged(monkeypatch):
         return AdaptedDiscreteProposal(q, 1e-3, path.log_z, 0)
 
     monkeypatch.setattr(pilot, "adapt_discrete_proposal", adapted)
-    found = look(path, kernel=Mixed(RandomWalk(coordinates=(1,)), discrete), fitted=False)
+    found = look(path, kernel=Mixed(Slice(coordinates=(1,)), discrete), fitted=False)
     assert found.share == 0.1
     assert found.relative_variance > 0.01
 
@@ -265,7 +265,7 @@ def test_what_the_mixture_misses_and_prior_draws_see():
 def test_a_reference_that_missed_a_mode_is_mended(monkeypatch):
     """At first only the mode on the right is known; draws from the prior see the other one."""
     path, calls = TwoModes(2, sd=0.5), []
-    found, choose, adapt = search.modes_and_mixture, pilot.choose_mixture, fit.adapt_mixture
+    found, choose, adapt = search.modes_and_mixture, pilot.choose_mixture, pilot.adapt_mixture
 
     def blind(joint, starts, settings):
         calls.append(len(starts))
@@ -273,7 +273,7 @@ def test_a_reference_that_missed_a_mode_is_mended(monkeypatch):
 
     monkeypatch.setattr(pilot, "modes_and_mixture", blind)
     monkeypatch.setattr(pilot, "choose_mixture", lambda x, *a, **k: choose(x[x[:, 0] > 0], *a, **k))
-    monkeypatch.setattr(fit, "adapt_mixture", lambda *a, **k: adapt(*a, **k | {"rounds": 1}))
+    monkeypatch.setattr(pilot, "adapt_mixture", lambda *a, **k: adapt(*a, **k | {"rounds": 1}))
     found = look(path)
     assert len(calls) >= 3
     assert len(found.modes) == 2
@@ -330,7 +330,7 @@ def test_a_posterior_close_to_the_prior_gets_more_draws_from_it():
     found = look(path)
     assert found.share == 0.5
     rough, adapted = found.ladder.particles, found.adapted
-    usual = fit.moment(rough, adapted.mixture, 0.1, adapted.log_mean) - 1.0
+    usual = pilot.moment(rough, adapted.mixture, 0.1, adapted.log_mean) - 1.0
     assert found.relative_variance < 0.7 * usual
     other = look(Gaussian([1.0, -2.0, 0.5], 0.5))
     assert other.share == 0.1

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import warnings
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,6 @@ import amc_pymc as amc
 
 from amc_pymc.evidence.mcmc import HMC, KERNELS
 from amc_pymc.evidence.sample_ais import __name__ as MODULE
-from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.runs import Journal
 from tests.evidence.evidence_models import (
@@ -43,7 +41,6 @@ from tests.evidence.evidence_models import (
     impossible,
     label,
     labels,
-    nan_gradient,
     normal_model,
     one,
     partly_nan,
@@ -60,7 +57,7 @@ IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density wa
 def ais(known, draws=200, *, seed=1, **settings):
     model = known.model if isinstance(known, Known) else known
     settings = {"chains": 2, "n_steps": 40, "random_seed": seed, "progressbar": False} | settings
-    return amc.sample_ais(draws, model=model, **settings)
+    return amc.sample_ais(model, draws=draws, **settings)
 
 
 def assert_right(tree, known, *, errors=4.5, largest=0.1):
@@ -108,12 +105,6 @@ def test_coverage(reference):
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
 
 
-def test_initval_changes_nothing():
-    far = ais(normal_model(initval=-40.0))
-    assert_same(far, ais(one()))
-    assert_right(far, one())
-
-
 def test_default_settings():
     tree = amc.sample_ais(model=one().model, draws=50, random_seed=1, progressbar=False)
     assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 50}
@@ -125,11 +116,8 @@ def test_default_settings():
 def test_kernels(kernel):
     tree = ais(schools(), 100, kernel=kernel, reference="prior")
     assert_right(tree, schools(), largest=0.3)
-    gradients = tree["evidence"]["n_gradient"]
-    blind = ais(schools(), 100, kernel="random_walk", reference="prior")
-    uses = kernel not in ("slice", "random_walk")
-    # Searches for modes take gradients whatever the kernel, more where the climb has evaluated more.
-    assert (gradients > 4.0 * blind["evidence"]["n_gradient"]) == uses
+    gradients = tree["evaluations"]["n_gradient"].sel(stage="annealing")
+    assert (gradients > 0) == (kernel != "slice")
 
 
 @pytest.mark.parametrize(
@@ -148,33 +136,11 @@ def test_schedules(schedule):
     assert (np.diff(beta) > 0.0).all()
 
 
-class OwnReference:
-    """Independent normals a little wider than rough posterior draws."""
-
-    def __init__(self, x):
-        self.mean, self.sd = x.mean(axis=0), 1.3 * x.std(axis=0)
-
-    def sample(self, n, rng):
-        return self.mean + self.sd * rng.standard_normal((n, self.mean.size))
-
-    def log_density(self, x):
-        z = (x - self.mean) / self.sd
-        return -0.5 * (z**2).sum(1) - np.log(self.sd * np.sqrt(2 * np.pi)).sum()
-
-    def log_density_and_gradient(self, x):
-        return self.log_density(x), (self.mean - x) / self.sd**2
-
-
-@pytest.mark.parametrize(
-    ("reference", "name"),
-    [("prior", "prior"), ("laplace", "laplace"), ("student_t", "student_t"), ("auto", "student_t"),
-     (OwnReference, "callable")],
-    ids=lambda v: str(getattr(v, "__name__", v)),
-)  # fmt: skip
-def test_references(reference, name):
+@pytest.mark.parametrize("reference", ["prior", "laplace", "student_t", "auto"])
+def test_references(reference):
     tree = ais(schools(), 100, reference=reference)
     assert_right(tree, schools(), largest=0.2)
-    assert tree["evidence"].attrs["reference"] == name
+    assert tree["evidence"].attrs["reference"] == reference.replace("auto", "student_t")
     assert tree["evidence"].attrs["kernel"] == "hmc"
 
 
@@ -188,13 +154,6 @@ def test_a_perfect_reference():
 
 def test_auto_starts_from_the_prior_where_variables_are_discrete():
     assert ais(labels(), n_steps=200)["evidence"].attrs["reference"] == "prior"
-
-
-def test_more_moves_help():
-    few, many = (ais(regression(), reference="prior", n_steps=30, n_moves=m) for m in (1, 6))
-    assert_right(many, regression(), largest=0.2)
-    assert many["evidence"]["log_evidence_mcse"] < few["evidence"]["log_evidence_mcse"]
-    assert many["evidence"]["n_gradient"] > few["evidence"]["n_gradient"]
 
 
 def test_only_discrete_variables():
@@ -373,15 +332,6 @@ def test_arviz(tmp_path):
         assert flags_of(back) == flags_of(tree)
 
 
-def test_plots_and_tables():
-    trees = {"schools": ais(schools(), 100), "again": ais(schools(), 100, seed=2)}
-    amc.plot_evidence(trees, backend="none")
-    table = amc.compare_evidence(trees)
-    assert table["log_evidence"].max() == max(
-        float(t["evidence"]["log_evidence"]) for t in trees.values()
-    )
-
-
 @pytest.mark.parametrize(("draws", "chains"), [(1, 3), (3, 1), (251, 1), (260, 2)])
 def test_numbers_of_particles(draws, chains):
     tree = ais(one(), draws, chains=chains, n_steps=20)
@@ -450,7 +400,7 @@ def test_a_longer_run_has_the_same_particles():
 
 def test_model_of_the_context():
     with one().model:
-        tree = amc.sample_ais(200, chains=2, n_steps=40, random_seed=1, progressbar=False)
+        tree = amc.sample_ais(draws=200, chains=2, n_steps=40, random_seed=1, progressbar=False)
     assert_same(tree, ais(one()))
 
 
@@ -467,11 +417,6 @@ def test_processes(method):
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         parallel = ais(one(), 300, n_steps=20, executor=pool)
     assert_same(parallel, ais(one(), 300, n_steps=20))
-
-
-@IGNORING_NAN
-def test_cores():
-    assert_same(ais(partly_nan(), 300, n_steps=20, cores=2), ais(partly_nan(), 300, n_steps=20))
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -496,7 +441,7 @@ SCRIPT = """
     import amc_pymc as amc
     from tests.evidence.evidence_models import normal_model
 
-    amc.sample_ais({draws}, chains=2, n_steps=40, model=normal_model(), random_seed=1, progressbar=False,
+    amc.sample_ais(normal_model(), draws={draws}, chains=2, n_steps=40, random_seed=1, progressbar=False,
                    checkpoint={path!r})
 """
 
@@ -573,21 +518,14 @@ def test_reverse_draws_after_a_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"n_steps": 21}, {"draws": 61}, {"chains": 1}, {"n_moves": 2}, {"kernel": "langevin"},
-     {"kernel": HMC(n_leapfrog=2)}, {"reference": "prior"}, {"reference": OwnReference},
-     {"schedule": "linear"}, {"schedule": np.linspace(0, 1, 1201) ** 4.001}, {"seed": 2},
+    [{"n_steps": 21}, {"draws": 61}, {"chains": 1}, {"kernel": "slice"},
+     {"kernel": HMC(n_leapfrog=2)}, {"reference": "prior"}, {"seed": 2},
      {"seed": [1, 2]}, {"known": Known(normal_model(3.001), 0.0)}, {"known": regression}],
     ids=label,
 )  # fmt: skip
 def test_checkpoints_of_other_runs(change, tmp_path):
     path = tmp_path / "run"
     settings = {"draws": 10, "n_steps": 20}
-    if not isinstance(change.get("schedule", ""), str):
-        settings |= {
-            "schedule": np.linspace(0, 1, 1201) ** 4,
-            "kernel": "random_walk",
-            "n_steps": None,
-        }
     ais(one(), **settings, checkpoint=path)
     before = {file: file.read_bytes() for file in path.iterdir()}
     known = change.pop("known", one)
@@ -606,32 +544,6 @@ def test_a_run_killed_before_its_first_block_does_not_stand_in_the_way(tmp_path,
     assert_same(
         ais(one(), 60, seed=2, n_steps=20, checkpoint=path), ais(one(), 60, seed=2, n_steps=20)
     )
-
-
-def test_bad_checkpoints(tmp_path):
-    path = tmp_path / "run"
-    ais(one(), 60, checkpoint=path)
-    whole = (path / "run.json").read_bytes()
-    for content in (b"", b"not a checkpoint", whole[: len(whole) // 2], b"{}"):
-        (path / "run.json").write_bytes(content)
-        with pytest.raises(ValueError, match=r"checkpoint='.*run' is no checkpoint"):
-            ais(one(), 60, checkpoint=path)
-    (tmp_path / "file").write_text("not a checkpoint")
-    with pytest.raises(ValueError, match=r"checkpoint=.* is no checkpoint"):
-        ais(one(), 60, checkpoint=tmp_path / "file")
-    with pytest.raises(ValueError, match=r"checkpoint=.*folder that does not exist"):
-        ais(one(), 60, checkpoint=tmp_path / "missing" / "run")
-    with pytest.raises(ValueError, match=r"checkpoint=.* is no checkpoint"):
-        ais(one(), 60, checkpoint=tmp_path)
-    with pytest.raises(TypeError, match="checkpoint must be a path, got 3"):
-        ais(one(), 60, checkpoint=3)
-
-
-def test_names_in_greek(tmp_path):
-    with pm.Model() as model:
-        pm.Normal("y", pm.Normal("μ", 0.0, 1.0), 1.0, observed=[3.0])
-    first = ais(model, 60, checkpoint=tmp_path / "run", n_steps=1)
-    assert_same(ais(model, 60, checkpoint=tmp_path / "run", n_steps=1), first)
 
 
 def test_max_time_stops_after_a_block_and_the_run_goes_on(tmp_path):
@@ -684,7 +596,7 @@ def no_work(monkeypatch):
     monkeypatch.setattr(module, "explored", work)
 
 
-@pytest.mark.parametrize("name", ["draws", "chains", "n_steps", "n_moves"])
+@pytest.mark.parametrize("name", ["draws", "chains", "n_steps"])
 @pytest.mark.parametrize(
     ("value", "error"),
     [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("5", TypeError)],
@@ -697,14 +609,6 @@ def test_counts(name, value, error, no_work):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"schedule": "cubic"}, ValueError, "schedule must be .*'cubic'"),
-        ({"schedule": ("power", -1.0)}, ValueError, r"schedule 'power' must be positive.*-1\.0"),
-        ({"schedule": ("adaptive", 2.0)}, ValueError, r"schedule 'adaptive' takes no number, got 2\.0"),
-        ({"schedule": [0.0, 0.5]}, ValueError, r"schedule must be .*\[0\.0, 0\.5\]"),
-        ({"schedule": np.array([0.0, 0.6, 0.5, 1.0])}, ValueError, "schedule must be"),
-        ({"schedule": None}, ValueError, "schedule must be .*None"),
-        ({"schedule": [0.0, 0.5, 1.0]}, ValueError, "n_steps=40 contradicts schedule=, which has 2 steps"),
-        ({"n_moves": None}, TypeError, "n_moves must be .*None"),
         ({"kernel": "nuts"}, ValueError, "kernel must be .*'nuts'"),
         ({"kernel": HMC}, TypeError, "kernel must be"),
         ({"kernel": 3}, TypeError, "kernel must be .*3"),
@@ -731,57 +635,10 @@ def test_bad_arguments(settings, error, message, no_work):
         ais(one(), **settings)
 
 
-@pytest.mark.parametrize("reference", ["laplace", "student_t", OwnReference])
+@pytest.mark.parametrize("reference", ["laplace", "student_t"])
 def test_fitted_references_want_continuous_variables(reference, no_work):
     with pytest.raises(ValueError, match=r"reference=.*discrete.*'prior'"):
         ais(labels(), reference=reference)
-
-
-def flat():
-    with pm.Model() as model:
-        pm.Normal("y", pm.Flat("mu"), 1.0, observed=[1.0])
-    return model
-
-
-def no_likelihood():
-    with pm.Model() as model:
-        pm.Normal("mu", 0.0, 1.0)
-    return model
-
-
-def simulator():
-    with pm.Model() as model:
-        pm.Simulator(
-            "y", lambda rng, mu, size: rng.normal(mu, 1.0, size), pm.Normal("mu"), observed=[1.0]
-        )
-    return model
-
-
-def scaled():
-    with pm.Model() as model:
-        pm.Normal("y", pm.Normal("mu", 0.0, 1.0), 1.0, observed=[1.0], total_size=10)
-    return model
-
-
-REFUSED = [
-    (flat, "'mu' has an improper prior"),
-    (no_likelihood, "model has no likelihood"),
-    (simulator, "'y' is a pm.Simulator"),
-    (scaled, "'y' has total_size"),
-]
-
-
-@pytest.mark.parametrize(("make", "message"), REFUSED, ids=lambda v: getattr(v, "__name__", ""))
-def test_models_without_an_evidence(make, message, no_work):
-    with pytest.raises(ValueError, match=message):
-        ais(make())
-
-
-def test_no_model(no_work):
-    with pytest.raises(TypeError, match="model is missing"):
-        amc.sample_ais(progressbar=False)
-    with pytest.raises(TypeError, match=r"model must be a pm\.Model, got 'radon'"):
-        amc.sample_ais(model="radon", progressbar=False)
 
 
 # --- hard models ----------------------------------------------------------------------------------
@@ -815,13 +672,6 @@ def test_nan_is_counted_as_impossible(reference):
     assert "nan" in flag_names(tree).split("; ")
 
 
-@pytest.mark.parametrize("kernel", ["hmc", "langevin"])
-@pytest.mark.parametrize("reference", ["prior", "auto"])
-def test_gradients_of_nan(reference, kernel):
-    tree = ais(nan_gradient(), kernel=kernel, reference=reference)
-    assert_right(tree, nan_gradient())
-
-
 def test_a_peak_that_annealing_misses_is_flagged():
     with pytest.warns(UserWarning, match=r"found more evidence.*narrow peak"):
         tree = ais(peak(), 250, chains=1, reference="prior", n_steps=400)
@@ -830,34 +680,11 @@ def test_a_peak_that_annealing_misses_is_flagged():
     assert_right(ais(peak(), n_steps=20), peak())
 
 
-def test_a_reference_far_too_narrow_is_flagged():
-    def narrow(x):
-        return StudentTMixture([1.0], [x.mean(axis=0)], [[[0.02]]], np.inf)
-
-    with pytest.warns(UserWarning, match="Model evidence"):
-        tree = ais(one(), reference=narrow, n_steps=2)
-    assert flags_of(tree)
-
-
 def test_few_effective_particles_are_flagged():
     with pytest.warns(UserWarning, match="Model evidence"):
         tree = ais(far_off(), reference="prior", n_steps=2)
     assert "particles are effective" in flags_of(tree) or "a few weights" in flags_of(tree)
     assert_right(ais(far_off(), n_steps=100), far_off())
-
-
-@pytest.mark.parametrize("known", [partly_nan, peak], ids=lambda f: f.__name__)
-def test_every_flag_is_a_warning(known):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        tree = ais(known(), reference="prior")
-    said = [str(w.message) for w in caught if w.category is UserWarning]
-    assert said == [f"Model evidence: {flag}." for flag in flags_of(tree).split("; ")] or (
-        # A flag may hold a semicolon of its own.
-        "; ".join(s.removeprefix("Model evidence: ").removesuffix(".") for s in said)
-        == flags_of(tree)
-    )
-    assert all(w.filename.startswith(str(Path(__file__).parent)) for w in caught)
 
 
 @pytest.mark.slow

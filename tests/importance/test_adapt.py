@@ -9,9 +9,9 @@ import pytest
 
 from scipy.special import gammaln
 
+from amc_pymc.evidence import adapt
 from amc_pymc.evidence.adapt import adapt_mixture
 from amc_pymc.evidence.modes import laplace_components, maximise
-from amc_pymc.importance import adapt
 from amc_pymc.mixtures import StudentTMixture, log_mixture_density
 
 SHARE = 0.1

@@ -7,8 +7,8 @@ import pytest
 
 from scipy import optimize
 
+from amc_pymc.evidence import modes
 from amc_pymc.evidence.modes import distinct_modes, hessians, laplace_components, maximise
-from amc_pymc.importance import modes
 
 
 class Counted:

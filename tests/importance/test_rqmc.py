@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 from scipy.stats import qmc
 
+from amc_pymc.evidence import rqmc
 from amc_pymc.evidence.rqmc import scrambled_points
-from amc_pymc.importance import rqmc
 
 
 def smooth(u):
