@@ -100,7 +100,7 @@ def resample(log_weights: np.ndarray, n: int, rng: np.random.Generator) -> np.nd
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.annealing import resample
     >>> from amc_pymc.rng import as_generator
     >>> resample(np.log([0.5, 0.25, 0.25]), 4, as_generator(1)).tolist()
     [0, 0, 1, 2]

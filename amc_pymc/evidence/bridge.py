@@ -117,7 +117,7 @@ def bridge(forward: np.ndarray, backward: np.ndarray, *, copies: float = 1.0) ->
     Between a standard normal density and exp(-(x - 1)^2 / 2), whose integral is the root of 2 pi:
 
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.bridge import bridge
     >>> from amc_pymc.rng import as_generator
     >>> work = lambda x: x - 0.5 + 0.5 * np.log(2.0 * np.pi)
     >>> rng = as_generator(1)
@@ -151,7 +151,7 @@ def acceptance_ratio(forward: np.ndarray, backward: np.ndarray, share: float) ->
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.bridge import acceptance_ratio
     >>> round(acceptance_ratio(np.array([2.0, 2.0]), np.array([2.0]), 0.5), 6)
     2.0
     """
@@ -180,7 +180,7 @@ def variance_of_mean(series: np.ndarray) -> tuple[float, float]:
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.bridge import variance_of_mean
     >>> from amc_pymc.rng import as_generator
     >>> x = np.repeat(as_generator(1).standard_normal((4, 1000)), 3, axis=1)
     >>> bool(2.5 < variance_of_mean(x)[1] < 3.6)

@@ -167,7 +167,7 @@ def split_r_hat(draws: np.ndarray) -> float:
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.chains import split_r_hat
     >>> from amc_pymc.rng import as_generator
     >>> x = as_generator(1).standard_normal((8, 500, 3))
     >>> bool(split_r_hat(x) < 1.02), bool(split_r_hat(x + np.arange(8.0)[:, None, None]) > 1.5)

@@ -163,7 +163,7 @@ def search_again(
         ends, values, curvatures = ends[new], values[new], curvatures[new]
     if not len(ends):
         return none
-    mixture = laplace_components(joint.with_gradient, ends, curvatures=curvatures)
+    mixture = laplace_components(joint.with_gradient, ends, curvatures)
     weights = 0.5 * mixture.weights + 0.5 / mixture.components
     mixture = StudentTMixture(weights, mixture.means, mixture.choleskys, mixture.dof)
     y = mixture.sample(max(settings.weighed_least, settings.weighed * joint.n_dim), rng)

@@ -260,7 +260,7 @@ def fit_discrete_proposal(
     The mean of a number depends on a coin; the proposal draws the number first:
 
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.discrete_proposal import fit_discrete_proposal
     >>> from amc_pymc.rng import as_generator
     >>> rng = as_generator(1)
     >>> coin = rng.integers(2, size=2000)

@@ -21,13 +21,13 @@ from amc_pymc.evidence.from_draws import TimeLimit, evidence_from_draws
 from amc_pymc.evidence.from_surrogate import FEWEST_ROWS, evidence_from_surrogate
 from amc_pymc.evidence.model import (
     compiled_particles,
-    context_model,
     model_told,
     one_blas_thread,
     particle_kernel,
 )
 from amc_pymc.evidence.results import finished, likelihood_as_evidence
 from amc_pymc.evidence.run import Run, run_evidence
+from amc_pymc.reading.context import context_model
 from amc_pymc.reading.particles.densities import check_evidence_defined
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators

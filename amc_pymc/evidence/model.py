@@ -34,7 +34,6 @@ from amc_pymc.evidence.pilot import Pilot, explore
 from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.context import context_model
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.densities import check_evidence_defined, extract_particles
 from amc_pymc.reading.particles.marginal import Densities, MarginalDensities, extract_marginals
@@ -52,7 +51,6 @@ __all__ = [
     "Elsewhere",
     "Tally",
     "compiled_particles",
-    "context_model",
     "cost_of",
     "explored",
     "model_told",

@@ -11,7 +11,6 @@ import numpy as np
 
 from scipy.spatial import cKDTree
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.evidence.paths import Joint
 from amc_pymc.evidence.settings import DEFAULTS, PilotSettings
 from amc_pymc.mixtures import StudentTMixture
@@ -42,6 +41,12 @@ _GAIN, _SLOPE = 1e-4, 0.5
 _PATIENT, _HOPELESS = 15, 40
 #: Maximum number of entries in the inverse Hessians of a group of searches.
 _GROUP = 2**23
+#: Standard deviations within which two maxima are the same mode.
+_RADIUS = 0.5
+#: Degrees of freedom of the Laplace mixture, and smallest eigenvalue of a scaled Hessian relative to the largest.
+_DOF, _FLOOR = 5.0, 1e-8
+#: Gain in nats below which three successive steps end a search.
+_SETTLED = 1e-6
 #: Relative rounding error of a log density.
 _ROUNDING = 1e-13
 
@@ -92,9 +97,7 @@ class _Search:
         self.low[rows], self.high[rows], self.step[rows] = 0.0, math.inf, 1.0
         self.trials[rows] = 0
 
-    def accept(
-        self, rows: np.ndarray, values: np.ndarray, gradients: np.ndarray, tolerance: float
-    ) -> None:
+    def accept(self, rows: np.ndarray, values: np.ndarray, gradients: np.ndarray) -> None:
         """Move, update the inverse Hessians and check convergence."""
         s = self.step[rows, None] * self.direction[rows]
         self._learn(rows, s, self.gradients[rows] - gradients)
@@ -102,7 +105,7 @@ class _Search:
         self.x[rows] += s
         self.values[rows], self.gradients[rows] = values, gradients
         self.aim(rows)
-        small = np.maximum(gained, 0.5 * self.slope[rows]) < tolerance
+        small = np.maximum(gained, 0.5 * self.slope[rows]) < _SETTLED
         self.quiet[rows] = np.where(small, self.quiet[rows] + 1, 0)
         self._finish(rows[(self.quiet[rows] > 2) | (self.slope[rows] <= 0.0)])
 
@@ -122,9 +125,9 @@ class _Search:
         inverse += update.transpose(0, 2, 1)
         self.inverse[rows] = inverse
 
-    def give_up(self, rows: np.ndarray, tolerance: float) -> None:
+    def give_up(self, rows: np.ndarray) -> None:
         """Restart once from steepest ascent, then stop."""
-        self._finish(rows[self.slope[rows] < tolerance])
+        self._finish(rows[self.slope[rows] < _SETTLED])
         self.active[rows[self.fresh[rows]]] = False
         again = rows[self.active[rows]]
         self.inverse[again] = np.eye(self.x.shape[1])
@@ -141,7 +144,6 @@ def maximise(
     starts: np.ndarray,
     *,
     max_iter: int = 300,
-    tolerance: float = 1e-6,
 ) -> Maxima:
     """Maximise a log density from P starts at once by BFGS.
 
@@ -158,23 +160,17 @@ def maximise(
     starts : array (P, D)
     max_iter : int, default 300
         Maximum number of evaluations per start.
-    tolerance : float, default 1e-6
-        A search has converged when the actual gain and that predicted by a quadratic model are below
-        this, in nats, for three successive steps.
 
     Returns
     -------
     Maxima
-
-    Raises
-    ------
-    ValueError
-        If starts are not finite or have the wrong shape.
+        A search has converged when the actual gain and that predicted by a quadratic model are below 1e-6 nats for
+        three successive steps.
 
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.modes import maximise
     >>> def two_peaks(x):
     ...     return -((x[:, 0] ** 2 - 4.0) ** 2), -4.0 * x * (x**2 - 4.0)
     >>> found = maximise(two_peaks, np.array([[-5.0], [0.3], [1.0]]))
@@ -182,14 +178,9 @@ def maximise(
     (array([-2.,  2.,  2.]), array([ True,  True,  True]))
     """
     x = np.array(starts, float, order="C")
-    if x.ndim != 2 or x.size == 0 or not np.isfinite(x).all():
-        raise ValueError(f"starts must be finite and have shape (P, D), got {starts!r}.")
-    max_iter = positive_int("max_iter", max_iter)
-    if not 0.0 < tolerance < math.inf:
-        raise ValueError(f"tolerance must be positive and finite, got {tolerance!r}.")
     size = max(_GROUP // x.shape[1] ** 2, 1)
     groups = [
-        _maximise_group(value_and_gradient, x[i : i + size], max_iter, tolerance)
+        _maximise_group(value_and_gradient, x[i : i + size], max_iter)
         for i in range(0, len(x), size)
     ]
     return Maxima(
@@ -201,9 +192,7 @@ def maximise(
     )
 
 
-def _maximise_group(
-    value_and_gradient: ValueAndGradient, x: np.ndarray, max_iter: int, tolerance: float
-) -> Maxima:
+def _maximise_group(value_and_gradient: ValueAndGradient, x: np.ndarray, max_iter: int) -> Maxima:
     values, gradients = (np.array(v, float) for v in value_and_gradient(x.copy()))
     search = _Search(x, values, gradients)
     n_evaluations = len(x)
@@ -214,7 +203,7 @@ def _maximise_group(
         trial = x[rows] + search.step[rows, None] * search.direction[rows]
         new_values, new_gradients = value_and_gradient(trial)
         n_evaluations += rows.size
-        _judge(search, rows, np.asarray(new_values), np.asarray(new_gradients), tolerance)
+        _judge(search, rows, np.asarray(new_values), np.asarray(new_gradients))
     values[~np.isfinite(values)] = -math.inf
     return Maxima(x, values, gradients, n_evaluations, search.converged)
 
@@ -224,7 +213,6 @@ def _judge(
     rows: np.ndarray,
     values: np.ndarray,
     gradients: np.ndarray,
-    tolerance: float,
 ) -> None:
     """Accept steps that satisfy the Wolfe conditions, and lengthen or shorten the others."""
     t, slope, before = search.step[rows], search.slope[rows], search.values[rows]
@@ -249,29 +237,24 @@ def _judge(
     )
     search.low[rows], search.high[rows] = low, high
     search.step[rows] = np.where(good, t, np.where(short, longer, shorter))
-    search.accept(rows[good], values[good], gradients[good], tolerance)
-    search.give_up(rows[far & (trials >= _HOPELESS)], tolerance)
+    search.accept(rows[good], values[good], gradients[good])
+    search.give_up(rows[far & (trials >= _HOPELESS)])
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.einsum("pd,pd->p", a, b)
 
 
-def hessians(
-    gradient: Callable[[np.ndarray], np.ndarray],
-    points: np.ndarray,
-    steps: float | np.ndarray | None = None,
-) -> np.ndarray:
-    """Compute Hessians by central differences of gradients, in one batch.
+def hessians(gradient: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Compute Hessians by central differences of gradients, in two batches.
 
     Parameters
     ----------
     gradient : callable
         Function of points (p, D) that returns gradients (p, D).
-    points : array (M, D)
-    steps : float, or array broadcastable to (M, D), optional
-        Half widths of the differences. By default a thousandth of the standard deviation of each
-        coordinate, which is estimated in a first batch.
+    x : array (M, D)
+        Points. Half widths of the differences are a thousandth of the standard deviation of each coordinate, which is
+        estimated in a first batch.
 
     Returns
     -------
@@ -281,20 +264,12 @@ def hessians(
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.modes import hessians
     >>> precision = np.array([[2.0, 1.0], [1.0, 3.0]])
     >>> np.round(hessians(lambda x: -x @ precision, np.zeros((1, 2))), 6)
     array([[[-2., -1.],
             [-1., -3.]]])
     """
-    x = np.asarray(points, float)
-    if x.ndim != 2 or not np.isfinite(x).all():
-        raise ValueError(f"points must be finite and have shape (M, D), got {points!r}.")
-    if steps is not None:
-        h = np.broadcast_to(np.asarray(steps, float), x.shape)
-        if not (h > 0.0).all() or not np.isfinite(h).all():
-            raise ValueError(f"steps must be positive and finite, got {steps!r}.")
-        return _differences(gradient, x, h)
     size = np.maximum(np.abs(x), 1.0)
     first = np.diagonal(_differences(gradient, x, 1e-5 * size), axis1=1, axis2=2)
     with np.errstate(divide="ignore"):
@@ -316,30 +291,20 @@ def _differences(
     return 0.5 * (out + out.transpose(0, 2, 1))
 
 
-def distinct_modes(
-    x: np.ndarray,
-    values: np.ndarray,
-    precisions: np.ndarray,
-    *,
-    gradients: np.ndarray | None = None,
-    radius: float = 0.5,
-) -> np.ndarray:
-    r"""Return the indices of distinct modes among maxima, the highest first.
+def distinct_modes(x: np.ndarray, values: np.ndarray, precisions: np.ndarray) -> np.ndarray:
+    """Return the indices of distinct modes among maxima, the highest first.
 
-    From the highest value down, a point is kept unless it is within `radius` standard deviations of a
+    From the highest value down, a point is kept unless it is within half a standard deviation of a
     kept one, by the curvature of both, ignoring directions in which the density is flat or curves
-    upward. If the search left a gradient g, the radius is larger by :math:`(g^T P^{-1} g)^{1/2}`
-    standard deviations.
+    upward.
 
     Parameters
     ----------
     x : array (P, D)
     values : array (P,)
         Log densities; points with -inf or nan are ignored.
-    precisions : array (P, D, D), (D, D) or (D,)
-        Negative Hessian of each point or of all points, or inverse squared scales of the coordinates.
-    gradients : array (P, D), optional
-    radius : float, default 0.5
+    precisions : array (P, D, D)
+        Negative Hessian of each point.
 
     Returns
     -------
@@ -348,33 +313,20 @@ def distinct_modes(
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.modes import distinct_modes
     >>> x = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 0.1], [0.0, 90.0]])
-    >>> distinct_modes(x, np.array([0.0, -1.0, -0.1, 0.0]), np.array([1.0, 1e-6]))
+    >>> distinct_modes(x, np.array([0.0, -1.0, -0.1, 0.0]), np.array(4 * [np.diag([1.0, 1e-6])]))
     array([0, 1])
     """
-    x, values = np.asarray(x, float), np.asarray(values, float)
-    if x.ndim != 2 or values.shape != (len(x),):
-        raise ValueError(f"x must be (P, D) and values (P,), got {x.shape} and {values.shape}.")
-    p, d = x.shape
-    given = np.asarray(precisions, float)
-    if given.shape not in ((d,), (d, d), (p, d, d)):
-        raise ValueError(
-            f"precisions must have shape ({d},), ({d}, {d}) or ({p}, {d}, {d}), got {given.shape}."
-        )
-    if not radius > 0.0:
-        raise ValueError(f"radius must be positive, got {radius!r}.")
-    full = np.broadcast_to(np.diag(given) if given.ndim == 1 else given, (p, d, d))
     kept: list[int] = []
     roots: dict[int, np.ndarray] = {}
     for i in np.argsort(-values, kind="stable"):
-        if not np.isfinite(values[i]) or not np.isfinite(full[i]).all():
+        if not np.isfinite(values[i]) or not np.isfinite(precisions[i]).all():
             continue
-        root, inverse = _roots(full[i])
-        slack = 0.0 if gradients is None else float(np.linalg.norm(inverse @ gradients[i]))
+        root = _root(precisions[i])
         for k in kept:
             apart = x[i] - x[k]
-            if max(np.linalg.norm(r @ apart) for r in (root, roots[k])) <= radius + slack:
+            if max(np.linalg.norm(r @ apart) for r in (root, roots[k])) <= _RADIUS:
                 break
         else:
             kept.append(int(i))
@@ -382,24 +334,20 @@ def distinct_modes(
     return np.array(kept, int)
 
 
-def _roots(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return R, with R^T R the precision without flat and upward directions, and the transposed pseudo-inverse."""
+def _root(precision: np.ndarray) -> np.ndarray:
+    """Return R, with R^T R the precision without flat and upward directions."""
     scale = np.sqrt(np.abs(np.diagonal(precision)))
     scale[scale == 0.0] = 1.0
     values, vectors = np.linalg.eigh(precision / np.outer(scale, scale))
     used = values > 1e-10 * max(values.max(), 0.0)
-    root = np.sqrt(np.where(used, values, 0.0))
-    inverse = np.divide(1.0, root, out=np.zeros_like(root), where=used)
-    return (root * vectors).T * scale, (inverse * vectors).T / scale
+    root: np.ndarray = (np.sqrt(np.where(used, values, 0.0)) * vectors).T * scale
+    return root
 
 
 def laplace_components(
     value_and_gradient: ValueAndGradient,
-    modes: np.ndarray,
-    *,
-    curvatures: np.ndarray | None = None,
-    dof: float = 5.0,
-    floor: float = 1e-8,
+    x: np.ndarray,
+    curvatures: np.ndarray,
 ) -> StudentTMixture:
     r"""Make a mixture with a component at each mode, weighted by its Laplace evidence.
 
@@ -407,18 +355,16 @@ def laplace_components(
               \qquad \pi_k \propto Z_k, \quad S_k = (-H_k)^{-1} .
 
     If a Hessian is not negative definite, its eigenvalues, scaled to a unit diagonal, are replaced by
-    their absolute values, and by `floor` times the largest one if they are smaller.
+    their absolute values, and by 1e-8 times the largest one if they are smaller.
 
     Parameters
     ----------
     value_and_gradient : callable
         As in :func:`maximise`.
-    modes : array (M, D)
-    curvatures : array (M, D, D), optional
-        Known Hessians.
-    dof : float, default 5.0
-        Degrees of freedom of the components.
-    floor : float, default 1e-8
+    x : array (M, D)
+        Modes.
+    curvatures : array (M, D, D)
+        Their Hessians.
 
     Returns
     -------
@@ -433,39 +379,32 @@ def laplace_components(
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.modes import laplace_components
     >>> def gaussian(x):
     ...     return -2.0 * (x[:, 0] - 1.0) ** 2, -4.0 * (x - 1.0)
-    >>> found = laplace_components(gaussian, np.array([[1.0]]))
+    >>> found = laplace_components(gaussian, np.array([[1.0]]), np.array([[[-4.0]]]))
     >>> np.round(found.choleskys[0], 3)
     array([[0.5]])
     """
-    x = np.asarray(modes, float)
-    if x.ndim != 2 or x.size == 0:
-        raise ValueError(f"modes must have shape (M, D), got {x.shape}.")
-    if not 0.0 < floor < 1.0:
-        raise ValueError(f"floor must be between 0 and 1, got {floor!r}.")
     values = np.asarray(value_and_gradient(x)[0], float)
-    if curvatures is None:
-        curvatures = hessians(lambda y: value_and_gradient(y)[1], x)
     factors, evidence = np.empty(curvatures.shape), np.full(len(x), -math.inf)
     for k, hessian in enumerate(curvatures):
         if np.isfinite(values[k]) and np.isfinite(hessian).all() and hessian.any():
-            factors[k], log_det = _inverse_factor(-hessian, floor)
+            factors[k], log_det = _inverse_factor(-hessian)
             evidence[k] = values[k] + 0.5 * x.shape[1] * math.log(2.0 * math.pi) + log_det
     good = evidence > -math.inf
     if not good.any():
         raise ValueError("no mode has a finite value and a finite Hessian that is not zero.")
     weights = np.exp(evidence[good] - evidence[good].max())
-    return StudentTMixture(weights / weights.sum(), x[good], factors[good], dof)
+    return StudentTMixture(weights / weights.sum(), x[good], factors[good], _DOF)
 
 
-def _inverse_factor(precision: np.ndarray, floor: float) -> tuple[np.ndarray, float]:
+def _inverse_factor(precision: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the lower factor of the inverse of a regularised precision, and the log of its determinant."""
     diagonal = np.abs(np.diagonal(precision))
     scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, diagonal.max() or 1.0))
     values, vectors = np.linalg.eigh(precision * np.outer(scale, scale))
-    values = np.maximum(np.abs(values), floor * np.abs(values).max())
+    values = np.maximum(np.abs(values), _FLOOR * np.abs(values).max())
     # L L^T = (V / sqrt(values)) (...)^T without forming the product.
     upper = np.linalg.qr((vectors / np.sqrt(values)).T, mode="r")
     lower = np.tril(upper.T * np.sign(np.diagonal(upper)))
@@ -503,7 +442,7 @@ def modes_and_mixture(
     joint.find_images(x, curvature)
     x, values, curvature = distinct_ends(joint, x, values, settings)
     keep = distinct_modes(x, values, -curvature)[: settings.modes]
-    mixture = laplace_components(joint.with_gradient, x[keep], curvatures=curvature[keep])
+    mixture = laplace_components(joint.with_gradient, x[keep], curvature[keep])
     # Laplace evidence of a component: log f at its centre over its share of the mixture's density.
     log_evidence = values[keep] + _log_volumes(mixture)
     return mixture, x[keep], log_evidence

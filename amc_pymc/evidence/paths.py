@@ -202,7 +202,7 @@ class RecordingPath:
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.paths import RecordingPath
     >>> class Peak:
     ...     n_dim = 1
     ...
@@ -283,7 +283,7 @@ class ReferencePath:
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.paths import ReferencePath
     >>> class Joint:
     ...     n_dim = 1
     ...
@@ -350,7 +350,7 @@ class WhitenedPath:
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.paths import WhitenedPath
     >>> class Joint:
     ...     n_dim = 1
     ...

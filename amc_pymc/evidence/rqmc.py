@@ -84,7 +84,7 @@ def scrambled_points(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.rqmc import scrambled_points
     >>> from amc_pymc.rng import as_generator
     >>> u = scrambled_points(64, 3, as_generator(1))
     >>> [sorted(np.floor(64 * column).astype(int).tolist()) == list(range(64)) for column in u.T]

@@ -30,7 +30,6 @@ from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
     Tally,
     compiled_particles,
-    context_model,
     explored,
     model_told,
     one_blas_thread,
@@ -50,6 +49,7 @@ from amc_pymc.evidence.results import (
 from amc_pymc.flags import Flag, flag
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.progress import progress
+from amc_pymc.reading.context import context_model
 from amc_pymc.reading.particles.counts import counted
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.reading.particles.unconstrain import unconstrain

@@ -158,7 +158,7 @@ def find_symmetries(
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.evidence.symmetry import find_symmetries
     >>> variables = Variables((Block(np.array([0, 1, 2]), True, "none"),), ())
     >>> def terms(x):
     ...     return np.stack([-0.5 * (x**2).sum(axis=1), np.prod(x, axis=1)])
@@ -352,7 +352,7 @@ class Images:
     --------
     >>> import numpy as np
     >>> from amc_pymc.mixtures import StudentTMixture
-
+    >>> from amc_pymc.evidence.symmetry import Images
     >>> swap = Exchange(np.array([1, 0]), np.ones(2))
     >>> images = Images(2, (), (swap.after(swap), swap))
     >>> q = StudentTMixture([1.0], [[0.0, 3.0]], [np.diag([1.0, 2.0])], np.inf)

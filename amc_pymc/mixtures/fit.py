@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,8 @@ __all__ = [
     "used_draws",
 ]
 
+#: Number of successive fits without improvement after which more components are not tried.
+_PATIENCE = 2
 #: Penalty per parameter, in nats.
 _PENALTY = 2.0
 
@@ -162,11 +164,6 @@ def choose_mixture(
     rng: np.random.Generator,
     *,
     max_components: int = 6,
-    dof: float | Sequence[float] = 5.0,
-    n_iter: int = 30,
-    tolerance: float = 1e-3,
-    ridge: float = 1.0,
-    patience: int = 2,
 ) -> StudentTMixture:
     """Fit mixtures of one, two, ... components and keep the best by :func:`information_criterion`.
 
@@ -178,10 +175,7 @@ def choose_mixture(
     rng : numpy.random.Generator
         Generator for k-means++.
     max_components : int, default 6
-    dof, n_iter, tolerance, ridge
-        As in :func:`fit_student_t_mixture`.
-    patience : int, default 2
-        Number of successive fits without improvement after which the search ends.
+        Maximum number of components. The search also ends after two successive fits without improvement.
 
     Returns
     -------
@@ -198,26 +192,15 @@ def choose_mixture(
     2
     """
     draws = checked_draws(x, log_weights)
-    max_components = positive_int("max_components", max_components)
-    patience = positive_int("patience", patience)
     best, best_score, waited = None, -math.inf, 0
     for k in range(1, max_components + 1):
-        fitted = fit_student_t_mixture(
-            draws.x,
-            np.log(draws.w),
-            n_components=k,
-            rng=rng,
-            dof=dof,
-            n_iter=n_iter,
-            tolerance=tolerance,
-            ridge=ridge,
-        )
+        fitted = fit_student_t_mixture(draws.x, np.log(draws.w), n_components=k, rng=rng, n_iter=30)
         score = information_criterion(fitted, draws.x, draws.w)
         if best is None or score > best_score:
             best, best_score, waited = fitted, score, 0
         else:
             waited += 1
-        if waited == patience:
+        if waited == _PATIENCE:
             break
     assert best is not None
     return best
@@ -229,11 +212,7 @@ def split_component(
     log_weights: np.ndarray,
     excess: np.ndarray,
     rng: np.random.Generator,
-    *,
-    dof: float | Sequence[float] = 5.0,
-    n_iter: int = 30,
-    tolerance: float = 1e-3,
-    ridge: float = 1.0,
+    **settings: Any,
 ) -> StudentTMixture:
     """Fit a mixture with one more component, by splitting the one with the largest sum of `excess`.
 
@@ -249,8 +228,8 @@ def split_component(
     excess : array (n,)
         Non-negative contribution of each draw to what the split should reduce, on the natural scale.
     rng : numpy.random.Generator
-    dof, n_iter, tolerance, ridge
-        As in :func:`fit_student_t_mixture`.
+    **settings
+        Further arguments of :func:`fit_student_t_mixture`.
 
     Returns
     -------
@@ -277,9 +256,7 @@ def split_component(
     w = np.exp(log_weights[rows] - log_weights[rows].max())
     halves = seeded_labels(WeightedDraws(x[rows], w / w.sum()), 2, rng)
     labels[rows[halves == 1]] = mixture.components
-    return fit_student_t_mixture(
-        x, log_weights, labels=labels, dof=dof, n_iter=n_iter, tolerance=tolerance, ridge=ridge
-    )
+    return fit_student_t_mixture(x, log_weights, labels=labels, **settings)
 
 
 def drop_component(

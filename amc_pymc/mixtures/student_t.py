@@ -49,7 +49,7 @@ class StudentTMixture:
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.mixtures import StudentTMixture
     >>> from amc_pymc.rng import as_generator
     >>> q = StudentTMixture([0.3, 0.7], [[-2.0], [2.0]], [[[0.5]], [[0.5]]], 5.0)
     >>> x = q.sample(1000, as_generator(1))
@@ -372,7 +372,7 @@ def log_mixture_density(log_q: np.ndarray, log_prior: np.ndarray, share: float) 
     Examples
     --------
     >>> import numpy as np
-
+    >>> from amc_pymc.mixtures import log_mixture_density
     >>> log_q, log_prior = np.array([-1.0, -np.inf, -1e4]), np.array([-1.0, 0.0, -np.inf])
     >>> np.round(log_mixture_density(log_q, log_prior, 0.1), 2).tolist()
     [-1.0, -2.3, -10000.11]

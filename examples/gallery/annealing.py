@@ -29,7 +29,7 @@ def main():
     out = parser.parse_args().out
     problem = two_modes(4)
     found = amc.sample_ais(
-        250, n_steps=100, reference="prior", model=problem.build(), random_seed=1, progressbar=False
+        problem.build(), draws=250, n_steps=100, reference="prior", random_seed=1, progressbar=False
     )
     weights = found["annealing"].to_dataset()
     steps = range(weights.sizes["temperature"])

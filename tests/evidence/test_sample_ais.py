@@ -120,22 +120,6 @@ def test_kernels(kernel):
     assert (gradients > 0) == (kernel != "slice")
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    ["linear", "power", "geometric", "sigmoid", "adaptive", ("power", 2.0), ("geometric", 1e-2),
-     np.linspace(0.0, 1.0, 41) ** 3, (np.linspace(0.0, 1.0, 31) ** 3).tolist()],
-    ids=label,
-)  # fmt: skip
-def test_schedules(schedule):
-    steps = None if isinstance(schedule, list) else 40
-    tree = ais(one(), 100, schedule=schedule, n_steps=steps, reference="prior")
-    assert_right(tree, one(), largest=0.3)
-    beta = tree["annealing"]["beta"].values
-    assert beta.size == (30 if isinstance(schedule, list) else 40)
-    assert beta[-1] == 1.0
-    assert (np.diff(beta) > 0.0).all()
-
-
 @pytest.mark.parametrize("reference", ["prior", "laplace", "student_t", "auto"])
 def test_references(reference):
     tree = ais(schools(), 100, reference=reference)

@@ -102,9 +102,8 @@ def log_gamma(d, shape, *, rough=False):
     if rough:
         start = StudentTMixture([1.0], np.full((1, d), -2.0), [0.5 * np.eye(d)], 5.0)
     else:
-        start = laplace_components(
-            value_and_gradient, maximise(value_and_gradient, np.zeros((1, d))).x
-        )
+        x = maximise(value_and_gradient, np.zeros((1, d))).x
+        start = laplace_components(value_and_gradient, x, -np.diag(np.exp(x[0]))[None])
     return Problem(log_target, d * float(gammaln(shape)), np.full(d, 4.0), start)
 
 
@@ -341,42 +340,6 @@ def test_truncation():
     w = np.exp(log_w)
     np.testing.assert_allclose(np.exp(lw[-1]), 10.0 * w.mean())
     np.testing.assert_array_equal(lw[:-1], 0.0)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_target_that_is_not_a_number(value):
-    problem = banana()
-    broken = problem._replace(
-        log_target=lambda x: np.where(x[:, 0] > 1.0, value, problem.log_target(x))
-    )
-    with pytest.raises(ValueError, match="nan or inf at"):
-        broken.adapt()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"rounds": 0}, "rounds must be at least 1"),
-        ({"n_per_round": 0}, "n_per_round must be at least 1"),
-        ({"share": 1.0}, "share must be"),
-        ({"share": -0.1}, "share must be"),
-        ({"max_components": 0}, "max_components must be"),
-        ({"dof": (0.0, 1.0)}, "dof must be positive"),
-        ({"enough": -1.0}, "enough must"),
-        ({"tolerance": 1.0}, "tolerance must"),
-    ],
-)
-def test_bad_settings(settings, message):
-    def never(x):
-        raise AssertionError("settings are checked before any work")
-
-    with pytest.raises(ValueError, match=message):
-        banana()._replace(log_target=never).adapt(**settings)
-
-
-def test_a_target_of_the_wrong_shape():
-    with pytest.raises(ValueError, match=r"log_target must give shape \(1000,\)"):
-        banana()._replace(log_target=lambda x: np.zeros(3)).adapt()
 
 
 def test_prior_draws_that_are_lost_have_no_weight():

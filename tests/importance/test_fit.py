@@ -321,8 +321,6 @@ def test_draws_without_weight_do_not_count():
     x, w = np.array([[0.0], [1.0], [1e200]]), np.array([0.5, 0.5, 0.0])
     assert information_criterion(q, x, w) == information_criterion(q, x[:2], w[:2])
     assert drop_component(q, x, w)[1] == drop_component(q, x[:2], w[:2])[1]
-    log_w = np.array([0.0, 0.0, -math.inf])
-    assert weighted_log_likelihood(q, x, log_w) == weighted_log_likelihood(q, x[:2])
 
 
 def test_loss_of_a_dropped_component():

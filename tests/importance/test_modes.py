@@ -180,8 +180,7 @@ def test_large_log_densities():
     np.testing.assert_allclose(found.x, [[1.0, 2.0]] * 3, atol=1e-2)
 
 
-@pytest.mark.parametrize("steps", [None, 1e-4, np.array([1e-4, 1e-6, 1e-2])])
-def test_hessians(steps):
+def test_hessians():
     scale = np.array([1.0, 1e-3, 1e3])
 
     def gradient(x):
@@ -191,7 +190,7 @@ def test_hessians(steps):
 
     rng = np.random.default_rng(6)
     z = rng.standard_normal((4, 3))
-    found = hessians(gradient, z * scale, steps)
+    found = hessians(gradient, z * scale)
     for h, (a, b, c) in zip(found, z, strict=True):
         known = np.array([[-math.sin(a) * b, math.cos(a), 0.0],
                           [math.cos(a), -1.0, 0.0], [0.0, 0.0, -3.0 * c**2]])  # fmt: skip
@@ -203,19 +202,12 @@ def test_hessians_take_two_batches():
     target = Counted(lambda x: -x)
     hessians(target, np.zeros((5, 3)))
     assert (target.calls, target.points) == (2, 2 * 5 * 6)
-    target = Counted(lambda x: -x)
-    hessians(target, np.zeros((5, 3)), 0.1)
-    assert (target.calls, target.points) == (1, 5 * 6)
 
 
 def test_hessians_where_there_are_none():
     found = hessians(lambda x: np.where(x > 1.0, math.nan, -x), np.array([[1.0], [0.0]]))
     assert np.isnan(found[0]).all()
     np.testing.assert_allclose(found[1], -1.0)
-    with pytest.raises(ValueError, match="points must be finite"):
-        hessians(lambda x: -x, np.array([[math.nan]]))
-    with pytest.raises(ValueError, match="steps must be positive"):
-        hessians(lambda x: -x, np.zeros((1, 2)), 0.0)
 
 
 def test_distinct_modes_of_a_search():
@@ -224,15 +216,16 @@ def test_distinct_modes_of_a_search():
     target = gaussians([1.0, 2.0], means, [covariance] * 2)
     found = maximise(target, 5.0 * np.random.default_rng(7).standard_normal((30, 2)))
     curvature = hessians(lambda y: target(y)[1], found.x)
-    kept = distinct_modes(found.x, found.values, -curvature, gradients=found.gradients)
+    kept = distinct_modes(found.x, found.values, -curvature)
     np.testing.assert_allclose(found.x[kept], means[::-1], atol=1e-2)
 
 
 def test_flat_directions_do_not_make_modes():
     x = np.array([[0.0, 0.0], [0.0, 5.0], [0.1, -7.0], [3.0, 1.0]])
     flat = np.diag([1.0, 0.0])
-    for precisions in (flat, np.diag(flat), np.array([flat] * 4), np.diag([1.0, -0.01])):
-        assert distinct_modes(x, np.array([0.0, -0.1, -0.2, -0.3]), precisions).tolist() == [0, 3]
+    for precision in (flat, np.diag([1.0, -0.01])):
+        values = np.array([0.0, -0.1, -0.2, -0.3])
+        assert distinct_modes(x, values, np.array([precision] * 4)).tolist() == [0, 3]
 
 
 def test_a_narrow_mode_within_a_wide_one():
@@ -243,23 +236,12 @@ def test_a_narrow_mode_within_a_wide_one():
         assert sorted(distinct_modes(x, np.array(values), precisions)) == [0, 1]
 
 
-def test_unfinished_searches_may_be_further_away():
-    x = np.array([[0.0], [1.5]])
-    values = -0.5 * x[:, 0] ** 2
-    assert distinct_modes(x, values, np.ones(1)).tolist() == [0, 1]
-    assert distinct_modes(x, values, np.ones(1), gradients=-x).tolist() == [0]
-
-
 def test_impossible_points_are_not_modes():
     x, values = np.zeros((3, 1)), np.array([-math.inf, math.nan, 0.0])
-    assert distinct_modes(x, values, np.ones(1)).tolist() == [2]
-    assert distinct_modes(x[:2], values[:2], np.ones(1)).tolist() == []
+    assert distinct_modes(x, values, np.ones((3, 1, 1))).tolist() == [2]
+    assert distinct_modes(x[:2], values[:2], np.ones((2, 1, 1))).tolist() == []
     unknown = np.array([[[1.0]], [[1.0]], [[math.nan]]])
     assert distinct_modes(x, values, unknown).tolist() == []
-    with pytest.raises(ValueError, match="precisions must have shape"):
-        distinct_modes(x, values, np.ones(2))
-    with pytest.raises(ValueError, match="radius must be positive"):
-        distinct_modes(x, values, np.ones(1), radius=0.0)
 
 
 def test_laplace_is_exact_for_separate_gaussians():
@@ -270,7 +252,8 @@ def test_laplace_is_exact_for_separate_gaussians():
     means = 50.0 * np.eye(3, d)
     target = gaussians([1e-3, 2.0, 5.0], means, covariances)
     found = maximise(target, means + 0.05)
-    q = laplace_components(target, found.x, dof=math.inf)
+    curvatures = hessians(lambda y: target(y)[1], found.x)
+    q = laplace_components(target, found.x, curvatures).with_dof(math.inf)
     np.testing.assert_allclose(q.weights, np.array([1e-3, 2.0, 5.0]) / 7.001, rtol=1e-4)
     np.testing.assert_allclose(q.means, means, atol=1e-3)
     np.testing.assert_allclose(q.scale_matrices, covariances, rtol=1e-4, atol=1e-5)
@@ -279,20 +262,13 @@ def test_laplace_is_exact_for_separate_gaussians():
     np.testing.assert_allclose(q.log_density(x) + math.log(7.001), target(x)[0], atol=1e-2)
 
 
-def test_laplace_with_known_curvatures_asks_for_values_only():
-    target = Counted(quadratic(np.eye(2), np.zeros(2)))
-    q = laplace_components(target, np.zeros((1, 2)), curvatures=-np.eye(2)[None])
-    assert target.points == 1
-    np.testing.assert_allclose(q.choleskys[0], np.eye(2), atol=1e-12)
-
-
 @pytest.mark.parametrize("hessian", [
     np.diag([-1.0, 0.0]), np.diag([-1.0, 0.5]), np.diag([0.0, 4e-6]), -np.ones((2, 2)),
     np.array([[-1.0, 2.0], [2.0, -1.0]]), -np.diag([1e-8, 1e12]),
 ])  # fmt: skip
 def test_any_curvature_makes_a_component(hessian):
     target = quadratic(np.eye(2), np.zeros(2))
-    q = laplace_components(target, np.zeros((1, 2)), curvatures=hessian[None])
+    q = laplace_components(target, np.zeros((1, 2)), hessian[None])
     values, vectors = np.linalg.eigh(-hessian)
     precision = np.linalg.inv(q.scale_matrices[0])
     # Directions that curve downward are as they were.
@@ -306,15 +282,8 @@ def test_laplace_leaves_out_what_is_not_a_mode():
         value, gradient = quadratic(np.eye(1), np.zeros(1))(x)
         return np.where(x[:, 0] > 5.0, -math.inf, value), np.where(x > 5.0, math.nan, gradient)
 
-    q = laplace_components(target, np.array([[9.0], [0.0]]))
+    curvatures = np.array([[[math.nan]], [[-1.0]]])
+    q = laplace_components(target, np.array([[9.0], [0.0]]), curvatures)
     assert q.means.tolist() == [[0.0]]
     with pytest.raises(ValueError, match="no mode has a finite value"):
-        laplace_components(target, np.array([[9.0]]))
-
-
-def test_bad_starts():
-    for starts in (np.zeros(3), np.array([[math.nan]]), np.empty((0, 2))):
-        with pytest.raises(ValueError, match="starts must be finite"):
-            maximise(rosenbrock, starts)
-    with pytest.raises(ValueError, match="tolerance must be positive"):
-        maximise(rosenbrock, np.zeros((1, 2)), tolerance=0.0)
+        laplace_components(target, np.array([[9.0]]), curvatures[:1])

@@ -147,7 +147,7 @@ CALLS = {
     "sample_abc_rejection": lambda **given: amc.sample_abc_rejection(
         max_simulations=100, model=problem(), progressbar=False, **given
     ),
-    "sample_ais": lambda **given: amc.sample_ais(10, n_steps=2, model=normal(), progressbar=False, **given),
+    "sample_ais": lambda **given: amc.sample_ais(normal(), draws=10, n_steps=2, progressbar=False, **given),
     "estimate_evidence": lambda **given: amc.estimate_evidence(
         target_mcse=0.1, model=normal(), progressbar=False, **given
     ),

@@ -141,7 +141,7 @@ _WITH_DRAWS: dict[str, Callable[[], Result]] = {
     "racing_metropolis": lambda: _racing(amc.RacingMetropolis, line()),
     "racing_gibbs": lambda: _racing(amc.RacingGibbs, selection()),
     "sample_ais": lambda: _own(
-        line(), amc.sample_ais(100, n_steps=100, model=line(), chains=2, **QUIET)
+        line(), amc.sample_ais(line(), draws=100, n_steps=100, chains=2, **QUIET)
     ),
     "estimate_evidence": lambda: _own(line(), amc.estimate_evidence(line(), draws=100, **QUIET)),
     "evidence_from_draws": _from_draws,
