@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amc_pymc.kernels import Tuning
+from amc_pymc.evidence.mcmc import Tuning
 from benchmarks.evidence import methods, suite
 from benchmarks.evidence.by_hand import NumpyLogistic, anneal_by_hand
 from models.beta_binomial import beta_binomial
