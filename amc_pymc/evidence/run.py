@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.bandits.arms import Cost, as_arms
-from amc_pymc.bandits.combination_run import Budget, Choices, Combined, combined
+from amc_pymc.bandits.combination_run import Budget, Choices, Combined, Weights, combined
 from amc_pymc.bandits.recorded import Recorded
 from amc_pymc.evidence.arms import Portfolio, make_portfolio
 from amc_pymc.evidence.chains import BridgedChains, bridge_chains, missing_evidence
@@ -81,7 +81,8 @@ _BY_CHAINS = {
     "method": "bridge between own Hamiltonian chains and a Gaussian",
 }
 #: Policy of the bandit, and weights of the estimate that is reported.
-_POLICY, _WEIGHTS = "lcb", "predictable"
+_POLICY = "lcb"
+_WEIGHTS: Weights = "predictable"
 
 
 @dataclass
