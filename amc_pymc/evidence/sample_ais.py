@@ -179,7 +179,7 @@ def sample_ais(
     """
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     n_steps = positive_int("n_steps", n_steps)
-    if reference not in _REFERENCES:
+    if not isinstance(reference, str) or reference not in _REFERENCES:
         raise ValueError(f"reference must be one of {_REFERENCES}, got {reference!r}.")
     check_workers(cores, executor)
     limit, started = positive_or_none("max_time", max_time), time.monotonic()

@@ -2,7 +2,6 @@
 
 import math
 
-import cloudpickle
 import numpy as np
 import pytest
 
@@ -153,21 +152,6 @@ def test_in_the_form_that_combinations_take(make):
     found = draw(arm, 3, np.random.default_rng(7))
     assert not found.failed.any()
     assert (found.values < 0.0).all()
-
-
-@each
-def test_a_generator_decides_everything(make):
-    arm = make()
-    (one, costs), (two, _), (other, _) = (
-        arm.sample(20, np.random.default_rng(s)) for s in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(one, two)
-    assert (one != other).all()
-    sent = cloudpickle.loads(cloudpickle.dumps(arm))
-    there, costs_there = sent.sample(20, np.random.default_rng(1))
-    np.testing.assert_array_equal(there, one)
-    np.testing.assert_array_equal(costs_there, costs)
-    assert (sent.scale, sent.cost) == (arm.scale, arm.cost)
 
 
 @each

@@ -260,18 +260,6 @@ def test_a_target_that_is_impossible_wherever_it_is_looked_at():
     assert np.isfinite(found.mixture.log_density(np.zeros((1, 8)))).all()
 
 
-def test_a_generator_decides_everything():
-    path = Spins()
-    one, two, other = (
-        adapt_discrete_proposal(
-            path, path.draw_prior(100, np.random.default_rng(0)), range(8), [(0, 1)] * 8,
-            np.random.default_rng(s), share=0.1,
-        )
-        for s in (1, 1, 2)
-    )  # fmt: skip
-    assert one.log_mean == two.log_mean != other.log_mean
-
-
 def test_states_must_be_given_for_all():
     with pytest.raises(ValueError, match="zip"):
         fit_discrete_proposal(

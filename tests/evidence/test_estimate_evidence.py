@@ -358,12 +358,6 @@ def test_groups():
     assert 0.0 < numbers["cpu_seconds"] < 60.0
 
 
-def test_defaults():
-    tree = amc.estimate_evidence(model=one().model, random_seed=1, progressbar=False)
-    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 500}
-    assert set(tree.children) == GROUPS
-
-
 def test_posterior_moments():
     mu = estimate(one(), draws=1000)["posterior"]["mu"]
     # Resampled from twice as many weighted draws: an error of less than twice that of independent ones.
@@ -390,18 +384,6 @@ def test_arviz(tmp_path):
     with xr.open_datatree(tmp_path / "evidence.nc", engine="h5netcdf") as back:
         assert_same(back, tree)
         assert back["arms"].attrs["left_out"] == tree["arms"].attrs["left_out"]
-
-
-def test_plots_and_tables():
-    trees = {"schools": estimate(schools()), "again": estimate(schools(), seed=2)}
-    amc.plot_evidence(trees, backend="none")
-    amc.plot_evidence(trees["schools"], backend="none")
-    amc.plot_allocation(estimate(one(), arms=own(rough=1.0, fine=0.2)), backend="none")
-    amc.plot_allocation(trees["schools"], backend="none")
-    table = amc.compare_evidence(trees)
-    best = max(trees, key=lambda name: float(trees[name]["evidence"]["log_evidence"]))
-    assert table.index[0] == best
-    assert table.loc[best, "log_evidence"] == float(trees[best]["evidence"]["log_evidence"])
 
 
 def test_evaluations_are_counted():
@@ -490,13 +472,6 @@ def test_threads(known):
     settings = {"arms": ["importance", "smc"], "target_mcse": 0.02}
     with ThreadPoolExecutor(3) as pool:
         assert_same(estimate(known(), executor=pool, **settings), estimate(known(), **settings))
-
-
-@pytest.mark.parametrize("known", [regression, partly_nan], ids=lambda f: f.__name__)
-@IGNORING_NAN
-def test_cores(known):
-    settings = {"arms": ["importance", "smc"], "target_mcse": 0.02}
-    assert_same(estimate(known(), cores=2, **settings), estimate(known(), **settings))
 
 
 def test_an_executor_that_works_in_this_thread():

@@ -20,7 +20,6 @@ from amc_pymc.evidence.doubts import covering_error, unlike_chains
 from amc_pymc.evidence.from_draws import TimeLimit
 from amc_pymc.evidence.results import Evidence
 from amc_pymc.evidence.run import __name__ as MODULE
-from amc_pymc.evidence.settings import PilotSettings
 from tests.evidence.evidence_models import (
     Known,
     compile_before,
@@ -125,11 +124,6 @@ def test_posterior_of_the_chains(tree):
     assert set(tree.children) >= {"evidence", "arms", "posterior", "sample_stats", "observed_data"}
 
 
-def test_the_same_again():
-    one, same = (estimate(grouped(), seed=5, target_mcse=0.3) for _ in range(2))
-    assert one["evidence"]["log_evidence"] == same["evidence"]["log_evidence"]
-
-
 @pytest.fixture
 def unfit(monkeypatch):
     """Pilot runs say that no mixture will do, of a model where one would."""
@@ -230,8 +224,3 @@ def right_or_flagged(known, seed, target):
     off = abs(float(found["log_evidence"]) - known.log_evidence)
     assert off < 4.0 * float(found["log_evidence_mcse"]) + 0.01 or found.attrs["flags"]
     assert off < 0.5
-
-
-def test_settings_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        PilotSettings().particles = 3

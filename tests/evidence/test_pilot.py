@@ -162,15 +162,6 @@ def test_rough_draws_count_where_discrete_proposals_are_judged(monkeypatch):
     assert found.relative_variance > 0.01
 
 
-def test_a_generator_decides_everything():
-    reports = []
-    one, two, other = (look(Counts(), s, report=reports.append) for s in (5, 5, 6))
-    assert len(reports) >= 6 and reports.count("modes") == reports.count("fit") == 3
-    np.testing.assert_array_equal(one.reference.means, two.reference.means)
-    assert one.adapted.log_mean == two.adapted.log_mean != other.adapted.log_mean
-    assert one.uncovered == two.uncovered
-
-
 class Far(FromPrior):
     """x ~ N(0, I), y = 1 seen of the second coordinate; the likelihood is zero where x0 < edge."""
 

@@ -266,15 +266,6 @@ def test_a_reference_that_cannot_be_annealed_from(counts):
         make(path, bad, names=["ais_reference"])
 
 
-def test_a_generator_decides_everything(counts):
-    path, pilot = counts
-    one, two, other = (
-        make(path, pilot, seed=s, names=["ais_reference"]).arms["ais_reference"] for s in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(one.betas, two.betas)
-    assert one.ladder.log_z == two.ladder.log_z != other.ladder.log_z
-
-
 def test_a_long_way():
     """Two hundred observations of ten coordinates: everything is finite and something is left."""
     path = Gaussian(np.linspace(-3.0, 3.0, 10), 0.07)

@@ -8,7 +8,7 @@ import sys
 import textwrap
 import time
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import arviz as az
@@ -24,7 +24,6 @@ import amc_pymc as amc
 from amc_pymc.evidence.mcmc import HMC, KERNELS
 from amc_pymc.evidence.sample_ais import __name__ as MODULE
 from amc_pymc.reading.particles.counts import counted
-from amc_pymc.runs import Journal
 from tests.evidence.evidence_models import (
     EASY,
     SCHOOLS,
@@ -305,17 +304,6 @@ def test_posterior_moments(reference):
         assert abs(variance - 0.5) < 4.0 * 0.5 * np.sqrt(2.0 * factor / ess)
 
 
-def test_arviz(tmp_path):
-    tree = ais(schools())
-    table = az.summary(tree, var_names=["mu", "tau"])
-    assert table.index.tolist() == ["mu", "tau"]
-    assert (az.ess(tree)["mu"] > 100).all()
-    tree.to_netcdf(tmp_path / "ais.nc", engine="h5netcdf")
-    with xr.open_datatree(tmp_path / "ais.nc", engine="h5netcdf") as back:
-        assert_same(back, tree)
-        assert flags_of(back) == flags_of(tree)
-
-
 @pytest.mark.parametrize(("draws", "chains"), [(1, 3), (3, 1), (251, 1), (260, 2)])
 def test_numbers_of_particles(draws, chains):
     tree = ais(one(), draws, chains=chains, n_steps=20)
@@ -333,12 +321,6 @@ def test_one_particle():
     assert abs(error_of(tree, one())[0]) < 1.0
     assert tree["evidence"]["log_evidence_mcse"] == np.inf
     assert tree["evidence"]["log_evidence_upper"] == np.inf
-
-
-def test_one_step():
-    tree = ais(one(), n_steps=1, reference="student_t")
-    assert_right(tree, one())
-    assert tree["annealing"].sizes["temperature"] == 1
 
 
 def test_evaluations_are_counted():
@@ -386,13 +368,6 @@ def test_model_of_the_context():
     with one().model:
         tree = amc.sample_ais(draws=200, chains=2, n_steps=40, random_seed=1, progressbar=False)
     assert_same(tree, ais(one()))
-
-
-@IGNORING_NAN
-def test_threads():
-    with ThreadPoolExecutor(3) as pool:
-        parallel = ais(partly_nan(), 550, executor=pool, n_steps=20)
-    assert_same(parallel, ais(partly_nan(), 550, n_steps=20))
 
 
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
@@ -481,19 +456,6 @@ def test_a_finished_checkpoint_is_read(tmp_path, monkeypatch):
         assert_same(ais(one(), 300, checkpoint=path, seed=seed), first)
 
 
-def test_seconds_of_earlier_blocks_count(tmp_path, monkeypatch):
-    path = tmp_path / "run"
-    append = Journal.append
-
-    def slow(journal, arrays, made_from=None):
-        append(journal, {**arrays, "seconds": 1000.0}, made_from)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", slow)
-        ais(one(), 300, checkpoint=path)
-    assert 4000.0 < ais(one(), 300, checkpoint=path)["evidence"]["cpu_seconds"] < 4060.0
-
-
 def test_reverse_draws_after_a_checkpoint(tmp_path):
     path, draws = tmp_path / "run", {"mu": np.linspace(0.5, 2.5, 30)}
     settings = {"checkpoint": path, "reverse_draws": draws}
@@ -516,18 +478,6 @@ def test_checkpoints_of_other_runs(change, tmp_path):
     with pytest.raises(ValueError, match=r"checkpoint='.*run' is of (a run with )?another"):
         ais(known() if callable(known) else known, **(settings | change), checkpoint=path)
     assert {file: file.read_bytes() for file in path.iterdir()} == before
-
-
-def test_a_run_killed_before_its_first_block_does_not_stand_in_the_way(tmp_path, monkeypatch):
-    path = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "explored", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            ais(one(), 60, checkpoint=path)
-    assert path.exists()
-    assert_same(
-        ais(one(), 60, seed=2, n_steps=20, checkpoint=path), ais(one(), 60, seed=2, n_steps=20)
-    )
 
 
 def test_max_time_stops_after_a_block_and_the_run_goes_on(tmp_path):
