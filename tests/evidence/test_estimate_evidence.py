@@ -227,13 +227,6 @@ def test_own_arms():
     assert_right(both, one())
 
 
-def test_own_arms_that_disagree_are_flagged():
-    arms = {"right": Noisy(-3.5155, 0.1), "wrong": Noisy(-2.5155, 0.1)}
-    with pytest.warns(UserWarning, match="Model evidence"):
-        tree = estimate(one(), arms=arms, target_mcse=0.01)
-    assert "estimators disagree" in flags_of(tree)
-
-
 def test_own_arms_that_miss_what_the_pilot_run_saw_are_flagged():
     with pytest.warns(UserWarning, match="found more evidence"):
         estimate(one(), arms={"low": Noisy(-5.0, 0.1)})
