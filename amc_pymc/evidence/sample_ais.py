@@ -125,8 +125,8 @@ def sample_ais(
         the logarithm of their mean weight is above log Z in expectation. A DataTree with a group ``posterior``, a
         mapping of names to arrays (P, ...), or unconstrained vectors (P, D).
     cores : int or None, default 1
-        Worker processes, which anneal the particles in blocks of 250. None: all cores, at most four. Results do not
-        depend on it.
+        Worker processes. None: all cores, at most four. Results do not depend on it. Particles are annealed in blocks
+        of 250.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     checkpoint : str or Path, optional
