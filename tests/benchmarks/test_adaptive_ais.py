@@ -69,13 +69,10 @@ def test_quick(tmp_path, capsys):
     adaptive_ais.main([*command, *small, *fewer])
     out = capsys.readouterr().out
     assert "## Statements" in out and "nan" not in out
-    for name in ("standardised", "standardised_loss", "raw", "raw_loss", "kernels"):
-        assert (tmp_path / f"adaptive_ais_{name}.png").stat().st_size > 10_000
     with (tmp_path / "adaptive_ais.csv").open() as file:
         rows = list(csv.DictReader(file))
     of = [r for r in rows if r["figure"] == "statements"]
     assert len(of) == 2 * (10 + 5) + 1 and {r["holds"] for r in of} <= {"yes", "no"}
-    assert all(r["cause"] for r in of if r["holds"] == "no")
     bank = ["--load", str(tmp_path / "adaptive_ais_bank.npz"), "--covariates", "raw"]
     adaptive_ais.main([*command, *fewer, *bank, "--parts", "figure", "--name", "again"])
     with (tmp_path / "again.csv").open() as file:
