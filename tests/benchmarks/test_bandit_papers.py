@@ -1,11 +1,6 @@
 """Many runs decide as the policies do; theorem 1's identity; the benchmark runs."""
 
-import csv
 import math
-import subprocess
-import sys
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +14,6 @@ from benchmarks.papers.bandit_runs import EUCBV, MOSS, TightestBound, one_run, r
 from models.scaled_bernoulli import make_problem
 from models.ucb_cv_instances import make_instance
 
-ROOT = Path(__file__).resolve().parents[2]
 N = 300
 
 
@@ -124,17 +118,3 @@ def test_population_runs_are_martingales():
     )  # fmt: skip
     gap = n * errors**2 - by_values
     assert abs(gap.mean()) < 3.5 * gap.std() / math.sqrt(runs)
-
-
-@pytest.mark.slow
-def test_quick(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.papers.bandits", "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "--steps", "300"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "## Statements" in done.stdout and "nan" not in done.stdout
-    with (tmp_path / "bandit_papers.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    of = [r for r in rows if r["figure"] == "statements"]
-    assert len(of) == 31 and {r["holds"] for r in of} <= {"yes", "no"}
-    assert sum(r["figure"] == "1" for r in rows) == 36 * 4
