@@ -157,10 +157,10 @@ def example(
 
 def univariate_mixture(observed: float = 50.0, *, epsilon: float = 0.5) -> SimulatorExample:
     """Build example 2: one parameter in the unit interval, data between 0 and 100."""
-    return example("univariate_mixture", UNIVARIATE([observed], 1), epsilon, None)
+    return example("univariate_mixture", UNIVARIATE, np.array([observed], float), epsilon, None)
 
 
 def bivariate_mixture(observed=(2.0, 2.0), *, epsilon: float = 0.5) -> SimulatorExample:
     """Build example 3: two parameters; figure 7 uses hierarchical optimisation at a tolerance of 6."""
     truth = np.array([-1.0, -1.0])
-    return example("bivariate_mixture", BIVARIATE(observed, 2), epsilon, truth)
+    return example("bivariate_mixture", BIVARIATE, np.array(observed, float), epsilon, truth)
