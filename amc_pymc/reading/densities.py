@@ -19,7 +19,6 @@ import pytensor
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.row_kernels import loops
-from amc_pymc.reading import coefficients
 from amc_pymc.reading.callbacks import callback_error, callback_function
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.layout import FlatLayout
@@ -35,6 +34,7 @@ from amc_pymc.reading.packed_rows import (
 )
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import CallbackRows, RowLogp
+from amc_pymc.tall import terms
 from amc_pymc.tall.proxies import ResidualSummary
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.split import Parts
@@ -228,7 +228,7 @@ class RowDensities:
         if found is None:
             return bound_function(getattr(loops, name), REWARDS, arrays)
         assert self.packed.along_curves, "control variates are functions of coefficients"
-        return bound_function(getattr(coefficients, name), REWARDS, [*arrays, *found.arrays])
+        return bound_function(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
 
     def _values_at(self, points, rows):
         return np.stack([self.values(x, rows) for x in points])
@@ -362,10 +362,9 @@ class ModelDensities(RowDensities, RestDensities):
 
 def parts_of(densities: RowDensities | RestDensities) -> Parts | None:
     """Return the terms of the prior and the coefficients; None if the prior has no scalar form."""
-    terms = densities.prior_terms
-    if terms is None:
+    if densities.prior_terms is None:
         return None
-    prior, sums = terms.written
+    prior, sums = densities.prior_terms.written
     found = densities.coefficients if isinstance(densities, RowDensities) else None
     if found is None:
         return Parts(prior, sums, Written.nothing(), densities.reads)

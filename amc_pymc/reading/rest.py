@@ -18,7 +18,6 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
-from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.reading.callbacks import log_density_of
 from amc_pymc.reading.centring import Centring
@@ -31,16 +30,17 @@ from amc_pymc.reading.rows import constant_data
 from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
 from amc_pymc.tall.samplers.compiled import LOGP
 from amc_pymc.tall.terms import (
-    N_FAMILIES,
     Written,
-    derivatives_of,
-    family_at,
+    add_curves,
+    add_slopes,
     printed_families,
+    total,
+    total_with_held,
     with_values,
 )
 from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
-__all__ = ["PriorTerms", "RestDensities", "add_curves", "add_slopes"]
+__all__ = ["PriorTerms", "RestDensities"]
 
 _log = logging.getLogger("amc_pymc")
 #: Largest product of operations and second derivatives; each takes some microseconds of differentiation.
@@ -129,7 +129,7 @@ class RestDensities:
                 [self._point], self._rest * 1.0, on_unused_input="ignore", **self._rest_kwargs
             )
             return log_density_of(value)
-        kernel = _total if self._held is None else _total_with_held
+        kernel = total if self._held is None else total_with_held
         return bound_function(kernel, LOGP, [*self._held_values, *self.prior_terms.values])
 
     def rest_value_and_gradient(self, x: np.ndarray):
@@ -141,7 +141,7 @@ class RestDensities:
         whole = np.concatenate([x, *self._held_values])
         gradient = terms.gradient(whole, x.size)
         gradient[rough] = 0.0
-        return _total(whole, *terms.values), gradient
+        return total(whole, *terms.values), gradient
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Return the Hessian of the rest over some coordinates, zero elsewhere."""
@@ -336,63 +336,3 @@ def _without_products(graph: Graph, expression: int) -> int:
         terms = [graph.make("mul", graph.leaf("column", c), e) for c, e in zip(columns, entries)]
         change[n] = graph.sum(terms)
     return graph.replaced([expression], change)[0]
-
-
-@njit(cache=True, error_model="numpy")
-def _total(x, program, table):
-    """Return the sum of all elements."""
-    out = 0.0
-    for f in range(program[N_FAMILIES]):
-        values, _ = derivatives_of(x, program, table, f)
-        for k in range(values.shape[1]):
-            out += values[0, k]
-    return out
-
-
-@njit(cache=True, error_model="numpy")
-def _total_with_held(x, held, program, table):
-    """Return the sum of all elements at (x, held values)."""
-    whole = np.empty(x.size + held.size)
-    for k in range(x.size):
-        whole[k] = x[k]
-    for k in range(held.size):
-        whole[x.size + k] = held[k]
-    return _total(whole, program, table)
-
-
-@njit(cache=True, error_model="numpy")
-def add_slopes(x, program, table, weights, out):
-    """Add the first derivatives of all elements by x to ``out`` (D,), times weights if there are any."""
-    begin = 0
-    for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        found, at = derivatives_of(x, program, table, f)
-        for k in range(n):
-            weight = weights[begin + k] if weights.size else 1.0
-            for a in range(n_leaves):
-                out[at[a, k]] += weight * found[1 + a, k]
-        begin += n
-
-
-@njit(cache=True, error_model="numpy")
-def add_curves(x, program, table, weights, number, out):
-    """Add second derivatives of all elements to ``out``, times weights if there are any.
-
-    Coordinate k of x has the row ``number[k]``, none if that is negative.
-    """
-    begin = 0
-    for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        found, at = derivatives_of(x, program, table, f)
-        for k in range(n):
-            weight, t = (weights[begin + k] if weights.size else 1.0), n_leaves
-            for a in range(n_leaves):
-                for b in range(a + 1):
-                    t += 1
-                    i, j = number[at[a, k]], number[at[b, k]]
-                    if i < 0 or j < 0:
-                        continue
-                    out[i, j] += weight * found[t, k]
-                    if a != b:
-                        out[j, i] += weight * found[t, k]
-        begin += n
