@@ -26,7 +26,7 @@ from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.row_kernels import RowProgram
-from amc_pymc.reading.memo import state_without_caches
+from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.tall.samplers.compiled import GRADIENT
 from amc_pymc.tall.terms import (
     N_FAMILIES,
@@ -39,8 +39,6 @@ from amc_pymc.tall.terms import (
     values_of_points,
     with_values,
 )
-
-__all__ = ["Coefficients", "reads", "with_products"]
 
 _SUMS, _PRODUCTS = ("add", "sub", "neg", "float"), ("mul", "div")
 #: Largest number of coefficients of one product.

@@ -19,10 +19,9 @@ import pytensor
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.row_kernels import loops
-from amc_pymc.reading.callbacks import callback_error, callback_function
 from amc_pymc.reading.coefficients import Coefficients
+from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     PackedRows,
@@ -35,13 +34,11 @@ from amc_pymc.reading.packed_rows import (
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import CallbackRows, RowLogp
 from amc_pymc.tall import terms
-from amc_pymc.tall.proxies import ResidualSummary
+from amc_pymc.tall.callbacks import callback_error, callback_function
 from amc_pymc.tall.racing import REWARDS
-from amc_pymc.tall.split import Parts
+from amc_pymc.tall.samplers.raced import ResidualSummary
+from amc_pymc.tall.split import Parts, with_functions
 from amc_pymc.tall.terms import Written
-from amc_pymc.tall.wide import with_functions
-
-__all__ = ["ModelDensities", "RowDensities", "parts_of"]
 
 _log = logging.getLogger("amc_pymc")
 #: Name of the coefficients in the layout of z.

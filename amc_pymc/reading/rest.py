@@ -19,16 +19,16 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.leaves import leaves_of
-from amc_pymc.reading.callbacks import log_density_of
-from amc_pymc.reading.centring import Centring
-from amc_pymc.reading.graphs import lowered, rebuilt
-from amc_pymc.reading.held import Held
-from amc_pymc.reading.interpreted import interpreted_function
-from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.element_reader import NotScalar
+from amc_pymc.reading.graphs import interpreted_function, lowered, rebuilt
+from amc_pymc.reading.groups import Centring
+from amc_pymc.reading.layout import FlatLayout, Held
 from amc_pymc.reading.row_program import Columns, parameter_leaf
 from amc_pymc.reading.rows import constant_data
-from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
+from amc_pymc.reading.scalars import Reader, stabilised
+from amc_pymc.tall.callbacks import log_density_of
 from amc_pymc.tall.samplers.compiled import LOGP
+from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
 from amc_pymc.tall.terms import (
     Written,
     add_curves,
@@ -38,9 +38,6 @@ from amc_pymc.tall.terms import (
     total_with_held,
     with_values,
 )
-from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
-
-__all__ = ["PriorTerms", "RestDensities"]
 
 _log = logging.getLogger("amc_pymc")
 #: Largest product of operations and second derivatives; each takes some microseconds of differentiation.

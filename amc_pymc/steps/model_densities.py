@@ -12,32 +12,18 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.reading.graphs import log_densities, log_density
+from amc_pymc.reading.factors import Factor
+from amc_pymc.reading.graphs import functions_for_few, log_densities, log_density
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.groups import Factor, Groups, take_groups
-from amc_pymc.reading.interpreted import functions_for_few
+from amc_pymc.reading.groups import Groups, take_groups
 from amc_pymc.reading.packed_rows import InMemory
 from amc_pymc.reading.row_packing import RowPacking
 from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points, row_count
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import held_partitions, open_source, stored_rows
 from amc_pymc.steps.settings import Options
-from amc_pymc.tall.proxies import Mode
+from amc_pymc.tall.mode import Mode
 from amc_pymc.tall.samplers import RacedModel
-
-__all__ = [
-    "SEED",
-    "check_densities",
-    "check_groups",
-    "check_rows_finite",
-    "check_rows_resolved",
-    "checked_densities",
-    "grouped_densities",
-    "grouped_model",
-    "plain_densities",
-    "refuse_other_steps",
-    "stored_densities",
-]
 
 #: Seed of subsamples, probes, and points at which packed rows are checked; independent of the user's seed.
 SEED = 20161

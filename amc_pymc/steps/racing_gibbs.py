@@ -15,10 +15,9 @@ from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.context import context_model
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.support import element_states
+from amc_pymc.reading.factors import element_states
+from amc_pymc.reading.graphs import context_model, remembering
 from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.rows import Rows
 from amc_pymc.steps.preparation import prepare
@@ -30,12 +29,10 @@ from amc_pymc.steps.racing_step import (
     stat_dtypes,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.data_space import DataProxy
 from amc_pymc.tall.racing import ExactRace, Race, as_race
 from amc_pymc.tall.samplers import Audits, Preparation, gibbs
-from amc_pymc.tall.samplers.adaptation import FEWEST
-
-__all__ = ["RacingGibbs"]
+from amc_pymc.tall.samplers.tuning import FEWEST
 
 
 class RacingGibbs(RacingStep):

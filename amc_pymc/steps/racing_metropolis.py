@@ -18,10 +18,8 @@ from pymc.util import RandomGenerator, get_random_generator
 
 from amc_pymc.arguments import boolean
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.context import context_model
-from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.memo import remembering
 from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import Turn, chosen_turns
@@ -33,7 +31,7 @@ from amc_pymc.steps.racing_step import (
     stat_dtypes,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, refuse_surrogate
-from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.data_space import DataProxy
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import (
     Audits,
@@ -43,8 +41,6 @@ from amc_pymc.tall.samplers import (
     metropolis,
 )
 from amc_pymc.tall.samplers.metropolis import Metropolis
-
-__all__ = ["RacingMetropolis", "metropolis_sampler"]
 
 _log = logging.getLogger("amc_pymc")
 #: Number of proposals for each group's local effects per draw.

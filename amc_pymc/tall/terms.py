@@ -20,25 +20,6 @@ from amc_pymc.engine.printer import N_KEPT, ROWS, Printer, of_parameters
 from amc_pymc.engine.records import record
 from amc_pymc.engine.row_kernels.loops import line, residual_changes, residuals_at
 
-__all__ = [
-    "N_FAMILIES",
-    "Terms",
-    "Written",
-    "add_curves",
-    "add_slopes",
-    "add_slopes_of_points",
-    "compiled_terms",
-    "derivatives_of",
-    "family_at",
-    "printed_families",
-    "rewards",
-    "state_rewards",
-    "total",
-    "total_with_held",
-    "values_of_points",
-    "with_values",
-]
-
 #: Place of the number of families in a program, and width of the description of each: first row of the table,
 #: number of elements, number of leaves, and a stage.
 N_FAMILIES, _WIDTH = 0, 7

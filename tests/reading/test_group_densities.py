@@ -11,10 +11,10 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from amc_pymc.reading import node_choice
-from amc_pymc.reading.group_densities import GroupDensities
-from amc_pymc.reading.groups import find_factors, take_groups
-from amc_pymc.reading.node_choice import NODES, TOLERANCE, choose_nodes
+from amc_pymc.reading import group_densities as node_choice
+from amc_pymc.reading.factors import find_factors
+from amc_pymc.reading.group_densities import NODES, TOLERANCE, GroupDensities, choose_nodes
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.steps.model_densities import grouped_densities
 from amc_pymc.tall.samplers.compiled import state_values
 from models.grouped import EXAMPLES

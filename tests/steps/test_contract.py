@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import amc_pymc as amc
 
 from amc_pymc.engine.first_class import FirstClassFunction
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.graphs import interpreted_mode
 from amc_pymc.results.tables import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, STEP_STATS
 
 #: Statistics of NUTS that are times.

@@ -39,25 +39,6 @@ from amc_pymc.engine.leaves import (
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import N_SHARED, ROWS, SHARED, Printer, of_parameters, room_of
 
-__all__ = [
-    "RowProgram",
-    "TooLarge",
-    "at_points",
-    "check_size",
-    "gradient",
-    "hessian",
-    "line",
-    "printed_rows",
-    "residual_changes",
-    "residuals_at",
-    "rewards",
-    "row_program",
-    "state_rewards",
-    "total_gradients",
-    "totals",
-    "values",
-]
-
 #: Places of stages in a program: log-likelihoods, their Taylor polynomials, first and second derivatives by leaves.
 VALUE, TAYLOR, SLOPES, CURVES, END = (DOTS_AT + 1 + 4 * k for k in range(5))
 #: Maximum number of operations of a row and its derivatives; more would take too long to compile.

@@ -21,9 +21,9 @@ import amc_pymc as amc
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import DECIDED
 from amc_pymc.tall.samplers import gibbs, report
-from amc_pymc.tall.samplers.auditing import AuditTally
+from amc_pymc.tall.samplers.chain import AuditTally
 from amc_pymc.tall.samplers.compiled import Races, entry_point, state_values
-from amc_pymc.tall.samplers.surrogate import surrogate_total
+from amc_pymc.tall.samplers.raced import surrogate_total
 from models.variable_selection import (
     grid_model,
     grid_probabilities,

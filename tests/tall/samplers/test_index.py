@@ -18,9 +18,15 @@ from amc_pymc.tall.racing import (
     NormalRace,
     make_population,
 )
-from amc_pymc.tall.samplers.index import IndexRaces, Models, draw_index, surrogate
-from amc_pymc.tall.samplers.model_functions import PARAMETERS, VALUES
-from amc_pymc.tall.samplers.records import IndexLog
+from amc_pymc.tall.samplers.compiled import IndexLog
+from amc_pymc.tall.samplers.index import (
+    PARAMETERS,
+    VALUES,
+    IndexRaces,
+    Models,
+    draw_index,
+    surrogate,
+)
 
 _draw_index = called_often(draw_index)
 
