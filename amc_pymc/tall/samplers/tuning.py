@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.tall.mode import gaussian_factor
+from amc_pymc.tall.samplers.raced import gaussian_factor
 
 
 @dataclass(frozen=True)
