@@ -56,8 +56,6 @@ class RowDensities:
         Rows as functions of a flat vector (D,) with their own layout.
     expand : (E,) int array
         Coordinates in which the control variate is expanded; empty for none.
-    compile_kwargs : dict, optional
-        Passed to ``pytensor.function`` for rows without a scalar form.
     packed : PackedRows, optional
         The same rows, packed already; ``rows`` are placeholders then.
 
@@ -78,12 +76,10 @@ class RowDensities:
         rows: RowLogp | CallbackRows,
         *,
         expand: np.ndarray,
-        compile_kwargs: dict[str, Any] | None = None,
         packed: PackedRows | None = None,
     ):
         self.rows, self.layout, self.n_units = rows, rows.layout, rows.n_rows
         self.expand = np.asarray(expand, dtype=np.int64)
-        self.compile_kwargs = dict(compile_kwargs or {})
         #: Cost of full passes so far, in evaluations of one row.
         self.rows_evaluated = 0
         if packed is not None:
@@ -245,9 +241,7 @@ class RowDensities:
         if isinstance(self.rows, CallbackRows):
             return self.rows.flat_call
         return self.rows.compile(
-            lambda inputs, outputs: pytensor.function(
-                inputs, outputs, on_unused_input="ignore", **self.compile_kwargs
-            )
+            lambda inputs, outputs: pytensor.function(inputs, outputs, on_unused_input="ignore")
         )
 
     # --- full passes ----------------------------------------------------------------------------
@@ -331,7 +325,7 @@ class ModelDensities(RowDensities, RestDensities):
 
     Parameters
     ----------
-    rows, expand, compile_kwargs
+    rows, expand
         As for :class:`RowDensities`.
     rest, value_vars
         As for :class:`RestDensities`.
@@ -344,10 +338,9 @@ class ModelDensities(RowDensities, RestDensities):
         value_vars,
         *,
         expand: np.ndarray,
-        compile_kwargs: dict[str, Any] | None = None,
     ):
-        RowDensities.__init__(self, rows, expand=expand, compile_kwargs=compile_kwargs)
-        RestDensities.__init__(self, rest, value_vars, self.layout, compile_kwargs)
+        RowDensities.__init__(self, rows, expand=expand)
+        RestDensities.__init__(self, rest, value_vars, self.layout)
 
     def of_packed(self, packed: PackedRows) -> Self:
         """Return the same densities for packed rows, for which ``rows`` are placeholders."""

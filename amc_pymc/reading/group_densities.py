@@ -364,15 +364,13 @@ class GroupedModel(GroupDensities, RestDensities):
     ----------
     groups
         As for :class:`GroupDensities`.
-    rest, value_vars, compile_kwargs
+    rest, value_vars
         As for :class:`~amc_pymc.reading.rest.RestDensities`.
     """
 
-    def __init__(self, groups: Groups, rest, value_vars, *, compile_kwargs=None):
+    def __init__(self, groups: Groups, rest, value_vars):
         GroupDensities.__init__(self, groups)
-        RestDensities.__init__(
-            self, rest, value_vars, self.layout, compile_kwargs, groups.centring, groups.held
-        )
+        RestDensities.__init__(self, rest, value_vars, self.layout, groups.centring, groups.held)
 
     def effects(self, point) -> np.ndarray:
         """Return the local effects (G, q) at a point of the whole model."""

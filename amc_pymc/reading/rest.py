@@ -6,7 +6,7 @@ import logging
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytensor
@@ -59,8 +59,6 @@ class RestDensities:
     value_vars : sequence of variables
         Value variables of the model; those in ``layout`` are coordinates of x.
     layout : FlatLayout
-    compile_kwargs : dict, optional
-        Keyword arguments for ``pytensor.function``, for a log density without a scalar form.
     centring : Centring, optional
         Transform, if x holds effects in place of some variables.
     held : Held, optional
@@ -72,7 +70,6 @@ class RestDensities:
         rest,
         value_vars,
         layout: FlatLayout,
-        compile_kwargs: dict[str, Any] | None = None,
         centring: Centring | None = None,
         held: Held | None = None,
     ):
@@ -86,7 +83,6 @@ class RestDensities:
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
         self._layout, self._centring, self._held = layout, centring, held
-        self._rest_kwargs = dict(compile_kwargs or {})
 
     @property
     def rest_graph(self):
@@ -122,9 +118,7 @@ class RestDensities:
     def rest(self):
         """First-class ``x -> log density`` of everything that is not raced."""
         if self.prior_terms is None:
-            value = pytensor.function(
-                [self._point], self._rest * 1.0, on_unused_input="ignore", **self._rest_kwargs
-            )
+            value = pytensor.function([self._point], self._rest * 1.0, on_unused_input="ignore")
             return log_density_of(value)
         kernel = total if self._held is None else total_with_held
         return bound_function(kernel, LOGP, [*self._held_values, *self.prior_terms.values])

@@ -305,7 +305,6 @@ def stored_group_densities(
     observed_vars: Sequence[Any] | None,
     rows: Rows,
     point: dict[str, np.ndarray],
-    compile_kwargs: dict[str, Any] | None = None,
     *,
     active_names: Sequence[str] | None = None,
     progressbar: bool = True,
@@ -325,7 +324,7 @@ def stored_group_densities(
     factor = in_store(factor, model, observed_vars)
     if factor.reason:
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
-    options = Options(observed_vars=observed_vars, compile_kwargs=compile_kwargs)
+    options = Options(observed_vars=observed_vars)
     plain = plain_densities(model, options, point)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
     packing = GroupPacking(
@@ -333,13 +332,13 @@ def stored_group_densities(
     )
     source = open_source(rows, packing.placeholders)
     few = packing.placeholders_in_groups()
-    checked = grouped_model(model, few, compile_kwargs)
+    checked = grouped_model(model, few)
     if active_names is not None:
         refuse_other_steps(checked, [n for n in active_names if n not in factor.names])
     check_groups(model, checked, point)
     store = stored_groups(rows, source, packing, progressbar=progressbar)
     none = few.rows[:, :0]
     groups = replace(few, store=store, first=store.first, rows=none, order=np.empty(0, np.int64))
-    densities = grouped_model(model, groups, compile_kwargs)
+    densities = grouped_model(model, groups)
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities

@@ -57,7 +57,6 @@ def grouped_densities(
     factor: Factor,
     observed_vars: Sequence[Any] | None,
     point: dict[str, np.ndarray],
-    compile_kwargs: dict[str, Any] | None,
     held: Sequence[str] = (),
 ) -> GroupedModel:
     """Decompose the model with the local effects of a factor integrated out, and check it.
@@ -65,19 +64,17 @@ def grouped_densities(
     Variables that are ``held`` are data. Terms of the rest that depend only on these are omitted.
     """
     groups = take_groups(model, factor, observed_vars, held)
-    densities = grouped_model(model, groups, compile_kwargs)
+    densities = grouped_model(model, groups)
     check_groups(model, densities, point)
     return densities
 
 
-def grouped_model(
-    model: Model, groups: Groups, compile_kwargs: dict[str, Any] | None
-) -> GroupedModel:
+def grouped_model(model: Model, groups: Groups) -> GroupedModel:
     """Return the densities of groups and of the rest of a model."""
     _, others = _parts(model, groups)
     rest = log_density(model, others)
     kept = [v for v in model.value_vars if v.name not in groups.factor.names]
-    return GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
+    return GroupedModel(groups, rest, kept)
 
 
 def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
@@ -120,9 +117,7 @@ def plain_densities(model: Model, options: Options, point: dict[str, np.ndarray]
     else:
         rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
         expand = np.empty(0, np.int64)
-    return ModelDensities(
-        rows, rest, model.value_vars, expand=expand, compile_kwargs=options.compile_kwargs
-    )
+    return ModelDensities(rows, rest, model.value_vars, expand=expand)
 
 
 def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:

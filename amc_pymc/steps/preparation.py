@@ -261,7 +261,7 @@ def _stored(
     if turn is None or turn.factor is None:
         return stored_densities(model, active_names, options, point)
     return stored_group_densities(
-        model, turn.factor, options.observed_vars, options.rows, point, options.compile_kwargs,
+        model, turn.factor, options.observed_vars, options.rows, point,
         active_names=active_names, progressbar=options.progressbar,
     )  # fmt: skip
 
@@ -271,7 +271,7 @@ def _densities(
 ) -> ModelDensities | GroupedModel:
     """Return the densities of the turn's groups, or of rows if it has none."""
     if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
-        args = model, turn.factor, options.observed_vars, point, options.compile_kwargs
+        args = model, turn.factor, options.observed_vars, point
         densities = grouped_densities(*args, turn.held)
         if densities.expand.size >= densities.reads.size:
             return densities

@@ -83,7 +83,6 @@ def sample_product_space(
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
     mp_ctx: str | None = None,
-    compile_kwargs: dict[str, Any] | None = None,
     cores: int | None = None,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
@@ -116,7 +115,7 @@ def sample_product_space(
         starts from the Laplace approximation of each evidence. None keeps the prior.
     draws, tune, chains : int
         The first ``tune`` draws of each chain tune its proposals and are discarded.
-    observed_vars, delta, race, batch_size, audits, compile_kwargs
+    observed_vars, delta, race, batch_size, audits
         As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
         rows in every step.
     proposal : {"auto", "surrogate", "random_walk"} or a proposal object

@@ -76,7 +76,7 @@ class RacingGibbs(RacingStep):
         depend on must be discrete and sampled by this step.
     observed_vars, batch_size, audits, transitions_per_draw, row_logp
         As for :class:`RacingMetropolis`; a transition is a sweep over all elements.
-    model, rng, initial_point, compile_kwargs, progressbar
+    model, rng, initial_point, progressbar
         As for :class:`RacingMetropolis`.
 
     Raises
@@ -152,7 +152,6 @@ class RacingGibbs(RacingStep):
         model: Model | None = None,
         rng: RandomGenerator = None,
         initial_point: Mapping[str, np.ndarray] | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
         progressbar: bool = True,
     ):

@@ -137,8 +137,6 @@ class RacingMetropolis(RacingStep):
     initial_point : dict, optional
         Point at which the model is checked and the mode search starts. Default: the model's own;
         random values, as of ``initval="prior"``, are then drawn with a fixed seed.
-    compile_kwargs : dict, optional
-        Keyword arguments of ``pytensor.function``, for rows or a prior without a scalar form.
     blocked : bool, default True
         Move all variables jointly.
     progressbar : bool, default True
@@ -277,7 +275,6 @@ class RacingMetropolis(RacingStep):
         model: Model | None = None,
         rng: RandomGenerator = None,
         initial_point: Mapping[str, np.ndarray] | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
         progressbar: bool = True,
     ):

@@ -122,7 +122,7 @@ def recover_marginals(
     factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
     local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
     if stored is None:
-        grouped = grouped_densities(model, factor, observed_vars, point, None)
+        grouped = grouped_densities(model, factor, observed_vars, point)
     else:
         grouped = stored_group_densities(
             model, factor, observed_vars, stored, point, progressbar=progressbar

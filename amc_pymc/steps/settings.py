@@ -76,7 +76,6 @@ class Options:
     rows: Rows | None = None
     marginalize: Any = None
     initial_point: Mapping[str, np.ndarray] | None = None
-    compile_kwargs: dict[str, Any] | None = None
     progressbar: bool = True
     insist: bool = field(default=False, init=False)
     race_of_groups: Any = field(default=None, init=False)

@@ -478,7 +478,7 @@ def test_impossible_effects_are_left_and_never_drawn():
 def test_compiled_groups_and_the_rest_are_the_model(name):
     model, factor, _ = taken(ACCEPTED[name][0])
     point = model.initial_point()
-    d = grouped_densities(model, factor, None, point, None)  # raises if they are not
+    d = grouped_densities(model, factor, None, point)  # raises if they are not
     effects = d.effects(point)
     back = d.as_point(effects, point)
     for n in factor.names:
