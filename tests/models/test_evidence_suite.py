@@ -11,7 +11,7 @@ from pymc.model.transform.conditioning import remove_value_transforms
 from scipy.special import logsumexp
 from scipy.stats import qmc
 
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.graphs import interpreted_mode
 from models.beta_binomial import beta_binomial
 from models.contamination import contamination
 from models.correlated_gaussian import correlated_gaussian
