@@ -22,19 +22,18 @@ import numpy as np
 
 from numba.core.registry import cpu_target
 
-__all__ = [
-    "WITHOUT_KERNELS",
-    "cached_name",
-    "kernel_folder",
-    "name_of",
-    "prune",
-    "read_cached",
-    "write_cached",
-]
-
 _HERE = Path(__file__).parents[1]
 #: Folders of this package without compiled functions; a change there does not touch machine code.
-WITHOUT_KERNELS = {"bandits", "evidence", "inference", "results", "rows", "runs", "steps"}
+WITHOUT_KERNELS = {
+    "bandits",
+    "evidence",
+    "inference",
+    "reading",
+    "results",
+    "rows",
+    "runs",
+    "steps",
+}
 #: What was changed later may differ from what this process has imported.
 _BEGIN = time.time()
 #: Beyond so many bytes, files of the cache are removed.

@@ -27,8 +27,8 @@ from amc_pymc.evidence.model import (
 )
 from amc_pymc.evidence.results import finished, likelihood_as_evidence
 from amc_pymc.evidence.run import Run, run_evidence
-from amc_pymc.reading.context import context_model
-from amc_pymc.reading.particles.densities import check_evidence_defined
+from amc_pymc.reading.graphs import context_model
+from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import begin_journal, check_workers

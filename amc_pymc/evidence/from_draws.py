@@ -27,7 +27,7 @@ from amc_pymc.evidence.results import Answer, Evidence, effective_size, finished
 from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators

@@ -51,7 +51,7 @@ from amc_pymc.evidence.results import (
 )
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS

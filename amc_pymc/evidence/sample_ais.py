@@ -49,10 +49,10 @@ from amc_pymc.evidence.results import (
 from amc_pymc.flags import Flag, flag
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.progress import progress
-from amc_pymc.reading.context import context_model
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.graphs import context_model
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.reading.particles.marginal import Densities
-from amc_pymc.reading.particles.unconstrain import unconstrain
+from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators

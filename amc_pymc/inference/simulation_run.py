@@ -18,7 +18,7 @@ from amc_pymc.arguments import boolean, positive_int, positive_or_none
 from amc_pymc.flags import Flag, flag
 from amc_pymc.inference.abc_fingerprint import problem_fingerprint
 from amc_pymc.progress import ProgressReport, progress
-from amc_pymc.reading.context import context_model
+from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.simulators.problem import ModelProblem
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import Journal, begin_journal, check_workers, run_loop

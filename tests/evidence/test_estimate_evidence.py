@@ -29,7 +29,7 @@ from amc_pymc.evidence.doubts import missed_mode
 from amc_pymc.evidence.results import Evidence, PosteriorDraws
 from amc_pymc.evidence.run import __name__ as MODULE
 from amc_pymc.mixtures import StudentTMixture
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import counted
 from tests.evidence.evidence_models import (
     EASY,
     SCHOOLS,

@@ -23,7 +23,7 @@ import amc_pymc as amc
 
 from amc_pymc.evidence.mcmc import HMC, KERNELS
 from amc_pymc.evidence.sample_ais import __name__ as MODULE
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import counted
 from tests.evidence.evidence_models import (
     EASY,
     SCHOOLS,

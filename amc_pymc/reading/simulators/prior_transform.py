@@ -24,8 +24,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
 from amc_pymc.reading.graphs import is_random, lowered, rebuilt
-from amc_pymc.reading.particles.checks import without_checks
-from amc_pymc.reading.particles.model_terms import rv_shapes
+from amc_pymc.reading.particles.model_terms import rv_shapes, without_checks
 from amc_pymc.reading.particles.prior import IMPROPER, transform_steps
 from amc_pymc.reading.simulators.batched import Batched
 from amc_pymc.reading.simulators.quantiles import quantile, quantile_shape

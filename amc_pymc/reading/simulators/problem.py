@@ -10,7 +10,7 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
-from amc_pymc.reading.interpreted import interpreted_mode, plain_function
+from amc_pymc.reading.graphs import interpreted_mode, plain_function
 from amc_pymc.reading.simulators.distances import (
     distance_function,
     is_gaussian,

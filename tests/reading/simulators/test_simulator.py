@@ -21,7 +21,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import special, stats
 
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.graphs import interpreted_mode
 from amc_pymc.reading.simulators.problem import ModelProblem
 from amc_pymc.simulators.trial import try_simulator
 
