@@ -14,20 +14,23 @@ import xarray as xr
 from amc_pymc.evidence.bridge import STEPS, Stage, bridge_draws, tension_of
 from amc_pymc.evidence.check import clearly_more, unvisited
 from amc_pymc.evidence.doubts import prior_flags, uncertain
-from amc_pymc.evidence.mcmc import HMC
+from amc_pymc.evidence.mcmc import HMC, Path
 from amc_pymc.evidence.model import (
     Tally,
     compiled_particles,
     cost_of,
+    exchangeable,
     one_blas_thread,
     pilot_settings,
 )
-from amc_pymc.evidence.paths import Joint
+from amc_pymc.evidence.paths import Joint, OneCopy
 from amc_pymc.evidence.results import Answer, Evidence, effective_size, finished
 from amc_pymc.evidence.settings import PilotSettings
+from amc_pymc.evidence.symmetry import Images, find_symmetries
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.particles.densities import counted
+from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
@@ -64,6 +67,8 @@ _FEW, _ENOUGH, _COPIES = 100.0, 400.0, 1.5
 #: Difference in nats between the two ends of a bridge, and standard errors of modes not visited, without a flag.
 _NATS, _ERRORS = 0.01, 5.0
 _UNBIASED = "no, but consistent as the draws become more; modes that the draws miss stay missed"
+#: Number of draws at which exchanges of labels and signs are tried.
+_TRIED = 4
 #: Share of divergent transitions above which a flag is raised.
 _DIVERGENT = 0.001
 
@@ -93,13 +98,19 @@ def evidence_from_draws(
         joint = len(densities.variables) == len(model.free_RVs)
         if joint and (wrong := foreign_density(idata, log_density)):
             raise ValueError(f"{wrong}.")
+        densities = enough_nodes(densities, x.reshape(-1, x.shape[2])[::2], target)
+        with tally.stage("exchanges"):
+            images = _copies(model, densities, x)
+        path: Path = densities
+        if images is not None:
+            folded, centre = images.folded_draws(x.reshape(-1, x.shape[2]))
+            path, x = OneCopy(densities, images, centre), folded.reshape(x.shape)
         health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
-        densities = enough_nodes(densities, flat[::2], target)
         allowed = budget_of(max_cost, cost, limit, lambda: cost_of(counts), begin)
         with progress("Bridging", None, enabled=progressbar) as bar:
             ended = run_loop(
                 bridge_draws(
-                    densities, x, kernel, rng, target=target, budget=allowed,
+                    path, x, kernel, rng, target=target, budget=allowed,
                     report=lambda steps: bar.update(description=f"Bridging in {steps} steps"),
                 )
             )  # fmt: skip
@@ -110,6 +121,10 @@ def evidence_from_draws(
         settings = pilot_settings(densities)
         searched = ended.why != "interrupted"
         if searched and allowed(_search_cost(densities.n_dim, settings)):
+            if images is not None:
+                flat = images.moved(
+                    flat, search_rng.integers(len(images.exchanges), size=len(flat))
+                )
             with held_back(), tally.stage("search"):
                 log_mass = unvisited(
                     Joint(densities), densities, flat, stages[-1].log_z, search_rng, settings
@@ -139,6 +154,13 @@ def evidence_from_draws(
     return finished(
         answer, model, "estimate_evidence", evaluations=tally.dataset(), densities=densities
     )
+
+
+def _copies(model: Model, densities: Densities, x: np.ndarray) -> Images | None:
+    """Return the exchanges of labels and signs that leave the density as it is, tried at draws (C, N, D)."""
+    some = x.reshape(-1, x.shape[2])[:: max(x.shape[0] * x.shape[1] // _TRIED, 1)]
+    found = find_symmetries(Joint(densities).terms, exchangeable(model, densities), some)
+    return None if found is None else found.apart(x.reshape(-1, x.shape[2]))
 
 
 def _search_cost(n_dim: int, settings: PilotSettings) -> float:

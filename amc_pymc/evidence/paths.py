@@ -19,6 +19,7 @@ from amc_pymc.evidence.symmetry import Images, Symmetries
 __all__ = [
     "Highest",
     "Joint",
+    "OneCopy",
     "PriorPath",
     "RecordingPath",
     "Reference",
@@ -330,6 +331,44 @@ def _slope(joint: np.ndarray, base: np.ndarray) -> np.ndarray:
 
 
 _LOG_2PI = math.log(2.0 * math.pi)
+
+
+class OneCopy:
+    """Density that is zero but for one copy of each point, times the number of copies.
+
+    If exchanges leave a density as it is, its integral is the number of images times that over the points that no
+    exchange brings closer to a centre.
+
+    Parameters
+    ----------
+    path : Path
+        Path whose base plus slope is the log density.
+    images : Images
+        Group of exchanges.
+    centre : array (D,)
+    """
+
+    def __init__(self, path: Path, images: Images, centre: np.ndarray):
+        self._path, self._images, self._centre = path, images, centre
+
+    @property
+    def n_dim(self) -> int:
+        """Number of dimensions D."""
+        return self._path.n_dim
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate base and slope (2, P)."""
+        return self._of_copy(x, self._path.values(x))
+
+    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate base and slope (2, P), and their gradients (2, P, D)."""
+        terms, gradients = self._path.gradients(x)
+        return self._of_copy(x, terms), gradients
+
+    def _of_copy(self, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+        terms[1] += math.log(len(self._images.exchanges))
+        terms[:, self._images.nearest(x, self._centre) > 0] = -np.inf
+        return terms
 
 
 class WhitenedPath:

@@ -27,8 +27,11 @@ _LONGEST, _TRIED = 8, 4096
 _MOST = 720
 #: Largest relative change of a log density that counts as rounding.
 _ROUNDING = 1e-9
-#: Distance in standard deviations within which two images of a mode are one.
-_SAME = 0.5
+#: Distance in standard deviations within which two images of a mode are one, and beyond which draws hardly pass
+#: from one to the other.
+_SAME, _APART = 0.5, 4.0
+#: Largest number of steps to the centre of one copy.
+_FOLDINGS = 20
 
 
 class Block(NamedTuple):
@@ -100,6 +103,37 @@ class Symmetries:
             if len(found) > _MOST:
                 return None
         return Images(self.n_dim, self.sums, tuple(found)) if len(found) > 1 else None
+
+    def apart(self, draws: np.ndarray) -> Images | None:
+        """Return the group of the exchanges that move a mode far away; None if there are none, or too many.
+
+        Draws (P, D) are from any of its copies.
+        """
+        whole = self.group()
+        if whole is None:
+            return None
+        folded, centre = whole.folded_draws(draws)
+        gaps = np.stack([whole.of(centre[None], g)[0] for g in self.generators]) - centre
+        distance = np.vecdot(
+            gaps, np.linalg.lstsq(np.cov(folded.T).reshape(2 * centre.shape), gaps.T)[0].T
+        )
+        far = tuple(itertools.compress(self.generators, distance > _APART**2))
+        return Symmetries(self.n_dim, self.sums, far).group() if far else None
+
+    def group(self) -> Images | None:
+        """Return all products of the exchanges; None if there are too many."""
+        same = _identity(self.n_dim + len(self.sums))
+        found, waiting = {same.key: same}, [same]
+        while waiting:
+            here = waiting.pop()
+            for g in self.generators:
+                there = g.after(here)
+                if there.key not in found:
+                    found[there.key] = there
+                    waiting.append(there)
+            if len(found) > _MOST:
+                return None
+        return Images(self.n_dim, self.sums, tuple(found.values()))
 
 
 def _identity(size: int) -> Exchange:
@@ -326,6 +360,11 @@ class Exchange(NamedTuple):
         """Return this exchange after another."""
         return Exchange(first.places[self.places], self.signs * first.signs[self.places])
 
+    @property
+    def key(self) -> bytes:
+        """Bytes that equal exchanges have in common."""
+        return self.places.tobytes() + self.signs.tobytes()
+
     def inverse(self) -> Exchange:
         """Return the exchange that undoes this one."""
         places = np.argsort(self.places)
@@ -384,6 +423,29 @@ class Images:
     def matrices(self) -> np.ndarray:
         """Matrices (S, D, D) of the exchanges."""
         return self.every(np.eye(self.n_dim)).transpose(0, 2, 1)
+
+    def nearest(self, x: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        """Return the indices (P,) of the exchanges that bring points (P, D) closest to a centre (D,)."""
+        e, c = self.extended(x), self.extended(centre[None])[0]
+        # Exchanges preserve lengths, so the closest image has the largest product.
+        return np.stack([(e[:, t.places] * t.signs) @ c for t in self.exchanges]).argmax(axis=0)
+
+    def moved(self, x: np.ndarray, which: np.ndarray) -> np.ndarray:
+        """Return the image of each point (P, D) by its exchange, given by index (P,)."""
+        out = np.empty_like(x)
+        for k in np.unique(which):
+            out[which == k] = self.of(x[which == k], self.exchanges[k])
+        return out
+
+    def folded_draws(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the image of each draw (P, D) that is closest to a centre (D,), their mean, and this centre."""
+        folded, centre = x, x[-1]
+        for _ in range(_FOLDINGS):
+            before, folded = folded, self.moved(x, self.nearest(x, centre))
+            if np.array_equal(before, folded):
+                break
+            centre = folded.mean(axis=0)
+        return self.moved(x, self.nearest(x, centre)), centre
 
     def spread(self, mixture: StudentTMixture) -> StudentTMixture:
         """Return the mixture of all images of a mixture, with equal weights."""
