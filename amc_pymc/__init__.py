@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from amc_pymc.diagnostics import compare_evidence, decision_error
     from amc_pymc.inference.combine_estimators import combine_estimators
     from amc_pymc.inference.estimate_evidence import estimate_evidence
-    from amc_pymc.inference.find_map_tree import find_MAP_tree
+    from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree
     from amc_pymc.inference.product_space import sample_product_space
     from amc_pymc.inference.racing_forecast import RacingForecast, racing_forecast
     from amc_pymc.inference.recover_marginals import recover_marginals
-    from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
+    from amc_pymc.likelihood_free.sample_abc_tree import sample_abc_rejection, sample_abc_tree
+    from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
     from amc_pymc.inference.sample_ais import sample_ais
-    from amc_pymc.inference.step_density import step_density
-    from amc_pymc.inference.tree_proposal import TreeProposal
+    from amc_pymc.likelihood_free.step_posterior import step_density
+    from amc_pymc.likelihood_free.learning import TreeProposal
     from amc_pymc.plots import (
         plot_abc,
         plot_ais,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     )
     from amc_pymc.reading import NotRowFactorised
     from amc_pymc.rows import Rows
-    from amc_pymc.simulators import SimulatorProblem
     from amc_pymc.steps.racing_gibbs import RacingGibbs
     from amc_pymc.steps.racing_metropolis import RacingMetropolis
     from amc_pymc.steps.settings import TaylorProxy
@@ -89,20 +89,20 @@ __all__ = [
 
 #: Public names by module; a module is imported when one of its names is first used.
 _PLACES = {
-    "simulators": ("SimulatorProblem",),
     "combination": ("ArmError", "FailedPull"),
     "diagnostics": ("compare_evidence", "decision_error"),
     "reading": ("NotRowFactorised",),
     "inference.combine_estimators": ("combine_estimators",),
     "inference.estimate_evidence": ("estimate_evidence",),
-    "inference.find_map_tree": ("find_MAP_tree",),
+    "likelihood_free.find_map_tree": ("find_MAP_tree",),
     "inference.product_space": ("sample_product_space",),
     "inference.racing_forecast": ("RacingForecast", "racing_forecast"),
     "inference.recover_marginals": ("recover_marginals",),
-    "inference.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
+    "likelihood_free.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
     "inference.sample_ais": ("sample_ais",),
-    "inference.step_density": ("step_density",),
-    "inference.tree_proposal": ("TreeProposal",),
+    "likelihood_free.simulator_problem": ("SimulatorProblem",),
+    "likelihood_free.step_posterior": ("step_density",),
+    "likelihood_free.learning": ("TreeProposal",),
     "plots": (
         "plot_abc",
         "plot_ais",

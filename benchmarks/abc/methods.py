@@ -193,7 +193,7 @@ def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = 
     """sample_abc_tree or sample_abc_rejection, in batches."""
     import amc_pymc as amc
 
-    from amc_pymc.reading.simulators.problem import ModelProblem
+    from amc_pymc.likelihood_free.model_problem import ModelProblem
 
     meter, settings = Meter(), our_settings(job.options)
     model = metered_model(problem, meter, observed=observed)

@@ -20,15 +20,16 @@ import numpy as np
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import gaussian_kde
 
-from amc_pymc.abc_tree.accepted import accept, final_tolerance
-from amc_pymc.abc_tree.cart import Cart
-from amc_pymc.abc_tree.learning import Learner
-from amc_pymc.abc_tree.partition import Partition, whole_cube
-from amc_pymc.abc_tree.run import Settings, rounds
-from amc_pymc.abc_tree.schedule import batch_sizes
-from amc_pymc.abc_tree.utilities import best_proposal
+from amc_pymc.likelihood_free.accepted import accept, final_tolerance
+from amc_pymc.likelihood_free.trees import Cart
+from amc_pymc.likelihood_free.learning import Learner
+from amc_pymc.likelihood_free.partition import Partition, whole_cube
+from amc_pymc.likelihood_free.learning import rounds
+from amc_pymc.likelihood_free.run import Settings
+from amc_pymc.likelihood_free.history import batch_sizes
+from amc_pymc.likelihood_free.proposal import best_proposal
 from amc_pymc.logweights import systematic
-from amc_pymc.simulators.problem import Simulated
+from amc_pymc.likelihood_free.problem import Simulated
 from models.simulator_example import SimulatorExample
 
 QUOTA, FACTOR, FIRST = 1000, 0.9, 0.2

@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 
 import amc_pymc as amc
 
-from amc_pymc.reading.simulators.problem import ModelProblem
+from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.rng import as_generator
 from benchmarks.abc import measures as measures
 from benchmarks.abc import methods as methods
