@@ -6,12 +6,21 @@ import numpy as np
 
 from scipy.stats import norm
 
-from amc_pymc.likelihood_free.learning import Learner
-from amc_pymc.likelihood_free.learning import rounds
-from amc_pymc.likelihood_free.run import Settings
 from amc_pymc.likelihood_free.history import batch_sizes
-from amc_pymc.rng import spawn_generators
+from amc_pymc.likelihood_free.learning import TreeProposal, rounds
+from amc_pymc.likelihood_free.partition import Partition
 from amc_pymc.likelihood_free.problem import Simulated
+from amc_pymc.rng import spawn_generators
+
+
+def from_cuts(cuts, n_dim):
+    """A partition by successive cuts (node, coordinate, threshold); new nodes get the next two numbers."""
+    feature, left, right = (np.full(1 + 2 * len(cuts), -1) for _ in range(3))
+    threshold = np.zeros(len(feature))
+    for i, (node, along, at) in enumerate(cuts):
+        feature[node], threshold[node] = along, at
+        left[node], right[node] = 2 * i + 1, 2 * i + 2
+    return Partition(feature, threshold, left, right, n_dim)
 
 
 class UniformProblem:
@@ -31,7 +40,7 @@ class UniformProblem:
     def log_prior(self, u):
         return np.zeros(len(u))
 
-    def simulate(self, u, rng, *, batched=True, timeout=None):
+    def simulate(self, u, rng, *, batched=True):
         return Simulated(self._distance(u, rng), [])
 
 
@@ -43,13 +52,14 @@ def run(problem, n, settings, seed, sizes=None):
     def simulate(u, b):
         return problem.simulate(u, generators[len(sizes) + b])
 
-    for history in rounds(problem, simulate, sizes, settings, generators[: len(sizes)]):
+    for history in rounds(problem, simulate, sizes, generators[: len(sizes)], *settings):
         pass
     return history
 
 
-def settings(learner, **options):
-    return Settings(learner if isinstance(learner, Learner) else Learner(learner), **options)
+def settings(tolerance=None, **options):
+    """A proposal and the smallest tolerance."""
+    return TreeProposal(**options), tolerance
 
 
 class NormalMean(UniformProblem):

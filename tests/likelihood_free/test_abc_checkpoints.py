@@ -12,18 +12,15 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.likelihood_free import learning
-from amc_pymc.likelihood_free.partition import from_cuts
+from tests.inference.killed import killed_and_whole
 from tests.likelihood_free.abc_runs import (
     BUDGET,
     DATA,
     SD,
     equal,
     interrupted,
-    one_normal,
     sample,
 )
-from tests.inference.killed import killed_and_whole
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
@@ -64,15 +61,6 @@ def test_a_finished_run_goes_on_with_a_larger_budget(policy, tmp_path):
     xr.testing.assert_equal(result(interrupted(-1), "again").to_dataset(), whole.to_dataset())
     with pytest.raises(ValueError, match=r"max_simulations=2000 is too small: .*again' has 7,874"):
         result(interrupted(-1), "again", 2000)
-
-
-def test_distances_of_other_points_are_not_used(tmp_path, monkeypatch):
-    """As in a version of the package with another constant, by which later points differ."""
-    with pytest.warns(UserWarning):
-        sample(interrupted(12), checkpoint=tmp_path / "run")
-    monkeypatch.setattr(learning, "_LEAST_SHARE", 0.5)
-    with pytest.raises(ValueError, match=r"run': 00000\d.npz was made from other draws"):
-        sample(interrupted(-1), checkpoint=tmp_path / "run")
 
 
 SCRIPT = """
@@ -133,18 +121,6 @@ def test_a_checkpoint_of_another_model(other, tmp_path):
         sample(other(), **options)
 
 
-def test_a_checkpoint_of_another_distance(tmp_path):
-    options = {"checkpoint": tmp_path / "run"}
-
-    def problem(distance):
-        prior = {"mu": (stats.uniform(-5.0, 10.0), 2)}
-        return amc.SimulatorProblem(prior, one_normal, [DATA, DATA], distance=distance)
-
-    sample(problem("euclidean"), **options)
-    with pytest.raises(ValueError, match="a trial of simulator, summaries, distance and epsilon"):
-        sample(problem("manhattan"), **options)
-
-
 OWN = np.random.default_rng(1)
 
 
@@ -177,22 +153,8 @@ def test_worker_processes_do_not_repeat_global_random_numbers():
     problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, simulator, DATA)
     with pytest.warns(UserWarning, match="worker processes may repeat each other's noise"):
         found = sample(
-            problem, max_simulations=1000, batched=False, cores=2, keep_simulations=True,
+            problem, max_simulations=1000, batched=False, cores=2,
             sampler=amc.sample_abc_rejection,
         )["simulations"]  # fmt: skip
     noise = found["summaries"][:, 0] - found["mu"]
     assert len(np.unique(noise.round(9))) == 994
-
-
-def test_a_partition_of_ones_own_with_a_checkpoint(tmp_path):
-    def made():
-        def halves(u, kernel_values, before, rng):
-            return from_cuts([(0, 0, 0.5)], n_dim=1)
-
-        return halves
-
-    options = {"checkpoint": tmp_path / "run"}
-    whole = sample(proposal=amc.TreeProposal(partition=made()), **options)
-    equal(sample(proposal=amc.TreeProposal(partition=made()), **options), whole)
-    with pytest.raises(ValueError, match="learner differs"):
-        sample(proposal=amc.TreeProposal(partition="cart"), **options)

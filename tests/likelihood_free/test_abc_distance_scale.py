@@ -62,7 +62,7 @@ class TestDistanceScale:
         assert given["posterior"].attrs["tolerance"] == 0.5
 
     def test_with_adjustment_and_by_rejection(self):
-        found = sample(self.problem(), distance_scale="mad", adjust="linear")
+        found = sample(self.problem(), distance_scale="mad", adjust="regression")
         assert abs(float(found["posterior"]["mu"].mean()) - DATA) < 0.3
         plain = sample(self.problem(), amc.sample_abc_rejection, distance_scale="mad")
         assert abs(float(plain["posterior"]["mu"].mean()) - DATA) < 0.5

@@ -58,25 +58,6 @@ def test_exchangeable_observations_need_the_data():
         )
 
 
-@pytest.mark.filterwarnings("ignore:Likelihood-free inference")
-def test_forest_proximities_from_model_to_result():
-    def run(seed):
-        return amc.sample_abc_tree(
-            model=model_of(), max_simulations=400, adjust="forest", exchangeable=True,
-            random_seed=seed, **OPTIONS,
-        )  # fmt: skip
-
-    found, again, other = run(1), run(1), run(2)
-    draws = [f["posterior"]["log_sd"].values for f in (found, again, other)]
-    np.testing.assert_array_equal(draws[0], draws[1])
-    assert not np.array_equal(draws[0], draws[2])
-    attrs = found["posterior"].attrs
-    assert attrs["kernel"] == "forest" and attrs["tolerance"] == 1.0
-    assert attrs["adjust"] in ("linear", "heteroscedastic", "modes")
-    assert (found["sample_stats"]["distance"] < 1.0).all()
-    assert np.isfinite(found["estimates"]["log_sd"]).all()
-
-
 def two_slopes(rng, theta):
     """The posterior has a mode on either side of zero, of masses that are as the inverse slopes."""
     return np.where(theta > 0.0, theta, -3.0 * theta) + 0.02 * rng.normal(size=theta.shape)
@@ -94,7 +75,7 @@ def test_a_minor_mode_keeps_its_mass_with_a_learned_distance(monkeypatch):
     for seed in range(200):
         found = amc.sample_abc_tree(
             model=problem, max_simulations=1500, batch_size=500, distance_scale="learned",
-            smooth=False, random_seed=seed, **OPTIONS,
+            random_seed=seed, **OPTIONS,
         )["weighted_posterior"]  # fmt: skip
         weight = np.exp(found["log_weight"].values[0])
         masses.append(weight @ (found["theta"].values[0] < 0.0) / weight.sum())

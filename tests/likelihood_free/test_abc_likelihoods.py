@@ -81,16 +81,6 @@ def test_a_mean_that_is_seen_twice(sampler):
     assert abs(wanted - without) > 0.2
 
 
-def test_likelihood_is_the_density_of_the_prior_in_the_cube():
-    problem = ModelProblem.from_model(model_of())
-    assert problem.fallback == {"z": "data with a likelihood"}
-    u = np.linspace(0.01, 0.99, 9)[:, None]
-    mu = PRIOR_SD * norm.ppf(u[:, 0])
-    np.testing.assert_allclose(problem.log_density(u), seen(mu))
-    np.testing.assert_allclose(problem.log_prior(u), seen(mu) + norm.logpdf(mu, 0.0, PRIOR_SD))
-    assert ModelProblem.from_model(model_of(likelihood=False)).log_density(u) is None
-
-
 def test_likelihood_is_a_potential():
     found, wanted = sample(model_of()), sample(model_of(likelihood=False, potential=True))
     np.testing.assert_allclose(found["posterior"]["mu"], wanted["posterior"]["mu"])
@@ -101,7 +91,7 @@ def test_two_simulators_and_a_likelihood():
     """The distance is the root of the sum of squares, each in units of its own epsilon; adjusted, the posterior is normal."""
     precision = 1 / PRIOR_SD**2 + 2 / SEEN_SD**2 + 1 / NOISE_SD**2 + 4 / NOISE_SD**2
     mean = (sum(SEEN) / SEEN_SD**2 + SIMULATED / NOISE_SD**2 + 2 * 2.6 / NOISE_SD**2) / precision
-    trees = [sample(model_of(second=True), seed=s, n=4000, adjust="linear") for s in range(2)]
+    trees = [sample(model_of(second=True), seed=s, n=4000, adjust="regression") for s in range(2)]
     agree(trees, "mu", mean)
     sds = [float(t["posterior"]["mu"].std()) for t in trees]
     assert abs(np.mean(sds) * math.sqrt(precision) - 1.0) < 0.1
@@ -137,12 +127,6 @@ def test_shared_parameters_of_different_kinds():
     trees = [sample(model, seed=seed, n=6000) for seed in range(3)]
     # Sorted counts within a half are the data: the posterior is Gamma(2 + 12 + 8, 0.5 + 3 + 2).
     agree(trees, "rate", 22.0 / 5.5)
-
-
-def test_cores_and_batches_change_nothing():
-    model = model_of()
-    found = [sample(model, n=600, cores=cores) for cores in (1, 2)]
-    np.testing.assert_array_equal(*(f["posterior"]["mu"] for f in found))
 
 
 def test_mode_with_a_likelihood():

@@ -129,12 +129,6 @@ def test_no_prior_at_all(potential, sampler):
         sample(model, sampler, n=500)
 
 
-def test_no_prior_where_a_run_is_cut_short():
-    model = model_of(lambda mu: 0.0 * mu - np.inf)
-    with pytest.raises(ValueError, match=r"prior density is zero at all \d+ simulations that have"):
-        sample(model, n=500, max_time=1e-9)
-
-
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference")
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize(
@@ -157,19 +151,3 @@ def test_priors_far_from_the_data(potential, sampler):
     # A probability that may be smaller than floating-point numbers get.
     assert 0.0 <= float(tree["abc"]["prior_acceptance"]) <= 1.0 + 1e-9
     assert float(tree["abc"]["largest_weight"]) <= 1.0
-
-
-def test_a_run_goes_on_to_the_same_numbers(tmp_path):
-    model = model_of(CUTS["narrow"])
-    whole = sample(model, n=2000)
-    with pytest.warns(UserWarning, match="Likelihood-free inference") as told:
-        amc.sample_abc_tree(
-            model=model, max_simulations=2000, batched=True, random_seed=1, progressbar=False,
-            max_time=1e-9, checkpoint=tmp_path,
-        )  # fmt: skip
-    assert any("max_time" in str(t.message) for t in told)
-    again = sample(model, n=2000, checkpoint=tmp_path)
-    for name in ("mu", "log_weight"):
-        np.testing.assert_array_equal(
-            again["weighted_posterior"][name], whole["weighted_posterior"][name]
-        )

@@ -1,6 +1,5 @@
 """Likelihood-free results: estimates with errors, priors with Potentials, step densities, all simulations."""
 
-import itertools
 import math
 import warnings
 
@@ -46,7 +45,7 @@ def plain():
 
 @pytest.fixture(scope="module")
 def adjusted():
-    return sample(model_of(), adjust="linear", keep_simulations=True)
+    return sample(model_of(), adjust="regression")
 
 
 # --- estimates ------------------------------------------------------------------------------------
@@ -100,7 +99,7 @@ FAR = amc.SimulatorProblem({"mu": (stats.norm(), 2)}, far, [1.8, -1.6])
 
 def test_effective_draws_know_of_the_regression():
     """Of rejection nearly all is accepted, and moved by two standard deviations with the same slopes."""
-    found = sample(FAR, amc.sample_abc_rejection, adjust="linear", max_simulations=1000)
+    found = sample(FAR, amc.sample_abc_rejection, adjust="regression", max_simulations=1000)
     attrs, totals, weighted = found["posterior"].attrs, found["abc"], found["weighted_posterior"]
     w = np.exp(weighted["log_weight"].values[0])
     w /= w.sum()
@@ -109,20 +108,6 @@ def test_effective_draws_know_of_the_regression():
     # A standard normal prior: the normal scale is the parameter's own.
     assert attrs["effective_draws"] == pytest.approx((sd**2 / mcse**2).min())
     assert attrs["effective_draws"] == float(totals["effective_draws"]) < 0.5 / (w @ w)
-
-
-def test_the_warning_is_of_these_effective_draws():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found = amc.sample_abc_rejection(
-            model=FAR, adjust="linear", max_simulations=400, batched=True, random_seed=1,
-            progressbar=False,
-        )  # fmt: skip
-    n = found["posterior"].attrs["effective_draws"]
-    w = np.exp(found["weighted_posterior"]["log_weight"].values[0])
-    assert n < 100.0 < w.sum() ** 2 / (w @ w)
-    assert any(f"are worth {n:.0f} independent draws" in str(c.message) for c in caught)
-    assert f"are worth {n:.0f} independent draws" in found["abc"].attrs["flags"]
 
 
 def test_how_draws_were_adjusted(plain, adjusted):
@@ -136,7 +121,7 @@ def test_how_draws_were_adjusted(plain, adjusted):
 
 def test_adjusted_draws_stay_where_a_potential_allows_them():
     model = model_of(lambda mu: pm.math.switch(mu[0] < mu[1], 0.0, -np.inf))
-    found = sample(model, adjust="linear", keep_simulations=True)
+    found = sample(model, adjust="regression")
     assert float(found["posterior"]["gap"].min()) > 0.0
     assert float(found["weighted_posterior"]["gap"].min()) > 0.0
     # Given the data means are normal with mean data / 2, variance 1/2 and independent: so is the gap.
@@ -155,7 +140,7 @@ def test_adjusted_draws_stay_where_a_potential_allows_them():
 
 def test_adjusted_draws_have_the_weight_of_a_soft_potential():
     """A normal Potential is a further observation."""
-    found = sample(model_of(lambda mu: -0.5 * ((mu[0] - 1.5) / 0.5) ** 2), adjust="linear")
+    found = sample(model_of(lambda mu: -0.5 * ((mu[0] - 1.5) / 0.5) ** 2), adjust="regression")
     mean, mcse = found["estimates"]["mu"].sel(group="a").values[:2]
     variance = 1.0 / (1.0 + 1.0 + 4.0)
     assert abs(mean - variance * (0.8 + 4.0 * 1.5)) < 4.0 * mcse < math.sqrt(variance)
@@ -167,59 +152,13 @@ def test_where_no_adjusted_draw_is_possible():
     problem = amc.SimulatorProblem({"mu": stats.norm()}, far, 3.0)
     # Above the data nothing is allowed, and there all adjusted draws are.
     problem.log_density = lambda u: np.where(stats.norm.ppf(u[:, 0]) < 1.0, 0.0, -np.inf)
-    found = sample(problem, adjust="linear", max_simulations=1000)
+    found = sample(problem, adjust="regression", max_simulations=1000)
     assert "draws are not adjusted: regression moves all" in found["abc"].attrs["flags"]
     assert found["posterior"].attrs["adjust"] == "none"
     assert float(found["posterior"]["mu"].max()) < 1.0
 
 
 # --- step densities -------------------------------------------------------------------------------
-
-
-def counted(rng, n, b):
-    return n + 2.0 * b + rng.normal(size=n.shape)
-
-
-def mixed(rng, n, x, size):
-    return rng.normal(n + x, 0.5, size=size)
-
-
-def test_whole_numbers_have_a_ratio_that_is_one_on_average():
-    priors = {"n": stats.poisson(3.0), "b": stats.bernoulli(0.3)}
-    problem = amc.SimulatorProblem(priors, counted, 5.0)
-    density = amc.step_density(sample(problem, max_simulations=20_000))
-    n, b = np.array(list(itertools.product(range(60), (0, 1)))).T
-    prior = priors["n"].pmf(n) * priors["b"].pmf(b)
-    ratio = density.ratio({"n": n, "b": b})
-    assert prior @ ratio == pytest.approx(1.0, abs=1e-9)
-    # Cuts within atoms are what is tested.
-    assert len(density.mass) > 4 * 2
-    means = [np.average(f, weights=prior * ratio) for f in (n, b)]
-    exact = prior * stats.norm.pdf(5.0, n + 2.0 * b)
-    np.testing.assert_allclose(means, [np.average(f, weights=exact) for f in (n, b)], atol=0.3)
-    nowhere = {"n": [-1, 2.5, 1e6, math.inf], "b": [0, 1, 1, 0]}
-    np.testing.assert_array_equal(density.ratio(nowhere), 0.0)
-
-
-def test_whole_numbers_beside_others():
-    with pm.Model() as model:
-        n = pm.DiscreteUniform("n", 1, 4)
-        x = pm.Uniform("x", 0.0, 2.0)
-        pm.Simulator("y", mixed, n, x, epsilon=0.3, observed=3.3)
-    density = amc.step_density(sample(model))
-    n, x = (v.ravel() for v in np.meshgrid(np.arange(1, 5), (np.arange(4000) + 0.5) / 2000))
-    ratio = density.ratio({"n": n, "x": x})
-    assert ratio.mean() == pytest.approx(1.0, abs=2e-3)
-    # The same by points of the cube that stand for a value.
-    u = np.random.default_rng(1).random((40_000, 2))
-    order = [density.coordinates.index(c) for c in ("n", "x")]
-    values = density.cube(u)
-    at = u[:, order]
-    for k in range(1, 5):
-        here = (np.ceil(4.0 * at[:, 0]) == k) & (at[:, 1] < 0.5)
-        error = values[here].std() / math.sqrt(here.sum())
-        mean = ratio[(n == k) & (x < 1.0)].mean()
-        assert abs(values[here].mean() - mean) < 4.0 * error + 1e-9
 
 
 BAD = [
@@ -231,33 +170,6 @@ BAD = [
     ({"mu": None}, ValueError, "must not be nan"),
     ({"mu": np.ones((2, 2))}, ValueError, r"have shape \(n,\), got \(2, 2\)"),
 ]
-
-
-@pytest.fixture(scope="module")
-def density():
-    return amc.step_density(
-        sample(amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, far, DATA))
-    )
-
-
-@pytest.mark.parametrize(("given", "error", "message"), BAD, ids=[str(b[0]) for b in BAD])
-def test_what_a_ratio_is_not_taken_of(density, given, error, message):
-    with pytest.raises(error, match=message):
-        density.ratio(given)
-
-
-def test_numbers_and_empty_arrays(density):
-    assert density.ratio({"mu": DATA}).shape == (1,)
-    assert density.ratio({"mu": []}).shape == (0,)
-    assert density.cube(np.zeros((0, 1))).shape == (0,)
-    with pytest.raises(ValueError, match="u must not be nan, 1 of 1 are"):
-        density.cube(np.array([[math.nan]]))
-
-
-def test_arrays_of_different_lengths():
-    found = amc.step_density(sample(FAR))
-    with pytest.raises(ValueError, match=r"one length, got mu\[0\]: 2, mu\[1\]: 1"):
-        found.ratio({"mu[0]": [0.0, 1.0], "mu[1]": [0.0]})
 
 
 # --- all simulations ------------------------------------------------------------------------------
@@ -283,7 +195,7 @@ def test_failures_are_told_one_by_one():
         return rng.normal(mu, SD) if mu > -3.0 else math.nan
 
     problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, fails, DATA)
-    found = sample(problem, batched=False, keep_simulations=True, max_simulations=500)
+    found = sample(problem, batched=False, max_simulations=500)
     found = found["simulations"]
     mu, kind = found["mu"].values, found["failure"].values
     wanted = np.where(mu > 2.0, "error", np.where(mu > -3.0, "", "nan"))

@@ -3,10 +3,12 @@ import pytest
 
 from scipy.special import ndtr, ndtri
 
-from amc_pymc.likelihood_free.accepted import accept
-from amc_pymc.likelihood_free.adjust import adjust_linear, adjusted_accepted, regress
-from amc_pymc.likelihood_free.choose import adjust_run
-from amc_pymc.likelihood_free.adjust import adjusted_mean
+from amc_pymc.likelihood_free.adjust import (
+    adjusted_accepted,
+    adjusted_mean,
+    epanechnikov,
+    regress,
+)
 
 RNG = np.random.default_rng(1)
 
@@ -17,11 +19,15 @@ def normal_means(n, d=2):
     return x, x + RNG.normal(size=(n, d))
 
 
+def linear(x, gaps, weights, distance, tolerance):
+    return regress(x, gaps, weights * epanechnikov(distance, tolerance), "linear").x
+
+
 def test_the_posterior_of_normal_means_from_all_simulations():
     x, s = normal_means(40_000)
     data = np.array([1.0, -0.5])
     distance = np.sqrt(((s - data) ** 2).sum(axis=1))
-    found = ndtri(adjust_linear(ndtr(x), s, data, np.ones(len(x)), distance, np.inf).u)
+    found = linear(x, s - data, np.ones(len(x)), distance, np.inf)
     error = np.sqrt(0.5 / len(x))
     np.testing.assert_allclose(found.mean(axis=0), data / 2, atol=6.0 * error)
     np.testing.assert_allclose(found.var(axis=0), 0.5, atol=4.0 * 0.5 * np.sqrt(2 / len(x)))
@@ -33,8 +39,8 @@ def test_weights_undo_a_proposal():
     x, s = x[keep], s[keep]
     w = 1.0 + np.exp(2.0 * x[:, 0])
     data = np.array([0.8])
-    u = adjust_linear(ndtr(x), s, data, w, abs(s[:, 0] - 0.8), 1e9).u
-    mean = np.average(ndtri(u[:, 0]), weights=w)
+    found = linear(x, s - data, w, abs(s[:, 0] - 0.8), 1e9)
+    mean = np.average(found[:, 0], weights=w)
     assert abs(mean - 0.4) < 4.0 * np.sqrt(0.5 / (w.sum() ** 2 / (w @ w)))
 
 
@@ -42,65 +48,16 @@ def test_useless_summaries():
     x, s = normal_means(500)
     flat = np.column_stack([s, np.ones(500), s[:, 0]])
     data = np.array([1.0, -0.5, 1.0, 1.0])
-    plain = adjust_linear(ndtr(x), s, data[:2], np.ones(500), np.zeros(500), 1.0).u
-    again = adjust_linear(ndtr(x), flat, data, np.ones(500), np.zeros(500), 1.0).u
+    plain = linear(x, s - data[:2], np.ones(500), np.zeros(500), 1.0)
+    again = linear(x, flat - data, np.ones(500), np.zeros(500), 1.0)
     np.testing.assert_allclose(again, plain, atol=1e-9)
-
-
-def test_few_simulations():
-    u = np.array([[0.3], [0.6]])
-    s = np.array([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])
-    found = adjust_linear(u, s, np.array([1.5, 2.5, 3.5]), np.ones(2), np.ones(2), 1.0).u
-    assert ((found > 0.0) & (found < 1.0)).all()
-
-
-def adjusted(x, s, data):
-    distance = np.sqrt(((s - data) ** 2).sum(axis=1))
-    smallest = float(np.sort(distance)[199])
-    log_weight = np.zeros(len(x))
-    plain = accept(distance, log_weight, smallest)
-    rng = np.random.default_rng(5)
-    found = adjust_run(ndtr(x), s, data, distance, log_weight, plain, "linear", rng).draws
-    return smallest, found[:2]
-
-
-def test_where_regression_is_linear_nearly_all_is_accepted():
-    x, s = normal_means(20_000)
-    smallest, (kept, u) = adjusted(x, s, np.array([1.0, -0.5]))
-    assert len(kept.index) > 5000 and kept.tolerance > smallest
-    found = ndtri(u)
-    np.testing.assert_allclose(found.mean(axis=0), [0.5, -0.25], atol=6.0 * np.sqrt(0.5 / 5000))
-    assert u.shape == (len(kept.index), 2)
-
-
-def test_where_it_is_not_little_is():
-    x, _ = normal_means(20_000)
-    data = np.array([1.0, 1.0])
-    _, (kept, u) = adjusted(x, x**3 + 0.3 * RNG.normal(size=x.shape), data)
-    assert len(kept.index) < 5000
-    grid = np.linspace(-3.0, 3.0, 10_001)
-    p = np.exp(-0.5 * grid**2 - (1.0 - grid**3) ** 2 / (2.0 * 0.3**2))
-    mean = (p @ grid) / p.sum()
-    sd = np.sqrt(p @ (grid - mean) ** 2 / p.sum())
-    # Within chance and a bias that chance would hide in the smallest set, of 200.
-    bound = 4.0 * sd / np.sqrt(len(kept.index)) + 2.5 * sd / np.sqrt(200)
-    found = np.average(ndtri(u), axis=0, weights=kept.weight)
-    assert (abs(found - mean) < bound).all()
-
-
-def test_nothing_beyond_the_smallest_tolerance():
-    x, s = normal_means(300)
-    distance = np.where(np.arange(300) < 250, 0.5, np.inf)
-    kept, u, *_ = adjusted_accepted(ndtr(x), s, distance, np.zeros(300), 0.5)
-    assert kept.tolerance == 0.5 and len(u) == len(kept.index) == 250
 
 
 def test_what_the_regression_fits_of_noise_is_made_up_for():
     sds = []
     for _ in range(200):
         x, s = RNG.normal(size=(60, 1)), RNG.normal(size=(60, 20))
-        u = adjust_linear(ndtr(x), s, np.zeros(20), np.ones(60), np.zeros(60), np.inf).u
-        sds.append(ndtri(u).std())
+        sds.append(linear(x, s, np.ones(60), np.zeros(60), np.inf).std())
     assert abs(np.mean(sds) - 1.0) < 0.05  # plain residuals: 0.8
 
 
@@ -196,7 +153,7 @@ def test_two_modes_that_move_apart():
     gap = RNG.uniform(-0.5, 0.5, (5000, 1))
     sign = RNG.choice([-1.0, 1.0], (5000, 1))
     x = sign * (1.0 + gap) + 0.1 * RNG.normal(size=gap.shape)
-    found = abs(regress(x, gap, np.ones(5000), "modes").x)
+    found = abs(regress(x, gap, np.ones(5000), "heteroscedastic").x)
     close = 4.0 * 0.1 / np.sqrt(5000)
     assert abs(found.mean() - 1.0) < close and abs(found.std() / 0.1 - 1.0) < 0.05
     assert abs(regress(x, gap, np.ones(5000), "linear").x).std() > 0.25
@@ -209,7 +166,7 @@ def test_nothing_is_moved_without_a_regression_or_to_the_data_themselves():
     # The cube is not left, not even by rounding.
     found = adjusted_accepted(u, s, np.zeros(100), np.zeros(100), 1.0, "none")
     np.testing.assert_array_equal(found.u, u)
-    for kind in ("linear", "heteroscedastic", "quadratic", "modes"):
+    for kind in ("linear", "heteroscedastic", "quadratic"):
         found = regress(x, np.zeros((100, 2)), w, kind).x
         assert abs(found.mean() - x.mean()) < 1e-9
 

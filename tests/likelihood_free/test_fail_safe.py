@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-import time
-
 import numpy as np
 import pytest
 
-from amc_pymc.likelihood_free.fail_safe import NegativeDistance, Summary, check_timeout, clipped, run_batch, run_each
-from amc_pymc.likelihood_free.problem import Failure, Simulated
+from amc_pymc.likelihood_free.fail_safe import (
+    Measure,
+    NegativeDistance,
+    clipped,
+    run_batch,
+    run_each,
+)
+from amc_pymc.likelihood_free.problem import Failure
 
 SHAPES = [(2,)]
-needs_signals = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no signals")
 
 
 def first(simulations):
     return simulations[0][:, 0]
 
 
-def each(call, n=4, rows=None, distance=first, timeout=None, shapes=SHAPES):
+def each(call, n=4, rows=None, distance=first, shapes=SHAPES):
     rows = np.arange(n) if rows is None else np.asarray(rows)
-    return run_each(call, distance, rows, n, shapes, timeout)
+    return run_each(call, Measure(distance), rows, n, shapes)
 
 
 def batch(call, n=4, rows=None, distance=first, shapes=SHAPES, seed=1):
     rows = np.arange(n) if rows is None else np.asarray(rows)
     rng = np.random.default_rng(seed)
-    return run_batch(lambda part, rng: call(part), distance, rows, n, shapes, rng)
+    return run_batch(lambda part, rng: call(part), Measure(distance), rows, n, shapes, rng)
 
 
 def test_distances_of_single_simulations():
@@ -63,11 +64,6 @@ def test_nan_distances_are_told():
     )
     assert found.distance.tolist() == [1.0, 1.0, np.inf, 1.0]
     assert found.failures == [Failure(2, "nan", "the distance is nan")]
-
-
-def test_infinite_simulations_are_far_but_no_failure():
-    found = each(lambda i: [[np.inf if i == 1 else 0.0, 0.0]])
-    assert found == Simulated(pytest.approx([0.0, np.inf, 0.0, 0.0]), [])
 
 
 @pytest.mark.parametrize(
@@ -138,29 +134,6 @@ def test_impossible_rows_are_not_simulated():
     assert seen == [0, 3]
     assert found.distance.tolist() == [0.0, np.inf, np.inf, 3.0]
     assert [(f.index, f.kind) for f in found.failures] == [(1, "nan"), (2, "nan")]
-
-
-def test_long_simulations_are_measured_in_pieces(monkeypatch):
-    monkeypatch.setattr("amc_pymc.likelihood_free.fail_safe._KEPT_NUMBERS", 5)
-    sizes = []
-
-    def distance(simulations):
-        sizes.append(len(simulations[0]))
-        return simulations[0][:, 0]
-
-    found = each(lambda i: [[float(i), 0.0]], n=7, distance=distance)
-    assert found.distance.tolist() == list(range(7))
-    assert sizes == [2, 2, 2, 1]
-
-
-def test_several_arrays():
-    found = each(
-        lambda i: [[float(i)], np.full((2, 2), i)],
-        shapes=[(1,), (2, 2)],
-        distance=lambda s: s[0][:, 0] + s[1].sum(axis=(1, 2)),
-    )
-    assert found.distance.tolist() == [0.0, 5.0, 10.0, 15.0]
-    assert "zip" in each(lambda i: [[0.0]], shapes=[(1,), (2,)]).failures[0].message
 
 
 def test_a_batch():
@@ -274,31 +247,10 @@ def test_rows_fail_as_often_in_batches_as_alone(probability):
     assert abs(both - probability[1] * probability[2]) < 4.0 * np.sqrt(0.25 / repeats) + given_up
 
 
-def test_halves_depend_on_the_generator_only():
-    call, rows = raising(np.full(200, 0.02)), np.arange(200)
-
-    def run(seed, used=0):
-        def wasteful(part, rng):
-            if len(part) == 200:  # and will raise
-                rng.random(used)
-                raise ValueError("late")
-            return call(part, rng)
-
-        return run_batch(wasteful, first, rows, 200, SHAPES, np.random.default_rng(seed))
-
-    assert 0 < len(run(5).failures) < 100
-    for used in (0, 7):  # what the first call took before it raised is of no importance
-        np.testing.assert_array_equal(run(5, used).distance, run(5).distance)
-        assert run(5, used).failures == run(5).failures
-    assert not np.array_equal(run(5).distance, run(6).distance)
-
-
 def test_summaries_of_parts():
-    call, summary = Brittle(1), Summary(lambda s: s[0] * 10.0, 2)
+    call, measure = Brittle(1), Measure(first, lambda s: s[0] * 10.0, 2)
     rng = np.random.default_rng(1)
-    found = run_batch(
-        lambda part, rng: call(part), first, np.arange(4), 4, SHAPES, rng, summary=summary
-    )
+    found = run_batch(lambda part, rng: call(part), measure, np.arange(4), 4, SHAPES, rng)
     np.testing.assert_array_equal(
         found.summaries, [[0.0, 0.0], [np.nan, np.nan], [20.0, 20.0], [30.0, 30.0]]
     )
@@ -307,106 +259,6 @@ def test_summaries_of_parts():
 def test_negative_distances_of_parts_end_the_run():
     with pytest.raises(NegativeDistance, match="below zero"):
         batch(Brittle(2), distance=negative)
-
-
-def test_nothing_to_simulate():
-    for run in (each, batch):
-        assert run(lambda i: 1 / 0, n=0).distance.shape == (0,)
-        assert len(run(lambda i: 1 / 0, n=2, rows=np.empty(0, int)).failures) == 2
-
-
-# --- limits of time -----------------------------------------------------------------------------
-
-
-@needs_signals
-def test_slow_simulations_are_stopped():
-    def call(i):
-        end = time.monotonic() + (10.0 if i == 1 else 0.0)
-        while time.monotonic() < end:
-            pass
-        return [[float(i), 0.0]]
-
-    began = time.monotonic()
-    found = each(call, timeout=0.1)
-    assert time.monotonic() - began < 5.0
-    assert found.distance.tolist() == [0.0, np.inf, 2.0, 3.0]
-    assert found.failures == [Failure(1, "timeout", "longer than 0.1 seconds")]
-
-
-@needs_signals
-def test_simulators_that_catch_errors_are_stopped():
-    def call(i):
-        try:
-            time.sleep(10.0)
-        except Exception:
-            pass
-        return [[0.0, 0.0]]
-
-    assert each(call, n=1, timeout=0.05).failures[0].kind == "timeout"
-
-
-@needs_signals
-def test_a_simulator_cannot_swallow_the_limit_for_good():
-    def call(i):
-        end = time.monotonic() + 10.0
-        try:
-            time.sleep(10.0)
-        except BaseException:
-            pass
-        while time.monotonic() < end:
-            pass
-        return [[0.0, 0.0]]
-
-    began = time.monotonic()
-    assert each(call, n=1, timeout=0.05).failures[0].kind == "timeout"
-    assert time.monotonic() - began < 5.0
-
-
-@needs_signals
-def test_the_alarm_of_others_is_given_back():
-    rung = []
-    before = signal.signal(signal.SIGALRM, lambda *a: rung.append(1))
-    clock = signal.setitimer(signal.ITIMER_REAL, 0.2)
-    try:
-        each(lambda i: [[0.0, 0.0]], timeout=5.0)
-        assert 0.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 0.2
-        end = time.monotonic() + 5.0
-        while not rung and time.monotonic() < end:
-            time.sleep(0.01)
-        assert rung
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *clock)
-
-
-@pytest.mark.parametrize("timeout", [0.0, -1.0, np.nan, np.inf])
-def test_bad_limits_are_refused(timeout):
-    with pytest.raises(ValueError, match=f"timeout must be positive and finite, got {timeout}"):
-        check_timeout(timeout)
-
-
-@pytest.mark.parametrize("timeout", ["1", True, [1.0]])
-def test_limits_that_are_no_numbers_are_refused(timeout):
-    with pytest.raises(TypeError, match="timeout must be a number or None, got"):
-        check_timeout(timeout)
-
-
-def test_limits_are_refused_in_batches_and_threads():
-    with pytest.raises(ValueError, match=r"timeout=1.0 is for simulations one by one"):
-        check_timeout(1.0, batched=True)
-    told = []
-
-    def work():
-        try:
-            each(lambda i: [[0.0, 0.0]], timeout=1.0)
-        except ValueError as error:
-            told.append(str(error))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert "main thread" in told[0]
-    check_timeout(None, batched=True)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.likelihood_free.problem import describe, failure_arrays, failures_from_arrays
-from amc_pymc.likelihood_free.problem import Failure
+from amc_pymc.likelihood_free.problem import Failure, describe, failure_arrays, failures_from_arrays
 
 PARAMETERS = {"a": np.linspace(0.0, 1.998, 1_000), "b": np.arange(20_000.0).reshape(1_000, 4, 5)}
 
@@ -25,16 +24,6 @@ def test_kinds_are_counted_and_shown_where_they_were_met_first():
     assert "]), 1 other (first at a=0.01, b=[[" in text
     assert "\n" not in text
     assert len(text) < 800
-
-
-def test_scalars_integers_and_short_vectors():
-    parameters = {"k": np.array([3, 4]), "v": np.array([[1.0, 2.5], [0.123456, np.nan]])}
-    text = describe([Failure(1, "error", "E: x\n  y")], parameters)
-    assert text == "1 of 2 simulations failed: 1 raised ('E: x y', first at k=4, v=[0.1235, nan])"
-
-
-def test_no_failures():
-    assert describe([], PARAMETERS) == "0 of 1,000 simulations failed"
 
 
 def test_long_messages_are_cut():

@@ -3,8 +3,6 @@
 import math
 import warnings
 
-from contextlib import nullcontext
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -12,10 +10,8 @@ import xarray as xr
 
 from scipy import stats
 
-from amc_pymc.inference import simulation_run
 from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
-from tests.inference.killed import killed_and_whole
 
 QUIET = {"batched": True, "progressbar": False}
 
@@ -236,14 +232,6 @@ def test_a_checkpoint_of_another_run_is_refused(name, value, tmp_path):
         from_checkpoint(tmp_path / "run", max_simulations=600, **{name: value})
 
 
-def test_a_checkpoint_of_another_simulator_is_refused(tmp_path):
-    given = {"max_simulations": 600, "random_seed": 1, "checkpoint": tmp_path / "run"} | QUIET
-    find_MAP_tree(model=problem(), **given)
-    wider = SimulatorProblem({"mu": stats.expon()}, lambda rng, mu: rng.normal(mu, 1.5), 2.0)
-    with pytest.raises(ValueError, match="another run: a trial"):
-        find_MAP_tree(model=wider, **given)
-
-
 SCRIPT = """
     import sys, time
     import numpy as np
@@ -261,49 +249,6 @@ SCRIPT = """
     )
     print(repr(float(found["mu"])))
 """
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_goes_on(tmp_path):
-    (again, whole), done, n = killed_and_whole(SCRIPT, tmp_path)
-    assert again == whole != ""
-    assert 3 <= done < n == 20
-
-
-def test_time_is_over(tmp_path):
-    with pytest.warns(UserWarning, match=r"max_time=1e-06 s was over after 300 of 2,874"):
-        _, part = from_checkpoint(tmp_path / "run", max_time=1e-6)
-    assert part["mode"].attrs["simulations"] == 300
-    # it can be given more
-    _, rest = from_checkpoint(tmp_path / "run", max_time=600.0)
-    xr.testing.assert_identical(rest, from_checkpoint(None)[1])
-
-
-class Bar:
-    """Remembers what it was told."""
-
-    def __init__(self):
-        self.said, self.done = [], 0
-
-    def advance(self, n=1):
-        self.done += n
-
-    def update(self, *, description):
-        self.said.append(description)
-
-
-def test_what_the_bar_says(monkeypatch, tmp_path):
-    bars = [Bar(), Bar()]
-    for bar in bars:  # what the second run has from the checkpoint counts, too
-        monkeypatch.setattr(simulation_run, "progress", lambda *a, bar=bar, **k: nullcontext(bar))
-        _, raw = from_checkpoint(tmp_path / "run")
-    rounds = raw["rounds"]
-    said = [
-        f"MAP-Tree: tolerance {h:.3g}, {k} boxes"
-        for h, k in zip(rounds["tolerance"].values, rounds["boxes"].values, strict=True)
-    ]
-    assert [bar.said for bar in bars] == [said, said]
-    assert [bar.done for bar in bars] == [2874, 2874]
 
 
 @pytest.mark.parametrize(
@@ -333,13 +278,6 @@ def test_bad_arguments_are_named(name, value, error):
     given = {"max_simulations": 100, "model": problem(), "progressbar": False} | {name: value}
     with pytest.raises(error, match=name):
         find_MAP_tree(**given)
-
-
-def test_a_model_without_simulator():
-    with pm.Model() as plain:
-        pm.Normal("y", 0.0, 1.0, observed=1.0)
-    with pytest.raises(ValueError, match="Simulator"):
-        find_MAP_tree(max_simulations=100, model=plain, progressbar=False)
 
 
 def test_nothing_comes_close():

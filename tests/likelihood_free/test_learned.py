@@ -3,9 +3,12 @@ import pytest
 
 from scipy.special import ndtr
 
-from amc_pymc.likelihood_free.features import joined_features, plain_features
-from amc_pymc.likelihood_free.learned import exchangeable_features
-from amc_pymc.likelihood_free.learned import cross_fitted, learn_summaries, learned_distance
+from amc_pymc.likelihood_free.learned import (
+    cross_fitted,
+    exchangeable_features,
+    learn_summaries,
+    learned_distance,
+)
 
 
 def scales(n, rng, m=6):
@@ -26,23 +29,13 @@ def test_the_order_of_observations_does_not_matter():
         np.testing.assert_allclose(np.exp(found[:, d : 2 * d]), x.std(axis=1))
 
 
-def test_features_of_two_data_sets():
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(5, 7))
-    both = joined_features([exchangeable_features((3,)), plain_features], [3, 4])(x)
-    np.testing.assert_array_equal(both[:, -4:], x[:, 3:])
-
-
-def test_constant_data_have_finite_features():
-    assert np.isfinite(exchangeable_features((5, 2))(np.zeros((3, 10)))).all()
-
-
 def test_scales_are_learnt_from_exchangeable_observations_and_not_by_a_line():
     rng = np.random.default_rng(2)
     x, data = scales(3000, rng)
-    line = learn_summaries(data, x, plain_features, rng, names=["ridge"])
+    line = learn_summaries(data, x, rng, names=["ridge"])
     assert line.skill[0] < 0.02
-    found = learn_summaries(data, x, exchangeable_features((6,)), rng)
+    data = exchangeable_features((6,))(data)
+    found = learn_summaries(data, x, rng)
     # The logarithm of the standard deviation of 6 numbers has variance 0.10 given x: a line in it explains
     # 1 / (1 + 0.1 / 0.25) = 0.71.
     assert 0.65 < found.skill[0] < 0.8
@@ -55,7 +48,7 @@ def test_what_is_learnt_knows_nothing_of_the_simulation_itself():
     """Data that tell nothing: summaries of a forest that has seen a simulation are like its parameters."""
     rng = np.random.default_rng(3)
     x, data = rng.normal(size=(2000, 1)), rng.normal(size=(2000, 2))
-    learned = learn_summaries(data, x, plain_features, rng, names=["forest"])
+    learned = learn_summaries(data, x, rng, names=["forest"])
     seen = np.corrcoef(learned(data)[:, 0], x[:, 0])[0, 1]
     everyone = np.ones(2000, bool)
     fold, found, of_data = cross_fitted(data, x, learned, everyone, data[:3], rng)
@@ -68,7 +61,7 @@ def test_failed_simulations_are_infinitely_far():
     rng = np.random.default_rng(4)
     x, data = scales(300, rng)
     data[7] = np.nan
-    found = learned_distance(ndtr(x), data, np.ones(6), plain_features, rng)
+    found = learned_distance(ndtr(x), data, np.ones(6), rng)
     assert np.isinf(found[7]) and np.isfinite(np.delete(found, 7)).all()
 
 
@@ -80,7 +73,6 @@ def test_the_same_seed_learns_the_same(thorough):
             ndtr(x),
             data,
             np.ones(6),
-            plain_features,
             np.random.default_rng(seed),
             thorough=thorough,
         )

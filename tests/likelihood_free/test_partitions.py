@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 
-from sklearn.tree import DecisionTreeRegressor
-
-from amc_pymc.likelihood_free import cart as cart_module
-from amc_pymc.likelihood_free import halve
-from amc_pymc.likelihood_free.partition import shrunk_rates, whole_cube
-from amc_pymc.likelihood_free.trees import fit_cart
-from amc_pymc.likelihood_free.partition import from_cuts
-from amc_pymc.likelihood_free.rates import drawn_rates
-from amc_pymc.rng import as_generator
+from amc_pymc.likelihood_free.partition import cut_boxes, shrunk_rates, whole_cube
+from amc_pymc.likelihood_free.trees import Bart, Dyadic, fit_cart
+from tests.likelihood_free.problems import from_cuts
 
 
 def crescent(n, d, seed=1):
@@ -25,22 +19,22 @@ def cart(d=2, **settings):
     return fit_cart(u, near, np.random.default_rng(2), **settings)
 
 
-def dyadic(d=2, *, separated=False):
+def by(partitioner, d):
     u, near = crescent(4000, d)
-    found = whole_cube(d)
-    for _ in range(7):
-        worth = found.volumes * shrunk_rates(found, u, near)
-        told = {"kernel_values": near, "u": u} if separated else {}
-        found = halve(found, worth, n_cuts=5, **told)
-    return found
+    return partitioner(u, near, None, np.random.default_rng(2))
+
+
+def bart(d):
+    pytest.importorskip("pymc_bart")
+    return by(Bart(tune=5), d)
 
 
 PARTITIONS = {
     "cube": lambda d: whole_cube(d),
     "cart": lambda d: cart(d),
     "random cuts": lambda d: cart(d, random_cuts=True),
-    "dyadic": lambda d: dyadic(d),
-    "dyadic, best separation": lambda d: dyadic(d, separated=True),
+    "dyadic": lambda d: by(Dyadic(cuts=35), d),
+    "bart": bart,
 }
 
 
@@ -94,20 +88,6 @@ def test_draws_stay_below_the_upper_edge():
     np.testing.assert_array_equal(found.find(found.draw(boxes, Top())), boxes)
 
 
-def test_boxes_are_those_of_scikit_learn():
-    u, near = crescent(3000, 3)
-    rng = np.random.default_rng(5)
-    near = near + 0.1 * rng.random(3000)  # of equally good cuts each may choose another
-    found = fit_cart(u, near, rng, max_leaves=50, min_samples=5)
-    theirs = DecisionTreeRegressor(max_leaf_nodes=50, min_samples_leaf=5, random_state=1).fit(
-        u, np.sqrt(near)
-    )
-    assert found.boxes == theirs.get_n_leaves()
-    other = np.random.default_rng(6).random((2000, 3)).astype(np.float32).astype(float)
-    pairs = {*zip(found.find(other).tolist(), theirs.apply(other).tolist(), strict=True)}
-    assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
-
-
 def test_boxes_hold_enough_simulations():
     u, near = crescent(2000, 2)
     for random_cuts in (False, True):
@@ -116,24 +96,6 @@ def test_boxes_hold_enough_simulations():
         assert found.boxes > 5
     assert fit_cart(u[:10], near[:10], np.random.default_rng(1), min_samples=40).boxes == 1
     assert fit_cart(u, np.zeros(2000), np.random.default_rng(1)).boxes == 1
-
-
-def test_no_box_is_too_narrow():
-    u = np.vstack([np.full((50, 1), 1e-12), np.full((50, 1), 3e-12), np.full((50, 1), 1.0)])
-    near = np.repeat([1.0, 0.0, 1.0], 50)
-    found = fit_cart(u, near, np.random.default_rng(1))
-    assert (found.upper - found.lower).min() >= 1e-9
-
-
-def test_the_best_separating_side_is_halved():
-    u = np.random.default_rng(7).random((1000, 3))
-    near = (u[:, 2] > 0.5).astype(float)
-    found = halve(whole_cube(3), np.ones(1), n_cuts=1, kernel_values=near, u=u)
-    assert found.feature[0] == 2
-    assert halve(whole_cube(3), np.ones(1), n_cuts=1).feature[0] == 0
-    again = halve(found, np.array([0.0, 1.0]), n_cuts=5)
-    np.testing.assert_allclose(again.volumes, [0.5, 0.25, 0.25])
-    assert halve(found, np.zeros(2), n_cuts=5).boxes == 2
 
 
 def test_rates_of_a_chain_of_boxes():
@@ -152,31 +114,12 @@ def test_empty_boxes_do_not_hold_the_posterior():
     """Flat priors in each of a thousand boxes would put nine tenths of the mass where there is none."""
     found = whole_cube(1)
     for _ in range(10):
-        found = halve(found, np.ones(found.boxes), n_cuts=found.boxes)
+        found = cut_boxes(found, np.arange(found.boxes), np.zeros(found.boxes, int))
     assert found.boxes == 1024
     u = np.random.default_rng(8).random((20_000, 1))
     near = (u[:, 0] < 5 / 1024) & (np.random.default_rng(9).random(20_000) < 0.2)
     p = found.volumes * shrunk_rates(found, u, near)
     assert p[found.upper[:, 0] > 5 / 1024].sum() < 0.1 * p.sum()
-
-
-def test_drawn_rates_have_the_beta_distribution():
-    u = np.linspace(0.0, 0.999, 40)[:, None]
-    near = (u[:, 0] < 0.25).astype(float)
-    rng = np.random.default_rng(1)
-    found = np.array([drawn_rates(whole_cube(1), u, near, rng)[0] for _ in range(4000)])
-    mean, n = shrunk_rates(whole_cube(1), u, near)[0], 41.0
-    sd = np.sqrt(mean * (1.0 - mean) / (n + 1.0))
-    assert abs(found.mean() - mean) < 4.0 * sd / np.sqrt(4000)
-    assert abs(found.std() / sd - 1.0) < 4.0 / np.sqrt(8000)
-    assert drawn_rates(whole_cube(1), u, 0.0 * near, rng)[0] == 0.0
-
-
-def test_the_prior_counts_in_the_spread_of_drawn_rates():
-    """Half of four points, and a prior of eight: Beta(6, 6), with a relative error of its sd below 1 %."""
-    u, near, rng = np.array([[0.1], [0.2], [0.7], [0.9]]), np.array([0, 0, 1, 1]), as_generator(1)
-    found = [drawn_rates(whole_cube(1), u, near, rng, strength=8.0)[0] for _ in range(8000)]
-    assert abs(np.std(found) / np.sqrt(0.25 / 13.0) - 1.0) < 4.0 / np.sqrt(16_000)
 
 
 def test_pruning_removes_cuts_in_noise():
@@ -187,19 +130,3 @@ def test_pruning_removes_cuts_in_noise():
     assert 2 <= pruned.boxes < 0.2 * full.boxes
     rates = shrunk_rates(pruned, u, near)[pruned.find(np.array([[0.1, 0.5], [0.6, 0.5]]))]
     np.testing.assert_allclose(rates, [0.8, 0.2], atol=0.06)
-
-
-@pytest.mark.parametrize("power", [3, 60])
-def test_many_simulations_are_represented_by_few(power):
-    rng = np.random.default_rng(12)
-    values = rng.random(5000) ** power
-    near = values >= 0.01
-    kept, weights = cart_module._thinned(values, 400, rng)
-    # With 3,900 near ones half of the places are for the closest, with 370 all of these are used.
-    closest = np.argsort(-values)[:200] if power == 3 else np.flatnonzero(near)
-    assert len(np.unique(kept)) == len(kept) == len(closest) + (200 if power == 3 else 400)
-    assert set(closest) == set(kept[weights == 1.0]) and weights.sum() == pytest.approx(5000.0)
-    others = np.delete(values, closest)
-    error = others.std() * len(others) / np.sqrt(len(kept) - len(closest))
-    assert abs(weights @ values[kept] - values.sum()) < 4.0 * error
-    assert cart_module._thinned(values, 5000, rng) == (slice(None), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 
 import cloudpickle
 import numpy as np
@@ -243,13 +242,6 @@ def test_quantiles_invert_the_distribution_function(name):
     np.testing.assert_allclose(known.cdf(column(cube)), GRID, rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", SHUFFLED)
-def test_uniform_points_give_the_distribution(name):
-    cube, known = single(name), SHUFFLED[name][1]
-    assert cube.fallback == {}
-    np.testing.assert_allclose(np.sort(known.cdf(column(cube))), GRID, atol=1.5 / N)
-
-
 @pytest.mark.parametrize("name", DISCRETE)
 def test_discrete_quantiles_are_the_first_to_reach_the_level(name):
     cube, known = single(name), DISCRETE[name][1]
@@ -258,12 +250,6 @@ def test_discrete_quantiles_are_the_first_to_reach_the_level(name):
     assert x.dtype.kind == "i" or name == "truncated Geometric"  # floats for PyMC
     assert np.all(known.cdf(x) >= GRID * (1 - 1e-12))
     assert np.all(known.cdf(x - 1) <= GRID * (1 + 1e-12))
-
-
-def test_zero_inflated_counts():
-    x, known = column(single("ZeroInflatedPoisson")), ZERO_INFLATED[1]
-    k = np.arange(x.max() + 1)
-    np.testing.assert_allclose(np.bincount(x) / N, known.cdf(k) - known.cdf(k - 1), atol=1.5 / N)
 
 
 @pytest.mark.parametrize(
@@ -304,13 +290,6 @@ def test_children_are_drawn_given_their_parents():
     np.testing.assert_allclose(cube.log_prior(u), log, rtol=1e-9)
 
 
-def test_uniform_points_give_the_marginal_of_a_child():
-    cube = cube_of(lambda: pm.Exponential("rate", pm.Gamma("shape", 3.0, 2.0)))
-    x = cube.values(uniform(cube, 4000))[0]["rate"]
-    lomax = stats.lomax(3.0, scale=2.0)  # Exponential of a Gamma
-    assert stats.kstest(x, lomax.cdf).pvalue > 1e-3
-
-
 def test_discrete_parents_pick_elements():
     def write():
         z = pm.Categorical("z", [0.25, 0.75])
@@ -348,19 +327,6 @@ def test_multivariate_normal():
     np.testing.assert_allclose(cube.log_prior(u), stats.multivariate_normal(mean, cov).logpdf(x))
 
 
-def test_multivariate_normal_with_random_scale():
-    def write():
-        scale = pm.HalfNormal("scale", 1.0)
-        pm.MvNormal("x", np.zeros(2), scale**2 * np.array([[1.0, 0.6], [0.6, 1.0]]), shape=(3, 2))
-
-    cube = cube_of(write)
-    u = uniform(cube, 20)
-    values, _ = cube.values(u)
-    z = special.ndtri(u[:, 1:].reshape(20, 3, 2))
-    second = 0.6 * z[..., 0] + 0.8 * z[..., 1]
-    np.testing.assert_allclose(values["x"][..., 1], values["scale"][:, None] * second)
-
-
 def test_dirichlet():
     a = np.array([0.5, 2.0, 3.0, 1.0])
     cube = cube_of(lambda: pm.Dirichlet("p", a))
@@ -373,14 +339,6 @@ def test_dirichlet():
     assert stats.kstest(p[:, 1] + p[:, 3], stats.beta(3.0, 3.5).cdf).pvalue > 1e-3
     log = [stats.dirichlet(a).logpdf(row[:-1]) for row in p]
     np.testing.assert_allclose(cube.log_prior(u), log)
-
-
-def test_dirichlet_of_several_rows():
-    a = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    cube = cube_of(lambda: pm.Dirichlet("p", a))
-    u = uniform(cube, 10)
-    assert cube.n_dim == 3
-    np.testing.assert_allclose(cube.values(u)[0]["p"][..., 0], stats.beta.ppf(u, a[:, 0], a[:, 1]))
 
 
 def test_the_faces_of_the_cube_are_finite():
@@ -411,20 +369,6 @@ def test_impossible_parameters_spoil_their_own_point_only():
     assert values["k"][1] == 0
     assert np.isfinite(cube.log_prior(u)).tolist() == [True, False, True]
     assert cube._variables[1]._graph.fallback is None
-
-
-def test_named_dimensions():
-    import pymc.dims as pmd
-
-    with pm.Model(coords={"group": ["a", "b"]}) as model:
-        scale = pmd.HalfNormal("scale", 2.0)
-        pmd.Normal("x", 0.0, scale, dims="group")
-        pmd.Deterministic("gap", model["x"].isel(group=0) - model["x"].isel(group=1))
-    cube = PriorTransform.from_model(model, {"gap": model.deterministics})
-    u = uniform(cube, 10)
-    values, _ = cube.values(u)
-    np.testing.assert_allclose(values["x"], values["scale"][:, None] * special.ndtri(u[:, 1:]))
-    np.testing.assert_allclose(cube.evaluate("gap", values)[0], -np.diff(values["x"])[:, 0])
 
 
 # --- reference densities ------------------------------------------------------------------------
@@ -472,14 +416,6 @@ def test_ordered_variables():
     u = uniform(cube, 5)
     log = np.log(6.0) + stats.norm.logpdf(cube.values(u)[0]["x"]).sum(axis=1)
     np.testing.assert_allclose(cube.log_prior(u), log)
-
-
-def test_zero_sum_normal():
-    cube = cube_of(lambda: pm.ZeroSumNormal("x", 2.0, shape=4))
-    assert cube.n_dim == 3
-    values, w = weighted(cube)
-    np.testing.assert_allclose(values["x"].sum(axis=1), 0.0, atol=1e-9)
-    assert_mean(values["x"][:, 2] ** 2, w, 3.0)
 
 
 def own_logp(value, mu):
@@ -623,34 +559,6 @@ def test_pickled_cubes_give_the_same():
     np.testing.assert_array_equal(fresh.log_prior(u), cube.log_prior(u))
 
 
-def test_no_points():
-    cube = cube_of(hierarchy)
-    values, possible = cube.values(np.empty((0, cube.n_dim)))
-    assert {k: v.shape for k, v in values.items()} == {
-        "mu": (0,), "tau": (0,), "theta": (0, 2, 3), "k": (0,),
-    }  # fmt: skip
-    assert possible.shape == (0,)
-    assert cube.log_prior(np.empty((0, cube.n_dim))).shape == (0,)
-
-
-def test_threads_share_a_cube():
-    cube = cube_of(hierarchy)
-    u = [uniform(cube, 200, seed) for seed in range(4)]
-    wanted = [cube.values(x)[0]["theta"] for x in u]
-    found = [None] * 4
-
-    def work(k):
-        for _ in range(20):
-            found[k] = cube.values(u[k])[0]["theta"]
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    np.testing.assert_array_equal(found, wanted)
-
-
 def square():
     x = pt.vector("x", shape=(3,))
     return Batched([x], [x**2, x.sum()])
@@ -685,9 +593,3 @@ def test_a_batch_with_other_values_is_noticed(monkeypatch):
     graphs = square()
     np.testing.assert_array_equal(graphs([X], 4)[0], X**2)
     assert graphs.fallback == "ValueError: the graph gives other values for a batch"
-
-
-def test_constants_are_repeated():
-    x = pt.dscalar("x")
-    (found,) = Batched([x], [pt.constant([1.0, 2.0])])([np.zeros(3)], 3)
-    assert found.shape == (3, 2)

@@ -7,12 +7,15 @@ import pytest
 
 from scipy.stats import norm
 
-from amc_pymc.likelihood_free import halve
-from amc_pymc.likelihood_free.partition import whole_cube
-from amc_pymc.likelihood_free.proposal import best_proposal
-from amc_pymc.likelihood_free.proposal import to_axes
-from amc_pymc.likelihood_free.partition import from_cuts
-from amc_pymc.likelihood_free.proposal import Boxes, Proposal, prior_proposal
+from amc_pymc.likelihood_free.partition import cut_boxes, whole_cube
+from amc_pymc.likelihood_free.proposal import (
+    Boxes,
+    Proposal,
+    best_proposal,
+    prior_proposal,
+    to_axes,
+)
+from tests.likelihood_free.problems import from_cuts
 
 QUARTERS = from_cuts([(0, 0, 0.25), (2, 1, 0.5)], 2)
 
@@ -98,7 +101,7 @@ def test_an_exact_proposal_is_close_to_the_best():
     best = z / np.trapezoid(np.sqrt(acceptance(u, 0.01)), u) ** 2
     fine = whole_cube(1)
     for _ in range(10):
-        fine = halve(fine, np.ones(fine.boxes), n_cuts=fine.boxes)
+        fine = cut_boxes(fine, np.arange(fine.boxes), np.zeros(fine.boxes, int))
     k = fine.find(u[:-1, None])
     rates = np.bincount(k, acceptance(u[:-1], 0.01)) / np.bincount(k)
     q = best_proposal(fine.volumes * rates, fine.volumes)

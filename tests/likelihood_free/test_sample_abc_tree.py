@@ -9,18 +9,14 @@ import pymc as pm
 import pytest
 import xarray as xr
 
-from scipy import stats
-
 import amc_pymc as amc
 
 from tests.likelihood_free.abc_runs import (
-    BUDGET,
     DATA,
     SD,
     TOLERANCE,
     equal,
     grouped_model,
-    one_normal,
     sample,
     slow,
 )
@@ -46,7 +42,7 @@ def known(tolerance):
 
 def test_groups(found):
     assert set(found.children) == {
-        "posterior", "sample_stats", "weighted_posterior", "estimates", "abc", "step_posterior",
+        "posterior", "sample_stats", "weighted_posterior", "estimates", "abc", "step_posterior", "simulations",
         "observed_data", "constant_data",
     }  # fmt: skip
     posterior = found["posterior"]
@@ -73,20 +69,8 @@ def test_arviz_reads_it(found, tmp_path):
     )
 
 
-def test_attributes_and_totals(found):
-    attrs, run = found["posterior"].attrs, found["abc"]
-    assert attrs["simulations"] == 20_000 - 126 == int(run["simulations"].sum())
-    assert attrs["tolerance"] == float(run["final_tolerance"])
-    weighted = found["weighted_posterior"]
-    w = np.exp(weighted["log_weight"].values.ravel())
-    assert attrs["effective_draws"] == pytest.approx(w.sum() ** 2 / (w @ w))
-    assert attrs["unique_draws"] <= int(run["accepted"]) == len(w)
-    assert (weighted["distance"] <= attrs["tolerance"]).all()
-    assert np.isinf(run["tolerance"][0]) and (np.diff(run["tolerance"][1:]) <= 0.0).all()
-
-
 def test_draws_are_those_of_the_simulations(model, found):
-    copied = sample(model, max_simulations=20_000, smooth=False)
+    copied = sample(model, max_simulations=20_000)
     assert copied["posterior"].attrs["smoothing"] == "none"
     stats_, weighted = copied["sample_stats"], copied["weighted_posterior"]
     xr.testing.assert_equal(stats_["simulation"], found["sample_stats"]["simulation"])
@@ -129,11 +113,6 @@ def count(rng, k, size):
     return rng.normal(k, 0.5, size=size)
 
 
-def test_chains_share_no_simulation(found):
-    chains = [set(c) for c in found["sample_stats"]["simulation"].values]
-    assert all(not a & b for i, a in enumerate(chains) for b in chains[:i])
-
-
 def test_the_posterior_of_a_model(found):
     n = found["posterior"].attrs["effective_draws"]
     w = np.exp(found["weighted_posterior"]["log_weight"].values[0])
@@ -151,10 +130,9 @@ def test_the_posterior_of_a_model(found):
         slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
         slow({"proposal": amc.TreeProposal(utility="posterior")}),
         slow({"proposal": amc.TreeProposal(utility="kl")}),
-        slow({"proposal": amc.TreeProposal(rates="draw", honest=True, window=4)}),
-        slow({"proposal": amc.TreeProposal(rotate=False, local=False)}),
-        slow({"tolerance_schedule": 0.8}),
-        slow({"batch_size": 300}),
+        slow({"proposal": amc.TreeProposal(window=4, batch_size=300)}),
+        slow({"proposal": amc.TreeProposal(local=False)}),
+        slow({"proposal": amc.TreeProposal(tolerance_factor=0.8)}),
         {"sampler": amc.sample_abc_rejection},
     ],
     ids=lambda options: ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in options.items()),
@@ -209,37 +187,6 @@ def test_a_model_in_worker_processes(model):
         with pytest.warns(UserWarning):
             found.append(sample(model, cores=cores, **options))
     equal(*found)
-
-
-def test_the_model_of_the_context(model):
-    with model, pytest.warns(UserWarning):
-        amc.sample_abc_rejection(max_simulations=200, batched=True, progressbar=False)
-    with pytest.raises(TypeError, match="model is missing"):
-        amc.sample_abc_tree(max_simulations=200)
-
-
-def test_all_simulations_on_request():
-    found = sample(keep_simulations=True)["simulations"]
-    assert found.sizes["simulation"] == BUDGET - 126
-    assert abs(np.exp(found["log_weight"].values[:100]).mean() - 1.0) < 1e-12
-    assert "simulations" not in sample()
-
-
-@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
-@pytest.mark.parametrize("batched", [True, slow(False)])
-def test_linear_adjustment(sampler, batched):
-    """Of a normal mean with a normal prior regression makes the posterior at tolerance zero."""
-    problem = amc.SimulatorProblem({"mu": stats.norm(0.0, 1.0)}, one_normal, DATA)
-    found = sample(problem, sampler, adjust="linear", batched=batched)
-    variance = 1.0 / (1.0 + 1.0 / SD**2)
-    mean, n = variance * DATA / SD**2, found["posterior"].attrs["effective_draws"]
-    weighted = found["weighted_posterior"]
-    w, mu = np.exp(weighted["log_weight"].values[0]), weighted["mu"].values[0]
-    assert abs(np.average(mu, weights=w) - mean) < 4.0 * math.sqrt(variance / n)
-    spread = np.average((mu - mean) ** 2, weights=w)
-    assert abs(spread / variance - 1.0) < 4.0 * math.sqrt(2.0 / n)
-    plain = sample(problem, sampler, batched=batched)
-    assert n > plain["posterior"].attrs["effective_draws"]
 
 
 def test_step_density(found):

@@ -5,8 +5,8 @@ import pytest
 
 from scipy.spatial.distance import mahalanobis
 
-from amc_pymc.rng import as_generator
 from amc_pymc.likelihood_free.scale import FEWEST_PILOTS, SummaryScale, pilot_scale
+from amc_pymc.rng import as_generator
 
 OBSERVED = np.array([1.0, -2.0, 0.5])
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import re
-import signal
-import threading
-import time
-
-from concurrent.futures import ProcessPoolExecutor
 
 import cloudpickle
 import numpy as np
@@ -21,9 +15,9 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import special, stats
 
-from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.likelihood_free.trial import try_simulator
+from amc_pymc.reading.interpreted import interpreted_mode
 
 Y = np.array([1.0, -0.5, 2.0, 0.3, 1.7])
 
@@ -81,14 +75,6 @@ def test_faces_of_the_cube():
         problem.parameters(np.zeros(3))
     with pytest.raises(ValueError, match="unit cube"):
         problem.parameters(np.array([[0.5, 1.5]]))
-
-
-def test_variables_that_the_simulator_does_not_need():
-    def write():
-        toy()
-        pm.Normal("idle", 0.0, 1.0, shape=2)
-
-    assert problem_of(write).shapes == {"mu": (), "sigma": (), "idle": (2,)}
 
 
 # --- calls --------------------------------------------------------------------------------------
@@ -165,15 +151,6 @@ def test_batches_have_the_distribution_of_single_calls(observed):
     assert stats.ks_2samp(one.distance, many.distance).pvalue > 1e-3
     # Point by point: the same parameters at the same rows.
     assert stats.spearmanr(one.distance, many.distance).statistic > 0.5
-
-
-def test_batches_use_the_same_numbers():
-    """A simulator that draws row by row gives the same in a batch."""
-    problem = problem_of(toy)
-    u = points(problem)
-    one = problem.simulate(u, np.random.default_rng(1)).distance
-    many = problem.simulate(u, np.random.default_rng(1), batched=True).distance
-    np.testing.assert_allclose(one, many)
 
 
 # --- distances ----------------------------------------------------------------------------------
@@ -404,59 +381,6 @@ def test_impossible_parameters_are_failures():
         assert [(f.index, f.kind) for f in found.failures] == [(0, "nan"), (2, "nan")]
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no signals")
-def test_slow_simulations_are_stopped():
-    def slow(rng, mu, sigma, size):
-        time.sleep(5.0 if mu > 1.0 else 0.0)
-        return rng.normal(mu, sigma, size)
-
-    problem = problem_of(lambda: toy(function=slow))
-    u = np.array([[0.5, 0.5], [0.9, 0.5]])
-    found = problem.simulate(u, np.random.default_rng(1), timeout=0.1)
-    assert [(f.index, f.kind) for f in found.failures] == [(1, "timeout")]
-
-
-def test_limits_that_cannot_be_kept_are_refused():
-    problem = problem_of(toy)
-    with pytest.raises(ValueError, match="one by one"):
-        try_simulator(problem, batched=True, timeout=1.0)
-    told = []
-
-    def work():
-        try:
-            try_simulator(problem, timeout=1.0)
-        except ValueError as error:
-            told.append(str(error))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert "main thread" in told[0]
-
-
-@pytest.mark.parametrize(
-    ("function", "batched", "message"),
-    [
-        (
-            lambda rng, mu, sigma, size: rng.normal(size=3),
-            False,
-            r"\(3,\), the data call for \(5,\)",
-        ),
-        (
-            lambda rng, mu, sigma, size: rng.normal(size=5),
-            True,
-            r"\(5,\), the data call for \(1, 5\)",
-        ),
-        (lambda rng, mu, size: rng.normal(size=5), False, "TypeError.*positional argument"),
-        (lambda rng, mu, sigma, size: np.full(size, np.nan), False, "nan: the simulation has nan"),
-    ],
-)
-def test_checks_tell_what_is_wrong(function, batched, message):
-    problem = problem_of(lambda: toy(function=function))
-    with pytest.raises(ValueError, match=message):
-        try_simulator(problem, batched=batched)
-
-
 def test_broken_statistics_are_failures():
     def statistic(x):
         if x.mean() > 0.0:
@@ -517,15 +441,6 @@ def test_scalar_parameters_have_axes_as_in_pymc():
         try_simulator(problem)
 
 
-def test_statistics_that_never_have_the_shape_of_the_data_are_refused():
-    def statistic(x):
-        return x[x > 100.0]
-
-    problem = problem_of(lambda: toy([200.0, 0.0], sum_stat=statistic))
-    with pytest.raises(ValueError, match=r"sum_stat of 'y' gives shape \(0,\) for a simulation"):
-        try_simulator(problem)
-
-
 # --- models -------------------------------------------------------------------------------------
 
 
@@ -582,30 +497,6 @@ def test_nan_in_symbolic_data():
         problem_of(write)
 
 
-@pytest.mark.parametrize("model", [None, 3])
-def test_no_model(model):
-    with pytest.raises(TypeError, match=f"model must be a pm.Model, got {model}"):
-        ModelProblem.from_model(model)
-
-
-def test_data_are_read_once():
-    def write():
-        scale, y = pm.Data("scale", 2.0), pm.Data("data", Y)
-        mu = pm.Normal("mu", 0.0, scale)
-        pm.Simulator("y", normal, mu * scale, 1.0, observed=y)
-
-    model = model_of(write)
-    problem = ModelProblem.from_model(model)
-    u = points(problem)
-    before = problem.simulate(u, np.random.default_rng(1)).distance
-    model.set_data("scale", 5.0)
-    model.set_data("data", 2.0 * Y)
-    np.testing.assert_array_equal(problem.simulate(u, np.random.default_rng(1)).distance, before)
-    other = ModelProblem.from_model(model)
-    np.testing.assert_array_equal(other.observed["y"], 2.0 * Y)
-    assert not np.allclose(other.simulate(u, np.random.default_rng(1)).distance, before)
-
-
 # --- other processes ----------------------------------------------------------------------------
 
 
@@ -634,16 +525,3 @@ def test_a_pickled_problem_gives_the_same():
     assert np.isfinite(wanted).all()
     np.testing.assert_array_equal(_simulated(fresh), wanted)
     np.testing.assert_array_equal(_simulated(cloudpickle.dumps((problem, u))), wanted)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_give_the_same(method):
-    if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"no {method} here")
-    problem = problem_of(everything)
-    u = points(problem)
-    wanted = problem.simulate(u, np.random.default_rng(1)).distance
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
-        found = pool.submit(_simulated, cloudpickle.dumps((problem, u))).result()
-    np.testing.assert_array_equal(found, wanted)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
-
 import numpy as np
 import pytest
 
@@ -106,17 +103,6 @@ def test_failures_do_not_end_a_run():
     found = p.simulate(np.array([[0.1], [0.3], [0.9]]), np.random.default_rng(1))
     np.testing.assert_allclose(found.distance, [np.inf, 0.3, np.inf])
     assert [(f.index, f.kind) for f in found.failures] == [(0, "nan"), (2, "error")]
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no signals")
-def test_slow_simulations_are_stopped():
-    def simulator(rng, mu):
-        time.sleep(5.0 if mu > 0.5 else 0.0)
-        return [mu]
-
-    p = problem(simulator, {"mu": stats.uniform()}, [0.0])
-    found = p.simulate(np.array([[0.3], [0.9]]), np.random.default_rng(1), timeout=0.1)
-    assert [(f.index, f.kind) for f in found.failures] == [(1, "timeout")]
 
 
 @pytest.mark.parametrize("batched", [False, True])

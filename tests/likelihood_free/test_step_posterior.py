@@ -1,11 +1,11 @@
 import numpy as np
 
-from abc_tree.problems import NormalMean
 from scipy.stats import qmc
 
+from amc_pymc.likelihood_free.problem import student_kernel
 from amc_pymc.likelihood_free.step_posterior import fit_step_posterior
 from amc_pymc.rng import as_generator
-from amc_pymc.likelihood_free.problem import student_kernel
+from tests.likelihood_free.problems import NormalMean
 
 
 def fitted(n, tolerance=0.05):
