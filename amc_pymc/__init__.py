@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from amc_pymc.diagnostics import compare_evidence, decision_error
     from amc_pymc.inference.combine_estimators import combine_estimators
     from amc_pymc.inference.estimate_evidence import estimate_evidence
-    from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree
     from amc_pymc.inference.product_space import sample_product_space
     from amc_pymc.inference.racing_forecast import RacingForecast, racing_forecast
     from amc_pymc.inference.recover_marginals import recover_marginals
+    from amc_pymc.inference.sample_ais import sample_ais
+    from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree
+    from amc_pymc.likelihood_free.learning import TreeProposal
     from amc_pymc.likelihood_free.sample_abc_tree import sample_abc_rejection, sample_abc_tree
     from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
-    from amc_pymc.inference.sample_ais import sample_ais
     from amc_pymc.likelihood_free.step_posterior import step_density
-    from amc_pymc.likelihood_free.learning import TreeProposal
     from amc_pymc.plots import (
         plot_abc,
         plot_ais,

@@ -31,28 +31,27 @@ LOWER = {
     "evidence": BASE | {"kernels", "annealing", "importance"},
     "combination": BASE | {"bandits"},
     "running": BASE,
-    "simulators": BASE | {"running"},
-    "abc_tree": BASE | {"bandits", "importance", "simulators"},
-    "map_tree": BASE | {"bandits", "simulators", "abc_tree"},
 }
 CORE = set(LOWER)
 LOWER |= {
-    "reading": BASE | {"tall", "rows", "simulators", "abc_tree"},
+    "reading": BASE | {"tall", "rows"},
     "results": ROOT,
     "diagnostics": ROOT | {"results"},
     "plots": ROOT | {"results", "diagnostics"},
     "steps": CORE | {"reading", "results", "diagnostics"},
     "inference": CORE | {"reading", "results", "diagnostics", "steps"},
+    "likelihood_free": BASE
+    | {"bandits", "running", "reading", "results", "diagnostics", "inference"},
 }
 LOWER["compile"] = set(LOWER)
 LOWER["__init__"] = set(LOWER)
 
 # Heavy libraries, and the rooms outside the core that may import them; the core imports none.
 HEAVY = {
-    "pymc": {"reading", "steps", "inference", "compile"},
-    "pytensor": {"reading", "steps", "inference", "compile"},
-    "arviz": {"results", "diagnostics", "plots", "steps", "inference"},
-    "xarray": {"results", "diagnostics", "plots", "steps", "inference"},
+    "pymc": {"reading", "steps", "inference", "likelihood_free", "compile"},
+    "pytensor": {"reading", "steps", "inference", "likelihood_free", "compile"},
+    "arviz": {"results", "diagnostics", "plots", "steps", "inference", "likelihood_free"},
+    "xarray": {"results", "diagnostics", "plots", "steps", "inference", "likelihood_free"},
 }
 # What may change with any version of Numba; only the engine imports it.
 INSIDES = ("numba.core", "numba.experimental", "numba.extending", "llvmlite")

@@ -36,7 +36,9 @@ __all__ = [
 
 _HERE = Path(__file__).parents[1]
 #: Folders of this package without compiled functions; a change there does not touch machine code.
-WITHOUT_KERNELS = {"diagnostics", "evidence", "inference", "plots", "results", "rows", "steps"}
+WITHOUT_KERNELS = {
+    "diagnostics", "evidence", "inference", "likelihood_free", "plots", "results", "rows", "steps",
+}  # fmt: skip
 #: What was changed later may differ from what this process has imported.
 _BEGIN = time.time()
 #: Beyond so many bytes, files of the cache are removed.

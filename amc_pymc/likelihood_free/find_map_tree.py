@@ -188,7 +188,7 @@ def find_MAP_tree(
     values = problem.parameters(mode.u[None])
     if hasattr(problem, "deterministics"):
         values = {**values, **problem.deterministics(values)}
-    values = {k: np.asarray(v)[0] for k, v in values.items()}
+    values = {k: np.asarray(np.asarray(v)[0]) for k, v in values.items()}
     if not return_raw:
         return values
     attrs = {

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.box_trees import add_up, bounds, descend, shrunk
 
 __all__ = ["NARROWEST", "Partition", "cut_boxes", "separation", "shrunk_rates", "whole_cube"]
 
@@ -76,7 +76,7 @@ class Partition:
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        return _bounds(self.feature, self.threshold, self.left, self.right, self.n_dim)
+        return bounds(self.feature, self.threshold, self.left, self.right, self.n_dim)
 
     @property
     def lower(self) -> np.ndarray:
@@ -106,14 +106,14 @@ class Partition:
     def find_nodes(self, u: np.ndarray) -> np.ndarray:
         """Return leaf nodes (n,) that contain points (n, D)."""
         u = np.ascontiguousarray(u, dtype=float)
-        return _descend(u, self.feature, self.threshold, self.left, self.right)
+        return descend(u, self.feature, self.threshold, self.left, self.right)
 
     def sums(self, u: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
         """Return sums of values (n,) over the points (n, D) in each node (M,), including inner nodes."""
         nodes = self.find_nodes(u)
         out = [np.bincount(nodes, v, minlength=len(self.feature)) for v in values]
         for total in out:
-            _add_up(total, self.parent)
+            add_up(total, self.parent)
         return out
 
     def draw(self, boxes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -209,51 +209,4 @@ def shrunk_rates(
     array([0.16666667, 0.83333333])
     """
     accepts, totals = partition.sums(u, np.asarray(accepted, float), np.ones(len(u)))
-    return _shrunk(accepts, totals, partition.parent, float(strength))[partition.leaves]
-
-
-@njit(cache=True)
-def _descend(
-    u: np.ndarray, feature: np.ndarray, threshold: np.ndarray, left: np.ndarray, right: np.ndarray
-) -> np.ndarray:
-    out = np.zeros(len(u), np.int64)
-    for i in range(len(u)):
-        node = 0
-        while feature[node] >= 0:
-            node = left[node] if u[i, feature[node]] < threshold[node] else right[node]
-        out[i] = node
-    return out
-
-
-@njit(cache=True)
-def _add_up(totals: np.ndarray, parent: np.ndarray) -> None:
-    """Add the totals of children to those of parents, which come before them."""
-    for node in range(len(totals) - 1, 0, -1):
-        totals[parent[node]] += totals[node]
-
-
-@njit(cache=True)
-def _bounds(
-    feature: np.ndarray, threshold: np.ndarray, left: np.ndarray, right: np.ndarray, n_dim: int
-) -> tuple[np.ndarray, np.ndarray]:
-    lower, upper = np.zeros((len(feature), n_dim)), np.ones((len(feature), n_dim))
-    for node in range(len(feature)):
-        if feature[node] < 0:
-            continue
-        for child in (left[node], right[node]):
-            lower[child], upper[child] = lower[node], upper[node]
-        upper[left[node], feature[node]] = threshold[node]
-        lower[right[node], feature[node]] = threshold[node]
-    return lower, upper
-
-
-@njit(cache=True)
-def _shrunk(
-    accepts: np.ndarray, totals: np.ndarray, parent: np.ndarray, strength: float
-) -> np.ndarray:
-    rates = np.empty(len(accepts))
-    rates[0] = accepts[0] / totals[0] if totals[0] > 0.0 else 0.5
-    for node in range(1, len(accepts)):
-        above = rates[parent[node]]
-        rates[node] = (accepts[node] + strength * above) / (totals[node] + strength)
-    return rates
+    return shrunk(accepts, totals, partition.parent, float(strength))[partition.leaves]

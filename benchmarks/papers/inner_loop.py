@@ -19,9 +19,9 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.likelihood_free.proposal import UTILITIES, best_proposal
 from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
+from amc_pymc.likelihood_free.proposal import UTILITIES, best_proposal
 
 __all__ = ["Played", "initial_plays", "inner_loop", "regret"]
 
