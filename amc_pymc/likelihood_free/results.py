@@ -398,11 +398,7 @@ def _flags(drawn: _Draws, plain: Accepted, unique: int, wanted: float | None) ->
 
 
 def _probability_doubt(run: AbcRun, plain: Accepted) -> list[Flag]:
-    """Return a flag if the tolerance may change the probability of a whole number.
-
-    That is also so if summary statistics are whole numbers and not matched, as their arithmetic, such as which numbers
-    divide them, is lost at any larger distance.
-    """
+    """Return a flag if the tolerance may change the probability of a whole number."""
     history, found = run.history, {}
     index = closest(history.log_weight, history.distance, plain.tolerance)
     distance = history.distance[index]
@@ -417,13 +413,6 @@ def _probability_doubt(run: AbcRun, plain: Accepted) -> list[Flag]:
     indicators = np.array([*found.values()], float).T
     shift = tolerance_bias(indicators, history.log_weight[index], distance, plain.tolerance)
     sizes = np.nan_to_num(np.hypot(shift.bias, shift.error))
-    summaries = history.summaries
-    if summaries is not None and plain.tolerance > 0.0:
-        some = summaries[index]
-        if np.array_equal(some, np.round(some)):
-            inside = distance <= plain.tolerance
-            p = indicators[inside].mean(axis=0)
-            sizes = np.maximum(sizes, np.minimum(p, 1.0 - p))
     size, name = max(zip(sizes.tolist(), found, strict=True))
     if size < _PROBABILITY:
         return []

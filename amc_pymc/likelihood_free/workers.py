@@ -44,6 +44,7 @@ def simulation_workers(
     executor: Executor | None = None,
     batched: bool = False,
     summaries: bool = False,
+    mp_ctx: str | None = None,
     bar: ProgressReport | None = None,
 ) -> Iterator[Simulate]:
     """Provide a function that simulates batches with persistent workers.
@@ -63,6 +64,8 @@ def simulation_workers(
         Pass whole chunks to the simulator.
     summaries : bool, default False
         Keep summary statistics: ``problem.simulate`` is called with ``summaries=True``.
+    mp_ctx : str, optional
+        Start method of worker processes, by default that of Python.
     bar : ProgressReport, optional
         Progress report, advanced as simulations finish.
 
@@ -101,7 +104,13 @@ def simulation_workers(
     """
     job = _Job(problem, batched, summaries)
     with Pool(
-        job, cores=cores, executor=executor, in_pieces=True, copies=True, what="problem"
+        job,
+        cores=cores,
+        executor=executor,
+        mp_ctx=mp_ctx,
+        in_pieces=True,
+        copies=True,
+        what="problem",
     ) as pool:
 
         def simulate(u: np.ndarray, seed: Sequence[int]) -> Simulated:
@@ -216,7 +225,8 @@ class _Job:
             np.random.seed(seed_seq.generate_state(4))
         for start in range(0, len(chunk.u), rows):
             u = chunk.u[start : start + rows]
-            found = self.problem.simulate(u, rng, batched=self.batched, summaries=self.summaries)
+            more: dict[str, Any] = {"summaries": True} if self.summaries else {}
+            found = self.problem.simulate(u, rng, batched=self.batched, **more)
             for name in ("distance", "summaries") if self.summaries else ("distance",):
                 shape = np.shape(getattr(found, name))
                 if shape[:1] != (len(u),) or len(shape) != 1 + (name == "summaries"):

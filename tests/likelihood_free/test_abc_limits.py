@@ -86,7 +86,7 @@ def test_failures_are_counted_and_told():
     text = next(str(w.message) for w in caught if "failed" in str(w.message))
     assert "raised ('ValueError: no solution', first at mu=" in text and "returned nan" in text
     assert int(found["abc"]["n_failed"]) == int(found["abc"]["failed"].sum()) > 100
-    assert float(found["posterior"]["mu"].max()) <= 2.0
+    assert float(found["weighted_posterior"]["mu"].max()) <= 2.0
 
 
 def test_all_fail():
@@ -159,7 +159,7 @@ def test_ctrl_c_before_anything_was_done():
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("distance", {}), ("round", {}), ("draw", {}), ("u", {})],
+    [("distance", {}), ("round", {}), ("draw", {})],
 )
 def test_variables_that_are_called_as_results_are(name, options):
     problem = amc.SimulatorProblem(

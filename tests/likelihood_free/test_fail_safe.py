@@ -230,7 +230,7 @@ def test_rows_fail_as_often_in_batches_as_alone(probability):
     failed, small = np.zeros((repeats, n), bool), np.zeros((repeats, n), bool)
     for k in range(repeats):
         rng = np.random.default_rng([3, k])
-        found = run_batch(raising(probability), first, np.arange(n), n, SHAPES, rng)
+        found = run_batch(raising(probability), Measure(first), np.arange(n), n, SHAPES, rng)
         failed[k], small[k] = np.isinf(found.distance), found.distance < 0.3
     # Given up are at most parts whose halves both succeeded in eight attempts.
     given_up = 3 * (1.0 - probability.max()) ** 8
