@@ -69,20 +69,6 @@ def test_arviz_reads_it(found, tmp_path):
     )
 
 
-def test_draws_are_those_of_the_simulations(model, found):
-    copied = sample(model, max_simulations=20_000)
-    assert copied["posterior"].attrs["smoothing"] == "none"
-    stats_, weighted = copied["sample_stats"], copied["weighted_posterior"]
-    xr.testing.assert_equal(stats_["simulation"], found["sample_stats"]["simulation"])
-    distance = dict(
-        zip(weighted["mu"].values[0, :, 0], weighted["distance"].values[0], strict=True)
-    )
-    for mu, d in zip(
-        copied["posterior"]["mu"].values[0, :50, 0], stats_["distance"].values[0], strict=False
-    ):
-        assert distance[mu] == d
-
-
 def test_draws_are_smooth(found):
     mu, attrs = found["posterior"]["mu"].values.reshape(-1, 2), found["posterior"].attrs
     assert attrs["smoothing"] in ("normal", "local normal") and attrs["smoothing_bandwidth"] > 0.0
