@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import xarray as xr
 
@@ -19,6 +19,7 @@ from amc_pymc.flags import warn_of
 from amc_pymc.inference.combination_journal import Recorded, arms_told, settings_told
 from amc_pymc.inference.combination_run import Choices, Weights, check_choices, positive_number
 from amc_pymc.inference.evidence_from_draws import TimeLimit, evidence_from_draws
+from amc_pymc.inference.evidence_from_surrogate import FEWEST_ROWS, evidence_from_surrogate
 from amc_pymc.inference.evidence_model import (
     compiled_particles,
     context_model,
@@ -37,7 +38,9 @@ from amc_pymc.inference.marginal_effects import (
 from amc_pymc.inference.model_groups import add_data_groups
 from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
+from amc_pymc.reading.particles.densities import check_evidence_defined
 from amc_pymc.reading.particles.marginal import Densities
+from amc_pymc.reading.rows import row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.running import begin_journal, check_workers, name_of
 from amc_pymc.signals import ends_loops
@@ -78,6 +81,12 @@ def estimate_evidence(
     sampling and sequential Monte Carlo, from the prior and from the mixture. A bandit learns which estimator
     reaches the error at the lowest cost (:func:`combine_estimators`). The size of the last, certifying round is
     fixed before it starts, so its estimate of Z is exactly unbiased.
+
+    Models with 5,000 rows or more, continuous variables and one mode take another way if the second-order expansion
+    of the rows is close to their likelihood: draws from prior times expansion, whose integral :math:`Z_s` is known or
+    costs no rows, give :math:`Z = Z_s \operatorname{E} e^R` with the remainder R of the log-likelihood. A few hundred
+    passes over the rows suffice. This way is taken where `arms`, `max_cost`, `cost`, `kernel`, `checkpoint` and the
+    other settings of the bandit have their defaults; the estimate is consistent, not unbiased.
 
     If no mixture is close to the posterior, and in more than 40 dimensions if Laplace's approximation is not, the
     run uses Hamiltonian Monte Carlo chains of its own and a bridge, as with `idata`, provided that the chains agree
@@ -270,6 +279,10 @@ def estimate_evidence(
     model = context_model(model)
     if not model.free_RVs:
         return likelihood_as_evidence(model, "estimate_evidence")
+    if _may_use_surrogate(model, asked, kernel, marginalize, checkpoint):
+        answer = _by_surrogate(model, asked, words, progressbar)
+        if answer is not None:
+            return answer
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
     say_if_dear(densities)
     begin = time.process_time()
@@ -296,6 +309,46 @@ def estimate_evidence(
     tree.attrs["sampling_method"] = "estimate_evidence"
     tree.attrs["inference_library"] = "amc_pymc"
     warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Model evidence")
+    return tree
+
+
+def _may_use_surrogate(
+    model: Model, asked: Asked, kernel: Kernel, marginalize: Marginalize, checkpoint: Any
+) -> bool:
+    """Whether all settings are those for which the surrogate of many rows may give the estimate."""
+    if asked.names is not None or asked.own or asked.target is None or asked.max_cost is not None:
+        return False
+    if checkpoint is not None or asked.choices != Choices("lcb", "count", "predictable"):
+        return False
+    if marginalize not in ("auto", None) or kernel != make_kernel("hmc"):
+        return False
+    if len(model.observed_RVs) != 1 or model.discrete_value_vars:
+        return False
+    return row_count(model, model.observed_RVs) >= FEWEST_ROWS
+
+
+def _by_surrogate(model: Model, asked: Asked, words: Any, progressbar: bool) -> xr.DataTree | None:
+    """Return the estimate from prior times the rows' expansion; None where that is not close to the posterior."""
+    begin = time.process_time()
+    check_evidence_defined(model)
+    (rng,) = spawn_generators(words, 1)
+    with one_blas_thread():
+        found = evidence_from_surrogate(
+            model, target=cast(float, asked.target), draws=asked.draws, chains=asked.chains, rng=rng,
+            progressbar=progressbar,
+        )  # fmt: skip
+    if found is None:
+        return None
+    flags = found.flags + prior_flags(model)
+    numbers = found.numbers | found.tally.numbers()
+    numbers["cpu_seconds"] = time.process_time() - begin
+    tree = found.tree
+    tree["evidence"] = xr.DataTree(evidence_group(numbers, flags, **found.attrs))
+    tree["evaluations"] = xr.DataTree(found.tally.dataset())
+    add_data_groups(tree, model)
+    tree.attrs["sampling_method"] = "estimate_evidence"
+    tree.attrs["inference_library"] = "amc_pymc"
+    warn_of(flags, "Model evidence")
     return tree
 
 

@@ -39,8 +39,8 @@ __all__ = [
 
 #: Number of draws from the fitted reference that estimate the share of nan densities.
 _LOOKED_AT = 4096
-#: Minimum share of distinct posterior draws.
-_DISTINCT = 0.5
+#: Minimum share of distinct posterior draws, and number of these that is always enough.
+_DISTINCT, _ENOUGH = 0.5, 400
 
 
 class Evidence(dict[str, Any]):
@@ -124,15 +124,20 @@ def add_posterior(
     densities: Densities,
     drawn: PosteriorDraws,
     n_chains: int,
+    terms: np.ndarray | None = None,
 ) -> tuple[dict[str, np.ndarray], list[Flag]]:
-    """Add draws of equal weight with their log densities; return the draws, and a flag if few are distinct."""
-    values, terms = densities.constrain(drawn.x), densities.values(drawn.x)
+    """Add draws of equal weight with their log densities; return the draws, and a flag if few are distinct.
+
+    ``terms`` (2, P) are log prior and log likelihood, if known.
+    """
+    values = densities.constrain(drawn.x)
+    terms = densities.values(drawn.x) if terms is None else terms
     posterior = draws_group(model, values, n_chains=n_chains)
     posterior.attrs |= {"source": drawn.source, "n_distinct": drawn.distinct}
     stats = {"log_prior": terms[0], "log_likelihood_sum": terms[1], "lp": terms.sum(axis=0)}
     tree["posterior"] = xr.DataTree(posterior)
     told = described(draws_group(model, stats, n_chains=n_chains), DRAW_STATS)
     tree["sample_stats"] = xr.DataTree(told)
-    if drawn.distinct >= _DISTINCT * len(drawn.x):
+    if drawn.distinct >= min(_DISTINCT * len(drawn.x), _ENOUGH):
         return values, []
     return values, [flag("few_distinct_draws", distinct=drawn.distinct, draws=len(drawn.x))]

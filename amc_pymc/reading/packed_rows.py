@@ -110,8 +110,12 @@ class PackedRows:
         store: InMemory | RowStore,
         discrete: np.ndarray,
         partitions: Partitions | None = None,
+        *,
+        second_order: bool = True,
     ) -> PackedRows:
         """Return rows whose products of parameters are coefficients.
+
+        Without ``second_order`` there are values and gradients only.
 
         Raises
         ------
@@ -124,7 +128,8 @@ class PackedRows:
             store = InMemory.of(data.shape, partial(_copy, data))
         chosen = any(reads(program.graph, f, discrete) for f in program.families[n_before:])
         alone, coefficients = separated(program, chosen)
-        return cls(printed_rows(alone), store, alone, coefficients, partitions)
+        printed = printed_rows(alone, second_order=second_order)
+        return cls(printed, store, alone, coefficients, partitions)
 
     @property
     def data(self) -> np.ndarray:
@@ -206,12 +211,15 @@ def separated(program: RowProgram, chosen: bool = False) -> tuple[RowProgram, Co
     return replace(program, families=(), n_parameters=size + found.size), found
 
 
-def pack_rows(rows: RowLogp) -> PackedRows:
-    """Return kernels of rows; raise one of ``NO_SCALAR_FORM`` if a row is not a scalar expression."""
+def pack_rows(rows: RowLogp, *, second_order: bool = True) -> PackedRows:
+    """Return kernels of rows; raise one of ``NO_SCALAR_FORM`` if a row is not a scalar expression.
+
+    Without ``second_order`` there are values and gradients only.
+    """
     program, used = lowered_rows(rows, Columns(Graph(), "column"))
     shape = rows.n_rows, max(1, len(used))
     store = InMemory.of(shape, lambda out: packed_columns(used, rows.n_rows, out))
-    return PackedRows.of(program, store, rows.layout.discrete)
+    return PackedRows.of(program, store, rows.layout.discrete, second_order=second_order)
 
 
 def lowered_rows(

@@ -51,7 +51,7 @@ from amc_pymc.tall.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.tall.split import TooWide
 from amc_pymc.tall.thinning import Thinning, fit_thinning
 
-__all__ = ["POOR", "moved_coordinates", "prepare"]
+__all__ = ["POOR", "moved_coordinates", "prepare", "surface_alone"]
 
 _log = logging.getLogger("amc_pymc")
 #: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
@@ -123,6 +123,28 @@ def prepare(
                     stages.end("Prepared without a control variate")
     _log.info("Prepared in %s.", in_words(watch.seconds))
     return replace(prepared, seconds=watch.seconds)
+
+
+def surface_alone(
+    model: Model, point: dict[str, np.ndarray], progressbar: bool
+) -> Preparation | None:
+    """Fit prior times surrogate to a model's rows, without moves or decisions; None if there is none."""
+    options, names = Options(progressbar=progressbar), [v.name for v in model.value_vars]
+    watch = Stopwatch()
+    with watch.running(), progress(_TAKING_APART, _STAGES, enabled=progressbar) as bar:
+        stages = _Stages(bar, watch)
+        with reports_of_compiling(stages.compiling), threadpool_limits(1, "blas"):
+            densities = checked_densities(model, options, point)
+            preparing = _Preparing(model, names, options, True, densities, point, stages)
+            if densities.packed is None:
+                return None
+            try:
+                return preparing.with_surface()
+            except NoProxy as reason:
+                _log.debug("Prior times surrogate is not used: %s", reason)
+                return None
+            finally:
+                stages.end("Prepared")
 
 
 class _Stages:

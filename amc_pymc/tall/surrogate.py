@@ -42,6 +42,7 @@ __all__ = [
     "conditional_and_prior",
     "expansion_at",
     "gradient",
+    "marginals",
     "narrow_order",
     "ordered",
     "prior_at",
@@ -289,6 +290,25 @@ def conditional(x: np.ndarray, surface: Surface) -> Conditional:
             break
         found, gain = _newton_step(found.x, surface)
     return found
+
+
+@njit(cache=True, error_model="numpy")
+def marginals(phis: np.ndarray, x: np.ndarray, surface: Surface, slopes: np.ndarray) -> np.ndarray:
+    """Return log integrals of pi~ over v (P,) at hyperparameters (P, F), and fill their gradients (P, F).
+
+    Other coordinates are those of x (D,). ``slopes`` may be empty, (0, F). A density of zero is minus infinity.
+    """
+    out, at = np.empty(phis.shape[0]), x.copy()
+    constant = 0.5 * (surface.inner.max() + 1) * math.log(2.0 * math.pi)
+    for p in range(out.size):
+        for d in range(x.size):
+            if surface.outer[d] >= 0:
+                at[d] = phis[p, surface.outer[d]]
+        found = conditional(at, surface)
+        out[p] = found.value + constant if found.possible else -math.inf
+        if p < slopes.shape[0] and found.possible:
+            fill(slopes[p], gradient(found, surface))
+    return out
 
 
 @njit(cache=True, error_model="numpy")

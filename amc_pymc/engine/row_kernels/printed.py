@@ -62,7 +62,9 @@ def row_program(
     return RowProgram(graph, row, n_columns, tuple(families.all), n_parameters)
 
 
-def printed_rows(program: RowProgram, along_curves: bool = False) -> Printed:
+def printed_rows(
+    program: RowProgram, along_curves: bool = False, *, second_order: bool = True
+) -> Printed:
     """Generate the functions of a model's rows, in the order of the places above.
 
     Parameters
@@ -71,34 +73,45 @@ def printed_rows(program: RowProgram, along_curves: bool = False) -> Printed:
         It must not have families.
     along_curves : bool
         Whether first derivatives of Taylor polynomials are taken along "dw", which may differ from "du".
+    second_order : bool
+        Whether there are Taylor polynomials and second derivatives, of which a row may have thousands.
 
     Raises
     ------
     TooLarge
     """
     g, row = program.graph, program.row
-    along_u = g.directional(row, "eta", "du")
-    curved = g.directional(along_u, "eta", "dv")
-    along = g.directional(row, "eta", "dw") if along_curves else along_u
-    taylor = g.make("add", along, g.make("mul", g.const(0.5), curved))
     entries, dots = leaves_of(g, row)
     leaves = [*entries, *dots]
-    check_size(len(g.upstream([taylor])) + len(leaves) ** 2)
-    slopes = derivatives_by(g, row, leaves)
     places = [g.nodes[n].args[0] for n in entries]
-    check_size(len(g.upstream([taylor, *slopes])))
     p = StagePrinter(g)
-    stages = [
-        *p.stage("value", ("eta",), [row]),
-        *p.stage("taylor", _LINE, [taylor]),
-        *p.stage("slopes", ("eta",), [row, *slopes[: len(leaves)]], places),
-        *p.stage("curves", ("eta",), [row, *slopes], places),
-    ]
+    value = p.stage("value", ("eta",), [row])
+    taylor: list[int | str] = [0] * len(value)
+    curves = taylor
+    if second_order:
+        polynomial = _taylor_polynomial(g, row, along_curves)
+        check_size(len(g.upstream([polynomial])) + len(leaves) ** 2)
+        derivatives = derivatives_by(g, row, leaves)
+        check_size(len(g.upstream([polynomial, *derivatives])))
+        taylor = p.stage("taylor", _LINE, [polynomial])
+        curves = p.stage("curves", ("eta",), [row, *derivatives], places)
+        slopes = derivatives[: len(leaves)]
+    else:
+        slopes = [g.partial(row, n) for n in leaves]
+        check_size(len(g.upstream(slopes)))
+    first = p.stage("slopes", ("eta",), [row, *slopes], places)
     described = described_dots(g, dots, END)
     head: list[int | str] = [0] * VALUE
     head[N_COLUMNS] = program.n_columns
     head[N_ENTRIES], head[N_DOTS], head[DOTS_AT] = len(entries), len(dots), END
-    return Printed(p.text, (*head, *stages, *described))
+    return Printed(p.text, (*head, *value, *taylor, *first, *curves, *described))
+
+
+def _taylor_polynomial(g: Graph, row: int, along_curves: bool) -> int:
+    along_u = g.directional(row, "eta", "du")
+    curved = g.directional(along_u, "eta", "dv")
+    along = g.directional(row, "eta", "dw") if along_curves else along_u
+    return g.make("add", along, g.make("mul", g.const(0.5), curved))
 
 
 def check_size(size: int) -> None:

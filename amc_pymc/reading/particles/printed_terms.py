@@ -220,7 +220,7 @@ def row_term(model, layout: FlatLayout) -> RowTerm | None:
         rows = extract_rows(model)
         if rows.layout.names != layout.names:
             return None
-        return RowTerm(pack_rows(rows), layout.discrete)
+        return RowTerm(pack_rows(rows, second_order=False), layout.discrete)
     except (NotRowFactorised, ParameterValueError, *NO_SCALAR_FORM) as error:
         _log.debug("The likelihood is not taken row by row: %s", error)
         return None

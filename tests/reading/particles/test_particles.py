@@ -390,6 +390,24 @@ def shrunk(n_rows):
     return model
 
 
+def test_rows_with_a_free_covariance_of_five_are_printed():
+    """Their second derivatives, which no particle needs, would be too many for code."""
+    y = np.random.default_rng(2).normal(size=(30, 5))
+    with pm.Model() as model:
+        mu, sd_dist = pm.Normal("mu", shape=5), pm.HalfNormal.dist(1.0)
+        chol, *_ = pm.LKJCholeskyCov("chol", n=5, eta=2.0, sd_dist=sd_dist)
+        pm.MvNormal("y", mu, cov=chol @ chol.T, observed=y)
+    found = extract_particles(model)
+    assert found.evaluation == "printed rows"
+    x, h = found.draw_prior(3, np.random.default_rng(4)), 1e-5
+    values, slopes = found.gradients(x)
+    np.testing.assert_allclose(values, found.values(x), rtol=1e-12)
+    for d in range(found.n_dim):
+        move = h * np.eye(found.n_dim)[d]
+        wanted = (found.values(x + move) - found.values(x - move)) / (2 * h)
+        np.testing.assert_allclose(slopes[:, :, d], wanted, rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize("term", [0, 1])
 def test_printed_code_with_other_values_is_noticed(term, monkeypatch):
     right = module.printed_terms
