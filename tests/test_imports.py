@@ -29,27 +29,25 @@ LOWER = {
     "annealing": BASE | {"kernels"},
     "evidence": BASE | {"kernels", "annealing", "importance"},
     "runs": BASE,
-    "simulators": BASE | {"runs"},
-    "abc_tree": BASE | {"importance", "simulators"},
 }
 CORE = set(LOWER)
 LOWER |= {
     "results": ROOT,
     "bandits": ROOT | {"results", "runs"},
-    "map_tree": BASE | {"bandits", "simulators", "abc_tree"},
-    "reading": BASE | {"tall", "rows", "simulators", "abc_tree"},
+    "reading": BASE | {"tall", "rows"},
     "steps": CORE | {"reading", "results"},
-    "inference": CORE | {"bandits", "map_tree", "reading", "results", "steps"},
+    "inference": CORE | {"reading", "results", "steps"},
+    "likelihood_free": BASE | {"bandits", "runs", "reading", "results", "inference", "steps"},
 }
 LOWER["compile"] = set(LOWER)
 LOWER["__init__"] = set(LOWER)
 
 # Heavy libraries, and the rooms outside the core that may import them; the core imports none.
 HEAVY = {
-    "pymc": {"reading", "steps", "inference", "compile"},
-    "pytensor": {"reading", "steps", "inference", "compile"},
-    "arviz": {"bandits", "results", "steps", "inference"},
-    "xarray": {"bandits", "results", "steps", "inference"},
+    "pymc": {"reading", "steps", "inference", "likelihood_free", "compile"},
+    "pytensor": {"reading", "steps", "inference", "likelihood_free", "compile"},
+    "arviz": {"bandits", "results", "steps", "inference", "likelihood_free"},
+    "xarray": {"bandits", "results", "steps", "inference", "likelihood_free"},
 }
 # What may change with any version of Numba; only the engine imports it.
 INSIDES = ("numba.core", "numba.experimental", "numba.extending", "llvmlite")

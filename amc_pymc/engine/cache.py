@@ -34,7 +34,16 @@ __all__ = [
 
 _HERE = Path(__file__).parents[1]
 #: Folders of this package without compiled functions; a change there does not touch machine code.
-WITHOUT_KERNELS = {"bandits", "evidence", "inference", "results", "rows", "runs", "steps"}
+WITHOUT_KERNELS = {
+    "bandits",
+    "evidence",
+    "inference",
+    "likelihood_free",
+    "results",
+    "rows",
+    "runs",
+    "steps",
+}
 #: What was changed later may differ from what this process has imported.
 _BEGIN = time.time()
 #: Beyond so many bytes, files of the cache are removed.

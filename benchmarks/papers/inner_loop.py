@@ -19,16 +19,16 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.abc_tree.utilities import UTILITIES, best_proposal
 from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
+from amc_pymc.likelihood_free.proposal import UTILITIES, best_proposal
 
 __all__ = ["Played", "initial_plays", "inner_loop", "regret"]
 
 #: Numbers of the utilities in compiled code.
 _ESS, _EFFICIENCY, _POSTERIOR, _KL = range(4)
 _CODES = {"ess": _ESS, "efficiency": _EFFICIENCY, "posterior": _POSTERIOR, "kl": _KL}
-#: Least exponent, as in :mod:`amc_pymc.abc_tree.utilities`, and steps of a root search.
+#: Least exponent, as in :mod:`amc_pymc.likelihood_free.utilities`, and steps of a root search.
 _SMALLEST, _STEPS = -700.0, 200
 
 

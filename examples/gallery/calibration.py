@@ -21,7 +21,7 @@ import amc_pymc as amc
 from amc_pymc.results import calibration
 
 DATA_SETS, PRIOR_SD, SD, TOLERANCE = 25, 2.0, 10**-0.5, 0.8
-CASES = {"no adjustment": None, "linear adjustment": "linear"}
+CASES = {"no adjustment": "none", "regression": "regression"}
 
 
 def simulate(rng, mu):
@@ -33,7 +33,7 @@ def posterior(observed, adjust, seed):
     """Return the result of inference from one data set."""
     problem = amc.SimulatorProblem({"mu": stats.norm(0.0, PRIOR_SD)}, simulate, observed=observed)
     return amc.sample_abc_rejection(
-        500, max_simulations=2_000, tolerance=TOLERANCE, adjust=adjust, smooth=False, model=problem, batched=True,
+        500, max_simulations=2_000, tolerance=TOLERANCE, adjust=adjust, model=problem, batched=True,
         random_seed=seed, progressbar=False,
     )  # fmt: skip
 

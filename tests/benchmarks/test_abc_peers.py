@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 
 import amc_pymc as amc
 
-from amc_pymc.reading.simulators.problem import ModelProblem
+from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.rng import as_generator
 from benchmarks.abc import measures as measures
 from benchmarks.abc import methods as methods
@@ -247,10 +247,10 @@ def test_model_with_another_tolerance_and_other_data():
 
 
 def test_options_of_ours():
-    found = methods.our_settings(["straight", "cart", "adjust", "prior_share=0.1", "chains=2"])
+    found = methods.our_settings(["boxes", "cart", "adjust", "prior_share=0.1", "draws=20"])
     assert found == {
-        "adjust": "linear", "chains": 2,
-        "proposal": amc.TreeProposal(rotate=False, partition="cart", prior_share=0.1),
+        "adjust": "regression", "draws": 20,
+        "proposal": amc.TreeProposal(local=False, partition="cart", prior_share=0.1),
     }  # fmt: skip
     with pytest.raises(ValueError, match="unknown option 'turn'"):
         methods.our_settings(["turn"])
@@ -290,7 +290,7 @@ def test_published_network_compares_what_is_returned(monkeypatch):
         return 0.5
 
     monkeypatch.setattr(bench, "c2st", c2st)
-    job = Job("two_moons", "tree:draws=200:chains=2", 1, 500, 1)
+    job = Job("two_moons", "tree:draws=100", 1, 500, 1)
     row = bench.measured(job, 100, networks={"published": "published", "mlp": "mlp"})
     assert {"c2st_returned", "c2st_published", "c2st_mlp", "c2st_mlp_raw"} <= set(row)
     assert "c2st_published_raw" not in row

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import beta as beta_distribution
 from scipy.stats import kstest
 
-from amc_pymc.abc_tree.dyadic import Dyadic
+from amc_pymc.likelihood_free.trees import Dyadic
 from benchmarks.harness.intervals import gap
 from benchmarks.papers import abc_tree_arms as arms
 from benchmarks.papers import abc_tree_methods as methods
