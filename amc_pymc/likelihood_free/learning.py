@@ -14,7 +14,6 @@ kernels, and estimates the gain of the batch. The prior density :math:`\pi` need
 from __future__ import annotations
 
 import math
-import warnings
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from amc_pymc.arguments import boolean, positive_int, share_or_none
+from amc_pymc.importance import StudentTMixture, fit_student_t_mixture
 from amc_pymc.likelihood_free.history import History, Round, next_tolerance
 from amc_pymc.likelihood_free.partition import Partition, shrunk_rates
 from amc_pymc.likelihood_free.problem import Problem, Simulated, accepted, student_kernel
@@ -66,9 +66,13 @@ _STEADINESS = 10.0
 _ZERO = -1e100
 #: Numbers of components of the fitted mixtures, and powers that they are flattened to.
 _COMPONENTS, _POWERS = (1, 3, 6), (0.5, 0.75)
+#: Degrees of freedom of the fitted mixtures, and of the flattened ones.
+_FITTED_DOF, _DRAWN_DOF = 10.0, 8.0
+#: Maximum EM iterations, and the gain in log density at which they end.
+_ITERATIONS, _ENOUGH = 8, 1e-2
 #: Number of parts of the points; each mixture is fitted to all but one of them.
 _PARTS = 2
-#: Number of points that mixtures are fitted to.
+#: Maximum number of points that mixtures are fitted to.
 _FITTED = 1000
 #: Kernel value that simulations must exceed to be used for fitting.
 _NEAR = 0.02
@@ -408,7 +412,7 @@ class FittedKernels(NamedTuple):
 
 
 def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> list[FittedKernels]:
-    r"""Fit normal mixtures of several sizes to weighted points, each to all but one part of them, and flatten them.
+    r"""Fit Student t mixtures of several sizes to weighted points, each to all but one part of them, and flatten them.
 
     A component :math:`\pi_k N(m_k, S_k)` becomes
 
@@ -416,7 +420,7 @@ def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> l
 
     a normal with precision :math:`\gamma S_k^{-1} + (1 - \gamma) I`, whose integral is the new weight. With
     :math:`\gamma = 1/2` and well separated components it is the proposal with most effective draws (Alsing, Wandelt &
-    Feeney 2018, arXiv:1808.06040, for a posterior known up to a factor). Its tails are those of a Student t density.
+    Feeney 2018, arXiv:1808.06040, for a posterior known up to a factor). Scale matrices are taken as covariances.
 
     Parameters
     ----------
@@ -432,54 +436,46 @@ def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> l
         One for each feasible number of components and each power; empty if there are too few points for a single
         component.
     """
+    chosen = np.flatnonzero(worth > 0.0)
+    worth = worth[chosen]
+    if len(chosen) > _FITTED:
+        drawn, counts = np.unique(systematic(worth, _FITTED, rng), return_counts=True)
+        chosen, worth = chosen[drawn], counts.astype(float)
+    x = to_normal(u[chosen])
     part = rng.permutation(np.arange(len(u)) % _PARTS)
-    seen = [np.where(part == number, 0.0, worth) for number in range(_PARTS)]
-    effective = min(w.sum() ** 2 / max(float(w @ w), 1e-300) for w in seen)
+    seen = [part[chosen] != number for number in range(_PARTS)]
+    effective = min(w.sum() ** 2 / max(float(w @ w), 1e-300) for w in (worth[own] for own in seen))
     out = []
     for k in _COMPONENTS:
         if effective < _POINTS * k * (u.shape[1] + 1) + 2.0:
             break
-        found = [_mixture(to_normal(u[systematic(w, _FITTED, rng)]), k, rng) for w in seen]
+        found = [
+            fit_student_t_mixture(
+                x[own], np.log(worth[own]), n_components=k, rng=rng, dof=_FITTED_DOF,
+                n_iter=_ITERATIONS, tolerance=_ENOUGH,
+            )
+            for own in seen
+        ]  # fmt: skip
         for power in _POWERS:
-            out.append(FittedKernels(tuple(_flattened(*m, power) for m in found), part))
+            kernels = tuple(Kernels(_flattened(mixture, power)) for mixture in found)
+            out.append(FittedKernels(kernels, part))
     return out
 
 
-def _mixture(
-    x: np.ndarray, k: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return weights, means and covariances of k normal components fitted to points (n, D)."""
-    from sklearn.mixture import GaussianMixture
-
-    centre, covariance = x.mean(axis=0), np.cov(x.T).reshape(x.shape[1], -1)
-    floor = np.diag(1e-6 * np.diag(covariance) + 1e-12)
-    root = np.linalg.cholesky(covariance + floor)
-    mixture = GaussianMixture(
-        k, tol=1e-2, reg_covar=1e-4, max_iter=8, init_params="k-means++",
-        random_state=int(rng.integers(2**31)),
-    )  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it need not converge
-        mixture.fit(np.linalg.solve(root, (x - centre).T).T)
-    return mixture.weights_, centre + mixture.means_ @ root.T, root @ mixture.covariances_ @ root.T
-
-
-def _flattened(
-    weights: np.ndarray, means: np.ndarray, covariances: np.ndarray, power: float
-) -> Kernels:
+def _flattened(mixture: StudentTMixture, power: float) -> StudentTMixture:
     """Return a power of a mixture times the complementary power of the normal prior."""
-    precision = np.linalg.inv(covariances)
-    inner = power * precision + (1.0 - power) * np.eye(means.shape[1])
+    precision = np.linalg.inv(mixture.scale_matrices)
+    inner = power * precision + (1.0 - power) * np.eye(mixture.n_dim)
     covariance = np.linalg.inv(inner)
-    pull = power * np.einsum("kij,kj->ki", precision, means)
+    pull = power * np.einsum("kij,kj->ki", precision, mixture.means)
     mean = np.einsum("kij,kj->ki", covariance, pull)
-    squares = power * np.einsum("ki,kij,kj->k", means, precision, means)
+    squares = power * np.einsum("ki,kij,kj->k", mixture.means, precision, mixture.means)
     squares -= np.einsum("ki,ki->k", mean, pull)
-    log_weight = power * (np.log(weights) + 0.5 * np.linalg.slogdet(precision)[1])
+    log_weight = power * (np.log(mixture.weights) + 0.5 * np.linalg.slogdet(precision)[1])
     log_weight -= 0.5 * (np.linalg.slogdet(inner)[1] + squares)
     weight = np.exp(log_weight - log_weight.max())
     root = np.linalg.cholesky(0.5 * (covariance + covariance.transpose(0, 2, 1)))
-    return Kernels(weight / weight.sum(), mean, root)
+    return StudentTMixture(weight / weight.sum(), mean, root, _DRAWN_DOF)
 
 
 def _beside(

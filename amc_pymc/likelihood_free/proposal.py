@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scipy.linalg import solve_triangular
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
+from amc_pymc.importance import StudentTMixture
 from amc_pymc.likelihood_free.partition import Partition, whole_cube
 from amc_pymc.logweights import systematic
 
@@ -32,8 +32,6 @@ __all__ = [
     "to_normal",
 ]  # fmt: skip
 
-#: Degrees of freedom of Student t kernels.
-_DOF = 8.0
 #: Largest exponent used; beyond it, one box has all of the proposal.
 _LARGEST = 700.0
 #: Relative difference below which rates are treated as equal.
@@ -251,45 +249,26 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Mixture of Student t densities with eight degrees of freedom on the normal scale, as a density on the cube.
+    """Mixture of Student t densities on the normal scale, as a density on the cube.
 
     Unlike boxes, its components can follow a posterior that is narrow in an oblique direction.
 
     Attributes
     ----------
-    weights : array (k,)
-    means : array (k, D)
-    roots : array (k, D, D)
-        Lower triangular roots of the scale matrices.
+    mixture : StudentTMixture
     """
 
-    weights: np.ndarray
-    means: np.ndarray
-    roots: np.ndarray
+    mixture: StudentTMixture
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw points (n, D), clipped to the open unit cube."""
-        k = systematic(self.weights, n, rng)
-        z = (
-            rng.standard_normal((n, self.means.shape[1]))
-            / np.sqrt(rng.chisquare(_DOF, n) / _DOF)[:, None]
-        )
-        return from_normal(self.means[k] + np.einsum("nij,nj->ni", self.roots[k], z))
+        return from_normal(self.mixture.sample(n, rng))
 
     def density(self, u: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
         """Return the density (n,) at points (n, D), relative to the prior; x are these on the normal scale, if known."""
         x = to_normal(u) if x is None else x
-        d = x.shape[1]
-        constant = (
-            math.lgamma(0.5 * (_DOF + d)) - math.lgamma(0.5 * _DOF) - 0.5 * d * math.log(0.5 * _DOF)
-        )
-        out = np.zeros(len(x))
-        for weight, mean, root in zip(self.weights, self.means, self.roots, strict=True):
-            y = solve_triangular(root, (x - mean).T, lower=True)
-            log = constant - 0.5 * (_DOF + d) * np.log1p(np.square(y).sum(axis=0) / _DOF)
-            log += 0.5 * np.square(x).sum(axis=1) - np.log(np.diag(root)).sum()
-            out += weight * np.exp(log)
-        return out
+        log_prior = -0.5 * (np.einsum("nd,nd->n", x, x) + x.shape[1] * math.log(2.0 * math.pi))
+        return np.exp(self.mixture.log_density(x) - log_prior)
 
 
 class Drawn(NamedTuple):

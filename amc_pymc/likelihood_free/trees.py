@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from amc_pymc.engine.regression_trees import exact_tree, random_tree
 from amc_pymc.likelihood_free.partition import (
     NARROWEST,
     Partition,
@@ -125,7 +126,7 @@ def fit_cart(
     random_cuts: bool = False,
     prune: bool = False,
 ) -> Partition:
-    """Fit a regression tree of scikit-learn to how close simulations came to the data.
+    """Fit a regression tree to how close simulations came to the data.
 
     The tree is fitted to square roots of kernel values, because the optimal proposal depends on square roots of
     acceptance rates.
@@ -165,35 +166,45 @@ def fit_cart(
     >>> fitted.boxes, fitted.volumes.round(2)
     (2, array([0.3, 0.7]))
     """
-    from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
-
     if max_leaves < 2 or len(u) < 2 * min_samples:
         return whole_cube(u.shape[1])
-    seed = int(rng.integers(2**31))
     kept, weights = _thinned(kernel_values, _MOST, rng)
+    data = u[kept], np.sqrt(kernel_values[kept]), weights
+    if prune:
+        nodes = _pruned(u, np.sqrt(kernel_values), data, max_leaves, min_samples, random_cuts, rng)
+    else:
+        grow = random_tree if random_cuts else exact_tree
+        nodes = grow(*data, rng, max_leaves=max_leaves, min_samples=min_samples)
+    return Partition(*nodes, u.shape[1])
+
+
+def _pruned(
+    u: np.ndarray,
+    values: np.ndarray,
+    data: tuple[np.ndarray, np.ndarray, np.ndarray | None],
+    max_leaves: int,
+    min_samples: int,
+    random_cuts: bool,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the nodes of a tree fitted to `data`, at the complexity cost with the least cross-validated squared error."""
+    from sklearn.model_selection import GridSearchCV, KFold
+    from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
+
+    seed = int(rng.integers(2**31))
     tree = (ExtraTreeRegressor if random_cuts else DecisionTreeRegressor)(
         max_leaf_nodes=max_leaves, min_samples_leaf=min_samples, max_features=None, random_state=seed
     )  # fmt: skip
-    if prune:
-        tree.set_params(ccp_alpha=_pruning_cost(tree, u, np.sqrt(kernel_values), seed))
-    fitted = tree.fit(u[kept], np.sqrt(kernel_values[kept]), sample_weight=weights).tree_
-    feature = np.maximum(fitted.feature, -1)
-    return Partition(
-        feature, fitted.threshold, fitted.children_left, fitted.children_right, u.shape[1]
-    )
-
-
-def _pruning_cost(tree: Any, u: np.ndarray, values: np.ndarray, seed: int) -> float:
-    """Return the complexity cost with the least cross-validated squared error."""
-    from sklearn.model_selection import GridSearchCV, KFold
-
     costs = tree.cost_complexity_pruning_path(u, values).ccp_alphas
     costs = np.unique(np.maximum(np.quantile(costs, _PRUNING), 0.0))
     search = GridSearchCV(
         tree, {"ccp_alpha": costs}, refit=False, scoring="neg_mean_squared_error",
         cv=KFold(_FOLDS, shuffle=True, random_state=seed),
     )  # fmt: skip
-    return float(search.fit(u, values).best_params_["ccp_alpha"])
+    tree.set_params(**search.fit(u, values).best_params_)
+    fitted = tree.fit(data[0], data[1], sample_weight=data[2]).tree_
+    feature = np.maximum(fitted.feature, -1)
+    return feature, fitted.threshold, fitted.children_left, fitted.children_right
 
 
 def _thinned(
