@@ -36,6 +36,8 @@ _FLOOR = 1e-3
 _TWO_MODES, _DIRECTIONS, _AGAIN = 1.75, 2, 4
 #: Fraction of a variance that is added to it.
 _RIDGE = 1e-6
+#: Step of finite differences, in standard deviations; wide enough for integer-valued functions.
+_STEP = 0.2
 #: Numbers of jackknife groups, for few points and for more than this many.
 _GROUPS, _FEWER, _MANY = 30, 12, 20_000
 
@@ -49,8 +51,12 @@ class Adjusted(NamedTuple):
         Adjusted parameters on the normal scale.
     original : array (n, D)
         Parameters on the normal scale before the adjustment.
-    gaps : array (n, S)
-        Summary statistics minus those of the data.
+    residuals : array (n, D)
+        Residuals, before they are stretched.
+    gaps : array (n, P)
+        Regressors, which are zero at the data; constant ones are left out.
+    projection : array (P, n)
+        Matrix that maps parameters to their slopes on `gaps`.
     weights : array (n,)
         Regression weights, which sum to one.
     kind : {"none", "linear", "heteroscedastic", "quadratic"}
@@ -58,7 +64,9 @@ class Adjusted(NamedTuple):
 
     x: np.ndarray
     original: np.ndarray
+    residuals: np.ndarray
     gaps: np.ndarray
+    projection: np.ndarray
     weights: np.ndarray
     kind: Kind
 
@@ -139,10 +147,10 @@ def regress(x: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Kind) ->
         weights = np.ones(len(x))
     w = weights / weights.sum()
     if kind == "none":
-        return Adjusted(x, x, gaps, w, kind)
+        return Adjusted(x, x, np.zeros_like(x), gaps[:, :0], np.zeros((0, len(x))), w, kind)
     scale = gaps.std(axis=0)
     regressors = gaps[:, scale > 0.0] / scale[scale > 0.0]
-    moved = _moved(x, regressors, w, kind)
+    found = _moved(x, regressors, w, kind)
     if kind == "heteroscedastic":
         design = np.concatenate([np.ones((len(x), 1)), regressors], axis=1)
         least = _PER_MODE * design.shape[1]
@@ -150,12 +158,12 @@ def regress(x: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Kind) ->
         for k in range(int(mode.max()) + 1) if mode.any() else ():
             own = np.flatnonzero(mode == k)
             if w[own].any():
-                moved[own] = _moved(x[own], regressors[own], w[own] / w[own].sum(), kind)
-    return Adjusted(moved, x, gaps, w, kind)
+                found.x[own] = _moved(x[own], regressors[own], w[own] / w[own].sum(), kind).x
+    return found
 
 
-def _moved(x: np.ndarray, gaps: np.ndarray, w: np.ndarray, kind: Kind) -> np.ndarray:
-    """Return parameters (n, D) moved by one regression on gaps (n, S), which are zero at the data."""
+def _moved(x: np.ndarray, gaps: np.ndarray, w: np.ndarray, kind: Kind) -> Adjusted:
+    """Move parameters (n, D) by one regression on gaps (n, S), which are zero at the data."""
     if kind == "quadratic":
         s = gaps.shape[1]
         i, j = np.triu_indices(s) if s <= _PRODUCTS else (np.arange(s), np.arange(s))
@@ -165,14 +173,15 @@ def _moved(x: np.ndarray, gaps: np.ndarray, w: np.ndarray, kind: Kind) -> np.nda
     found = inverse @ x
     leverage = np.einsum("ij,ji->i", design, inverse)
     slack = np.sqrt(1.0 - np.clip(leverage, 0.0, _MOST_LEVERAGE))
-    residuals = (x - design @ found) / slack[:, None]
+    residuals = stretched = (x - design @ found) / slack[:, None]
     if kind == "heteroscedastic":
         with np.errstate(divide="ignore", invalid="ignore"):
             log_squares = np.log(residuals**2 / (w @ residuals**2) + _FLOOR)
         most = np.log(_MOST_STRETCH)
         slopes = inverse[1:] @ np.nan_to_num(log_squares)
-        residuals = residuals * np.exp(np.clip(-0.5 * gaps @ slopes, -most, most))
-    return np.clip(found[0] + residuals, -FARTHEST, FARTHEST)
+        stretched = residuals * np.exp(np.clip(-0.5 * gaps @ slopes, -most, most))
+    moved = np.clip(found[0] + stretched, -FARTHEST, FARTHEST)
+    return Adjusted(moved, x, residuals, gaps, inverse[1:], w, kind)
 
 
 def _inverse(design: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -372,10 +381,19 @@ def adjusted_mean(
     values: Callable[[np.ndarray], np.ndarray],
     log_density: LogDensity | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return means over adjusted draws and standard errors that include the error of the regression.
+    r"""Return means over adjusted draws and standard errors that include the error of the regression.
 
-    All draws are moved by the same slopes, whose error does not average out. The regression is therefore repeated
-    without each of 30 groups of simulations in turn (the jackknife).
+    All draws are moved by the same slopes, whose error does not average out. With weights :math:`a_i` that include
+    the prior density :math:`\rho`, the mean solves :math:`\sum_i a_i (f_i - \hat\mu) = 0`, and simulation j changes
+    it by
+
+    .. math:: \frac{1}{\sum_i a_i} \Bigl[a_j (f_j - \hat\mu) - \sum_d r_{jd}\, p_j^\top \sum_i g_i
+        \frac{\partial}{\partial x_{id}} a_i (f_i - \hat\mu)\Bigr]
+
+    with residuals r, regressors g, and :math:`p_j` the slopes per unit of :math:`x_j`. The standard error is the root
+    of the sum of squares (Huber's sandwich estimator); for f = x and a uniform prior it is that of the regression
+    intercept. Derivatives are central differences. If residuals are stretched, the regression is repeated without each
+    of 30 groups of simulations in turn (the jackknife).
 
     Parameters
     ----------
@@ -393,10 +411,38 @@ def adjusted_mean(
     mean, error = weighted_mean(draws.accepted.weight, values(draws.u))
     if fit.kind == "none":
         return mean, error
+    if fit.kind == "heteroscedastic":
+        return mean, _jackknifed(draws, values, log_density)
+    top = draws.accepted.log_weight.max()
+
+    def weights(u: np.ndarray) -> np.ndarray:
+        return np.exp(_with_density(draws.log_weight, u, log_density) - top)
+
+    def scores(u: np.ndarray) -> np.ndarray:
+        a = weights(u)[:, None]
+        # Values may be undefined where the weight is zero.
+        return np.where(a > 0.0, a * (values(u) - mean), 0.0)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = scores(fit.u)
+        steps = np.diag(_STEP * np.sqrt(_variance(draws)))
+        for d in np.flatnonzero(steps.any(axis=1)):
+            above, below = (scores(from_normal(fit.x + sign * steps[d])) for sign in (1.0, -1.0))
+            slope = (above - below) / (2.0 * steps[d, d])
+            out -= fit.residuals[:, d, None] * (fit.projection.T @ (fit.gaps.T @ slope))
+        return mean, np.sqrt((out**2).sum(axis=0)) / weights(fit.u).sum()
+
+
+def _jackknifed(
+    draws: AdjustedDraws,
+    values: Callable[[np.ndarray], np.ndarray],
+    log_density: LogDensity | None,
+) -> np.ndarray:
+    """Return standard errors (K,) from repetitions of the regression without a part of the simulations."""
+    fit, means = draws.regression, []
     groups = min(_GROUPS if len(fit.x) <= _MANY else _FEWER, len(fit.x))
     if groups < 2:
-        return mean, np.full(len(mean), np.nan)
-    means = []
+        return np.full(values(draws.u).shape[1], np.nan)
     for g in range(groups):
         kept = np.arange(len(fit.x)) % groups != g
         u = regress(fit.original[kept], fit.gaps[kept], fit.weights[kept], fit.kind).u
@@ -409,7 +455,7 @@ def adjusted_mean(
     found = np.array(means)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = ((found - found.mean(axis=0)) ** 2).mean(axis=0)
-        return mean, np.sqrt((len(found) - 1.0) * squares)
+        return np.sqrt((len(found) - 1.0) * squares)
 
 
 def adjusted_effective(draws: AdjustedDraws, x_error: np.ndarray) -> float:
@@ -418,7 +464,12 @@ def adjusted_effective(draws: AdjustedDraws, x_error: np.ndarray) -> float:
     This is the minimum of :math:`\mathrm{sd}_d^2 / \mathrm{se}_d^2` over coordinates on the normal scale, for
     standard errors (D,) by :func:`adjusted_mean`, but at most Kish's effective sample size of the weights.
     """
-    x, weight = to_normal(draws.u), draws.accepted.weight
-    variance = weight @ (x - weight @ x) ** 2
+    variance = _variance(draws)
     known = (x_error > 0.0) & np.isfinite(x_error)
     return float(min([draws.accepted.effective, *(variance[known] / x_error[known] ** 2)]))
+
+
+def _variance(draws: AdjustedDraws) -> np.ndarray:
+    """Return variances (D,) of draws on the normal scale."""
+    x, weight = to_normal(draws.u), draws.accepted.weight
+    return weight @ (x - weight @ x) ** 2

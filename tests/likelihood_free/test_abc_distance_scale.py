@@ -58,7 +58,10 @@ class TestDistanceScale:
         assert found["posterior"].attrs["tolerance"] < 0.2
         assert found["abc"]["summary_scale"].shape == (2,)
         assert "summary_root" in sample(grouped_model(), distance_scale="whiten")["abc"]
-        given = sample(grouped_model(), distance_scale="mad", tolerance=0.5)
+        with pytest.warns(
+            UserWarning, match="times as wide"
+        ):  # a unit is five times the sd of the data
+            given = sample(grouped_model(), distance_scale="mad", tolerance=0.5)
         assert given["posterior"].attrs["tolerance"] == 0.5
 
     def test_with_adjustment_and_by_rejection(self):
@@ -96,4 +99,5 @@ class TestDistanceScale:
         ):
             sample(self.problem(), distance_scale="sd")
         with pytest.raises(ValueError, match="first batch of 30 simulations at least, it has 20"):
-            sample(self.problem(), distance_scale="mad", batch_size=20)
+            proposal = amc.TreeProposal(batch_size=20)
+            sample(self.problem(), distance_scale="mad", proposal=proposal)

@@ -74,8 +74,8 @@ def test_a_minor_mode_keeps_its_mass_with_a_learned_distance(monkeypatch):
     masses = []
     for seed in range(200):
         found = amc.sample_abc_tree(
-            model=problem, max_simulations=1500, batch_size=500, distance_scale="learned",
-            random_seed=seed, **OPTIONS,
+            model=problem, max_simulations=1500, distance_scale="learned", random_seed=seed,
+            proposal=amc.TreeProposal(batch_size=500), **OPTIONS,
         )["weighted_posterior"]  # fmt: skip
         weight = np.exp(found["log_weight"].values[0])
         masses.append(weight @ (found["theta"].values[0] < 0.0) / weight.sum())

@@ -116,15 +116,18 @@ def test_constants_change_nothing(constant, sampler):
     a, b = (t["weighted_posterior"]["log_weight"].values[0] for t in (found, plain))
     np.testing.assert_allclose(a - a.max(), b - b.max(), atol=1e-9)
     np.testing.assert_allclose(found["abc"]["gain"], plain["abc"]["gain"], rtol=1e-9)
+    # Of a Potential the mean is estimated by the weights of all simulations.
+    w = np.exp(plain["simulations"]["log_weight"].values)
+    error = np.sqrt((w**2).sum()) / w.sum()
     accepts = [float(t["abc"]["prior_acceptance"]) for t in (found, plain)]
-    assert accepts[0] == pytest.approx(accepts[1], rel=0.05)
+    assert accepts[0] == pytest.approx(accepts[1], rel=3.0 * error)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("potential", [-np.inf, np.inf, np.array(-1e308)])
 def test_no_prior_at_all(potential, sampler):
     model = model_of(lambda mu: 0.0 * mu + potential)
-    message = r"prior density is zero at all 374 simulations; .*: 'cut' \(a pm.Potential\)"
+    message = r"prior density is zero at all 374 simulations\. Check these factors: 'cut' \(a pm.Potential\)"
     with pytest.raises(ValueError, match=message):
         sample(model, sampler, n=500)
 

@@ -258,7 +258,6 @@ SCRIPT = """
         ("max_time", "long", TypeError),
         ("checkpoint", 3, TypeError),
         ("checkpoint", "no/such/folder", ValueError),
-        ("simulation_timeout", math.nan, ValueError),
         ("max_simulations", 0, ValueError),
         ("max_simulations", 1e4, TypeError),
         ("batch_size", 0, ValueError),
