@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from amc_pymc.results.plots import (
         plot_abc,
         plot_allocation,
-        plot_calibration,
         plot_evidence,
-        plot_groups,
         plot_partition,
         plot_race,
     )
@@ -66,9 +64,7 @@ __all__ = [
     "find_MAP_tree",
     "plot_abc",
     "plot_allocation",
-    "plot_calibration",
     "plot_evidence",
-    "plot_groups",
     "plot_partition",
     "plot_race",
     "racing_forecast",
@@ -99,9 +95,7 @@ _PLACES = {
     "results.plots": (
         "plot_abc",
         "plot_allocation",
-        "plot_calibration",
         "plot_evidence",
-        "plot_groups",
         "plot_partition",
         "plot_race",
     ),

@@ -70,26 +70,6 @@ def test_long_work_shows_bar_and_time_left(clock, console):
     assert "10/10" in written(console)
 
 
-def test_description_can_change(clock, console):
-    with progress("first", None, enabled=True, min_seconds=1, console=console) as bar:
-        clock.now += 2
-        bar.advance(5)
-        assert "second [step]" not in written(console)
-        clock.now += 2
-        bar.update(description="second [step]")
-        assert "second [step]" in written(console)
-
-
-def test_redraws_are_rationed(clock, console):
-    with progress("work", 10**6, enabled=True, min_seconds=0, console=console) as bar:
-        bar.advance()
-        size = len(written(console))
-        for _ in range(1000):
-            bar.advance()
-        assert len(written(console)) == size
-    assert "1001/1000000" in written(console)
-
-
 def test_bar_is_closed_after_an_error(clock, console):
     with pytest.raises(RuntimeError, match="broken"):
         with progress("work", 2, enabled=True, min_seconds=0, console=console) as bar:

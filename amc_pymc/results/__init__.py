@@ -1,6 +1,5 @@
 """Results: declared variables, tables of diagnostics, and plots."""
 
-from amc_pymc.results.calibration import calibration
 from amc_pymc.results.common import (
     LARGEST_K,
     CompactTable,
@@ -20,7 +19,6 @@ __all__ = [
     "Table",
     "Variable",
     "as_table",
-    "calibration",
     "clopper_pearson",
     "compare_evidence",
     "decision_error",

@@ -88,7 +88,6 @@ def recover_marginals(
     See Also
     --------
     RacingMetropolis : integrates local effects out.
-    plot_groups : plot of the effects.
 
     Examples
     --------

@@ -83,7 +83,7 @@ def inner_loop(
         Simulations.
     rng : numpy.random.Generator
     utility : {"ess", "efficiency", "posterior", "kl"}
-        Which the proposals maximise; see :func:`amc_pymc.abc_tree.best_proposal`.
+        Which the proposals maximise; see :func:`amc_pymc.likelihood_free.best_proposal`.
     judge : str, optional
         Utility that the regret is of; by default the same.
     draw : bool

@@ -90,14 +90,6 @@ def test_the_predictable_estimate_is_the_weighted_sum_of_its_folds():
     assert mean_of(found) == pytest.approx(found["pulls"]["value"].values.mean())
 
 
-def test_it_can_be_saved(tmp_path):
-    found = amc.combine_estimators(two(), draws=100, random_seed=3)
-    found.to_netcdf(tmp_path / "found.nc")
-    again = xr.open_datatree(tmp_path / "found.nc")
-    xr.testing.assert_equal(again["estimate"].to_dataset(), found["estimate"].to_dataset())
-    again.close()
-
-
 @pytest.mark.parametrize(
     "policy",
     ["lcb", "ucb1", "ucbv", "klucb", "thompson", "round_robin"],
@@ -344,11 +336,6 @@ def test_ctrl_c_in_the_last_round_leaves_the_weights_of_earlier_ones():
     assert abs(found["estimate"]["mean"].sel(weights="predictable").item()) < 4 * error
 
 
-def test_sequential_rounds_for_the_papers():
-    found = amc.combine_estimators(two(), draws=60, rounds=1, policy="thompson", random_seed=14)
-    assert (found["rounds"]["draws"].sum("arm").values[1:] == 1).all()
-
-
 def test_ready_policies():
     policy = UCB1(2, rewards=KnownRange(-100.0, 0.0))
     found = amc.combine_estimators(two(), policy=policy, draws=50, random_seed=15)
@@ -396,12 +383,6 @@ def test_workers_change_nothing(method):
     assert same(here, there)
 
 
-def test_cores_change_nothing():
-    arms = {"short": LogNormal(1.5, 1.0), "long": LogNormal(0.5, 4.0)}
-    here = amc.combine_estimators(arms, max_cost=3000.0, random_seed=16)
-    assert same(here, amc.combine_estimators(arms, max_cost=3000.0, random_seed=16, cores=2))
-
-
 def test_max_time_ends_a_run_after_two_rounds():
     """Without the second the predictable estimate would be nan."""
     settings = {"draws": 3000, "rounds": 100, "random_seed": 16}
@@ -415,15 +396,6 @@ def test_max_time_ends_a_run_after_two_rounds():
         part["pulls"]["value"], whole["pulls"]["value"][: part["pulls"].sizes["pull"]]
     )
     assert same(whole, amc.combine_estimators(two(), **settings, max_time=600.0))
-
-
-def test_lambdas_travel():
-    arms = [lambda rng: rng.normal(1.0, 0.2), lambda rng: rng.normal(1.0, 2.0)]
-    here = amc.combine_estimators(arms, draws=100, random_seed=17)
-    with ProcessPoolExecutor(2) as executor:
-        assert same(
-            here, amc.combine_estimators(arms, draws=100, random_seed=17, executor=executor)
-        )
 
 
 # --- failures -----------------------------------------------------------------------------------

@@ -95,11 +95,6 @@ def test_against_the_algorithm_as_written(bounds, nu, rho, horizon):
     np.testing.assert_allclose(np.sort(b_values), sorted(oracle.b_values().values()))
 
 
-def test_default_rho():
-    assert HOO([[0, 1]], horizon=9).rho == 0.25
-    assert HOO([[0, 1]] * 4, horizon=9).rho == pytest.approx(math.sqrt(0.5))
-
-
 def two_peaks(rng, x):
     """Bernoulli with a higher, narrower peak at 0.75 and a lower one at 0.2."""
     mean = 0.9 - 2.0 * abs(x[0] - 0.75) if x[0] > 0.5 else 0.6 - 2.0 * abs(x[0] - 0.2)
@@ -136,20 +131,6 @@ def test_maximum_in_two_dimensions():
     found = 0.9 - 0.3 * (x - 0.5) ** 2 - 0.5 * ((y - 2.0) / 10) ** 2
     assert found > 0.85
     assert hoo.depth <= hoo.max_depth
-
-
-def test_points_lie_in_their_cells():
-    rng, hoo = np.random.default_rng(5), HOO([[-3.0, -1.0], [5.0, 6.0], [0.0, 1e-3]], horizon=200)
-    with pytest.raises(ValueError, match="at least one reward"):
-        hoo.best()
-    for _ in range(200):
-        pull = hoo.ask(rng)
-        assert (hoo.bounds[:, 0] <= pull.point).all() and (pull.point <= hoo.bounds[:, 1]).all()
-        hoo.tell(pull, 0.5 + 0.1 * pull.point[0])
-    best = hoo.best()
-    np.testing.assert_allclose(best.point, best.bounds.mean(axis=1))
-    assert best.pulls >= 1 and (np.diff(best.bounds) > 0).all()
-    assert HOO([[0.0, 1.0]], horizon=10**6, max_depth=3).max_depth == 3
 
 
 def test_a_batch_spreads():

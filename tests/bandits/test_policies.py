@@ -19,7 +19,6 @@ from amc_pymc.bandits import (
     Pulls,
     RoundRobin,
     RunningRange,
-    ThompsonSampling,
     make_policy,
 )
 
@@ -226,18 +225,6 @@ def test_pending_pulls_count(name):
     assert counts.min() >= 9 and counts.max() <= 11
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_many_arms_and_one(name):
-    rng = np.random.default_rng(12)
-    assert set(make(name, 1).ask(rng, 20).arms.tolist()) == {0}
-    policy = make(name, 500)
-    pulls = policy.ask(rng, 2_000)
-    policy.tell(pulls, rng.random(2_000), controls=rng.normal(size=(2_000, 1)))
-    assert policy.counts.sum() == 2_000 and policy.ask(rng, 500).arms.size == 500
-    if name != "thompson":
-        assert policy.counts.min() >= 3
-
-
 @pytest.mark.parametrize("scale", [RunningRange, LogLoss, lambda: KnownRange(-5.0, [1, 2, 3, 4])])
 @pytest.mark.parametrize("name", SCALED)
 def test_every_scale(name, scale):
@@ -273,13 +260,6 @@ def test_an_index_can_begin_with_a_summary():
             UCB1(2).begin_with(**{"counts": [1, 1], "means": [0, 0]} | bad)
     with pytest.raises(ValueError, match="needs a fresh policy"):
         fresh.begin_with([1, 1], [0, 0])
-
-
-def test_coins():
-    rng = np.random.default_rng(16)
-    assert math.isnan(UCB1(2).ask(rng).coin)
-    coins = ThompsonSampling(2).ask(rng, 1_000).coins
-    assert ((coins >= 0.0) & (coins < 1.0)).all() and np.unique(coins).size == 1_000
 
 
 def test_make_policy():

@@ -12,7 +12,6 @@ from amc_pymc.bandits import (
     UCBCV,
     batching,
     jackknife,
-    make_policy,
     regression,
     splitting,
 )
@@ -93,14 +92,6 @@ def test_first_pulls_and_pending(estimator):
     assert policy.index()[arm] == pytest.approx(expected, rel=1e-6)
 
 
-def test_dropped_pulls_are_asked_for_again():
-    rng, policy = np.random.default_rng(8), UCBCV(2, n_controls=1)
-    pulls = policy.ask(rng, 6)
-    policy.drop(pulls[::2])
-    assert policy.pending.sum() == 3
-    assert policy.ask(rng, 3).counts(2).sum() == 3 and (policy.pending == 3).all()
-
-
 @pytest.mark.parametrize("estimator", ["jackknife", "splitting"])
 def test_an_arm_whose_estimate_is_undetermined_is_pulled_again(estimator):
     rng, policy = np.random.default_rng(9), UCBCV(2, estimator=estimator)
@@ -172,12 +163,3 @@ def test_bad_controls():
         plain.tell(plain.ask(rng), 1.0, controls=[1.0])
     policy.tell(many[:0], [], controls=np.zeros((0, 2)))
     policy.tell(many[:0], [])
-
-
-def test_shapes_of_one_control():
-    rng, policy = np.random.default_rng(2), make_policy("ucbcv", 2)
-    for controls in (1.0, [1.5]):
-        policy.tell(policy.ask(rng), 0.0, controls=controls)
-    for controls in ([1.0, 2.0], [[1.0], [2.0]]):
-        policy.tell(policy.ask(rng, 2), [0.0, 1.0], controls=controls)
-    assert policy.counts.sum() == 6

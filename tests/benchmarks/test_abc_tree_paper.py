@@ -13,30 +13,16 @@ import pytest
 from scipy.stats import beta as beta_distribution
 from scipy.stats import kstest
 
-from amc_pymc.likelihood_free.trees import Dyadic
-from benchmarks.harness.intervals import gap
-from benchmarks.papers import abc_tree_arms as arms
 from benchmarks.papers import abc_tree_methods as methods
 from benchmarks.papers import abc_tree_modes as modes
 from benchmarks.papers import abc_tree_posteriors as posteriors
 from benchmarks.papers import abc_tree_toys as toys
-from benchmarks.papers.abc_tree import NUMBERS, PARTS
-from benchmarks.papers.abc_tree_methods import Checkpoint, Run
+from benchmarks.papers.abc_tree import PARTS
 from benchmarks.papers.inner_loop import inner_loop
 from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import bivariate_mixture
-from models.toy_points import acceptance
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_toy_rates():
-    rates = toys.toy_rates()
-    np.testing.assert_allclose(rates, acceptance(49.5, 2.0), atol=1e-13)
-    assert (rates > 0.0).all()
-    # Far away a rate falls as the normal tail does: by its ratio over one step, at any distance.
-    steps = np.diff(np.log(rates[:40]))
-    assert (np.diff(steps) < 0.0).all() and (np.abs(np.diff(steps) + 0.2) < 0.03).all()
 
 
 def test_thompson_probabilities():
@@ -55,17 +41,6 @@ def test_thompson_probabilities():
     assert (np.abs(q[-1] - share) < 4.0 * error + 2e-3).all()
 
 
-def test_weighted_tv():
-    box, accepted = np.array([0, 1, 1, 0]), np.array([True, True, False, True])
-    found = toys.weighted_tv(
-        box, accepted, np.array([1.0, 3.0, 9.0, 2.0]), np.array([0.5, 0.5]), [1, 4]
-    )
-    np.testing.assert_allclose(found, [0.5, 0.0])
-    np.testing.assert_allclose(
-        toys.weighted_tv(box, ~accepted, np.ones(4), np.array([0.5, 0.5]), [1]), 1.0
-    )
-
-
 def test_acceptances_in_bins():
     """All bins together have the distribution that they were cut from."""
     fine = (np.arange(10_000) + 0.5) / 10_000
@@ -81,17 +56,6 @@ def test_acceptances_in_bins():
     assert toys.wasserstein(np.array([0.0]), np.ones(1), fine, cdf) == pytest.approx(
         2 / 3 / sd, rel=0.01
     )
-
-
-@pytest.mark.parametrize("policy", range(4))
-def test_best_arm_game(policy):
-    follow, times = np.empty(3_000, np.int64), np.array([10, 3_000])
-    rates = np.array([0.5, 0.8, 0.6])
-    guess = arms.best_arm_game(rates, times, policy, 0.5, np.random.default_rng(4), follow)
-    assert guess[-1] == 1
-    share = (follow[1_500:] == 1).mean()
-    low, high = [(0.9, 1.0), (0.4, 1.0), (0.5, 1.0), (0.3, 0.37)][policy]
-    assert low < share < high
 
 
 def off(method, **options):
@@ -121,24 +85,6 @@ def test_boxes_without_acceptances_bias_the_printed_algorithm():
     assert (np.abs(bias[:2]) > 5.0 * error[:2]).all()
 
 
-def test_printed_tree_with_thompson_draws():
-    run = methods.printed_tree(
-        bivariate_mixture(), 3_000, np.random.default_rng(1), quota=200, thompson=True,
-        partitioner=Dyadic(cuts=10), block=50,
-    )  # fmt: skip
-    theta = bivariate_mixture().cube(run.u)
-    near = np.abs(theta - bivariate_mixture().mode).max(axis=1) < 2.0
-    assert near[-1_000:].mean() > 2.0 * near[:500].mean() > 0.0
-
-
-def test_closest():
-    example = gaussian_known(2)
-    u, tolerance = methods.closest(example, 60_000, np.random.default_rng(5), quota=50)
-    assert u.shape == (50, 2) and tolerance == pytest.approx(
-        np.sort(example.distance(example.simulate(np.random.default_rng(6), example.prior_sample(
-            np.random.default_rng(7), 60_000))))[49], rel=0.5)  # fmt: skip
-
-
 def test_squared_mmd():
     rng = np.random.default_rng(8)
     same = [
@@ -149,48 +95,6 @@ def test_squared_mmd():
     assert (
         methods.squared_mmd(rng.standard_normal((100, 2)) + 1.0, rng.standard_normal((100, 2)))
         > 0.1
-    )
-
-
-def test_marginal_tv():
-    left, right = np.full((10, 2), 0.2), np.full((5, 2), [0.2, 0.8])
-    assert methods.marginal_tv(left, np.ones(10), right) == 0.5
-
-
-def test_kde_mode():
-    rng = np.random.default_rng(9)
-    u = np.concatenate([rng.normal(0.3, 0.02, (3_000, 2)), rng.normal(0.7, 0.02, (1_000, 2))])
-    np.testing.assert_allclose(methods.kde_mode(u), 0.3, atol=0.02)
-    weight = np.repeat([1.0, 9.0], [3_000, 1_000])
-    np.testing.assert_allclose(methods.kde_mode(u, weight), 0.7, atol=0.02)
-
-
-def test_gap():
-    values = np.random.default_rng(10).normal(0.0, 1.0, (4_000, 5))
-    covered = [abs(g.mean) <= g.half for g in (gap(v) for v in values)]
-    assert abs(np.mean(covered) - 0.95) < 4.0 * math.sqrt(0.95 * 0.05 / 4_000)
-    assert gap([1.0, 1.1, 1.2], 2.0).below and gap([3.0, 3.1], 2.0).above
-    assert gap([1.0]).half == math.inf
-
-
-def test_measures_along_a_run():
-    path = [Checkpoint(n, 1.0, np.zeros((1, 1)), np.ones(1)) for n in (10, 20, 40)]
-    run = Run(path, np.zeros((50, 1)), np.arange(50.0))
-    times = np.array([5, 20, 39, 50])
-    np.testing.assert_array_equal(
-        posteriors.along(run, times, lambda c: c.simulations), [10, 20, 20, 40]
-    )
-    np.testing.assert_allclose(
-        posteriors.acceptance_by_time(run, 9.0, np.array([5, 20, 50])), [1, 1 / 3, 0]
-    )
-    assert run.at(9) is None
-
-
-def test_points_of_the_cube():
-    example = gaussian_known(3)
-    theta = np.array([0.3, -1.0, 2.0])
-    np.testing.assert_allclose(
-        example.cube(posteriors.cube_of(example, theta)[None])[0], theta, atol=1e-6
     )
 
 
@@ -243,7 +147,3 @@ def test_quick(tmp_path):
     of = [r for r in rows if r["figure"] == "statements"]
     assert len(of) >= 50 and {r["holds"] for r in of} == {"yes", "no"}
     assert all(r["cause"] for r in of if r["holds"] == "no")
-
-
-def test_numbers():
-    assert all(0 < small <= full for full, small, _ in NUMBERS.values())

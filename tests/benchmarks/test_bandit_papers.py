@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from amc_pymc.bandits.contract import Policy
-from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV, RoundRobin
+from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.ucbcv import UCBCV
 from benchmarks.papers import neufeld as neufeld
 from benchmarks.papers import verma as verma
 from benchmarks.papers.bandit_runs import run
@@ -97,38 +96,6 @@ def test_same_decisions_with_controls(estimator):
         np.testing.assert_array_equal(found[r], expected)
 
 
-def test_checkpoints_are_rows_of_the_whole():
-    rewards = np.random.default_rng(1).random((3, 2, 50))
-    some = np.array([1, 7, 50])
-    everything = run(UCB1(2), rewards, np.arange(1, 51), np.random.default_rng(1))
-    np.testing.assert_array_equal(
-        run(UCB1(2), rewards, some, np.random.default_rng(1)), everything[:, some - 1]
-    )
-
-
-@pytest.mark.parametrize(
-    ("policy", "shape", "checkpoints", "error", "message"),
-    [
-        (UCB1(2), (1, 3, 9), [5], ValueError, r"rewards must be \(R, 2, n\)"),
-        (UCB1(2), (1, 2, 9), [10], ValueError, "end by 9"),
-        (UCB1(2), (1, 2, 9), [5, 5], ValueError, "must increase"),
-        (UCB1(2), (1, 2, 9), [0, 5], ValueError, "must increase"),
-        (UCBCV(2), (1, 2, 9), [5], ValueError, "one control per reward"),
-        (RoundRobin(2), (1, 2, 9), [5], TypeError, "no compiled runs for RoundRobin"),
-    ],
-)
-def test_bad_input(policy, shape, checkpoints, error, message):
-    with pytest.raises(error, match=message):
-        run(policy, np.zeros(shape), np.array(checkpoints), np.random.default_rng(1))
-
-
-def test_used_policy_is_refused():
-    policy = UCB1(2)
-    policy.ask(np.random.default_rng(1))
-    with pytest.raises(ValueError, match="policy must be fresh"):
-        run(policy, np.zeros((1, 2, 5)), np.array([5]), np.random.default_rng(1))
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -152,14 +119,6 @@ def test_regret_identity(name):
     assert exact.mean() > 1.1  # there is something to find
 
 
-def test_pools_have_one_mean():
-    pools = neufeld.make_pools(500, np.random.default_rng(1))
-    for pool in pools:
-        np.testing.assert_allclose(pool.values.mean(1), pool.mean, rtol=1e-12)
-        np.testing.assert_allclose(pool.values.var(1), pool.variances, rtol=1e-9)
-        assert np.all(pool.values**2 <= pool.ranges[:, None])
-
-
 def test_population_runs_are_martingales():
     """Mean squared deviation is what squared errors of the average are, on average."""
     strike, n, size, runs = 0.08, 60, 20, 1_500
@@ -177,10 +136,6 @@ def test_population_runs_are_martingales():
     )  # fmt: skip
     gap = n * errors**2 - by_values
     assert abs(gap.mean()) < 3.5 * gap.std() / math.sqrt(runs)
-
-
-def test_squared_quantile():
-    assert verma.squared_quantile(1e9, 1e3, 1) == pytest.approx(4.753424**2, rel=1e-5)
 
 
 @pytest.mark.slow

@@ -47,17 +47,6 @@ def test_tall_logistic(tmp_path):
     assert (tmp_path / "tall_logistic.csv").exists()
 
 
-def test_a_method_that_fails_is_reported(tmp_path):
-    _, rows = run(
-        "logistic",
-        tmp_path,
-        *("--sizes", "2e3", "--cap", "5", "--reference-cap", "30"),
-        *("--methods", "no_such_method", "--caches", "cold"),
-    )
-    assert rows[0]["status"].startswith("failed")
-    assert "no_such_method" in rows[0]["status"]
-
-
 def test_tall_hard(tmp_path):
     text, rows = run(
         "hard",

@@ -29,21 +29,6 @@ def test_logistic_regression():
     assert abs(found - exact) < 4.0 * error
 
 
-def test_summary():
-    common = {"problem": "p", "n_dim": 2, "truth_error": 0.0, "evaluations": 10, "gradients": 0}
-    common |= {"cpu_s": 0.1, "nuts_cpu_s": 1.0, "mcse": 0.1}
-    rows = [
-        common | {"error": 0.1, "flags": "", "steps": 1},
-        common | {"error": -0.3, "flags": "a flag", "steps": 8},
-    ]
-    found = bench.summarise(rows)
-    assert found["bias"] == pytest.approx(-0.1)
-    assert found["rmse"] == pytest.approx(math.sqrt(0.05))
-    assert found["z_sd"] == pytest.approx(math.sqrt(5.0))
-    assert (found["cover"], found["flagged"], found["steps"]) == (0.5, 0.5, [1, 8])
-    assert len(bench.line(found)) == len(bench.HEADERS)
-
-
 @pytest.mark.slow
 def test_the_script_runs(tmp_path):
     pytest.importorskip("nutpie")

@@ -9,7 +9,7 @@ from scipy import stats
 from amc_pymc import NormalRace
 from amc_pymc.tall.racing import REWARDS, make_population, race
 from benchmarks.tall import hand_written_race as hand
-from benchmarks.tall.problems import PRIOR_SD, laplace, logistic_data
+from benchmarks.tall.problems import PRIOR_SD, logistic_data
 
 N, COEFFICIENTS = 3_000, np.array([0.3, -0.5, 0.8])
 Z = hand.signed_rows(logistic_data(N, 1, COEFFICIENTS))
@@ -50,13 +50,6 @@ def pairs(number, seed):
     """Points between which a chain moves."""
     z = np.random.default_rng(seed).standard_normal((number, 2, 3))
     return AT.mode + z @ AT.factor.T
-
-
-def test_expansion():
-    mode, covariance = laplace(logistic_data(N, 1, COEFFICIENTS))
-    np.testing.assert_allclose(AT.mode, mode, atol=1e-6)
-    np.testing.assert_allclose(AT.factor @ AT.factor.T, covariance, rtol=1e-5)
-    np.testing.assert_allclose(AT.gradient, AT.mode / PRIOR_SD**2, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -108,13 +101,3 @@ def test_decision_error():
         read.append(rows)
     assert 100 < np.mean(read) < 0.9 * N
     assert 0 < wrong < 0.05 * number
-
-
-def test_the_firm_lead():
-    """A proposal that is many nats down is not accepted, however scattered its rows are."""
-    rule, marked = NormalRace().rule(N, 2), np.zeros((N + 63) // 64, np.uint64)
-    rng, x = np.random.default_rng(5), AT.mode
-    x_new = x + np.array([2.0, -2.0, 1.0])
-    scatter = row_changes(x, x_new, np.arange(N))
-    bias = -scatter.mean() - 0.02 * scatter.std()
-    assert not any(decide(x, x_new, bias, rule, marked, rng)[0] for _ in range(500))

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 
@@ -14,9 +13,7 @@ import pytest
 from scipy.stats import beta
 
 from benchmarks import tables as command
-from benchmarks.harness import intervals, options, results
-from benchmarks.harness.jobs import Job, serve
-from benchmarks.harness.results import Book
+from benchmarks.harness import intervals, results
 from benchmarks.harness.statements import Part, Statement, publish
 from benchmarks.harness.tables import cells, find_tables, markdown
 
@@ -61,72 +58,7 @@ def test_every_committed_file_is_used_and_says_where_it_is_from():
             assert all(len(row) == len(table["headers"]) for row in table["rows"])
 
 
-def test_rewriting(tmp_path):
-    results.record("speeds", f"# All\n\n{markdown(TABLE['headers'], TABLE['rows'])}", tmp_path)
-    found = json.loads((tmp_path / "speeds.json").read_text())
-    assert found["tables"] == {"all": TABLE}
-    assert found["versions"]["python"] and found["command"].startswith("python -m")
-    old = "Before\n<!-- table: speeds/all -->\n| old |\n|---|\n<!-- end -->\nAfter"
-    new = command.rewritten(old, tmp_path)
-    assert "old" not in new and new.startswith("Before\n") and new.endswith("\nAfter")
-    assert find_tables(new) == {"table": TABLE}
-    assert command.rewritten(new.replace("speeds/all", "speeds"), tmp_path).count("3,000") == 1
-    empty = old.replace("| old |\n|---|\n", "")
-    assert command.rewritten(empty, tmp_path) == new
-    with pytest.raises(KeyError, match=r"speeds\.json has all"):
-        command.rewritten(old.replace("/all", "/none"), tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no slow\.json"):
-        command.rewritten(old.replace("speeds", "slow"), tmp_path)
-
-
 # --- results, options and jobs -------------------------------------------------------------------
-
-
-def test_book(tmp_path):
-    path = tmp_path / "new" / "rows.jsonl"
-    book = Book(path, lambda row: row["seed"])
-    book.add({"seed": 1, "x": 1}, {"seed": 2, "x": 2})
-    with path.open("a") as sink:
-        sink.write('{"seed": 3, "x"')
-    again = Book(path, book.key)
-    again.add({"seed": 1, "x": 4, "status": "finished"}, {"seed": 5, "status": "failed"})
-    assert [row["seed"] for row in again.rows()] == [1, 2, 5]
-    assert again.rows()[0]["x"] == 4
-
-
-def test_saving(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "RECORDED", tmp_path / "recorded")
-    chosen = options.parse(options.parser("Doc.\nMore."), ["--out", str(tmp_path), "--seed", "3"])
-    results.save(chosen, "some", [{"a": 1}, {"b": 2}], "| a |\n|---|\n| 1 |", {"seconds": 2})
-    found = json.loads((tmp_path / "some.json").read_text())
-    assert found["rows"] == [{"a": 1}, {"b": 2}]
-    assert found["meta"]["options"]["seed"] == 3 and found["meta"]["seconds"] == 2
-    assert found["meta"]["versions"]["numpy"] == np.__version__
-    assert (tmp_path / "some.csv").read_text().split() == ["a,b", "1,", ",2"]
-    assert not (tmp_path / "recorded").exists()
-    chosen.record = True
-    results.save(chosen, "some", [], "| a |\n|---|\n| 1 |")
-    recorded = json.loads((tmp_path / "recorded" / "some.json").read_text())
-    assert recorded["tables"] == {"table": {"headers": ["a"], "rows": [["1"]]}}
-
-
-def test_quick_options_may_be_overridden():
-    def parsed(*arguments):
-        p = options.parser(__doc__)
-        p.add_argument("--runs", type=int, default=100)
-        return options.parse(p, arguments, {"runs": 2}).runs
-
-    assert (parsed(), parsed("--quick"), parsed("--quick", "--runs", "5")) == (100, 2, 5)
-
-
-def test_job_and_worker(tmp_path):
-    job = Job("p", "racing:noproxy:10")
-    assert (job.family, job.options, job.count(1)) == ("racing", ("noproxy", "10"), 10)
-    assert Job("p", "racing").count("auto") == "auto"
-    target = tmp_path / "result.json"
-    assert not serve(["--quick"], dict)
-    assert serve(["--worker", '{"a": 1}', str(target)], lambda found: found | {"b": 2})
-    assert json.loads(target.read_text()) == {"a": 1, "b": 2}
 
 
 def test_publishing_statements(tmp_path, capsys):
@@ -157,23 +89,12 @@ def test_clopper_pearson(k, n, level):
     assert intervals.clopper_pearson(k, n, level) == pytest.approx((low, high), abs=1e-9)
 
 
-def test_clopper_pearson_of_nothing():
-    assert all(map(math.isnan, intervals.clopper_pearson(0, 0)))
-
-
 def test_bootstrap_is_as_wide_as_the_error_of_a_mean():
     x = np.random.default_rng(2).normal(3.0, 1.0, 400)
     found = intervals.bootstrap(lambda i: float(x[i].mean()), x.size)
     half = 1.96 * x.std() / 20.0
     assert found.value == pytest.approx(x.mean())
     assert found.high - found.low == pytest.approx(2.0 * half, rel=0.1)
-
-
-def test_gaps():
-    found = intervals.gap([1.0, 2.0, 3.0], [2.0, 3.5, 4.1])
-    assert found.below and not found.above and str(found) == "-1.2 ± 0.66"
-    assert intervals.gap([1.0]).half == math.inf
-    assert intervals.list_of([found, found]) == "-1.2 ± 0.66, -1.2 ± 0.66"
 
 
 # --- command lines -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.tall.grouped_problems import PROBLEMS, unsupported
+from benchmarks.tall.grouped_problems import PROBLEMS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,13 +28,6 @@ def test_problems_make_models_with_the_variables_they_name(name):
         terms = problem.terms(data)
         assert terms.X.shape[0] == terms.y.size == 400
         assert all(terms.index[f].max() < size for f, size in terms.sizes.items())
-
-
-def test_what_is_not_set_up_is_said():
-    assert unsupported(PROBLEMS["item_response"], "lme4") == "no formula"
-    assert unsupported(PROBLEMS["item_response"], "nuts:noncentred")
-    assert unsupported(PROBLEMS["slopes"], "hmcecs")
-    assert not unsupported(PROBLEMS["flights"], "nuts:noncentred")
 
 
 @pytest.mark.slow

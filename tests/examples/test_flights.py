@@ -31,48 +31,6 @@ def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        ("UA", "United"),
-        ("B6", "JetBlue Airways"),
-        ("FL", "AirTran Airways"),
-        ("ZZ", "ZZ"),
-    ],
-)
-def test_carriers_lose_their_legal_form(code, name):
-    names = pd.Series(
-        {
-            "UA": "United Air Lines Inc.",
-            "B6": "JetBlue Airways",
-            "FL": "AirTran Airways Corporation",
-        }
-    )
-    assert demo.carrier_name(code, names) == name
-
-
-def test_airports_are_shortened_between_words():
-    names = pd.Series({"FLL": "Fort Lauderdale Hollywood Intl", "XNA": "NW Arkansas Regional"})
-    assert demo.airport_name("FLL", names) == "Fort Lauderdale Hollywood (FLL)"
-    assert demo.airport_name("SJU", names) == "San Juan (SJU)"
-    assert demo.airport_name("QQQ", names) == "QQQ"
-
-
-@pytest.mark.parametrize(
-    ("make", "model", "name"),
-    [
-        ("EMBRAER", "EMB-145LR", "N1 (Embraer 145LR)"),
-        ("BOEING", "737-824", "N1 (Boeing 737)"),
-        ("MCDONNELL DOUGLAS", "DC-9-82(MD-82)", "N1 (MD-82)"),
-        ("MCDONNELL DOUGLAS AIRCRAFT CO", "MD-88", "N1 (MD-88)"),
-    ],
-)
-def test_aircraft_are_named_by_make_and_model(make, model, name):
-    planes = pd.DataFrame({"manufacturer": [make], "model": [model]}, index=["N1"])
-    assert demo.aircraft_name("N1", planes) == name
-    assert demo.aircraft_name("N2", planes) == "N2 (unknown type)"
-
-
 def test_late_arrivals_are_relative_to_the_mean_over_flights():
     """A constant added to all effects changes nothing; without differences all are average."""
     import xarray as xr

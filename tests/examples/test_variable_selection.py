@@ -49,14 +49,6 @@ def test_indicators_that_never_change_have_no_error():
     assert found["rhat"][1] == pytest.approx(1.0, abs=0.02)
 
 
-def test_statistics_are_those_of_one_step():
-    idata = draws_of(np.zeros((2, 10, 3), dtype=int))
-    assert demo.sweep_rows(idata).tolist() == [300.0] * 20
-    for step, (delta, audited, wrong, rows) in enumerate([(0.05, 20, 0, 300), (0.01, 40, 20, 50)]):
-        line = demo.amc.decision_error(demo.decisions_of(idata, step)).loc["all"]
-        assert line[["delta", "audited", "wrong", "rows"]].tolist() == [delta, audited, wrong, rows]
-
-
 @pytest.mark.parametrize("arguments", [["--rows", "10"], ["--draws", "x"], ["--nothing"]])
 def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
     with pytest.raises(SystemExit):

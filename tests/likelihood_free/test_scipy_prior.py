@@ -67,7 +67,7 @@ def test_posterior_of_a_hierarchy():
     precision = np.array([[1.0 + 2.0, -1.0, -1.0], [-1.0, 5.0, 0.0], [-1.0, 0.0, 5.0]])
     mean = np.linalg.solve(precision, [0.0, 4.0, 8.0])
     options = {
-        "max_simulations": 6000, "batched": True, "progressbar": False, "adjust": "linear", "draws": 250
+        "max_simulations": 6000, "batched": True, "progressbar": False, "adjust": "regression", "draws": 250
     }  # fmt: skip
     problem = hierarchical(deterministics={"gap": lambda mu, x: x[:, 1] - x[:, 0]})
     with warnings.catch_warnings():

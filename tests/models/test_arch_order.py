@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from scipy.special import expit, gammaln, logsumexp
-from scipy.stats import multivariate_normal
-from scipy.stats import t as student_t
 
 import amc_pymc as amc
 
@@ -13,18 +11,15 @@ from amc_pymc.reading import extract_rows
 from models.arch_order import (
     ORDERS,
     Evidence,
-    _weighted_draws,
     arch_evidence,
     arch_models,
     importance_evidence,
     lagged_rows,
-    load_returns,
     log_density,
     order_probabilities,
     reference_probabilities,
     simulate_arch,
     standardise,
-    summary_of_rows,
 )
 
 ALPHA = [0.4, 0.2, 0.1, 0.1]
@@ -46,13 +41,6 @@ def test_lagged_rows(returns, order):
         lags = [returns[t - i] ** 2 for i in range(1, order + 1)]
         np.testing.assert_array_equal(rows.squares[n], lags)
     assert rows.r.size == returns.size - 5
-
-
-def test_two_series_are_stacked(returns):
-    both = lagged_rows([returns, returns[:50]], 3, 5)
-    first, second = lagged_rows(returns, 3, 5), lagged_rows(returns[:50], 3, 5)
-    np.testing.assert_array_equal(both.squares, np.concatenate([first.squares, second.squares]))
-    np.testing.assert_array_equal(both.r, np.concatenate([first.r, second.r]))
 
 
 def test_models_agree_with_the_reference(returns):
@@ -84,53 +72,12 @@ def test_models_share_their_observed_rows_and_can_be_subsampled(returns):
         assert total == pytest.approx(log_density(lagged_rows(returns, q), x))
 
 
-def test_density_of_one_row():
-    rows = lagged_rows(np.array([0.5, -2.0, 1.5]), 1, 2)
-    x = np.array([0.2, -1.0, 1.7])
-    alpha0, alpha1, nu = np.log1p(np.exp(x))
-    scale = np.sqrt(alpha0 + alpha1 * 4.0)
-    prior = -(alpha0 + alpha1 + nu) + np.log(expit(x)).sum()
-    assert log_density(rows, x) == pytest.approx(student_t.logpdf(1.5, nu, scale=scale) + prior)
-    assert log_density(rows, np.stack([x, x])[None]).shape == (1, 2)
-
-
-def test_summary_of_rows(returns):
-    rows = lagged_rows(returns, 3, 5)
-    z = summary_of_rows(rows, ALPHA)
-    np.testing.assert_array_equal(z[:, 0], returns[5:])
-    t = 40
-    variance = 0.4 + 0.2 * returns[t - 1] ** 2 + 0.1 * (returns[t - 2] ** 2 + returns[t - 3] ** 2)
-    assert z[t - 5, 1] == pytest.approx(variance)
-    with pytest.raises(ValueError, match="alpha"):
-        summary_of_rows(rows, [0.1, 0.2])
-
-
 # --- importance sampling --------------------------------------------------------------------------
 
 
 def within(evidence: Evidence, expected, se):
     assert evidence.standard_error < se
     assert abs(evidence.log_evidence - expected) < 4.0 * evidence.standard_error
-
-
-def test_evidence_of_a_normal_model():
-    """Conjugate: y ~ N(X b, 1), b ~ N(0, I), so y ~ N(0, I + XX')."""
-    rng = np.random.default_rng(2)
-    X, y = rng.normal(size=(20, 4)), rng.normal(size=20)
-    covariance = np.eye(20) + X @ X.T
-    log_z = -0.5 * (
-        y @ np.linalg.solve(covariance, y)
-        + np.linalg.slogdet(covariance)[1]
-        + 20 * np.log(2.0 * np.pi)
-    )
-
-    def log_target(b):
-        residual = y - b @ X.T
-        return -0.5 * (np.sum(residual**2, axis=1) + np.sum(b**2, axis=1)) - 12 * np.log(2 * np.pi)
-
-    found = importance_evidence(log_target, np.zeros(4), rng, draws=20_000)
-    within(found, log_z, 0.01)
-    assert found.effective_draws > 10_000
 
 
 def test_evidence_of_a_skewed_density():
@@ -145,24 +92,6 @@ def test_evidence_of_a_skewed_density():
 
     found = importance_evidence(log_target, np.zeros(3), rng, draws=20_000)
     within(found, np.log(7.0), 0.02)
-
-
-def test_weights_of_a_split_proposal():
-    """A normal density under a proposal that is wide on one side: the weights average one."""
-    covariance = np.array([[1.0, 0.6], [0.6, 2.0]])
-    normal = multivariate_normal([0.5, -1.0], covariance)
-    log_w, v = _weighted_draws(
-        normal.logpdf,
-        np.array([0.5, -1.0]),
-        np.linalg.cholesky(covariance),
-        np.array([[0.9, 1.1], [3.0, 1.3]]),
-        5.0,
-        100_000,
-        np.random.default_rng(8),
-    )
-    w = np.exp(log_w)
-    assert abs(w.mean() - 1.0) < 4.0 * w.std() / np.sqrt(w.size)
-    assert np.mean(v[:, 0] > 0.0) == pytest.approx(3.0 / 3.9, abs=0.01)
 
 
 @pytest.mark.slow
@@ -214,50 +143,6 @@ def test_simulated_moments():
     error = batches.std(ddof=1) / 10.0
     assert abs(batches.mean() - 0.4 * v / (1.0 - 0.3 * v)) < 4.0 * error
     assert np.corrcoef(r[1:] ** 2, r[:-1] ** 2)[0, 1] > 0.1
-
-
-def test_simulation_is_reproducible():
-    one, two, other = (simulate_arch(50, ALPHA, 5.0, np.random.default_rng(s)) for s in (1, 1, 2))
-    np.testing.assert_array_equal(one, two)
-    assert not np.array_equal(one, other)
-
-
-@pytest.mark.parametrize(("series", "n"), [("nasdaq", 5030), ("sp500", 5030), ("wti", 8320)])
-def test_returns_that_arch_ships(series, n):
-    pytest.importorskip("arch")
-    r = load_returns(series)
-    assert r.shape == (n,)
-    assert r.mean() == pytest.approx(0.0, abs=1e-12)
-    assert r.std() == pytest.approx(1.0)
-    assert load_returns(series, since="2010-01-01").size < n
-
-
-def test_both_indices():
-    pytest.importorskip("arch")
-    assert [r.size for r in load_returns("both")] == [5030, 5030]
-
-
-@pytest.mark.parametrize(
-    ("call", "match"),
-    [
-        (lambda: load_returns("dax"), "series"),
-        (lambda: standardise(np.ones(5)), "constant"),
-        (lambda: standardise([1.0, np.nan]), "finite"),
-        (lambda: lagged_rows(np.zeros(30), 5), "more than 30"),
-        (lambda: lagged_rows(np.zeros(50), 31), "order"),
-        (lambda: arch_models(np.zeros(50), (5, 5)), "orders"),
-        (lambda: simulate_arch(10, [0.0, 0.1], 3.0, np.random.default_rng(0)), "alpha_0"),
-        (lambda: simulate_arch(0, [0.1], 3.0, np.random.default_rng(0)), "n >= 1"),
-        (lambda: order_probabilities({}), "empty"),
-        (
-            lambda: importance_evidence(lambda x: x[:, 0], np.zeros(3), None, draws=5),
-            "draws",
-        ),
-    ],
-)
-def test_bad_input(call, match):
-    with pytest.raises(ValueError, match=match):
-        call()
 
 
 def test_rows_are_expanded_in_parameters_where_functions_of_them_fail():

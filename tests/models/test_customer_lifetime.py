@@ -8,13 +8,11 @@ import pytest
 
 from pytensor.compile.mode import Mode
 from scipy import special
-from scipy.integrate import dblquad, quad
+from scipy.integrate import dblquad
 
 from models.customer_lifetime import (
     PARAMETERS,
-    SEGMENT_SD,
     customer_model,
-    draw_histories,
     log_likelihood,
     simulate_customers,
 )
@@ -47,28 +45,6 @@ def test_likelihood_integrates_over_rates_and_chances(history):
     assert float(likelihood(history, age)) == pytest.approx(total, rel=1e-5)
 
 
-def test_likelihood_sums_to_one():
-    """One purchase or none: the chance of at most one purchase by simulation."""
-    age = 6.0
-    none = float(likelihood((0, 0.0), age))
-    one = quad(lambda t: float(likelihood((1, t), age)), 0.0, age, epsabs=1e-6)[0]
-    drawn = draw_histories(R, ALPHA, A, B, np.full(40_000, age), np.random.default_rng(1))
-    for count, chance in ((0, none), (1, one)):
-        found = (drawn[:, 0] == count).mean()
-        assert abs(found - chance) < 4.0 * math.sqrt(chance * (1.0 - chance) / 40_000)
-
-
-def test_histories():
-    data = simulate_customers(2_000, 50)
-    count, last = data.history.T
-    assert (last <= data.age).all()
-    np.testing.assert_array_equal(last == 0.0, count == 0)
-    assert not data.effects["r"].any() and data.effects["alpha"].any()
-    error = SEGMENT_SD / math.sqrt(2.0 * 50)
-    assert abs(data.effects["alpha"].std(ddof=1) - SEGMENT_SD) < 4.0 * error
-    assert np.array_equal(data.history, simulate_customers(2_000, 50).history)
-
-
 @pytest.mark.parametrize("centred", [True, False])
 def test_log_density(centred):
     data = simulate_customers(40, 5)
@@ -86,10 +62,3 @@ def test_log_density(centred):
     expected = log_likelihood(pt.as_tensor(data.history), *own, data.age).eval(mode=PYTHON).sum()
     found = model.compile_logp(vars=[model["obs"]], mode=PYTHON)(point)
     assert float(found) == pytest.approx(float(expected))
-
-
-def test_parameters_that_vary_are_checked():
-    with pytest.raises(ValueError, match="varying must be some of"):
-        simulate_customers(10, 2, varying=("beta",))
-    with pytest.raises(ValueError, match="varying must be some of"):
-        customer_model(simulate_customers(10, 2), varying="alpha")

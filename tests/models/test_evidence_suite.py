@@ -9,7 +9,7 @@ import pytest
 
 from pymc.model.transform.conditioning import remove_value_transforms
 from scipy.special import logsumexp
-from scipy.stats import ks_2samp, qmc
+from scipy.stats import qmc
 
 from amc_pymc.reading.interpreted import interpreted_mode
 from models.beta_binomial import beta_binomial
@@ -19,12 +19,10 @@ from models.eggbox import eggbox
 from models.evidence_problem import EvidenceProblem
 from models.evidence_suite import CLASSIC, PROBLEMS, suite
 from models.funnel import funnel
-from models.galaxies import galaxies
 from models.ising import ising
 from models.linear_regression import linear_regression, linear_regression_unknown_variance
 from models.log_gamma import log_gamma
 from models.logistic_regression import logistic_regression
-from models.radiata_pine import radiata_pine
 from models.shells import shells
 from models.spike_and_slab import spike_and_slab
 from models.two_modes import two_modes
@@ -95,12 +93,6 @@ def test_models_are_fresh_and_of_the_stated_size(name):
     assert (problem.prior_transform is None) == bool(first.discrete_value_vars)
 
 
-def test_potentials_and_custom_distributions_both_occur():
-    models = [SUITE[name].build() for name in ("shells_10", "log_gamma_10", "two_modes_10")]
-    assert [len(model.potentials) for model in models] == [1, 0, 0]
-    assert [len(model.observed_RVs) for model in models] == [0, 1, 1]
-
-
 # Points where a prior draw hardly ever is, and where most of the evidence comes from.
 BUMPS = 0.01 * np.sin(np.arange(30.0))
 HEAVY = {
@@ -152,32 +144,6 @@ def test_numpy_and_pymc_agree(name):
         np.testing.assert_allclose(prior, -log_volume, rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        beta_binomial(3, 7, a=2.5, b=0.7),
-        linear_regression_unknown_variance(10, 2),
-        radiata_pine(2),
-        funnel(2),
-        galaxies(3, equal=False),
-    ],
-    ids=lambda problem: problem.name,
-)
-def test_transforms_have_the_distribution_of_prior_draws(problem):
-    model = problem.build()
-    n = 1000
-    drawn = pm.draw(model.free_RVs, draws=n, random_seed=1, mode="FAST_COMPILE")
-    drawn = [d.reshape(n, -1) for d in drawn]
-    columns = [
-        d[:, :-1] if rv.owner.op.name == "dirichlet" else d
-        for d, rv in zip(drawn, model.free_RVs, strict=True)
-    ]
-    u = np.random.default_rng(2).random((n, problem.n_dim))
-    transformed = np.array([problem.prior_transform(row) for row in u])
-    for here, there in zip(transformed.T, np.column_stack(columns).T, strict=True):
-        assert ks_2samp(here, there).pvalue > 1e-3
-
-
 SMALL = [
     beta_binomial(3, 7, a=2.0, b=1.5),
     linear_regression(10, 2),
@@ -226,29 +192,3 @@ def test_evidence_of_discrete_models_is_the_sum_over_their_states():
     found = logsumexp(logs) + math.log(grid[1] - grid[0])
     # The prior beyond five standard deviations, under a likelihood that falls as well, is lost.
     np.testing.assert_allclose(found, problem.log_evidence, rtol=1e-7)
-
-
-def good(**changes):
-    arguments = {
-        "name": "x", "build": pm.Model, "log_evidence": 0.0, "error": 0.0, "source": "none",
-        "n_dim": 1, "easy": True, "prior_transform": None, "log_likelihood": None,
-    }  # fmt: skip
-    return EvidenceProblem(**(arguments | changes))
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "match"),
-    [
-        ({"log_evidence": math.nan}, ValueError, "log_evidence must be finite"),
-        ({"log_evidence": -math.inf}, ValueError, "log_evidence must be finite"),
-        ({"error": -0.1}, ValueError, "error must be a standard error"),
-        ({"error": math.nan}, ValueError, "error must be a standard error"),
-        ({"n_dim": 0}, ValueError, "n_dim must be at least 1"),
-        ({"n_dim": 2.0}, TypeError, "n_dim must be an integer"),
-        ({"prior_transform": np.sin}, ValueError, "both, or neither"),
-    ],
-)
-def test_bad_problem(changes, error, match):
-    assert good().n_dim == 1
-    with pytest.raises(error, match=match):
-        good(**changes)

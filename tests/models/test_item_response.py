@@ -22,14 +22,6 @@ def test_answers():
     assert not np.array_equal(data.y, simulate_responses(2_000, 10, seed=2).y)
 
 
-def test_missing_answers():
-    data = simulate_responses(500, 20, missing=0.3)
-    assert abs(data.y.size / 10_000 - 0.7) < 4.0 * np.sqrt(0.3 * 0.7 / 10_000)
-    assert np.unique(data.person * 20 + data.item).size == data.y.size
-    with pytest.raises(ValueError, match="missing"):
-        simulate_responses(missing=1.0)
-
-
 def test_log_density():
     data = simulate_responses(30, 5, missing=0.1)
     model = item_response_model(data)

@@ -10,7 +10,6 @@ from scipy.special import ndtr
 
 from models import normal_scores
 from models.normal_scores import NormalScores
-from models.student_importance import Reference
 
 
 def gaussian(d=2, mean=2.0, sd=0.5):
@@ -21,35 +20,6 @@ def gaussian(d=2, mean=2.0, sd=0.5):
 
     exact = d * stats.norm.logpdf(mean, 0.0, math.sqrt(1.0 + sd**2))
     return NormalScores(d, lambda z: z, log_likelihood), exact
-
-
-def two_sided():
-    """A likelihood of the square of the first score: two modes."""
-    scores = NormalScores(
-        2,
-        lambda z: z,
-        lambda t: stats.norm.logpdf(t[:, 0] ** 2, 2.0, 0.5) + stats.norm.logpdf(t[:, 1], 1.0, 1.0),
-    )
-    x = np.linspace(-10.0, 10.0, 100_001)
-    first = np.log(np.sum(stats.norm.pdf(x) * stats.norm.pdf(x**2, 2.0, 0.5)) * (x[1] - x[0]))
-    return scores, float(first + stats.norm.logpdf(1.0, 0.0, math.sqrt(2.0)))
-
-
-@pytest.mark.parametrize(("problem", "step"), [(gaussian, 0.25), (two_sided, 0.04)])
-def test_grid(problem, step):
-    scores, exact = problem()
-    found = normal_scores.grid_evidence(scores, step=step, reach=7.0, particles=512)
-    assert found.log_evidence == pytest.approx(exact, abs=1e-6)
-    assert found.error < 1e-3
-
-
-@pytest.mark.parametrize("problem", [gaussian, two_sided])
-def test_sampled(problem):
-    scores, exact = problem()
-    found = normal_scores.sampled_evidence(
-        scores, n_components=2, log2_points=9, replicates=8, particles=512
-    )
-    assert abs(found.log_evidence - exact) < 4.0 * found.error < 0.05
 
 
 def test_annealed():
@@ -76,12 +46,6 @@ def test_slice_moves_leave_the_posterior_as_it_is():
     np.testing.assert_allclose(values, scores.log_given(z))
 
 
-def test_what_is_not_a_number_is_impossible():
-    scores = NormalScores(1, lambda z: z, lambda theta: np.log(theta[:, 0]))
-    with np.errstate(invalid="ignore"):
-        assert scores.log_given(np.array([[-1.0], [1.0]])).tolist() == [-np.inf, 0.0]
-
-
 Z = np.array([-7.5, -5.0, -1.0, 0.0, 0.3, 4.0, 7.5])
 
 
@@ -105,15 +69,3 @@ def test_priors(found, law):
     if law.support()[1] == math.inf:
         np.testing.assert_allclose(law.sf(found[upper]), ndtr(-Z[upper]), rtol=1e-6)
     assert np.all(np.diff(found) > -smallest)
-
-
-def test_problem():
-    scores, exact = gaussian(2)
-    problem = normal_scores.scored_problem(
-        "p", dict, scores, Reference(exact, 0.1), "s", easy=False
-    )
-    assert (problem.log_evidence, problem.error, problem.easy) == (exact, 0.1, False)
-    np.testing.assert_allclose(problem.prior_transform(np.array([0.5, 0.975])), [0.0, 1.959964])
-    assert problem.log_likelihood([2.0, 2.0]) == pytest.approx(
-        2.0 * stats.norm.logpdf(0.0, 0.0, 0.5)
-    )

@@ -3,14 +3,13 @@
 import math
 
 import numpy as np
-import pytest
 
-from scipy.stats import chi2, multivariate_normal, norm, truncnorm
+from scipy.stats import chi2, norm, truncnorm
 
 from models import ar_series as ar
 from models import group_means as groups
 from models import slcp
-from models.gaussian_uniform import NOISE_SD, gaussian_uniform, log_marginal, posterior_mean
+from models.gaussian_uniform import NOISE_SD, gaussian_uniform, posterior_mean
 
 
 def assert_same_moments(draws, theta, log_weight):
@@ -40,28 +39,6 @@ def test_slcp():
     assert_same_moments(example.reference(rng, 20_000), theta, log)
 
 
-def test_slcp_likelihood():
-    theta = np.array([0.3, -1.0, 1.2, -0.8, 0.4])
-    s, rho = np.square(theta[2:4]), math.tanh(0.4)
-    covariance = [[s[0] ** 2, rho * s[0] * s[1]], [rho * s[0] * s[1], s[1] ** 2]]
-    x = np.random.default_rng(2).normal(size=(4, 2))
-    expected = multivariate_normal(theta[:2], covariance).logpdf(x).sum()
-    assert slcp.log_likelihood(x.ravel(), theta[None])[0] == pytest.approx(expected)
-    many = slcp.simulate(np.random.default_rng(3), np.tile(theta, (20_000, 1))).reshape(-1, 2)
-    np.testing.assert_allclose(np.cov(many.T), covariance, atol=0.03)
-
-
-def test_slcp_moments_are_sufficient():
-    """The likelihood of two data sets with the same moments has the same shape."""
-    x = np.random.default_rng(4).normal(size=(4, 2))
-    turned = x[[2, 0, 3, 1]]
-    np.testing.assert_allclose(slcp.moments(x.reshape(1, -1)), slcp.moments(turned.reshape(1, -1)))
-    mean, log_sd, z = np.split(slcp.moments(x.reshape(1, -1))[0], [2, 4])
-    np.testing.assert_allclose(mean, x.mean(axis=0))
-    np.testing.assert_allclose(np.exp(log_sd), x.std(axis=0, ddof=1))
-    assert np.tanh(z[0]) == pytest.approx(np.corrcoef(x.T)[0, 1])
-
-
 def test_truncated_normal():
     example, rng = gaussian_uniform(), np.random.default_rng(5)
     draws, x = example.reference(rng, 40_000), example.observed
@@ -76,16 +53,6 @@ def test_truncated_normal_at_a_tolerance():
     theta = example.prior_sample(rng, 400_000)
     kept = theta[example.distance(example.simulate(rng, theta)) < 0.4]
     assert_same_moments(example.epsilon_reference(rng, 20_000, 0.4), kept, np.zeros(len(kept)))
-
-
-def test_marginal_of_the_truncated_normal():
-    x = np.array([[0.0], [0.5], [-1.2], [6.0]])
-    expected = [
-        math.log(norm.cdf((1.0 - v) / NOISE_SD) - norm.cdf((-1.0 - v) / NOISE_SD)) for v in (0.0, 0.5, 1.2)
-    ]  # fmt: skip
-    found = log_marginal(x)
-    np.testing.assert_allclose(found[:3], np.array(expected) - expected[0])
-    assert found[3] == pytest.approx(norm.logcdf(-5.0 / NOISE_SD) - expected[0], rel=1e-6)
 
 
 def test_autoregression():
@@ -104,15 +71,6 @@ def test_autoregression():
     assert_same_moments(example.reference(rng, 20_000), theta, log)
 
 
-def test_partial_autocorrelations():
-    partial = np.random.default_rng(8).uniform(-0.95, 0.95, (50, 4))
-    phi = ar.coefficients(partial)
-    np.testing.assert_allclose(ar.partial_autocorrelations(phi), partial)
-    for row in phi:
-        assert np.abs(np.roots([1.0, *-row])).max() < 1.0
-    assert not np.abs(ar.partial_autocorrelations(np.array([[1.5, 0.0, 0.0, 0.0]]))).max() < 1.0
-
-
 def test_prior_is_uniform_where_the_series_is_stationary():
     phi = ar.coefficients(
         2.0 * ar.ar_series(20).prior_sample(np.random.default_rng(9), 40_000)[:, 1:-1] - 1.0
@@ -120,19 +78,6 @@ def test_prior_is_uniform_where_the_series_is_stationary():
     box = np.random.default_rng(10).uniform(-1.0, 1.0, (400_000, 4)) * [4.0, 6.0, 4.0, 1.0]
     inside = box[(np.abs(ar.partial_autocorrelations(box)) < 1.0).all(axis=1)]
     assert_same_moments(phi, inside, np.zeros(len(inside)))
-
-
-def test_estimates_are_least_squares():
-    y = np.random.default_rng(11).normal(size=(3, 30))
-    beta, squares, inner = ar.estimates(y, 4)
-    for i in range(3):
-        x = np.array(
-            [[1.0, *(y[i, t - k] if t >= k else 0.0 for k in range(1, 5))] for t in range(30)]
-        )
-        expected, residual, *_ = np.linalg.lstsq(x, y[i])
-        np.testing.assert_allclose(beta[i], expected)
-        assert squares[i] == pytest.approx(residual[0])
-        np.testing.assert_allclose(inner[i], x.T @ x)
 
 
 def test_group_means():

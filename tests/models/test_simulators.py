@@ -22,7 +22,6 @@ from models.lotka_volterra import hudson_bay, lotka_volterra
 from models.ma2 import ma2
 from models.masked_digits import masked_digits
 from models.mg1_queue import mg1_queue
-from models.simulator_suite import suite
 from models.slcp import slcp, slcp_sufficient
 from models.toy_points import toy_points
 from models.two_moons import two_moons
@@ -144,43 +143,6 @@ def test_tolerance_is_the_models(name):
     kernel = np.sum(rv.owner.op.distance(epsilon, example.observed, x[0]))
     expected = -0.5 * (example.distance(x)[0] / example.epsilon) ** 2
     np.testing.assert_allclose(kernel, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", BUILDERS)
-def test_wrong_shapes_and_numbers(name):
-    example, rng = example_of(name), np.random.default_rng(18)
-    d = example.n_dim
-    theta = example.prior_sample(rng, 3)
-    for bad in (theta[0], theta[:, :0], np.zeros((3, d + 1)), np.zeros((3, d, 1)), np.float64(1.0)):
-        with pytest.raises(ValueError, match=rf"theta must have shape \(n, {d}\)"):
-            example.simulate(rng, bad)
-        with pytest.raises(ValueError, match=rf"u must have shape \(n, {d}\)"):
-            example.cube(bad)
-    assert example.simulate(rng, theta[:0]).shape == (0, len(example.observed))
-    theta[1] = np.nan
-    summaries = example.simulate(rng, theta)
-    assert np.isnan(summaries[1]).all()
-    assert example.distance(summaries)[1] == np.inf
-
-
-@pytest.mark.parametrize("name", BUILDERS)
-def test_generators_decide(name):
-    example = example_of(name)
-    theta = example.prior_sample(np.random.default_rng(19), 20)
-    first, second, other = (
-        example.simulate(np.random.default_rng(seed), theta) for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert not np.array_equal(first, other, equal_nan=True)
-    again = BUILDERS[name]()
-    np.testing.assert_array_equal(again.observed, example.observed)
-    np.testing.assert_array_equal(again.scale, example.scale)
-
-
-def test_suite():
-    examples = suite()
-    assert len({example.name for example in examples}) == len(examples) == 13
-    assert max(example.n_dim for example in examples) == 12
 
 
 def test_a_parameter_in_the_wrong_place_is_found():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from models.ucb_cv_instances import Instance, make_instance
+from models.ucb_cv_instances import make_instance
 
 ALL = [(1, {}), (2, {}), (3, {}), (4, {}), (4, {"parameters": "log"}), (5, {"var_v": 2.0})]
 
@@ -46,23 +46,3 @@ def test_numbers_of_the_paper():
     np.testing.assert_allclose(of_log.control_means[0], math.exp(0.8 + 0.5))
     falling = [make_instance(5, var_v=v).correlations[0] for v in (1.0, 1.5, 2.0, 2.5, 3.0)]
     np.testing.assert_allclose(falling, 1.0 / np.sqrt([2.0, 2.5, 3.0, 3.5, 4.0]))
-
-
-def test_one_arm():
-    rewards, controls = make_instance(2).sample_arm(3, 50_000, np.random.default_rng(1))
-    assert rewards.shape == (50_000,) and controls.shape == (50_000, 1)
-    assert abs(rewards.mean() - 1.1) < 4.0 * math.sqrt(0.2 / 50_000)
-    assert abs(controls.mean() - 0.65) < 4.0 * math.sqrt(0.1 / 50_000)
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="number must be"):
-        make_instance(6)
-    with pytest.raises(ValueError, match="law must be"):
-        Instance("cauchy", (1.0,), (1.0,))
-    with pytest.raises(ValueError, match="one number per arm"):
-        Instance("normal", (1.0, 2.0), (1.0,))
-    with pytest.raises(ValueError, match="variances must be positive"):
-        Instance("normal", (1.0,), (1.0,), 0.0)
-    with pytest.raises(ValueError, match="parameters must be"):
-        Instance("normal", (1.0,), (1.0,), parameters="exp")

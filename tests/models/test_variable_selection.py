@@ -3,19 +3,13 @@ import itertools
 import numpy as np
 import pytest
 
-from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from amc_pymc.reading import extract_rows
 from models.variable_selection import (
-    doctor_visits,
     full_fit,
-    grid_model,
-    grid_probabilities,
     inclusion_probabilities,
     selection_model,
-    sparse_data,
 )
 
 
@@ -67,73 +61,7 @@ def test_the_model_has_the_enumerated_posterior():
     assert 0.05 < expected[0] < 0.95
 
 
-@pytest.mark.parametrize("family", ["bernoulli", "normal"])
-def test_full_fit(family):
-    """Against a general optimiser, and the curvature by differences."""
-    X, y = small(family)
-
-    def objective(b):
-        eta = b[0] + X @ b[1:]
-        if family == "normal":
-            log_lik = norm.logpdf(y, eta, 1.2).sum()
-        else:
-            log_lik = y @ eta - np.logaddexp(0.0, eta).sum()
-        return -log_lik + 0.5 * (b[0] / 10.0) ** 2 + 0.5 * np.sum((b[1:] / 0.5) ** 2)
-
-    fit = full_fit(X, y, family=family, sigma=1.2, tau=0.5)
-    best = minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-6})
-    np.testing.assert_allclose(fit.mode, best.x, atol=1e-5)
-    h, eye = 1e-3, np.eye(4)
-    hessian = [
-        [
-            sum(
-                s * r * objective(fit.mode + h * (s * eye[i] + r * eye[j]))
-                for s in (1, -1)
-                for r in (1, -1)
-            )
-            / (4 * h * h)
-            for j in range(4)
-        ]
-        for i in range(4)
-    ]
-    np.testing.assert_allclose(fit.error, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-4)
-
-
-@pytest.mark.parametrize("family", ["bernoulli", "normal"])
-def test_grid_against_the_model(family):
-    X, y = small(family, p=2)
-    levels, weights = (-0.5, 0.0, 0.5, 1.0), (0.1, 0.5, 0.2, 0.2)
-    found = grid_probabilities(X, y, levels=levels, weights=weights, family=family, sigma=1.1)
-    model = grid_model(X, y, levels=levels, weights=weights, family=family, sigma=1.1)
-    logp = model.compile_logp()
-    log_weight = np.array([logp({"level": state}) for state in found.states])
-    expected = np.exp(log_weight - logsumexp(log_weight))
-    np.testing.assert_allclose(found.probabilities, expected, rtol=1e-8)
-    for j, k in itertools.product(range(2), range(4)):
-        assert found.marginals[j, k] == pytest.approx(expected[found.states[:, j] == k].sum())
-
-
 # --- models ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("family", ["bernoulli", "normal"])
-def test_rows_can_be_subsampled(family):
-    X, y = small(family)
-    for model in (
-        selection_model(X, y, family=family, names=["a", "b", "c"]),
-        grid_model(X, y, family=family),
-    ):
-        assert extract_rows(model).n_rows == 40
-        assert model.named_vars_to_dims["y"] == ("obs",)
-
-
-def test_indicators_start_at_one_and_effects_at_the_fit():
-    X, y = small("bernoulli")
-    fit = full_fit(X, y)
-    point = selection_model(X, y).initial_point()
-    np.testing.assert_array_equal(point["gamma"], 1)
-    np.testing.assert_allclose(point["beta"], fit.mode[1:])
-    assert point["intercept"] == pytest.approx(fit.mode[0])
 
 
 def test_logp_of_the_model():
@@ -152,71 +80,3 @@ def test_logp_of_the_model():
     )
     found = logp({"gamma": gamma, "beta": beta, "intercept": np.array(a)})
     assert found == pytest.approx(expected)
-
-
-# --- data -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n", [1000, 20_000])
-def test_some_effects_are_uncertain(n):
-    data = sparse_data(n, family="normal", rng=np.random.default_rng(0))
-    found = inclusion_probabilities(data.X, data.y).inclusion
-    assert np.sum((found > 0.05) & (found < 0.95)) >= 2
-    assert found[:6].max() > 0.99
-    assert found[6:].mean() < found[:6].mean()
-
-
-def test_effects_are_in_standard_errors():
-    data = sparse_data(20_000, rng=np.random.default_rng(1))
-    fit = full_fit(data.X, data.y)
-    z = (fit.mode[1:] - data.beta) / fit.error[1:]
-    assert np.abs(z).max() < 4.0
-    strength = np.abs(data.beta[:6]) / fit.error[1:7]
-    np.testing.assert_allclose(strength, np.linspace(2.5, 6.0, 6), rtol=0.05)
-    assert np.corrcoef(data.X.T)[0, 1] == pytest.approx(0.3, abs=0.03)
-
-
-def test_data_are_reproducible():
-    one, two, other = (sparse_data(50, rng=np.random.default_rng(s)) for s in (1, 1, 2))
-    np.testing.assert_array_equal(one.X, two.X)
-    assert not np.array_equal(one.X, other.X)
-
-
-def test_doctor_visits():
-    data = doctor_visits(3)
-    assert data.X.shape == (20_190, 12)
-    assert set(np.unique(data.y)) == {0, 1}
-    assert data.names[-1] == "noise2"
-    np.testing.assert_allclose(data.X[:, :9].std(axis=0), 1.0)
-    fit = full_fit(data.X, data.y)
-    z = np.abs(fit.mode / fit.error)[1:]
-    assert z[:9].max() > 10.0
-    assert z[9:].max() < 4.0
-    np.testing.assert_array_equal(doctor_visits(3).X, data.X)
-
-
-# --- bad input ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("call", "match"),
-    [
-        (lambda X, y: selection_model(X, y[:-1]), "X must be"),
-        (lambda X, y: selection_model(X, y + 1), "0 or 1"),
-        (lambda X, y: selection_model(X * np.nan, y), "finite"),
-        (lambda X, y: selection_model(X, y, family="poisson"), "family"),
-        (lambda X, y: selection_model(X, y, names=["a"]), "names"),
-        (lambda X, y: grid_model(X, y, levels=[1.0]), "levels"),
-        (lambda X, y: grid_model(X, y, weights=[0.5, 0.5]), "weights"),
-        (lambda X, y: grid_probabilities(np.tile(X, 4), y), "states"),
-        (lambda X, y: inclusion_probabilities(np.tile(X, 6), y), "16 covariates"),
-        (lambda X, y: sparse_data(10, 2, 3, rng=np.random.default_rng(0)), "n_active"),
-        (
-            lambda X, y: sparse_data(10, correlation=1.0, rng=np.random.default_rng(0)),
-            "correlation",
-        ),
-    ],
-)
-def test_bad_input(call, match):
-    with pytest.raises(ValueError, match=match):
-        call(*small("bernoulli"))

@@ -108,13 +108,6 @@ def test_exact_and_impossible_models():
     assert table["flag_names"].tolist() == ["", "not_separated", "", "unknown_error"]
 
 
-def test_one_model_is_certain():
-    table = compare_evidence({"only": (-3.0, np.nan)})
-    assert table.loc["only", ["rank", "log_bf", "log_bf_mcse", "prob", "prob_mcse"]].tolist() == [
-        0, 0.0, 0.0, 1.0, 0.0,
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "priors",
     [{"b": 1.0, "a": 3.0}, [3.0, 1.0], (0.75, 0.25), np.array([6, 2]), pd.Series({"b": 1, "a": 3})],
@@ -162,14 +155,6 @@ def test_few_chains_of_smc_are_flagged():
     # The unknown error is one of every probability.
     assert table["prob_mcse"].isna().all()
     assert table.loc["two", "log_bf_mcse"] == 0.0
-
-
-def test_one_value_per_chain_is_read_as_that():
-    values = np.array([-5.0, -5.5, -6.0])
-    dt = smc(*values)
-    dt["sample_stats"] = xr.DataTree(xr.Dataset({"log_marginal_likelihood": ("chain", values)}))
-    found = compare_evidence({"m": dt})["log_evidence"].item()
-    assert found == pytest.approx(logsumexp(values) - np.log(3))
 
 
 def test_flags():
@@ -244,14 +229,6 @@ def test_the_same_result_under_two_names_is_noticed():
         compare_evidence({"a": pair, "b": pair, "c": tree(-3.0, 0.1), "d": tree(-3.0, 0.1)})
 
 
-def test_it_does_not_alter_what_it_is_given():
-    models = {"a": tree(-1.0, 0.1, "x"), "b": smc(-3.0, -3.1)}
-    before = {k: dt.copy(deep=True) for k, dt in models.items()}
-    first = compare_evidence(models)
-    pd.testing.assert_frame_equal(first, compare_evidence(models))
-    assert all(before[k].identical(models[k]) for k in models)
-
-
 @pytest.mark.parametrize(
     ("models", "error", "message"),
     [
@@ -308,20 +285,6 @@ def test_what_is_no_evidence_is_refused(models, error, message):
 def test_wrong_prior_probabilities_are_refused(priors, message):
     with pytest.raises(ValueError, match=message):
         compare_evidence({"a": (0.0, 0.1), "b": (0.0, 0.1)}, prior_probs=priors)
-
-
-def test_arviz_draws_the_renamed_table():
-    azp = pytest.importorskip("arviz_plots")
-    table = compare_evidence({"a": (-10.0, 0.3), "b": (-14.0, 0.4)})
-    differences = table.rename(columns={"log_bf": "elpd_diff", "log_bf_mcse": "dse"})
-    pc = azp.plot_compare(differences, backend="none", visuals={"labels": False})
-    drawn = pc.get_viz("plot")
-    (points,) = (artist for artist in drawn if artist["function"] == "scatter")
-    assert list(points["x"]) == [0.0, -4.0]
-    absolute = table.rename(columns={"log_evidence": "elpd", "log_evidence_mcse": "se"})
-    pc = azp.plot_compare(absolute, relative_scale=False, backend="none", visuals={"labels": False})
-    (points,) = (artist for artist in pc.get_viz("plot") if artist["function"] == "scatter")
-    assert list(points["x"]) == [-10.0, -14.0]
 
 
 @pytest.mark.slow

@@ -67,12 +67,6 @@ def test_intervals_known_by_hand():
     np.testing.assert_allclose(table.loc["all", ["ci_low", "ci_high"]].tolist(), list(expected))
 
 
-def test_confidence():
-    idata = tree(sample_stats=race_stats([10], [0]))
-    table = decision_error(idata, confidence=0.8)
-    assert table.loc[0, "ci_high"] == pytest.approx(1 - 0.1 ** (1 / 10))
-
-
 def test_rows_are_a_mean_over_draws():
     stats = race_stats([5, 5], [0, 0], draws=4)
     stats["race_rows"] = np.array([[100, 100, 200, 400], [50, 50, 50, 50]])
@@ -110,20 +104,6 @@ def test_a_row_for_each_step():
         decision_error(tree(sample_stats=first), by="draw")
 
 
-def test_most_draws_read_no_more_than_the_upper_quantile():
-    stats = race_stats([5, 5], [0, 0], draws=101)
-    stats["race_rows"] = np.stack([np.arange(101.0), 1000.0 + np.arange(101.0)])
-    table = decision_error(tree(sample_stats=stats))
-    assert list(table["rows_low"][:2]) == [5.0, 1005.0]
-    assert list(table["rows_high"][:2]) == [95.0, 1095.0]
-
-
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, float])
-def test_any_kind_of_count(dtype):
-    table = decision_error(tree(sample_stats=race_stats([300], [200], draws=300, dtype=dtype)))
-    assert (table.loc["all", "audited"], table.loc["all", "wrong"]) == (300, 200)
-
-
 def test_warm_up_and_other_statistics_do_not_count():
     stats = race_stats([10], [0]) | {"tree_depth": np.ones((1, 50)), "grad": np.ones((1, 50, 7))}
     warmup = race_stats([50], [50])
@@ -132,19 +112,6 @@ def test_warm_up_and_other_statistics_do_not_count():
     table = decision_error(idata)
     assert (table.loc["all", "audited"], table.loc["all", "wrong"]) == (10, 0)
     assert table.loc["all", "rows"] == 100.0
-
-
-@pytest.mark.parametrize("chain", [1, [1]])
-def test_selected_chain_keeps_its_name(chain):
-    idata = tree(sample_stats=race_stats([10, 20], [0, 1])).sel(chain=chain)
-    table = decision_error(idata)
-    assert list(table.index) == [1, "all"]
-    assert list(table["audited"]) == [20, 20]
-
-
-def test_selected_draws():
-    table = decision_error(tree(sample_stats=race_stats([10], [2])).isel(draw=slice(-5, None)))
-    assert (table.loc[0, "audited"], table.loc[0, "wrong"]) == (5, 2)
 
 
 def test_round_trip_through_netcdf(tmp_path):
@@ -184,19 +151,6 @@ def test_bad_confidence(confidence):
         decision_error(tree(sample_stats=race_stats([1], [0])), confidence=confidence)
 
 
-@pytest.mark.parametrize(("wrong", "total"), [(-1, 3), (4, 3), (0, -1)])
-def test_bad_counts(wrong, total):
-    with pytest.raises(ValueError, match=f"wrong .*total={total}, got {wrong}"):
-        clopper_pearson(wrong, total)
-
-
-def test_fractional_counts():
-    with pytest.raises(TypeError, match=r"wrong .*got 1\.0"):
-        clopper_pearson(1.0, 3)
-    with pytest.raises(TypeError, match=r"total .*got nan"):
-        clopper_pearson(1, math.nan)
-
-
 @pytest.mark.parametrize(("wrong", "total"), [(0, 1), (1, 1), (3, 100), (50, 100), (1, 10**6)])
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
 def test_clopper_pearson_is_scipys(wrong, total, confidence):
@@ -206,8 +160,3 @@ def test_clopper_pearson_is_scipys(wrong, total, confidence):
     tail = (1 - confidence) / 2
     assert wrong == 0 or binom.sf(wrong - 1, total, low) == pytest.approx(tail)
     assert wrong == total or binom.cdf(wrong, total, high) == pytest.approx(tail)
-
-
-def test_clopper_pearson_without_trials():
-    assert clopper_pearson(0, 0) == (0.0, 1.0)
-    assert clopper_pearson(np.int64(0), np.int64(0)) == (0.0, 1.0)

@@ -11,18 +11,14 @@ and return the :class:`~arviz_plots.PlotCollection`.
 
 from amc_pymc.results.plots.abc import plot_abc
 from amc_pymc.results.plots.allocation import plot_allocation
-from amc_pymc.results.plots.calibration import plot_calibration
 from amc_pymc.results.plots.evidence import plot_evidence
-from amc_pymc.results.plots.groups import plot_groups
 from amc_pymc.results.plots.partition import plot_partition
 from amc_pymc.results.plots.race import plot_race
 
 __all__ = [
     "plot_abc",
     "plot_allocation",
-    "plot_calibration",
     "plot_evidence",
-    "plot_groups",
     "plot_partition",
     "plot_race",
 ]

@@ -71,41 +71,6 @@ def test_costs_that_differ_get_a_plot_of_their_own():
     assert pc.get_viz("xlabel", "estimate")["string"] == "cost, all arms"
 
 
-def test_arms_that_took_little_share_a_line():
-    # 20 arms, two draws each; then 10,000 of arm 7 and 100 of arm 3.
-    arms = [*range(20)] * 2 + [7] * 10_000 + [3] * 100
-    found = result(arms, [0] * 40 + [1] * 10_100, np.ones(10_140))
-    pc = amc.plot_allocation(found, backend="none")
-    arms = pc.viz["arms"]["draws"]
-    assert arms["arm"].values.tolist() == ["arm 3", "arm 7", "18 others"]
-    assert xy(arms.sel(arm="18 others").item()) == ([40, 10_140], [36, 36])
-    assert xy(arms.sel(arm="arm 7").item()) == ([40, 10_140], [2, 10_002])
-    pc = amc.plot_allocation(found, max_arms=2, backend="none")
-    assert pc.viz["arms"]["draws"]["arm"].values.tolist() == ["arm 7", "19 others"]
-    pc = amc.plot_allocation(found, max_arms=20, backend="none")
-    assert pc.viz["arms"]["draws"].sizes["arm"] == 20
-
-
-def test_an_interrupted_run_shows_the_draws_of_its_last_round():
-    found = result(
-        [0, 1, 1, 0, 0], [0, 0, 1, 1, 2], np.ones(5), n_complete=2, stopped="Interrupted."
-    )
-    pc = amc.plot_allocation(found, backend="none")
-    assert xy(pc.viz["arms"]["draws"].sel(arm="arm 0").item()) == ([2, 4, 5], [1, 2, 3])
-    assert xy(pc.get_viz("estimate", "estimate"))[0] == [4]
-    np.testing.assert_allclose(pc.get_viz("final_interval", "estimate")["x"], 5.0)
-    assert pc.get_viz("title", "estimate")["string"] == "Estimate: 4.00 ± 0.10, cut short"
-
-
-def test_without_an_estimate_the_arms_are_drawn():
-    found = result([0, 1], [0, 0], np.ones(2))
-    found["estimate"]["mean"][:] = np.nan
-    pc = amc.plot_allocation(found, backend="none")
-    assert "arms" in pc.viz.children
-    assert not {"level", "final", "estimate"} & set(pc.viz.children)
-    assert "no estimate" in pc.get_viz("title", "estimate")["string"]
-
-
 def test_a_real_run_in_matplotlib(monkeypatch):
     plt = pytest.importorskip("matplotlib.pyplot")
     found = amc.combine_estimators(
@@ -148,24 +113,3 @@ def test_every_library_draws_every_kind_of_run(backend, what):
     pc = amc.plot_allocation(found, backend=backend)
     assert pc.backend == backend
     assert "estimate" in pc.viz["plot"].data_vars
-
-
-def test_very_many_rounds_are_thinned_and_keep_first_and_last():
-    n = 5000
-    found = result(np.arange(n) % 2, np.arange(n), np.ones(n))
-    x, y = xy(amc.plot_allocation(found, backend="none").viz["arms"]["draws"][0].item())
-    assert len(x) <= 300 and (x[0], x[-1], y[0], y[-1]) == (1, n, 1, n // 2)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"weights": "best"}, ValueError, "weights must be one of predictable, .*got 'best'"),
-        ({"max_arms": 1}, ValueError, "max_arms must be at least 2, got 1"),
-        ({"max_arms": "all"}, TypeError, "max_arms must be an integer, got 'all'"),
-        ({"visuals": {"lines": False}}, ValueError, r"keys \['lines'\]; known are arms"),
-    ],
-)
-def test_bad_options_are_refused(equal, options, error, message):
-    with pytest.raises(error, match=message):
-        amc.plot_allocation(equal, backend="none", **options)

@@ -11,7 +11,7 @@ from combined_results import result as combined
 
 import amc_pymc as amc
 
-from amc_pymc.results import calibration, plots
+from amc_pymc.results import plots
 
 
 @pytest.fixture(autouse=True)
@@ -42,19 +42,6 @@ EVIDENCE = {
 }  # fmt: skip
 
 
-def calibrated():
-    draws = np.random.default_rng(1).normal(size=(4, 1, 50))
-    posteriors = [from_dict({"posterior": {"mu": d}}) for d in draws]
-    return calibration(posteriors, [{"mu": 0.0}] * 4)
-
-
-def groups():
-    draws = np.random.default_rng(1).normal(size=(2, 50, 3))
-    found = from_dict({"posterior": {"effect": draws}})
-    found["posterior"]["effect"].attrs["integrated_out"] = "effect"
-    return found
-
-
 def partition():
     both = ("box", "coordinate")
     steps = {
@@ -78,9 +65,7 @@ def raced():
 PLOTS = {
     "plot_abc": (abc, "abc"),
     "plot_allocation": (lambda: combined([0, 0, 1, 1], [0] * 4, np.ones(4)), "pulls"),
-    "plot_calibration": (calibrated, "coverage"),
     "plot_evidence": (lambda: of(evidence=EVIDENCE), "evidence"),
-    "plot_groups": (groups, "posterior"),
     "plot_partition": (partition, "step_posterior"),
     "plot_race": (raced, "sample_stats"),
 }

@@ -1,13 +1,11 @@
 """The picture of evidences: what is drawn of tables and results, on which axis, and what is refused."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
 from amc_pymc.results import compare_evidence
 from amc_pymc.results.plots.evidence import plot_evidence
-from amc_pymc.results.plots.evidence_rows import number_with_error
 
 Z95 = 1.959964
 
@@ -99,14 +97,6 @@ def test_results_give_the_same_picture_as_their_table():
     assert "(!) flagged" in table.get_viz("title", "log_evidence")["string"]
 
 
-def test_a_close_contest_is_not_a_warning():
-    table = compare_evidence({"a": (-10.0, 0.3), "b": (-10.1, 0.4)})
-    assert table.loc["b", "flags"] == "not separated from a"
-    pc = plot_evidence(table, backend="none")
-    assert setting(pc, "yticks")["labels"] == ["a", "b"]
-    assert "flagged" not in pc.get_viz("title", "log_evidence")["string"]
-
-
 def test_results_keep_their_own_intervals():
     own = tree(-10.0, 0.4, log_evidence_lower=-10.3, log_evidence_upper=-9.0)
     pc = plot_evidence({"a": own, "b": tree(-11.0, 0.1)}, backend="none")
@@ -130,43 +120,6 @@ def test_pairs_of_numbers():
     assert setting(mixed, "yticks")["labels"] == ["b", "a"]
 
 
-def test_the_rows_of_a_table_keep_their_order():
-    table = compare_evidence({"a": (-12.0, 0.3), "b": (-10.0, 0.4)}).loc[["a", "b"]]
-    pc = plot_evidence(table, backend="none")
-    assert setting(pc, "yticks")["labels"] == ["a", "b"]
-    assert at(pc, "point", "log_evidence", model="a") == [-2.0]
-
-
-def test_differences_of_hundreds_leave_close_models_legible():
-    table = compare_evidence(
-        {"best": (-1000.0, 0.1), "close": (-1001.0, 0.1), "far": (-1250.0, 0.1)}
-    )
-    pc = plot_evidence(table, backend="none")
-    place = {m: at(pc, "point", "log_evidence", model=m).item() for m in table.index}
-    assert place["best"] == 0.0
-    assert place["close"] == pytest.approx(-np.log10(2.0))
-    assert place["far"] == pytest.approx(-np.log10(251.0))
-    low, high = at(pc, "interval", "log_evidence", model="best")
-    # On a linear axis the interval would be 0.0016 of the data's range.
-    assert (high - low) / -place["far"] > 0.05
-    assert "log beyond 1)" in pc.get_viz("xlabel", "log_evidence")["string"]
-    ticks = setting(pc, "xticks")
-    for place, label in zip(ticks["ticks"], ticks["labels"], strict=True):
-        value = float(label.replace("−", "-").replace(",", ""))
-        assert place == pytest.approx(np.sign(value) * np.log10(1.0 + abs(value)))
-    assert {"0", "−1", "−10", "−100"} <= set(ticks["labels"])
-
-
-def test_moderate_differences_stay_linear():
-    table = compare_evidence({"a": (-3.0, 0.01), "b": (-20.0, 0.01)})
-    pc = plot_evidence(table, backend="none")
-    assert at(pc, "point", "log_evidence", model="b") == [-17.0]
-    assert "log" not in pc.get_viz("xlabel", "log_evidence")["string"]
-    ticks = setting(pc, "xticks")
-    assert list(ticks["ticks"]) == [float(x.replace("−", "-")) for x in ticks["labels"]]
-    assert list(ticks["ticks"]) == [-15.0, -10.0, -5.0, 0.0]
-
-
 def test_arms_are_drawn_around_the_combined_estimate():
     dt = tree(-10.05, 0.08, arms=ARMS, log_evidence_lower=-10.2, log_evidence_upper=-9.9)
     pc = plot_evidence(dt, backend="none")
@@ -186,36 +139,6 @@ def test_arms_are_drawn_around_the_combined_estimate():
     )
 
 
-def test_an_arm_far_off_leaves_the_others_legible():
-    arms = {"log_evidence": [-10.0, -10.02, -50.0], "log_evidence_mcse": [0.004, 0.01, 3.0]}
-    pc = plot_evidence(tree(-10.002, 0.004, arms=arms), backend="none")
-    assert "log beyond 0.01)" in pc.get_viz("xlabel", "log_evidence")["string"]
-    low, high = setting(pc, "xlim")["lims"]
-    interval = at(pc, "interval", "log_evidence", arm="a")
-    assert (interval[1] - interval[0]) / (high - low) > 0.04
-    assert list(pc.viz["plot"].data_vars) == ["log_evidence"]
-
-
-def test_one_result_without_arms_shows_both_directions():
-    pc = plot_evidence(tree(-5.0, 0.1, "few draws"), backend="none")
-    assert setting(pc, "yticks")["labels"] == ["estimate (!)"]
-    dt = tree(-5.0, 0.1, reverse_log_evidence=-4.8, reverse_log_evidence_mcse=0.2)
-    pc = plot_evidence(dt, backend="none")
-    assert setting(pc, "yticks")["labels"] == ["forward", "reverse"]
-    np.testing.assert_allclose(
-        at(pc, "interval", "log_evidence", run="reverse"), [0.2 - 0.2 * Z95, 0.2 + 0.2 * Z95]
-    )
-
-
-def test_unknown_errors_are_said_to_be_unknown():
-    table = compare_evidence({"a": (-5.0, np.nan), "b": (-7.0, 0.1)})
-    pc = plot_evidence(table, backend="none")
-    assert pc.get_viz("value", "log_evidence", model="a")["string"] == "−5.000 ± ?"
-    assert pc.get_viz("value", "prob", model="b")["string"].endswith(" ± ?")
-    assert pc.viz["interval"]["log_evidence"].sel(model="a").item() is None
-    assert setting(pc, "yticks")["labels"] == ["a (!)", "b"]
-
-
 @pytest.mark.parametrize("error", [np.inf, 1e12])
 def test_results_with_unknown_or_large_errors_are_marked(error):
     """As their table marks them."""
@@ -230,38 +153,6 @@ def test_results_with_unknown_or_large_errors_are_marked(error):
         assert np.abs(setting(pc, "xlim")["lims"]).max() < 10.0
     pc = plot_evidence(tree(-5.0, error, "few draws", **infinite), backend="none")
     assert setting(pc, "yticks")["labels"] == ["estimate (!)"]
-
-
-def test_an_arm_of_unknown_error_has_no_interval():
-    dt = tree(-10.0, 0.1, arms={**ARMS, "log_evidence_mcse": [0.1, np.inf, np.nan]})
-    pc = plot_evidence(dt, backend="none")
-    assert pc.viz["interval"]["log_evidence"].sel(arm="b").item() is None
-    assert pc.get_viz("value", "log_evidence", arm="b")["string"] == "−10.400 ± ?"
-
-
-@pytest.mark.parametrize(
-    ("centre", "error", "text"),
-    [
-        (-1234.5678, 0.0321, "−1234.568 ± 0.032"),
-        (-3.0, 12.0, "−3 ± 12"),
-        (2.0, 0.0, "2.000 ± 0.000"),
-        (-3.0, 1e-9, "−3.000000 ± 0.000000"),
-        (-3.0, np.inf, "−3.000 ± ?"),
-        (-3.4, 2621782834737.0, "−3.400 ± ?"),
-        (np.nan, 1.0, "no estimate"),
-    ],
-)
-def test_numbers_with_errors(centre, error, text):
-    assert number_with_error(centre, error) == text
-
-
-def test_visuals_can_be_left_out_and_altered():
-    off = dict.fromkeys(("bar", "band", "reference", "value", "title", "xlabel"), False)
-    pc = plot_evidence(
-        tree(-10.0, 0.1, arms=ARMS), backend="none", visuals={**off, "interval": {"color": "red"}}
-    )
-    assert not set(off) & set(pc.viz.children)
-    assert pc.get_viz("interval", "log_evidence", arm="a")["color"] == "red"
 
 
 def overlaps(texts):
@@ -308,42 +199,3 @@ def test_every_library_draws_every_kind(backend, what):
     pc = plot_evidence(data, backend=backend)
     assert pc.backend == backend
     assert "log_evidence" in pc.viz["plot"].data_vars
-
-
-@pytest.mark.parametrize(
-    ("data", "error", "message"),
-    [
-        ([1.0], TypeError, "dt must be a table of amc_pymc.compare_evidence, .*got list"),
-        ({}, ValueError, "at least one model"),
-        (
-            {"m": xr.DataTree.from_dict({"sample_stats": xr.Dataset()})},
-            ValueError,
-            "'m' has no group 'evidence'.*pass what amc_pymc.sample_ais",
-        ),
-        (
-            {"m": tree(np.nan, 0.1)},
-            ValueError,
-            "evidence of 'm' must be a finite number or -inf, got nan",
-        ),
-        (pd.DataFrame({"prob": [1.0]}), ValueError, "no column log_evidence, log_evidence_mcse"),
-        (
-            compare_evidence({"m": (-1.0, 0.1)}).iloc[:0],
-            ValueError,
-            "at least one model, got an empty table",
-        ),
-        (xr.DataTree(), ValueError, "dt has no group 'evidence'"),
-        (
-            tree(-1.0, 0.1, arms={"log_evidence": [1.0]}),
-            ValueError,
-            "Group 'arms' of dt has no log_evidence_mcse; pass what amc_pymc.estimate_evidence",
-        ),
-    ],
-)
-def test_what_is_no_result_is_refused(data, error, message):
-    with pytest.raises(error, match=message):
-        plot_evidence(data, backend="none")
-
-
-def test_unknown_visuals_are_refused():
-    with pytest.raises(ValueError, match=r"keys \['points'\]; known are bar"):
-        plot_evidence(tree(-1.0, 0.1), backend="none", visuals={"points": False})

@@ -81,17 +81,6 @@ def test_outlines_are_those_of_the_boxes_and_draws_lie_on_them():
     )
 
 
-def test_infinite_ends_are_cut_beyond_the_draws():
-    dt = result(1, 6)
-    draws = dt["posterior"]["x"].values
-    pc = plot_partition(dt, backend="none")
-    x, _ = drawn(pc, "marginal", "x[0]")
-    assert x[0] < draws.min() and x[-1] > draws.max()
-    (low, high) = next(a for a in pc.get_viz("plot", "x[0]") if a["function"] == "xlim")["lims"]
-    margin = 0.06 * np.ptp(draws)
-    assert (low, high) == pytest.approx((draws.min() - margin, draws.max() + margin))
-
-
 def test_coordinates_can_be_chosen():
     pc = plot_partition(result(8, 20), backend="none")
     assert list(pc.viz["plot"].data_vars) == [f"x[{d}]" for d in range(6)]
@@ -105,17 +94,3 @@ def test_coordinates_can_be_chosen():
     ):
         with pytest.raises(error, match=message):
             plot_partition(result(3, 20), var_names=bad, backend="none")
-
-
-def test_results_without_boxes_are_refused():
-    dt = result()
-    dt["step_posterior"] = xr.DataTree(dt["step_posterior"].to_dataset().isel(box=[]))
-    with pytest.raises(ValueError, match="must have boxes and coordinates"):
-        plot_partition(dt, backend="none")
-
-
-def test_the_picture_in_matplotlib():
-    pc = plot_partition(result(), backend="matplotlib")
-    figure = pc.get_viz("figure")
-    figure.canvas.draw()
-    assert [bool(ax.get_xlabel() and ax.get_ylabel()) for ax in figure.axes] == [True] * 3
