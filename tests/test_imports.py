@@ -36,8 +36,9 @@ LOWER |= {
     "bandits": ROOT | {"results", "runs"},
     "reading": BASE | {"tall", "rows"},
     "steps": CORE | {"reading", "results"},
-    "inference": CORE | {"reading", "results", "steps"},
-    "likelihood_free": BASE | {"bandits", "runs", "reading", "results", "inference", "steps"},
+    "inference": CORE | {"bandits", "reading", "results", "steps"},
+    "likelihood_free": BASE
+    | {"bandits", "importance", "inference", "reading", "results", "runs", "steps"},
 }
 LOWER["compile"] = set(LOWER)
 LOWER["__init__"] = set(LOWER)

@@ -282,7 +282,11 @@ def _sample(
     data = problem.observed_summaries[None]
     run.observed = (data if features is None else features(data))[0]
     kept = adjust != "none" or len(run.observed) <= _MOST_SUMMARIES or run.learned
-    settings = {"adjust": adjust, "exchangeable": exchangeable, "distance_scale": distance_scale}
+    settings: dict[str, Any] = {
+        "adjust": adjust,
+        "exchangeable": exchangeable,
+        "distance_scale": distance_scale,
+    }
     settings |= {"accepts": accepts, "tolerance": tolerance, "proposal": _told_of(proposal)}
     with simulation_run(
         description, problem, batch_sizes, settings, summaries=kept or distance_scale is not None,

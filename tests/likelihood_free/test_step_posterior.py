@@ -15,7 +15,7 @@ def fitted(n, tolerance=0.05):
     hit = np.flatnonzero(distance <= tolerance)
     weight = np.full(len(hit), 1.0 / len(hit))
     near = student_kernel(distance, tolerance)
-    return problem, fit_step_posterior(u, near, hit, weight, rng), u[hit]
+    return problem, fit_step_posterior(u, near, hit, weight, rng, ["u"]), u[hit]
 
 
 def test_it_integrates_to_one():
@@ -46,5 +46,5 @@ def test_draws_have_its_masses():
 
 def test_one_accepted_simulation():
     u = as_generator(1).random((50, 2))
-    found = fit_step_posterior(u, np.zeros(50), np.array([3]), np.ones(1), as_generator(2))
+    found = fit_step_posterior(u, np.zeros(50), np.array([3]), np.ones(1), as_generator(2), ["u"])
     assert found.mass.sum() == 1.0 and found.density(np.array([0.5, 0.5])).shape == (1,)
