@@ -321,7 +321,7 @@ class Bart:
         failed: list[BaseException] = []
 
         # The sampler passes the memory address of predictions and expects their log-likelihood.
-        @ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_int)
+        @ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_int)  # type: ignore[untyped-decorator]
         def log_likelihood(address: int, size: int) -> float:
             try:
                 gap = np.frombuffer((ctypes.c_double * size).from_address(address)) - y
