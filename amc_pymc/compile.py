@@ -26,7 +26,7 @@ from amc_pymc.progress import progress
 from amc_pymc.steps.product_space import sample_product_space
 from amc_pymc.steps.racing_gibbs import RacingGibbs
 from amc_pymc.steps.racing_metropolis import RacingMetropolis
-from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.data_space import DataProxy
 
 __all__ = ["main"]
 

@@ -24,16 +24,13 @@ import pymc as pm
 
 from scipy.special import betaincinv
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     batched,
-    data_row,
     noise_scale,
-    rows,
 )
 
 ORDER = 4
@@ -106,7 +103,6 @@ def estimates(y, order):
 
 def cube(u: np.ndarray) -> np.ndarray:
     """Map points (n, 6), uniform in the unit cube, to parameters (n, 6) with the prior distribution."""
-    u = rows("u", u, ORDER + 2)
     partial = 2.0 * betaincinv(BETA_A, BETA_B, u[:, 1:-1]) - 1.0
     sigma = LEAST_SD + (LARGEST_SD - LEAST_SD) * u[:, -1]
     return np.column_stack([INTERCEPT * (2.0 * u[:, 0] - 1.0), partial, sigma])
@@ -147,12 +143,9 @@ def ar_series(
         Tolerance of the Euclidean distance between estimates, each divided by its standard deviation at
         the true parameters.
     """
-    if positive_int("n", n) < 20:
-        raise ValueError(f"n must be at least 20, got {n}")
-    truth = data_row(truth, ORDER + 2)
+    truth = np.array(truth, float)
 
     def many(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        theta = rows("theta", theta, ORDER + 2)
         return series(rng, theta[:, 0].copy(), coefficients(theta[:, 1:-1]), theta[:, -1].copy(), n)
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
@@ -193,13 +186,13 @@ def ar_series(
         epsilon=epsilon,
         shapes={"intercept": (), "level": (ORDER,), "sigma": ()},
         truth=_to_levels(truth[None])[0],
-        reference=lambda rng, n: _to_levels(exact(y, rng, positive_int("n", n))),
+        reference=lambda rng, n: _to_levels(exact(y, rng, n)),
     )
 
 
 def _from_levels(x: np.ndarray) -> np.ndarray:
     """Convert parameters (n, 6) from (1 + r) / 2, the scale of PyMC's prior, to partial autocorrelations r."""
-    x = np.array(rows("theta", x, ORDER + 2))
+    x = np.array(x)
     x[:, 1:-1] = 2.0 * x[:, 1:-1] - 1.0
     return x
 

@@ -10,16 +10,12 @@ example of Gronau et al. (2017), *A tutorial on bridge sampling*, Journal of Mat
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pymc as pm
 
-from scipy.integrate import quad
 from scipy.special import betaincinv, betaln, gammaln, xlog1py, xlogy
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 
 
 def log_choose(n: int, k: int) -> float:
@@ -31,17 +27,6 @@ def log_evidence(successes: int, trials: int, a: float, b: float) -> float:
     """Return log Z in closed form."""
     coefficient = log_choose(trials, successes)
     return float(coefficient + betaln(a + successes, b + trials - successes) - betaln(a, b))
-
-
-def log_evidence_by_quadrature(successes: int, trials: int, a: float, b: float) -> float:
-    """Return log Z by adaptive quadrature over theta, for a and b of at least one."""
-
-    def density(theta: float) -> float:
-        powers = xlogy(a - 1.0 + successes, theta)
-        powers += xlog1py(b - 1.0 + trials - successes, -theta)
-        return math.exp(powers - betaln(a, b) + log_choose(trials, successes))
-
-    return math.log(quad(density, 0.0, 1.0, epsabs=0.0, epsrel=1e-12, limit=200)[0])
 
 
 def beta_binomial(
@@ -62,10 +47,6 @@ def beta_binomial(
     >>> bool(abs(beta_binomial().log_evidence + math.log(11)) < 1e-12)
     True
     """
-    positive_int("trials", trials)
-    if not 0 <= successes <= trials:
-        raise ValueError(f"successes must be between 0 and trials = {trials}, got {successes}")
-    check_positive(a=a, b=b)
     a, b = np.float64(a), np.float64(b)
     coefficient = log_choose(trials, successes)
 

@@ -15,12 +15,7 @@ import math
 import numpy as np
 import pymc as pm
 
-from scipy.stats import multivariate_normal
-
-from amc_pymc.arguments import positive_int
-from amc_pymc.rng import as_generator
-from models.evidence_problem import EvidenceProblem, check_positive
-from models.student_importance import Reference, average
+from models.evidence_problem import EvidenceProblem
 
 
 def covariance(d: int, rho: float) -> np.ndarray:
@@ -38,17 +33,6 @@ def log_evidence(d: int, box: float) -> float:
     return -d * math.log(2.0 * box)
 
 
-def log_evidence_by_importance(
-    d: int, rho: float, box: float, *, n: int = 20_000, seed: int = 0
-) -> Reference:
-    """Return log Z by importance sampling from a normal distribution of twice the covariance."""
-    y, C = measurements(d), covariance(d, rho)
-    proposal = multivariate_normal(y, 2.0 * C)
-    x = np.atleast_2d(proposal.rvs(n, random_state=as_generator(seed)).reshape(n, d))
-    logs = multivariate_normal(y, C).logpdf(x) - d * math.log(2.0 * box) - proposal.logpdf(x)
-    return average(np.where((np.abs(x) < box).all(axis=1), logs, -np.inf))
-
-
 def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) -> EvidenceProblem:
     """Build the problem of a uniform prior and one multivariate normal measurement.
 
@@ -61,12 +45,6 @@ def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) ->
     box : float
         Half width W of the box, at least 10.
     """
-    positive_int("d", d)
-    if not 0.0 <= rho < 1.0:
-        raise ValueError(f"rho must lie in [0, 1), got {rho}")
-    check_positive(box=box)
-    if box < 10.0:
-        raise ValueError(f"box must be at least 10, or it cuts off some evidence; got {box}")
     box = np.float64(box)
     y, C = measurements(d), covariance(d, rho)
     precision = np.linalg.inv(C)

@@ -24,7 +24,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
 from models.grouped import effects, row_data
 
@@ -64,10 +63,8 @@ def simulate_customers(
     seed: int = 1,
 ) -> Customers:
     """Simulate customers who are observed for 26 to 52 weeks."""
-    positive_int("n_customers", n_customers)
-    check_varying(varying)
     rng = as_generator(seed)
-    segment = rng.permutation(np.arange(n_customers) % positive_int("n_segments", n_segments))
+    segment = rng.permutation(np.arange(n_customers) % n_segments)
     u = {
         name: SEGMENT_SD * (name in varying) * rng.standard_normal(n_segments)
         for name in PARAMETERS
@@ -129,7 +126,6 @@ def customer_model(
         For every parameter ``log_r``, the mean of its logarithm over segments; for the varying ones
         also ``sd_r`` and ``segment_r`` (S,); outcome ``obs``.
     """
-    check_varying(varying)
     with pm.Model(coords={"segment": range(next(iter(data.effects.values())).size)}) as model:
         rows, total = row_data(
             batch_size, history=data.history, age=data.age, segment_index=data.segment
@@ -159,10 +155,3 @@ def _random(r, alpha, a, b, age, rng=None, size=None) -> np.ndarray:
     shape = np.broadcast_shapes(*(np.shape(v) for v in (r, alpha, a, b, age)))
     age = np.broadcast_to(age, shape if size is None else size)
     return draw_histories(r, alpha, a, b, age, rng)
-
-
-def check_varying(varying: Sequence[Parameter]) -> None:
-    """Raise an error unless all are parameters."""
-    unknown = [name for name in varying if name not in PARAMETERS]
-    if unknown or isinstance(varying, str):
-        raise ValueError(f"varying must be some of {PARAMETERS}, got {varying!r}")

@@ -51,12 +51,6 @@ def log_evidence(y: np.ndarray, n: int = 4_001) -> float:
     return float(logsumexp(log_given_kappa(u, y) + log_prior)) + math.log(u[1] - u[0])
 
 
-def log_evidence_by_quantiles(y: np.ndarray, n: int = 4_001) -> float:
-    """Return log Z by the midpoint rule over the quantiles of kappa."""
-    kappa = gammaincinv(KAPPA[0], (np.arange(n) + 0.5) / n) / KAPPA[1]
-    return float(logsumexp(log_given_kappa(np.log(kappa), y))) - math.log(n)
-
-
 def dirichlet_groups() -> EvidenceProblem:
     """Build the problem with kappa and a simplex for each group, in nineteen dimensions."""
     y = simulate()

@@ -19,25 +19,13 @@ import pytensor.tensor as pt
 
 from scipy.special import logsumexp
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 
 
 def log_evidence(power: float = 5.0, *, points: int = 2000) -> float:
     """Return log Z by the midpoint rule on one cell, which has spectral accuracy for a periodic function."""
     cosines = np.cos(np.pi * (np.arange(points) + 0.5) / points)
     return float(logsumexp((2.0 + np.outer(cosines, cosines)) ** power) - 2.0 * math.log(points))
-
-
-def log_evidence_on_the_box(cells: int = 5, power: float = 5.0, *, panels: int = 100) -> float:
-    """Return log Z by Gauss-Legendre quadrature over the whole box."""
-    nodes, weights = np.polynomial.legendre.leggauss(12)
-    side = 2.0 * math.pi * cells / panels
-    x = (side * (np.arange(panels)[:, None] + 0.5 + 0.5 * nodes)).ravel()
-    log_weights = np.tile(np.log(0.5 * weights / panels), panels)
-    cosines = np.cos(0.5 * x)
-    log_likelihood = (2.0 + np.outer(cosines, cosines)) ** power
-    return float(logsumexp(log_likelihood + log_weights[:, None] + log_weights))
 
 
 def eggbox(cells: int = 5, *, power: float = 5.0) -> EvidenceProblem:
@@ -50,8 +38,6 @@ def eggbox(cells: int = 5, *, power: float = 5.0) -> EvidenceProblem:
     power : float
         Exponent, 5 in the formula above.
     """
-    positive_int("cells", cells)
-    check_positive(power=power)
     side = 2.0 * math.pi * cells
 
     def build() -> pm.Model:

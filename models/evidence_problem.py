@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
-
-from amc_pymc.arguments import positive_int
 
 Transform = Callable[[np.ndarray], np.ndarray]
 LogLikelihood = Callable[[np.ndarray], float]
@@ -50,14 +46,6 @@ class EvidenceProblem:
         samplers; None for models with discrete variables.
     log_likelihood : callable or None
         Log likelihood of one parameter vector (D,).
-
-    Raises
-    ------
-    ValueError
-        If the evidence is not finite, the error is negative or not finite, or only one of
-        `prior_transform` and `log_likelihood` is given.
-    TypeError, ValueError
-        If `n_dim` is not a positive integer.
     """
 
     name: str
@@ -69,19 +57,3 @@ class EvidenceProblem:
     easy: bool
     prior_transform: Transform | None = None
     log_likelihood: LogLikelihood | None = None
-
-    def __post_init__(self):
-        if not math.isfinite(self.log_evidence):
-            raise ValueError(f"log_evidence must be finite, got {self.log_evidence}")
-        if not 0.0 <= self.error < math.inf:
-            raise ValueError(f"error must be a standard error, got {self.error}")
-        if (self.prior_transform is None) != (self.log_likelihood is None):
-            raise ValueError("give prior_transform and log_likelihood both, or neither")
-        positive_int("n_dim", self.n_dim)
-
-
-def check_positive(**values: float) -> None:
-    """Raise a ValueError that names the first value which is not positive and finite."""
-    for name, value in values.items():
-        if not 0.0 < value < math.inf:
-            raise ValueError(f"{name} must be positive and finite, got {value}")

@@ -151,9 +151,6 @@ def flights_model(
     pm.Model
         Variables ``beta`` (17,), ``sd_carrier`` and ``carrier_effect`` (16,), and so on; outcome ``late``.
     """
-    unknown = [factor for factor in factors if factor not in FACTORS]
-    if unknown or isinstance(factors, str):
-        raise ValueError(f"factors must be some of {FACTORS}, got {factors!r}")
     coords = {"coefficient": COEFFICIENTS, **{f: data.levels[f] for f in factors}}
     with pm.Model(coords=coords) as model:
         index = {f"{f}_index": data.index[f] for f in factors}

@@ -17,11 +17,9 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from scipy.integrate import quad
 from scipy.special import logsumexp, ndtri
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -41,17 +39,6 @@ def log_evidence(y: np.ndarray, scale: float, sigma: float) -> float:
     """
     v = np.linspace(-14.0 * scale, 14.0 * scale, 20_001)
     return float(logsumexp(log_integrand(v, y, scale, sigma)) + math.log(v[1] - v[0]))
-
-
-def log_evidence_adaptively(y: np.ndarray, scale: float, sigma: float) -> float:
-    """Return log Z by adaptive quadrature."""
-    grid = np.linspace(-12.0 * scale, 12.0 * scale, 1001)
-    top = float(log_integrand(grid, y, scale, sigma).max())
-    area = quad(
-        lambda v: math.exp(log_integrand(v, y, scale, sigma) - top),
-        -12.0 * scale, 12.0 * scale, points=[0.0], epsabs=0.0, epsrel=1e-11, limit=500,
-    )[0]  # fmt: skip
-    return top + math.log(area)
 
 
 def funnel(
@@ -76,12 +63,8 @@ def funnel(
     name : str
         Name of the problem.
     """
-    positive_int("n_groups", n_groups)
-    check_positive(scale=scale, sigma=sigma)
     scale, sigma = np.float64(scale), np.float64(sigma)
     data = np.zeros(n_groups) if y is None else np.asarray(y, dtype=float)
-    if data.shape != (n_groups,) or not np.isfinite(data).all():
-        raise ValueError(f"y must have one finite number for each of {n_groups} groups, got {y!r}")
     constant = -n_groups * (0.5 * LOG_2PI + math.log(sigma))
 
     def build() -> pm.Model:

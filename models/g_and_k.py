@@ -32,11 +32,10 @@ import pymc as pm
 
 from scipy.special import gammaln, log_ndtr, ndtri
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.rejection import RejectionSampler
-from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows
+from models.simulator_example import SimulatorExample, batched, noise_scale
 
 TRUTH = np.array([3.0, 1.0, 2.0, 0.5])
 NAMES = ("A", "B", "g", "k")
@@ -96,7 +95,7 @@ def inverted(x, theta):
 
 def log_likelihood(octiles: np.ndarray, theta: np.ndarray, m: int) -> np.ndarray:
     """Return the log density (n,) of octiles (7,) of 8m - 1 draws, at parameters (n, 4)."""
-    z, log_slope = inverted(octiles, rows("theta", theta, 4))
+    z, log_slope = inverted(octiles, theta)
     lower, upper = np.full((len(z), 1), -np.inf), np.full((len(z), 1), np.inf)
     below, above = np.hstack([lower, z]), np.hstack([z, upper])
     # Using the smaller tail avoids cancellation.
@@ -128,13 +127,9 @@ def g_and_k(
         Tolerance of the Euclidean distance between octiles, each divided by its standard deviation
         at the true parameters.
     """
-    positive_int("m", m)
-    truth = data_row(truth, 4)
-    if ((truth <= 0.0) | (truth >= UPPER)).any():
-        raise ValueError(f"truth must lie between 0 and 10, got {truth}")
+    truth = np.array(truth, float)
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        theta = rows("theta", theta, 4)
         sums = rng.standard_gamma(m, (len(theta), 8)).cumsum(axis=1)
         return quantile_function(ndtri(sums[:, :7] / sums[:, 7:]), theta)
 
@@ -168,7 +163,7 @@ def g_and_k(
         name="g_and_k",
         model=model,
         simulate=simulate,
-        cube=lambda u: UPPER * rows("u", u, 4),
+        cube=lambda u: UPPER * u,
         observed=observed,
         scale=scale,
         epsilon=epsilon,

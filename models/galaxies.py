@@ -32,7 +32,6 @@ import pytensor.tensor as pt
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammainccinv, gammaln, logsumexp, ndtri, polygamma
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator, spawn_generators
 from models.evidence_problem import EvidenceProblem
@@ -275,8 +274,6 @@ def galaxies(k: int = 3, *, equal: bool = True) -> EvidenceProblem:
     equal : bool
         Whether all components have the same variance.
     """
-    if positive_int("k", k) < 2:
-        raise ValueError(f"k must be at least 2: a mixture of {k} has no weights")
     n_variances = 1 if equal else k
     found = FROZEN.get((k, bool(equal))) or reference(k, equal)
 

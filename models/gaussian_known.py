@@ -21,15 +21,11 @@ import pymc as pm
 from scipy.special import ndtri
 from scipy.stats import chi2, ncx2
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import check_positive
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     batched,
-    data_row,
     in_ball,
-    rows,
 )
 
 PRIOR_VARIANCE = NOISE_VARIANCE = 0.1
@@ -71,7 +67,6 @@ def epsilon_moments(observed: np.ndarray, epsilon: float, *, order: int = 200) -
     order : int
         Number of nodes of the Gauss-Legendre rule.
     """
-    check_positive(epsilon=epsilon)
     observed = np.asarray(observed, dtype=np.float64)
     d, length = observed.size, float(np.linalg.norm(observed))
     axis = observed / length if length > 0.0 else np.eye(d)[0]
@@ -109,12 +104,10 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
     epsilon : float
         Tolerance of the Euclidean distance.
     """
-    positive_int("d", d)
-    observed = data_row(np.linspace(-0.75, 0.75, d) if observed is None else observed, d)
+    observed = np.array(np.linspace(-0.75, 0.75, d) if observed is None else observed, float)
     prior_sd, posterior_sd = math.sqrt(PRIOR_VARIANCE), math.sqrt(POSTERIOR_VARIANCE)
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        theta = rows("theta", theta, d)
         return theta + math.sqrt(NOISE_VARIANCE) * rng.standard_normal(theta.shape)
 
     def model() -> pm.Model:
@@ -131,7 +124,7 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
         return model
 
     def reference(rng: np.random.Generator, n: int) -> np.ndarray:
-        noise = rng.standard_normal((positive_int("n", n), d))
+        noise = rng.standard_normal((n, d))
         return SHRINKAGE * observed + posterior_sd * noise
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
@@ -149,7 +142,7 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
         name=f"gaussian_{d}",
         model=model,
         simulate=simulate,
-        cube=lambda u: prior_sd * ndtri(rows("u", u, d)),
+        cube=lambda u: prior_sd * ndtri(u),
         observed=observed,
         scale=np.ones(d),
         epsilon=epsilon,

@@ -22,14 +22,11 @@ import pymc as pm
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import truncnorm
 
-from amc_pymc.arguments import positive_int
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     batched,
-    data_row,
     in_ball,
-    rows,
 )
 
 NOISE_SD = math.sqrt(0.1)
@@ -69,11 +66,9 @@ def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Sim
     epsilon : float
         Tolerance of the Euclidean distance.
     """
-    positive_int("d", d)
-    observed = data_row(np.linspace(-0.9, 0.9, d) if observed is None else observed, d)
+    observed = np.array(np.linspace(-0.9, 0.9, d) if observed is None else observed, float)
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        theta = rows("theta", theta, d)
         return theta + NOISE_SD * rng.standard_normal(theta.shape)
 
     def model() -> pm.Model:
@@ -90,7 +85,7 @@ def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Sim
         return model
 
     def reference(rng: np.random.Generator, n: int) -> np.ndarray:
-        return posterior_draws(rng, np.tile(observed, (positive_int("n", n), 1)))
+        return posterior_draws(rng, np.tile(observed, (n, 1)))
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
         def propose(rng, m):
@@ -103,7 +98,7 @@ def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Sim
         name=f"gaussian_uniform_{d}",
         model=model,
         simulate=simulate,
-        cube=lambda u: 2.0 * rows("u", u, d) - 1.0,
+        cube=lambda u: 2.0 * u - 1.0,
         observed=observed,
         scale=np.ones(d),
         epsilon=epsilon,

@@ -25,9 +25,8 @@ import pymc as pm
 
 from scipy.special import ndtri
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows
+from models.simulator_example import SimulatorExample, batched, noise_scale
 
 PRIOR_SD = 2.0
 #: Number of cells of the grid on each side.
@@ -104,18 +103,13 @@ def group_means(
         Tolerance of the Euclidean distance between summaries, each divided by its standard deviation at
         the true parameters.
     """
-    for name, value in (("groups", groups), ("n", n)):
-        if positive_int(name, value) < 2:
-            raise ValueError(f"{name} must be at least 2, got {value}")
-    d = groups + 3
     if truth is None:
         effects = 0.5 + 0.7 * ndtri((np.arange(groups) + 0.5) / groups)
         truth = np.concatenate([[0.5, 0.7, 1.0], effects])
-    truth = data_row(truth, d)
+    truth = np.array(truth, float)
     free = groups * (n - 1)
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        theta = rows("theta", theta, d)
         sigma = theta[:, 2:3]
         means = theta[:, 3:] + sigma / math.sqrt(n) * rng.standard_normal((len(theta), groups))
         squares = rng.chisquare(free, (len(theta), 1)) / free
@@ -123,7 +117,7 @@ def group_means(
             return np.column_stack([means, np.log(sigma) + 0.5 * np.log(squares)])
 
     def cube(u: np.ndarray) -> np.ndarray:
-        z = ndtri(rows("u", u, d))
+        z = ndtri(u)
         tau, sigma = ndtri(0.5 + 0.5 * u[:, 1:3]).T
         mu = PRIOR_SD * z[:, 0]
         return np.column_stack([mu, tau, sigma, mu[:, None] + tau[:, None] * z[:, 3:]])
@@ -150,7 +144,6 @@ def group_means(
         return model
 
     def reference(rng: np.random.Generator, draws: int) -> np.ndarray:
-        positive_int("n", draws)
         return exact(observed[:-1], math.exp(observed[-1]), n, rng, draws)
 
     return SimulatorExample(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -24,7 +24,6 @@ import pytensor.tensor as pt
 
 from scipy.special import expit
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
 
 Family = Literal[
@@ -177,17 +176,11 @@ def group_index(
     if sizes == "random":
         return rng.integers(n_groups, size=n_rows)
     if sizes == "single":
-        if n_rows != n_groups:
-            raise ValueError(f"groups of one row: {n_rows} rows cannot be in {n_groups} groups")
         return rng.permutation(n_rows)
     if sizes == "balanced":
         return rng.permutation(np.arange(n_rows) % n_groups)
-    if sizes != "unbalanced":
-        raise ValueError(f"sizes must be one of {get_args(Sizes)}, got {sizes!r}")
     singles, empty = n_groups // 3, -(-n_groups // 10)
     huge, rest = n_rows // 2, n_groups - 1 - singles - empty
-    if rest < 1 or n_rows - huge - singles < 1:
-        raise ValueError(f"{n_rows} rows in {n_groups} groups are too few to be unbalanced")
     others = 1 + singles + np.arange(n_rows - huge - singles) % rest
     return rng.permutation(np.concatenate([np.zeros(huge, int), 1 + np.arange(singles), others]))
 
@@ -230,9 +223,6 @@ def simulate_intercepts(
         See :func:`group_index`.
     seed : int
     """
-    if family not in get_args(Family):
-        raise ValueError(f"family must be one of {get_args(Family)}, got {family!r}")
-    positive_int("n_rows", n_rows)
     rng = as_generator(seed)
     factors = dict(n_groups) if isinstance(n_groups, Mapping) else {"group": int(n_groups)}
     sds = dict(sd) if isinstance(sd, Mapping) else dict.fromkeys(factors, float(sd))
@@ -298,11 +288,6 @@ def simulate_slopes(
         Number of effects of a group: the intercept and the next covariates.
     n_coefficients, seed : int
     """
-    if family == "ordered" or not 2 <= n_effects <= min(3, n_coefficients):
-        raise ValueError(
-            "groups may have 2 or 3 effects, at most as many as there are coefficients, of a "
-            f"family with an intercept; got {n_effects} of {n_coefficients}, {family!r}"
-        )
     rng = as_generator(seed)
     X = covariates(rng, n_rows, n_coefficients)
     beta = np.concatenate([[-0.5], SLOPES])[:n_coefficients]

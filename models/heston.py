@@ -23,10 +23,9 @@ import math
 import numpy as np
 import pymc as pm
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows
+from models.simulator_example import SimulatorExample, batched, noise_scale
 
 DRIFT = 0.02
 TRUTH = np.array([3.0, 0.3, 0.2, -0.6, 0.6])
@@ -122,16 +121,10 @@ def heston(
         Tolerance of the Euclidean distance between summaries, each divided by its standard
         deviation at the true parameters.
     """
-    if positive_int("n_steps", n_steps) < 3:
-        raise ValueError(f"n_steps must be at least 3, got {n_steps}")
-    if not 0.0 < dt < math.inf:
-        raise ValueError(f"dt must be positive and finite, got {dt}")
-    truth = data_row(truth, 5)
-    if ((truth < LOWER) | (truth > UPPER)).any():
-        raise ValueError(f"truth must lie between {LOWER} and {UPPER}, got {truth}")
+    truth = np.array(truth, float)
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        return summaries_of_paths(rng, rows("theta", theta, 5), n_steps, dt)
+        return summaries_of_paths(rng, theta, n_steps, dt)
 
     observed = simulate(as_generator(data_seed), truth[None])[0]
     scale = noise_scale(simulate, truth, 500)
@@ -155,7 +148,7 @@ def heston(
         name="heston",
         model=model,
         simulate=simulate,
-        cube=lambda u: LOWER + (UPPER - LOWER) * rows("u", u, 5),
+        cube=lambda u: LOWER + (UPPER - LOWER) * u,
         observed=observed,
         scale=scale,
         epsilon=epsilon,

@@ -18,7 +18,6 @@ import pymc as pm
 
 from scipy.special import expit
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
 from models.grouped import row_data
 
@@ -51,10 +50,6 @@ def simulate_responses(
     n_persons: int = 1_000, n_items: int = 40, *, missing: float = 0.0, seed: int = 1
 ) -> Responses:
     """Simulate answers of all persons to all items, except for a share that is missing at random."""
-    positive_int("n_persons", n_persons)
-    positive_int("n_items", n_items)
-    if not 0.0 <= missing < 1.0:
-        raise ValueError(f"missing must be a share below 1, got {missing}")
     rng = as_generator(seed)
     ability = rng.standard_normal(n_persons)
     discrimination = np.exp(0.4 * rng.standard_normal(n_items))

@@ -29,9 +29,8 @@ import pytensor.tensor as pt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import gammainccinv, gammaln, ndtri
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -45,8 +44,6 @@ class RegressionData(NamedTuple):
 
 def simulate(n: int, p: int, *, sigma: float = 1.0, seed: int = 1) -> RegressionData:
     """Simulate standard normal covariates and coefficients, and normal errors of standard deviation sigma."""
-    positive_int("n", n)
-    positive_int("p", p)
     rng = as_generator(seed)
     X = rng.standard_normal((n, p))
     return RegressionData(X, X @ rng.standard_normal(p) + sigma * rng.standard_normal(n))
@@ -93,7 +90,6 @@ def linear_regression(
     seed : int
         Seed of the data.
     """
-    check_positive(sigma=sigma, scale=scale)
     sigma, scale = np.float64(sigma), np.float64(scale)
     X, y = simulate(n, p, sigma=sigma, seed=seed)
     constant = -0.5 * n * (LOG_2PI + 2.0 * math.log(sigma))
@@ -146,7 +142,6 @@ def linear_regression_unknown_variance(
     seed : int
         Seed of the data.
     """
-    check_positive(scale=scale, a=a, b=b)
     scale, a, b = np.float64(scale), np.float64(a), np.float64(b)
     X, y = simulate(n, p, seed=seed)
 

@@ -21,10 +21,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from scipy.integrate import quad
 from scipy.special import ndtr
 
-from amc_pymc.arguments import positive_int
 from models.evidence_problem import EvidenceProblem
 
 BOX = np.float64(30.0)
@@ -55,23 +53,6 @@ def log_evidence(d: int) -> float:
     return sum(map(math.log, factors)) - d * math.log(2.0 * BOX)
 
 
-def log_evidence_by_quadrature(d: int) -> float:
-    """Return log Z by adaptive quadrature over each coordinate of the likelihood."""
-    start = np.full(d, PLACE)
-    peak = log_likelihood(start)
-    logs = []
-    for i in range(d):
-
-        def along(value: float, i: int = i) -> float:
-            x = start.copy()
-            x[i] = value
-            return math.exp(log_likelihood(x) - peak)
-
-        area = quad(along, -BOX, BOX, points=[-PLACE, PLACE], epsabs=0, epsrel=1e-11, limit=500)[0]
-        logs.append(math.log(area))
-    return peak + sum(logs) - d * math.log(2.0 * BOX)
-
-
 def log_likelihood(x: np.ndarray) -> float:
     """Return the log of L at x (d,)."""
     first, second, rest = x[0], x[1], x[2:] - PLACE
@@ -94,8 +75,6 @@ def log_gamma(d: int = 10) -> EvidenceProblem:
     d : int
         Number of coordinates, at least two.
     """
-    if positive_int("d", d) < 2:
-        raise ValueError(f"d must be at least 2, got {d}")
     k = 2 + n_skewed(d)
 
     def log_density(value, x):

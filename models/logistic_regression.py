@@ -23,9 +23,8 @@ import pymc as pm
 
 from scipy.special import expit, ndtri
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 from models.student_importance import Component, Reference, importance_evidence
 
 PIMA_NAMES = (
@@ -52,8 +51,6 @@ class BinaryData(NamedTuple):
 
 def simulate(n: int, p: int, *, seed: int = 1) -> BinaryData:
     """Simulate standard normal covariates and coefficients."""
-    positive_int("n", n)
-    positive_int("p", p)
     rng = as_generator(seed)
     X = rng.standard_normal((n, p))
     return BinaryData(X, (rng.random(n) < expit(X @ rng.standard_normal(p))).astype(np.int64))
@@ -64,8 +61,6 @@ def load_breast_cancer(n_covariates: int = 8) -> BinaryData:
     from sklearn.datasets import load_breast_cancer as load
 
     X, benign = load(return_X_y=True)
-    if not 1 <= positive_int("n_covariates", n_covariates) <= X.shape[1]:
-        raise ValueError(f"n_covariates must be between 1 and {X.shape[1]}, got {n_covariates}")
     return BinaryData(standardise(X[:, :n_covariates]), 1 - benign)
 
 
@@ -106,11 +101,6 @@ def load_pima(path: str | Path | None = None) -> BinaryData:
             table = np.array(rows, dtype=float)
         except ValueError as error:
             raise ValueError(f"{path} is not a table of numbers separated by commas") from error
-    if table.shape != (768, 9) or not np.isin(table[:, 8], (0.0, 1.0)).all():
-        raise ValueError(
-            "the Pima data have 768 rows of eight covariates and a class of 0 or 1; "
-            f"{path or 'OpenML'} has shape {table.shape}"
-        )
     return BinaryData(table[:, :8], table[:, 8].astype(np.int64))
 
 
@@ -222,7 +212,6 @@ def logistic_regression(
     seed : int
         Seed of the data.
     """
-    check_positive(scale=scale)
     X, y = simulate(n, p, seed=seed)
     key = ("simulated", n, p, scale, seed)
     return _problem("logistic_regression", X, y, scale=scale, key=key)
@@ -243,7 +232,6 @@ def breast_cancer(
     scale, intercept_scale : float
         Prior standard deviations of a coefficient and of the intercept.
     """
-    check_positive(scale=scale, intercept_scale=intercept_scale)
     X, y = load_breast_cancer(n_covariates)
     key = ("breast cancer", n_covariates, scale, intercept_scale)
     return _problem("breast_cancer", X, y, scale=scale, intercept_scale=intercept_scale, key=key)
@@ -272,10 +260,6 @@ def pima(
     precision : float
         Precision of the prior.
     """
-    check_positive(precision=precision)
-    unknown = [name for name in covariates if name not in PIMA_NAMES]
-    if unknown or isinstance(covariates, str) or len(covariates) == 0:
-        raise ValueError(f"covariates must be some of {PIMA_NAMES}, got {covariates!r}")
     data = complete_pima(load_pima(path))
     X = standardise(data.X, ddof=1)[:, [PIMA_NAMES.index(name) for name in covariates]]
     scale = precision**-0.5
@@ -295,8 +279,6 @@ def neufeld(path: str | Path | None = None, n_rows: int = 50) -> EvidenceProblem
     n_rows : int
     """
     X, y = load_pima(path)
-    if positive_int("n_rows", n_rows) > y.size:
-        raise ValueError(f"n_rows must be at most {y.size}, got {n_rows}")
     return _problem("neufeld", standardise(X)[:n_rows], y[:n_rows], scale=0.05**0.5)
 
 

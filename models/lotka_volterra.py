@@ -35,11 +35,9 @@ import pymc as pm
 
 from scipy.special import ndtri
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.evidence_problem import check_positive
-from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows
+from models.simulator_example import SimulatorExample, batched, noise_scale
 
 START = (100, 50)
 DURATION, STEP = 30.0, 0.2
@@ -163,7 +161,6 @@ def paths(
     max_events: int = 10_000,
 ) -> np.ndarray:
     """Simulate numbers (n, n_times, 2) of prey and predators for rates (n, 4); NaN for runs that are too long."""
-    rates = rows("rates", rates, 4)
     out = np.full((len(rates), n_times, 2), np.nan)
     for i, row in enumerate(rates):
         if gillespie(rng, row, *start, duration, n_times, max_events, out[i]) < 0:
@@ -236,27 +233,20 @@ def lotka_volterra(
     ValueError
         If `prior` is unknown, a rate is not positive, or the simulation of the data was too long.
     """
-    if prior not in ("log", "unit"):
-        raise ValueError(f"prior must be 'log' or 'unit', got {prior!r}")
-    truth = data_row(truth, 4)
-    check_positive(**{f"truth[{i}]": rate for i, rate in enumerate(truth)})
-    max_events = positive_int("max_events", max_events)
+    truth = np.array(truth, float)
+    max_events = max_events
     n_times = round(DURATION / STEP) + 1
     log = prior == "log"
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        theta = rows("theta", theta, 4)
         rates = np.exp(theta) if log else theta
         return summaries_of_runs(rng, rates, *START, DURATION, n_times, max_events)
 
     def cube(u: np.ndarray) -> np.ndarray:
-        u = rows("u", u, 4)
         return math.log(LOWEST) * (1.0 - u) if log else u.copy()
 
     theta = np.log(truth) if log else truth
     observed = simulate(as_generator(data_seed), theta[None])[0]
-    if np.isnan(observed).any():
-        raise ValueError(f"truth={truth} gives more than max_events={max_events} events")
     scale = noise_scale(simulate, theta, 1000)
     names = [f"log_theta{i}" if log else f"theta{i}" for i in range(1, 5)]
 
@@ -310,14 +300,12 @@ def hudson_bay(
     per_year : int
         Number of leaps per year.
     """
-    animals, per_year = positive_int("animals", animals), positive_int("per_year", per_year)
-    if not 0.0 <= noise < math.inf:
-        raise ValueError(f"noise must be a standard deviation, got {noise}")
+    animals, per_year = animals, per_year
     observed = np.log(np.column_stack([HARES, LYNXES])[1:]).ravel()
     scale = np.full(observed.size, math.sqrt(observed.size))
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        rates = rows("theta", theta, 4)
+        rates = theta
         n_years = len(YEARS) - 1
         pelts = leaps(rng, rates, HARES[0], LYNXES[0], n_years, per_year, animals, noise)
         return np.log(pelts).reshape(len(rates), observed.size)
@@ -341,7 +329,7 @@ def hudson_bay(
         name="hudson_bay",
         model=model,
         simulate=simulate,
-        cube=lambda u: RATE_MEDIANS * np.exp(RATE_LOG_SD * ndtri(rows("u", u, 4))),
+        cube=lambda u: RATE_MEDIANS * np.exp(RATE_LOG_SD * ndtri(u)),
         observed=observed,
         scale=scale,
         epsilon=epsilon,

@@ -32,16 +32,13 @@ import pymc as pm
 
 from scipy.optimize import minimize
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     batched,
-    data_row,
     noise_scale,
-    rows,
 )
 
 TRUTH = np.array([0.6, 0.2])
@@ -109,7 +106,6 @@ def log_likelihood(x, theta):
 
 def cube(u: np.ndarray) -> np.ndarray:
     """Map points (n, 2), uniform in the unit square, to parameters (n, 2) uniform on the triangle."""
-    u = rows("u", u, 2)
     half = np.minimum(u[:, 0], 1.0 - u[:, 0])
     theta1 = np.sign(u[:, 0] - 0.5) * (2.0 - np.sqrt(8.0 * half))
     theta2 = np.abs(theta1) - 1.0 + u[:, 1] * (2.0 - np.abs(theta1))
@@ -148,14 +144,10 @@ def ma2(n: int = 100, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 0.3) 
         Tolerance of the Euclidean distance between autocovariances, each divided by its standard
         deviation at the true parameters.
     """
-    if positive_int("n", n) < 3:
-        raise ValueError(f"n must be at least 3, got {n}")
-    truth = data_row(truth, 2)
-    if not inside(truth[None])[0]:
-        raise ValueError(f"truth must lie in the triangle, got {truth}")
+    truth = np.array(truth, float)
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        return summaries_of_series(rng, rows("theta", theta, 2), n)
+        return summaries_of_series(rng, theta, n)
 
     x = series(as_generator(data_seed), truth[None], n)[0]
     observed = autocovariances(x)

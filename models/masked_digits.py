@@ -32,8 +32,7 @@ import pymc as pm
 
 from scipy.special import ndtri
 
-from amc_pymc.arguments import positive_int
-from models.simulator_example import SimulatorExample, batched, rows
+from models.simulator_example import SimulatorExample, batched
 
 NOISE = 0.05
 HALF_WIDTH = 4.0
@@ -77,7 +76,6 @@ class Decoder:
 
     def decode(self, theta: np.ndarray, pixels=slice(None)) -> np.ndarray:
         """Return images (n, P), or some of their pixels, of latent vectors (n, d)."""
-        theta = rows("theta", theta, len(self.centre))
         hidden = np.tanh(self.centre + theta @ self.root.T)
         hidden = np.tanh(hidden @ self.weights[0] + self.biases[0])
         return hidden @ self.weights[1][:, pixels] + self.biases[1][pixels]
@@ -86,9 +84,6 @@ class Decoder:
         """Return digits (n,) of latent vectors (n, d), the most frequent among the nearest codes."""
         from sklearn.neighbors import KNeighborsClassifier
 
-        theta = rows("theta", theta, len(self.centre))
-        if not len(theta):
-            raise ValueError(f"theta must have at least one row, got shape {theta.shape}")
         return KNeighborsClassifier(neighbours).fit(self.codes, self.labels).predict(theta)
 
     def shares(self, theta: np.ndarray) -> np.ndarray:
@@ -122,7 +117,7 @@ def decoder(d: int = 5, data: str = "digits") -> Decoder:
     data : {"digits", "mnist"}
         "mnist" needs a connection, or a copy cached by scikit-learn.
     """
-    return trained(positive_int("d", d), data)
+    return trained(d, data)
 
 
 @functools.cache
@@ -169,8 +164,6 @@ def seen_pixels(seen: str, side: int) -> np.ndarray:
         "left": grid[:, :half],
         "right": grid[:, half:],
     }
-    if seen not in halves:
-        raise ValueError(f"seen must be one of {sorted(halves)}, got {seen!r}")
     return halves[seen].ravel()
 
 
@@ -202,12 +195,7 @@ def masked_digits(
     epsilon : float
         Tolerance of the Euclidean distance between observed pixels, which are between 0 and 1.
     """
-    positive_int("d", d)
-    if prior not in ("normal", "uniform"):
-        raise ValueError(f"prior must be 'normal' or 'uniform', got {prior!r}")
     network = decoder(d, data)
-    if not 0 <= image < len(network.images):
-        raise ValueError(f"image must be one of {len(network.images)}, got {image}")
     pixels = seen_pixels(seen, network.side)
     observed = network.images[image, pixels]
 
@@ -216,7 +204,6 @@ def masked_digits(
         return visible + NOISE * rng.standard_normal(visible.shape)
 
     def cube(u: np.ndarray) -> np.ndarray:
-        u = rows("u", u, d)
         return ndtri(u) if prior == "normal" else HALF_WIDTH * (2.0 * u - 1.0)
 
     def model() -> pm.Model:

@@ -20,10 +20,9 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, batched, data_row, noise_scale, rows
+from models.simulator_example import SimulatorExample, batched, noise_scale
 
 TRUTH = np.array([1.0, 5.0, 0.2])
 LEVELS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
@@ -65,7 +64,6 @@ def summaries_of_queues(rng, theta, n):
 
 def cube(u: np.ndarray) -> np.ndarray:
     """Map points (n, 3), uniform in the unit cube, to parameters (n, 3) with the prior distribution."""
-    u = rows("u", u, 3)
     return np.column_stack([10.0 * u[:, 0], 10.0 * (u[:, 0] + u[:, 1]), u[:, 2] / 3.0])
 
 
@@ -86,16 +84,12 @@ def mg1_queue(
         Tolerance of the Euclidean distance between quantiles, each divided by its standard
         deviation at the true parameters.
     """
-    if positive_int("n", n) < 2:
-        raise ValueError(f"n must be at least 2, got {n}")
-    truth = data_row(truth, 3)
+    truth = np.array(truth, float)
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        return summaries_of_queues(rng, rows("theta", theta, 3), n)
+        return summaries_of_queues(rng, theta, n)
 
     observed = simulate(as_generator(data_seed), truth[None])[0]
-    if np.isnan(observed).any():
-        raise ValueError(f"truth must have 0 <= theta1 <= theta2 and 0 < theta3, got {truth}")
     scale = noise_scale(simulate, truth)
 
     def model() -> pm.Model:

@@ -19,7 +19,6 @@ import pytensor.tensor as pt
 
 from scipy.special import gammaln, logsumexp
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
 from models.evidence_problem import EvidenceProblem
 from models.normal_scores import (
@@ -134,7 +133,6 @@ def mixed_linear(n_groups: int = 50) -> EvidenceProblem:
     n_groups : int
         Number of groups; 50 and 200 have a stored reference, others take seconds.
     """
-    positive_int("n_groups", n_groups)
     x, y = simulate(n_groups)
     group = np.repeat(np.arange(n_groups), ROWS)
 
@@ -170,7 +168,6 @@ def mixed_poisson(n_groups: int = 80) -> EvidenceProblem:
     n_groups : int
         Number of groups; 80 has a stored reference, others take a minute.
     """
-    positive_int("n_groups", n_groups)
     x, y = simulate_counts(n_groups)
     group = np.repeat(np.arange(n_groups), ROWS)
 

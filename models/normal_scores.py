@@ -32,7 +32,6 @@ from scipy.special import (
     ndtri,
 )
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator, spawn_generators
 from models.evidence_problem import EvidenceProblem
 from models.student_importance import Component, Reference, average, importance_evidence
@@ -156,7 +155,6 @@ def climb(
     >>> bool(abs(found.log_evidence + np.log(2.0)) < 0.1)
     True
     """
-    positive_int("particles", particles)
     rng = as_generator(seed)
     z = rng.standard_normal((particles, n_dim))
     values, beta, total = log_given(z), 0.0, 0.0
@@ -262,8 +260,6 @@ def annealed_evidence(
     replicates : int
         Number of independent runs, at least two, which give the standard error.
     """
-    if positive_int("replicates", replicates) < 2:
-        raise ValueError("replicates must be at least 2: one gives no standard error")
     rough = AboveNormal(log_joint, mean, np.linalg.cholesky(np.atleast_2d(covariance)))
     first, *rest = spawn_generators(as_generator(seed), replicates + 1)
     pilot = climb(

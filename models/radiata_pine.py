@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import math
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import pymc as pm
 
-from scipy.integrate import quad
 from scipy.special import gammaincinv, gammaln, ndtri
 
 from models.evidence_problem import EvidenceProblem
@@ -57,8 +56,6 @@ RATE = np.float64(2.0 * 300.0**2)
 
 def covariate(number: Number) -> np.ndarray:
     """Return the centred covariate (42,) of model 1 or 2."""
-    if number not in get_args(Number):
-        raise ValueError(f"number must be 1 or 2, got {number!r}")
     x = DENSITY if number == 1 else ADJUSTED_DENSITY
     return x - x.mean()
 
@@ -80,25 +77,6 @@ def log_evidence(number: Number) -> float:
     constant = gammaln(SHAPE + 0.5 * n) - gammaln(SHAPE)
     constant -= 0.5 * (n * math.log(2.0 * math.pi * RATE) + log_det)
     return float(constant - (SHAPE + 0.5 * n) * math.log1p(0.5 * quadratic / RATE))
-
-
-def log_evidence_by_quadrature(number: Number) -> float:
-    """Return log Z by quadrature over log tau of the evidence given tau."""
-    log_det, quadratic = spread_terms(number)
-    n = STRENGTH.size
-
-    def log_integrand(log_tau: float) -> float:
-        tau = math.exp(log_tau)
-        prior = SHAPE * math.log(RATE) - gammaln(SHAPE) + SHAPE * log_tau - RATE * tau
-        normal = n * (log_tau - math.log(2.0 * math.pi)) - log_det - tau * quadratic
-        return float(prior + 0.5 * normal)
-
-    mode = math.log((SHAPE + 0.5 * n) / (RATE + 0.5 * quadratic))
-    top = log_integrand(mode)
-    area = quad(
-        lambda t: math.exp(log_integrand(t) - top), mode - 6.0, mode + 3.0, epsabs=0, epsrel=1e-12
-    )[0]
-    return top + math.log(area)
 
 
 def radiata_pine(number: Number = 1) -> EvidenceProblem:

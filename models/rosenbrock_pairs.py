@@ -18,7 +18,6 @@ import pytensor.tensor as pt
 from scipy.integrate import quad
 from scipy.special import logsumexp, ndtr
 
-from amc_pymc.arguments import positive_int
 from models.evidence_problem import EvidenceProblem
 
 ALONG = np.float64(5.0)
@@ -59,7 +58,6 @@ def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:
     ----------
     n_pairs : int
     """
-    positive_int("n_pairs", n_pairs)
 
     def build() -> pm.Model:
         with pm.Model() as model:

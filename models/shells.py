@@ -19,10 +19,9 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from scipy.integrate import quad
-from scipy.special import betainc, gammaln, logsumexp
+from scipy.special import betainc, gammaln
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -57,30 +56,6 @@ def log_evidence(d: int, radius: float, width: float, distance: float, box: floa
     return math.log(2.0) + shell - d * math.log(2.0 * box)
 
 
-def log_evidence_on_a_grid(
-    d: int, radius: float, width: float, distance: float, box: float, *, panels: int = 100
-) -> float:
-    """Return log Z by Gauss-Legendre quadrature over the first coordinate and the norm of the others."""
-    x, log_x = _gauss_legendre(-box, box, panels)
-    rho, log_rho = _gauss_legendre(0.0, box, panels)
-    log_volume = log_x[:, None] + log_rho + log_sphere(d - 1) + (d - 2) * np.log(rho)
-    shells = [
-        -0.5 * ((np.hypot(x[:, None] - c, rho) - radius) / width) ** 2
-        for c in (-distance, distance)
-    ]
-    log_likelihood = np.logaddexp(*shells) - 0.5 * LOG_2PI - math.log(width)
-    return float(logsumexp(log_volume + log_likelihood) - d * math.log(2.0 * box))
-
-
-def _gauss_legendre(low: float, high: float, panels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and log weights of twelve points on each of `panels` intervals."""
-    nodes, weights = np.polynomial.legendre.leggauss(12)
-    half = 0.5 * (high - low) / panels
-    centres = low + half * (2.0 * np.arange(panels) + 1.0)
-    x = (centres[:, None] + half * nodes).ravel()
-    return x, np.tile(np.log(half * weights), panels)
-
-
 def shells(
     d: int = 10,
     *,
@@ -102,15 +77,6 @@ def shells(
     box : float
         Half width of the box, which must contain the shells.
     """
-    if positive_int("d", d) < 2:
-        raise ValueError("d must be at least 2: a shell on a line is two points")
-    check_positive(radius=radius, width=width, distance=distance, box=box)
-    mode = 0.5 * (radius + math.sqrt(radius**2 + 4.0 * (d - 1) * width**2))
-    if distance + radius > box or mode + 12.0 * width > box:
-        raise ValueError(
-            f"shells of radius {radius} and width {width} at distance {distance} in {d} dimensions "
-            f"do not fit into a box of {box}; take a larger box"
-        )
     radius, width, box = np.float64(radius), np.float64(width), np.float64(box)
     centre = np.zeros(d)
     centre[0] = distance

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
 
 Simulate = Callable[[np.random.Generator, np.ndarray], np.ndarray]
@@ -54,12 +53,6 @@ class SimulatorExample:
     mode : array (D,) or None
         Mode of the exact posterior on the scale of the parameters; None if it is unknown or not
         unique.
-
-    Raises
-    ------
-    ValueError
-        If `observed` is not one row of finite numbers, `scale` or `epsilon` is not positive and
-        finite, `shapes` is empty, or `scale`, `truth` or `mode` has the wrong length.
     """
 
     name: str
@@ -75,25 +68,6 @@ class SimulatorExample:
     epsilon_reference: ToleranceDraws | None = None
     mode: np.ndarray | None = None
 
-    def __post_init__(self):
-        if np.ndim(self.observed) != 1 or not np.all(np.isfinite(self.observed)):
-            raise ValueError(f"observed must be one row of finite numbers, got {self.observed}")
-        if np.shape(self.scale) != np.shape(self.observed):
-            raise ValueError(
-                f"scale must have the shape of observed, {np.shape(self.observed)}, "
-                f"got {np.shape(self.scale)}"
-            )
-        if not np.all((self.scale > 0.0) & np.isfinite(self.scale)):
-            raise ValueError(f"scale must be positive and finite, got {self.scale}")
-        if not 0.0 < self.epsilon < math.inf:
-            raise ValueError(f"epsilon must be positive and finite, got {self.epsilon}")
-        if not self.shapes:
-            raise ValueError(f"shapes must name the free variables, got {self.shapes}")
-        for name in ("truth", "mode"):
-            value = getattr(self, name)
-            if value is not None and np.shape(value) != (self.n_dim,):
-                raise ValueError(f"{name} must have shape ({self.n_dim},), got {np.shape(value)}")
-
     @property
     def n_dim(self) -> int:
         """Number of parameters D."""
@@ -106,38 +80,18 @@ class SimulatorExample:
 
     def prior_sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Draw independently from the prior (n, D)."""
-        return self.cube(rng.random((positive_int("n", n), self.n_dim)))
+        return self.cube(rng.random((n, self.n_dim)))
 
     def distance(self, summaries: np.ndarray) -> np.ndarray:
         """Return the Euclidean distance (n,) of summaries (n, S) to the data, over `scale`; inf for NaN."""
-        summaries = rows("summaries", summaries, len(self.observed))
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.square((summaries - self.observed) / self.scale).sum(axis=1)
         return np.where(np.isnan(squares), np.inf, np.sqrt(squares))
 
     def columns(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return parameters (n, D) from the variables (n, *shape) by name."""
-        missing = [name for name in self.names if name not in values]
-        if missing:
-            raise ValueError(f"values lacks {missing}, it has {sorted(values)}")
         parts = [np.asarray(values[name]) for name in self.names]
         return np.column_stack([part.reshape(len(part), -1) for part in parts])
-
-
-def rows(name: str, values: np.ndarray, width: int) -> np.ndarray:
-    """Return values as a double array (n, width), or raise a ValueError that names the argument."""
-    values = np.ascontiguousarray(values, dtype=np.float64)
-    if values.ndim != 2 or values.shape[1] != width:
-        raise ValueError(f"{name} must have shape (n, {width}), got {values.shape}")
-    return values
-
-
-def data_row(observed, width: int) -> np.ndarray:
-    """Return data as a double array (width,) of finite numbers, or raise a ValueError."""
-    observed = np.array(observed, dtype=np.float64)
-    if observed.shape != (width,) or not np.isfinite(observed).all():
-        raise ValueError(f"observed must be {width} finite numbers, got {observed}")
-    return observed
 
 
 def batched(simulate: Simulate, core_ndims: tuple[int, ...]) -> Callable[..., np.ndarray]:
@@ -175,7 +129,7 @@ def batched(simulate: Simulate, core_ndims: tuple[int, ...]) -> Callable[..., np
             core = parameter.shape[parameter.ndim - core_ndim :]
             full = np.broadcast_to(parameter, (*lead, 1, *core))
             columns.append(full.reshape(math.prod(lead), -1))
-        summaries = rows("summaries", simulate(rng, np.column_stack(columns)), width)
+        summaries = simulate(rng, np.column_stack(columns))
         return summaries.reshape(*lead, width)
 
     return function
@@ -215,7 +169,6 @@ def accepted_draws(
     RuntimeError
         If more than `max_per_draw` proposals are needed per accepted draw, or for the first one.
     """
-    positive_int("n", n)
     parts, found, tried = [], 0, 0
     while found < n:
         if tried >= max_per_draw * max(found, 1):

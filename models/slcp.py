@@ -26,15 +26,12 @@ import functools
 import numpy as np
 import pymc as pm
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     batched,
-    data_row,
     noise_scale,
-    rows,
 )
 
 TRUTH = np.array([0.7, -2.9, -1.0, -0.9, 0.6])
@@ -44,7 +41,6 @@ N_POINTS, WIDTH = 4, 3.0
 
 def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
     """Simulate points (n, 8), one after the other, for parameters (n, 5)."""
-    theta = rows("theta", theta, 5)
     mean, spread, rho = theta[:, None, :2], np.square(theta[:, None, 2:4]), np.tanh(theta[:, 4:])
     z = rng.standard_normal((len(theta), N_POINTS, 2))
     second = rho * z[..., 0] + np.sqrt(1.0 - rho**2) * z[..., 1]
@@ -55,7 +51,7 @@ def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
 
 def moments(points: np.ndarray) -> np.ndarray:
     """Return sufficient statistics (n, 5) of points (n, 8): means, log sds, Fisher's z of the correlation."""
-    x = rows("points", points, 2 * N_POINTS).reshape(len(points), N_POINTS, 2)
+    x = points.reshape(len(points), N_POINTS, 2)
     mean = x.mean(axis=1)
     gaps = x - mean[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -69,7 +65,6 @@ def moments(points: np.ndarray) -> np.ndarray:
 
 def log_likelihood(points: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Return the log density (m,) of points (8,) at parameters (m, 5)."""
-    theta = rows("theta", theta, 5)
     x = np.asarray(points).reshape(N_POINTS, 2)
     spread, rho = np.square(theta[:, None, 2:4]), np.tanh(theta[:, 4:])
     z = (x - theta[:, None, :2]) / spread
@@ -121,7 +116,7 @@ def slcp(
     sufficient : bool
         Whether summaries are five moments instead of eight coordinates, independently of the order of the points.
     """
-    truth = data_row(truth, 5)
+    truth = np.array(truth, float)
     points = simulate(as_generator(data_seed), truth[None])
 
     def summaries(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
@@ -148,13 +143,13 @@ def slcp(
         name="slcp_sufficient" if sufficient else "slcp",
         model=model,
         simulate=summaries,
-        cube=lambda u: WIDTH * (2.0 * rows("u", u, 5) - 1.0),
+        cube=lambda u: WIDTH * (2.0 * u - 1.0),
         observed=observed,
         scale=scale,
         epsilon=epsilon,
         shapes={"theta": (5,)},
         truth=truth,
-        reference=lambda rng, n: exact(points[0], rng, positive_int("n", n)),
+        reference=lambda rng, n: exact(points[0], rng, n),
     )
 
 

@@ -20,11 +20,9 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from scipy.integrate import quad
 from scipy.special import ndtr
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 
 
 def log_mass(mean: float, sd: float) -> float:
@@ -37,22 +35,6 @@ def log_evidence(d: int, slab: float, spike: float, shift: float, weight: float)
     return float(
         np.logaddexp(d * log_mass(0.0, slab), math.log(weight) + d * log_mass(shift, spike))
     )
-
-
-def log_evidence_by_quadrature(
-    d: int, slab: float, spike: float, shift: float, weight: float
-) -> float:
-    """Return log Z by adaptive quadrature over one coordinate."""
-
-    def mass(mean: float, sd: float) -> float:
-        def density(x: float) -> float:
-            return math.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * math.sqrt(2.0 * math.pi))
-
-        cuts = [mean - 6.0 * sd, mean, mean + 6.0 * sd]
-        inside = [x for x in cuts if abs(x) < 0.5]
-        return quad(density, -0.5, 0.5, points=inside, epsabs=0.0, epsrel=1e-12, limit=200)[0]
-
-    return math.log(mass(0.0, slab) ** d + weight * mass(shift, spike) ** d)
 
 
 def spike_and_slab(
@@ -76,10 +58,6 @@ def spike_and_slab(
     weight : float
         Evidence w of the spike relative to the slab.
     """
-    positive_int("d", d)
-    check_positive(slab=slab, spike=spike, weight=weight)
-    if not abs(shift) < 0.5:
-        raise ValueError(f"shift must lie in the box (-1/2, 1/2), got {shift}")
     slab, spike, shift = np.float64(slab), np.float64(spike), np.float64(shift)
     log_weight = math.log(weight)
     constant = -0.5 * d * math.log(2.0 * math.pi)

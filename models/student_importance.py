@@ -24,7 +24,6 @@ from scipy.linalg import solve_triangular
 from scipy.special import gammaincinv, gammaln, logsumexp, ndtri
 from scipy.stats import qmc
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.rng import as_generator, spawn_generators
 
 LogDensity = Callable[[np.ndarray], np.ndarray]
@@ -96,12 +95,7 @@ def importance_evidence(
     >>> bool(abs(found.log_evidence - np.log(2 * np.pi)) < 4 * found.error < 0.01)
     True
     """
-    positive_int("log2_points", log2_points)
-    if positive_int("replicates", replicates) < 2:
-        raise ValueError("replicates must be at least 2: one gives no standard error")
     shares = np.array([c.share for c in components], dtype=float)
-    if shares.size == 0 or not np.all(shares > 0.0):
-        raise ValueError("components must be at least one, with positive shares")
     log_shares = np.log(shares / shares.sum())
     roots = [np.linalg.cholesky(c.scale) for c in components]
 

@@ -20,16 +20,13 @@ import pymc as pm
 
 from scipy.special import ndtr
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import check_positive
-from models.simulator_example import SimulatorExample, batched, data_row, rows
+from models.simulator_example import SimulatorExample, batched
 
 SD = math.sqrt(5.0)
 
 
 def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
     """Simulate data (n, 1) at points (n, 1)."""
-    theta = rows("theta", theta, 1)
     return theta - rng.random(theta.shape) + SD * rng.standard_normal(theta.shape)
 
 
@@ -39,8 +36,7 @@ def acceptance(observed: float, epsilon: float, n_points: int = 100) -> np.ndarr
     The normal probability of the interval is integrated over U with the antiderivative of the normal
     distribution function, z Phi(z) + phi(z); rounding errors are of the order 1e-14.
     """
-    check_positive(epsilon=epsilon)
-    point = np.arange(1, positive_int("n_points", n_points) + 1)
+    point = np.arange(1, n_points + 1)
 
     def integral(z: np.ndarray) -> np.ndarray:
         return z * ndtr(z) + np.exp(-0.5 * z**2) / math.sqrt(2.0 * math.pi)
@@ -53,7 +49,7 @@ def acceptance(observed: float, epsilon: float, n_points: int = 100) -> np.ndarr
 
 def density(observed: float, n_points: int = 100) -> np.ndarray:
     """Return the density (n_points,) of the observed at each point."""
-    point = np.arange(1, positive_int("n_points", n_points) + 1)
+    point = np.arange(1, n_points + 1)
     return ndtr((observed - point + 1) / SD) - ndtr((observed - point) / SD)
 
 
@@ -70,8 +66,7 @@ def toy_points(
     epsilon : float
         Tolerance of the absolute difference from the observation.
     """
-    positive_int("n_points", n_points)
-    data = data_row([observed], 1)
+    data = np.array([observed], float)
     likelihood = density(observed, n_points)
 
     def model() -> pm.Model:
@@ -82,13 +77,13 @@ def toy_points(
 
     def draws(rng: np.random.Generator, n: int, weights: np.ndarray) -> np.ndarray:
         chances = weights / weights.sum()
-        return 1.0 + rng.choice(n_points, (positive_int("n", n), 1), p=chances)
+        return 1.0 + rng.choice(n_points, (n, 1), p=chances)
 
     return SimulatorExample(
         name=f"toy_points_{n_points}",
         model=model,
         simulate=simulate,
-        cube=lambda u: np.minimum(np.floor(n_points * rows("u", u, 1)) + 1.0, n_points),
+        cube=lambda u: np.minimum(np.floor(n_points * u) + 1.0, n_points),
         observed=data,
         scale=np.ones(1),
         epsilon=epsilon,

@@ -16,28 +16,15 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from scipy.special import logsumexp, ndtri
-from scipy.stats import norm
+from scipy.special import ndtri
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 
 
 def log_evidence(d: int, share: float, distance: float, sigma: float, scale: float) -> float:
     """Return log Z in closed form; `share` cancels."""
     variance = scale**2 + sigma**2
     return -0.5 * d * (math.log(2.0 * math.pi * variance) + distance**2 / variance)
-
-
-def log_evidence_by_quadrature(
-    d: int, share: float, distance: float, sigma: float, scale: float
-) -> float:
-    """Return log Z by the trapezoidal rule: each mode is a product over coordinates."""
-    x = np.linspace(-10.0 * scale, 10.0 * scale, 200_001)
-    prior = norm.logpdf(x, 0.0, scale) + math.log(x[1] - x[0])
-    flipped = logsumexp(prior + norm.logpdf(distance, -x, sigma))
-    upright = logsumexp(prior + norm.logpdf(distance, x, sigma))
-    return float(np.logaddexp(math.log(share) + d * flipped, math.log1p(-share) + d * upright))
 
 
 def two_modes(
@@ -63,10 +50,6 @@ def two_modes(
     scale : float
         Prior standard deviation.
     """
-    positive_int("d", d)
-    check_positive(distance=distance, sigma=sigma, scale=scale)
-    if not 0.0 < share < 1.0:
-        raise ValueError(f"share must lie between 0 and 1, got {share}")
     sigma, scale = np.float64(sigma), np.float64(scale)
     y = np.full(d, distance)
     log_shares = math.log(share), math.log1p(-share)

@@ -29,9 +29,7 @@ from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     batched,
-    data_row,
     in_ball,
-    rows,
 )
 
 RADIUS, WIDTH, CENTRE = 0.1, 0.01, 0.25
@@ -46,7 +44,6 @@ def crescent(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
     """Simulate pairs (n, 2) for parameters (n, 2)."""
-    theta = rows("theta", theta, 2)
     x = crescent(rng, len(theta))
     x[:, 0] -= np.abs(theta[:, 0] + theta[:, 1]) / math.sqrt(2.0)
     x[:, 1] += (theta[:, 1] - theta[:, 0]) / math.sqrt(2.0)
@@ -58,7 +55,6 @@ def log_likelihood(x: np.ndarray, theta: np.ndarray) -> np.ndarray:
 
     Negative radii, which are ten standard deviations away, are ignored.
     """
-    theta = rows("theta", theta, 2)
     a = x[0] + np.abs(theta[:, 0] + theta[:, 1]) / math.sqrt(2.0) - CENTRE
     b = x[1] - (theta[:, 1] - theta[:, 0]) / math.sqrt(2.0)
     radius = np.hypot(a, b)
@@ -78,7 +74,7 @@ def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample
     epsilon : float
         Tolerance of the Euclidean distance.
     """
-    observed = data_row(observed, 2)
+    observed = np.array(observed, float)
     scale = np.ones(2)
 
     def model() -> pm.Model:
@@ -105,7 +101,7 @@ def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample
         name="two_moons",
         model=model,
         simulate=simulate,
-        cube=lambda u: 2.0 * rows("u", u, 2) - 1.0,
+        cube=lambda u: 2.0 * u - 1.0,
         observed=observed,
         scale=scale,
         epsilon=epsilon,

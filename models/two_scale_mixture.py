@@ -21,9 +21,7 @@ from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     batched,
-    data_row,
     in_ball,
-    rows,
 )
 
 HALF_WIDTH = 10.0
@@ -37,7 +35,6 @@ def noise(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
     """Simulate pairs (n, 2) for means (n, 2)."""
-    theta = rows("theta", theta, 2)
     return theta + noise(rng, len(theta))
 
 
@@ -51,9 +48,7 @@ def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> Simulato
     epsilon : float
         Tolerance of the Euclidean distance.
     """
-    observed = data_row(observed, 2)
-    if (np.abs(observed) >= HALF_WIDTH).any():
-        raise ValueError(f"observed must lie between -10 and 10, got {observed}")
+    observed = np.array(observed, float)
 
     def model() -> pm.Model:
         with pm.Model() as model:
@@ -75,7 +70,7 @@ def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> Simulato
         name="two_scale_mixture",
         model=model,
         simulate=simulate,
-        cube=lambda u: HALF_WIDTH * (2.0 * rows("u", u, 2) - 1.0),
+        cube=lambda u: HALF_WIDTH * (2.0 * u - 1.0),
         observed=observed,
         scale=np.ones(2),
         epsilon=epsilon,

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -59,18 +59,6 @@ class Instance:
     var_v: float = 1.0
     var_w: float = 1.0
     parameters: Parameters = "variable"
-
-    def __post_init__(self):
-        if self.law not in get_args(Law):
-            raise ValueError(f"law must be one of {', '.join(get_args(Law))}, got {self.law!r}")
-        if self.parameters not in get_args(Parameters):
-            raise ValueError(f"parameters must be 'variable' or 'log', got {self.parameters!r}")
-        if len(self.mu_v) != len(self.mu_w) or not self.mu_v:
-            raise ValueError(
-                f"mu_v and mu_w must have one number per arm, got {len(self.mu_v)} and {len(self.mu_w)}"
-            )
-        if not (self.var_v > 0.0 and self.var_w > 0.0):
-            raise ValueError(f"variances must be positive, got {self.var_v} and {self.var_w}")
 
     @property
     def n_arms(self) -> int:
@@ -112,14 +100,6 @@ class Instance:
         hidden = self._draw(self.mu_v, self.var_v, n, rng)
         controls = self._draw(self.mu_w, self.var_w, n, rng)
         return hidden + controls, controls
-
-    def sample_arm(
-        self, arm: int, n: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw rewards (n,) and controls (n, 1) of one arm."""
-        hidden = self._draw(self.mu_v[arm : arm + 1], self.var_v, n, rng)[0]
-        controls = self._draw(self.mu_w[arm : arm + 1], self.var_w, n, rng)[0]
-        return hidden + controls, controls[:, None]
 
     def _draw(self, mu, var, n, rng) -> np.ndarray:
         column, shape = np.array(mu)[:, None], (len(mu), n)
@@ -166,8 +146,6 @@ def make_instance(
     >>> make_instance(1).correlations[0].round(4), make_instance(5, var_v=3.0).correlations[0]
     (np.float64(0.7071), np.float64(0.5))
     """
-    if number not in range(1, 6):
-        raise ValueError(f"number must be 1, 2, 3, 4 or 5, got {number}")
     falling = tuple(0.05 * i for i in range(N_ARMS))
     if number == 5:
         means = tuple(6.0 - 10.0 * d for d in falling)

@@ -19,8 +19,7 @@ import pytensor.tensor as pt
 
 from scipy.special import log_ndtr, logsumexp
 
-from amc_pymc.arguments import positive_int
-from models.evidence_problem import EvidenceProblem, check_positive
+from models.evidence_problem import EvidenceProblem
 
 BOX = np.float64(10.0)
 LOG_2PI = math.log(2.0 * math.pi)
@@ -59,8 +58,6 @@ def unequal_modes(
     sds : tuple of two floats
         Standard deviations of the modes.
     """
-    positive_int("d", d)
-    check_positive(centre=centre, first_sd=sds[0], second_sd=sds[1])
     centre, wide, narrow = np.float64(centre), np.float64(sds[0]), np.float64(sds[1])
     constants = [-d * (math.log(s) + 0.5 * LOG_2PI) - math.log(2.0) for s in (wide, narrow)]
 

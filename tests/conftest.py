@@ -18,7 +18,7 @@ def _interpret_pymc():
     """
     import pytensor
 
-    from amc_pymc.reading.interpreted import interpreted_mode
+    from amc_pymc.reading.graphs import interpreted_mode
 
     before = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
     with pytensor.config.change_flags(mode=interpreted_mode(), cxx="", traceback__limit=0):

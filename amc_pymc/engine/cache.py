@@ -22,16 +22,6 @@ import numpy as np
 
 from numba.core.registry import cpu_target
 
-__all__ = [
-    "WITHOUT_KERNELS",
-    "cached_name",
-    "kernel_folder",
-    "name_of",
-    "prune",
-    "read_cached",
-    "write_cached",
-]
-
 _HERE = Path(__file__).parents[1]
 #: Folders of this package without compiled functions; a change there does not touch machine code.
 WITHOUT_KERNELS = {
@@ -39,6 +29,7 @@ WITHOUT_KERNELS = {
     "evidence",
     "inference",
     "likelihood_free",
+    "reading",
     "results",
     "rows",
     "runs",

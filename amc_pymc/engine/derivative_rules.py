@@ -6,9 +6,6 @@ import math
 
 from collections.abc import Callable
 
-__all__ = ["DERIVATIVE_RULES"]
-
-
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
 
 

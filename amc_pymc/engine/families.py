@@ -15,8 +15,6 @@ import numpy as np
 
 from amc_pymc.engine.graph import Graph
 
-__all__ = ["DERIVED", "Families", "Family", "beside_parameters", "form_of"]
-
 #: Name of the array that holds coefficients while expressions are built.
 DERIVED = "derived"
 #: Largest number of families that coefficients of one product form.

@@ -35,8 +35,6 @@ from amc_pymc.engine.records import (
     words_of,
 )
 
-__all__ = ["FirstClassFunction", "bindable", "bound_function", "caller", "first_class"]
-
 _WORDS = ir.IntType(64).as_pointer()
 
 

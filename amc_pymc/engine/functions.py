@@ -20,8 +20,6 @@ from scipy import special
 
 from amc_pymc.engine.jit import njit
 
-__all__ = ["ARRAY", "CALLED"]
-
 #: For functions without branches and calls, which can be vectorised.
 _branch_free = njit(cache=True, error_model="numpy", fastmath={"contract"}, forceinline=True)
 

@@ -19,8 +19,6 @@ import numpy as np
 from amc_pymc.engine.derivative_rules import DERIVATIVE_RULES
 from amc_pymc.engine.functions import ARRAY
 
-__all__ = ["GROUP", "LOCAL", "ROW", "Graph", "Node"]
-
 #: Flags of dependencies besides parameters: the row's data, the group's data, local effects.
 ROW, GROUP, LOCAL = 1, 2, 4
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from amc_pymc.engine.graph import Graph, Node
 
-__all__ = ["Interval", "bounds"]
-
 #: Nodes of a lower and an upper bound; the same node if a value does not change within the box.
 type Interval = tuple[int, int]
 

@@ -26,8 +26,6 @@ from numba.core.typing.templates import make_concrete_template
 
 from amc_pymc.engine.cache import cached_name, read_cached, write_cached
 
-__all__ = ["Kernel", "compiling", "fill", "njit", "reports_of_compiling"]
-
 _log = logging.getLogger("amc_pymc")
 
 

@@ -13,16 +13,6 @@ from collections.abc import Sequence
 from amc_pymc.engine.graph import Graph
 from amc_pymc.engine.jit import njit
 
-__all__ = [
-    "DOTS_AT",
-    "N_COLUMNS",
-    "N_DOTS",
-    "N_ENTRIES",
-    "derivatives_by",
-    "described_dots",
-    "leaves_of",
-]
-
 #: Places of the description in the program.
 N_ENTRIES, N_DOTS, N_COLUMNS, DOTS_AT = 0, 1, 2, 3
 #: Number of integers that describe a product.

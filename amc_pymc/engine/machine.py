@@ -27,8 +27,6 @@ from numba.extending import intrinsic
 from amc_pymc.engine.cache import name_of, read_cached, write_cached
 from amc_pymc.engine.functions import CALLED
 
-__all__ = ["Printed", "call", "function_name"]
-
 #: Prefix of the names of printed functions.
 _PREFIX = "amc."
 #: Prefix of the names of scalar functions.

@@ -25,10 +25,6 @@ from amc_pymc.engine.graph import LOCAL, Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import call, function_name
 
-__all__ = [
-    "N_KEPT", "N_SHARED", "ROWS", "SHARED", "Printer", "Stages", "of_parameters", "room_of",
-]  # fmt: skip
-
 #: Offsets of the places in a stage.
 SHARED, ROWS, N_SHARED, N_KEPT = 0, 1, 2, 3
 

@@ -28,8 +28,6 @@ from numba.extending import (
     unbox,
 )
 
-__all__ = ["array_at", "record", "words_of"]
-
 _WORD = ir.IntType(64)
 #: Words of an array before its shape: number of elements, size of one, address.
 _HEAD = 3

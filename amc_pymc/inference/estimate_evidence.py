@@ -14,7 +14,8 @@ import xarray as xr
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits import Policy
 from amc_pymc.bandits.arms import Cost, as_arms
-from amc_pymc.bandits.combination_run import Choices, Weights, check_choices, positive_number
+from amc_pymc.bandits.combination_results import Weights
+from amc_pymc.bandits.combination_run import Choices, check_choices, positive_number
 from amc_pymc.bandits.recorded import Recorded, arms_told, settings_told
 from amc_pymc.evidence import ARMS
 from amc_pymc.flags import warn_of
@@ -22,7 +23,6 @@ from amc_pymc.inference.evidence_from_draws import TimeLimit, evidence_from_draw
 from amc_pymc.inference.evidence_from_surrogate import FEWEST_ROWS, evidence_from_surrogate
 from amc_pymc.inference.evidence_model import (
     compiled_particles,
-    context_model,
     model_told,
     one_blas_thread,
     particle_kernel,
@@ -31,8 +31,9 @@ from amc_pymc.inference.evidence_results import evidence_group, likelihood_as_ev
 from amc_pymc.inference.evidence_run import Asked, Generators, How, run_evidence
 from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel, make_kernel
-from amc_pymc.reading.particles.densities import check_evidence_defined
+from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.marginal import Densities
+from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import begin_journal, check_workers, name_of

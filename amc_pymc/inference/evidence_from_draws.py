@@ -30,7 +30,7 @@ from amc_pymc.inference.prior_check import prior_flags
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators

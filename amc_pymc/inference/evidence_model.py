@@ -31,11 +31,11 @@ from amc_pymc.evidence import GRADIENT_COST, Highest, Pilot, PilotSettings, coll
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
 from amc_pymc.kernels import DiscreteMetropolis, Kernel, Mixed, make_kernel
-from amc_pymc.reading.context import context_model
-from amc_pymc.reading.particles.counts import counted
-from amc_pymc.reading.particles.densities import check_evidence_defined, extract_particles
+from amc_pymc.reading.factors import element_states
+from amc_pymc.reading.graphs import context_model
+from amc_pymc.reading.particles.densities import counted, extract_particles
 from amc_pymc.reading.particles.marginal import Densities, MarginalDensities, extract_marginals
-from amc_pymc.reading.support import element_states
+from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
 from amc_pymc.rng import spawn_generators

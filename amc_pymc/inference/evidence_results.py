@@ -13,12 +13,14 @@ import xarray as xr
 from amc_pymc.evidence import Pilot, PosteriorDraws
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.logweights import reported_variance, summarise_log_weights
-from amc_pymc.reading.graphs import lowered
-from amc_pymc.reading.interpreted import plain_function
-from amc_pymc.reading.particles.checks import without_checks
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.graphs import lowered, plain_function
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.reading.particles.marginal import Densities
-from amc_pymc.reading.particles.model_terms import check_evidence_defined, model_log_likelihood
+from amc_pymc.reading.particles.model_terms import (
+    check_evidence_defined,
+    model_log_likelihood,
+    without_checks,
+)
 from amc_pymc.results import declared_dataset, described, normal_interval, pareto_k
 from amc_pymc.results.tables import DRAW_STATS, EVIDENCE
 from amc_pymc.steps.model_groups import add_data_groups, draws_group

@@ -50,7 +50,7 @@ from amc_pymc.inference.evidence_results import (
 from amc_pymc.kernels import Kernel
 from amc_pymc.kernels.slice import Slice
 from amc_pymc.progress import progress
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.reading.particles.marginal import Densities
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS

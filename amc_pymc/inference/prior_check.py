@@ -16,10 +16,8 @@ from scipy.stats import t as student
 
 from amc_pymc.evidence.bridge import bridge
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.graphs import log_densities, lowered
-from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.particles.checks import without_checks
-from amc_pymc.reading.particles.model_terms import layout_of
+from amc_pymc.reading.graphs import interpreted_mode, log_densities, lowered
+from amc_pymc.reading.particles.model_terms import layout_of, without_checks
 from amc_pymc.reading.particles.prior import PriorDraws
 from amc_pymc.rng import spawn_generators
 

@@ -30,7 +30,6 @@ from amc_pymc.inference.ais_results import N_PATHS, AisRun, Plan, ais_results
 from amc_pymc.inference.evidence_model import (
     Tally,
     compiled_particles,
-    context_model,
     explored,
     model_told,
     one_blas_thread,
@@ -39,9 +38,10 @@ from amc_pymc.inference.evidence_model import (
 from amc_pymc.inference.evidence_results import likelihood_as_evidence
 from amc_pymc.kernels import Kernel, make_kernel
 from amc_pymc.progress import progress
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.graphs import context_model
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.reading.particles.marginal import Densities
-from amc_pymc.reading.particles.unconstrain import unconstrain
+from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import Pool, begin_journal, check_workers, name_of, run_loop
 from amc_pymc.signals import ends_loops

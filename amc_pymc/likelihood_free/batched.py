@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 
 from pytensor.graph.replace import vectorize_graph
 
-from amc_pymc.reading.interpreted import functions_for_few, interpreted_mode
+from amc_pymc.reading.graphs import functions_for_few, interpreted_mode
 from amc_pymc.signals import raise_if_signalled
 
 __all__ = ["Batched"]

@@ -28,8 +28,7 @@ from amc_pymc.likelihood_free.problem import labels
 from amc_pymc.likelihood_free.quantiles import quantile, quantile_shape
 from amc_pymc.likelihood_free.references import References
 from amc_pymc.reading.graphs import is_random, lowered, rebuilt
-from amc_pymc.reading.particles.checks import without_checks
-from amc_pymc.reading.particles.model_terms import rv_shapes
+from amc_pymc.reading.particles.model_terms import rv_shapes, without_checks
 from amc_pymc.reading.particles.prior import IMPROPER, transform_steps
 
 __all__ = ["PriorTransform"]

@@ -26,7 +26,7 @@ from amc_pymc.likelihood_free.fail_safe import (
 )
 from amc_pymc.likelihood_free.model_prior import PriorTransform
 from amc_pymc.likelihood_free.problem import Simulated
-from amc_pymc.reading.interpreted import interpreted_mode, plain_function
+from amc_pymc.reading.graphs import interpreted_mode, plain_function
 
 __all__ = ["ModelProblem"]
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from amc_pymc.arguments import boolean, positive_int, positive_or_none
 from amc_pymc.flags import Flag, flag
-from amc_pymc.inference.evidence_model import context_model
 from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.likelihood_free.problem import (
     Failure,
@@ -30,6 +29,7 @@ from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.likelihood_free.trial import Trial, try_simulator
 from amc_pymc.likelihood_free.workers import Simulate, simulation_workers
 from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.reading.graphs import context_model
 from amc_pymc.rng import RandomSeed, as_generator, seed_words, spawn_generators
 from amc_pymc.runs import Journal, begin_journal, check_workers, run_loop
 

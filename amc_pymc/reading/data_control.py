@@ -23,16 +23,14 @@ from amc_pymc.engine import Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import data_control
-from amc_pymc.reading.memo import state_without_caches
+from amc_pymc.reading.element_reader import NotScalar
+from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, consecutive, packed_columns
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.reading.scalars import NotScalar
-from amc_pymc.tall.proxies import DataProxy, bin_moments, outlying_rows, quantile_bins
+from amc_pymc.tall.data_space import DataProxy, bin_moments, outlying_rows, quantile_bins
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers.compiled import LOGP, call_total, state_values
-
-__all__ = ["DataControl"]
 
 _SUBSAMPLE = 5_000
 #: Share of the gradient's variance below which a direction is considered a rounding error.
@@ -81,7 +79,7 @@ class DataControl:
     >>> import numpy as np, pymc as pm
     >>> from amc_pymc.reading import extract_rows
     >>> from amc_pymc.reading.data_control import DataControl
-    >>> from amc_pymc.tall.proxies import DataProxy
+    >>> from amc_pymc.tall.data_space import DataProxy
     >>> with pm.Model() as model:
     ...     nu = pm.Exponential("nu", 0.1)
     ...     y = pm.StudentT("y", nu=nu, sigma=2.0, observed=np.linspace(-4.0, 4.0, 2000))

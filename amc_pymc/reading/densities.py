@@ -19,11 +19,9 @@ import pytensor
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.row_kernels import loops
-from amc_pymc.reading import coefficients
-from amc_pymc.reading.callbacks import callback_error, callback_function
 from amc_pymc.reading.coefficients import Coefficients
+from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.memo import state_without_caches
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     PackedRows,
@@ -35,13 +33,12 @@ from amc_pymc.reading.packed_rows import (
 )
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import CallbackRows, RowLogp
-from amc_pymc.tall.proxies import ResidualSummary
+from amc_pymc.tall import terms
+from amc_pymc.tall.callbacks import callback_error, callback_function
 from amc_pymc.tall.racing import REWARDS
-from amc_pymc.tall.split import Parts
+from amc_pymc.tall.samplers.raced import ResidualSummary
+from amc_pymc.tall.split import Parts, with_functions
 from amc_pymc.tall.terms import Written
-from amc_pymc.tall.wide import with_functions
-
-__all__ = ["ModelDensities", "RowDensities", "parts_of"]
 
 _log = logging.getLogger("amc_pymc")
 #: Name of the coefficients in the layout of z.
@@ -59,8 +56,6 @@ class RowDensities:
         Rows as functions of a flat vector (D,) with their own layout.
     expand : (E,) int array
         Coordinates in which the control variate is expanded; empty for none.
-    compile_kwargs : dict, optional
-        Passed to ``pytensor.function`` for rows without a scalar form.
     packed : PackedRows, optional
         The same rows, packed already; ``rows`` are placeholders then.
 
@@ -81,12 +76,10 @@ class RowDensities:
         rows: RowLogp | CallbackRows,
         *,
         expand: np.ndarray,
-        compile_kwargs: dict[str, Any] | None = None,
         packed: PackedRows | None = None,
     ):
         self.rows, self.layout, self.n_units = rows, rows.layout, rows.n_rows
         self.expand = np.asarray(expand, dtype=np.int64)
-        self.compile_kwargs = dict(compile_kwargs or {})
         #: Cost of full passes so far, in evaluations of one row.
         self.rows_evaluated = 0
         if packed is not None:
@@ -228,7 +221,7 @@ class RowDensities:
         if found is None:
             return bound_function(getattr(loops, name), REWARDS, arrays)
         assert self.packed.along_curves, "control variates are functions of coefficients"
-        return bound_function(getattr(coefficients, name), REWARDS, [*arrays, *found.arrays])
+        return bound_function(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
 
     def _values_at(self, points, rows):
         return np.stack([self.values(x, rows) for x in points])
@@ -248,9 +241,7 @@ class RowDensities:
         if isinstance(self.rows, CallbackRows):
             return self.rows.flat_call
         return self.rows.compile(
-            lambda inputs, outputs: pytensor.function(
-                inputs, outputs, on_unused_input="ignore", **self.compile_kwargs
-            )
+            lambda inputs, outputs: pytensor.function(inputs, outputs, on_unused_input="ignore")
         )
 
     # --- full passes ----------------------------------------------------------------------------
@@ -334,7 +325,7 @@ class ModelDensities(RowDensities, RestDensities):
 
     Parameters
     ----------
-    rows, expand, compile_kwargs
+    rows, expand
         As for :class:`RowDensities`.
     rest, value_vars
         As for :class:`RestDensities`.
@@ -347,10 +338,9 @@ class ModelDensities(RowDensities, RestDensities):
         value_vars,
         *,
         expand: np.ndarray,
-        compile_kwargs: dict[str, Any] | None = None,
     ):
-        RowDensities.__init__(self, rows, expand=expand, compile_kwargs=compile_kwargs)
-        RestDensities.__init__(self, rest, value_vars, self.layout, compile_kwargs)
+        RowDensities.__init__(self, rows, expand=expand)
+        RestDensities.__init__(self, rest, value_vars, self.layout)
 
     def of_packed(self, packed: PackedRows) -> Self:
         """Return the same densities for packed rows, for which ``rows`` are placeholders."""
@@ -362,10 +352,9 @@ class ModelDensities(RowDensities, RestDensities):
 
 def parts_of(densities: RowDensities | RestDensities) -> Parts | None:
     """Return the terms of the prior and the coefficients; None if the prior has no scalar form."""
-    terms = densities.prior_terms
-    if terms is None:
+    if densities.prior_terms is None:
         return None
-    prior, sums = terms.written
+    prior, sums = densities.prior_terms.written
     found = densities.coefficients if isinstance(densities, RowDensities) else None
     if found is None:
         return Parts(prior, sums, Written.nothing(), densities.reads)

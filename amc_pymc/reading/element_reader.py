@@ -13,9 +13,6 @@ from pytensor.graph.basic import Constant, Variable
 
 from amc_pymc.engine import Families, Graph
 
-__all__ = ["ElementReader", "Index", "NotScalar", "Unaddressable"]
-
-
 Index = tuple[int, ...]
 
 _MOST_NODES = 20_000

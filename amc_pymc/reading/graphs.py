@@ -1,36 +1,283 @@
-"""Transformations of PyTensor graphs, and a model's log densities and initial point."""
+"""PyTensor graphs of a model: evaluation by NumPy, results that are computed once, transformations, log densities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import atexit
+import functools
+import shutil
+import tempfile
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
+from functools import cache, cached_property, reduce
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytensor
 
 from pymc.initial_point import make_initial_point_expression
+from pymc.model.core import Model, modelcontext
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Variable
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors, io_toposort, toposort
+from pytensor.graph.utils import MissingInputError
+from pytensor.link.c.op import COp
+from pytensor.scalar.basic import Add, Mul
 from pytensor.tensor import as_tensor, constant, zeros
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import variadic_add
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant
 from pytensor.xtensor.type import XTensorType
 
-from amc_pymc.reading.interpreted import plain_function
-from amc_pymc.reading.memo import remembered
-
-__all__ = [
-    "initial_point_of",
-    "is_random",
-    "log_densities",
-    "log_density",
-    "lowered",
-    "opened",
-    "rebuilt",
+type MakeFunction = Callable[
+    [Sequence[Variable], Variable | Sequence[Variable]], Callable[..., Any]
 ]
+
+#: Maximum number of rows for which an evaluation without rewriting costs less than rewriting.
+_FEW_ROWS = 100_000
+#: Number of arrays from which a NumPy function computes another.
+_MOST_INPUTS = 31
+#: Excluded rewrites of sums and products; they take minutes for a recursion of a hundred terms and gain little.
+_SLOW = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
+
+
+@node_rewriter([Elemwise])
+def _narrow(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Split a sum or product of more arrays than NumPy's functions take."""
+    op = node.op.scalar_op
+    if len(node.inputs) <= _MOST_INPUTS or not isinstance(op, Add | Mul):
+        return None
+    return [reduce(Elemwise(op), node.inputs)]
+
+
+class _RewritersOnce(Mode):
+    """Mode that creates its rewriters once.
+
+    PyTensor creates new ones for every function, which must again find the rewrites for each operation.
+    """
+
+    @cached_property
+    def optimizer(self):
+        return super().optimizer
+
+
+@cache
+def interpreted_mode() -> Mode:
+    """Return the mode for graphs that run a few times, such as log densities.
+
+    They are made numerically stable, as in PyTensor's own modes: otherwise the logarithm of a logistic function
+    underflows. Nothing is compiled.
+    """
+    mode = _RewritersOnce(linker="py", optimizer="fast_compile").register((in2out(_narrow), 100.0))
+    mode = mode.including("stabilize")
+    return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
+
+
+def interpreted_function(
+    inputs: Sequence[Variable], outputs: Variable | Sequence[Variable], **kwargs: Any
+) -> Callable[..., Any]:
+    """Return a function that PyTensor makes in this mode; ``kwargs`` are those of ``pytensor.function``."""
+    return pytensor.function(
+        inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore", **kwargs
+    )
+
+
+def plain_function(
+    inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]
+) -> Callable[..., Any]:
+    """Return a function that evaluates graphs as they are, one operation after the other.
+
+    It takes a fifth of the time that PyTensor takes to create and call a function without rewriting. Random
+    generators are not updated.
+
+    Parameters
+    ----------
+    inputs : sequence of variables
+    outputs : variable or sequence of variables
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from amc_pymc.reading.graphs import plain_function
+    >>> x = pt.vector("x")
+    >>> float(plain_function([x], (x**2).sum())([1.0, 2.0]))
+    5.0
+    """
+    several = isinstance(outputs, list | tuple)
+    wanted = list(outputs) if several else [outputs]
+    nodes = io_toposort(inputs, wanted)
+    if not all(_is_plain(node.op) and len(node.inputs) <= _MOST_INPUTS for node in nodes):
+        return interpreted_function(inputs, outputs)
+    evaluate = _Plain(list(inputs), wanted, nodes)
+    return evaluate if several else lambda *values: evaluate(*values)[0]
+
+
+def functions_for_few(graphs: Sequence[Variable], n_rows: int) -> tuple[MakeFunction, MakeFunction]:
+    """Return two makers of functions of log densities at a few points: a quick one, and one if its values underflow.
+
+    With few rows an evaluation takes less time than rewriting. Inner graphs are always rewritten: PyTensor would
+    compile those that are not inlined.
+    """
+    inner = (
+        v.owner is not None and isinstance(v.owner.op, HasInnerGraph) for v in ancestors(graphs)
+    )
+    plain = n_rows <= _FEW_ROWS and not any(inner)
+    return plain_function if plain else interpreted_function, interpreted_function
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether calling its ``perform`` is all that evaluates an operation."""
+    named = type(op).__module__.startswith("pytensor.xtensor")  # must be lowered to tensors
+    own = type(op).make_thunk in (Op.make_thunk, COp.make_thunk)
+    return own and not named and not isinstance(op, HasInnerGraph)
+
+
+class _Plain:
+    """Function of graphs whose operations are called one after the other."""
+
+    def __init__(self, inputs: list[Variable], outputs: list[Variable], nodes: list[Apply]):
+        self._inputs, self._outputs = inputs, outputs
+        last = {v: node for node in nodes for v in node.inputs}
+        for v in outputs:
+            last.pop(v, None)
+        self._steps = []
+        for node in nodes:
+            done = [v for v in set(node.inputs) if last.get(v) is node]
+            self._steps.append((node, _prepared(node), done))
+        made = {v for node in nodes for v in node.outputs}
+        used = {v for node in nodes for v in node.inputs} | set(outputs)
+        self._given = [v for v in used if v not in made and v not in set(inputs)]
+        for v in self._given:
+            if not isinstance(v, Constant | SharedVariable):
+                raise MissingInputError(f"{v} is not among the inputs")
+
+    def __call__(self, *values: Any) -> list[Any]:
+        stored = {v: _value(v) for v in self._given}
+        stored |= {v: v.type.filter(x) for v, x in zip(self._inputs, values, strict=True)}
+        given = {id(x) for x in stored.values()}
+        for node, prepared, done in self._steps:
+            cells: list[list[Any]] = [[None] for _ in node.outputs]
+            node.op.perform(prepared, [stored[v] for v in node.inputs], cells)
+            stored.update((v, cell[0]) for v, cell in zip(node.outputs, cells))
+            for v in done:
+                del stored[v]
+        return [_own(stored[v], given) for v in self._outputs]
+
+
+def _prepared(node: Apply) -> Apply:
+    """Return a copy of a node that can be evaluated; PyTensor keeps NumPy's functions in its tag."""
+    prepared = copy(node)
+    prepared.tag = copy(node.tag)
+    prepared.op.prepare_node(prepared, None, None, "py")
+    return prepared
+
+
+def _value(v: Variable) -> Any:
+    return v.get_value(borrow=True) if isinstance(v, SharedVariable) else v.data
+
+
+def _own(value: Any, given: set[int]) -> Any:
+    """Return a value that shares no memory with what has been given."""
+    shared = isinstance(value, np.ndarray) and (value.base is not None or id(value) in given)
+    return value.copy() if shared else value
+
+
+# --- what is computed once -------------------------------------------------------------------------
+
+
+_known: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Cache results of :func:`remembered` functions until the end of the block.
+
+    The models must not change inside it. A nested block shares the cache of the outer one. Inside the
+    block PyTensor does not compile C code, which takes seconds for constants that are folded once, and
+    does not record the source line of each variable.
+
+    Examples
+    --------
+    >>> from amc_pymc.reading.graphs import remembered, remembering
+    >>> @remembered
+    ... def square(x):
+    ...     print("computed")
+    ...     return x * x
+    >>> with remembering():
+    ...     square(3), square(3)
+    computed
+    (9, 9)
+    """
+    if _known.get() is not None:
+        yield
+        return
+    _find_compiledir()
+    token = _known.set({})
+    try:
+        with pytensor.config.change_flags(cxx="", traceback__limit=0):
+            yield
+    finally:
+        _known.reset(token)
+
+
+@functools.cache
+def _find_compiledir() -> None:
+    """Give PyTensor a temporary folder until the process ends if it cannot make its own, as in a read-only home.
+
+    PyTensor raises an error otherwise, whatever is compiled.
+    """
+    try:
+        _ = pytensor.config.compiledir
+    except (OSError, ValueError):
+        folder = tempfile.mkdtemp(prefix="amc_pymc-pytensor-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        # A folder that was read cannot be set.
+        pytensor.config._config_var_dict["base_compiledir"].val = Path(folder)
+        _ = pytensor.config.compiledir
+
+
+def remembered(function: Callable) -> Callable:
+    """Cache results by positional arguments, which must be hashable, inside :func:`remembering`.
+
+    Results are shared and must not be changed.
+    """
+
+    @functools.wraps(function)
+    def found(*args):
+        known = _known.get()
+        if known is None:
+            return function(*args)
+        key = function, args
+        if key not in known:
+            known[key] = function(*args)
+        return known[key]
+
+    return found
+
+
+def state_without_caches(owner: Any) -> dict[str, Any]:
+    """Return the attributes of an object, for pickling, without its cached properties."""
+    kind = type(owner)
+    return {
+        name: value
+        for name, value in vars(owner).items()
+        if not isinstance(getattr(kind, name, None), functools.cached_property)
+    }
+
+
+# --- transformations -------------------------------------------------------------------------------
+
 
 #: Seed of random initial values, independent of the user's seed.
 _SEED = 20161
@@ -132,7 +379,7 @@ def log_densities(model, parts: Sequence[Variable]) -> list[Variable]:
 
     Rows without parameters are of double precision: PyTensor would compute those of ``pm.Bernoulli(p=0.5)`` in single
     precision, an error of 0.002 nat for 100,000 rows. PyMC derives the densities of all variables at every call. Inside
-    :func:`~amc_pymc.reading.memo.remembering` they are cached, and must not be changed in place.
+    :func:`~amc_pymc.reading.graphs.remembering` they are cached, and must not be changed in place.
 
     Raises
     ------
@@ -185,3 +432,35 @@ def log_density(model, parts: Sequence[Variable]) -> Variable:
     """Return ``model.logp(vars=parts)``: the sum of :func:`log_densities`, zero for no parts."""
     terms = [as_tensor(t, allow_xtensor_conversion=True) for t in log_densities(model, parts)]
     return variadic_add(*(t.sum() for t in terms)) if terms else zeros(())
+
+
+# --- the model -------------------------------------------------------------------------------------
+
+
+def context_model(model: Any, *, single: bool = False) -> Model:
+    """Return the given model, or that in the context; ``single`` permits numbers of 32 bits.
+
+    Raises
+    ------
+    TypeError
+        If there is none, or it is not a ``pm.Model``.
+    ValueError
+        If the model, or PyTensor, uses numbers of 32 bits.
+    """
+    if type(model).__name__ == "DataTree":
+        raise TypeError("model must be a pm.Model, got a DataTree: pass draws as idata=.")
+    try:
+        found = modelcontext(model)
+    except TypeError:
+        raise TypeError("model is missing: pass model=, or call within 'with model:'.") from None
+    if not isinstance(found, Model):
+        raise TypeError(f"model must be a pm.Model, got {model!r}.")
+    few = [v.name for v in found.value_vars if v.dtype in ("float16", "float32")]
+    if not single and (few or pytensor.config.floatX != "float64"):
+        floats = pytensor.config.floatX
+        what = f"{few[0]!r} is no float64" if few else f"PyTensor's floatX is {floats!r}"
+        raise ValueError(
+            f"model: {what}, and amc_pymc computes in float64. Set pytensor.config.floatX = "
+            "'float64' (in the script, .pytensorrc or PYTENSOR_FLAGS) and make the model anew."
+        )
+    return found

@@ -1,17 +1,24 @@
-"""Marginal log-likelihoods of groups as the units of races, instead of rows."""
+"""Marginal log-likelihoods of groups: as the units of races, summed at many points, and the number of their nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from amc_pymc.engine.first_class import bound_function
-from amc_pymc.reading.groups import Groups, effects_at
-from amc_pymc.reading.memo import state_without_caches
+from amc_pymc.logweights import log_mean_exp
+from amc_pymc.reading.factors import effects_at
+from amc_pymc.reading.graphs import state_without_caches
+from amc_pymc.reading.groups import Groups
+from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rest import RestDensities
+from amc_pymc.rng import as_generator
 from amc_pymc.rows import AROUND
 from amc_pymc.tall.groups import (
     GroupKernels,
@@ -19,10 +26,9 @@ from amc_pymc.tall.groups import (
     hermite_nodes,
     printed_groups,
     state_nodes,
+    wide_nodes,
 )
 from amc_pymc.tall.racing import REWARDS
-
-__all__ = ["GroupDensities", "GroupedModel"]
 
 #: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
@@ -358,15 +364,13 @@ class GroupedModel(GroupDensities, RestDensities):
     ----------
     groups
         As for :class:`GroupDensities`.
-    rest, value_vars, compile_kwargs
+    rest, value_vars
         As for :class:`~amc_pymc.reading.rest.RestDensities`.
     """
 
-    def __init__(self, groups: Groups, rest, value_vars, *, compile_kwargs=None):
+    def __init__(self, groups: Groups, rest, value_vars):
         GroupDensities.__init__(self, groups)
-        RestDensities.__init__(
-            self, rest, value_vars, self.layout, compile_kwargs, groups.centring, groups.held
-        )
+        RestDensities.__init__(self, rest, value_vars, self.layout, groups.centring, groups.held)
 
     def effects(self, point) -> np.ndarray:
         """Return the local effects (G, q) at a point of the whole model."""
@@ -382,3 +386,321 @@ class GroupedModel(GroupDensities, RestDensities):
             out[name] = part.astype(old.dtype)
             start += width
         return out
+
+
+# --- sums at many points ---------------------------------------------------------------------------
+
+
+#: Numbers of Gauss-Hermite nodes along each axis that are tried before the wide rule, by the number of effects.
+_TRIED = {1: (2, 3, 5, 7, 11, 15, 21, 31), 2: (2, 3, 5, 7, 11, 15), 3: (2, 3, 5, 7, 11)}
+#: Largest factor by which the spacing of the wide rule may be refined, by the number of effects.
+_FINEST = {1: 4, 2: 2, 3: 1}
+#: Log-likelihoods of rows that a check may evaluate, and numbers of points at which nodes are chosen and their
+#: error is measured.
+_WORK, _CHOSEN_AT, _MEASURED_AT = 1e8, 8, 64
+#: Difference in nats up to which two nodes are considered as accurate as more.
+_SAME = 1e-7
+_SEED = 20241
+
+
+class GroupTotals:
+    """Sum over groups of log L_g, integrated by one quadrature rule.
+
+    Parameters
+    ----------
+    groups : Groups
+        Groups that were extracted without centring.
+    layout : FlatLayout
+        Layout of the points x (D,), with the variables of ``groups.layout`` in any order.
+
+    Attributes
+    ----------
+    rule : str
+        Description of the quadrature rule.
+    """
+
+    def __init__(self, groups: Groups, layout: FlatLayout):
+        self._groups = GroupDensities(groups, curved=False)
+        places = [np.arange(layout.size)[layout.slices[n]] for n in groups.layout.names]
+        self._order = np.concatenate(places)
+        self._discrete = layout.discrete
+        self.rule, self._wide = f"sum over {self._groups.n_nodes} states", False
+        self._finer = 1
+        if not self._groups.discrete:
+            self._take(self._groups.n_nodes)
+
+    @property
+    def groups(self) -> Groups:
+        """Data and expressions of the groups."""
+        return self._groups.groups
+
+    def values(self, xs: np.ndarray) -> np.ndarray:
+        """Return values (P,) at points (P, D)."""
+        return self._groups.sums(self._etas(xs), 0)[0]
+
+    def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return values (P,) and gradients (P, D), zero at discrete coordinates."""
+        values, slopes, _ = self._groups.sums(self._etas(xs), 1)
+        out = np.empty(slopes.shape)
+        out[:, self._order] = slopes
+        out[:, self._discrete] = 0.0
+        return values, out
+
+    def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
+        """Return the log density of all rows and local effects (G, q) at a point (D,)."""
+        return self._groups.complete(x[self._order], effects)
+
+    def settled(self, x: np.ndarray) -> GroupTotals:
+        """Return a copy whose mode searches start at the modes of a point (D,)."""
+        found = self._copy()
+        found._groups.settle(x[self._order])
+        return found
+
+    def simplified(self, xs: np.ndarray) -> GroupTotals:
+        """Return a copy with two nodes, or self if that makes a difference at points (P, D).
+
+        Two nodes are enough if effects are Gaussian given rows and parameters.
+        """
+        if self._groups.discrete or not len(xs):
+            return self
+        found = self._sampled(xs, hermite_nodes(2, self._n_local))
+        if not np.all(np.abs(found - self._sampled(xs, self._groups.nodes)) <= _SAME):
+            return self
+        out = self._copy()
+        out._take(2)
+        return out
+
+    def refined(self, xs: np.ndarray, tolerance: float) -> GroupTotals:
+        """Return a copy with as many nodes as the sum needs at posterior points (P, D).
+
+        These are the fewest whose error is at most a tolerance in nats at every point. Mode searches start
+        at the modes of the points' mean.
+        """
+        found = self.settled(xs.mean(axis=0))
+        if self._groups.discrete:
+            return found
+        xs = _some(xs, _CHOSEN_AT)
+        wanted, found._finer = found._reference(xs, tolerance)
+        for number in _TRIED[self._n_local]:
+            error = found._sampled(xs, hermite_nodes(number, self._n_local)) - wanted
+            if np.abs(error).max() <= tolerance:
+                found._take(number)
+                return found
+        found._take(None)
+        return found
+
+    def error(self, xs: np.ndarray) -> float:
+        """Return the quadrature error of the log evidence, in nats, from posterior points (P, D).
+
+        The ratio of two evidences is the posterior mean of the ratio of their likelihoods. The rule in use
+        is compared with the wide rule, and the wide rule itself with one of half its spacing.
+        """
+        if self._groups.discrete:
+            return 0.0
+        xs = _some(xs, _MEASURED_AT)
+        nodes, finer = self._groups.nodes, self._finer * (2 if self._wide else 1)
+        best = self._sampled(xs, wide_nodes(self._n_local, finer))
+        return -float(log_mean_exp(best - self._sampled(xs, nodes)))
+
+    def _reference(self, xs: np.ndarray, tolerance: float) -> tuple[np.ndarray, int]:
+        """Return sums (P,) by the wide rule, and the refinement of its spacing that they need."""
+        finer, found = 1, self._sampled(xs, wide_nodes(self._n_local))
+        while finer < _FINEST[self._n_local]:
+            better = self._sampled(xs, wide_nodes(self._n_local, 2 * finer))
+            if np.abs(better - found).max() <= tolerance:
+                break
+            finer, found = 2 * finer, better
+        return found, finer
+
+    # --- rules ------------------------------------------------------------------------------------
+
+    @property
+    def _n_local(self) -> int:
+        return self.groups.program.n_local
+
+    def _etas(self, xs: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(xs[:, self._order])
+
+    def _take(self, number: int | None) -> None:
+        """Use ``number`` Gauss-Hermite nodes along each axis, or the wide rule if None."""
+        self._wide = number is None
+        nodes = wide_nodes(self._n_local, self._finer)
+        self._groups.nodes = nodes if number is None else hermite_nodes(number, self._n_local)
+        kind = "trapezoidal rule" if self._wide else "adaptive Gauss-Hermite"
+        self.rule = f"{kind}, {len(self._groups.nodes.log_weights)} nodes"
+
+    def _copy(self) -> GroupTotals:
+        """Return a copy with its own nodes and modes."""
+        found = copy.copy(self)
+        found._groups = copy.copy(self._groups)
+        found._groups.modes = self._groups.modes.copy()
+        found._groups.factors = self._groups.factors.copy()
+        return found
+
+    def _sampled(self, xs: np.ndarray, nodes: Nodes) -> np.ndarray:
+        """Estimate sums (P,) with given nodes from as many groups as a check may evaluate."""
+        d = self._groups
+        most = _WORK / (len(nodes.log_weights) * max(1, len(xs)) * max(1, d.n_rows) / d.n_units)
+        number = int(np.clip(most, 1, d.n_units))
+        rng = np.random.Generator(np.random.PCG64(_SEED))
+        some = np.sort(rng.permutation(d.n_units)[:number])
+        values = [d.values(eta, some, nodes).sum() for eta in self._etas(xs)]
+        return d.n_units / number * np.array(values)
+
+
+def _some(xs: np.ndarray, number: int) -> np.ndarray:
+    """Return at most ``number`` points, evenly spaced."""
+    places = np.linspace(0, len(xs) - 1, min(number, len(xs))).astype(int)
+    return xs[places]
+
+
+# --- number of nodes of races ----------------------------------------------------------------------
+
+
+#: Numbers of nodes along each axis that are tried, by the number of effects. One node would suffice for Gaussian
+#: groups, but their second derivatives by log standard deviations are fourth moments, which need three.
+NODES = {1: (3, 5, 7, 11, 15, 21), 2: (3, 5, 7, 11), 3: (3, 5, 7)}
+#: Numbers of fixed nodes along each axis that races may use, by the number of effects.
+_HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
+#: Largest standard deviation of the quadrature error over points of a posterior, in nats.
+TOLERANCE = 0.03
+#: Number of rows on which the quadrature error is measured.
+_SAMPLE = 200_000
+#: Conditions for fixed nodes in races: smallest number of groups (with few groups, a standard
+#: deviation varies widely), largest relative cost of a decision, and bound on its error, in nats.
+_MANY_GROUPS, _CHEAPER, HELD_TOLERANCE = 250, 0.85, 0.1
+#: Simulation of the cost of decisions: groups in the first batch, half-width in standard errors,
+#: largest distance of a log ratio from its threshold, pairs of points, decisions per pair, and
+#: factor by which distances of points from the centre are shrunk.
+_FIRST_BATCH, _HALF_WIDTH, _FARTHEST, _PAIRS, _TRIALS, _NEARER = 20, 2.6, 2.0, 8, 40, 2 / 3
+_COST_SEED = 20161
+
+
+def choose_nodes(
+    densities: GroupDensities, points: Sequence[np.ndarray], rng: np.random.Generator
+) -> float:
+    """Set the smallest number of nodes whose error hardly varies over points of the posterior.
+
+    A constant error of the log-likelihood does not affect a sampler. If no number is accurate enough,
+    the largest is set.
+
+    Parameters
+    ----------
+    densities : GroupDensities
+        Densities whose nodes are set; ``settle`` must be called again.
+    points : sequence of (D,) arrays
+        The first is the centre of control variates.
+    rng : numpy.random.Generator
+        Draws a sample of the groups.
+
+    Returns
+    -------
+    float
+        Standard deviation over the points of the error of moved (not fixed) nodes, in nats, for the
+        smallest number that is accurate enough. If it is not below ``TOLERANCE``, no number is, and it
+        is the error of the largest, compared with twice as many nodes.
+    """
+    if densities.discrete:
+        return 0.0
+    n_units = densities.n_units
+    number = max(1, int(min(1.0, _SAMPLE / max(1, densities.n_rows)) * n_units))
+    some = np.sort(rng.choice(n_units, size=number, replace=False))
+    choices = NODES[densities.groups.program.n_local]
+    best, error = _totals(densities, choices[-1], points, some), np.inf
+    for k in choices[:-1]:
+        error = float(np.std(_totals(densities, k, points, some) - best))
+        if error < TOLERANCE:
+            break
+    else:
+        densities.set_nodes(choices[-1])
+        error = _error_of_most(densities, points, some)
+    enough = [k for k in choices if k >= densities.n_nodes]
+    _choose_held(densities, enough, points, some, best - best[0])
+    densities.forget_centre()
+    return error
+
+
+def _totals(densities: GroupDensities, number: int, points, some: np.ndarray) -> np.ndarray:
+    """Set the number of nodes, and estimate the total log-likelihood at points from some groups."""
+    densities.set_nodes(number)
+    densities.rows_evaluated += some.size * len(points) * len(densities.nodes.log_weights)
+    scale = densities.n_units / some.size
+    return scale * np.array([densities.values(x, some).sum() for x in points])
+
+
+def _error_of_most(densities: GroupDensities, points, some: np.ndarray) -> float:
+    """Estimate the error of the nodes in use, compared with twice as many.
+
+    It is measured on some of the groups, few enough that the work is that of a smaller number of nodes.
+    """
+    factor = len(densities.finer.log_weights) / len(densities.nodes.log_weights)
+    most = _SAMPLE / factor * densities.n_units / max(1, densities.n_rows)
+    few = some[:: max(1, int(np.ceil(some.size / max(1.0, most))))]
+    densities.rows_evaluated += int(few.size * len(points) * len(densities.finer.log_weights))
+    changes = [
+        (densities.values(x, few, densities.finer) - densities.values(x, few)).sum() for x in points
+    ]
+    return float(densities.n_units / few.size * np.std(changes))
+
+
+def _choose_held(
+    densities: GroupDensities, choices: Sequence[int], points, some: np.ndarray, changes: np.ndarray
+) -> None:
+    """Let races use fixed nodes if this makes them cheaper and is accurate enough.
+
+    ``choices`` are candidate numbers of moved nodes, the first of which is accurate enough by
+    itself; ``changes`` are those of the log-likelihood from the first point.
+    """
+    if densities.n_units < _MANY_GROUPS:
+        return
+    centre, scale = points[0], densities.n_units / some.size
+    expanded = {}
+    for number in choices[:3]:
+        densities.set_nodes(number)
+        densities.settle(centre, some)
+        surrogate = centre, *densities.expansion(centre, some)
+        expanded[number] = [densities.expanded_change(centre, x, surrogate) for x in points]
+    densities.set_nodes(choices[0])
+    most = _CHEAPER * _decision_cost(densities, points, some)
+    for held in _HELD[densities.groups.program.n_local]:
+        densities.hold_nodes(held)
+        if _decision_cost(densities, points, some) > most:
+            continue
+        rest = [densities.raced(centre, x, centre, some).sum() for x in points]
+        for number, known in expanded.items():
+            if np.ptp(scale * (np.array(known) + rest) - changes) < HELD_TOLERANCE:
+                densities.set_nodes(number)
+                densities.hold_nodes(held)
+                return
+    densities.hold_nodes(None)
+
+
+def _decision_cost(densities: GroupDensities, points, some: np.ndarray) -> float:
+    """Estimate the cost of a decision, in log-likelihoods of one row, where chains will be.
+
+    Chains are nearer to the centre than the points, which serve to measure errors.
+    """
+    rng, centre = as_generator(_COST_SEED), points[0]
+    near = [centre + _NEARER * (x - centre) for x in points[1 : _PAIRS + 2]]
+    residuals = [densities.raced(x, y, centre, some) for x, y in pairwise(near)]
+    n_units = densities.n_units
+    needed = [_groups_needed(r, n_units, rng) for r in residuals for _ in range(_TRIALS)]
+    return float(np.mean(needed) * densities.race_cost)
+
+
+def _groups_needed(residuals: np.ndarray, n_units: int, rng: np.random.Generator) -> int:
+    """Simulate how many of ``n_units`` groups a race reads, given residuals (m,) of a sample.
+
+    The distance of the log ratio from its threshold is uniform. A batch decides if its half-width
+    is smaller and no group contributes more than half of the sum of squares.
+    """
+    distance, size = _FARTHEST * rng.random(), _FIRST_BATCH
+    order = rng.permutation(residuals.size)
+    while size < residuals.size:
+        batch = residuals[order[:size]]
+        squares = (batch - batch.mean()) ** 2
+        width = _HALF_WIDTH * n_units * np.sqrt(squares.mean() / size)
+        if width < distance and squares.max() <= 0.5 * squares.sum():
+            return size
+        size *= 2
+    return n_units

@@ -18,23 +18,12 @@ from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_rows, row_program
 from amc_pymc.reading.coefficients import Coefficients, reads, with_products
-from amc_pymc.reading.memo import state_without_caches
+from amc_pymc.reading.element_reader import NotScalar
+from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import Partitions, RowStore, SharedArray, as_writable, shared_array
-from amc_pymc.tall.proxies import ResidualSummary, summarise_residuals
-
-__all__ = [
-    "NO_SCALAR_FORM",
-    "Coefficients",
-    "InMemory",
-    "PackedRows",
-    "lowered_rows",
-    "pack_rows",
-    "packed_columns",
-    "separated",
-]
+from amc_pymc.tall.samplers.raced import ResidualSummary, summarise_residuals
 
 #: Errors of rows that are not one expression of numbers, or too long a one.
 NO_SCALAR_FORM = NotScalar, TooLarge, RecursionError
@@ -309,7 +298,7 @@ def _largest_residuals(
     mask: np.ndarray,
     number: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-    """Summarise residuals of rows over Q probe moves (2, E), see :class:`~amc_pymc.tall.proxies.ResidualSummary`.
+    """Summarise residuals of rows over Q probe moves (2, E), see :class:`~amc_pymc.tall.samplers.raced.ResidualSummary`.
 
     Returns
     -------

@@ -6,7 +6,7 @@ import logging
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytensor
@@ -18,29 +18,26 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
-from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import leaves_of
-from amc_pymc.reading.callbacks import log_density_of
-from amc_pymc.reading.centring import Centring
-from amc_pymc.reading.graphs import lowered, rebuilt
-from amc_pymc.reading.held import Held
-from amc_pymc.reading.interpreted import interpreted_function
-from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.element_reader import NotScalar
+from amc_pymc.reading.graphs import interpreted_function, lowered, rebuilt
+from amc_pymc.reading.groups import Centring
+from amc_pymc.reading.layout import FlatLayout, Held
 from amc_pymc.reading.row_program import Columns, parameter_leaf
 from amc_pymc.reading.rows import constant_data
-from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
+from amc_pymc.reading.scalars import Reader, stabilised
+from amc_pymc.tall.callbacks import log_density_of
 from amc_pymc.tall.samplers.compiled import LOGP
+from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
 from amc_pymc.tall.terms import (
-    N_FAMILIES,
     Written,
-    derivatives_of,
-    family_at,
+    add_curves,
+    add_slopes,
     printed_families,
+    total,
+    total_with_held,
     with_values,
 )
-from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
-
-__all__ = ["PriorTerms", "RestDensities", "add_curves", "add_slopes"]
 
 _log = logging.getLogger("amc_pymc")
 #: Largest product of operations and second derivatives; each takes some microseconds of differentiation.
@@ -62,8 +59,6 @@ class RestDensities:
     value_vars : sequence of variables
         Value variables of the model; those in ``layout`` are coordinates of x.
     layout : FlatLayout
-    compile_kwargs : dict, optional
-        Keyword arguments for ``pytensor.function``, for a log density without a scalar form.
     centring : Centring, optional
         Transform, if x holds effects in place of some variables.
     held : Held, optional
@@ -75,7 +70,6 @@ class RestDensities:
         rest,
         value_vars,
         layout: FlatLayout,
-        compile_kwargs: dict[str, Any] | None = None,
         centring: Centring | None = None,
         held: Held | None = None,
     ):
@@ -89,7 +83,6 @@ class RestDensities:
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
         self._layout, self._centring, self._held = layout, centring, held
-        self._rest_kwargs = dict(compile_kwargs or {})
 
     @property
     def rest_graph(self):
@@ -125,11 +118,9 @@ class RestDensities:
     def rest(self):
         """First-class ``x -> log density`` of everything that is not raced."""
         if self.prior_terms is None:
-            value = pytensor.function(
-                [self._point], self._rest * 1.0, on_unused_input="ignore", **self._rest_kwargs
-            )
+            value = pytensor.function([self._point], self._rest * 1.0, on_unused_input="ignore")
             return log_density_of(value)
-        kernel = _total if self._held is None else _total_with_held
+        kernel = total if self._held is None else total_with_held
         return bound_function(kernel, LOGP, [*self._held_values, *self.prior_terms.values])
 
     def rest_value_and_gradient(self, x: np.ndarray):
@@ -141,7 +132,7 @@ class RestDensities:
         whole = np.concatenate([x, *self._held_values])
         gradient = terms.gradient(whole, x.size)
         gradient[rough] = 0.0
-        return _total(whole, *terms.values), gradient
+        return total(whole, *terms.values), gradient
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Return the Hessian of the rest over some coordinates, zero elsewhere."""
@@ -336,63 +327,3 @@ def _without_products(graph: Graph, expression: int) -> int:
         terms = [graph.make("mul", graph.leaf("column", c), e) for c, e in zip(columns, entries)]
         change[n] = graph.sum(terms)
     return graph.replaced([expression], change)[0]
-
-
-@njit(cache=True, error_model="numpy")
-def _total(x, program, table):
-    """Return the sum of all elements."""
-    out = 0.0
-    for f in range(program[N_FAMILIES]):
-        values, _ = derivatives_of(x, program, table, f)
-        for k in range(values.shape[1]):
-            out += values[0, k]
-    return out
-
-
-@njit(cache=True, error_model="numpy")
-def _total_with_held(x, held, program, table):
-    """Return the sum of all elements at (x, held values)."""
-    whole = np.empty(x.size + held.size)
-    for k in range(x.size):
-        whole[k] = x[k]
-    for k in range(held.size):
-        whole[x.size + k] = held[k]
-    return _total(whole, program, table)
-
-
-@njit(cache=True, error_model="numpy")
-def add_slopes(x, program, table, weights, out):
-    """Add the first derivatives of all elements by x to ``out`` (D,), times weights if there are any."""
-    begin = 0
-    for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        found, at = derivatives_of(x, program, table, f)
-        for k in range(n):
-            weight = weights[begin + k] if weights.size else 1.0
-            for a in range(n_leaves):
-                out[at[a, k]] += weight * found[1 + a, k]
-        begin += n
-
-
-@njit(cache=True, error_model="numpy")
-def add_curves(x, program, table, weights, number, out):
-    """Add second derivatives of all elements to ``out``, times weights if there are any.
-
-    Coordinate k of x has the row ``number[k]``, none if that is negative.
-    """
-    begin = 0
-    for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        found, at = derivatives_of(x, program, table, f)
-        for k in range(n):
-            weight, t = (weights[begin + k] if weights.size else 1.0), n_leaves
-            for a in range(n_leaves):
-                for b in range(a + 1):
-                    t += 1
-                    i, j = number[at[a, k]], number[at[b, k]]
-                    if i < 0 or j < 0:
-                        continue
-                    out[i, j] += weight * found[t, k]
-                    if a != b:
-                        out[j, i] += weight * found[t, k]
-        begin += n

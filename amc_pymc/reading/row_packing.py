@@ -1,10 +1,10 @@
-"""The columns that printed rows read, computed chunk by chunk from the data of a model."""
+"""The columns that printed rows, and rows in groups, read, computed chunk by chunk from the data of a model."""
 
 from __future__ import annotations
 
 import hashlib
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,8 +18,10 @@ from pytensor.graph.traversal import ancestors
 from amc_pymc.engine import Graph
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import loops, printed_rows
-from amc_pymc.reading.interpreted import interpreted_function
-from amc_pymc.reading.memo import state_without_caches
+from amc_pymc.reading.element_reader import NotScalar
+from amc_pymc.reading.factors import Factor, effects_at
+from amc_pymc.reading.graphs import interpreted_function, state_without_caches
+from amc_pymc.reading.groups import GroupExpressions, Groups, group_expressions, sorted_by_level
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     InMemory,
@@ -30,11 +32,9 @@ from amc_pymc.reading.packed_rows import (
 )
 from amc_pymc.reading.row_program import Column, Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
-from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import Partitions, Placeholder, RowStore
 from amc_pymc.signals import raise_if_signalled
-
-__all__ = ["RowPacking", "refusal"]
+from amc_pymc.tall.groups import ROWS_BEYOND, GroupKernels, printed_groups
 
 #: Largest size of an array that may be a shape.
 _SHORT = 8
@@ -374,3 +374,90 @@ def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVar
 def _placeholder(variable: SharedVariable) -> Placeholder:
     value = np.asarray(variable.get_value(borrow=True))
     return Placeholder(variable.name, value.shape[1:], value.dtype)
+
+
+# --- rows in groups --------------------------------------------------------------------------------
+
+
+class GroupPacking(RowPacking):
+    """Packing of rows into columns for a model whose group effects are integrated out.
+
+    Parameters
+    ----------
+    model : pm.Model
+    factor : Factor
+        Factor whose effects are integrated out.
+    rows, start, point, rest, rest_inputs
+        As for :class:`RowPacking`.
+
+    Raises
+    ------
+    ValueError
+        As for :class:`RowPacking`, and if the group of a row is not one number of its data.
+
+    Attributes
+    ----------
+    expressions : GroupExpressions
+    level_names : tuple of str
+        Names of the ``pm.Data`` that determine the group of a row.
+    n_levels : int
+    beyond : int
+        Number of rows that kernels may read beyond the last one.
+    """
+
+    expressions: GroupExpressions
+    beyond = ROWS_BEYOND
+
+    def __init__(
+        self,
+        model,
+        factor: Factor,
+        rows: RowLogp,
+        start: np.ndarray,
+        point: np.ndarray,
+        rest,
+        rest_inputs,
+    ):
+        self._model, self._factor, self.n_levels = model, factor, factor.n_levels
+        super().__init__(model, rows, start, point, rest, rest_inputs)
+        place = self._columns.input_of(self.expressions.level)
+        if place is None:
+            raise refusal(f"the group of a row in {factor.label} is not one number of its data")
+        self.level_names, self._read_levels = self._data.reader(place)
+        self._now = np.empty(0, np.int64)
+
+    def _print(self) -> tuple[Sequence[Column], Printed]:
+        columns = self._columns
+        self.expressions = group_expressions(
+            self._model, self._factor, [self._rows], columns, [columns], arrays=self._arrays
+        )
+        return self.expressions.row_columns, printed_groups(self.expressions.program)
+
+    @cached_property
+    def _group_kernels(self) -> GroupKernels:
+        return GroupKernels(self.printed)
+
+    def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
+        found = self.expressions
+        point = self._rows.layout.unravel(x)
+        eta = found.centring.effects(found.layout.ravel(point))
+        effects = effects_at(self._factor, point)
+        return self._group_kernels.row_values(eta, effects, self._now, packed.T)
+
+    def levels(self, chunk: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the group (m,) of each row of a chunk, which must contain the data ``level_names``."""
+        values = self._read_levels(*(chunk[name] for name in self.level_names))
+        return np.asarray(values, np.int64)
+
+    def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
+        """Pack rows as :class:`RowPacking` does; all rows must belong to existing groups."""
+        self._now = self.levels(chunk)
+        return super().pack(chunk, first)
+
+    def placeholders_in_groups(self) -> Groups:
+        """Return the groups of the placeholder rows in the model."""
+        self._now = self.levels(self._data.first)
+        packed = self.pack_placeholders()
+        order, first = sorted_by_level(self._now, self.n_levels)
+        rows = packed[np.append(order, np.repeat(order[-1:], ROWS_BEYOND))]
+        return self.expressions.groups(rows.T, first, order)

@@ -12,18 +12,11 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from amc_pymc.engine import GROUP, LOCAL, ROW, Families, Graph
+from amc_pymc.reading.element_reader import Index, NotScalar, Unaddressable
 from amc_pymc.reading.graphs import rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.reading.scalars import Index, NotScalar, Reader, Unaddressable, stabilised
-
-__all__ = [
-    "Column",
-    "Columns",
-    "flat_position",
-    "parameter_leaf",
-    "row_expression",
-]
+from amc_pymc.reading.scalars import Reader, stabilised
 
 
 class Column(NamedTuple):

@@ -48,10 +48,8 @@ from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
 from amc_pymc.engine import Graph
 from amc_pymc.engine.families import DERIVED
-from amc_pymc.reading.element_reader import ElementReader, Index, NotScalar, Unaddressable
+from amc_pymc.reading.element_reader import ElementReader, Index, NotScalar
 from amc_pymc.reading.graphs import opened, rebuilt
-
-__all__ = ["Index", "NotScalar", "Reader", "Unaddressable", "stabilised"]
 
 #: Functions ``(reader, node, index) -> node`` for each kind of operation.
 _RULES: dict[type, Callable[..., int]] = {}

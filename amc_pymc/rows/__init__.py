@@ -2,8 +2,7 @@
 
 from amc_pymc.rows.files import SharedArray, as_writable, shared_array
 from amc_pymc.rows.opening import open_source
-from amc_pymc.rows.settings import Rows, as_rows
-from amc_pymc.rows.sources import Source
+from amc_pymc.rows.sources import Rows, Source, as_rows
 from amc_pymc.rows.store import AROUND, GroupedPacking, Packing, Placeholder, RowStore
 from amc_pymc.rows.workers import Partitions, held_partitions
 from amc_pymc.rows.writer import stored_groups, stored_rows

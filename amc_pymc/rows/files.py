@@ -19,8 +19,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-__all__ = ["Draft", "SharedArray", "as_writable", "release", "shared_array"]
-
 _FILES = Path("/proc/self/fd")
 #: Least size in bytes of an array in shared memory.
 _LEAST = 16 * 2**20

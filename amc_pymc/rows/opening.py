@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.rows.settings import Rows
-from amc_pymc.rows.sources import ArraySource, ParquetSource, Source, library
+from amc_pymc.rows.sources import ArraySource, ParquetSource, Rows, Source, library
 from amc_pymc.rows.store import Placeholder
 from amc_pymc.rows.workers import DaskArrays, DaskTable, client_of, is_dask
-
-__all__ = ["open_source"]
 
 #: Files that identify the folder of a Zarr group or array, of format 2 or 3.
 _ZARR = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")

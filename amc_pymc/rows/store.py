@@ -20,23 +20,6 @@ import numpy as np
 
 from amc_pymc.rows.files import Draft, as_writable, release
 
-__all__ = [
-    "AROUND",
-    "IDENTITY",
-    "GroupedPacking",
-    "Packing",
-    "Placeholder",
-    "RowStore",
-    "chunk_rows",
-    "column_label",
-    "digest_of",
-    "open_store",
-    "packed_rows",
-    "placed_rows",
-    "publish",
-    "rounded",
-]
-
 #: Maximum rows of a chunk, and divisor of the memory for it, because several copies are held.
 _MOST, _SHARE = 65_536, 32
 #: Largest rounding error, as a share of the range of a column in a chunk.

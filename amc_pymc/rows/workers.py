@@ -23,11 +23,16 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 
-from amc_pymc.rows.settings import Rows
-from amc_pymc.rows.sources import ArraySource, Chosen, Source, TableSource, library, put_together
+from amc_pymc.rows.sources import (
+    ArraySource,
+    Chosen,
+    Rows,
+    Source,
+    TableSource,
+    library,
+    put_together,
+)
 from amc_pymc.rows.store import Packing, chunk_rows, packed_rows, rounded
-
-__all__ = ["DaskArrays", "DaskTable", "Partitions", "client_of", "held_partitions", "is_dask"]
 
 #: Number of totals that a task adds up.
 _FAN = 16

@@ -24,8 +24,7 @@ from numpy.lib import format as npy
 
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.rows.files import Draft
-from amc_pymc.rows.settings import Rows
-from amc_pymc.rows.sources import Source
+from amc_pymc.rows.sources import Rows, Source
 from amc_pymc.rows.store import (
     IDENTITY,
     GroupedPacking,
@@ -41,8 +40,6 @@ from amc_pymc.rows.store import (
     rounded,
 )
 from amc_pymc.rows.workers import Partitions
-
-__all__ = ["group_runs", "stored_groups", "stored_rows"]
 
 _log = logging.getLogger("amc_pymc")
 #: Number of rows that identify a packing.

@@ -15,27 +15,17 @@ from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.groups import Factor, find_factors
-from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.element_reader import NotScalar
+from amc_pymc.reading.factors import Factor, find_factors
+from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.particles.marginal import MarginalDensities
 from amc_pymc.reading.particles.model_terms import rv_shapes
 from amc_pymc.reading.rows import NotRowFactorised
-from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.steps.grouping import grouped_by
 
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = [
-    "CANNOT",
-    "LocalEffects",
-    "Marginalize",
-    "chosen_effects",
-    "describe",
-    "enough_nodes",
-    "quadrature",
-    "say_if_dear",
-]
 
 _log = logging.getLogger("amc_pymc")
 

@@ -12,32 +12,18 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.reading.graphs import log_densities, log_density
+from amc_pymc.reading.factors import Factor
+from amc_pymc.reading.graphs import functions_for_few, log_densities, log_density
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.groups import Factor, Groups, take_groups
-from amc_pymc.reading.interpreted import functions_for_few
+from amc_pymc.reading.groups import Groups, take_groups
 from amc_pymc.reading.packed_rows import InMemory
 from amc_pymc.reading.row_packing import RowPacking
 from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points, row_count
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import held_partitions, open_source, stored_rows
 from amc_pymc.steps.settings import Options
-from amc_pymc.tall.proxies import Mode
+from amc_pymc.tall.mode import Mode
 from amc_pymc.tall.samplers import RacedModel
-
-__all__ = [
-    "SEED",
-    "check_densities",
-    "check_groups",
-    "check_rows_finite",
-    "check_rows_resolved",
-    "checked_densities",
-    "grouped_densities",
-    "grouped_model",
-    "plain_densities",
-    "refuse_other_steps",
-    "stored_densities",
-]
 
 #: Seed of subsamples, probes, and points at which packed rows are checked; independent of the user's seed.
 SEED = 20161
@@ -71,7 +57,6 @@ def grouped_densities(
     factor: Factor,
     observed_vars: Sequence[Any] | None,
     point: dict[str, np.ndarray],
-    compile_kwargs: dict[str, Any] | None,
     held: Sequence[str] = (),
 ) -> GroupedModel:
     """Decompose the model with the local effects of a factor integrated out, and check it.
@@ -79,19 +64,17 @@ def grouped_densities(
     Variables that are ``held`` are data. Terms of the rest that depend only on these are omitted.
     """
     groups = take_groups(model, factor, observed_vars, held)
-    densities = grouped_model(model, groups, compile_kwargs)
+    densities = grouped_model(model, groups)
     check_groups(model, densities, point)
     return densities
 
 
-def grouped_model(
-    model: Model, groups: Groups, compile_kwargs: dict[str, Any] | None
-) -> GroupedModel:
+def grouped_model(model: Model, groups: Groups) -> GroupedModel:
     """Return the densities of groups and of the rest of a model."""
     _, others = _parts(model, groups)
     rest = log_density(model, others)
     kept = [v for v in model.value_vars if v.name not in groups.factor.names]
-    return GroupedModel(groups, rest, kept, compile_kwargs=compile_kwargs)
+    return GroupedModel(groups, rest, kept)
 
 
 def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
@@ -134,9 +117,7 @@ def plain_densities(model: Model, options: Options, point: dict[str, np.ndarray]
     else:
         rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
         expand = np.empty(0, np.int64)
-    return ModelDensities(
-        rows, rest, model.value_vars, expand=expand, compile_kwargs=options.compile_kwargs
-    )
+    return ModelDensities(rows, rest, model.value_vars, expand=expand)
 
 
 def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from pymc import Model
 
-__all__ = ["add_data_groups", "draws_group"]
-
 
 def draws_group(model: Model | None, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Dataset:
     """Return draws (chains x draws, ...) as a dataset, with the coords and dims of the model if there is one."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,13 +23,12 @@ from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.data_control import DataControl
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
-from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.node_choice import TOLERANCE, choose_nodes
+from amc_pymc.reading.factors import element_states
+from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
 from amc_pymc.reading.rows import CallbackRows, possible_points
-from amc_pymc.reading.support import element_states
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import shared_array
-from amc_pymc.steps.grouping import Turn
+from amc_pymc.steps.grouping import Turn, stored_group_densities
 from amc_pymc.steps.model_densities import (
     SEED,
     check_rows_resolved,
@@ -37,21 +37,79 @@ from amc_pymc.steps.model_densities import (
     stored_densities,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.steps.stored_groups import stored_group_densities
-from amc_pymc.steps.timing import COMPILING, Stopwatch, in_words
-from amc_pymc.tall.proxies import DataProxy, gaussian_factor, likelihood_mode, posterior_mode
+from amc_pymc.tall.data_space import DataProxy
+from amc_pymc.tall.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
 from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.forecast import probe_moves, with_forecast
-from amc_pymc.tall.samplers.preparation import GaussianFit, NoProxy, fit_gaussian
-from amc_pymc.tall.samplers.raced import Layout, Raced
+from amc_pymc.tall.samplers.preparation import probe_moves, with_forecast
+from amc_pymc.tall.samplers.raced import (
+    GaussianFit,
+    Layout,
+    NoProxy,
+    Raced,
+    expanded_hessian,
+    fit_gaussian,
+    gaussian_factor,
+    surrogate_at,
+)
 from amc_pymc.tall.samplers.surface import NoSurface, fit_surface, gaussian_surface
-from amc_pymc.tall.samplers.surrogate import expanded_hessian, surrogate_at
 from amc_pymc.tall.split import TooWide
 from amc_pymc.tall.thinning import Thinning, fit_thinning
 
-__all__ = ["POOR", "moved_coordinates", "prepare", "surface_alone"]
+# --- time by task ----------------------------------------------------------------------------------
+
+
+#: Name of the task for compilation time.
+COMPILING = "compiling"
+
+
+class Stopwatch:
+    """Wall seconds by task.
+
+    Examples
+    --------
+    >>> watch = Stopwatch()
+    >>> watch.begin("sums")
+    >>> total = sum(range(1_000))
+    >>> watch.begin("mode")
+    >>> watch.end()
+    >>> list(watch.seconds)
+    ['sums', 'mode']
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.task: str | None = None
+        self._since = 0.0
+
+    def begin(self, task: str) -> None:
+        """End the current task and begin another."""
+        self.end()
+        self.task, self._since = task, time.perf_counter()
+
+    def end(self) -> None:
+        """End the current task, if any."""
+        if self.task is not None:
+            passed = time.perf_counter() - self._since
+            self.seconds[self.task] = self.seconds.get(self.task, 0.0) + passed
+            self.task = None
+
+
+def in_words(seconds: Mapping[str, float]) -> str:
+    """Format seconds by task in one line, the longest task first.
+
+    Examples
+    --------
+    >>> in_words({"mode": 0.52, "compiling": 12.31})
+    '12.8 s: compiling 12.3, mode 0.5'
+    """
+    parts = sorted(seconds.items(), key=lambda item: -item[1])
+    return f"{sum(seconds.values()):.1f} s: " + ", ".join(f"{k} {v:.1f}" for k, v in parts)
+
+
+# --- preparation -----------------------------------------------------------------------------------
+
 
 _log = logging.getLogger("amc_pymc")
 #: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
@@ -203,7 +261,7 @@ def _stored(
     if turn is None or turn.factor is None:
         return stored_densities(model, active_names, options, point)
     return stored_group_densities(
-        model, turn.factor, options.observed_vars, options.rows, point, options.compile_kwargs,
+        model, turn.factor, options.observed_vars, options.rows, point,
         active_names=active_names, progressbar=options.progressbar,
     )  # fmt: skip
 
@@ -213,7 +271,7 @@ def _densities(
 ) -> ModelDensities | GroupedModel:
     """Return the densities of the turn's groups, or of rows if it has none."""
     if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
-        args = model, turn.factor, options.observed_vars, point, options.compile_kwargs
+        args = model, turn.factor, options.observed_vars, point
         densities = grouped_densities(*args, turn.held)
         if densities.expand.size >= densities.reads.size:
             return densities

@@ -23,9 +23,7 @@ import amc_pymc.tall.product_space as ps
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.progress import ProgressReport, progress
-from amc_pymc.reading.context import context_model
-from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.graphs import context_model, interpreted_mode, remembering
 from amc_pymc.reading.rows import choose_observed
 from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
@@ -41,6 +39,7 @@ from amc_pymc.runs import (
 )
 from amc_pymc.signals import ends_loops
 from amc_pymc.steps.grouping import Turn
+from amc_pymc.steps.preparation import COMPILING
 from amc_pymc.steps.product_space_results import (
     STEPS,
     ChainRecord,
@@ -49,8 +48,7 @@ from amc_pymc.steps.product_space_results import (
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
-from amc_pymc.steps.timing import COMPILING
-from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.data_space import DataProxy
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import Audits, Proposal, index, metropolis, report
 from amc_pymc.tall.samplers.index import ModelSpace
@@ -59,7 +57,6 @@ from amc_pymc.tall.samplers.metropolis import Metropolis
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["sample_product_space"]
 
 #: Name of the variable that stands for the parameters of a model without any.
 _NO_PARAMETER = "(no parameter)"
@@ -86,7 +83,6 @@ def sample_product_space(
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
     mp_ctx: str | None = None,
-    compile_kwargs: dict[str, Any] | None = None,
     cores: int | None = None,
     executor: Executor | None = None,
     checkpoint: str | FilePath | None = None,
@@ -119,7 +115,7 @@ def sample_product_space(
         starts from the Laplace approximation of each evidence. None keeps the prior.
     draws, tune, chains : int
         The first ``tune`` draws of each chain tune its proposals and are discarded.
-    observed_vars, delta, race, batch_size, audits, compile_kwargs
+    observed_vars, delta, race, batch_size, audits
         As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
         rows in every step.
     proposal : {"auto", "surrogate", "random_walk"} or a proposal object

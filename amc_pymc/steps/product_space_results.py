@@ -23,7 +23,6 @@ from amc_pymc.tall.samplers.index import ModelSpace
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["STEPS", "ChainRecord", "product_space_result"]
 
 #: Number of round trips below which batch means underestimate the error of a model.
 _FEW_TRIPS = 10

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from amc_pymc.flags import Flag, warn_of
-from amc_pymc.reading.context import context_model
-from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import Turn, chosen_turns, possible_factors, reasons_against
 from amc_pymc.steps.preparation import POOR, prepare
@@ -24,7 +22,6 @@ from amc_pymc.tall.samplers.preparation import Preparation
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["RacingForecast", "racing_forecast"]
 
 #: Number of variables that are named.
 _SHOWN = 8

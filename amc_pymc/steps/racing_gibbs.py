@@ -15,10 +15,9 @@ from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.context import context_model
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.support import element_states
+from amc_pymc.reading.factors import element_states
+from amc_pymc.reading.graphs import context_model, remembering
 from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.rows import Rows
 from amc_pymc.steps.preparation import prepare
@@ -30,12 +29,10 @@ from amc_pymc.steps.racing_step import (
     stat_dtypes,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.data_space import DataProxy
 from amc_pymc.tall.racing import ExactRace, Race, as_race
 from amc_pymc.tall.samplers import Audits, Preparation, gibbs
-from amc_pymc.tall.samplers.adaptation import FEWEST
-
-__all__ = ["RacingGibbs"]
+from amc_pymc.tall.samplers.tuning import FEWEST
 
 
 class RacingGibbs(RacingStep):
@@ -79,7 +76,7 @@ class RacingGibbs(RacingStep):
         depend on must be discrete and sampled by this step.
     observed_vars, batch_size, audits, transitions_per_draw, row_logp
         As for :class:`RacingMetropolis`; a transition is a sweep over all elements.
-    model, rng, initial_point, compile_kwargs, progressbar
+    model, rng, initial_point, progressbar
         As for :class:`RacingMetropolis`.
 
     Raises
@@ -155,7 +152,6 @@ class RacingGibbs(RacingStep):
         model: Model | None = None,
         rng: RandomGenerator = None,
         initial_point: Mapping[str, np.ndarray] | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
         progressbar: bool = True,
     ):

@@ -18,10 +18,8 @@ from pymc.util import RandomGenerator, get_random_generator
 
 from amc_pymc.arguments import boolean
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.context import context_model
-from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.memo import remembering
 from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import Turn, chosen_turns
@@ -33,7 +31,7 @@ from amc_pymc.steps.racing_step import (
     stat_dtypes,
 )
 from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, refuse_surrogate
-from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.data_space import DataProxy
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import (
     Audits,
@@ -43,8 +41,6 @@ from amc_pymc.tall.samplers import (
     metropolis,
 )
 from amc_pymc.tall.samplers.metropolis import Metropolis
-
-__all__ = ["RacingMetropolis", "metropolis_sampler"]
 
 _log = logging.getLogger("amc_pymc")
 #: Number of proposals for each group's local effects per draw.
@@ -141,8 +137,6 @@ class RacingMetropolis(RacingStep):
     initial_point : dict, optional
         Point at which the model is checked and the mode search starts. Default: the model's own;
         random values, as of ``initval="prior"``, are then drawn with a fixed seed.
-    compile_kwargs : dict, optional
-        Keyword arguments of ``pytensor.function``, for rows or a prior without a scalar form.
     blocked : bool, default True
         Move all variables jointly.
     progressbar : bool, default True
@@ -281,7 +275,6 @@ class RacingMetropolis(RacingStep):
         model: Model | None = None,
         rng: RandomGenerator = None,
         initial_point: Mapping[str, np.ndarray] | None = None,
-        compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
         progressbar: bool = True,
     ):

@@ -24,17 +24,16 @@ from threadpoolctl import threadpool_limits
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
 from amc_pymc.progress import progress
-from amc_pymc.reading.context import context_model
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.reading.node_choice import TOLERANCE
-from amc_pymc.reading.observed_data import data_stamps
+from amc_pymc.reading.graphs import context_model, initial_point_of
+from amc_pymc.reading.group_densities import TOLERANCE
+from amc_pymc.reading.rows import data_stamps
 from amc_pymc.results import Table, clopper_pearson
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
 from amc_pymc.steps.model_densities import check_rows_finite
 from amc_pymc.tall.samplers import Chain, Preparation, Sampler, report
-from amc_pymc.tall.samplers.adaptation import FEWEST, Pieces
-from amc_pymc.tall.samplers.auditing import Auditor
+from amc_pymc.tall.samplers.chain import Auditor
+from amc_pymc.tall.samplers.tuning import FEWEST, Pieces
 
 #: Change of a decision's log ratio by quadrature, in nats, above which a warning is issued.
 _QUADRATURE_ERROR = 0.2
@@ -43,15 +42,6 @@ _NAMED = 4
 
 #: Attributes excluded from pickles: the model, its data, and PyMC's copy of the arguments.
 _OF_THE_MODEL = ("_model", "_stamps", "_BlockedStep__newargs")
-
-__all__ = [
-    "RacingStep",
-    "chosen_vars",
-    "first_of",
-    "named_vars",
-    "starting_point",
-    "stat_dtypes",
-]
 
 
 def stat_dtypes(own: Table) -> dict[str, Any]:

@@ -15,24 +15,19 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.progress import progress
-from amc_pymc.reading.context import context_model
-from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.factors import find_factors
+from amc_pymc.reading.graphs import context_model, initial_point_of, interpreted_mode
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.groups import find_factors
-from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.particles.unconstrain import unconstrain
+from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.rows import Rows, as_rows
-from amc_pymc.steps.grouping import grouped_by
+from amc_pymc.steps.grouping import grouped_by, stored_group_densities
 from amc_pymc.steps.model_densities import grouped_densities
 from amc_pymc.steps.stored_draws import draws_of
-from amc_pymc.steps.stored_groups import stored_group_densities
 
 if TYPE_CHECKING:
     from pymc import Model
-
-__all__ = ["recover_marginals"]
 
 
 def recover_marginals(
@@ -127,7 +122,7 @@ def recover_marginals(
     factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
     local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
     if stored is None:
-        grouped = grouped_densities(model, factor, observed_vars, point, None)
+        grouped = grouped_densities(model, factor, observed_vars, point)
     else:
         grouped = stored_group_densities(
             model, factor, observed_vars, stored, point, progressbar=progressbar

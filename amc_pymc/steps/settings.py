@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.rows import Rows, as_rows
-from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.data_space import DataProxy
 from amc_pymc.tall.racing import as_race
 from amc_pymc.tall.samplers import (
     Audits,
@@ -20,17 +20,7 @@ from amc_pymc.tall.samplers import (
     RandomWalkProposal,
     SurrogateProposal,
 )
-from amc_pymc.tall.samplers.moves import KINDS
-
-__all__ = [
-    "Options",
-    "Proxy",
-    "TaylorProxy",
-    "as_audits",
-    "as_proposals",
-    "as_proxy",
-    "refuse_surrogate",
-]
+from amc_pymc.tall.samplers.metropolis import KINDS
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,6 @@ class Options:
     rows: Rows | None = None
     marginalize: Any = None
     initial_point: Mapping[str, np.ndarray] | None = None
-    compile_kwargs: dict[str, Any] | None = None
     progressbar: bool = True
     insist: bool = field(default=False, init=False)
     race_of_groups: Any = field(default=None, init=False)

@@ -15,12 +15,11 @@ from arviz_stats.base import array_stats
 from scipy.stats import chi2
 
 from amc_pymc.reading.particles.marginal import Densities
-from amc_pymc.reading.particles.unconstrain import unconstrain
+from amc_pymc.reading.particles.prior import unconstrain
 
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["Health", "check_idata", "draws_of", "foreign_density", "health_of", "stored_draws"]
 
 #: Minimum number of draws in total and per chain; fewer cannot be split into useful halves.
 _FEWEST, _SHORTEST = 100, 10

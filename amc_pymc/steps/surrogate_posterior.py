@@ -13,7 +13,7 @@ from scipy import optimize
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.graphs import initial_point_of
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.observed_data import NotRowFactorised
+from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.steps.preparation import surface_alone
 from amc_pymc.tall.refresh import log_surface, run_on_surface
 from amc_pymc.tall.samplers.surface import SurfaceFit
@@ -22,7 +22,6 @@ from amc_pymc.tall.surrogate import marginals
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["SurrogatePosterior", "surrogate_posterior"]
 
 _log = logging.getLogger("amc_pymc")
 #: Largest number of coefficients, whose covariance is factorised for every draw.

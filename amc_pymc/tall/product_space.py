@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["ModelEstimates", "estimate_models", "round_trips", "wang_landau_step"]
-
 _LEAST_BATCHES = 20
 
 

@@ -41,18 +41,6 @@ from amc_pymc.tall.surrogate import (
 )
 from amc_pymc.tall.terms import Terms
 
-__all__ = [
-    "Known",
-    "Refresh",
-    "log_surface",
-    "move_of",
-    "no_refresh",
-    "propose_refresh",
-    "propose_with_tails",
-    "refresh_of",
-    "run_on_surface",
-]
-
 #: Largest number of binary variables that are drawn in one part of a move.
 _MOST_SWITCHED = 50
 

@@ -33,23 +33,6 @@ from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
 
-__all__ = [
-    "Conditional",
-    "Rows",
-    "Surface",
-    "backward_solve",
-    "conditional",
-    "conditional_and_prior",
-    "expansion_at",
-    "gradient",
-    "marginals",
-    "narrow_order",
-    "ordered",
-    "prior_at",
-    "rows_of",
-]
-
-
 #: Number of links of a hub, relative to the median.
 _MANY = 4.0
 

@@ -36,21 +36,6 @@ from scipy.special import chdtri, gammaln
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 
-__all__ = [
-    "BROKEN",
-    "Blocks",
-    "Bounds",
-    "Thinned",
-    "Thinning",
-    "alias_table",
-    "alias_tables",
-    "fit_thinning",
-    "not_thinned",
-    "rates",
-    "sorted_by_block",
-    "thin",
-]
-
 #: Status of a decision in which a row has exceeded its bound.
 BROKEN = 2
 #: Share by which a residual may exceed its bound, and difference that rounding may cause.

@@ -15,7 +15,7 @@ from benchmarks.evidence.runs import figures_of
 from benchmarks.harness.jobs import Result, say
 from benchmarks.harness.smc import Stages, measured_kernel
 
-#: The library of each family, whose import is a part of a cold start.
+#: The library of each family.
 LIBRARIES = {
     "estimate_evidence": "amc_pymc",
     "bridge": "nutpie",
@@ -127,11 +127,6 @@ PREPARE = {
     "nautilus": peers.prepare_nautilus,
     "morphz": peers.prepare_morphz,
 }
-
-
-def family(row: Result) -> str:
-    """What stands before the option of a row's method."""
-    return row["method"].partition(":")[0]
 
 
 def option(method: str) -> str:

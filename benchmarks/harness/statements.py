@@ -1,4 +1,7 @@
-"""Statements of papers and what was found: parts of a benchmark, each with a text, rows and statements."""
+"""Statements of papers and what was found: parts of a benchmark, each with a text, rows and statements.
+
+Causes of a "no" are in ``docs/explanation/papers.md``.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from benchmarks.harness.tables import markdown
 
 #: Batches of runs by policy.
 Collected = dict[str, list[np.ndarray]]
-_HEADERS = ("source", "statement", "holds", "evidence, 95 %", "why not")
-_KEYS = ("source", "statement", "holds", "evidence", "cause")
+_HEADERS = ("source", "statement", "holds", "evidence, 95 %")
+_KEYS = ("source", "statement", "holds", "evidence")
 
 
 class Statement(NamedTuple):
@@ -27,12 +30,10 @@ class Statement(NamedTuple):
     text: str
     holds: bool
     evidence: str
-    cause: str = ""
 
     def line(self) -> list[str]:
         """For the table."""
-        holds = "yes" if self.holds else "no"
-        return [self.source, self.text, holds, self.evidence, "" if self.holds else self.cause]
+        return [self.source, self.text, "yes" if self.holds else "no", self.evidence]
 
 
 class Statements(list[Statement]):
@@ -42,8 +43,8 @@ class Statements(list[Statement]):
         super().__init__()
         self.source = source
 
-    def __call__(self, text: str, holds: bool, evidence: str, cause: str = "") -> None:
-        self.append(Statement(self.source, text, holds, evidence, cause))
+    def __call__(self, text: str, holds: bool, evidence: str) -> None:
+        self.append(Statement(self.source, text, holds, evidence))
 
 
 class Part(NamedTuple):
@@ -60,7 +61,7 @@ def publish(
     *,
     clock: Callable[[], float] = time.process_time,
     seconds: Mapping[str, float] | None = None,
-    hidden: tuple[str, ...] = ("pictures",),
+    hidden: tuple[str, ...] = (),
 ) -> None:
     """Make all parts, print them as they come, and save their rows and a table of all statements.
 

@@ -1,6 +1,6 @@
 """Tree bandits for likelihood-free inference: figures, table and statements of O'Hagan, Kim & Rockova.
 
-    python -m benchmarks.papers.abc_tree --pictures results     # some 12 CPU minutes
+    python -m benchmarks.papers.abc_tree                        # some 12 CPU minutes
     python -m benchmarks.papers.abc_tree --quick                # one
     python -m benchmarks.papers.abc_tree --parts toy modes      # some of it
 
@@ -34,7 +34,6 @@ import argparse
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from benchmarks.harness import options
 from benchmarks.harness.statements import Part, publish
@@ -119,20 +118,16 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seen", default=SEEN, choices=sides, help="half of it that is seen")
     p.add_argument("--map-image", type=int, default=MAP_IMAGE, help="of figure 10, a seven")
     p.add_argument("--map-seen", default=MAP_SEEN, choices=sides)
-    p.add_argument("--pictures", help="folder to draw pictures into")
     p.add_argument("--name", default="abc_tree_paper", help="of the files with the results")
     return p
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print, draw, save."""
+    """Measure, print, save."""
     quick = {name: small for name, (_, small, _) in NUMBERS.items()}
     chosen = options.parse(parser(), argv, quick)
-    chosen.pictures = Path(chosen.pictures) if chosen.pictures else None
-    if chosen.pictures:
-        chosen.pictures.mkdir(parents=True, exist_ok=True)
     makers = {name: partial(PARTS[name], chosen) for name in chosen.parts}
-    publish(chosen, makers, hidden=("pictures", "out"))
+    publish(chosen, makers, hidden=("out",))
 
 
 if __name__ == "__main__":

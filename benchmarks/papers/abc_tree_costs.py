@@ -89,11 +89,9 @@ def costs(options: argparse.Namespace) -> Part:
     ratio = whole[PRINTED] / max(whole["SMC-ABC"], 1e-9)
     return Part(rows, text, [
         Statement("table 1", "costs grow like K, B log B and B² (slopes within 0.4)", all(near),
-                  ", ".join(f"{k}: {v:.2f}" for k, v in slopes.items()),
-                  "fixed costs of a call, or the processor's caches, weigh at these sizes"),
+                  ", ".join(f"{k}: {v:.2f}" for k, v in slopes.items())),
         Statement("table 1", "ABC-Tree (CART) costs less than SMC-ABC where K < d B", bool(ratio < 1.0),
-                  f"{ratio:.2f} times its cost, K <= 1,000, B = 1,000, d = {d}",
-                  "trees are fitted to all simulations so far, and SMC-ABC pays O(d B) for accepted particles only"),
+                  f"{ratio:.2f} times its cost, K <= 1,000, B = 1,000, d = {d}"),
     ])  # fmt: skip
 
 

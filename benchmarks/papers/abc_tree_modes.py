@@ -19,7 +19,6 @@ from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks.harness.intervals import gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown, number, percent
-from benchmarks.papers import abc_tree_pictures as pictures
 from benchmarks.papers.abc_tree_methods import (
     Target,
     closest,
@@ -28,7 +27,6 @@ from benchmarks.papers.abc_tree_methods import (
     rejection,
     smc,
 )
-from benchmarks.papers.abc_tree_posteriors import why
 from models.gaussian_mixtures import bivariate_mixture
 from models.masked_digits import decoder, masked_digits
 from models.simulator_example import SimulatorExample
@@ -120,32 +118,21 @@ def searches() -> dict[str, Callable[..., Found]]:
     }
 
 
-def run_all(example, n, runs, seed, methods) -> tuple[dict[str, np.ndarray], dict[str, Found]]:
-    """Modes (runs, D) in the cube by method, and the last search of each."""
-    found, last = {}, {}
+def run_all(example, n, runs, seed, methods) -> dict[str, np.ndarray]:
+    """Modes (runs, D) in the cube by method."""
+    found = {}
     for i, (name, search) in enumerate(methods.items()):
-        results = [search(example, n, rng) for rng in spawn_generators([seed, i], runs)]
-        found[name], last[name] = np.array([r.u for r in results]), results[-1]
-    return found, last
+        streams = spawn_generators([seed, i], runs)
+        found[name] = np.array([search(example, n, rng).u for rng in streams])
+    return found
 
 
 def mixture(options: argparse.Namespace) -> Part:
     """Figures 7 and 16: squared error of the mode of example 3."""
     example, n, runs = bivariate_mixture(), options.mode_steps, options.mode_runs
-    found, last = run_all(example, n, runs, options.seed + 7, searches())
+    found = run_all(example, n, runs, options.seed + 7, searches())
     theta = {m: example.cube(u) for m, u in found.items()}
     errors = {m: np.square(t - example.mode).sum(axis=1) for m, t in theta.items()}
-    if options.pictures:
-        partition = last[HERE].partition
-        boxes = example.cube(partition.lower), example.cube(partition.upper)
-        pictures.modes(
-            options.pictures / "figure_7_16.png",
-            errors,
-            theta,
-            example.mode,
-            boxes,
-            "squared error",
-        )
     lines = [
         [
             m,
@@ -161,18 +148,16 @@ def mixture(options: argparse.Namespace) -> Part:
     ) + markdown(["method", "mean squared error", "median", "more than 1 away"], lines)
     baselines = ("rejection, KDE", "SMC-ABC, KDE", "HOO")
     statements = []
-    follows = "a kernel estimate of what Thompson sampling accepted follows its pulls"
     for figure, name in (
         ("7 (c)", f"{PRINTED}, dyadic"),
         ("16", f"{PRINTED}, CART"),
         ("7 (c)", HERE),
     ):
         gaps = [gap(errors[name], errors[b]) for b in baselines]
-        behind = [b for b, g in zip(baselines, gaps, strict=True) if not g.below]
         mode, ours = name.split(", ", 1)[1], " (ours)" if name == HERE else ""
         statements.append(Statement(
             f"figure {figure}", f"MAP-Tree ({mode}{ours}) has a smaller squared error than rejection, SMC-ABC and HOO",
-            all(g.below for g in gaps), f"less each: {list_of(gaps)}", f"not than {' and '.join(behind)}: {follows}",
+            all(g.below for g in gaps), f"less each: {list_of(gaps)}",
         ))  # fmt: skip
     rows = [
         {"figure": "7", "method": m, "mse": float(e.mean()), "median": float(np.median(e))}
@@ -190,26 +175,10 @@ def digit(options: argparse.Namespace) -> Part:
     mode = example.cube(kde_mode(near)[None])
     right = int(network.digit(mode)[0])
     methods = {k: v for k, v in searches().items() if k != "HOO"}
-    found, last = run_all(example, n, runs, options.seed + 10, methods)
+    found = run_all(example, n, runs, options.seed + 10, methods)
     theta = {m: example.cube(u) for m, u in found.items()}
     hits = {m: (network.digit(t) == right).astype(float) for m, t in theta.items()}
     squares = {m: np.square(t - mode).sum(axis=1) for m, t in theta.items()}
-    if options.pictures:
-        partition = last[HERE].partition
-        boxes = example.cube(partition.lower), example.cube(partition.upper)
-        pictures.modes(
-            options.pictures / "figure_10.png",
-            squares,
-            theta,
-            mode[0],
-            boxes,
-            "squared distance to the reference",
-        )
-        pictures.images(
-            options.pictures / "figure_10_images.png",
-            {"image": network.images[[options.map_image]], "reference": network.decode(mode),
-             **{m: network.decode(t[:10]) for m, t in theta.items()}}, network.side,
-        )  # fmt: skip
     lines = [
         [
             m,
@@ -235,11 +204,9 @@ def digit(options: argparse.Namespace) -> Part:
         spread = [gap(_scatter(theta[name]), _scatter(theta[b])) for b in baselines]
         statements += [
             Statement("figure 10 (c)", f"{name}: the right digit with significantly higher probability",
-                      all(g.above for g in rate), f"less rejection, SMC-ABC: {list_of(rate)}",
-                      "kernel estimates are right in nearly every run, too"
-                      if min(hits[b].mean() for b in baselines) > 0.9 else why(rate)),
+                      all(g.above for g in rate), f"less rejection, SMC-ABC: {list_of(rate)}"),
             Statement("figure 10 (b)", f"{name}: a narrower distribution of estimates", all(g.below for g in spread),
-                      f"squared distance to their mean, less rejection, SMC-ABC: {list_of(spread)}", why(spread)),
+                      f"squared distance to their mean, less rejection, SMC-ABC: {list_of(spread)}"),
         ]  # fmt: skip
     rows = [{"figure": "10", "method": m, "rate": float(hits[m].mean())} for m in methods]
     return Part(rows, text, statements)

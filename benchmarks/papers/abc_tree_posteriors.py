@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,10 +15,9 @@ from scipy.stats import gaussian_kde
 from amc_pymc.likelihood_free.partition import Partition
 from amc_pymc.likelihood_free.trees import Cart, Dyadic
 from amc_pymc.rng import as_generator, spawn_generators
-from benchmarks.harness.intervals import Gap, gap, interval, list_of
+from benchmarks.harness.intervals import gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown, number
-from benchmarks.papers import abc_tree_pictures as pictures
 from benchmarks.papers.abc_tree_methods import (
     METHODS,
     Checkpoint,
@@ -96,7 +95,7 @@ def proposals(options: argparse.Namespace) -> Part:
         return rate / rate.mean()
 
     last = exact(1e-2)
-    rows, lines, statements, shown = [], [], [], {}
+    rows, lines, statements = [], [], []
     for name, partitioner in partitions().items():
         own, final, boxes = [], [], []
         for rng in spawn_generators([options.seed, 5], options.example_runs):
@@ -108,10 +107,6 @@ def proposals(options: argparse.Namespace) -> Part:
             own.append([_tv(q, exact(c.tolerance)) for q, c in zip(densities, path, strict=True)])
             final.append([_tv(q, last) for q in densities])
             boxes.append([c.proposal[0].boxes for c in path])
-            shown[name] = [
-                (f"{c.tolerance:.2g}, {c.proposal[0].boxes} boxes", q.reshape(side, side))
-                for q, c in zip(densities, path, strict=True)
-            ]
         rounds = min(map(len, final))
         first, end = np.array([f[0] for f in final]), np.array([f[-1] for f in final])
         lines.append([
@@ -126,18 +121,10 @@ def proposals(options: argparse.Namespace) -> Part:
         closer = gap(end, first)
         statements.append(Statement(
             "figure 5", f"proposals of {name} encapsulate the posterior more closely as the tolerance falls",
-            closer.below, f"TV to the exact posterior, last less first round: {closer}", "not significant",
+            closer.below, f"TV to the exact posterior, last less first round: {closer}",
         ))  # fmt: skip
-    if "BART" not in shown:
+    if "BART" not in partitions():
         lines.append(["BART", *["not installed"] * 5])
-    if options.pictures:
-        few = {
-            k: [v[i] for i in np.unique(np.linspace(0, len(v) - 1, 5).astype(int))]
-            for k, v in shown.items()
-        }
-        pictures.proposals(
-            options.pictures / "figure_5.png", few, last.reshape(side, side), (-5, 5, -5, 5)
-        )
     heads = ["partition", "rounds", "boxes", "TV of the first proposal to the exact posterior", "of the last",
              "of the last to the posterior at its tolerance"]  # fmt: skip
     text = f"## Figures 2 and 5: proposals of example 3, {n:,} simulations\n\n" + markdown(
@@ -163,7 +150,6 @@ def compare(
     truth = truth_u[rng.choice(len(truth_u), _DRAWS, replace=False)]
     at = cube_of(example, example.truth)
     found = {m: {k: [] for k in ("mmd", "tv", "nlp", "tolerance", "seconds")} for m in METHODS}
-    samples = {"reference": example.cube(truth_u)}
     for i, (name, method) in enumerate(METHODS.items()):
         for stream in spawn_generators([options.seed, 11, i], runs):
             begun = time.process_time()
@@ -176,17 +162,7 @@ def compare(
             of["tv"].append(along(run, times, lambda c: marginal_tv(c.u, c.weight, truth_u)))
             of["nlp"].append(along(run, times, lambda c: surprise(c, at)))
             of["tolerance"].append(along(run, times, lambda c: c.tolerance))
-        samples[name] = example.cube(resampled(run.path[-1], 1000, stream))
     found = {m: {k: np.array(v) for k, v in of.items()} for m, of in found.items()}
-    if options.pictures:
-        panels = [
-            (title, {m: of[k] for m, of in found.items()}, log)
-            for k, title, log in (("mmd", "squared MMD", False), ("tv", "marginal TV", False),
-                                  ("nlp", "-log density of the truth", False), ("tolerance", "tolerance", True))
-        ]  # fmt: skip
-        pictures.convergence(options.pictures / f"figure_{figure}.png", times, panels)
-        pictures.marginals(options.pictures / f"figure_{figure}_marginals.png", list(example.names), samples,
-                           example.truth)  # fmt: skip
     heads = [
         "method",
         "squared MMD",
@@ -231,18 +207,8 @@ def compare_statements(found, figure) -> list[Statement]:
             out.append(Statement(
                 f"figure {figure}", f"{who} does better than rejection and SMC-ABC under the budget: {title}",
                 all(g.below for g in gaps), f"less rejection {gaps[0]}, less SMC-ABC {gaps[1]}",
-                why(gaps),
             ))  # fmt: skip
     return out
-
-
-def why(gaps: Sequence[Gap]) -> str:
-    """Which comparison fails, and how."""
-    said = []
-    for other, g in zip(("rejection", "SMC-ABC"), gaps, strict=True):
-        if not g.below:
-            said.append(f"{other} is {'ahead' if g.above else 'level'}")
-    return "; ".join(said)
 
 
 def surprise(found: Checkpoint, at: np.ndarray) -> float:
@@ -305,8 +271,7 @@ def dimensions(options: argparse.Namespace) -> Part:
     return Part(rows, text, [
         Statement("appendix C.1", f"{m} is ahead of SMC-ABC especially in more dimensions",
                   gaps[m][-1].below and gaps[m][-1].mean < gaps[m][0].mean,
-                  f"MMD less that of SMC-ABC, D = 2, 5, 10: {list_of(gaps[m])}",
-                  "boxes cut one coordinate at a time, and at these budgets few cuts fall on each")
+                  f"MMD less that of SMC-ABC, D = 2, 5, 10: {list_of(gaps[m])}")
         for m in (PRINTED, HERE)
     ])  # fmt: skip
 
@@ -344,8 +309,6 @@ def weights(options: argparse.Namespace) -> Part:
         statements.append(Statement(
             "section 3.1", f"{name}: weights revert samples to the prior, so that means and variances are unbiased",
             not any(g.below or g.above for g in gaps), f"mean {gaps[0]}, variance {gaps[1]}",
-            "boxes in which nothing was accepted so far have counts alpha = 0 and are never drawn from again: tails "
-            "are cut off" if name == PRINTED else "small, from few and unequal weights",
         ))  # fmt: skip
     return Part(rows, text, statements)
 

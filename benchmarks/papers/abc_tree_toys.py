@@ -15,7 +15,6 @@ from amc_pymc.rng import spawn_generators
 from benchmarks.harness.intervals import Gap, gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement, times_up_to
 from benchmarks.harness.tables import markdown
-from benchmarks.papers import abc_tree_pictures as pictures
 from benchmarks.papers.inner_loop import initial_plays, inner_loop, regret
 from models.gaussian_mixtures import UNIVARIATE, univariate_mixture
 from models.gaussian_mixtures import acceptance as mixture_acceptance
@@ -152,8 +151,6 @@ def toy(options: argparse.Namespace) -> Part:
         game = inner_loop(pi, rates, n, rng, utility="posterior", judge="kl", draw=True)
         note("omega1, Beta draws", game.box, game.accepted, game.q, game.regret)
     found = {s: {m: np.array(v) for m, v in of.items()} for s, of in found.items()}
-    if options.pictures:
-        pictures.toy(options.pictures / "figure_3_15.png", times, found)
     rows, lines = [], []
     early = int(np.searchsorted(times, n // 10))
     for name, of in found.items():
@@ -197,35 +194,27 @@ def toy_statements(found, early) -> list[Statement]:
     later = [between("tv", s, "omega3") for s in ("omega1", "omega2")]
     return [
         Statement("figure 3", "Thompson sampling has the largest acceptance rate",
-                  all(g.below for g in greedy), f"omega1-3 less TS: {list_of(greedy)}",
-                  "omega2 and omega3 raise acceptance while they learn, TS explores each arm first"),
+                  all(g.below for g in greedy), f"omega1-3 less TS: {list_of(greedy)}"),
         Statement("figure 3", "rejection has the lowest acceptance rate", all(g.below for g in least),
-                  f"rejection less omega1-3, TS: {list_of(least)}", "not significant"),
+                  f"rejection less omega1-3, TS: {list_of(least)}"),
         Statement("figure 3", "TS cannot recreate the posterior as well (TV)", all(g.below for g in worse),
-                  f"omega1-3 less TS: {list_of(worse)}", "not significant for every utility"),
+                  f"omega1-3 less TS: {list_of(worse)}"),
         Statement("figure 3", "weights of TS have a large variance (effective draws)",
-                  all(g.below for g in spread), f"TS less omega1-3: {list_of(spread)}",
-                  "not for every utility"),
+                  all(g.below for g in spread), f"TS less omega1-3: {list_of(spread)}"),
         Statement("figure 3", "algorithm 1 has less regret (omega3) than TS and rejection",
-                  all(g.below for g in lost), f"omega1-3 less rejection, TS: {list_of(lost)}",
-                  "TS has least: where p is 1e-100 any exploration costs q log(q / p), and omega3 wants acceptance"),
+                  all(g.below for g in lost), f"omega1-3 less rejection, TS: {list_of(lost)}"),
         Statement("figure 3", "algorithm 1 is nearer to the posterior than rejection (TV)",
-                  all(g.below for g in better), f"omega1-3 less rejection: {list_of(better)}",
-                  "q = p gains what it excludes, and pays for learning which; see the effective draws"),
+                  all(g.below for g in better), f"omega1-3 less rejection: {list_of(better)}"),
         Statement("section 3.1.2", "regularisation (omega2) lowers the variance of weights: more effective draws "
-                  "than omega1", regular.below, f"omega1 less omega2: {regular}",
-                  "with known rates it does, 7.5 times the draws of rejection against 1 (omega3 0.4, ess 7.9); flat "
-                  "beliefs in dead points, under a square root, take what that gains"),
+                  "than omega1", regular.below, f"omega1 less omega2: {regular}"),
         Statement("footnote 4", "draws from the Beta distributions do as well as means",
-                  not draws.above, f"TV of draws less means: {draws}",
-                  "noise of a draw is paid for with every simulation"),
+                  not draws.above, f"TV of draws less means: {draws}"),
         Statement("figure 15", "omega3 has a larger acceptance early on", all(g.below for g in accepts),
-                  f"omega1, omega2 less omega3: {list_of(accepts)}", "not significant"),
+                  f"omega1, omega2 less omega3: {list_of(accepts)}"),
         Statement("figure 15", "omega3 is superior early on (TV at a tenth of the run)",
-                  all(g.below for g in first), f"omega3 less omega1, omega2: {list_of(first)}",
-                  "more acceptances, of more unequal weight: at a fixed tolerance only effective draws count"),
+                  all(g.below for g in first), f"omega3 less omega1, omega2: {list_of(first)}"),
         Statement("figure 15", "omega3 is overtaken at the end (TV)", all(g.below for g in later),
-                  f"omega1, omega2 less omega3: {list_of(later)}", "not significant"),
+                  f"omega1, omega2 less omega3: {list_of(later)}"),
     ]  # fmt: skip
 
 
@@ -271,11 +260,10 @@ def theorem(options: argparse.Namespace) -> Part:
     holds = [slopes[u, True].mean() < 0.8 * bound for u in ("posterior", "efficiency")]
     return Part(rows, text, [
         Statement("theorem 3.1", "with the first plays regret falls like log² T / T",
-                  bool(all(holds)), f"slopes {', '.join(with_plays)} for omega1, omega2, ess; log² T / T has {bound:.2f}",
-                  "the first plays still take most of the budget at these T"),
+                  bool(all(holds)), f"slopes {', '.join(with_plays)} for omega1, omega2, ess; log² T / T has {bound:.2f}"),
         Statement("theorem 3.1", "they are not needed for that rate (ours)",
                   bool(all(slopes[u, False].mean() < 0.8 * bound for u in utilities)),
-                  f"slopes without: {', '.join(without)}", "rates near zero are learned slowly"),
+                  f"slopes without: {', '.join(without)}"),
     ])  # fmt: skip
 
 
@@ -291,7 +279,6 @@ def grid(options: argparse.Namespace) -> Part:
     sizes, n, runs = (4, 25, 100, 1000, 2000), options.grid_steps, options.grid_runs
     times = times_up_to(n, 25, 200)
     errors, rates = {k: [] for k in sizes}, {k: [] for k in sizes}
-    samples = {}
     for rng in spawn_generators([options.seed, 4], runs):
         for k in sizes:
             bins = np.minimum((fine * k).astype(int), k - 1)
@@ -304,10 +291,7 @@ def grid(options: argparse.Namespace) -> Part:
             errors[k].append([
                 wasserstein(theta[hit < t], weight[hit < t], fine, truth) for t in times
             ])  # fmt: skip
-            samples[k] = (theta, weight)
     errors = {k: np.array(v) for k, v in errors.items()}
-    if options.pictures:
-        pictures.grid(options.pictures / "figure_4.png", times, errors, samples, fine, rate)
     middle, coarse, finest = 100, sizes[0], sizes[-1]
     heads = [
         "bins",
@@ -336,13 +320,11 @@ def grid(options: argparse.Namespace) -> Part:
     wasted = gap(rates[coarse], rates[middle])
     return Part(rows, text, [
         Statement("figure 4", "a coarse grid cannot leave out where the posterior is small: it accepts less",
-                  wasted.below, f"acceptance, {coarse} less {middle} bins: {wasted}", "not significant"),
+                  wasted.below, f"acceptance, {coarse} less {middle} bins: {wasted}"),
         Statement("figure 4", f"a grid of middle size ({middle}) is more accurate than a coarse one ({coarse})",
-                  pairs[0].below, f"at the end {pairs[0]}, halfway {halfway[0]}",
-                  "not significant"),
+                  pairs[0].below, f"at the end {pairs[0]}, halfway {halfway[0]}"),
         Statement("figure 4", f"and than a fine one ({finest:,})", pairs[1].below,
-                  f"at the end {pairs[1]}, halfway {halfway[1]}",
-                  "weights stay right however fine the bins are; what is lost is time to learn"),
+                  f"at the end {pairs[1]}, halfway {halfway[1]}"),
     ])  # fmt: skip
 
 

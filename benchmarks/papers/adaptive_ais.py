@@ -89,17 +89,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draw, replay, print, draw pictures, save."""
+    """Draw, replay, print, save."""
     o = options.parse(parser(), argv, QUICK)
-    o.pictures = Path(o.out)
-    o.pictures.mkdir(parents=True, exist_ok=True)
+    Path(o.out).mkdir(parents=True, exist_ok=True)
     begun = time.process_time()
     if o.load:
         banks = [b for b in load_banks(o.load) if b.problem.covariates in o.covariates]
         o.rows = list(dict.fromkeys(b.problem.rows for b in banks))
     else:
         banks = make_banks(o)
-        save_banks(o.pictures / f"{o.name}_bank.npz", banks)
+        save_banks(Path(o.out) / f"{o.name}_bank.npz", banks)
     seconds = {"bank": round(time.process_time() - begun, 1)}
     makers: dict[str, Callable[[], Part]] = {}
     if "figure" in o.parts:
@@ -108,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         makers["kernels"] = partial(kernels, o, banks)
     if "engine" in o.parts:
         makers["engine and live runs"] = partial(engine, o, banks)
-    publish(o, makers, seconds=seconds, hidden=("pictures", "data", "load"))
+    publish(o, makers, seconds=seconds, hidden=("data", "load"))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import numpy as np
 from benchmarks.harness.intervals import bootstrap, interval
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown
-from benchmarks.papers import adaptive_ais_pictures as pictures
 from benchmarks.papers.adaptive_ais_bank import COVARIATES, KINDS, Bank, price, price_ratio
 from benchmarks.papers.adaptive_ais_replays import (
     BANDITS,
@@ -34,9 +33,6 @@ def figure(options, banks: Sequence[Bank], covariates: str) -> Part:
         rows = bank.problem.rows
         rng = np.random.default_rng([options.seed, 10, COVARIATES.index(covariates), rows])
         found[rows] = replay(bank, options.runs, options.budget, rng)
-    stem = options.pictures / f"{options.name}_{covariates}"
-    pictures.regrets(stem.with_suffix(".png"), found, covariates)
-    pictures.losses(stem.with_name(f"{stem.name}_loss.png"), found, covariates)
     text = [f"## Figure 3, {covariates} covariates", arms_table(banks)]
     for kind in KINDS:
         text.append(
@@ -128,7 +124,7 @@ def figure_statements(options, banks: Sequence[Bank], found) -> list[Statement]:
     """Section 6.3, one sentence after the other."""
     covariates = banks[0].problem.covariates
     tag = f"N 6.3, {covariates}"
-    made = [
+    return [
         Statement(tag, *cost_statement(banks)),
         Statement(tag, *random_statement(banks)),
         Statement(tag, *correlation_statement(banks)),
@@ -139,7 +135,6 @@ def figure_statements(options, banks: Sequence[Bank], found) -> list[Statement]:
         Statement(tag, *best_statement(found)),
         Statement(tag, *learning_statement(found)),
     ]
-    return [s if s.cause else s._replace(cause=CAUSES["few"]) for s in made]
 
 
 def cost_statement(banks):
@@ -184,7 +179,6 @@ def correlation_statement(banks):
         outside <= max(1, round(0.15 * n)),
         f"correlations of weight and evaluations {low:+.2f} to {high:+.2f}, {outside} of {n} outside "
         f"95 %; the mean payoff is V delta within {bias:.2%}",
-        CAUSES["correlation"],
     )
 
 
@@ -213,7 +207,6 @@ def weights_statement(found):
         2 * better > n and worse == 0,
         f"MSE ratio; {'; '.join(parts)}; clearly below one for {better} of {n} policies, T and kinds of "
         f"cost, clearly above for {worse}; with known variances, by pulls, below one for {known}",
-        CAUSES["weights"],
     )
 
 
@@ -267,7 +260,6 @@ def optimal_statement(banks, found):
         f"least V delta and the others over it: {'; '.join(parts)}; by completed draws at t = {start:.2g} "
         f"{early}; three panels of 20 runs would name different arms in {named_apart(found):.0%} of "
         "repetitions",
-        CAUSES["optimal"],
     )
 
 
@@ -307,7 +299,6 @@ def static_statement(found, weights: str):
         f"TS with {label} weights outperforms any static strategy over the three T",
         holds,
         f"MSE of TS over that of each arm, geometric mean over T: {'; '.join(parts)}",
-        CAUSES[f"static_{weights}"],
     )
 
 
@@ -326,7 +317,6 @@ def best_statement(found):
         "TS does better than the other bandits of the paper (uniform weights)",
         holds,
         f"MSE of TS over that of others, geometric mean over T: {'; '.join(parts)}",
-        CAUSES["best"],
     )
 
 
@@ -350,22 +340,4 @@ def learning_statement(found):
         "regret of TS is sublinear: its excess loss over the best arm falls (uniform weights)",
         holds,
         f"excess over the best arm's loss, by pulls, CPU: {'; '.join(parts)}",
-        CAUSES["learning"],
     )
-
-
-#: Why a statement does not hold here; printed with it if so.
-CAUSES = {
-    "few": "too few runs to tell, or times that other processes disturbed: in the whole benchmark it holds",
-    "correlation": "both are functions of one path; it hardly matters, as mean payoffs show",
-    "weights": "after few draws of heavy-tailed weights the arm that has not shown its tail looks precise and "
-    "gets the weight; with known variances inverse weights are better",
-    "optimal": "V is nearly 1 / steps, so V delta is nearly the same for all arms, and which is least lies "
-    "within the error of the variances; each figure of 20 runs names some arm",
-    "static_uniform": "draws of the cheapest arm, whose variance is 20 times as large, are many while the "
-    "policy explores and weigh as much as the others",
-    "static_inverse": "arms nearly alike in V delta leave nothing to gain on the best, and weights have to "
-    "be learned",
-    "best": "arms nearly alike in V delta: what is pulled hardly matters",
-    "learning": "with arms this close exploration has not ended after 200 draws of the dearest",
-}

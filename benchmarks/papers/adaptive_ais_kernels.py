@@ -13,7 +13,6 @@ from amc_pymc.annealing import climb
 from amc_pymc.kernels import HMC, Langevin, RandomWalk, Slice
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown
-from benchmarks.papers import adaptive_ais_pictures as pictures
 from benchmarks.papers.adaptive_ais_bank import (
     COVARIATES,
     Bank,
@@ -84,7 +83,6 @@ def kernels(options, banks: Sequence[Bank]) -> Part:
     ]  # fmt: skip
     heads = ["covariates", "T", "kernel", "tuning", "steps", "evaluations or gradients", "CPU ms",
              "relative variance", "evaluations x variance", "CPU ms x variance"]  # fmt: skip
-    pictures.kernels(options.pictures / f"{options.name}_kernels.png", tried)
     text = (
         "## Appendix G: kernels\n\nTuning by a pilot run: scale matrix and size at each temperature. "
         "A size alone is in prior standard deviations, the same at all temperatures.\n\n"
@@ -153,7 +151,6 @@ def step_statement(tried):
     holds, evidence = _compared(tried, lambda d: d.cautious_variance)
     return (
         "slice sampling is most effective, by the variance at a given number of steps", holds, evidence,
-        CAUSES["kernel_steps"],
     )  # fmt: skip
 
 
@@ -162,7 +159,7 @@ def price_statement(tried):
     holds, evidence = _compared(tried, lambda d: cautious_price(d, "cpu"), "counted")
     return (
         "slice sampling is most effective, by CPU time times variance, others tuned by a pilot run",
-        holds, evidence, CAUSES["kernel_price"],
+        holds, evidence,
     )  # fmt: skip
 
 
@@ -181,7 +178,6 @@ def hand_statement(tried):
         "the same, others with the best single step size and no scales",
         holds,
         f"T = {ours.rows}, {ours.steps:,} steps, slice ({ours.tuning}) over the others: {', '.join(parts)}",
-        CAUSES["kernel_hand"],
     )
 
 
@@ -204,7 +200,6 @@ def free_statement(tried):
         spread["slice"] < 2.0 and spread["slice"] < others,
         "largest over smallest CPU time times variance with sizes within a factor of 4 of the best: "
         + ", ".join(f"{k} {v:.3g}" for k, v in spread.items()),
-        CAUSES["kernel_free"],
     )
 
 
@@ -223,16 +218,4 @@ def mean_statement(banks):
         "the mean of the weights is the evidence",
         max(map(abs, z)) < 3.0,
         "mean over reference less one, in standard errors: " + "; ".join(parts),
-        CAUSES["mean"],
     )
-
-
-#: Why a statement does not hold here; printed with it if so.
-CAUSES = {
-    "kernel_steps": "HMC moves all coordinates at once along the gradient, slices one after the other",
-    "kernel_price": "a sweep of slices takes some 37 evaluations in eight dimensions; tuned kernels take 1 to 5, "
-    "and a gradient costs two",
-    "kernel_hand": "standardised covariates leave one scale in all directions, which one step size suits",
-    "kernel_free": "too narrow slices take many steps out",
-    "mean": "a mistake, or weights whose tail the bank has not seen",
-}

@@ -188,6 +188,5 @@ def live_part(options, banks: Sequence[Bank]) -> Part:
         agree,
         f"{options.live_runs} live runs of each of 2 policies ({cost:.0f} CPU s): largest gap "
         f"{max(map(abs, gaps)):.1f} standard errors of {len(gaps)}, least p {min(tests):.2g} of {len(tests)}",
-        "the bank is not what a live arm gives",
     )
     return Part([], text, [found])

@@ -11,16 +11,10 @@ import numpy as np
 
 from amc_pymc.bandits import KLUCB, LCB, UCB1, UCBV, KnownRange, Policy, ThompsonSampling
 from amc_pymc.bandits.payoffs import rewards
-from amc_pymc.engine.jit import njit
 from benchmarks.harness.intervals import Ratio, bootstrap
 from benchmarks.harness.statements import batches
-from benchmarks.papers import bandit_kernels as kernels
 from benchmarks.papers.adaptive_ais_bank import KINDS, Bank
-from benchmarks.papers.bandit_kernels import PENDING, TOLD, table_of
-from benchmarks.papers.bandit_runs import run
-from benchmarks.papers.eucbv import EUCBV
-from benchmarks.papers.moss import MOSS
-from benchmarks.papers.tightest import TightestBound
+from benchmarks.papers.bandit_runs import EUCBV, MOSS, TightestBound, run
 
 #: Runs that are replayed together.
 _TOGETHER = 50
@@ -128,32 +122,21 @@ def arm_names(law: Law) -> list[str]:
     return [f"arm {k + 1}" for k in range(len(law.values))]
 
 
-@njit(cache=True)
-def lcb_runs(fresh, constants, prior_variance, log_values, costs, n, budget):
+def run_lcb(log_values: np.ndarray, costs: np.ndarray, budget: float, rng) -> np.ndarray:
     """Draws of each arm (R, n, K) after each of n draws; none are made beyond the budget."""
-    n_runs, n_arms = costs.shape[:2]
+    n_runs, n_arms, n = costs.shape
     counts = np.empty((n_runs, n, n_arms), np.int64)
     for r in range(n_runs):
-        table, spent = fresh.copy(), 0.0
+        policy, pulled, spent = LCB(n_arms, values="log"), np.zeros(n_arms, np.int64), 0.0
         for t in range(n):
             if spent <= budget:
-                arm = kernels.lcb_choose(table, t + 1, constants)
-                i = int(table[TOLD, arm])
-                table[PENDING, arm] = 1.0
-                kernels.lcb_learn(
-                    table, arm, log_values[r, arm, i], costs[r, arm, i], prior_variance
-                )
-                spent += costs[r, arm, i]
-            counts[r, t] = table[TOLD].astype(np.int64)
+                pull = policy.ask(rng)
+                at = r, pull.arm, pulled[pull.arm]
+                policy.tell(pull, log_values[at], costs[at])
+                pulled[pull.arm] += 1
+                spent += costs[at]
+            counts[r, t] = pulled
     return counts
-
-
-def run_lcb(policy: LCB, log_values, costs, n: int, budget: float) -> np.ndarray:
-    """Runs of a fresh LCB that is told one draw after the other."""
-    constants = np.array([policy.z, policy.min_pulls, policy.growth], float)
-    table, prior_variance = table_of(policy, 7), (policy.prior_sd or 0.0) ** 2
-    table[kernels.TOP] = -np.inf
-    return lcb_runs(table, constants, prior_variance, log_values, costs, n, budget)
 
 
 def counts_at(counts: np.ndarray, spent: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -240,7 +223,7 @@ def _counts(law: Law, x, d, times, rng) -> dict[str, np.ndarray]:
     for name, make in PAIRED.items():
         pulls = run(make(n_arms, scale, n // 2), payoffs, each, rng)
         found[name] = counts_at(2 * pulls, spent, times)
-    pulls = run_lcb(LCB(n_arms), np.log(x), d, n, times[-1])
+    pulls = run_lcb(np.log(x), d, times[-1], rng)
     found["lcb"] = counts_at(pulls, spent, times)
     turns = np.arange(1, min(n, math.ceil(1.2 * n_arms * times[-1])) + 1)
     in_turn = np.stack([(turns + n_arms - 1 - k) // n_arms for k in range(n_arms)], axis=-1)

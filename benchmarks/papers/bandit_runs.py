@@ -1,27 +1,183 @@
-"""Many runs of a bandit policy in compiled code, on rewards drawn in advance.
+"""Many runs of a bandit policy at once, on rewards drawn in advance, and the policies that papers only compare with.
 
-A policy comes as a fresh Python object. The compiled run takes its settings and calls doubles of its methods ``ask`` and ``tell``, which take ten
-times as long in Python. Arm k's i-th pull of run r gets
-``rewards[r, k, i]``, whatever the policy: common random numbers.
+A fresh policy gives its formula and its settings; counts and moments of all runs are arrays (R, K). Arm k's i-th
+pull of run r gets ``rewards[r, k, i]``, whatever the policy: common random numbers.
 """
 
 from __future__ import annotations
 
-import functools
-
-from collections.abc import Callable
-from typing import Any
+import math
 
 import numpy as np
 
+from scipy import special
+
 from amc_pymc.bandits import KLUCB, UCB1, UCBCV, UCBV, Policy, ThompsonSampling
-from amc_pymc.engine.jit import njit
-from benchmarks.papers import bandit_kernels as kernels
-from benchmarks.papers import eucbv, ucbcv_kernels
-from benchmarks.papers.bandit_kernels import PENDING, TOLD, record, table_of
-from benchmarks.papers.eucbv import EUCBV
-from benchmarks.papers.moss import MOSS, moss_index
-from benchmarks.papers.tightest import TightestBound, tightest_index
+from amc_pymc.bandits.indices import BoundPolicy
+
+
+class MOSS(BoundPolicy):
+    """Upper bound mean + sqrt(max(log(T / (K n)), 0) / n) of Audibert & Bubeck (2010), with T the current pull."""
+
+    name = "moss"
+
+    def _bound(self, n, mean, variance, t):
+        return mean + np.sqrt(np.maximum(np.log(t / (self.n_arms * n)), 0.0) / n)
+
+
+class TightestBound(BoundPolicy):
+    """Smallest of the bounds of UCB1, UCB-V and KL-UCB, each at 3 t, by the union bound."""
+
+    name = "tightest"
+
+    def __init__(self, n_arms: int, *, rewards=(0.0, 1.0)):
+        super().__init__(n_arms, rewards=rewards)
+        self.parts = UCB1(n_arms), UCBV(n_arms), KLUCB(n_arms)
+
+    def _bound(self, n, mean, variance, t):
+        return np.min([p._bound(n, mean, variance, 3.0 * t) for p in self.parts], axis=0)
+
+
+class EUCBV(BoundPolicy):
+    """Efficient UCB-V of Mukherjee et al. (2018), doi:10.1609/aaai.v32i1.12110, for a known number of pulls T.
+
+    In round m, with epsilon = 2^-m, it pulls the active arm with the largest mean +
+    sqrt(rho (v + 2) log(psi T epsilon) / (4 n)), rho = 1/2 and psi = T / K². After every reward, arms whose upper
+    bound is below the largest lower bound are eliminated. A round of B arms has B ceil(log(psi T epsilon²) / (2 epsilon))
+    pulls, and that after round floor(log2(T / e) / 2) is the last. Only :func:`run` plays it: rounds are per run.
+    """
+
+    name = "eucbv"
+
+    def __init__(self, n_arms: int, *, horizon: int, rewards=(0.0, 1.0)):
+        super().__init__(n_arms, rewards=rewards)
+        self.psi_t = (horizon / n_arms) ** 2
+        self.least_epsilon = 0.5 ** (max(math.floor(0.5 * math.log2(horizon / math.e)), 0) + 1)
+
+    def _bound(self, n, mean, variance, t, epsilon=1.0):
+        log_term = np.maximum(np.log(self.psi_t * epsilon), 0.0)
+        return mean + np.sqrt(0.5 * (variance + 2.0) * log_term / (4.0 * n))
+
+    def round_length(self, epsilon: np.ndarray) -> np.ndarray:
+        """Pulls per arm in a round."""
+        return np.maximum(np.ceil(np.log(self.psi_t * epsilon**2) / (2.0 * epsilon)), 1.0)
+
+
+class _Game:
+    """All runs of a policy by a bound: counts, means and sums of squared deviations (R, K)."""
+
+    def __init__(self, policy: Policy, n_runs: int):
+        self.policy, self.rows = policy, np.arange(n_runs)
+        self.low, self.width = policy._seen.low, policy._seen.width
+        self.told, self.mean, self.squares = np.zeros((3, n_runs, policy.n_arms))
+
+    def bounds(self, *args: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds on the scale of rewards; infinite for arms never pulled."""
+        n, width = np.maximum(self.told, 1.0), np.where(self.width > 0.0, self.width, 1.0)
+        mean, variance = (self.mean - self.low) / width, self.squares / n / width**2
+        upper = self.policy._bound(n, mean, variance, *args)
+        none = self.told == 0.0
+        lower = np.where(none, -np.inf, self.low + self.width * (2.0 * mean - upper))
+        return lower, np.where(none, np.inf, self.low + self.width * upper)
+
+    def choose(self, t: int, rng: np.random.Generator) -> np.ndarray:
+        """The first arm (R,) with the largest bound."""
+        return self.bounds(float(t))[1].argmax(axis=1)
+
+    def learn(self, arm: np.ndarray, x: np.ndarray, rng: np.random.Generator) -> None:
+        """Record a reward (R,) of every run."""
+        at = self.rows, arm
+        self.told[at] += 1.0
+        d = x - self.mean[at]
+        self.mean[at] += d / self.told[at]
+        self.squares[at] += d * (x - self.mean[at])
+
+
+class _Rounds(_Game):
+    """Runs of EUCBV."""
+
+    policy: EUCBV
+
+    def __init__(self, policy: EUCBV, n_runs: int):
+        super().__init__(policy, n_runs)
+        self.alive, self.epsilon = np.ones(self.told.shape, bool), np.ones((n_runs, 1))
+        self.end = np.full(n_runs, policy.n_arms * policy.round_length(np.ones(1))[0])
+
+    def choose(self, t, rng):
+        return np.where(self.alive, self.bounds(t, self.epsilon)[1], -np.inf).argmax(axis=1)
+
+    def learn(self, arm, x, rng):
+        super().learn(arm, x, rng)
+        lower, upper = self.bounds(0, self.epsilon)
+        self.alive &= upper >= np.where(self.alive, lower, -np.inf).max(axis=1, keepdims=True)
+        t, over = self.told.sum(axis=1), self.told.sum(axis=1) >= self.end
+        self.epsilon[over] *= 0.5
+        epsilon = self.epsilon[over, 0]
+        pulls = self.alive[over].sum(axis=1) * self.policy.round_length(epsilon)
+        self.end[over] = np.where(epsilon <= self.policy.least_epsilon, np.inf, t[over] + pulls)
+
+
+class _Thompson(_Game):
+    """Runs of Thompson sampling, which makes a reward a success by a coin."""
+
+    policy: ThompsonSampling
+
+    def __init__(self, policy: ThompsonSampling, n_runs: int):
+        super().__init__(policy, n_runs)
+        self.wins = np.zeros_like(self.told)
+
+    def choose(self, t, rng):
+        a, b = self.wins + self.policy._alpha, self.told - self.wins + self.policy._beta
+        return (self.low + self.width * rng.beta(a, b)).argmax(axis=1)
+
+    def learn(self, arm, x, rng):
+        self.told[self.rows, arm] += 1.0
+        share = (x - self.low[arm]) / self.width[arm]
+        self.wins[self.rows, arm] += rng.random(x.size) < share
+
+
+class _Controlled(_Game):
+    """Runs of UCB-CV by regression on one control."""
+
+    policy: UCBCV
+
+    def __init__(self, policy: UCBCV, n_runs: int, deviations: np.ndarray):
+        super().__init__(policy, n_runs)
+        self.deviations = deviations
+        self.off, self.cross, self.products = np.zeros((3, *self.told.shape))
+
+    def choose(self, t, rng):
+        n = self.told
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = self.cross / self.products
+            left = np.maximum(self.squares - self.cross * slope, 0.0)
+            variance = left / (n - 2.0) * (1.0 / n + self.off**2 / self.products)
+            quantile = -special.stdtrit(n - 2.0, float(t) ** -self.policy.alpha)
+            bound = self.mean - slope * self.off + quantile * np.sqrt(variance)
+        # Of the arms with too few rewards, the one with the fewest.
+        return np.where(n < 3.0, 1e300 / (1.0 + n), bound).argmax(axis=1)
+
+    def learn(self, arm, x, rng):
+        at = self.rows, arm
+        w = self.deviations[self.rows, arm, self.told[at].astype(int)]
+        e = w - self.off[at]
+        d = x - self.mean[at]
+        super().learn(arm, x, rng)
+        self.off[at] += e / self.told[at]
+        self.cross[at] += d * (w - self.off[at])
+        self.products[at] += e * (w - self.off[at])
+
+
+def _game(policy: Policy, n_runs: int, controls: np.ndarray | None) -> _Game:
+    match policy:
+        case UCBCV():
+            return _Controlled(policy, n_runs, controls - policy._omega)
+        case EUCBV():
+            return _Rounds(policy, n_runs)
+        case ThompsonSampling():
+            return _Thompson(policy, n_runs)
+        case _:
+            return _Game(policy, n_runs)
 
 
 def run(
@@ -41,7 +197,7 @@ def run(
     checkpoints : array of int (C,)
         Increasing, the last at most n.
     rng : numpy.random.Generator
-        For policies that draw, consumed run after run as ``ask`` does.
+        For policies that draw.
     controls : array (R, K, n), optional
         One control per reward, for UCB-CV.
 
@@ -49,154 +205,37 @@ def run(
     -------
     array of int (R, C, K)
     """
-    checkpoints = np.asarray(checkpoints, np.int64)
-    if policy.asked:
-        raise ValueError(f"policy must be fresh, it was asked {policy.asked} times")
-    if rewards.ndim != 3 or rewards.shape[1] != policy.n_arms:
-        raise ValueError(f"rewards must be (R, {policy.n_arms}, n), got {rewards.shape}")
-    if checkpoints[-1] > rewards.shape[2] or np.any(np.diff(checkpoints, prepend=0) <= 0):
-        raise ValueError(f"checkpoints must increase and end by {rewards.shape[2]}")
-    rewards = np.ascontiguousarray(rewards, float)
-    if isinstance(policy, UCBCV):
-        return _ucbcv(policy, rewards, checkpoints, controls)
-    choose, learn, constants, table = _played(policy)
-    play, counts = make_play(choose, learn), _counts(rewards, checkpoints)
-    for own, pulled in zip(rewards, counts, strict=True):
-        play(table.copy(), constants, own, checkpoints, pulled, rng)
+    n_runs, n_arms, _ = rewards.shape
+    counts = np.empty((n_runs, len(checkpoints), n_arms), np.int64)
+    if isinstance(policy, UCBCV) and policy.estimator != "regression":
+        for r in range(n_runs):
+            path = one_run(policy.copy(), rewards[r], int(checkpoints[-1]), rng, controls[r])
+            counts[r] = path[np.asarray(checkpoints) - 1]
+        return counts
+    game, rows = _game(policy, n_runs, controls), np.arange(n_runs)
+    column = {int(t): c for c, t in enumerate(checkpoints)}
+    for t in range(1, int(checkpoints[-1]) + 1):
+        arm = game.choose(t, rng)
+        game.learn(arm, rewards[rows, arm, game.told[rows, arm].astype(int)], rng)
+        if t in column:
+            counts[:, column[t]] = game.told
     return counts
 
 
-def _counts(rewards: np.ndarray, checkpoints: np.ndarray) -> np.ndarray:
-    return np.empty((len(rewards), checkpoints.size, rewards.shape[1]), np.int64)
-
-
-def _played(policy: Policy) -> tuple[Callable, Callable, Any, np.ndarray]:
-    """Compiled functions that choose an arm and learn from a reward, with their constants and a table."""
-    table = table_of(policy)
-    match policy:
-        case ThompsonSampling():
-            constants = policy._alpha, policy._beta
-            table = table_of(policy, 2)
-            return kernels.thompson_choose, kernels.thompson_learn, constants, table
-        case EUCBV():
-            constants = (policy._constants, policy._least_epsilon)
-            return _eucbv_choose, _eucbv_learn, constants, policy._table
-        case UCB1():
-            index, beaten, settings = kernels.ucb1_index, kernels.never, [policy.c]
-        case UCBV():
-            index, beaten, settings = kernels.ucbv_index, kernels.never, [policy.zeta, policy.c]
-        case KLUCB():
-            index, beaten, settings = kernels.klucb_index, kernels.klucb_beaten, [policy.c]
-        case MOSS():
-            index, beaten, settings = moss_index, kernels.never, policy.settings
-        case TightestBound():
-            index, beaten, settings = tightest_index, kernels.never, policy.settings
-        case _:
-            raise TypeError(f"no compiled runs for {type(policy).__name__}")
-    return kernels.chooser(index, beaten), _index_learn, np.array(settings, float), table
-
-
-@functools.cache
-def make_play(choose: Callable, learn: Callable) -> Callable:
-    """Compile one run of a policy.
-
-    Parameters
-    ----------
-    choose : compiled function
-        ``choose(table, t, constants, rng) -> arm``
-    learn : compiled function
-        ``learn(table, arm, reward, constants, rng)``
-
-    Returns
-    -------
-    compiled function
-        ``play(table, constants, rewards (K, n), checkpoints (C,), counts (C, K), rng)``, which fills
-        ``counts`` and changes ``table``.
-    """
-
-    @njit(cache=True)
-    def play(table, constants, rewards, checkpoints, counts, rng):
-        c = 0
-        for t in range(1, checkpoints[-1] + 1):
-            arm = choose(table, t, constants, rng)
-            learn(table, arm, rewards[arm, int(table[TOLD, arm])], constants, rng)
-            table[PENDING, arm] = 0.0  # asked for and told at once
-            if t == checkpoints[c]:
-                enter_counts(table, counts, c)
-                c += 1
-
-    return play
-
-
-@njit(cache=True)
-def enter_counts(table, counts, c):
-    """Write how often each arm has been pulled into counts[c]."""
-    for arm in range(counts.shape[1]):
-        counts[c, arm] = int(table[TOLD, arm])
-
-
-@njit(cache=True)
-def _index_learn(table, arm, reward, constants, rng):
-    record(table, arm, reward)
-
-
-@njit(cache=True)
-def _eucbv_choose(table, t, constants, rng):
-    return eucbv.choose(table, t, constants[0])
-
-
-@njit(cache=True)
-def _eucbv_learn(table, arm, reward, constants, rng):
-    eucbv.learn(table, arm, reward, constants[0][0], constants[0][1], constants[1])
-
-
-_REGRESSION, _BATCHING, _JACKKNIFE, _SPLITTING = range(4)
-_ESTIMATORS = {
-    "regression": _REGRESSION,
-    "batching": _BATCHING,
-    "jackknife": _JACKKNIFE,
-    "splitting": _SPLITTING,
-}
-
-
-@njit(cache=True)
-def ucbcv_play(
-    table, batches, estimator, alpha, rewards, deviations, checkpoints, counts
-):  # fmt: skip
-    """One run of UCB-CV with one control per arm, deviations (K, n); fills counts (C, K)."""
-    c, moments, progress = 0, np.zeros((table.shape[1], 6)), np.zeros((table.shape[1], 5))
-    progress[:, 1] = 1.0
-    for t in range(1, checkpoints[-1] + 1):
-        arm = ucbcv_kernels.choose(table, t, alpha)
-        i = int(table[TOLD, arm])
-        reward, deviation = rewards[arm, i], deviations[arm, i]
-        record(table, arm, reward)
-        known, found = False, (0.0, np.inf, 0.0)
-        if estimator == _REGRESSION:
-            ucbcv_kernels.regression_update(moments[arm], reward, deviation)
-            known, found = True, ucbcv_kernels.regression_estimate(moments[arm])
-        elif estimator == _BATCHING:
-            if ucbcv_kernels.batch_update(batches[arm], progress[arm], reward, deviation):
-                known, found = True, ucbcv_kernels.batch_estimate(batches[arm], progress[arm])
-        elif i + 1 >= 3:
-            past, pseudo = rewards[arm, : i + 1], estimator == _JACKKNIFE
-            known, found = True, ucbcv_kernels.leave_one_out(past, deviations[arm, : i + 1], pseudo)
-        if known:
-            for row in range(3):
-                table[ucbcv_kernels.EST_MEAN + row, arm] = found[row]
-        table[PENDING, arm] = 0.0
-        if t == checkpoints[c]:
-            enter_counts(table, counts, c)
-            c += 1
-
-
-def _ucbcv(policy, rewards, checkpoints, controls):
-    if controls is None or controls.shape != rewards.shape or policy.n_controls != 1:
-        raise ValueError("UCB-CV runs need one control per reward, of the shape of rewards")
-    deviations = np.ascontiguousarray(controls - policy._omega)  # omega is (K, 1)
-    estimator, counts = _ESTIMATORS[policy.estimator], _counts(rewards, checkpoints)
-    for own, deviation, pulled in zip(rewards, deviations, counts, strict=True):
-        table, batches = table_of(policy, 3), np.zeros((policy.n_arms, 2 * policy.n_batches, 2))
-        table[ucbcv_kernels.EST_VARIANCE] = np.inf
-        ucbcv_play(table, batches, estimator, policy.alpha, own, deviation, checkpoints, pulled)
-    return counts
+def one_run(
+    policy: Policy,
+    rewards: np.ndarray,
+    n: int,
+    rng: np.random.Generator,
+    controls: np.ndarray | None = None,
+) -> np.ndarray:
+    """Pulls (n, K) after each of n pulls, by ask and tell, for rewards (K, n)."""
+    counts = np.zeros((n + 1, len(rewards)), np.int64)
+    for t in range(n):
+        pull = policy.ask(rng)
+        i = counts[t, pull.arm]
+        w = None if controls is None else [controls[pull.arm, i]]
+        policy.tell(pull, rewards[pull.arm, i], controls=w)
+        counts[t + 1] = counts[t]
+        counts[t + 1, pull.arm] += 1
+    return counts[1:]

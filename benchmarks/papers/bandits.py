@@ -18,7 +18,6 @@ import time
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 from benchmarks.harness import options
 from benchmarks.harness.statements import Part, publish
@@ -51,10 +50,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print, draw, save."""
+    """Measure, print, save."""
     chosen = options.parse(parser(), argv, {"runs": 10, "aim_runs": 20, "steps": 2_000})
-    chosen.pictures = Path(chosen.out)
-    chosen.pictures.mkdir(parents=True, exist_ok=True)
     makers = {figure: partial(PARTS[figure], chosen) for figure in chosen.figures}
     publish(chosen, makers, clock=time.perf_counter)
 

@@ -19,9 +19,8 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import njit
-from amc_pymc.likelihood_free.proposal import UTILITIES, best_proposal
+from amc_pymc.likelihood_free.proposal import best_proposal
 
 __all__ = ["Played", "initial_plays", "inner_loop", "regret"]
 
@@ -66,8 +65,6 @@ def inner_loop(
     judge: str | None = None,
     draw: bool = False,
     plays: int = 0,
-    alpha: ArrayLike = 1.0,
-    beta: ArrayLike = 1.0,
 ) -> Played:
     """Play the bandit game of algorithm 1 with known rates of acceptance.
 
@@ -91,17 +88,10 @@ def inner_loop(
     plays : int
         Simulations that each box begins with, in turn, as in theorem 3.1; they count as drawn from
         1 / K.
-    alpha, beta : float or array_like (K,)
-        Parameters, positive, of the Beta distributions at the start.
 
     Returns
     -------
     Played
-
-    Raises
-    ------
-    TypeError, ValueError
-        For arguments that make no sense.
 
     Examples
     --------
@@ -113,19 +103,10 @@ def inner_loop(
     >>> (p / p.sum()).round(1), bool(played.regret[-1000:].mean() < 0.1 * played.regret[0])
     (array([0. , 0.1, 0.3, 0.6]), True)
     """
-    pi = _masses("pi", pi)
-    rates = _rates(rates, len(pi))
-    n = positive_int("n", n)
-    if isinstance(plays, bool) or not isinstance(plays, int | np.integer) or plays < 0:
-        raise ValueError(f"plays must be a whole number, 0 or larger, got {plays!r}.")
-    if plays * len(pi) > n:
-        raise ValueError(
-            f"plays={plays} in each of {len(pi)} boxes are {plays * len(pi)} simulations, more than n={n}; "
-            "take more simulations or fewer plays."
-        )
-    a, b = _beliefs("alpha", alpha, len(pi)), _beliefs("beta", beta, len(pi))
+    pi, rates = np.array(pi, float) / np.sum(pi), np.array(rates, float)
+    a, b = np.ones(len(pi)), np.ones(len(pi))
     judge = utility if judge is None else judge
-    code, judging = _code("utility", utility), _code("judge", judge)
+    code, judging = _CODES[utility], _CODES[judge]
     p = pi * rates / (pi @ rates)
     top = _value(best_proposal(p, pi, judge), p, pi, judging)
     box, accepted, q, value = _play(pi, rates, n, rng, code, judging, bool(draw), plays, a, b)
@@ -153,11 +134,6 @@ def regret(q: ArrayLike, p: ArrayLike, pi: ArrayLike, utility: str = "ess") -> n
     array (...)
         Not negative but for rounding; inf for "kl" where q is positive and p is not.
 
-    Raises
-    ------
-    ValueError
-        For shapes that do not fit, negative masses, or an unknown utility.
-
     Examples
     --------
     >>> import numpy as np
@@ -166,21 +142,9 @@ def regret(q: ArrayLike, p: ArrayLike, pi: ArrayLike, utility: str = "ess") -> n
     >>> regret([pi, p], p, pi).round(3)  # of the best, 5/3: rejection has 1, the posterior 1.5
     array([0.667, 0.167])
     """
-    pi = _masses("pi", pi)
-    masses = np.asarray(p, dtype=float)
-    code = _code("utility", utility)
-    if masses.shape != pi.shape or not (masses >= 0.0).all() or not 0.0 < masses.sum() < math.inf:
-        raise ValueError(
-            f"p must be {len(pi)} masses, not negative, with a positive, finite sum, got {p!r}."
-        )
-    masses = masses / masses.sum()
-    q = np.asarray(q, dtype=float)
-    if q.ndim < 1 or q.shape[-1] != len(pi):
-        raise ValueError(f"q must have shape (..., {len(pi)}), got {q.shape}.")
-    total = q.sum(axis=-1, keepdims=True)
-    if not ((q >= 0.0).all() and (total > 0.0).all() and np.isfinite(total).all()):
-        raise ValueError("q must not be negative, and have positive, finite sums.")
-    rows = np.ascontiguousarray(q / total).reshape(-1, len(pi))
+    pi, masses = np.array(pi, float) / np.sum(pi), np.array(p, float) / np.sum(p)
+    code, q = _CODES[utility], np.asarray(q, float)
+    rows = np.ascontiguousarray(q / q.sum(axis=-1, keepdims=True)).reshape(-1, len(pi))
     top = _value(best_proposal(masses, pi, utility), masses, pi, code)
     return top - _values(rows, masses, pi, code).reshape(q.shape[:-1])
 
@@ -203,41 +167,7 @@ def initial_plays(n: int, boxes: int, least_rate: float) -> int:
     >>> initial_plays(100_000, 3, 0.5)
     796
     """
-    n, boxes = positive_int("n", n), positive_int("boxes", boxes)
-    if not 0.0 < least_rate <= 1.0:
-        raise ValueError(f"least_rate must be in (0, 1], got {least_rate!r}.")
     return math.ceil(boxes * math.log(n) ** 2 / least_rate)
-
-
-def _masses(name: str, values: ArrayLike) -> np.ndarray:
-    out = np.ascontiguousarray(values, dtype=float)
-    if out.ndim != 1 or len(out) == 0 or not ((out > 0.0) & np.isfinite(out)).all():
-        raise ValueError(f"{name} must be a row of positive, finite masses, got {values!r}.")
-    return out / out.sum()
-
-
-def _rates(values: ArrayLike, boxes: int) -> np.ndarray:
-    out = np.ascontiguousarray(values, dtype=float)
-    if out.shape != (boxes,) or not ((out >= 0.0) & (out <= 1.0)).all() or not out.any():
-        raise ValueError(
-            f"rates must be {boxes} probabilities, one of them positive, got {values!r}."
-        )
-    return out
-
-
-def _beliefs(name: str, values: ArrayLike, boxes: int) -> np.ndarray:
-    given = np.asarray(values, dtype=float)
-    if given.shape not in ((), (boxes,)) or not ((given > 0.0) & np.isfinite(given)).all():
-        raise ValueError(
-            f"{name} must be positive and finite, one number or {boxes}, got {values!r}."
-        )
-    return np.full(boxes, 1.0) * given
-
-
-def _code(name: str, utility: str) -> int:
-    if utility not in _CODES:
-        raise ValueError(f"{name} must be one of {', '.join(UTILITIES)}, got {utility!r}.")
-    return _CODES[utility]
 
 
 @njit(cache=True)

@@ -19,9 +19,7 @@ from amc_pymc.bandits.ucbcv import UCBCV
 from benchmarks.harness.intervals import difference, interval, less, mean_and_half
 from benchmarks.harness.statements import Part, Statement, Statements, times_up_to
 from benchmarks.harness.tables import markdown, number
-from benchmarks.papers import bandit_pictures as pictures
-from benchmarks.papers.bandit_runs import run
-from benchmarks.papers.eucbv import EUCBV
+from benchmarks.papers.bandit_runs import EUCBV, run
 from models.ucb_cv_instances import VARIANCES_OF_5, Instance, make_instance
 
 # --- Verma & Hanawal -----------------------------------------------------------------------------
@@ -34,7 +32,6 @@ def squared_quantile(n: ArrayLike, total: ArrayLike, q: int) -> np.ndarray:
 
 def figure_cv1(options) -> Part:
     """Properties of V^2, remarks 2 and 3."""
-    horizons = np.unique(np.geomspace(10, 1e6, 400).round())
     rows, worst, first = [], (0.0, 0, 0.0), math.inf
     for q in (*range(1, 200), *range(200, 2001, 50)):
         # every T of the first hundred, then on a grid
@@ -47,7 +44,6 @@ def figure_cv1(options) -> Part:
         first = min(first, float(np.min(grid[(ratio > 3.726) & ~usual], initial=math.inf)))
         rows.append({"figure": "cv1", "q": q, "T": float(grid[k]), "largest": float(ratio[k])})
     controls = (1, 2, 5, 10, 20, 50)
-    few = {q: squared_quantile(horizons[horizons > q + 3], horizons[horizons > q + 3], q) for q in controls}  # fmt: skip
     increasing = bool(
         np.all(np.diff([squared_quantile(2000.0, 2000.0, q) for q in range(1, 500)]) > 0.0)
     )
@@ -60,29 +56,24 @@ def figure_cv1(options) -> Part:
     factor = max((p - 2) / (p - 20 - 2) for p in pulls)
     beyond = totals[v_ratio > 1.5]
     falls = np.sqrt(squared_quantile(pulls, 1e4, 20) / squared_quantile(1e4, 1e4, 20))
-    pictures.figure_cv1(options.pictures / "bandit_papers_cv1.png", horizons, few, pulls, 1e4)
     text = "## Figure cv1: V^2\n\n" + markdown(
         ["q", "largest V^2 / log T up to T = 1e9", "at T"],
         [[str(r["q"]), f"{r['largest']:.4f}", f"{r['T']:.4g}"] for r in rows if r["q"] in controls],
     )
     source = "V&H remark 2"
     found = [
-        Statement(
-            source, "V^2 increases in q", increasing, "T = 2,000, q = 1 to 500, every step", ""
-        ),
+        Statement(source, "V^2 increases in q", increasing, "T = 2,000, q = 1 to 500, every step"),
         Statement(
             source,
             "V^2 <= 3.726 log T if T >= q + max(32, 0.7 q); T up to 1e9",
             bool(worst[0] <= 3.726),
             f"largest V^2 / log T {worst[0]:.4f}, at q = {worst[1]}, T = {worst[2]:.4g}; q up to 2,000",
-            CAUSES["v2_usual"],
         ),
         Statement(
             source,
             "the same for all T above 1e9",
             first == math.inf,
             f"no longer from T = {first:.2g} on" if first < math.inf else "T up to 1e15",
-            CAUSES["v2"],
         ),
         Statement(
             "V&H remark 3",
@@ -96,7 +87,6 @@ def figure_cv1(options) -> Part:
             beyond.size == 0,
             f"q = 20, N = 51: {v_ratio[np.searchsorted(totals, 1e4)]:.3f} at T = 1e4, "
             f"{v_ratio[-1]:.3f} at T = 1e6",
-            f"from T = {beyond[0] if beyond.size else math.nan:,.0f} on: " + CAUSES["v_ratio"],
         ),
         Statement(
             "V&H remark 3",
@@ -196,7 +186,6 @@ def figure_cv2(options) -> Part:
         )
     curves["instance 5, UCB-CV"] = by_rho
     rows += regret_rows("cv2", "instance 5, UCB-CV", by_rho, checkpoints)
-    pictures.curves(options.pictures / "bandit_papers_cv2.png", checkpoints, curves)
     text = regret_table(f"Figure cv2: regret at T = {n:,}, {runs} runs", rows)
     return Part(rows, text, statements_cv2(ends, stuck, by_rho))
 
@@ -211,7 +200,6 @@ def statements_cv2(ends, stuck, by_rho) -> list[Statement]:
             all(less(x["UCB-CV"], x[k]) for k in others),
             "UCB-CV less others: "
             + ", ".join(f"{k} {difference(x['UCB-CV'], x[k])}" for k in others),
-            CAUSES["cv_best"],
         )
     out(
         "EUCBV is closest to UCB-CV (TS aside)",
@@ -225,21 +213,18 @@ def statements_cv2(ends, stuck, by_rho) -> list[Statement]:
             f"UCB-V {interval(x['UCB-V'])}"
             for case, x in ends.items()
         ),
-        CAUSES["eucbv_close"],
     )
     out(
         "EUCBV can stick with a suboptimal arm",
         max(stuck) > 0.0,
         "runs whose second half is spent on other arms: "
         + ", ".join(f"{case} {s:.0%}" for case, s in zip(ends, stuck, strict=True)),
-        CAUSES["eucbv_stuck"],
     )
     out(
         "TS has a large regret for normal rewards (more than UCB1's)",
         all(less(x["UCB1"], x["TS"]) for x in ends.values()),
         "TS less UCB1: "
         + "; ".join(f"{case} {difference(x['TS'], x['UCB1'])}" for case, x in ends.items()),
-        CAUSES["ts_normal"],
     )
     finals = [x[:, -1] for x in by_rho.values()]
     steps = [mean_and_half(b)[0] - mean_and_half(a)[0] for a, b in itertools.pairwise(finals)]  # fmt: skip
@@ -248,7 +233,6 @@ def statements_cv2(ends, stuck, by_rho) -> list[Statement]:
         "the regret of UCB-CV falls as the correlation grows (instance 5)",
         bool(all(s > 0.0 for s in steps) and last - first > math.hypot(h1, h2)),
         ", ".join(f"{k}: {interval(x[:, -1])}" for k, x in by_rho.items()),
-        CAUSES["rho"],
     )
     return out
 
@@ -278,7 +262,6 @@ def figure_cv3(options) -> Part:
         }
         curves[case] = found
         rows += regret_rows("cv3", case, found, checkpoints)
-    pictures.curves(options.pictures / "bandit_papers_cv3.png", checkpoints, curves)
     ends = {case: {k: x[:, -1] for k, x in of.items()} for case, of in curves.items()}
     out = Statements("V&H 6")
     printed = list(cases)[:3]
@@ -291,7 +274,6 @@ def figure_cv3(options) -> Part:
         ),
         "batching less UCB-CV: "
         + "; ".join(f"{c} {difference(ends[c]['batching'], ends[c]['UCB-CV'])}" for c in cases),
-        CAUSES["batching"],
     )
     gamma = ends[printed[1]]
     out(
@@ -299,7 +281,6 @@ def figure_cv3(options) -> Part:
         all(less(gamma[k], gamma["UCB-CV"]) for k in ("jackknife", "splitting")),
         f"less UCB-CV: jackknife {difference(gamma['jackknife'], gamma['UCB-CV'])}, "
         f"splitting {difference(gamma['splitting'], gamma['UCB-CV'])}",
-        CAUSES["gamma"],
     )
     for case in (printed[0], *list(cases)[2:]):
         x = ends[case]
@@ -308,7 +289,6 @@ def figure_cv3(options) -> Part:
             all(less(x["UCB-CV"], x[k]) for k in ("jackknife", "splitting")),
             f"UCB-CV less jackknife {difference(x['UCB-CV'], x['jackknife'])}, "
             f"less splitting {difference(x['UCB-CV'], x['splitting'])}",
-            CAUSES["cv3_normal" if case == printed[0] else "cv3_lognormal"],
         )
     text = regret_table(f"Figure cv3: regret at T = {n:,}, {runs} runs", rows)
     return Part(rows, text, out)
@@ -350,7 +330,6 @@ def figure_cv4(options) -> Part:
         case = f"instance {which}"
         curves[case] = found
         rows += regret_rows("cv4", case, found, checkpoints)
-    pictures.curves(options.pictures / "bandit_papers_cv4.png", checkpoints, curves)
     ends = {case: {k: x[:, -1] for k, x in of.items()} for case, of in curves.items()}
     out = Statements("V&H 6")
     grows, parts, worse, compared = [], [], [], []
@@ -374,13 +353,11 @@ def figure_cv4(options) -> Part:
         "the regret of UCB-CV increases with the error of the controls' means",
         all(grows),
         "; ".join(parts),
-        CAUSES["error_grows"],
     )
     out(
         "for large errors UCB-CV does worse than existing algorithms (UCB1; EUCBV is ahead anyway)",
         all(worse),
         "; ".join(compared),
-        CAUSES["error_large"],
     )
     half = int(np.searchsorted(checkpoints, n / 2))
     ts = curves["instance 5"]["TS"]
@@ -391,37 +368,6 @@ def figure_cv4(options) -> Part:
         bool(mean_and_half(linear)[0] > 0.95),
         f"growth over the last half, as a share of linear growth: {interval(linear)}; regret "
         f"{interval(ts[:, -1])}, with rewards scaled from [0, {WIDE:g}] {interval(wide[:, -1])}",
-        CAUSES["ts_linear"],
     )
     text = regret_table(f"Figure cv4: regret at T = {n:,}, {runs} runs", rows)
     return Part(rows, text, out)
-
-
-#: Why a statement does not hold here; printed with it if so.
-CAUSES = {
-    "v2_usual": "exceeded by 0.3 % at q = 44, T = 76 and q = 45, T = 77, where 0.7 q passes 32, and "
-    "nowhere else up to q = 3,000",
-    "v2": "V^2 tends to 4 log T, as the normal quantile of tail 1 / T^2 does; 3.726 is passed at about "
-    "T = 1e10 for every q",
-    "v_ratio": "Student's quantile grows as a power of T and the normal one as the root of log T, so no "
-    "constant bounds their ratio for all T",
-    "cv_best": "EUCBV is ahead: n times its squared half width, rho (v + 2) log(psi T eps) / 4, is 2.7 in "
-    "its last rounds; for UCB-CV V^2 (1 - rho^2) sigma^2 is 3.2 after many pulls and 6 after 30, "
-    "Student's 1 - 1 / t^2 quantile being wide with few degrees of freedom",
-    "eucbv_close": "few pulls or runs do not tell",
-    "eucbv_stuck": "the best arm was never eliminated: with psi = T / K^2 bounds fail too rarely to be "
-    "seen in so few runs",
-    "ts_normal": "its coins take rewards clipped to [0, 1], which keeps the order of the arms' means; the "
-    "paper does not say how it made probabilities of normal rewards",
-    "rho": "too few runs to tell",
-    "batching": "few pulls or runs do not tell: with 30 batches only the quantile is wider",
-    "gamma": "the estimates of all three agree to O(1 / s); at these tails few runs do not tell more",
-    "cv3_normal": "jackknife and splitting use s - 1 degrees of freedom, as the paper says, regression "
-    "s - 2: their intervals are narrower while s is small, and the estimates agree to O(1 / s)",
-    "cv3_lognormal": "runs differ far more than methods, whose estimates agree to O(1 / s)",
-    "error_grows": "few pulls or runs do not tell: the same error for all arms moves all estimates alike",
-    "error_large": "the same error for all arms moves all estimates alike; it only widens intervals, by "
-    "the root of 1 + (error / sd of the control)^2",
-    "ts_linear": "regret is large and bends: rewards clipped to [0, 6] of arms with means 10 to 8 are "
-    "nearly all 6, so these arms look alike; scaled from [0, 16] they do not",
-}

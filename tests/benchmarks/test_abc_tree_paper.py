@@ -1,11 +1,6 @@
 """What the tree bandits' benchmark measures with is right; the benchmark runs."""
 
-import csv
 import math
-import subprocess
-import sys
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +12,9 @@ from benchmarks.papers import abc_tree_methods as methods
 from benchmarks.papers import abc_tree_modes as modes
 from benchmarks.papers import abc_tree_posteriors as posteriors
 from benchmarks.papers import abc_tree_toys as toys
-from benchmarks.papers.abc_tree import PARTS
 from benchmarks.papers.inner_loop import inner_loop
 from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import bivariate_mixture
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_thompson_probabilities():
@@ -115,35 +107,3 @@ def test_games_are_those_of_the_package():
     game = inner_loop([0.5, 0.5], rates, 20_000, np.random.default_rng(12))
     weight = game.accepted * 0.5 / game.q
     assert abs(weight.mean() - 0.25) < 4.0 * weight.std() / math.sqrt(20_000)
-
-
-@pytest.mark.slow
-def test_quick(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.papers.abc_tree",
-        "--quick",
-        "--out",
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        [*command, "--pictures", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "## Statements" in done.stdout and " nan" not in done.stdout
-    assert all(f"{part} " in done.stdout.splitlines()[-1] for part in PARTS)
-    drawn = {p.stem for p in tmp_path.glob("figure_*.png") if p.stat().st_size > 5_000}
-    assert drawn == {
-        "figure_3_15", "figure_4", "figure_5", "figure_6", "figure_7_16", "figure_8_9a", "figure_9",
-        "figure_10", "figure_10_images", "figure_11", "figure_11_marginals", "figure_12",
-        "figure_12_marginals", "figure_13", "figure_17",
-    }  # fmt: skip
-    with (tmp_path / "abc_tree_paper.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    of = [r for r in rows if r["figure"] == "statements"]
-    assert len(of) >= 50 and {r["holds"] for r in of} == {"yes", "no"}
-    assert all(r["cause"] for r in of if r["holds"] == "no")

@@ -1,12 +1,9 @@
 """The path and its counts, the bank, replays that do as policies and plain sums say; it runs."""
 
-import csv
 import math
 
 import numpy as np
-import pytest
 
-from benchmarks.papers import adaptive_ais
 from benchmarks.papers import adaptive_ais_bank as bank_module
 from benchmarks.papers.adaptive_ais_bank import (
     Bank,
@@ -54,30 +51,3 @@ def test_kernels_give_the_same_evidence():
         if good[t.kernel] == t.tuning:
             w = np.exp(t.draws.log_weights)
             assert abs(w.mean() - 1.0) < 4.0 * w.std() / math.sqrt(w.size) + 4.0 * problem.error
-
-
-# --- the script ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_quick(tmp_path, capsys):
-    X, y = simulate(768, 8)
-    np.savetxt(tmp_path / "pima.csv", np.column_stack([1.0 + 2.0 * X, y]), delimiter=",")
-    command = ["--quick", "--data", str(tmp_path / "pima.csv"), "--out", str(tmp_path)]
-    small = ["--steps", "4", "16", "64", "--bank", "80", "60", "40", "--raw-bank", "60", "50", "40"]
-    fewer = ["--runs", "10", "--kernel-draws", "30", "--engine-runs", "4", "--budget", "20"]
-    adaptive_ais.main([*command, *small, *fewer])
-    out = capsys.readouterr().out
-    assert "## Statements" in out and "nan" not in out
-    for name in ("standardised", "standardised_loss", "raw", "raw_loss", "kernels"):
-        assert (tmp_path / f"adaptive_ais_{name}.png").stat().st_size > 10_000
-    with (tmp_path / "adaptive_ais.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    of = [r for r in rows if r["figure"] == "statements"]
-    assert len(of) == 2 * (10 + 5) + 1 and {r["holds"] for r in of} <= {"yes", "no"}
-    assert all(r["cause"] for r in of if r["holds"] == "no")
-    bank = ["--load", str(tmp_path / "adaptive_ais_bank.npz"), "--covariates", "raw"]
-    adaptive_ais.main([*command, *fewer, *bank, "--parts", "figure", "--name", "again"])
-    with (tmp_path / "again.csv").open() as file:
-        again = list(csv.DictReader(file))
-    assert {r["covariates"] for r in again if r["figure"] == "3"} == {"raw"}

@@ -1,44 +1,20 @@
-"""Compiled runs decide as the policies do; theorem 1's identity; the benchmark runs."""
+"""Many runs decide as the policies do; theorem 1's identity; the benchmark runs."""
 
-import csv
 import math
-import subprocess
-import sys
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.contract import Policy
 from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
 from benchmarks.papers import neufeld as neufeld
 from benchmarks.papers import verma as verma
-from benchmarks.papers.bandit_runs import run
-from benchmarks.papers.eucbv import EUCBV
-from benchmarks.papers.moss import MOSS
-from benchmarks.papers.tightest import TightestBound
+from benchmarks.papers.bandit_runs import EUCBV, MOSS, TightestBound, one_run, run
 from models.scaled_bernoulli import make_problem
 from models.ucb_cv_instances import make_instance
 
-ROOT = Path(__file__).resolve().parents[2]
 N = 300
-
-
-def asked(policy: Policy, rewards, rng, controls=None) -> np.ndarray:
-    """Pulls (n, K) after each of n pulls, by ask and tell."""
-    n_arms, n = rewards.shape
-    counts = np.zeros((n + 1, n_arms), int)
-    for t in range(n):
-        pull = policy.ask(rng)
-        i = counts[t, pull.arm]
-        w = None if controls is None else [controls[pull.arm, i]]
-        policy.tell(pull, rewards[pull.arm, i], controls=w)
-        counts[t + 1] = counts[t]
-        counts[t + 1, pull.arm] += 1
-    return counts[1:]
 
 
 BOUNDED = {
@@ -48,7 +24,6 @@ BOUNDED = {
     "klucb, c = 0": lambda k, r: KLUCB(k, c=0.0, rewards=r),
     "moss": lambda k, r: MOSS(k, rewards=r),
     "tightest": lambda k, r: TightestBound(k, rewards=r),
-    "eucbv": lambda k, r: EUCBV(k, horizon=N, rewards=r),
 }
 
 
@@ -68,32 +43,39 @@ def test_same_decisions(name, n_arms, ranges):
     )
     same = np.random.default_rng(9)
     for r in range(2):
-        expected = asked(BOUNDED[name](n_arms, scale), rewards[r], same)
+        expected = one_run(BOUNDED[name](n_arms, scale), rewards[r], N, same)
         np.testing.assert_array_equal(found[r], expected)
 
 
-def test_compiled_thompson_sampling_has_the_distribution_of_the_policy():
-    """It draws from streams of its own, so only frequencies can be the same."""
+def test_thompson_sampling_has_the_distribution_of_the_policy():
+    """It draws for all runs at once, so only frequencies can be the same."""
     rng, n = np.random.default_rng(3), 60
     rewards = (rng.random((4_000, 2, n)) < np.array([0.4, 0.6])[:, None]).astype(float)
-    compiled = run(ThompsonSampling(2), rewards, np.array([n]), rng)[:, 0, 1]
-    plain = np.array([asked(ThompsonSampling(2), r, rng)[-1, 1] for r in rewards[:400]])
-    error = math.hypot(compiled.std() / math.sqrt(4_000), plain.std() / math.sqrt(400))
-    assert abs(compiled.mean() - plain.mean()) < 4.0 * error
+    together = run(ThompsonSampling(2), rewards, np.array([n]), rng)[:, 0, 1]
+    plain = np.array([one_run(ThompsonSampling(2), r, n, rng)[-1, 1] for r in rewards[:400]])
+    error = math.hypot(together.std() / math.sqrt(4_000), plain.std() / math.sqrt(400))
+    assert abs(together.mean() - plain.mean()) < 4.0 * error
 
 
-@pytest.mark.parametrize("estimator", ["regression", "jackknife", "splitting", "batching"])
-def test_same_decisions_with_controls(estimator):
+def test_same_decisions_with_controls():
     instance, rng = make_instance(2), np.random.default_rng(5)
     draws = verma.draw(instance, N, 2, rng)
-    found = run(
-        verma.controlled(instance, estimator=estimator, n_batches=5),
-        draws.rewards, np.arange(1, N + 1), rng, draws.controls,
-    )  # fmt: skip
+    found = run(verma.controlled(instance), draws.rewards, np.arange(1, N + 1), rng, draws.controls)
     for r in range(2):
-        policy = verma.controlled(instance, estimator=estimator, n_batches=5)
-        expected = asked(policy, draws.rewards[r], rng, draws.controls[r])
+        expected = one_run(verma.controlled(instance), draws.rewards[r], N, rng, draws.controls[r])
         np.testing.assert_array_equal(found[r], expected)
+
+
+def test_eucbv_eliminates_worse_arms_for_good():
+    """Hardly any run draws from the worse arms in its second half, where UCB1 still does."""
+    rng, n = np.random.default_rng(4), 2_000
+    rewards = (rng.random((50, 3, n)) < np.array([0.1, 0.2, 0.9])[:, None]).astype(float)
+    counts = run(EUCBV(3, horizon=n), rewards, np.array([n // 2, n]), rng)
+    idle = (counts[:, 0, :2] == counts[:, 1, :2]).all(axis=1)
+    assert idle.mean() > 0.9
+    assert (counts[:, 1, 2] > 0.9 * n).all()
+    others = run(UCB1(3), rewards, np.array([n // 2, n]), rng)
+    assert (others[:, 0, :2] < others[:, 1, :2]).all()
 
 
 @pytest.mark.parametrize(
@@ -136,20 +118,3 @@ def test_population_runs_are_martingales():
     )  # fmt: skip
     gap = n * errors**2 - by_values
     assert abs(gap.mean()) < 3.5 * gap.std() / math.sqrt(runs)
-
-
-@pytest.mark.slow
-def test_quick(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.papers.bandits", "--quick", "--out", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "--steps", "1000"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "## Statements" in done.stdout and "nan" not in done.stdout
-    for name in ("1", "2", "cv1", "cv2", "cv3", "cv4"):
-        assert (tmp_path / f"bandit_papers_{name}.png").stat().st_size > 10_000
-    with (tmp_path / "bandit_papers.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    of = [r for r in rows if r["figure"] == "statements"]
-    assert len(of) == 31 and {r["holds"] for r in of} <= {"yes", "no"}
-    assert all(r["cause"] for r in of if r["holds"] == "no")
-    assert sum(r["figure"] == "1" for r in rows) == 36 * 4

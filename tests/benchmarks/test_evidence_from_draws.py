@@ -1,9 +1,4 @@
-import json
 import math
-import subprocess
-import sys
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +7,6 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from benchmarks.evidence import from_draws as bench
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
@@ -27,20 +20,3 @@ def test_logistic_regression():
     found, error = bench.logistic_log_evidence(X, y)
     assert 0.0 < error < 0.01
     assert abs(found - exact) < 4.0 * error
-
-
-@pytest.mark.slow
-def test_the_script_runs(tmp_path):
-    pytest.importorskip("nutpie")
-    options = ["--quick", "--problems", "regression_10", "--seeds", "2", "--out", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.evidence.from_draws", *options],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    assert "regression_10" in done.stdout
-    rows = json.loads((tmp_path / "evidence_from_draws.json").read_text())["rows"]
-    assert len(rows) == 2
-    assert all(abs(r["error"]) < 5.0 * r["mcse"] for r in rows)

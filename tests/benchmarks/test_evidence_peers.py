@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from benchmarks.evidence import methods
 from benchmarks.evidence import peers as bench
 from models.beta_binomial import beta_binomial
 
@@ -84,3 +85,11 @@ def test_morphz(monkeypatch):
     expected = [problem.log_likelihood(np.array([q])) + math.log(q * (1.0 - q)) for q in p]
     np.testing.assert_allclose(given["values"], expected, rtol=1e-6)
     assert found["evaluations"] > 803 and np.std(given["x"]) > 0.1
+
+
+def test_dynesty():
+    pytest.importorskip("dynesty")
+    problem = beta_binomial()
+    found = methods.prepare_dynesty(problem)("50", 1)
+    assert abs(found["log_evidence"] - problem.log_evidence) < 4.0 * found["mcse"] < 1.5
+    assert found["evaluations"] > 50

@@ -62,18 +62,23 @@ def test_every_committed_file_is_used_and_says_where_it_is_from():
 
 
 def test_publishing_statements(tmp_path, capsys):
-    o = argparse.Namespace(out=str(tmp_path), name="parts", pictures=Path("x"), record=False)
+    o = argparse.Namespace(out=str(tmp_path), name="parts", bank="x", record=False)
     said = [
-        Statement("s 1", "it falls", True, "1 ± 2", "why"),
-        Statement("s 1", "it rises", False, "3", "so"),
+        Statement("s 1", "it falls", True, "1 ± 2"),
+        Statement("s 1", "it rises", False, "3"),
     ]
-    publish(o, {"one": lambda: Part([{"figure": "1"}], "## One", said)}, seconds={"bank": 1.0})
+    publish(
+        o,
+        {"one": lambda: Part([{"figure": "1"}], "## One", said)},
+        seconds={"bank": 1.0},
+        hidden=("bank",),
+    )
     out = capsys.readouterr().out
-    assert "| s 1 | it falls | yes | 1 ± 2 | |" in out and "| it rises | no | 3 | so |" in out
+    assert "| s 1 | it falls | yes | 1 ± 2 |" in out and "| it rises | no | 3 |" in out
     found = json.loads((tmp_path / "parts.json").read_text())
     assert [row["figure"] for row in found["rows"]] == ["1", "statements", "statements"]
     assert set(found["meta"]["seconds"]) == {"bank", "one"}
-    assert "pictures" not in found["meta"]["options"]
+    assert "bank" not in found["meta"]["options"]
 
 
 # --- intervals -----------------------------------------------------------------------------------

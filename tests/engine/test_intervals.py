@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amc_pymc.engine import Graph
+from amc_pymc.engine.derivative_rules import DERIVATIVE_RULES
 from amc_pymc.engine.functions import ARRAY
-from amc_pymc.engine.graph import DERIVATIVE_RULES
 from amc_pymc.engine.intervals import bounds
 from tests.engine.random_graphs import Grower
 

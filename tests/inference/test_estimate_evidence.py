@@ -30,7 +30,7 @@ from amc_pymc.importance import AdaptedMixture, StudentTMixture
 from amc_pymc.inference.evidence_results import Evidence
 from amc_pymc.inference.evidence_run import __name__ as MODULE
 from amc_pymc.kernels import HMC, KERNELS
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import counted
 from tests.inference.evidence_models import (
     EASY,
     SCHOOLS,

@@ -25,7 +25,7 @@ import amc_pymc as amc
 from amc_pymc.importance import StudentTMixture
 from amc_pymc.inference.sample_ais import __name__ as MODULE
 from amc_pymc.kernels import HMC, KERNELS
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.runs import Journal
 from tests.inference.evidence_models import (
     EASY,

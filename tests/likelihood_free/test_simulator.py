@@ -17,7 +17,7 @@ from scipy import special, stats
 
 from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.likelihood_free.trial import try_simulator
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.graphs import interpreted_mode
 
 Y = np.array([1.0, -0.5, 2.0, 0.3, 1.7])
 

@@ -1,9 +1,3 @@
-import json
-import subprocess
-import sys
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -38,8 +32,6 @@ def test_b_cubed_of_the_authors_example():
         assert b_cubed_f1(response, truth) == pytest.approx(2 * precision / (precision + 1.0))
         assert b_cubed_f1(truth, response) == pytest.approx(b_cubed_f1(response, truth))
     assert b_cubed_f1([3, 3, 8], [1, 1, 0]) == 1.0
-    with pytest.raises(ValueError, match="equally long"):
-        b_cubed_f1([1, 2], [1, 2, 3])
 
 
 # --- the sampler ----------------------------------------------------------------------------------
@@ -99,25 +91,3 @@ def test_racing_agrees_with_exact_and_reads_less(mentions):
     audited, wrong = (sum(getattr(t, k)[-1] for t in racing) for k in ("audited", "wrong"))
     assert audited > 0.4 * 6 * 12 * mentions.entity.size
     assert wrong / audited < 0.05
-
-
-# --- data -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_benchmark_runs(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.papers.coreference", "--quick"]
-    done = subprocess.run(
-        [*command, "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).resolve().parents[2],
-    )
-    assert "## power law" in done.stdout
-    rows = json.loads((tmp_path / "coreference.json").read_text())["rows"]
-    assert len(rows) == 8
-    for row in rows:
-        assert row["f1"] > 0.7
-        assert row["method"] == "exact" or row["saving_near_convergence"] > 2.5
-        assert row["error_low"] <= row["delta"] or not row["audited"]

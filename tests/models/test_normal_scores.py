@@ -28,8 +28,6 @@ def test_annealed():
         scores.log_joint, np.ones(4), np.eye(4), particles=500, replicates=8
     )
     assert abs(found.log_evidence - exact) < 4.0 * found.error < 0.2
-    with pytest.raises(ValueError, match="replicates must be at least 2"):
-        normal_scores.annealed_evidence(scores.log_joint, np.ones(4), np.eye(4), replicates=1)
 
 
 def test_slice_moves_leave_the_posterior_as_it_is():

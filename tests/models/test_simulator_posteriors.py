@@ -106,8 +106,6 @@ def test_two_scales_at_the_edge():
     assert_moments(example.reference(np.random.default_rng(7), 20_000), grid, weights)
     near = example.epsilon_reference(np.random.default_rng(8), 20_000, 1.0)
     assert_same_means(near, rejection(example, 1.0, 200_000, 9))
-    with pytest.raises(ValueError, match="observed must lie between -10 and 10"):
-        two_scale_mixture((10.0, 0.0))
 
 
 @pytest.mark.parametrize("observed", [50.0, 3.0])
@@ -173,10 +171,6 @@ def test_points_simulated():
     assert example.mode == [50.0]
     edges = example.cube(np.array([[0.0], [0.0099], [0.01], [1.0 - 2**-53], [1.0]]))
     np.testing.assert_array_equal(edges, [[1.0], [1.0], [2.0], [100.0], [100.0]])
-    with pytest.raises(ValueError, match=r"epsilon must be positive and finite, got -1\.0"):
-        toy.acceptance(49.5, -1.0)
-    with pytest.raises(TypeError, match="n_points must be an integer"):
-        toy.toy_points(2.5)
 
 
 # --- normal mean ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from scipy import stats
 
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.data_control import DataControl
-from amc_pymc.tall.proxies import DataProxy
+from amc_pymc.tall.data_space import DataProxy
 
 X0 = np.zeros(0)
 

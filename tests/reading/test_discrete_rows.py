@@ -18,7 +18,7 @@ from amc_pymc.reading.densities import RowDensities
 from amc_pymc.steps.preparation import prepare
 from amc_pymc.steps.settings import Options
 from amc_pymc.tall.samplers.compiled import state_values, unit_changes
-from amc_pymc.tall.samplers.surrogate import surrogate_at, surrogate_change, surrogate_total
+from amc_pymc.tall.samplers.raced import surrogate_at, surrogate_change, surrogate_total
 
 N = 120
 LEVELS = np.array([-0.3, 0.1, 0.4])

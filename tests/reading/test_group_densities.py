@@ -11,10 +11,10 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from amc_pymc.reading import node_choice
-from amc_pymc.reading.group_densities import GroupDensities
-from amc_pymc.reading.groups import find_factors, take_groups
-from amc_pymc.reading.node_choice import NODES, TOLERANCE, choose_nodes
+from amc_pymc.reading import group_densities as node_choice
+from amc_pymc.reading.factors import find_factors
+from amc_pymc.reading.group_densities import NODES, TOLERANCE, GroupDensities, choose_nodes
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.steps.model_densities import grouped_densities
 from amc_pymc.tall.samplers.compiled import state_values
 from models.grouped import EXAMPLES
@@ -478,7 +478,7 @@ def test_impossible_effects_are_left_and_never_drawn():
 def test_compiled_groups_and_the_rest_are_the_model(name):
     model, factor, _ = taken(ACCEPTED[name][0])
     point = model.initial_point()
-    d = grouped_densities(model, factor, None, point, None)  # raises if they are not
+    d = grouped_densities(model, factor, None, point)  # raises if they are not
     effects = d.effects(point)
     back = d.as_point(effects, point)
     for n in factor.names:

@@ -8,9 +8,9 @@ import pytest
 
 from pytensor.compile.mode import Mode
 
-from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.reading.groups import find_factors, take_groups
-from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.factors import find_factors
+from amc_pymc.reading.graphs import initial_point_of, remembering
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.tall.groups import printed_groups
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED, EITHER, REFUSED

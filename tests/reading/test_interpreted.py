@@ -16,7 +16,7 @@ from pytensor.tensor.math import variadic_add
 import amc_pymc as amc
 
 from amc_pymc.reading import extract_rows
-from amc_pymc.reading.interpreted import (
+from amc_pymc.reading.graphs import (
     functions_for_few,
     interpreted_function,
     interpreted_mode,

@@ -6,9 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from amc_pymc.reading.graphs import log_densities, log_density
-from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.memo import remembering
+from amc_pymc.reading.graphs import interpreted_mode, log_densities, log_density, remembering
 
 
 @pytest.fixture

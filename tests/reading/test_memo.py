@@ -10,8 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from amc_pymc.reading import extract_rows
-from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.reading.memo import remembered, remembering
+from amc_pymc.reading.graphs import initial_point_of, remembered, remembering
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def test_a_read_only_home_is_no_obstacle(tmp_path, monkeypatch):
     (tmp_path / "home").write_text("")
     monkeypatch.setenv("PYTENSOR_FLAGS", f"base_compiledir={tmp_path / 'home' / 'folder'}")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from amc_pymc.reading.memo import remembering\nwith remembering(): pass\n"
+    code = "from amc_pymc.reading.graphs import remembering\nwith remembering(): pass\n"
     code += "import pytensor, pytensor.link.numba.cache as c\n"
     code += "print(pytensor.config.compiledir.is_dir() and c.NUMBA_CACHE_PATH.is_dir())"
     run = [sys.executable, "-c", code]

@@ -13,8 +13,7 @@ from scipy import stats
 
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.densities import RowDensities
-from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.graphs import initial_point_of, interpreted_mode
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, pack_rows
 from amc_pymc.tall.samplers.compiled import state_values
 

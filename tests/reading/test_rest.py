@@ -9,10 +9,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.reading.held import Held
-from amc_pymc.reading.interpreted import interpreted_mode
-from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.graphs import initial_point_of, interpreted_mode
+from amc_pymc.reading.layout import FlatLayout, Held
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.tall.samplers.compiled import call_total
 from tests.reading.test_packed_rows import bivariate

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from amc_pymc.reading.support import element_states
+from amc_pymc.reading.factors import element_states
 
 
 def one(build, *args, **kwargs):

@@ -10,7 +10,7 @@ from grouped_runs import racing
 
 import amc_pymc as amc
 
-from amc_pymc.reading.groups import find_factors
+from amc_pymc.reading.factors import find_factors
 from amc_pymc.steps import grouping, racing_metropolis
 from amc_pymc.steps.grouping import chosen_turns
 from amc_pymc.steps.settings import Options

@@ -13,7 +13,7 @@ from scipy import special, stats
 
 import amc_pymc as amc
 
-from amc_pymc.reading import node_choice
+from amc_pymc.reading import group_densities as node_choice
 from amc_pymc.steps import preparation
 from models.grouped import intercepts_model, simulate_intercepts
 from models.grouped_gaussian import gaussian_reference

@@ -6,7 +6,7 @@ import pytest
 
 import amc_pymc as amc
 
-from amc_pymc.reading.node_choice import HELD_TOLERANCE
+from amc_pymc.reading.group_densities import HELD_TOLERANCE
 from amc_pymc.tall.groups import hermite_nodes
 from models.grouped import intercepts_model, simulate_intercepts
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.steps.preparation import _NODE_WIDTH, _node_points
-from amc_pymc.tall.samplers.preparation import GaussianFit
+from amc_pymc.tall.samplers.raced import GaussianFit
 
 PYTHON = Mode(linker="py", optimizer=None)
 N_ROWS, N_GROUPS, N_REGIONS = 200, 40, 5

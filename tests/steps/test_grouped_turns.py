@@ -12,7 +12,8 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.reading.groups import find_factors, take_groups
+from amc_pymc.reading.factors import find_factors
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.steps.grouping import chosen_turns
 from amc_pymc.steps.settings import Options
 from amc_pymc.tall.samplers.metropolis import _newton

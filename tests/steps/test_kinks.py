@@ -8,7 +8,7 @@ import statsmodels.api as sm
 
 import amc_pymc as amc
 
-from amc_pymc.reading.groups import find_factors
+from amc_pymc.reading.factors import find_factors
 
 N = 20_000
 Q = 0.8

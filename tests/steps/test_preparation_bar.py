@@ -11,7 +11,7 @@ from grouped_runs import racing
 
 from amc_pymc.engine.jit import njit, reports_of_compiling
 from amc_pymc.steps import preparation
-from amc_pymc.steps.timing import COMPILING, Stopwatch
+from amc_pymc.steps.preparation import COMPILING, Stopwatch
 
 
 class Bar:

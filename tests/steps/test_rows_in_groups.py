@@ -20,14 +20,12 @@ from grouped_runs import assert_agree, example, example_step, racing, sample
 import amc_pymc as amc
 
 from amc_pymc.reading import group_densities
-from amc_pymc.reading.graphs import initial_point_of
+from amc_pymc.reading.factors import find_factors
+from amc_pymc.reading.graphs import initial_point_of, interpreted_mode
 from amc_pymc.reading.group_densities import GroupDensities
-from amc_pymc.reading.groups import find_factors
-from amc_pymc.reading.interpreted import interpreted_mode
 from amc_pymc.rows import Rows
-from amc_pymc.steps.grouping import chosen_turns, possible_factors
+from amc_pymc.steps.grouping import chosen_turns, possible_factors, stored_group_densities
 from amc_pymc.steps.settings import Options
-from amc_pymc.steps.stored_groups import stored_group_densities
 from models.grouped import EXAMPLES
 from models.grouped_gaussian import gaussian_reference
 

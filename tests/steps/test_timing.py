@@ -7,7 +7,7 @@ import pymc as pm
 
 import amc_pymc as amc
 
-from amc_pymc.steps.timing import Stopwatch, in_words
+from amc_pymc.steps.preparation import Stopwatch, in_words
 
 
 def test_tasks_add_up():

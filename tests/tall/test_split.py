@@ -10,8 +10,8 @@ from amc_pymc.reading.densities import parts_of
 from amc_pymc.steps.model_densities import checked_densities
 from amc_pymc.steps.settings import Options
 from amc_pymc.tall.refresh import log_surface, refresh_of
+from amc_pymc.tall.samplers.raced import surrogate_at
 from amc_pymc.tall.samplers.surface import surface_at
-from amc_pymc.tall.samplers.surrogate import surrogate_at
 from amc_pymc.tall.split import split
 
 N, K, G, H = 400, 5, 12, 6

@@ -9,6 +9,7 @@ from amc_pymc.engine import Family, Graph
 from amc_pymc.reading.graphs import log_density
 from amc_pymc.reading.particles.model_terms import layout_of
 from amc_pymc.reading.rest import RestDensities
+from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
 from amc_pymc.tall.surrogate import (
     Surface,
     _inverse,
@@ -18,7 +19,6 @@ from amc_pymc.tall.surrogate import (
     rows_of,
 )
 from amc_pymc.tall.terms import Written, compiled_terms
-from amc_pymc.tall.wide import taken_apart, with_combinations, with_functions
 
 SIZE = 4
 

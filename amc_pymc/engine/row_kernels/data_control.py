@@ -20,8 +20,6 @@ from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import N_SHARED, ROWS, Printer, of_parameters, room_of
 from amc_pymc.engine.row_kernels.loops import check_size, gather
 
-__all__ = ["printed_data_control", "rewards", "state_rewards", "total"]
-
 #: Positions of stages in the program: log-likelihoods, and the terms of the control variate.
 _VALUE, _TERMS = 0, 4
 #: Maximum number of rows of a block.

@@ -39,31 +39,13 @@ from amc_pymc.engine.leaves import (
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import N_SHARED, ROWS, SHARED, Printer, of_parameters, room_of
 
-__all__ = [
-    "RowProgram",
-    "TooLarge",
-    "check_size",
-    "gradient",
-    "hessian",
-    "line",
-    "printed_rows",
-    "residual_changes",
-    "residuals_at",
-    "rewards",
-    "row_program",
-    "state_rewards",
-    "total_gradients",
-    "totals",
-    "values",
-]
-
 #: Places of stages in a program: log-likelihoods, their Taylor polynomials, first and second derivatives by leaves.
 VALUE, TAYLOR, SLOPES, CURVES, END = (DOTS_AT + 1 + 4 * k for k in range(5))
 #: Maximum number of operations of a row and its derivatives; more would take too long to compile.
 _MOST_OPERATIONS = 6_000
 _LINE = ("eta", "du", "dv", "dw")
-#: Maximum number of rows of a block.
-_BLOCK = 256
+#: Maximum numbers of rows and of points of a block.
+_BLOCK, _POINTS = 256, 64
 
 _compiled = njit(cache=True, error_model="numpy")
 
@@ -414,3 +396,22 @@ def total_gradients(zs, columns, program):
             out[p] += s
             add_gradient(program, part[1:], at, columns[:, begin:], n, found)
     return out, slopes
+
+
+# --- points in the place of rows -------------------------------------------------------------------------
+
+
+@_compiled
+def at_points(program, table, xs, n_rows, out):
+    """Write outputs (K, P) at points (P, D)."""
+    n_points, n_dim = xs.shape
+    block, kept = np.empty((n_dim, _POINTS)), np.empty((n_rows, _POINTS))
+    for begin in range(0, n_points, _POINTS):
+        n = min(_POINTS, n_points - begin)
+        for d in range(n_dim):
+            for j in range(n):
+                block[d, j] = xs[begin + j, d]
+        call(program[0], block, _POINTS, n, kept, _POINTS)
+        for k in range(out.shape[0]):
+            for j in range(n):
+                out[k, begin + j] = kept[k, j]

@@ -43,8 +43,6 @@ from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import ROWS, Printer, of_parameters, room_of
 from amc_pymc.engine.row_kernels.loops import RowProgram, TooLarge, check_size
 
-__all__ = ["RowBounds", "arguments_of", "printed_third", "row_bounds", "third_bounds"]
-
 #: Number of arguments; stages: their gradients by leaves, and the bound.
 _N_ARGUMENTS, _GRADIENTS, _BOUND, _END = (DOTS_AT + k for k in (1, 2, 6, 10))
 

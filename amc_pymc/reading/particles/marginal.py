@@ -23,23 +23,19 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from amc_pymc.reading.graphs import lowered
-from amc_pymc.reading.group_totals import GroupTotals
-from amc_pymc.reading.groups import Factor, effects_at, take_groups
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.factors import Factor, effects_at
+from amc_pymc.reading.graphs import interpreted_mode, lowered, remembering
+from amc_pymc.reading.group_densities import GroupTotals
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.memo import remembering
-from amc_pymc.reading.particles.checks import without_checks
-from amc_pymc.reading.particles.counts import Counts
 from amc_pymc.reading.particles.densities import (
+    Counts,
     ParticleDensities,
-    check_evidence_defined,
+    once_per_process,
     particles_of,
 )
-from amc_pymc.reading.particles.loading import once_per_process
+from amc_pymc.reading.particles.model_terms import check_evidence_defined, without_checks
 from amc_pymc.reading.particles.prior import PriorDraws
-
-__all__ = ["Densities", "MarginalDensities", "extract_marginals"]
 
 #: Number of prior draws at which groups are compared with the model, and number of draws searched for finite ones.
 _CHECKED, _DRAWN = 3, 32

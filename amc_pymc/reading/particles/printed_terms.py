@@ -20,10 +20,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.engine import Graph
-from amc_pymc.engine.jit import njit
-from amc_pymc.engine.machine import Printed, call
+from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.printer import Printer
 from amc_pymc.engine.row_kernels import loops
+from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import lowered, rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
@@ -35,9 +35,7 @@ from amc_pymc.reading.rows import (
     extract_rows,
     row_count,
 )
-from amc_pymc.reading.scalars import NotScalar, Reader, stabilised
-
-__all__ = ["PrintedTerms", "RowTerm", "printed_terms", "row_term"]
+from amc_pymc.reading.scalars import Reader, stabilised
 
 _log = logging.getLogger("amc_pymc")
 #: Largest numbers of operations of values and gradients that are printed: half a minute of compiling.
@@ -46,8 +44,6 @@ _MOST_OPERATIONS, _MOST_IN_GRADIENTS = 12_000, 40_000
 _MOST_ENTRIES = 2_000
 #: Smallest number of rows for which a loop over rows is worthwhile.
 _FEWEST_ROWS = 16
-#: Number of points in the innermost loop.
-_AT_ONCE = 64
 _ARGUMENTS = ("block", "stride", "n", "out", "out_stride")
 
 
@@ -87,7 +83,7 @@ class PrintedTerms:
     @staticmethod
     def _called(printed: tuple[Printed, int], number: int, xs: np.ndarray) -> np.ndarray:
         out = np.empty((number, len(xs)))
-        _at_points(*printed[0].arrays, xs, max(1, printed[1]), out)
+        loops.at_points(*printed[0].arrays, xs, max(1, printed[1]), out)
         return out
 
     @cached_property
@@ -112,22 +108,6 @@ class PrintedTerms:
         printer = Printer(self._graph)
         number = printer.each_row("terms", _ARGUMENTS, outputs)
         return Printed(printer.text, ("terms",)), number
-
-
-@njit(cache=True, error_model="numpy")
-def _at_points(program, table, xs, n_rows, out):
-    """Write outputs (K, P) at points (P, D)."""
-    n_points, n_dim = xs.shape
-    block, kept = np.empty((n_dim, _AT_ONCE)), np.empty((n_rows, _AT_ONCE))
-    for begin in range(0, n_points, _AT_ONCE):
-        n = min(_AT_ONCE, n_points - begin)
-        for d in range(n_dim):
-            for j in range(n):
-                block[d, j] = xs[begin + j, d]
-        call(program[0], block, _AT_ONCE, n, kept, _AT_ONCE)
-        for k in range(out.shape[0]):
-            for j in range(n):
-                out[k, begin + j] = kept[k, j]
 
 
 def printed_terms(

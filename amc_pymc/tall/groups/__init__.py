@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from amc_pymc.engine.machine import Printed
-from amc_pymc.tall.groups import effects, loops
+from amc_pymc.tall.groups import loops
 from amc_pymc.tall.groups.nodes import Nodes, hermite_nodes, state_nodes, wide_nodes
 from amc_pymc.tall.groups.printed import ROWS_BEYOND, GroupProgram, printed_groups
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class GroupKernels:
-    """The loops of ``loops`` and ``effects`` over a model's groups, bound to its generated functions.
+    """The loops of ``loops`` over a model's groups, bound to its generated functions.
 
     Parameters
     ----------
@@ -39,5 +39,5 @@ class GroupKernels:
         self.program, _ = printed.arrays
         bound: Callable[..., Callable[..., Any]] = partial(partial, program=self.program)
         self.values, self.sums = bound(loops.values), bound(loops.sums)
-        self.complete, self.row_values = bound(effects.complete), bound(effects.row_values)
-        self.draw_effects = bound(effects.draw_effects)
+        self.complete, self.row_values = bound(loops.complete), bound(loops.row_values)
+        self.draw_effects = bound(loops.draw_effects)

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Nodes", "hermite_nodes", "state_nodes", "wide_nodes"]
-
 #: Step of the wide rule and number of nodes on either side of the mode, by the number of effects. The
 #: steps are in z for three effects, otherwise in t with z = sinh(t).
 _WIDE = {1: (0.2, 40), 2: (0.3, 13), 3: (0.9, 8)}

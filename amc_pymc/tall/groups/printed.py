@@ -6,12 +6,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amc_pymc.engine import ROW, Graph
-from amc_pymc.engine.leaves import derivatives_by, described_dots, leaves_of
+from amc_pymc.engine.leaves import DOTS_AT, derivatives_by, described_dots, leaves_of
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.printer import Printer, Stages
-from amc_pymc.tall.groups import layout
 
-__all__ = ["ROWS_BEYOND", "GroupProgram", "printed_groups"]
+# --- places in a program ---------------------------------------------------------------------------
+# The description of a row's leaves comes first (:mod:`amc_pymc.engine.leaves`). A stage takes four
+# entries (:mod:`amc_pymc.engine.printer`).
+
+
+#: Number of local effects per group, whether they are discrete, number of leaves of their log density.
+N_LOCAL, DISCRETE, N_PRIOR_LEAVES = (DOTS_AT + k for k in (1, 2, 3))
+#: Stages of values that do not depend on local effects: for log-likelihoods and Newton steps, for
+#: directional derivatives, for derivatives by leaves.
+VALUE, JET, SLOPE = (DOTS_AT + k for k in (4, 8, 12))
+#: Functions that add sums over rows: log-likelihoods, their derivatives by local effects, directional ones.
+ROWS_VALUE, ROWS_NEWTON, ROWS_JET = (DOTS_AT + k for k in (16, 17, 18))
+#: Functions that write each row's derivatives by leaves and positions of entries of eta, and the number
+#: of output rows of the first.
+ROWS_SLOPES, ROWS_PLACES, N_SLOPES = (DOTS_AT + k for k in (19, 20, 21))
+#: The same functions for the local effects' log density.
+PRIOR_VALUE, PRIOR_NEWTON, PRIOR_JET, PRIOR_SLOPES, PRIOR_PLACES = (
+    *(DOTS_AT + k for k in (22, 23, 24, 25, 26)),
+)
+#: End of the fixed entries.
+END = DOTS_AT + 27
+
+
+# --- generated functions ---------------------------------------------------------------------------
+
 
 #: Number of rows that kernels may read beyond the last one.
 ROWS_BEYOND = 16
@@ -46,7 +69,7 @@ class GroupProgram:
 
 
 def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
-    """Generate the functions of a model's groups, in the order of :mod:`amc_pymc.tall.groups.layout`.
+    """Generate the functions of a model's groups, in the order of :mod:`amc_pymc.tall.groups.printed`.
 
     Unless ``curved``, the functions of derivatives by leaves omit second derivatives, and those of
     directional derivatives write nothing.
@@ -91,9 +114,9 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
         p.prior_places("prior_places", slope, prior_places),
     ]
     n_columns = program.n_columns
-    head: list[int | str] = [len(row_leaves), len(row_dots), n_columns, layout.END]
+    head: list[int | str] = [len(row_leaves), len(row_dots), n_columns, END]
     head += [program.n_local, int(program.discrete), len(prior_leaves)]
-    described = described_dots(g, row_dots, layout.END)
+    described = described_dots(g, row_dots, END)
     return Printed(p.text, (*head, *stages, *functions, *described))
 
 

@@ -23,21 +23,6 @@ from amc_pymc.engine.first_class import FirstClassFunction, bound_function
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 
-__all__ = [
-    "DECIDED",
-    "NOT_FINITE",
-    "RACE",
-    "REWARDS",
-    "Population",
-    "RaceResult",
-    "RaceRule",
-    "draw_rows",
-    "forget_rows",
-    "make_population",
-    "race",
-    "sweep_rows",
-]
-
 #: Signature of the compiled rewards: points (K, D), centre (D,), rows (m,) -> a new array (K, m) of
 #: natural logarithms, up to a constant per row common to all arms.
 REWARDS = types.float64[:, ::1](types.float64[:, ::1], types.float64[::1], types.int64[::1])

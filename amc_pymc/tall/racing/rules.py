@@ -27,20 +27,6 @@ from scipy.special import ndtr, ndtri
 from amc_pymc.arguments import positive_int
 from amc_pymc.tall.racing.race import RaceRule
 
-__all__ = [
-    "AutoRace",
-    "BernsteinRace",
-    "ExactRace",
-    "NormalRace",
-    "Race",
-    "as_race",
-    "b_normal",
-    "bernstein_serfling",
-    "crossing_probability",
-    "expected_rows",
-    "schedule",
-]
-
 Variance = Literal["pairwise", "marginal"]
 Sides = Literal["two", "one"]
 

@@ -10,15 +10,14 @@ model and settings.
 
 from amc_pymc.tall.samplers import gibbs, index, metropolis
 from amc_pymc.tall.samplers.chain import Chain, Sampler, report
-from amc_pymc.tall.samplers.preparation import GaussianFit, Preparation
-from amc_pymc.tall.samplers.raced import Raced, RacedModel
-from amc_pymc.tall.samplers.settings import (
+from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.raced import GaussianFit, Raced, RacedModel, Surrogate
+from amc_pymc.tall.samplers.tuning import (
     Audits,
     Proposal,
     RandomWalkProposal,
     SurrogateProposal,
 )
-from amc_pymc.tall.samplers.surrogate import Surrogate
 
 __all__ = [
     "Audits",

@@ -18,25 +18,25 @@ import numpy as np
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
-from amc_pymc.tall.samplers.adaptation import Moments
-from amc_pymc.tall.samplers.auditing import StateDecisions
-from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Densities, Races
+from amc_pymc.tall.samplers.chain import (
+    Chain,
+    Sampler,
+    StateDecisions,
+    learns_now,
+    past_start,
+    recentre,
+)
+from amc_pymc.tall.samplers.compiled import (
+    Densities,
+    GibbsCounts,
+    Races,
+    StateLog,
+    add_counts,
+    reservoir_slot,
+)
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.records import GibbsCounts, StateLog, add_counts, reservoir_slot
-from amc_pymc.tall.samplers.surrogate import surrogate_total
-
-__all__ = [
-    "Elements",
-    "Gibbs",
-    "elements_of",
-    "excluding",
-    "init",
-    "learn",
-    "race_states",
-    "run_sweeps",
-    "step",
-]
+from amc_pymc.tall.samplers.raced import surrogate_total
+from amc_pymc.tall.samplers.tuning import Moments
 
 #: Number of units of which is seen what they read.
 _LOOKED_AT = 200

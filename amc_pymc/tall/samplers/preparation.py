@@ -1,32 +1,43 @@
-"""Data shared by all chains over a model: densities, control variate, Gaussian approximation."""
+"""Data about a model that all chains share, and the cost of decisions, predicted before sampling."""
 
 from __future__ import annotations
 
+import logging
+
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from scipy import special
+
 from amc_pymc.flags import Flag
+from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers.compiled import (
     Densities,
     as_they_are,
     call_total,
     no_control,
+    unit_changes,
 )
-from amc_pymc.tall.samplers.raced import Raced, RacedModel
-from amc_pymc.tall.samplers.surface import SurfaceFit
-from amc_pymc.tall.samplers.surrogate import (
+from amc_pymc.tall.samplers.raced import (
+    EXACT_ROW_CHOICES,
     GaussianFit,
     NoProxy,
+    Raced,
+    RacedModel,
+    ResidualSummary,
     Surrogate,
-    fit_gaussian,
+    choose_exact_rows,
+    most_near_kinks,
     no_surrogate,
+    rows_near_kinks,
+    summarise_residuals,
+    surrogate_change,
 )
+from amc_pymc.tall.samplers.surface import SurfaceFit
 from amc_pymc.tall.thinning import Thinning
-
-__all__ = ["Forecast", "GaussianFit", "NoProxy", "Preparation", "fit_gaussian"]
 
 
 class ParameterMap(Protocol):
@@ -153,3 +164,137 @@ class Preparation:
             self.control_native,
             self.raced.reads,
         )
+
+
+# --- forecast --------------------------------------------------------------------------------------
+
+
+_log = logging.getLogger("amc_pymc")
+#: Size of residuals, relative to the log-likelihoods, below which they are rounding errors.
+_ROUNDING = 1e-11
+_PROBES = 4
+#: Probe moves for log-likelihoods with kinks, where a move changes the residuals of few rows only.
+_KINKED_PROBES = 64
+#: Maximum numbers of units and of rows whose residuals are computed at once.
+_CHUNK, _CHUNK_ROWS = 16_384, 262_144
+#: Number of units below which none is evaluated exactly, unless the user says so.
+_FEW = 1_000
+_IMPOSSIBLE = "rows are impossible a posterior standard deviation from the mode"
+_SAMPLE = 5_000
+
+
+def with_forecast(
+    prepared: Preparation,
+    active: np.ndarray,
+    race: Race,
+    exact_rows: int | Literal["auto"],
+    rng: np.random.Generator,
+) -> Preparation:
+    """Choose the exactly evaluated units and forecast the cost of a decision.
+
+    ``active`` are the coordinates of x that the sampler moves. Returns a new preparation.
+    """
+    raced, surrogate = prepared.raced, prepared.surrogate
+    assert surrogate is not None
+    n_units = raced.n_units
+    kinked = prepared.kinked and raced.unit != "group"  # log-likelihoods of groups are smooth
+    probes = probe_moves(prepared, active, rng, _KINKED_PROBES if kinked else _PROBES)
+    most = most_near_kinks(n_units) if kinked else EXACT_ROW_CHOICES[-1]
+    largest = most if exact_rows == "auto" else exact_rows
+    summary = _residuals(raced, surrogate.centre, probes, largest)
+    totals = summary.totals + _beyond(prepared, probes)
+    some = np.sort(rng.choice(n_units, size=min(n_units, _SAMPLE), replace=False))
+    size = np.abs(raced.values(surrogate.centre, some)).mean()
+    rounding_only = bool(np.sqrt(summary.squares.max() / n_units) <= _ROUNDING * max(size, 1e-3))
+    log_u = np.log(rng.random(32))
+
+    def predicted(sd: float, n_raced: int) -> float:
+        gaps = np.abs(totals[:, None] - log_u[None, :]).ravel() / n_raced
+        return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
+
+    exact = np.empty(0, np.int64)
+    if exact_rows != "auto":
+        exact = np.sort(summary.largest[:exact_rows])
+    elif kinked:
+        exact = rows_near_kinks(summary)
+        _log.info(
+            "Log-likelihoods have kinks: the %d rows near them are read at every decision.",
+            exact.size,
+        )
+    elif not rounding_only and n_units >= _FEW:
+        exact = choose_exact_rows(summary, predicted)
+    n_raced = n_units - exact.size
+    power = summary.power - np.square(summary.scale[: exact.size]).sum()
+    left = np.sqrt(max(power, 0.0) / max(1, n_raced))
+    plain = np.mean([_plain_sd(raced, points, some) for points in probes])
+    forecast = Forecast(
+        float(left),
+        float(plain),
+        exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced),
+        predicted(plain, n_units) if n_units > 1 else 1.0,
+        expected_acceptance(totals),
+    )
+    return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
+
+
+def probe_moves(
+    prepared: Preparation, active: np.ndarray, rng: np.random.Generator, number: int = _PROBES
+) -> list[np.ndarray]:
+    """Draw pairs of points (2, E) like the moves of a chain at stationarity."""
+    fit = prepared.fit
+    if prepared.surface is not None:
+        draws = prepared.surface.draws
+        ends = rng.integers(1, len(draws), number)
+        return [prepared.eta(draws[k - 1 : k + 1]) for k in ends]
+    if prepared.cut is not None or fit is None:
+        assert prepared.surrogate is not None
+        centre, active = prepared.surrogate.centre, prepared.raced.expand
+        fit = GaussianFit(centre, -prepared.surrogate.hessian, active)
+    out = []
+    for _ in range(number):
+        x = fit.draw(fit.mean, fit.coordinates, rng)
+        out.append(np.stack([x, fit.draw(x, active, rng)]))
+    return out
+
+
+def _beyond(prepared: Preparation, probes: list[np.ndarray]) -> np.ndarray:
+    """Return by how much the expansion of races changes more than that of moves."""
+    surface, surrogate = prepared.surface, prepared.surrogate
+    if surface is None or surface.plateaus is None or surrogate is None:
+        return np.zeros(len(probes))
+    total = surface.plateaus.total
+    return np.array([surrogate_change(p, surrogate) - total(p[1]) + total(p[0]) for p in probes])
+
+
+def expected_acceptance(totals: np.ndarray) -> float:
+    """Return the acceptance rate if log ratios are N(-s^2 / 2, s^2), s^2 the mean of totals^2."""
+    return float(2.0 * special.ndtr(-0.5 * np.sqrt(np.mean(np.square(totals)))))
+
+
+def _residuals(
+    raced: Raced, centre: np.ndarray, probes: list[np.ndarray], number: int
+) -> ResidualSummary:
+    """Summarise the residuals of all units over the probe moves, with the ``number`` largest."""
+
+    def residuals(points: np.ndarray, units: np.ndarray) -> np.ndarray:
+        changes = unit_changes(raced.rewards, points, centre, units)
+        raced.release()
+        return np.nan_to_num(changes, nan=0.0)
+
+    with np.errstate(all="ignore"):
+        summary = raced.residual_summary(probes, centre, number)
+        if summary is None:
+            chunk = int(np.clip(_CHUNK_ROWS * raced.n_units // raced.n_rows, 1, _CHUNK))
+            summary = summarise_residuals(residuals, probes, raced.n_units, chunk, n_largest=number)
+    if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
+        raise NoProxy(_IMPOSSIBLE)
+    raced.rows_evaluated += 5 * raced.n_rows * len(probes)
+    return summary
+
+
+def _plain_sd(raced: Raced, points: np.ndarray, units: np.ndarray) -> float:
+    with np.errstate(invalid="ignore"):
+        changes = raced.values(points[1], units) - raced.values(points[0], units)
+    if np.all(np.isnan(changes)):
+        raise NoProxy(_IMPOSSIBLE)
+    return float(np.nanstd(changes))

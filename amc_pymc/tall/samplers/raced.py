@@ -9,14 +9,134 @@ Samplers access a model only through :class:`Raced` and :class:`RacedModel`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from amc_pymc.tall.proxies.taylor import ResidualSummary
+from scipy import linalg
 
-__all__ = ["Layout", "Raced", "RacedModel", "finite_or_raise"]
+from amc_pymc.engine.jit import njit
+from amc_pymc.engine.records import record
+
+# --- residuals of a Taylor polynomial --------------------------------------------------------------
+# The rows' log-likelihoods are expanded around a centre, and the race samples the residuals. If a few
+# rows dominate the residual sum, a batch without them underestimates the spread. Such rows are removed
+# from the race and evaluated at every decision.
+
+
+EXACT_ROW_CHOICES = (0, 50, 200, 1000)
+#: Standard deviation, in nats, of the estimated sum of the other residuals from as few rows as one, for rows with kinks.
+_LEFT = 0.05
+#: Least eigenvalue of a precision with a unit diagonal, relative to the largest.
+_FLOOR = 1e-10
+
+
+class ResidualSummary(NamedTuple):
+    """Residuals r (natural log) of N rows over Q probe moves.
+
+    ``largest`` (T,) are the rows with the largest root mean squares over the probes, in decreasing
+    order; ``scale`` (T,) are these root mean squares. ``power`` is the sum of all rows' mean squares,
+    ``totals`` (Q,) and ``squares`` (Q,) are sums over all rows of r and of r^2.
+    """
+
+    n_rows: int
+    largest: np.ndarray
+    scale: np.ndarray
+    power: float
+    totals: np.ndarray
+    squares: np.ndarray
+
+
+class _Largest:
+    """The T largest values seen so far, with their rows."""
+
+    def __init__(self, number: int):
+        self._number = number
+        self.values, self.rows = np.empty(0), np.empty(0, np.int64)
+
+    def see(self, first: int, values: np.ndarray) -> None:
+        """Process the values of rows ``first``, ``first + 1``, ..."""
+        least = self.values[-1] if 0 < self._number == self.values.size else -np.inf
+        kept = np.flatnonzero(values > least)
+        if not kept.size:
+            return
+        values = np.concatenate([self.values, values[kept]])
+        rows = np.concatenate([self.rows, first + kept])
+        order = np.argsort(-values, kind="stable")[: self._number]
+        self.values, self.rows = values[order], rows[order]
+
+
+def summarise_residuals(
+    residuals: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    probes: list[np.ndarray],
+    n_rows: int,
+    chunk: int = 16_384,
+    *,
+    n_largest: int = EXACT_ROW_CHOICES[-1],
+) -> ResidualSummary:
+    """Summarise residuals by one pass over all rows per probe move.
+
+    ``residuals(points, rows)`` returns (m,) residual changes for a probe's points (2, D). Memory
+    use does not depend on the number of rows.
+    """
+    totals, squares = np.zeros(len(probes)), np.zeros(len(probes))
+    largest = _Largest(min(n_largest, n_rows))
+    for start in range(0, n_rows, chunk):
+        rows = np.arange(start, min(start + chunk, n_rows))
+        power = np.zeros(rows.size)
+        for q, points in enumerate(probes):
+            r = residuals(points, rows)
+            totals[q] += r.sum()
+            squares[q] += np.square(r).sum()
+            power += np.square(r) / len(probes)
+        largest.see(start, power)
+    whole = float(squares.sum() / len(probes))
+    scale = np.sqrt(largest.values)
+    return ResidualSummary(n_rows, largest.rows, scale, whole, totals, squares)
+
+
+def choose_exact_rows(
+    summary: ResidualSummary,
+    expected_rows: Callable[[float, int], float],
+    choices: Sequence[int] = EXACT_ROW_CHOICES,
+) -> np.ndarray:
+    """Choose the exactly evaluated rows that minimise the expected rows read per decision.
+
+    ``expected_rows(sd, n_raced)`` predicts the rows read by a race whose residuals have standard
+    deviation ``sd`` per row.
+    """
+    n_rows = summary.n_rows
+    choices = [n for n in choices if n <= min(n_rows // 10, summary.largest.size)] or [0]
+    taken = np.append(0.0, np.cumsum(np.square(summary.scale)))
+    costs = []
+    for n in choices:
+        left = max(summary.power - taken[n], 0.0)
+        costs.append(n + expected_rows(np.sqrt(left / (n_rows - n)), n_rows - n))
+    best = choices[int(np.argmin(costs))]
+    return np.sort(summary.largest[:best])
+
+
+def most_near_kinks(n_rows: int) -> int:
+    """Return the largest number of rows that :func:`rows_near_kinks` may choose."""
+    return min(n_rows // 4, 2**17)
+
+
+def rows_near_kinks(summary: ResidualSummary) -> np.ndarray:
+    """Return the rows to evaluate exactly if log-likelihoods have kinks.
+
+    Only rows whose kinks lie between the two points of a move have residuals that are not about zero. Batches miss
+    these rows, whose number grows with the square root of the number of rows. They are the same for all moves.
+    """
+    n_rows, number = summary.n_rows, summary.largest.size
+    left = summary.power - np.append(0.0, np.cumsum(np.square(summary.scale)))
+    sd = np.sqrt(np.maximum(left, 0.0) / np.maximum(1, n_rows - np.arange(number + 1)))
+    enough = np.flatnonzero(n_rows * sd <= _LEFT)
+    return np.sort(summary.largest[: enough[0] if enough.size else number])
+
+
+# --- units -----------------------------------------------------------------------------------------
 
 
 class Layout(Protocol):
@@ -212,3 +332,178 @@ def finite_or_raise(model: RacedModel, x: np.ndarray, unit: int) -> None:
             "been read when the chain moved there. Use race='exact', or a likelihood that is "
             "positive everywhere."
         )
+
+
+# --- second-order surrogate ------------------------------------------------------------------------
+# Units depend on the flat point x through parameters eta(x): x itself, or functions of x if variables
+# are discrete. Let h be a second-order Taylor control variate of every unit around a centre c of eta,
+# u = eta' - eta and v = eta' + eta - 2c. Then
+#
+#     sum_n [l_n(x') - l_n(x)] = G.u + u'Hv/2 + sum_n r_n,     r_n = residual of unit n,
+#
+# where G and H are population sums of gradients and Hessians at c, computed once (Bardenet, Doucet &
+# Holmes 2017, JMLR 18(47)).
+
+
+@record
+class Surrogate(NamedTuple):
+    """Centre c (E,) and population sums G (E,) and H (E, E)."""
+
+    centre: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+
+@njit(cache=True)
+def surrogate_total(eta: np.ndarray, surrogate: Surrogate) -> float:
+    """Return G.u + u'Hu/2 for u = eta - c, the surrogate minus its value at the centre."""
+    u = eta - surrogate.centre
+    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ u)
+
+
+@njit(cache=True)
+def surrogate_change(points: np.ndarray, surrogate: Surrogate) -> float:
+    """Return G.u + u'Hv/2 for u = eta' - eta, v = eta' + eta - 2c and the points eta, eta'."""
+    u = points[1] - points[0]
+    v = points[1] + points[0] - 2.0 * surrogate.centre
+    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ v)
+
+
+def no_surrogate(centre: np.ndarray) -> Surrogate:
+    """Return a surrogate that is zero everywhere."""
+    return Surrogate(centre, np.zeros(centre.size), np.zeros((centre.size, centre.size)))
+
+
+def surrogate_at(raced: Raced, centre: np.ndarray) -> Surrogate | None:
+    """Compute the surrogate at a centre by one pass over all units; None if not finite."""
+    gradient, hessian = raced.expansion(centre)
+    inside = mask_of(centre.size, raced.expand)
+    hessian = hessian * np.outer(inside, inside)
+    if not (np.all(np.isfinite(gradient)) and np.all(np.isfinite(hessian))):
+        return None
+    return Surrogate(centre.copy(), gradient * inside, hessian)
+
+
+def expanded_hessian(raced: Raced, x: np.ndarray) -> np.ndarray:
+    """Return the Hessian of the units' sum, zero outside the expanded coordinates."""
+    inside = mask_of(x.size, raced.expand)
+    return raced.hessian(x) * np.outer(inside, inside)
+
+
+def mask_of(size: int, coordinates: np.ndarray) -> np.ndarray:
+    """Return a mask: one at some coordinates, zero elsewhere."""
+    out = np.zeros(size)
+    out[coordinates] = 1.0
+    return out
+
+
+# --- factors of precisions -------------------------------------------------------------------------
+
+
+def gaussian_factor(
+    precision: np.ndarray, *, floor: float | None = None
+) -> tuple[np.ndarray, bool]:
+    """Return lower L with L L' = precision^-1, after raising small or negative eigenvalues.
+
+    Also returns whether the precision was positive definite without this. Eigenvalues are raised to `floor`, relative
+    to the largest or to 1. By default those are raised that are numerically zero whatever the units of coordinates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.tall.samplers.raced import gaussian_factor
+    >>> gaussian_factor(np.diag([4.0, 1.0]))
+    (array([[0.5, 0. ],
+           [0. , 1. ]]), True)
+    """
+    diagonal, scale = np.diag(precision), np.ones(len(precision))
+    if floor is None and np.all(diagonal > 0.0):
+        scale = np.sqrt(diagonal)
+    floor = _FLOOR if floor is None else floor
+    values, vectors = linalg.eigh(precision / np.outer(scale, scale))
+    definite = bool(np.all(values > _least(values, floor)))
+    return _factor(values, vectors, floor) / scale[:, None], definite
+
+
+def absolute_factor(precision: np.ndarray) -> np.ndarray:
+    """Return the same factor for the absolute values of the eigenvalues.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.tall.samplers.raced import absolute_factor
+    >>> absolute_factor(np.diag([4.0, -1.0]))
+    array([[0.5, 0. ],
+           [0. , 1. ]])
+    """
+    values, vectors = linalg.eigh(precision)
+    return _factor(np.abs(values), vectors, _FLOOR)
+
+
+def _least(values: np.ndarray, floor: float) -> float:
+    return floor * max(float(values.max(initial=0.0)), 1.0)
+
+
+def _factor(values: np.ndarray, vectors: np.ndarray, floor: float) -> np.ndarray:
+    covariance = (vectors / np.maximum(values, _least(values, floor))) @ vectors.T
+    return np.ascontiguousarray(linalg.cholesky(covariance, lower=True))
+
+
+# --- Gaussian approximations ----------------------------------------------------------------------
+
+
+class NoProxy(Exception):
+    """No control variate is possible; the message gives the reason."""
+
+
+@dataclass(frozen=True)
+class GaussianFit:
+    """Gaussian approximation N(mean, precision^-1) of the posterior on the continuous coordinates.
+
+    ``mean`` is (D,), ``precision`` (D, D) with zeros outside ``coordinates``.
+    """
+
+    mean: np.ndarray
+    precision: np.ndarray
+    coordinates: np.ndarray
+
+    def moves(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return Cholesky factor (A, A) and gain (A, D) of active coordinates given the others."""
+        within = self.precision[np.ix_(active, active)]
+        factor, _ = gaussian_factor(within)
+        others = np.setdiff1d(self.coordinates, active)
+        gain = np.zeros((active.size, self.mean.size))
+        if others.size:
+            gain[:, others] = -factor @ (factor.T @ self.precision[np.ix_(active, others)])
+        return factor, gain
+
+    def draw(self, x: np.ndarray, active: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw the active coordinates given the rest of ``x``; return the new point."""
+        factor, gain = self.moves(active)
+        out = x.copy()
+        shift = gain @ (x - self.mean)
+        out[active] = self.mean[active] + shift + factor @ rng.standard_normal(active.size)
+        return out
+
+
+def fit_gaussian(
+    model: RacedModel,
+    hessian: np.ndarray,
+    x: np.ndarray,
+    coordinates: np.ndarray,
+    precision: np.ndarray | None = None,
+) -> GaussianFit | None:
+    """Return the Gaussian approximation at x; None if the Hessian is not finite.
+
+    ``hessian`` (D, D) is that of the units. A ``precision`` (S, S) of the coordinates takes the place of second
+    derivatives.
+    """
+    whole = np.zeros((x.size, x.size))
+    if precision is None:
+        precision = -(hessian + model.rest_hessian(x, coordinates))[
+            np.ix_(coordinates, coordinates)
+        ]
+        if not np.all(np.isfinite(precision)):
+            return None
+    whole[np.ix_(coordinates, coordinates)] = precision
+    return GaussianFit(x.copy(), whole, coordinates)

@@ -11,9 +11,9 @@ from scipy import stats
 from scipy.special import expit, logsumexp
 
 from amc_pymc.kernels import HMC, Tuning, start
-from amc_pymc.reading import group_totals
-from amc_pymc.reading.groups import find_factors
-from amc_pymc.reading.particles.counts import counted
+from amc_pymc.reading import group_densities as group_totals
+from amc_pymc.reading.factors import find_factors
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.reading.particles.marginal import MarginalDensities, extract_marginals
 from amc_pymc.tall.groups import hermite_nodes
 

@@ -30,14 +30,17 @@ from pytensor.graph.op import Op
 from pytensor.tensor.math import Dot
 from scipy import stats
 
-from amc_pymc.reading.interpreted import interpreted_mode
+from amc_pymc.reading.graphs import interpreted_mode
 from amc_pymc.reading.particles import densities as module
-from amc_pymc.reading.particles import outputs, printed_terms
-from amc_pymc.reading.particles.compiled import compile_graph
-from amc_pymc.reading.particles.counts import counted
-from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles
-from amc_pymc.reading.particles.prior import PriorDraws
-from amc_pymc.reading.particles.unconstrain import unconstrain
+from amc_pymc.reading.particles import densities as outputs
+from amc_pymc.reading.particles import printed_terms
+from amc_pymc.reading.particles.densities import (
+    ParticleDensities,
+    compile_graph,
+    counted,
+    extract_particles,
+)
+from amc_pymc.reading.particles.prior import PriorDraws, unconstrain
 from tests.model_zoo import build
 
 pytestmark = pytest.mark.filterwarnings(

@@ -7,8 +7,8 @@ import pytest
 from pymc.distributions import transforms
 
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.particles import unconstrain as module
-from amc_pymc.reading.particles.unconstrain import unconstrain
+from amc_pymc.reading.particles import prior as module
+from amc_pymc.reading.particles.prior import unconstrain
 
 
 def model_and_draws(n=7):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 
@@ -164,33 +163,6 @@ def test_a_guarded_marginal_race_looks_at_each_arm():
 # --- promises -------------------------------------------------------------------------------------
 
 
-@functools.cache
-def wrong_at_the_worst_case(n_arms, delta, variance="pairwise", sides=None, n=6_000):
-    """Wrong verdicts with all arms equal but for a hair: the error is that of a gap of zero."""
-    n_rows, m = 3_000, 150
-    rng = np.random.default_rng([n_arms, int(1e3 * delta), n])
-    table = normal_scores((n_arms, n_rows), rng)
-    rule = NormalRace(delta=delta, batch_size=m, variance=variance).rule(n_rows, n_arms)
-    if sides == "two":
-        share = delta / (n_arms - 1)
-        ratio = b_normal(share, m / n_rows) / b_normal(share, m / n_rows, sides="one")
-        rule = rule._replace(sd_factor=rule.sd_factor * ratio)
-    bias = np.zeros(n_arms)
-    bias[-1] = 1e-12
-    found = run_many(n, table, rule, rng, bias)
-    return int(np.sum(found[:, 0] != n_arms - 1)), int(found[:, 2].sum())
-
-
-@pytest.mark.parametrize("delta", [0.05, 0.3])
-@pytest.mark.parametrize("n_arms", [2, 3, pytest.param(10, marks=pytest.mark.slow)])
-def test_error_is_at_most_delta(n_arms, delta):
-    wrong, _ = wrong_at_the_worst_case(n_arms, delta)
-    low, high = clopper_pearson(wrong, 6_000, 0.999)
-    assert low <= delta
-    if n_arms == 2:
-        assert high >= delta  # and it is delta there
-
-
 def test_the_one_sided_constant_matters():
     """Two arms judged by one side only: the two-sided constant errs more than delta = 0.4."""
     n_rows, m, delta, n = 6_400, 100, 0.4, 20_000
@@ -205,14 +177,6 @@ def test_the_one_sided_constant_matters():
         crossed = np.sum(np.any(z >= b_normal(delta, m / n_rows, sides=sides), axis=1))
         low, _ = clopper_pearson(int(crossed), n, 0.999)
         assert (low <= delta) == within
-
-
-@pytest.mark.parametrize("n_arms", [2, 3, pytest.param(10, marks=pytest.mark.slow)])
-def test_marginal_reads_no_less(n_arms):
-    _, pairwise = wrong_at_the_worst_case(n_arms, 0.3)
-    wrong, marginal = wrong_at_the_worst_case(n_arms, 0.3, "marginal")
-    assert marginal >= pairwise
-    assert clopper_pearson(wrong, 6_000, 0.999)[0] <= 0.3
 
 
 @pytest.mark.parametrize("variance", ["pairwise", "marginal"])
@@ -269,12 +233,6 @@ def test_bernstein_by_hand():
     np.testing.assert_allclose(width, KAPPA * log / np.array([4, 8, 10]))
 
 
-def test_bernstein_broadcasts():
-    sd, width = bernstein_serfling(np.array([[0.1], [0.2]]), [1, 2, 3], 30)
-    assert sd.shape == (2, 3) and np.shape(width) == (2, 3)
-    np.testing.assert_allclose(sd[1], bernstein_serfling(0.2, [1, 2, 3], 30)[0])
-
-
 @pytest.mark.parametrize("n", [3, 20, 45])
 @pytest.mark.parametrize("rare", [0.02, 0.5])
 def test_bernstein_covers_finite_populations(n, rare):
@@ -293,43 +251,15 @@ def test_bernstein_covers_finite_populations(n, rare):
 TABLE_FRACTIONS = (5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
 TABLE = [
     (1.0e-06, 5.27250, 5.25978, 5.21523, 5.19704, 5.15638, 5.12982),
-    (3.0e-06, 5.06504, 5.05294, 5.00570, 4.98839, 4.94490, 4.91964),
-    (5.0e-06, 4.96669, 4.95260, 4.90571, 4.88735, 4.84311, 4.81818),
-    (7.0e-06, 4.89969, 4.88715, 4.83793, 4.82079, 4.77535, 4.75037),
     (9.0e-06, 4.85078, 4.83613, 4.78840, 4.76941, 4.72447, 4.69877),
-    (1.0e-05, 4.82952, 4.81667, 4.76734, 4.74894, 4.70377, 4.67696),
-    (3.0e-05, 4.60397, 4.58943, 4.53827, 4.51911, 4.47119, 4.44485),
-    (5.0e-05, 4.49660, 4.48108, 4.42961, 4.40734, 4.36137, 4.33158),
     (7.0e-05, 4.42331, 4.40694, 4.35512, 4.33353, 4.28573, 4.25692),
-    (9.0e-05, 4.36853, 4.35265, 4.29963, 4.27682, 4.22961, 4.19891),
-    (1.0e-04, 4.34343, 4.32914, 4.27380, 4.25455, 4.20386, 4.17608),
-    (3.0e-04, 4.09380, 4.07655, 4.02027, 3.99632, 3.94601, 3.91438),
     (5.0e-04, 3.97189, 3.95539, 3.89641, 3.87263, 3.82038, 3.78605),
-    (7.0e-04, 3.88945, 3.87195, 3.81223, 3.78698, 3.73467, 3.70026),
-    (9.0e-04, 3.82665, 3.80955, 3.74833, 3.72365, 3.66977, 3.63422),
-    (1.0e-03, 3.79932, 3.78066, 3.72003, 3.69596, 3.64066, 3.60812),
     (3.0e-03, 3.51044, 3.49128, 3.42498, 3.39721, 3.34023, 3.30253),
-    (5.0e-03, 3.36685, 3.34814, 3.27812, 3.25096, 3.19048, 3.15168),
-    (7.0e-03, 3.26922, 3.24913, 3.17763, 3.14844, 3.08769, 3.04691),
-    (9.0e-03, 3.19383, 3.17396, 3.10034, 3.07142, 3.00871, 2.96758),
     (1.0e-02, 3.16117, 3.13913, 3.06612, 3.03755, 2.97349, 2.93484),
-    (3.0e-02, 2.80261, 2.77885, 2.69625, 2.66350, 2.59450, 2.55058),
-    (5.0e-02, 2.61646, 2.59217, 2.50369, 2.46819, 2.39672, 2.34862),
-    (7.0e-02, 2.48285, 2.45761, 2.36449, 2.33100, 2.25369, 2.20744),
     (9.0e-02, 2.37768, 2.35127, 2.25533, 2.22026, 2.14145, 2.09317),
-    (1.0e-01, 2.33161, 2.30704, 2.20851, 2.17274, 2.09292, 2.04351),
-    (1.3e-01, 2.21073, 2.18499, 2.08270, 2.04536, 1.96346, 1.91214),
-    (1.6e-01, 2.10639, 2.08030, 1.97430, 1.93665, 1.85177, 1.80027),
     (1.9e-01, 2.01355, 1.98592, 1.87702, 1.83878, 1.75267, 1.69949),
-    (2.2e-01, 1.92898, 1.90035, 1.78969, 1.74854, 1.66259, 1.60660),
-    (2.5e-01, 1.84734, 1.81893, 1.70515, 1.66472, 1.57552, 1.52056),
-    (2.8e-01, 1.76920, 1.73957, 1.62421, 1.58220, 1.49310, 1.43584),
     (3.1e-01, 1.69110, 1.66145, 1.54360, 1.50171, 1.41066, 1.35354),
-    (3.4e-01, 1.61302, 1.58274, 1.46319, 1.42011, 1.32819, 1.27094),
-    (3.7e-01, 1.52953, 1.49919, 1.37749, 1.33482, 1.24221, 1.18303),
-    (4.0e-01, 1.44411, 1.41048, 1.28960, 1.24393, 1.15002, 1.09455),
     (4.3e-01, 1.33819, 1.30896, 1.18163, 1.14025, 1.04396, 0.98381),
-    (4.6e-01, 1.20662, 1.17447, 1.05191, 1.00383, 0.91939, 0.85273),
     (4.9e-01, 0.97014, 0.94399, 0.81030, 0.76485, 0.69587, 0.61783),
 ]
 SIDES = ("two", "one")
@@ -345,11 +275,6 @@ def test_table_1_of_the_paper(line):
     delta, *expected = line
     found = [b_normal(delta, fraction) for fraction in TABLE_FRACTIONS]
     np.testing.assert_allclose(found, expected, rtol=0, atol=table_tolerance(delta))
-
-
-def test_table_1_is_not_one_sided():
-    assert b_normal(0.49, 5e-5, sides="one") == pytest.approx(1.4351, abs=1e-4)
-    assert TABLE[-1][1] == 0.97014
 
 
 @pytest.mark.parametrize(
@@ -448,33 +373,6 @@ def test_expected_rows_against_sampling_without_replacement(errors_of_means, b, 
 
 
 @pytest.mark.parametrize("sides", SIDES)
-def test_b_falls_with_delta(sides):
-    deltas = [1e-8, 1e-6, 1e-3, 0.05, 0.3, 0.49]
-    for fraction in (1e-6, 0.01, 0.3, 0.7):
-        assert np.all(np.diff([b_normal(delta, fraction, sides=sides) for delta in deltas]) < 0)
-
-
-@pytest.mark.parametrize("sides", SIDES)
-@pytest.mark.parametrize("delta", [1e-6, 0.05, 0.4])
-def test_b_falls_when_a_round_goes_and_rises_between(delta, sides):
-    by_round = [b_normal(delta, 2.0**-k, sides=sides) for k in range(1, 20)]
-    assert np.all(np.diff(by_round) > 0)
-    within = [b_normal(delta, f, sides=sides) for f in (0.0625, 0.08, 0.1, 0.12, 0.1249)]
-    assert np.all(np.diff(within) > 0)
-    assert b_normal(delta, 0.125, sides=sides) < within[0]
-
-
-@pytest.mark.parametrize("delta", [1e-6, 0.05, 0.4])
-@pytest.mark.parametrize("first_fraction", [1e-6, 0.01, 0.3])
-def test_one_side_asks_for_more(delta, first_fraction):
-    two, one = (b_normal(delta, first_fraction, sides=sides) for sides in SIDES)
-    # the two differ by paths that visit both sides, which nobody can tell at delta = 1e-6
-    assert one > two if delta > 1e-6 else one == pytest.approx(two, abs=1e-7)
-    rounds = math.ceil(-math.log2(first_fraction))
-    assert norm.isf(delta) < two < norm.isf(delta / rounds)
-
-
-@pytest.mark.parametrize("sides", SIDES)
 def test_error_at_a_gap_is_below_delta(sides):
     b = b_normal(0.1, 1e-3, sides=sides)
     gaps = [0.0, 1e-3, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0]
@@ -499,12 +397,6 @@ def test_one_check_or_none(sides):
         assert crossing_probability(1.0, fraction, sides=sides) == 0.0
 
 
-def test_a_constant_of_zero_decides_at_the_first_check():
-    assert crossing_probability(0.0, 1e-3) == pytest.approx(0.5)
-    assert crossing_probability(0.0, 1e-3, gap=1.0) == pytest.approx(norm.sf(1.0))
-    assert expected_rows(0.0, 1000, 10, 0.0) == pytest.approx(10)
-
-
 def test_expected_rows_are_vectorised():
     n_rows, batch_size, delta = 100_000, 50, 0.05
     gaps = np.array([[0.0, 0.01, 0.03], [0.1, 0.3, 3.0]])
@@ -515,16 +407,6 @@ def test_expected_rows_are_vectorised():
     assert expected_rows(0.03, n_rows, batch_size, b) == rows[0, 2]
     np.testing.assert_allclose(expected_rows(-gaps, n_rows, batch_size, b), rows)
     assert rows[1, 2] == pytest.approx(batch_size)
-
-
-def test_expected_rows_with_a_large_constant():
-    gaps = np.array([0.0, 1e-4, 0.01, 0.1, 1.0, 10.0])
-    rows = expected_rows(gaps, 10**6, 50, 37.0)
-    # The walk stays near its drift, which reaches 37 at 37^2 (N - T)/((N - 1) gap^2) = T.
-    np.testing.assert_allclose(rows[[0, 1, 2]], 10**6)
-    assert 50 * 2**11 <= rows[3] <= 50 * 2**13
-    assert 50 * 2**4 <= rows[4] <= 50 * 2**6
-    assert rows[5] == pytest.approx(50)
 
 
 @pytest.mark.parametrize("gap", [1e200, np.float64(1e306), math.inf])
@@ -541,12 +423,6 @@ def test_expected_rows_by_hand():
     mean, b = 0.5 * math.sqrt(3), 0.8
     racing = norm.cdf(b, mean) - norm.cdf(-b, mean)
     assert expected_rows(0.5, 4, 2, b) == pytest.approx(2 + 2 * racing)
-
-
-def test_expected_rows_when_the_first_batch_is_everything():
-    assert expected_rows(0.3, 40, 50, 1.0) == 40
-    np.testing.assert_array_equal(expected_rows([0.0, 1.0], 40, 40, 1.0), [40, 40])
-    assert expected_rows(0.0, 1, 1, 1.0) == 1
 
 
 # --- settings -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from amc_pymc.tall.samplers.adaptation import Moments, Pieces
+from amc_pymc.tall.samplers.tuning import Moments, Pieces
 
 
 def moments_of(x):

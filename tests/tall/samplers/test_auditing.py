@@ -12,8 +12,8 @@ import amc_pymc as amc
 from amc_pymc.flags import flags_of_bits
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import b_normal
-from amc_pymc.tall.samplers.auditing import Auditor, AuditTally, MoveDecisions
-from amc_pymc.tall.samplers.records import MoveLog, log_move
+from amc_pymc.tall.samplers.chain import Auditor, AuditTally, MoveDecisions
+from amc_pymc.tall.samplers.compiled import MoveLog, log_move
 
 N_ROWS = 2_000
 

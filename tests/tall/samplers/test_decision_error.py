@@ -18,7 +18,7 @@ import amc_pymc as amc
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import DECIDED, race
 from amc_pymc.tall.samplers.compiled import call_total, unit_changes
-from amc_pymc.tall.samplers.surrogate import surrogate_change
+from amc_pymc.tall.samplers.raced import surrogate_change
 
 DELTA = 0.05
 _race = called_often(race)

@@ -21,9 +21,9 @@ import amc_pymc as amc
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import DECIDED
 from amc_pymc.tall.samplers import gibbs, report
-from amc_pymc.tall.samplers.auditing import AuditTally
+from amc_pymc.tall.samplers.chain import AuditTally
 from amc_pymc.tall.samplers.compiled import Races, entry_point, state_values
-from amc_pymc.tall.samplers.surrogate import surrogate_total
+from amc_pymc.tall.samplers.raced import surrogate_total
 from models.variable_selection import (
     grid_model,
     grid_probabilities,
@@ -520,50 +520,6 @@ def test_a_state_where_the_control_variate_does_not_hold_stops_the_chain(sampler
 # --- audits ---------------------------------------------------------------------------------------
 
 
-def audited(sampler, audits, number=300, seed=2):
-    audits = amc.Audits(audits, max_share=None) if isinstance(audits, int) else audits
-    _, found = walk(replace(sampler, audits=audits), model().initial_point(), number, seed)
-    return found
-
-
-@with_proxy
-def test_audits_are_made_and_find_nothing_wrong_with_exact_races(sampler):
-    sampler = replace(sampler, race=amc.ExactRace())
-    found = audited(sampler, 100)
-    assert found["race_audited"].sum() == 100
-    assert found["race_wrong"].sum() == 0
-    assert found["race_audit_rows"].sum() == 0  # the races have read everything
-
-
-@with_proxy
-def test_audited_rows_are_counted(sampler):
-    found = audited(sampler, 100)
-    assert found["race_audited"].sum() == 100
-    assert clopper_pearson(int(found["race_wrong"].sum()), 100)[0] <= 0.05
-    read = found["race_audit_rows"]
-    assert np.all(read % (5 * N_ROWS) == 0)
-    assert 0.5 * 100 * 5 * N_ROWS < read.sum() <= 100 * 5 * N_ROWS
-
-
-@with_proxy
-def test_no_audits_and_a_budget(sampler):
-    none = audited(sampler, 0)
-    assert not none["race_audited"].any() and not none["race_audit_rows"].any()
-    few = audited(sampler, amc.Audits(100, max_share=1e-4))
-    some = audited(sampler, amc.Audits(100, max_share=3e-3))
-    assert few["race_audited"].sum() < some["race_audited"].sum() < 100
-
-
-@with_proxy
-def test_audits_do_not_change_the_draws(sampler):
-    runs = []
-    for number in (0, 20, 200):
-        audits = amc.Audits(number, max_share=None)
-        runs.append(walk(replace(sampler, audits=audits), model().initial_point(), 300)[0])
-    for other in runs[1:]:
-        np.testing.assert_array_equal(runs[0], other)
-
-
 @with_proxy
 def test_flipped_decisions_are_found(sampler):
     """Draws with known noise, some of them said to have ended otherwise."""
@@ -582,20 +538,6 @@ def test_flipped_decisions_are_found(sampler):
         chain.auditor.draw = 1
         tally = chain.auditor.run(sampler.prepared, chain.surrogate, rng)
         assert tally == AuditTally(40, flipped, 40 * 5 * N_ROWS)
-
-
-class CarelessRace(amc.NormalRace):
-    """Bounds that are far too small, although they promise delta."""
-
-    def rule(self, *args, **kwargs):
-        out = super().rule(*args, **kwargs)
-        return out._replace(sd_factor=0.1 * out.sd_factor)
-
-
-@without_proxy
-def test_careless_races_are_found_out(sampler):
-    found = audited(replace(sampler, race=CarelessRace()), 200)
-    assert clopper_pearson(int(found["race_wrong"].sum()), 200)[0] > 0.05
 
 
 @with_proxy

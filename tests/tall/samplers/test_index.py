@@ -18,9 +18,15 @@ from amc_pymc.tall.racing import (
     NormalRace,
     make_population,
 )
-from amc_pymc.tall.samplers.index import IndexRaces, Models, draw_index, surrogate
-from amc_pymc.tall.samplers.model_functions import PARAMETERS, VALUES
-from amc_pymc.tall.samplers.records import IndexLog
+from amc_pymc.tall.samplers.compiled import IndexLog
+from amc_pymc.tall.samplers.index import (
+    PARAMETERS,
+    VALUES,
+    IndexRaces,
+    Models,
+    draw_index,
+    surrogate,
+)
 
 _draw_index = called_often(draw_index)
 
@@ -384,19 +390,3 @@ def test_the_log_is_a_uniform_sample_of_the_draws():
     # Drawn without replacement, counts vary less than multinomial ones by (1 - C / n).
     statistic = ((counts - expected) ** 2 / expected).sum() / (1 - capacity / n)
     assert stats.chi2.sf(statistic, n - 1) > 1e-4
-
-
-def test_a_log_without_room_counts_nothing():
-    log = IndexLog.empty(0, M, D)
-    setup(log=log)(0, first_points(), np.random.default_rng(1))
-    assert log.seen[0] == 0
-
-
-def test_the_same_generator_draws_the_same():
-    for seed in (1, 2):
-        a, b = first_points(), first_points()
-        draw = setup(taylor=True, normal=True)
-        first = draw(0, a, np.random.default_rng(seed))
-        second = draw(0, b, np.random.default_rng(seed))
-        assert first == second
-        np.testing.assert_array_equal(a, b)

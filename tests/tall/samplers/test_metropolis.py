@@ -12,21 +12,27 @@ from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.tall.racing import REWARDS, ExactRace, make_population
 from amc_pymc.tall.refresh import move_of, refresh_of
-from amc_pymc.tall.samplers.adaptation import Moments
 from amc_pymc.tall.samplers.compiled import (
     LOGP,
     Densities,
+    MetropolisCounts,
+    MoveLog,
     Races,
     as_they_are,
     decision_of,
     no_control,
 )
-from amc_pymc.tall.samplers.metropolis import run_draws
-from amc_pymc.tall.samplers.moves import NAMES, RANDOM_WALK, SURROGATE, Moves, learned
-from amc_pymc.tall.samplers.preparation import GaussianFit
-from amc_pymc.tall.samplers.records import MetropolisCounts, MoveLog
+from amc_pymc.tall.samplers.metropolis import (
+    NAMES,
+    RANDOM_WALK,
+    SURROGATE,
+    Moves,
+    learned,
+    run_draws,
+)
+from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, no_surrogate
 from amc_pymc.tall.samplers.surface import gaussian_surface
-from amc_pymc.tall.samplers.surrogate import Surrogate, no_surrogate
+from amc_pymc.tall.samplers.tuning import Moments
 from amc_pymc.tall.surrogate import Surface, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 

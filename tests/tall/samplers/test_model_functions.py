@@ -7,7 +7,7 @@ from numba import njit
 
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers.compiled import GRADIENT, LOGP
-from amc_pymc.tall.samplers.model_functions import (
+from amc_pymc.tall.samplers.index import (
     parameters_of_models,
     rewards_of_models,
     values_of_models,

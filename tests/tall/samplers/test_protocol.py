@@ -11,16 +11,14 @@ from scipy import stats
 from amc_pymc import ExactRace, NormalRace
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.reading import FlatLayout
-from amc_pymc.tall.proxies import posterior_mode
+from amc_pymc.tall.mode import posterior_mode
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers import Audits, Preparation, gibbs, metropolis, report
-from amc_pymc.tall.samplers.compiled import LOGP, call_total
-from amc_pymc.tall.samplers.forecast import with_forecast
-from amc_pymc.tall.samplers.preparation import fit_gaussian
-from amc_pymc.tall.samplers.records import Ahead, MetropolisCounts
-from amc_pymc.tall.samplers.settings import RandomWalkProposal, SurrogateProposal
+from amc_pymc.tall.samplers.compiled import LOGP, Ahead, MetropolisCounts, call_total
+from amc_pymc.tall.samplers.preparation import with_forecast
+from amc_pymc.tall.samplers.raced import fit_gaussian, surrogate_at
 from amc_pymc.tall.samplers.surface import gaussian_surface
-from amc_pymc.tall.samplers.surrogate import surrogate_at
+from amc_pymc.tall.samplers.tuning import RandomWalkProposal, SurrogateProposal
 
 N = 600
 Y = np.random.default_rng(1).normal(0.4, 1.0, size=N)

@@ -4,7 +4,7 @@ import statsmodels.api as sm
 
 from scipy import optimize, stats
 
-from amc_pymc.tall.proxies import find_mode
+from amc_pymc.tall.mode import find_mode
 
 
 class Target:

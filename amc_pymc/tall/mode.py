@@ -1,4 +1,4 @@
-"""Posterior modes on tall data: a search on a subsample, refined by a few passes over all rows; factors of precisions."""
+"""Posterior modes on tall data: a search on a subsample, refined by a few passes over all rows."""
 
 from __future__ import annotations
 
@@ -6,29 +6,13 @@ import logging
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scipy import linalg, optimize
 
 from amc_pymc.flags import Flag, flag
-
-if TYPE_CHECKING:
-    from amc_pymc.tall.samplers.raced import Raced, RacedModel
-
-__all__ = [
-    "Mode",
-    "absolute_factor",
-    "find_mode",
-    "gaussian_factor",
-    "kinked_precision",
-    "likelihood_mode",
-    "measured_precision",
-    "posterior_mode",
-    "search_mode",
-    "secant_precision",
-]
+from amc_pymc.tall.samplers.raced import Raced, RacedModel, absolute_factor, gaussian_factor
 
 _log = logging.getLogger("amc_pymc")
 #: Distance moved by the search on all rows, in standard deviations, beyond which the curvature is
@@ -47,8 +31,6 @@ _DIRECTIONS, _NODES, _MOST_ROUNDS = 2, 16, 12
 _SETTLED, _MOST_CHANGE = 0.4, 0.6
 #: Lower limit of the measured curvature, relative to that which the scale implies.
 _LEAST = 0.25
-#: Least eigenvalue of a precision with a unit diagonal, relative to the largest.
-_FLOOR = 1e-10
 
 
 # --- modes of models ------------------------------------------------------------------------------
@@ -396,7 +378,7 @@ def kinked_precision(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.proxies.mode import kinked_precision
+    >>> from amc_pymc.tall.mode import kinked_precision
     >>> y = np.random.default_rng(1).laplace(size=10_000)
     >>> median = np.median(y)
     >>> def gradient(shift):  # of independent Laplace observations and a standard normal prior
@@ -462,55 +444,3 @@ def _unexplained(gradient: Gradient, hessian: Hessian, step: np.ndarray) -> bool
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     explained = -0.5 * sum(w * step @ hessian(t * step) @ step for t, w in zip(nodes, weights))
     return bool(explained < _EXPLAINED * curvature and curvature > 0.0)
-
-
-# --- factors of precisions -------------------------------------------------------------------------
-
-
-def gaussian_factor(
-    precision: np.ndarray, *, floor: float | None = None
-) -> tuple[np.ndarray, bool]:
-    """Return lower L with L L' = precision^-1, after raising small or negative eigenvalues.
-
-    Also returns whether the precision was positive definite without this. Eigenvalues are raised to `floor`, relative
-    to the largest or to 1. By default those are raised that are numerically zero whatever the units of coordinates.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.tall.proxies import gaussian_factor
-    >>> gaussian_factor(np.diag([4.0, 1.0]))
-    (array([[0.5, 0. ],
-           [0. , 1. ]]), True)
-    """
-    diagonal, scale = np.diag(precision), np.ones(len(precision))
-    if floor is None and np.all(diagonal > 0.0):
-        scale = np.sqrt(diagonal)
-    floor = _FLOOR if floor is None else floor
-    values, vectors = linalg.eigh(precision / np.outer(scale, scale))
-    definite = bool(np.all(values > _least(values, floor)))
-    return _factor(values, vectors, floor) / scale[:, None], definite
-
-
-def absolute_factor(precision: np.ndarray) -> np.ndarray:
-    """Return the same factor for the absolute values of the eigenvalues.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.tall.proxies import absolute_factor
-    >>> absolute_factor(np.diag([4.0, -1.0]))
-    array([[0.5, 0. ],
-           [0. , 1. ]])
-    """
-    values, vectors = linalg.eigh(precision)
-    return _factor(np.abs(values), vectors, _FLOOR)
-
-
-def _least(values: np.ndarray, floor: float) -> float:
-    return floor * max(float(values.max(initial=0.0)), 1.0)
-
-
-def _factor(values: np.ndarray, vectors: np.ndarray, floor: float) -> np.ndarray:
-    covariance = (vectors / np.maximum(values, _least(values, floor))) @ vectors.T
-    return np.ascontiguousarray(linalg.cholesky(covariance, lower=True))

@@ -18,8 +18,6 @@ from scipy import linalg
 
 from amc_pymc.arguments import positive_int
 
-__all__ = ["BinMoments", "DataProxy", "bin_moments", "outlying_rows", "quantile_bins"]
-
 _MAX_AXES = 3
 
 
@@ -45,7 +43,7 @@ class DataProxy:
 
     Examples
     --------
-    >>> from amc_pymc.tall.proxies import DataProxy
+    >>> from amc_pymc.tall.data_space import DataProxy
     >>> DataProxy(bins=5).outliers
     0.2
     """
@@ -113,7 +111,7 @@ def quantile_bins(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.proxies import quantile_bins
+    >>> from amc_pymc.tall.data_space import quantile_bins
     >>> z = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> quantile_bins(z, 3)
     array([0, 0, 1, 1, 2, 2], dtype=int32)
@@ -168,7 +166,7 @@ def outlying_rows(summary: np.ndarray, labels: np.ndarray, share: float | int) -
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.proxies import outlying_rows
+    >>> from amc_pymc.tall.data_space import outlying_rows
     >>> outlying_rows(np.array([[0.0], [0.1], [0.2], [9.0], [5.0]]), np.array([0, 0, 0, 0, 1]), 0.2)
     array([3])
     """
@@ -212,7 +210,7 @@ def bin_moments(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.proxies import bin_moments
+    >>> from amc_pymc.tall.data_space import bin_moments
     >>> y = np.array([[0.0], [2.0], [5.0], [7.0]])
     >>> m = bin_moments(y, np.array([0, 0, 1, 1]))
     >>> m.reference.ravel(), np.square(m.factor).ravel().round(12)

@@ -15,8 +15,6 @@ from amc_pymc.engine.machine import call
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers.compiled import LOGP
 
-__all__ = ["callback_error", "callback_function", "log_density_of"]
-
 
 class _Callback:
     """A Python function at an address, with its first exception not yet reported."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.tall.proxies.mode import kinked_precision, secant_precision
+from amc_pymc.tall.mode import kinked_precision, secant_precision
 
 N = 20_000
 ROWS = np.random.default_rng(1).normal(size=(N, 8))
