@@ -6,23 +6,23 @@ from benchmarks.tall import grouped_problems, priors
 from benchmarks.tall.exact import MODELS, data_of, model_of
 from benchmarks.tall.functions import count
 
-PROBLEMS = {
-    **{k: p for k, p in grouped_problems.PROBLEMS.items() if not k.startswith("flights")},
-    **priors.PROBLEMS,
-}
+GROUPED = {k: p for k, p in grouped_problems.PROBLEMS.items() if not k.startswith("flights")}
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_models_have_the_variables_they_name(name):
-    problem = PROBLEMS[name]
+@pytest.mark.parametrize("problem", GROUPED.values(), ids=GROUPED)
+def test_models_of_groups_have_the_variables_they_name(problem):
     data = problem.make_data(400, 1)
-    ways = [(), ("noncentred",)] if getattr(problem, "parameterised", False) else [()]
-    for options in ways:
-        model = problem.model(data, options) if options else problem.model(data)
+    batches = {v.name for v in problem.batches(data, 50).free_RVs}
+    assert batches == {v.name for v in problem.model(data).free_RVs}
+    for options in [(), ("noncentred",)] if problem.parameterised else [()]:
+        model = problem.model(data, options)
         assert set(problem.variables) <= {v.name for v in model.unobserved_RVs}
-    if name in grouped_problems.PROBLEMS:
-        batches = problem.batches(data, 50)
-        assert {v.name for v in batches.free_RVs} == {v.name for v in problem.model(data).free_RVs}
+
+
+@pytest.mark.parametrize("problem", priors.PROBLEMS.values(), ids=priors.PROBLEMS)
+def test_models_with_priors_have_the_variables_they_name(problem):
+    model = problem.model(problem.make_data(400, 1))
+    assert set(problem.variables) <= {v.name for v in model.unobserved_RVs}
 
 
 @pytest.mark.parametrize("kind", MODELS)
