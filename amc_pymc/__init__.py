@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from amc_pymc.bandits.combine_estimators import combine_estimators
     from amc_pymc.evidence.estimate_evidence import estimate_evidence
     from amc_pymc.evidence.sample_ais import sample_ais
-    from amc_pymc.inference.find_map_tree import find_MAP_tree
-    from amc_pymc.inference.sample_abc_tree import sample_abc_rejection, sample_abc_tree
-    from amc_pymc.inference.step_density import step_density
-    from amc_pymc.inference.tree_proposal import TreeProposal
+    from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree
+    from amc_pymc.likelihood_free.learning import TreeProposal
+    from amc_pymc.likelihood_free.sample_abc_tree import sample_abc_rejection, sample_abc_tree
+    from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
+    from amc_pymc.likelihood_free.step_posterior import step_density
     from amc_pymc.reading import NotRowFactorised
     from amc_pymc.results import compare_evidence, decision_error
     from amc_pymc.results.plots import (
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         plot_race,
     )
     from amc_pymc.rows import Rows
-    from amc_pymc.simulators import SimulatorProblem
     from amc_pymc.steps.product_space import sample_product_space
     from amc_pymc.steps.racing_forecast import RacingForecast, racing_forecast
     from amc_pymc.steps.racing_gibbs import RacingGibbs
@@ -78,20 +78,20 @@ __all__ = [
 
 #: Public names by module; a module is imported when one of its names is first used.
 _PLACES = {
-    "simulators": ("SimulatorProblem",),
     "bandits.arms": ("ArmError", "FailedPull"),
     "results": ("compare_evidence", "decision_error"),
     "reading": ("NotRowFactorised",),
     "bandits.combine_estimators": ("combine_estimators",),
     "evidence.estimate_evidence": ("estimate_evidence",),
-    "inference.find_map_tree": ("find_MAP_tree",),
+    "likelihood_free.find_map_tree": ("find_MAP_tree",),
     "steps.product_space": ("sample_product_space",),
     "steps.racing_forecast": ("RacingForecast", "racing_forecast"),
     "steps.recover_marginals": ("recover_marginals",),
-    "inference.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
+    "likelihood_free.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
     "evidence.sample_ais": ("sample_ais",),
-    "inference.step_density": ("step_density",),
-    "inference.tree_proposal": ("TreeProposal",),
+    "likelihood_free.simulator_problem": ("SimulatorProblem",),
+    "likelihood_free.step_posterior": ("step_density",),
+    "likelihood_free.learning": ("TreeProposal",),
     "results.plots": (
         "plot_abc",
         "plot_allocation",

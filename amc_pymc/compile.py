@@ -20,8 +20,8 @@ import pytensor
 
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.evidence.estimate_evidence import estimate_evidence
-from amc_pymc.inference.find_map_tree import find_MAP_tree
-from amc_pymc.inference.sample_abc_tree import sample_abc_tree
+from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree
+from amc_pymc.likelihood_free.sample_abc_tree import sample_abc_tree
 from amc_pymc.progress import progress
 from amc_pymc.steps.product_space import sample_product_space
 from amc_pymc.steps.racing_gibbs import RacingGibbs

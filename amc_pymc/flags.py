@@ -200,10 +200,16 @@ tolerance_missed: the tolerance ended at {tolerance:.3g}, above {wanted:.3g} tha
     simulate more, or raise it
 tolerance_shift: the tolerance {tolerance:.3g} may shift posterior means by {overall:.2g} posterior standard deviations, that of {name} by {largest:.2g}, while their Monte Carlo error is {chance:.2g}
     the tolerance is the main error of means, and 'error' in the group 'estimates' includes it
-    simulate more, try adjust='linear', or give fewer summary statistics
+    simulate more, try adjust='auto', or give fewer summary statistics
+too_wide: at the tolerance {tolerance:.3g} the posterior of {name} is {times:.1f} times as wide as extrapolation to a distance of zero says
+    intervals are too wide
+    use adjust='auto', distance_scale='learned', more simulations, or fewer summary statistics
+miscalibrated: errors of posterior means at simulations close to the data are {times:.2g} times the posterior standard deviation of {name}
+    the posterior is too narrow or misplaced if the ratio is above one, and too wide below, and 'error' in the group 'estimates' includes it
+    simulate more, or give summary statistics that tell more about {name}
 uncertain_probabilities: the tolerance {tolerance:.3g} may change the probability of {name} by {size:.2g}
     probabilities of whole numbers, such as indices of models, may change most for simulations that are closer still
-    simulate more, lower the tolerance, or give fewer summary statistics
+    simulate more, lower the tolerance, or give summary statistics that whole numbers can match
 not_adjusted: draws are not adjusted
     regression moves all of them to where the prior has no density
     write Potentials as distributions, or leave adjust out
@@ -213,9 +219,6 @@ simulations_failed: in this run {failures}
 constant_summaries: summary statistics {left_out} of {summaries} did not vary in the first batch
     they are left out of the distance
     leave them out yourself, or make the first batch larger
-few_accepted: {share:.2g} of the last batch was accepted, less than min_acceptance={least:g}, after {simulations:,} simulations
-    the run ended early, at a higher tolerance
-    lower min_acceptance if the tolerance is too high
 simulations_out_of_time: max_time={limit:g} s was over after {done:,} of {total:,} simulations
     the tolerance is higher than at the end
     resume with checkpoint=, or raise max_time

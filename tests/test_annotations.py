@@ -15,6 +15,13 @@ from amc_pymc.results import plots
 PACKAGE = Path(amc_pymc.__file__).parent
 #: Rooms that are not public. pyproject.toml lists the same for mypy.
 NOT_YET = {"engine", "reading", "tall"}
+#: Modules of other rooms that read models with PyTensor, listed there as well.
+NOT_YET_FILES = {
+    f"likelihood_free/{name}.py"
+    for name in (
+        "batched", "distances", "model_prior", "model_problem", "quantiles", "references"
+    )
+}  # fmt: skip
 PUBLIC = sorted({*amc_pymc.__all__, *plots.__all__} - {"__version__"})
 
 
@@ -87,6 +94,7 @@ def test_room_is_annotated(room):
     problems = [
         f"{file.relative_to(PACKAGE)}:{line}: {name}"
         for file in files
+        if file.relative_to(PACKAGE).as_posix() not in NOT_YET_FILES
         for line, name in missing_in_source(file.read_text(encoding="utf-8"))
     ]
     assert not problems, "\n" + "\n".join(problems)
@@ -119,4 +127,6 @@ def test_mypy_is_strict_outside_the_same_rooms():
     settings = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["mypy"]
     assert settings["strict"] is True
     (loose,) = (o for o in settings["overrides"] if o.get("disallow_untyped_defs") is False)
-    assert {m.split(".")[1] for m in loose["module"]} == NOT_YET
+    rooms = {m.split(".")[1] for m in loose["module"] if m.endswith(".*")}
+    files = {"/".join(m.split(".")[1:]) + ".py" for m in loose["module"] if not m.endswith(".*")}
+    assert rooms == NOT_YET and files == NOT_YET_FILES

@@ -26,28 +26,25 @@ LOWER = {
     "tall": BASE,
     "mixtures": BASE,
     "runs": BASE,
-    "simulators": BASE | {"runs"},
-    "abc_tree": BASE | {"mixtures", "simulators"},
 }
 CORE = set(LOWER)
 LOWER |= {
     "results": ROOT,
     "bandits": ROOT | {"results", "runs"},
-    "map_tree": BASE | {"bandits", "simulators", "abc_tree"},
-    "reading": BASE | {"tall", "rows", "simulators", "abc_tree"},
+    "reading": BASE | {"tall", "rows"},
     "steps": CORE | {"reading", "results"},
     "evidence": BASE | {"bandits", "mixtures", "reading", "results", "runs", "steps"},
-    "inference": CORE | {"bandits", "map_tree", "reading", "results", "steps"},
+    "likelihood_free": BASE | {"bandits", "mixtures", "reading", "results", "runs", "steps"},
 }
 LOWER["compile"] = set(LOWER)
 LOWER["__init__"] = set(LOWER)
 
 # Heavy libraries, and the rooms outside the core that may import them; the core imports none.
 HEAVY = {
-    "pymc": {"reading", "steps", "evidence", "inference", "compile"},
-    "pytensor": {"reading", "steps", "evidence", "inference", "compile"},
-    "arviz": {"bandits", "results", "steps", "evidence", "inference"},
-    "xarray": {"bandits", "results", "steps", "evidence", "inference"},
+    "pymc": {"reading", "steps", "evidence", "likelihood_free", "compile"},
+    "pytensor": {"reading", "steps", "evidence", "likelihood_free", "compile"},
+    "arviz": {"bandits", "results", "steps", "evidence", "likelihood_free"},
+    "xarray": {"bandits", "results", "steps", "evidence", "likelihood_free"},
 }
 # What may change with any version of Numba; only the engine imports it.
 INSIDES = ("numba.core", "numba.experimental", "numba.extending", "llvmlite")
@@ -172,7 +169,7 @@ def test_contributing_shows_the_table():
         ("amc_pymc.reading.rows", False, "import xarray"),
         ("amc_pymc.reading.rows", False, "from amc_pymc.evidence import bridge"),
         ("amc_pymc.results", False, "import pymc"),
-        ("amc_pymc.inference", True, "from models.hares import build"),
+        ("amc_pymc.evidence", True, "from models.hares import build"),
         ("amc_pymc.cellar", False, "import math"),
         ("amc_pymc.tall.thinning", False, "from numba.core import types"),
         ("amc_pymc.reading.rows", False, "def f():\n    import llvmlite.ir"),

@@ -28,6 +28,7 @@ WITHOUT_KERNELS = {
     "bandits",
     "evidence",
     "inference",
+    "likelihood_free",
     "reading",
     "results",
     "rows",

@@ -7,13 +7,11 @@ from amc_pymc.lazy import attach
 if TYPE_CHECKING:
     from amc_pymc.reading.layout import FlatLayout
     from amc_pymc.reading.rows import NotRowFactorised, RowLogp, extract_rows
-    from amc_pymc.reading.simulators.problem import ModelProblem
 
-__all__ = ["FlatLayout", "ModelProblem", "NotRowFactorised", "RowLogp", "extract_rows"]
+__all__ = ["FlatLayout", "NotRowFactorised", "RowLogp", "extract_rows"]
 
 _PLACES = {
     "FlatLayout": "amc_pymc.reading.layout",
-    "ModelProblem": "amc_pymc.reading.simulators.problem",
     "NotRowFactorised": "amc_pymc.reading.rows",
     "RowLogp": "amc_pymc.reading.rows",
     "extract_rows": "amc_pymc.reading.rows",

@@ -193,9 +193,6 @@ mass          | box            | float | | | posterior mass of the box
 accepted      | box            | int   | | | accepted simulations in the box
 theta_lower   | box coordinate | float | | | lower corner on the scale of the parameters
 theta_upper   | box coordinate | float | | | upper corner on the scale of the parameters
-atom_lower    | box coordinate | float | | | share of an atom of the prior below the lower corner
-atom_upper    | box coordinate | float | | | share of an atom of the prior below the upper corner
-whole_numbers | coordinate     | bool  | | | whether the parameter is a whole number
 """)
 ABC_SIMULATIONS = as_table("""
 distance   | simulation            | float |      |     | distance between simulation and data

@@ -36,13 +36,10 @@ _NORMAL = ("gaussian_10",)
 #: Families of methods of this package.
 OURS = ("tree", "rejection")
 FLAGS: dict[str, Result] = {
-    "straight": {"rotate": False},
     "boxes": {"local": False},
-    "adjust": {"adjust": "linear"},
+    "adjust": {"adjust": "regression"},
     "auto": {"adjust": "auto"},
-    "forest": {"adjust": "forest"},
     "learned": {"distance_scale": "learned"},
-    "honest": {"honest": True},
     "cart": {"partition": "cart"},
     "dyadic": {"partition": "dyadic"},
 }
@@ -50,8 +47,8 @@ FLAGS: dict[str, Result] = {
 _LOWEST = 1e-9
 #: Simulations per particle are told by a pilot of so many particles of one chain.
 _PILOT, _FEWEST = 100, 20
-#: Chains of posterior draws, and draws in each.
-_CHAINS, _DRAWS = 4, 2500
+#: Draws in each of four chains.
+_DRAWS = 2500
 #: Reference draws for means.
 _MANY = 200_000
 
@@ -193,7 +190,7 @@ def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = 
     """sample_abc_tree or sample_abc_rejection, in batches."""
     import amc_pymc as amc
 
-    from amc_pymc.reading.simulators.problem import ModelProblem
+    from amc_pymc.likelihood_free.model_problem import ModelProblem
 
     meter, settings = Meter(), our_settings(job.options)
     model = metered_model(problem, meter, observed=observed)
@@ -212,7 +209,7 @@ def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = 
         tree = sample(
             max_simulations=job.budget, batched=True, model=model, progressbar=False,
             random_seed=[job.seed, job.observation],
-            **{"tolerance": _LOWEST, "draws": _DRAWS, "chains": _CHAINS, **settings},
+            **{"tolerance": _LOWEST, "draws": _DRAWS, **settings},
         )  # fmt: skip
     whole = time.process_time() - begin
     particles, rounds = tree["weighted_posterior"], tree["abc"]

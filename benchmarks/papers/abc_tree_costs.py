@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from amc_pymc.abc_tree.cart import fit_cart
-from amc_pymc.abc_tree.partition import Partition
+from amc_pymc.likelihood_free.partition import Partition
+from amc_pymc.likelihood_free.trees import fit_cart
 from amc_pymc.rng import as_generator
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown

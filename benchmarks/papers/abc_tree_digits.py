@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from amc_pymc.abc_tree.cart import Cart
+from amc_pymc.likelihood_free.trees import Cart
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks.harness.intervals import Gap, gap, interval
 from benchmarks.harness.statements import Part, Statement

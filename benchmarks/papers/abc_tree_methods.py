@@ -20,15 +20,14 @@ import numpy as np
 from scipy.spatial.distance import cdist, pdist
 from scipy.stats import gaussian_kde
 
-from amc_pymc.abc_tree.accepted import accept, final_tolerance
-from amc_pymc.abc_tree.cart import Cart
-from amc_pymc.abc_tree.learning import Learner
-from amc_pymc.abc_tree.partition import Partition, whole_cube
-from amc_pymc.abc_tree.run import Settings, rounds
-from amc_pymc.abc_tree.schedule import batch_sizes
-from amc_pymc.abc_tree.utilities import best_proposal
+from amc_pymc.likelihood_free.accepted import accept, final_tolerance
+from amc_pymc.likelihood_free.history import batch_sizes
+from amc_pymc.likelihood_free.learning import TreeProposal, rounds
+from amc_pymc.likelihood_free.partition import Partition, whole_cube
+from amc_pymc.likelihood_free.problem import Simulated
+from amc_pymc.likelihood_free.proposal import best_proposal
+from amc_pymc.likelihood_free.trees import Cart
 from amc_pymc.logweights import systematic
-from amc_pymc.simulators.problem import Simulated
 from models.simulator_example import SimulatorExample
 
 QUOTA, FACTOR, FIRST = 1000, 0.9, 0.2
@@ -281,14 +280,13 @@ def package_tree(
     """``sample_abc_tree`` with its defaults, or others of its learner."""
     target, path = Target(example), []
     sizes = batch_sizes(n)
-    learner = Learner(**{"partitioner": Cart(random_cuts=True), "trees": 4} | options)
+    proposal = TreeProposal(accepts=quota, **{"partition": (Cart(random_cuts=True),) * 4} | options)
     streams = rng.spawn(2 * len(sizes))
 
     def simulate(u: np.ndarray, b: int) -> Simulated:
         return Simulated(target.simulate(u, streams[len(sizes) + b]), [])
 
-    settings = Settings(learner, accepts=quota, tolerance=lowest)
-    for history in rounds(target, simulate, sizes, settings, streams[: len(sizes)]):
+    for history in rounds(target, simulate, sizes, streams[: len(sizes)], proposal, lowest):
         d, w = history.distance, history.log_weight
         found = accept(d, w, final_tolerance(d, w, accepts=quota, lowest=lowest))
         path.append(Checkpoint(len(d), found.tolerance, history.u[found.index], found.weight))

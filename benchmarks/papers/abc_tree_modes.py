@@ -10,13 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.abc_tree.cart import Cart
-from amc_pymc.abc_tree.dyadic import Dyadic
-from amc_pymc.abc_tree.partition import Partition
 from amc_pymc.bandits.hoo import HOO
-from amc_pymc.map_tree.estimate import estimate_mode
-from amc_pymc.map_tree.schedule import map_batches
-from amc_pymc.map_tree.search import MapSettings, map_rounds
+from amc_pymc.likelihood_free.map_mode import estimate_mode
+from amc_pymc.likelihood_free.map_search import map_batches, map_rounds
+from amc_pymc.likelihood_free.partition import Partition
+from amc_pymc.likelihood_free.trees import Cart, Dyadic
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks.harness.intervals import gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement
@@ -86,7 +84,7 @@ def package(policy: str = "top_two") -> Callable[..., Found]:
             return target.simulate(u, streams[len(sizes) + b])
 
         rounds = map_rounds(
-            simulate, flat, example.n_dim, sizes, MapSettings(policy=policy), streams[: len(sizes)]
+            simulate, flat, example.n_dim, sizes, streams[: len(sizes)], policy=policy
         )
         for history in rounds:
             pass

@@ -12,9 +12,8 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import gaussian_kde
 
-from amc_pymc.abc_tree.cart import Cart
-from amc_pymc.abc_tree.dyadic import Dyadic
-from amc_pymc.abc_tree.partition import Partition
+from amc_pymc.likelihood_free.partition import Partition
+from amc_pymc.likelihood_free.trees import Cart, Dyadic
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks.harness.intervals import gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement
@@ -71,7 +70,7 @@ def partitions() -> dict[str, Callable]:
         "dyadic": Dyadic(cuts=10),
     }
     try:
-        from amc_pymc.reading.simulators.bart import Bart
+        from amc_pymc.likelihood_free.trees import Bart
 
         out["BART"] = Bart()
     except ImportError:

@@ -19,15 +19,15 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.abc_tree.utilities import best_proposal
 from amc_pymc.engine.jit import njit
+from amc_pymc.likelihood_free.proposal import best_proposal
 
 __all__ = ["Played", "initial_plays", "inner_loop", "regret"]
 
 #: Numbers of the utilities in compiled code.
 _ESS, _EFFICIENCY, _POSTERIOR, _KL = range(4)
 _CODES = {"ess": _ESS, "efficiency": _EFFICIENCY, "posterior": _POSTERIOR, "kl": _KL}
-#: Least exponent, as in :mod:`amc_pymc.abc_tree.utilities`, and steps of a root search.
+#: Least exponent, as in :mod:`amc_pymc.likelihood_free.utilities`, and steps of a root search.
 _SMALLEST, _STEPS = -700.0, 200
 
 
@@ -80,7 +80,7 @@ def inner_loop(
         Simulations.
     rng : numpy.random.Generator
     utility : {"ess", "efficiency", "posterior", "kl"}
-        Which the proposals maximise; see :func:`amc_pymc.abc_tree.best_proposal`.
+        Which the proposals maximise; see :func:`amc_pymc.likelihood_free.best_proposal`.
     judge : str, optional
         Utility that the regret is of; by default the same.
     draw : bool

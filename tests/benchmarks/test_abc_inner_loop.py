@@ -7,7 +7,7 @@ import pytest
 
 from scipy.optimize import minimize
 
-from amc_pymc.abc_tree import UTILITIES, best_proposal
+from amc_pymc.likelihood_free.proposal import UTILITIES, best_proposal
 from benchmarks.papers.inner_loop import initial_plays, inner_loop, regret
 
 RATES = np.array([0.0, 0.02, 0.05, 0.3, 0.6])

@@ -586,7 +586,7 @@ def test_a_mode_that_the_draws_miss_is_missing():
         x = pm.Normal("x", 0.0, 5.0)
         pm.Potential("modes", pm.math.logaddexp(-0.5 * (x - 8.0) ** 2, -0.5 * (x + 7.0) ** 2))
     one, other = (
-        by_quadrature(lambda x: normal_log(x, 0.0, 5.0) - 0.5 * (x - at) ** 2, -30.0, 30.0)  # noqa: B023
+        by_quadrature(lambda x: normal_log(x, 0.0, 5.0) - 0.5 * (x - at) ** 2, -30.0, 30.0)
         for at in (8.0, -7.0)
     )
     both = np.logaddexp(one, other)

@@ -11,9 +11,9 @@ import pytest
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 
+from amc_pymc.likelihood_free.model_prior import PriorTransform
 from amc_pymc.reading.graphs import interpreted_mode, is_random, lowered, opened, rebuilt
 from amc_pymc.reading.particles.model_terms import without_checks
-from amc_pymc.reading.simulators.prior_transform import PriorTransform
 
 X, SIGMA = pt.scalar("x"), pt.scalar("sigma")
 

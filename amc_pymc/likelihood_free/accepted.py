@@ -1,0 +1,164 @@
+"""Final tolerance, accepted simulations with their weights, and their distribution over chains."""
+
+from __future__ import annotations
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from amc_pymc.likelihood_free.problem import accepted
+from amc_pymc.logweights import relative, summarise_log_weights, systematic
+
+__all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
+
+#: Effective draws to accept: share of all simulations, and minimum number.
+_SHARE, _FEWEST = 0.015, 30
+#: Multiples of the smallest sufficient number k: simulations to average over, and maximum to accept.
+_WIDER, _LONGEST = 5, 3
+
+
+class Accepted(NamedTuple):
+    """Accepted simulations.
+
+    Attributes
+    ----------
+    tolerance : float
+    index : array of int (A,)
+        Indices among all simulations.
+    log_weight : array (A,)
+        Natural logarithms of the weights.
+    """
+
+    tolerance: float
+    index: np.ndarray  # type: ignore[assignment]
+    log_weight: np.ndarray
+
+    @property
+    def weight(self) -> np.ndarray:
+        """Weights (A,), which sum to one."""
+        w = relative(self.log_weight)
+        return w / w.sum()
+
+    @property
+    def effective(self) -> float:
+        """Effective sample size."""
+        return effective(self.log_weight)
+
+
+def effective(log_weight: np.ndarray) -> float:
+    """Return Kish's effective sample size, (sum w)^2 / sum w^2; zero if there are no weights."""
+    return summarise_log_weights(log_weight).ess if len(log_weight) else 0.0
+
+
+def final_tolerance(
+    distance: np.ndarray,
+    log_weight: np.ndarray,
+    *,
+    accepts: int = 1000,
+    enough: float | None = None,
+    lowest: float | None = None,
+) -> float:
+    r"""Return a tolerance that accepts about a target number of effective draws.
+
+    The target is half of `accepts` or 1.5 % of all simulations, whichever is less, but at least 30. If all
+    simulations with a finite distance have fewer effective draws, all of them are accepted.
+
+    Accepting simulations until the target is reached would tend to stop just before one of large weight, because
+    it lowers the effective sample size. Such simulations lie in the tails, so variances would be too small.
+    Therefore, the first k simulations that reach the target are only a guide. If the closest 5 k have E effective
+    draws, each counts as E / 5 k. As many are accepted as reach the target by this count, but at most 3 k. The
+    weight of the next simulation hardly affects this number.
+
+    Parameters
+    ----------
+    distance, log_weight : arrays (N,)
+    accepts : int
+    enough : float, optional
+        Target number of effective draws, instead of the default.
+    lowest : float, optional
+        Smallest tolerance of interest.
+
+    Raises
+    ------
+    ValueError
+        If all simulations with a finite distance have zero weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.likelihood_free.accepted import final_tolerance
+    >>> final_tolerance(np.arange(10_000.0), np.zeros(10_000))
+    149.0
+    """
+    if enough is None:
+        enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
+    finite = np.isfinite(distance)
+    if not finite.any():
+        return math.inf
+    some = finite & (log_weight > -math.inf)
+    if not some.any():
+        raise ValueError(
+            f"the prior density is zero at all {finite.sum():,} simulations that have a distance from the data; "
+            "widen the Potentials that make it zero, or simulate more."
+        )
+    order = np.flatnonzero(some)
+    order = order[np.argsort(distance[order], kind="stable")]
+    w = relative(log_weight[order])
+    found = effective_of_first(w)
+    reached = np.flatnonzero(found >= enough - 1e-9)
+    last = len(order) - 1
+    if len(reached):
+        first = int(reached[0]) + 1
+        wider = min(_WIDER * first, len(order))
+        count = math.ceil(enough * wider / found[wider - 1] - 1e-9)
+        last = min(last, count - 1, _LONGEST * first - 1)
+    return max(float(distance[order[last]]), 0.0 if lowest is None else lowest)
+
+
+def effective_of_first(weight: np.ndarray) -> np.ndarray:
+    """Return effective sample sizes (n,) of the first 1, 2, ..., n of the weights (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.likelihood_free.accepted import effective_of_first
+    >>> effective_of_first(np.array([1.0, 1.0, 2.0])).round(2)
+    array([1.  , 2.  , 2.67])
+    """
+    total, squares = np.cumsum(weight), np.cumsum(weight**2)
+    return np.divide(total**2, squares, out=np.zeros(len(weight)), where=squares > 0.0)
+
+
+def accept(distance: np.ndarray, log_weight: np.ndarray, tolerance: float) -> Accepted:
+    """Return the simulations within the tolerance that have a positive weight."""
+    index = np.flatnonzero(accepted(distance, tolerance) & (log_weight > -math.inf))
+    return Accepted(tolerance, index, log_weight[index])
+
+
+def deal(found: Accepted, chains: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """Resample accepted simulations into chains of equally weighted draws.
+
+    Parameters
+    ----------
+    found : Accepted
+        At least one accepted simulation.
+    chains, draws : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array of int (chains, draws)
+        Positions among the accepted simulations. Each chain is resampled from its own subset by systematic
+        sampling, in random order. Chains share simulations only if there are fewer simulations than chains.
+    """
+    n, weight = len(found.index), found.weight
+    chain = rng.permutation(np.arange(n) % chains)
+    out = np.empty((chains, draws), np.int64)
+    for c in range(chains):
+        own = np.flatnonzero(chain == c)
+        if not len(own) or not weight[own].sum() > 0.0:
+            own = np.arange(n)
+        out[c] = rng.permutation(own[systematic(weight[own], draws, rng)])
+    return out

@@ -1,0 +1,305 @@
+"""Fail-safe simulation: errors and nan in a simulator do not end a run."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import signal
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amc_pymc.arguments import positive_or_none
+from amc_pymc.likelihood_free.problem import Failure, Simulated
+from amc_pymc.rng import spawn_generators
+
+__all__ = [
+    "Measure", "NegativeDistance", "check_simulation", "clipped", "run_batch", "run_each", "time_limit",
+]  # fmt: skip
+
+#: Maximum number of times that both halves of a failed batch are simulated, and maximum for all parts together.
+_TRIES, _MOST_PAIRS = 8, 100
+#: Bounds that exclude the faces of the cube, where quantiles may be infinite.
+_LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
+
+
+class Measure(NamedTuple):
+    """How simulations are compared with the data.
+
+    Attributes
+    ----------
+    distance : callable
+        Maps simulations of m rows, arrays (m, *shape), to distances (m,). It may raise :class:`NegativeDistance`,
+        which is not caught.
+    summaries : callable or None
+        Maps simulations to summary statistics (m, S), if they are to be kept.
+    size : int
+        Number of statistics S.
+    """
+
+    distance: Callable[[list[np.ndarray]], np.ndarray]
+    summaries: Callable[[list[np.ndarray]], np.ndarray] | None = None
+    size: int = 0
+
+
+class NegativeDistance(ValueError):
+    """Error for a negative distance, a fault of the distance function and not of a simulation."""
+
+
+def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
+    """Return points (n, D) clipped to the open unit cube; raise a ValueError if they are invalid."""
+    u = np.asarray(u, dtype=float)
+    if u.ndim != 2 or u.shape[1] != n_dim:
+        raise ValueError(f"u must have shape (n, {n_dim}), got {u.shape}.")
+    if not np.all((u >= 0.0) & (u <= 1.0)):
+        raise ValueError(f"u must lie in the unit cube, got values from {u.min()} to {u.max()}.")
+    return np.clip(u, _LOWEST, _HIGHEST)
+
+
+def check_simulation(
+    array: np.ndarray, shape: tuple[int, ...], *, any_length: bool = False
+) -> None:
+    """Raise an error if a simulation has not the shape of the data, or their number of axes, or is not numbers."""
+    same_axes = array.ndim == len(shape) > 0
+    if array.shape != shape and not (any_length and same_axes):
+        hint = ""
+        if array.shape == (1, *shape):
+            hint = "; drop the first axis"
+        elif same_axes:
+            hint = (
+                "; if its length varies, return summary statistics, or give pm.Simulator a Python function as "
+                "sum_stat and use batched=False"
+            )
+        raise ValueError(f"simulation of shape {array.shape}, the data call for {shape}{hint}")
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"simulation of dtype {array.dtype}, it must be numbers")
+
+
+class _TimedOut(BaseException):
+    """Timeout of a simulation; not an Exception, which a simulator might catch."""
+
+
+def time_limit(simulator: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """Return a simulator that raises a TimeoutError if a call takes longer than some seconds.
+
+    Such a simulation has failed: its distance is infinite. Use it one by one, not with ``batched=True``.
+
+    Parameters
+    ----------
+    simulator : callable
+    seconds : float
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `seconds` is not a positive number. From the simulator, outside of the main thread of a process: the alarm is
+        a signal, which threads do not receive and Windows does not have.
+
+    Notes
+    -----
+    Code that does not return to Python, such as a loop in C, ends only when it does.
+
+    Examples
+    --------
+    >>> import time
+    >>> import amc_pymc as amc
+    >>> from scipy import stats
+    >>> from amc_pymc.likelihood_free import time_limit
+    >>> def simulator(rng, mu):
+    ...     return rng.normal(mu, 1.0)
+    >>> problem = amc.SimulatorProblem(
+    ...     {"mu": stats.norm()}, time_limit(simulator, 10.0), observed=2.0
+    ... )
+    """
+    if positive_or_none("seconds", seconds) is None:
+        raise TypeError("seconds must be a positive number, got None.")
+
+    @functools.wraps(simulator)
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        armed = True
+
+        def ring(*_: Any) -> None:
+            if armed:
+                raise _TimedOut
+
+        before = signal.signal(signal.SIGALRM, ring)
+        try:
+            try:
+                # The alarm is repeated in case the simulator catches the exception.
+                signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+                return simulator(*args, **kwargs)
+            finally:
+                armed = False
+        except _TimedOut:
+            raise TimeoutError(f"longer than {seconds} seconds") from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+
+    return limited
+
+
+def run_each(
+    call: Callable[[int], Sequence[Any]],
+    measure: Measure,
+    rows: np.ndarray,
+    n: int,
+    shapes: Sequence[tuple[int, ...]],
+) -> Simulated:
+    """Simulate rows one by one.
+
+    Parameters
+    ----------
+    call : callable
+        Maps a row to its simulations, one array for each of `shapes`.
+    measure : Measure
+    rows : array of int
+        Rows with valid parameters; the others of the n rows count as failed.
+    n : int
+    shapes : sequence of tuple
+        Shapes of the observed data.
+
+    Returns
+    -------
+    Simulated
+    """
+    out = _Rows(measure, rows, n)
+    done, kept = [], []
+    for i in rows.tolist():
+        try:
+            kept.append(_checked(call(i), shapes))
+        except Exception as error:
+            out.failures.append(Failure(i, "error", f"{type(error).__name__}: {error}"))
+        else:
+            done.append(i)
+    if done:
+        out.add(np.array(done), [np.stack(column) for column in zip(*kept, strict=True)])
+    return out.found()
+
+
+def run_batch(
+    call: Callable[[np.ndarray, np.random.Generator], Sequence[Any]],
+    measure: Measure,
+    rows: np.ndarray,
+    n: int,
+    shapes: Sequence[tuple[int, ...]],
+    rng: np.random.Generator,
+) -> Simulated:
+    """Simulate all rows in one call, and isolate rows that raise.
+
+    Parameters
+    ----------
+    call : callable
+        Maps rows and a generator to simulations, one array for each of `shapes` with a first axis of rows.
+    measure, rows, n, shapes
+        As for :func:`run_each`.
+    rng : numpy.random.Generator
+        Generator for the first call; each later call gets a child of it.
+
+    Returns
+    -------
+    Simulated
+
+    Notes
+    -----
+    If a call raises, its rows are simulated again in halves, halves that raise are split again, and so on; a
+    single row that raises has failed. Rows are assumed to be independent, and a call to raise if any of its rows
+    would raise alone. Given that a call has raised, at least one of its halves must raise. If neither does, both
+    are drawn again, which samples from the distribution conditional on the failure. To accept them instead would
+    mean repeating rows until they succeed and ignoring their probability of failure. A part fails as a whole if
+    neither half raises in eight attempts; so do all remaining parts after a hundred pairs of halves.
+    """
+    out = _Rows(measure, rows, n)
+
+    def attempt(part: np.ndarray, rng: np.random.Generator) -> list[np.ndarray] | Exception:
+        try:
+            return _checked(call(part, rng), [(len(part), *s) for s in shapes])
+        except Exception as error:
+            return error
+
+    pairs, waiting = iter(range(_MOST_PAIRS)), deque[tuple[np.ndarray, Any]]()
+    if len(rows):
+        waiting.append((rows, attempt(rows, rng)))
+    while waiting:
+        part, found = waiting.popleft()
+        halves = np.array_split(part, 2)
+        tries = _TRIES if isinstance(found, Exception) and len(part) > 1 else 0
+        for _ in itertools.islice(pairs, tries):
+            ends = [attempt(half, *spawn_generators(rng, 1)) for half in halves]
+            if any(isinstance(end, Exception) for end in ends):
+                waiting.extend(zip(halves, ends, strict=True))
+                break
+        else:
+            if isinstance(found, Exception):
+                among = f" (in a call of {len(part)} rows)" if len(part) > 1 else ""
+                message = f"{type(found).__name__}: {found}{among}"
+                out.failures += [Failure(i, "error", message) for i in part.tolist()]
+            else:
+                out.add(part, found)
+    return out.found()
+
+
+class _Rows:
+    """Distances, summary statistics and failures of n rows, of which those not in `rows` are impossible."""
+
+    def __init__(self, measure: Measure, rows: np.ndarray, n: int):
+        self.measure, self.distance = measure, np.full(n, np.inf)
+        self.summaries = None if measure.summaries is None else np.full((n, measure.size), np.nan)
+        why = "the prior has no value here: parameters of a distribution are impossible"
+        left_out = np.setdiff1d(np.arange(n), rows, assume_unique=True)
+        self.failures = [Failure(i, "nan", why) for i in left_out.tolist()]
+
+    def found(self) -> Simulated:
+        return Simulated(self.distance, sorted(self.failures), self.summaries)
+
+    def add(self, rows: np.ndarray, simulations: list[np.ndarray]) -> None:
+        """Measure simulations (m, *shape) of the given rows (m,)."""
+        good = np.ones(len(rows), bool)
+        for array in simulations:
+            good &= ~np.isnan(array).any(axis=tuple(range(1, array.ndim)))
+        self._lost(rows[~good], "the simulation has nan")
+        rows, simulations = rows[good], [s[good] for s in simulations]
+        if not len(rows):
+            return
+        try:
+            self.distance[rows] = self._distances(simulations, len(rows))
+        except Exception:  # find the rows that raise
+            for k, i in enumerate(rows.tolist()):
+                try:
+                    self.distance[i] = self._distances([s[k : k + 1] for s in simulations], 1)[0]
+                except NegativeDistance:
+                    raise
+                except Exception as error:
+                    self.failures.append(Failure(i, "error", f"{type(error).__name__}: {error}"))
+        lost = rows[np.isnan(self.distance[rows])]
+        self._lost(lost, "the distance is nan")
+        self.distance[lost] = np.inf
+        good = np.isfinite(self.distance[rows])
+        if self.summaries is not None and self.measure.summaries is not None and good.any():
+            self.summaries[rows[good]] = self.measure.summaries([s[good] for s in simulations])
+
+    def _distances(self, simulations: list[np.ndarray], n: int) -> np.ndarray:
+        distance = np.asarray(self.measure.distance(simulations), dtype=float)
+        if distance.shape != (n,):
+            raise ValueError(f"distances of shape {distance.shape} for {n} simulations")
+        return distance
+
+    def _lost(self, rows: np.ndarray, why: str) -> None:
+        self.failures += [Failure(i, "nan", why) for i in rows.tolist()]
+
+
+def _checked(found: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return copies of simulations as floats after checking their shapes and types."""
+    out = []
+    for array, shape in zip(found, shapes, strict=True):
+        array = np.asarray(array)
+        check_simulation(array, tuple(shape))
+        out.append(np.array(array, dtype=float))
+    return out

@@ -1,0 +1,278 @@
+"""Find the posterior mode of a simulator without its likelihood."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from amc_pymc.arguments import positive_or_none
+from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.likelihood_free.learning import one_of
+from amc_pymc.likelihood_free.map_mode import Mode, estimate_mode
+from amc_pymc.likelihood_free.map_search import MapHistory, MapPolicy, map_batches, map_rounds
+from amc_pymc.likelihood_free.problem import Failure, Problem, gaussian_kernel
+from amc_pymc.likelihood_free.run import as_problem, failure_flags, simulation_run
+from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
+from amc_pymc.results import declared_dataset
+from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
+from amc_pymc.rng import RandomSeed
+from amc_pymc.signals import ends_loops
+
+if TYPE_CHECKING:
+    from pymc import Model
+
+__all__ = ["find_MAP_tree"]
+
+Estimate = Literal["kde", "box"]
+
+#: Ratio of the final to the requested tolerance above which a warning is given.
+_FAR = 2.0
+#: Estimated bias, in units of the standard error without it, above which a warning is given.
+_BIASED = 3.0
+#: Mean kernel value at the mode over that of draws from the prior below which, and effective share of these draws
+#: above which, a warning is given.
+_NARROWS, _MOST = 1.5, 0.5
+
+
+@ends_loops
+def find_MAP_tree(
+    *,
+    max_simulations: int,
+    policy: MapPolicy = "top_two",
+    estimate: Estimate = "kde",
+    tolerance: float | None = None,
+    batch_size: int | None = None,
+    batched: bool = False,
+    model: Model | SimulatorProblem | None = None,
+    return_raw: bool = False,
+    cores: int | Executor | None = 1,
+    checkpoint: str | FilePath | None = None,
+    max_time: float | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
+) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], xr.DataTree]:
+    r"""Find the posterior mode of a simulator by MAP-Tree, from simulations only.
+
+    The arms of a bandit are boxes of the unit cube, where the prior is uniform. The value of a box is its posterior
+    density,
+
+    .. math:: \pi(\theta_k) \, E\left[e^{-d^2 / 2 h^2} \mid \theta \in \Omega_k\right]
+
+    with the distance d between a simulation and the data. The tolerance h is lowered as boxes with high values are
+    found and split.
+
+    The density :math:`\pi` is that on the scale of the parameters themselves. ``pm.find_MAP`` instead maximises the
+    density on PyMC's unconstrained scale, whose maximum differs if parameters are transformed, such as positive
+    ones. Discrete parameters are compared by their probability mass.
+
+    Parameters
+    ----------
+    max_simulations : int
+        Total number of simulations, with 6 (with `batched`, 126) that try the simulator. A run from a `checkpoint` may
+        have a larger budget than before, and goes on.
+    policy : {"top_two", "thompson", "ucb", "hoo"}, default "top_two"
+        Choice of boxes: top-two Thompson sampling with b = 1/2, Thompson sampling, upper confidence bounds, or, as
+        a baseline, hierarchical optimistic optimisation at the tolerance of the first batch.
+    estimate : {"kde", "box"}, default "kde"
+        "kde": maximum of a local-likelihood kernel estimate from several starting points. The logarithm of the mean
+        kernel value is quadratic, in a window and at a tolerance that balance bias and variance. "box": centre of the box with the highest lower confidence bound.
+    tolerance : float, optional
+        Smallest tolerance, in units of the distance. For ``pm.Simulator`` the unit is its ``epsilon`` and the
+        default is 1. The estimate uses a higher tolerance if too few simulations come this close, or if the
+        difference is negligible.
+    batch_size : int, optional
+        Simulations per batch. Default: a twentieth of `max_simulations`.
+    batched : bool, default False
+        Whether the simulator takes parameters of a whole batch: arrays with a first axis n, ``size=(n, ...)``.
+    model : pm.Model or SimulatorProblem, optional
+        Default: the model in the context. A ``pm.Model`` must observe its data by ``pm.Simulator``.
+    return_raw : bool, default False
+        Whether to return details of the search, too.
+    cores : int, concurrent.futures.Executor or None, default 1
+        Worker processes, or an executor to use instead, for example ``dask.distributed.Client.get_executor()``.
+        None: all cores, at most four. Results do not depend on it.
+    checkpoint : str or Path, optional
+        Folder to which finished batches are written. A killed run resumes from it when called again with the same
+        arguments, with the same results. `estimate` may differ.
+    max_time : float, optional
+        Seconds after which no further batch starts. The result then depends on the speed of the machine.
+    progressbar : bool, default True
+        Whether to show progress if it takes longer than two seconds.
+    random_seed : int, sequence of int, SeedSequence, Generator or None
+        A seed reproduces the run, with any `cores`.
+
+    Returns
+    -------
+    dict of str to array, or tuple (dict, xarray.DataTree)
+        Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The tree has the
+        groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean kernel value, its
+        standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, ``flags`` and ``flag_names``,
+        separated by "; "), ``mode_se`` (standard errors of free variables relative to the mode at the lowest
+        tolerance, estimated bias included; nan if unknown, 0 if discrete), ``box`` (corners of the best box in the
+        unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log density, its
+        centre, simulations).
+
+    Raises
+    ------
+    TypeError, ValueError
+        For invalid arguments or models and for simulators that always fail, before the first batch. Afterwards, if
+        no simulation with positive prior density came close to the data.
+
+    Warns
+    -----
+    UserWarning
+        If the tolerance is more than twice epsilon, the mode is hardly that of the data, simulations failed, or the run
+        was stopped early.
+
+    References
+    ----------
+    O'Hagan, Kim & Rockova, Tree bandits for generative Bayes, algorithms 3 and 4.
+    Russo (2020), Simple Bayesian algorithms for best-arm identification, doi:10.1287/opre.2019.1911.
+    Loader (1996), Local likelihood density estimation, Annals of Statistics 24, 1602-1618,
+    doi:10.1214/aos/1032298287.
+
+    Examples
+    --------
+    >>> import amc_pymc as amc
+    >>> import pymc as pm
+    >>> def simulator(rng, mu, size):
+    ...     return rng.normal(mu, 1.0, size=size)
+    >>> with pm.Model():
+    ...     mu = pm.Uniform("mu", -10.0, 10.0)
+    ...     y = pm.Simulator("y", simulator, mu, epsilon=0.1, observed=[2.0])
+    ...     found = amc.find_MAP_tree(
+    ...         max_simulations=10_000, batched=True, random_seed=1, progressbar=False
+    ...     )
+    >>> bool(abs(found["mu"] - 2.0) < 0.3)
+    True
+    """
+    one_of("estimate", estimate, Estimate)
+    one_of("policy", policy, MapPolicy)
+    tolerance = positive_or_none("tolerance", tolerance)
+    problem, model = as_problem(model)
+    lowest = problem.tolerance if tolerance is None else tolerance
+    failures: list[Failure] = []
+    settings = {"policy": policy, "tolerance": lowest}
+    if policy == "hoo":  # its boxes depend on the budget
+        settings["max_simulations"] = max_simulations
+    with simulation_run(
+        "MAP-Tree", problem, map_batches, settings, max_simulations=max_simulations,
+        batch_size=batch_size, batched=batched, cores=cores, checkpoint=checkpoint, max_time=max_time,
+        progressbar=progressbar, random_seed=random_seed,
+    ) as run:  # fmt: skip
+
+        def simulate(u: np.ndarray, b: int) -> np.ndarray:
+            found, before = run.simulate(u, b), sum(run.sizes[:b])
+            failures.extend(f._replace(index=before + f.index) for f in found.failures)
+            return found.distance
+
+        states = map_rounds(
+            simulate, problem.log_prior, problem.n_dim, run.sizes, run.rngs[: len(run.sizes)],
+            policy=policy, lowest=lowest,
+        )  # fmt: skip
+        history = run.follow(states, _told)
+    u, flags = history.u, run.flags
+    flags += failure_flags(problem, [f for f in failures if f.index < len(u)], u)
+    mode = estimate_mode(
+        history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
+    )
+    flags += _flags(problem, history, mode, lowest)
+    warn_of(flags, "Likelihood-free inference")
+    values = problem.parameters(mode.u[None])
+    if hasattr(problem, "deterministics"):
+        values = {**values, **problem.deterministics(values)}
+    values = {k: np.asarray(np.asarray(v)[0]) for k, v in values.items()}
+    if not return_raw:
+        return values
+    attrs = {
+        "log_density": mode.log_density,
+        "log_density_se": mode.log_density_se,
+        "tolerance": mode.tolerance,
+        "effective": mode.effective,
+        "simulations": len(u),
+        "policy": policy,
+        "estimate": estimate,
+        **flag_attributes(flags),
+    }
+    return values, _tree(problem, model, values, history, mode, attrs)
+
+
+def _told(history: MapHistory) -> str:
+    last = history.rounds[-1]
+    if not math.isfinite(last.tolerance):
+        return ""
+    return f": tolerance {last.tolerance:.3g}, {last.boxes:,} boxes"
+
+
+def _flags(problem: Problem, history: MapHistory, mode: Mode, lowest: float | None) -> list[Flag]:
+    """Return flags about the tolerance, the bias, and simulations no closer to the data than draws from the prior."""
+    flags = []
+    # A fit at a higher tolerance than that of the search was as good there: no reason to warn.
+    ended = min(mode.tolerance, history.tolerance)
+    if lowest is not None and ended > _FAR * lowest:
+        flags.append(flag("mode_tolerance_missed", tolerance=ended, lowest=lowest))
+    squares = mode.bias**2 if len(mode.bias) == len(mode.se) else np.zeros(len(mode.se))
+    if (squares > _BIASED**2 * np.maximum(mode.se**2 - squares, 0.0)).any():
+        flags.append(flag("mode_biased"))
+    anywhere = gaussian_kernel(history.rounds[0].distance, mode.tolerance)
+    ratio = math.exp(mode.log_density - problem.log_prior(mode.u[None])[0]) / anywhere.mean()
+    worth = anywhere.sum() ** 2 / max(float(anywhere @ anywhere), 1e-300)
+    if ratio <= _NARROWS and worth >= _MOST * len(anywhere):
+        flags.append(flag("mode_of_prior", ratio=ratio, tolerance=mode.tolerance))
+    return flags
+
+
+def _tree(
+    problem: Problem,
+    model: Model | None,
+    values: dict[str, np.ndarray],
+    history: MapHistory,
+    mode: Mode,
+    attrs: dict[str, Any],
+) -> xr.DataTree:
+    dims, rounds = _dims(model, values), history.rounds
+    ends = np.cumsum([math.prod(shape) for shape in problem.shapes.values()])
+    errors = {
+        name: (dims[name], part.reshape(shape))
+        for (name, shape), part in zip(
+            problem.shapes.items(), np.split(mode.se, ends[:-1]), strict=True
+        )
+    }
+    box = history.best_box(errors=1.0)
+    corners = {"lower": history.partition.lower[box], "upper": history.partition.upper[box]}
+    names = ("tolerance", "accepts", "boxes", "value", "incumbent")
+    columns = {name: np.array([getattr(r, name) for r in rounds]) for name in names}
+    columns["simulations"] = np.array([len(r.u) for r in rounds])
+    found = xr.Dataset({k: (dims[k], v) for k, v in values.items()}, attrs=attrs)
+    mode_se, coordinate = xr.Dataset(errors), {"coordinate": problem.coordinates}
+    return xr.DataTree.from_dict(
+        {
+            "mode": found.assign_coords(_coords(model, found)),
+            "mode_se": mode_se.assign_coords(_coords(model, mode_se)),
+            "box": declared_dataset(MAP_BOX, corners, coordinate),
+            "rounds": declared_dataset(MAP_ROUNDS, columns, coordinate),
+        }
+    )
+
+
+def _dims(model: Model | None, values: Mapping[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
+    """Return the dims of each variable: those of the model, else names made from the variable's name."""
+    named = {} if model is None else model.named_vars_to_dims
+    out = {}
+    for name, value in values.items():
+        given = named.get(name) or [None] * value.ndim
+        out[name] = tuple(d or f"{name}_dim_{i}" for i, d in enumerate(given))
+    return out
+
+
+def _coords(model: Model | None, dataset: xr.Dataset) -> dict[str, Any]:
+    known = {} if model is None else model.coords
+    names = [str(d) for d in dataset.dims]
+    return {d: list(known[d]) for d in names if known.get(d) is not None}

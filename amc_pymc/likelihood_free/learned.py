@@ -1,0 +1,401 @@
+"""Learned summary statistics: regressions of parameters on simulated data."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from scipy.special import ndtri
+from threadpoolctl import ThreadpoolController
+
+from amc_pymc.likelihood_free.scale import centre_and_spread
+
+__all__ = [
+    "Features",
+    "LearnedSummaries",
+    "cross_fitted",
+    "exchangeable_features",
+    "learn_summaries",
+    "learned_distance",
+    "one_thread",
+    "parameter_moments",
+]
+
+#: Function from data (n, S) to features (n, F).
+Features = Callable[[np.ndarray], np.ndarray]
+
+#: Number of quantiles of exchangeable observations, if there are more observations than this.
+_QUANTILES = 9
+#: Maximum number of columns of an observation for which third moments mix different columns.
+_FEW = 3
+#: Absolute value at which correlations are clipped before they are transformed.
+_CORRELATED = 1.0 - 1e-9
+_TINY = 1e-300
+#: Absolute value at which standardised features are clipped.
+_FAR = 6.0
+#: Maximum number of features for which a quadratic regression includes all products of two.
+_MANY = 25
+#: Maximum numbers of simulations that regressions are compared on, and trained on.
+_COMPARED, _TRAINED = 3000, 20_000
+#: Maximum training simulations and the candidate regressions for a quick fit.
+_QUICKLY, _QUICK = 5000, ("ridge", "quadratic ridge", "forest")
+#: Minimum simulations for nonlinear regressions.
+_FEWEST = 200
+#: Number of cross-validation folds for comparing regressions.
+_FOLDS = 2
+_RIDGES = np.logspace(-3.0, 5.0, 9)
+
+
+def exchangeable_features(shape: tuple[int, ...]) -> Features:
+    r"""Return a function that computes order-independent features of exchangeable observations.
+
+    Features are means, log standard deviations, Fisher's z of correlations, covariances, cube roots of third central
+    moments, and the sorted values of each column, or nine quantiles if there are more than nine observations.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the data: the number of observations m, then the shape of one observation.
+
+    Returns
+    -------
+    callable
+        Maps flattened data (n, S), with S the product of `shape`, to features (n, F).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.likelihood_free.learned import exchangeable_features
+    >>> features = exchangeable_features((3,))
+    >>> x = np.array([[1.0, 2.0, 6.0], [6.0, 1.0, 2.0]])
+    >>> bool(np.array_equal(*features(x)))
+    True
+    """
+    m, d = shape[0], math.prod(shape[1:])
+    rows, columns = np.triu_indices(d, 1)
+    third = [(i, j) for i in range(d) for j in range(d) if i == j or d <= _FEW]
+    levels = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+
+    def features(data: np.ndarray) -> np.ndarray:
+        # Sort first to make rounding independent of the order, too.
+        x = data.reshape(len(data), m, d)
+        x = np.take_along_axis(x, _ordered(x)[..., None], axis=1)
+        mean = x.mean(axis=1)
+        gap = x - mean[:, None]
+        covariance = np.einsum("nmi,nmj->nij", gap, gap) / m
+        sd = np.sqrt(np.einsum("nii->ni", covariance))
+        across = covariance[:, rows, columns]
+        size = np.maximum(sd[:, rows] * sd[:, columns], _TINY)
+        moments = [np.einsum("nm,nm->n", gap[..., i] ** 2, gap[..., j]) / m for i, j in third]
+        ordered = np.sort(x, axis=1)
+        if m > _QUANTILES:
+            ordered = np.quantile(ordered, levels, axis=1).swapaxes(0, 1)
+        return np.concatenate(
+            [
+                mean,
+                np.log(np.maximum(sd, _TINY)),
+                np.arctanh(np.clip(across / size, -_CORRELATED, _CORRELATED)),
+                np.einsum("nii->ni", covariance),
+                across,
+                np.cbrt(np.stack(moments, axis=1)),
+                ordered.reshape(len(x), -1),
+            ],
+            axis=1,
+        )
+
+    return features
+
+
+def _ordered(x: np.ndarray) -> np.ndarray:
+    """Return the order (n, m) of observations (n, m, d), by the first column, then the second, ..."""
+    return np.lexsort(np.moveaxis(x, 2, 0)[::-1], axis=1)
+
+
+def parameter_moments(x: np.ndarray) -> np.ndarray:
+    r"""Return x and :math:`(x^2 - 1) / \sqrt2`, (n, 2D), for parameters x (n, D) on the normal scale.
+
+    Their expectations describe the location and spread of the posterior. If the posterior is
+    symmetric about zero, as for a scale that enters by its square, only the second is informative.
+    """
+    return np.concatenate([x, (x**2 - 1.0) / math.sqrt(2.0)], axis=1)
+
+
+@dataclass(frozen=True)
+class LearnedSummaries:
+    r"""Expectations of parameters given data, learned by regression.
+
+    .. math:: t(s) = \hat E[(x, x^2) \mid s] / \sigma
+
+    with :math:`\sigma` the root mean square of cross-validated residuals. One unit is a posterior standard deviation,
+    and statistics that cannot be learned hardly vary.
+
+    Attributes
+    ----------
+    centre, spread : arrays (S,)
+        Location and scale for standardising data.
+    regression : object
+        Fitted regression with a method ``predict``.
+    sigma : array (T,)
+    skill : array (T,)
+        Cross-validated shares of explained variance.
+    name : str
+        Name of the regression.
+    """
+
+    centre: np.ndarray
+    spread: np.ndarray
+    regression: Any
+    sigma: np.ndarray
+    skill: np.ndarray
+    name: str
+
+    def __call__(self, data: np.ndarray) -> np.ndarray:
+        """Return learned summaries (n, T) of data (n, S)."""
+        return self.regression.predict(self._standard(data)) / self.sigma
+
+    def _standard(self, data: np.ndarray) -> np.ndarray:
+        return _standardised(data, self.centre, self.spread)
+
+    def relearned(self, data: np.ndarray, x: np.ndarray, seed: int) -> LearnedSummaries:
+        """Fit the same regression to other simulations: data (n, S) and parameters (n, D)."""
+        regression = _REGRESSIONS[self.name](len(self.centre), seed)
+        regression.fit(self._standard(data), parameter_moments(x))
+        return replace(self, regression=regression)
+
+
+def learn_summaries(
+    data: np.ndarray,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    names: Sequence[str] | None = None,
+    trained: int = _TRAINED,
+) -> LearnedSummaries:
+    r"""Learn summary statistics: the posterior mean and second moment as functions of the data.
+
+    Posterior means are the optimal summaries for squared error loss (Fearnhead & Prangle 2012,
+    doi:10.1111/j.1467-9868.2011.01010.x). The candidates are ridge regression on features, their squares and
+    products; extremely randomised trees (for forests see Raynal et al. 2019, doi:10.1093/bioinformatics/bty867); and
+    gradient boosting. The one with the highest cross-validated skill is chosen.
+
+    Parameters
+    ----------
+    data : array (n, S)
+        Simulated data, finite.
+    x : array (n, D)
+        Parameters, on the scale where the prior is standard normal.
+    rng : numpy.random.Generator
+    names : sequence of str, optional
+        Candidate regressions: "ridge", "quadratic ridge", "forest", "boosting"; all by default.
+    trained : int
+        Maximum number of simulations to learn from.
+
+    Returns
+    -------
+    LearnedSummaries
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.likelihood_free.learned import exchangeable_features, learn_summaries
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=(1000, 1))
+    >>> data = x + 0.5 * rng.normal(size=(1000, 8))
+    >>> found = learn_summaries(exchangeable_features((8,))(data), x, rng)
+    >>> bool(found.skill[0] > 0.9)
+    True
+    """
+    chosen = rng.permutation(len(data))[:trained]
+    data, x = data[chosen], x[chosen]
+    centre, spread = centre_and_spread(data)
+    z, y = _standardised(data, centre, spread), parameter_moments(x)
+    seed = int(rng.integers(2**31))
+    some = slice(None, _COMPARED)
+    names = list(names or _REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
+    with one_thread():
+        errors = {name: _left_out(name, z[some], y[some], seed) for name in names}
+    variance = np.maximum(y[some].var(axis=0), 1e-300)
+    # Negative skill counts as zero, which gives no advantage where nothing can be learned.
+    name = min(names, key=lambda n: float(np.minimum(errors[n] / variance, 1.0).sum()))
+    regression = _REGRESSIONS[name](z.shape[1], seed)
+    with one_thread():
+        regression.fit(z, y)
+    sigma = np.sqrt(errors[name])
+    skill = 1.0 - errors[name] / variance
+    sigma = np.maximum(sigma, 1e-9 * y.std(axis=0).max())
+    return LearnedSummaries(centre, spread, regression, sigma, skill, name)
+
+
+def cross_fitted(
+    data: np.ndarray,
+    x: np.ndarray,
+    learned: LearnedSummaries,
+    train: np.ndarray,
+    others: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    folds: int = 5,
+    trained: int = _TRAINED,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return learned summaries of simulations that the regression was not fitted to.
+
+    The simulations are split into folds, and the regression applied to one fold is fitted to the others. A
+    regression fitted to a simulation would use information on its parameters that is not in the data.
+
+    Parameters
+    ----------
+    data : array (n, S)
+    x : array (n, D)
+    learned : LearnedSummaries
+        Summaries that define the regression and its units.
+    train : array of bool (n,)
+        Whether a simulation may be learned from.
+    others : array (m, S)
+        Further data, such as the observed data.
+    rng : numpy.random.Generator
+    folds : int
+    trained : int
+        Maximum number of simulations to learn from.
+
+    Returns
+    -------
+    fold : array of int (n,)
+    summaries : array (n, T)
+    of_others : array (folds, m, T)
+        Summaries of `others` by the regression of each fold; compare a simulation with its own fold.
+    """
+    fold = rng.permutation(np.arange(len(data)) % folds)
+    seed = int(rng.integers(2**31))
+    out: np.ndarray | None = None
+    of_others = []
+    for k in range(folds):
+        allowed = rng.permutation(np.flatnonzero(train & (fold != k)))[:trained]
+        own = np.flatnonzero(fold == k)
+        with one_thread():
+            fitted = learned.relearned(data[allowed], x[allowed], seed)
+            found = fitted(np.concatenate([data[own], others]))
+        if out is None:
+            out = np.empty((len(data), found.shape[1]))
+        out[own] = found[: len(own)]
+        of_others.append(found[len(own) :])
+    assert out is not None
+    return fold, out, np.array(of_others)
+
+
+def learned_distance(
+    u: np.ndarray,
+    summaries: np.ndarray,
+    observed: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    thorough: bool = False,
+) -> np.ndarray:
+    """Return distances (N,) of learned summaries from those of the data, in posterior standard deviations.
+
+    The summaries of a simulation are learned from others. Distances are inf where `summaries` are not finite.
+
+    Parameters
+    ----------
+    u : array (N, D)
+        Points of the unit cube.
+    summaries : array (N, S)
+    observed : array (S,)
+    rng : numpy.random.Generator
+    thorough : bool
+        Use more regressions and simulations, as for final draws.
+    """
+    out = np.full(len(u), np.inf)
+    at = np.flatnonzero(np.isfinite(summaries).all(axis=1))
+    x, data = ndtri(u[at]), summaries[at]
+    trained, folds, names = (_TRAINED, 5, None) if thorough else (_QUICKLY, 2, _QUICK)
+    learned = learn_summaries(data, x, rng, names=names, trained=trained)
+    everyone = np.ones(len(at), bool)
+    fold, found, target = cross_fitted(
+        data, x, learned, everyone, observed[None], rng, folds=folds, trained=trained
+    )
+    gaps = found - target[fold, 0]
+    out[at] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+    return out
+
+
+def one_thread() -> Any:
+    """Limit boosting and linear algebra to one thread, because several wait for each other on busy machines."""
+    return _thread_pools().limit(limits=1)
+
+
+@functools.cache
+def _thread_pools() -> ThreadpoolController:
+    import sklearn.ensemble  # noqa: F401  only loaded libraries are limited
+
+    return ThreadpoolController()
+
+
+def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.nan_to_num(np.clip((found - centre) / spread, -_FAR, _FAR))
+
+
+def _left_out(name: str, z: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
+    """Return cross-validated mean squared errors (T,) of predictions."""
+    fold = np.arange(len(z)) % _FOLDS
+    errors = np.zeros_like(y)
+    for k in range(_FOLDS):
+        own = fold == k
+        regression = _REGRESSIONS[name](z.shape[1], seed)
+        regression.fit(z[~own], y[~own])
+        errors[own] = (regression.predict(z[own]) - y[own]) ** 2
+    return errors.mean(axis=0)
+
+
+def _linear(n_features: int, seed: int) -> Any:
+    from sklearn.linear_model import RidgeCV
+
+    return RidgeCV(_RIDGES, alpha_per_target=True)
+
+
+def _quadratic(n_features: int, seed: int) -> Any:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
+
+    products: Any = PolynomialFeatures(2, include_bias=False)
+    if n_features > _MANY:
+        products = FunctionTransformer(_squares)
+    return make_pipeline(products, StandardScaler(), _linear(n_features, seed))
+
+
+def _squares(z: np.ndarray) -> np.ndarray:
+    return np.concatenate([z, z**2], axis=1)
+
+
+def _forest(n_features: int, seed: int) -> Any:
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    return ExtraTreesRegressor(
+        100, min_samples_leaf=5, max_features=max(1, math.ceil(n_features / 2)), random_state=seed
+    )
+
+
+def _boosted(n_features: int, seed: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.multioutput import MultiOutputRegressor
+
+    return MultiOutputRegressor(
+        HistGradientBoostingRegressor(
+            max_iter=100, learning_rate=0.08, max_leaf_nodes=15, random_state=seed
+        )
+    )
+
+
+#: Constructors of candidate regressions by name: functions of the number of features and a seed.
+_REGRESSIONS: dict[str, Callable[[int, int], Any]] = {
+    "ridge": _linear,
+    "quadratic ridge": _quadratic,
+    "forest": _forest,
+    "boosting": _boosted,
+}

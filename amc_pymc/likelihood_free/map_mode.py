@@ -1,0 +1,504 @@
+"""Mode of a posterior density that is estimated from how close simulations come to the data."""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from scipy.spatial import cKDTree
+from scipy.special import ndtr, ndtri
+
+from amc_pymc.likelihood_free.map_peak import (
+    Draws,
+    Peak,
+    Surface,
+    climb,
+    height_at,
+    mode_terms,
+    peak_errors,
+)
+from amc_pymc.likelihood_free.map_search import MapHistory
+from amc_pymc.likelihood_free.problem import gaussian_kernel
+
+__all__ = ["Mode", "estimate_mode", "find_mode", "flat"]
+
+Parameters = Callable[[np.ndarray], Mapping[str, np.ndarray]]
+
+_NOTHING = "No simulation came close to the data where the prior is not zero: there is nothing to find a mode of."
+#: Maximum number of combinations of discrete parameters to examine.
+_COMBINATIONS = 5
+#: Step in the cube for detecting the coordinates of continuous parameters.
+_STEP = 1e-6
+
+#: Nearest neighbours for choosing starting points, maximum candidates, and maximum starting points.
+_NEIGHBOURS, _CANDIDATES, _STARTS = 50, 500, 3
+#: Minimum difference of the heights of two peaks, in standard errors, for the higher one to be preferred.
+_SIGNIFICANT = 3.0
+#: Fraction of all kernel values that the first window contains, and inflation of its covariance.
+_PART, _INFLATION = 0.3, 4.0
+#: Steps of the squared tolerance above and below the last one, by factors of two.
+_UP, _DOWN = 2, 4
+#: Maximum steps of the window's radius, by factors of the root of two.
+_NARROWER = 6
+#: Minimum effective number of labels for a fit to be used.
+_ENOUGH = 100.0
+#: Candidates: mode at the highest tolerance, and line through two. A line through three only measures bias.
+_LINES = 2
+#: Multiple of the larger variance that squared differences must exceed to count as bias.
+_DOUBT = 3.0
+
+
+class Mode(NamedTuple):
+    """Maximum of the posterior density.
+
+    Attributes
+    ----------
+    u : array (D,)
+        Mode in the unit cube.
+    se : array (P,)
+        Standard errors of the parameters as estimates of the mode at the lowest tolerance of interest: root of
+        variance plus squared `bias`; nan if unknown, as at an edge.
+    log_density : float
+        Natural logarithm of prior density times mean kernel value at the mode.
+    log_density_se : float
+    tolerance : float
+        Tolerance of the kernel values that were fitted.
+    effective : float
+        Effective number of labels, as in :class:`amc_pymc.likelihood_free.map_peak.LocalQuadratic`; 0 if there was
+        no fit.
+    compared : float
+        Natural log density at the requested tolerance, for comparing modes.
+    bias : array (P,)
+        Estimated remaining bias due to the tolerance; empty if unknown.
+    """
+
+    u: np.ndarray
+    se: np.ndarray
+    log_density: float
+    log_density_se: float
+    tolerance: float
+    effective: float
+    compared: float
+    bias: np.ndarray = np.empty(0)
+
+
+def flat(values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return parameters (n, *shape) as columns (n, P), and which columns (P,) are discrete."""
+    columns = [np.asarray(v).reshape(len(v), -1) for v in values.values()]
+    discrete = [np.full(c.shape[1], c.dtype.kind in "iub") for c in columns]
+    return np.concatenate(columns, axis=1).astype(float), np.concatenate(discrete)
+
+
+def estimate_mode(
+    history: MapHistory,
+    parameters: Parameters,
+    log_prior: Callable[[np.ndarray], np.ndarray],
+    *,
+    estimate: str = "kde",
+    lowest: float = 0.0,
+) -> Mode:
+    """Estimate the mode of the posterior density, or mass of discrete parameters.
+
+    Parameters
+    ----------
+    history : MapHistory
+    parameters : callable
+        Maps points (n, D) of the cube to parameters (n, *shape) by name; integers are discrete.
+    log_prior : callable
+        Maps points (n, D) to the natural log prior density or mass (n,).
+    estimate : {"kde", "box"}
+        "kde": maximum of the local fit by :func:`find_mode`; discrete parameters are chosen by the largest mass.
+        "box": centre of the box with the largest lower confidence bound.
+    lowest : float
+        Smallest tolerance of interest.
+
+    Returns
+    -------
+    Mode
+        Standard errors of discrete parameters are zero.
+
+    Raises
+    ------
+    ValueError
+        If no simulation came close to the data where the prior is positive.
+    """
+    u = history.u
+    x, discrete = flat(parameters(u))
+    if estimate == "box":
+        return _box(history, discrete)
+    if not discrete.any():
+        same = x.shape[1] == u.shape[1]  # else normal quantiles are fitted
+        positions = (lambda u: flat(parameters(u))[0]) if same else ndtri
+        mode = find_mode(
+            u, history.distance, history.tolerance, Surface(positions, log_prior), lowest=lowest
+        )
+        return mode._replace(se=mode.se if same else np.full(x.shape[1], np.nan))
+    possible = np.flatnonzero(np.isfinite(log_prior(u)))
+    labels = gaussian_kernel(history.distance[possible], history.tolerance)
+    if not (labels > 0.0).any():
+        raise ValueError(_NOTHING)
+    _, first, which, counts = np.unique(
+        x[possible][:, discrete], axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    which, n = which.reshape(-1), counts + 2.0
+    rate = (np.bincount(which, labels) + 2.0 * labels.mean()) / n
+    error = np.sqrt(rate * (1.0 - rate) / (n + 1.0))
+    with np.errstate(divide="ignore"):
+        bound = np.log(np.maximum(rate - error, 0.0)) + log_prior(u[possible[first]])
+    found = [
+        _of_combination(
+            history, x, discrete, possible[which == k], (float(rate[k]), float(error[k])),
+            parameters, log_prior, lowest,
+        )
+        for k in np.argsort(-bound, kind="stable")[:_COMBINATIONS]
+    ]  # fmt: skip
+    return max(found, key=lambda mode: mode.compared)
+
+
+def _box(history: MapHistory, discrete: np.ndarray) -> Mode:
+    """Return the centre of the box with the largest lower confidence bound."""
+    best, tolerance = history.best_box(errors=1.0), history.tolerance
+    if not np.isfinite(history.log_prior[best]):
+        raise ValueError(
+            f"The prior is zero at the centres of all {len(history.log_prior):,} boxes, so that none can be the "
+            "mode; more simulations would make smaller ones, or take estimate='kde'."
+        )
+    rate, value = float(history.rate[best]), history.log_value(best)
+    if not rate > 0.0:
+        raise ValueError("No simulation came close to the data: no box is better than others.")
+    se, worth = float(history.error[best]) / rate, rate * float(history.counts[best])
+    unknown = np.full(len(discrete), np.nan)
+    return Mode(history.centres[best], unknown, value, se, tolerance, worth, value)
+
+
+def _of_combination(
+    history: MapHistory,
+    x: np.ndarray,
+    discrete: np.ndarray,
+    rows: np.ndarray,
+    rate: tuple[float, float],
+    parameters: Parameters,
+    log_prior: Callable[[np.ndarray], np.ndarray],
+    lowest: float,
+) -> Mode:
+    """Find the mode among simulations that share the values of discrete parameters, of a mean label and its error."""
+    u, se = history.u[rows], np.where(discrete, 0.0, np.nan)
+    labels = gaussian_kernel(history.distance[rows], history.tolerance)
+    at, (mean, error) = u[int(labels.argmax())], rate
+    # Coordinates of the cube that change continuous parameters.
+    nearby = np.concatenate([at[None], at + np.diag(np.where(at < 0.5, _STEP, -_STEP))])
+    moved = flat(parameters(nearby))[0][:, ~discrete]
+    moving = (moved[1:] != moved[0]).any(axis=1)
+    if not moving.any() or not (labels > 0.0).any():
+        height = float(math.log(mean) + log_prior(at[None])[0]) if mean > 0.0 else -math.inf
+        relative = error / mean if mean > 0.0 else math.nan
+        return Mode(at, se, height, relative, history.tolerance, float(labels.sum()), height)
+    same = x[rows[0], discrete]
+
+    def whole(part: np.ndarray) -> np.ndarray:
+        out = np.tile(at, (len(part), 1))
+        out[:, moving] = part
+        return out
+
+    def positions(part: np.ndarray) -> np.ndarray:
+        if moving.sum() != (~discrete).sum():
+            return ndtri(part)
+        return flat(parameters(whole(part)))[0][:, ~discrete]
+
+    def prior(part: np.ndarray) -> np.ndarray:
+        full = whole(part)
+        kept = (flat(parameters(full))[0][:, discrete] == same).all(axis=1)
+        return np.where(kept, log_prior(full), -np.inf)
+
+    surface = Surface(positions, prior)
+    mode = find_mode(
+        u[:, moving], history.distance[rows], history.tolerance, surface, lowest=lowest
+    )
+    if len(mode.se) == (~discrete).sum():
+        se[~discrete] = mode.se
+    return mode._replace(u=whole(mode.u[None])[0], se=se)
+
+
+def find_mode(
+    u: np.ndarray,
+    distance: np.ndarray,
+    tolerance: float,
+    surface: Surface,
+    *,
+    lowest: float = 0.0,
+) -> Mode:
+    """Maximise a local estimate of the posterior density.
+
+    Searches start where kernel values times prior are high among neighbouring points. Around each start, the log
+    mean kernel value is fitted by a quadratic in a window that moves to the peak and adopts its width. The fit does not depend on how densely a region was simulated. It is
+    repeated at several tolerances h. The estimate is the mode at the highest tolerance, or a line in h^2 through
+    the modes at the two highest, extrapolated to the lowest tolerance of interest, whichever has less variance plus
+    squared bias. Bias is estimated by the change to a line through one more mode.
+
+    Parameters
+    ----------
+    u : array (n, D)
+        Simulated points of the unit cube.
+    distance : array (n,)
+    tolerance : float
+        Tolerance at which kernel values discriminate between points.
+    surface : Surface
+    lowest : float
+        Smallest tolerance of interest.
+
+    Returns
+    -------
+    Mode
+
+    Raises
+    ------
+    ValueError
+        If no simulation came close to the data where the prior is positive.
+    """
+    draws, possible = _possible(u, surface)
+    u, x, distance = u[possible], draws.x, distance[possible]
+    labels = gaussian_kernel(distance, tolerance)
+    if not (labels > 0.0).any():
+        raise ValueError(_NOTHING)
+    starts, peaks = _starts(x, labels, draws.log_prior), []
+    for i, near, _ in starts:
+        fitted = climb(u[i], draws, labels, surface, tolerance, _first_root(x, labels, near))
+        if fitted is not None:
+            peaks.append(_best_window(fitted, draws, labels, surface))
+    if not peaks:
+        i, _, height = max(starts, key=lambda start: start[2])
+        nothing = np.full(x.shape[1], np.nan)
+        return Mode(u[i], nothing, height, math.nan, tolerance, 0.0, height)
+    fitted = _highest(peaks, surface)
+    height = fitted.height
+    ladder = _ladder(fitted, draws, distance, surface, lowest)
+    found = _extrapolated(ladder, fitted.fit.root, surface, lowest)
+    if found is None:
+        return _as_mode(ladder[min(_UP, len(ladder) - 1)] if ladder else fitted, surface, height)
+    return found._replace(compared=height)
+
+
+def _possible(u: np.ndarray, surface: Surface) -> tuple[Draws, np.ndarray]:
+    """Return the points where the prior is positive, and which of the points (n, D) they are."""
+    x = surface.positions(u)
+    possible = np.isfinite(x).all(axis=1)
+    log_prior = np.full(len(u), -np.inf)
+    log_prior[possible] = surface.log_prior(u[possible])
+    possible = np.isfinite(log_prior)
+    kept = ndtri(u[possible]), x[possible], log_prior[possible]
+    return Draws(*kept, truncated=not possible.all()), possible
+
+
+def _starts(
+    x: np.ndarray, labels: np.ndarray, log_prior: np.ndarray
+) -> list[tuple[int, np.ndarray, float]]:
+    """Return rows with high kernel values times prior, rows around them, and a lower bound of its log."""
+    scale = _spread(x, labels)
+    tree = cKDTree(x / scale)
+    k = min(_NEIGHBOURS, len(x))
+    rows = np.argsort(-labels, kind="stable")[: min(_CANDIDATES, int((labels > 0.0).sum()))]
+    _, neighbours = tree.query(x[rows] / scale, k=k)
+    mean = labels[neighbours.reshape(len(rows), k)].mean(axis=1)
+    value = np.log(mean) - np.sqrt((1.0 - mean) / (k * mean)) + log_prior[rows]
+    value = np.where(np.isnan(value), -np.inf, value)
+    open_to = np.ones(len(rows), bool)
+    out: list[tuple[int, np.ndarray, float]] = []
+    while open_to.any() and len(out) < _STARTS:
+        j = int(np.where(open_to, value, -np.inf).argmax())
+        gaps = np.sqrt((((x - x[rows[j]]) / scale) ** 2).sum(axis=1))
+        order = np.argsort(gaps, kind="stable")
+        mass = np.cumsum(labels[order])
+        near = order[: int(np.searchsorted(mass, _PART * mass[-1])) + 1]
+        out.append((int(rows[j]), near, float(value[j])))
+        open_to &= gaps[rows] > gaps[near].max()
+        open_to[j] = False
+    return out
+
+
+def _spread(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    centre = np.average(x, axis=0, weights=labels)
+    found = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=labels))
+    return np.where(found > 0.0, found, np.maximum(x.std(axis=0), 1e-300))
+
+
+def _first_root(x: np.ndarray, labels: np.ndarray, near: np.ndarray) -> np.ndarray:
+    d = x.shape[1]
+    found = np.cov(x[near].T, aweights=labels[near] + 1e-12).reshape(d, d) if len(near) > 1 else 0.0
+    floor = (1e-3 * _spread(x, labels)) ** 2
+    return np.linalg.cholesky(_INFLATION * found + np.diag(floor))
+
+
+def _highest(peaks: list[Peak], surface: Surface) -> Peak:
+    """Return the peak with the most labels among those that are not significantly lower than the highest.
+
+    The highest of several noisy fits is mostly a narrow one to a few large labels. A peak at an edge is returned
+    only if it is the highest.
+    """
+    top = max(peaks, key=lambda peak: peak.height)
+    _, error = peak_errors(top, surface)
+    rivals = [top]
+    for peak in peaks:
+        covariance, se = peak_errors(peak, surface)
+        close = top.height - peak.height <= _SIGNIFICANT * math.hypot(error, se)
+        if close and np.isfinite(covariance).all():
+            rivals.append(peak)
+    return max(rivals, key=lambda peak: peak.fit.effective)
+
+
+def _ladder(
+    first: Peak, draws: Draws, distance: np.ndarray, surface: Surface, lowest: float
+) -> list[Peak]:
+    """Return fits at successively lower tolerances.
+
+    All fits use the window of `first`, because windows that adapt to few labels overfit.
+    """
+    ladder: list[Peak] = []
+    for steps in range(_UP, -_DOWN - 1, -1):
+        tolerance = max(first.tolerance * 2.0 ** (steps / 2.0), lowest)
+        if ladder and tolerance >= ladder[-1].tolerance:
+            break
+        fitted = climb(
+            ndtr(first.z), draws, gaussian_kernel(distance, tolerance), surface, tolerance,
+            first.fit.root, fits=1,
+        )  # fmt: skip
+        if fitted is None or (ladder and fitted.fit.effective < _ENOUGH):
+            break
+        ladder.append(fitted)
+    return ladder
+
+
+def _extrapolated(
+    ladder: list[Peak], unit: np.ndarray, surface: Surface, lowest: float
+) -> Mode | None:
+    """Return the mode, extrapolated by a line through the first two if that helps; None if no error is known.
+
+    The mode is assumed to be linear in h^2.
+    """
+    terms = [mode_terms(fitted, surface) for fitted in ladder]
+    known = [bool(np.isfinite(t).all()) for t in terms]
+    ladder = ladder[: known.index(False) if False in known else len(known)]
+    if not ladder:
+        return None
+    squares = np.array([fitted.tolerance**2 - lowest**2 for fitted in ladder])
+    weights = np.array([_at_zero(squares, k) for k in range(len(ladder))])
+    covariance = _covariance(ladder, terms)
+    modes = weights @ [surface.positions(ndtr(fitted.z)[None])[0] for fitted in ladder]
+
+    def variance(w: np.ndarray) -> np.ndarray:
+        return np.einsum("k,klpq,l->pq", w, covariance, w)
+
+    for j in _order(modes, weights, variance, unit):
+        z = weights[j] @ [fitted.z for fitted in ladder]
+        height = height_at(ladder[j], surface, z)
+        if not math.isfinite(height):
+            continue
+        bias = np.abs(modes[j] - modes[j + 1]) if j + 1 < len(ladder) else np.zeros(modes.shape[1])
+        found = _as_mode(ladder[j]._replace(z=z, height=height), surface, height)
+        return found._replace(se=np.sqrt(np.diag(variance(weights[j])) + bias**2), bias=bias)
+    return None
+
+
+def _covariance(ladder: list[Peak], terms: list[np.ndarray]) -> np.ndarray:
+    """Return covariances (K, K, P, P) of the modes of fits that share draws, from the influence of each draw."""
+    rows = np.unique(np.concatenate([fitted.fit.rows for fitted in ladder]))
+    moved = np.zeros((len(ladder), len(rows), len(terms[0])))
+    for own, fitted, t in zip(moved, ladder, terms, strict=False):
+        own[np.searchsorted(rows, fitted.fit.rows)] = fitted.fit.influence @ t.T
+    return np.einsum("knp,lnq->klpq", moved, moved, optimize=True)
+
+
+def _order(
+    modes: np.ndarray,
+    weights: np.ndarray,
+    variance: Callable[[np.ndarray], np.ndarray],
+    unit: np.ndarray,
+) -> np.ndarray:
+    """Return candidate lines ordered by variance plus squared bias, in units (D, D) of the peak."""
+
+    def size(v: np.ndarray) -> float:
+        return np.trace(np.linalg.solve(unit, np.linalg.solve(unit, v).T))
+
+    # Lines through more modes are not more precise: a decrease of the variance is noise.
+    loss = np.maximum.accumulate([size(variance(w)) for w in weights])
+    for j in range(len(modes) - 1):
+        change = np.linalg.solve(unit, modes[j] - modes[j + 1])
+        noise = size(variance(weights[j] - weights[j + 1]))
+        loss[j] += max(0.0, float(change @ change) - _DOUBT * noise)
+    return np.argsort(loss[:_LINES], kind="stable")
+
+
+def _at_zero(x: np.ndarray, k: int) -> np.ndarray:
+    """Return weights of all values that give the least-squares line through the first k + 1 at x = 0."""
+    out = np.zeros(len(x))
+    if k == 0:
+        out[0] = 1.0
+        return out
+    out[: k + 1] = np.linalg.pinv(np.stack([np.ones(k + 1), x[: k + 1] / x[0]], axis=1))[0]
+    return out
+
+
+def _best_window(first: Peak, draws: Draws, labels: np.ndarray, surface: Surface) -> Peak:
+    """Return the fit with the least variance plus squared bias among successively narrower windows.
+
+    In a window as wide as the peak, a curved peak or two peaks are not log-quadratic.
+    """
+    ladder = [first]
+    for k in range(1, _NARROWER + 1):
+        fitted = climb(
+            ndtr(ladder[-1].z), draws, labels, surface, first.tolerance, 2.0 ** (-k / 2.0) * first.fit.root,
+            fits=1,
+        )  # fmt: skip
+        if fitted is None or fitted.fit.effective < _ENOUGH:
+            break
+        if not np.isfinite(peak_errors(fitted, surface)[0]).all():
+            break
+        ladder.append(fitted)
+    scales = [2.0 ** (-k / 2.0) for k in range(len(ladder))]
+    return ladder[_least_error(ladder, scales, first.fit.root, surface) or 0]
+
+
+def _least_error(
+    ladder: list[Peak], scales: list[float], unit: np.ndarray, surface: Surface
+) -> int | None:
+    """Return the index of the fit with the least variance plus squared bias, in units (D, D) of the peak.
+
+    Bias is assumed proportional to the squared scale of the window. The result is None if no variance is known.
+    """
+    at = [np.linalg.solve(unit, surface.positions(ndtr(f.z)[None])[0]) for f in ladder]
+    covariances = [peak_errors(f, surface)[0] for f in ladder]
+    variance = np.array(
+        [np.trace(np.linalg.solve(unit, np.linalg.solve(unit, c).T)) for c in covariances]
+    )
+    known = np.flatnonzero(np.isfinite(variance))
+    if not len(known):
+        return None
+    # Narrower windows are not more precise: a decrease of the variance is noise.
+    variance[known] = np.maximum.accumulate(variance[known])
+    bias = np.zeros(len(ladder))
+    for j in known:
+        for k in known[known > j]:
+            excess = ((at[j] - at[k]) ** 2).sum() - _DOUBT * variance[k]
+            grows = 1.0 / (1.0 - (scales[k] / scales[j]) ** 2) ** 2
+            bias[j] = max(bias[j], grows * excess)
+    last = known[-1]
+    if len(known) > 1:
+        before = known[-2]
+        bias[last] = bias[before] * (scales[last] / scales[before]) ** 4
+    return int(np.nanargmin(variance + bias))
+
+
+def _as_mode(fitted: Peak, surface: Surface, compared: float) -> Mode:
+    covariance, se = peak_errors(fitted, surface)
+    return Mode(
+        ndtr(fitted.z),
+        np.sqrt(np.diag(covariance)),
+        fitted.height,
+        se,
+        fitted.tolerance,
+        fitted.fit.effective,
+        compared,
+    )

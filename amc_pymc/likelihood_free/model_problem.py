@@ -1,0 +1,355 @@
+"""Models whose data come from ``pm.Simulator``, for likelihood-free samplers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor
+
+from pymc.distributions.simulator import SimulatorRV
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type_other import NoneTypeT
+
+from amc_pymc.likelihood_free.distances import (
+    distance_function,
+    is_gaussian,
+    is_python,
+    statistic_function,
+)
+from amc_pymc.likelihood_free.fail_safe import (
+    Measure,
+    NegativeDistance,
+    check_simulation,
+    clipped,
+    run_batch,
+    run_each,
+)
+from amc_pymc.likelihood_free.model_prior import PriorTransform
+from amc_pymc.likelihood_free.problem import Simulated
+from amc_pymc.reading.graphs import interpreted_mode, plain_function
+
+__all__ = ["ModelProblem"]
+
+
+class ModelProblem:
+    """Prior on the unit cube, simulator and distance of a PyMC model; created by :meth:`from_model`.
+
+    The distance is in units of the ``epsilon`` of ``pm.Simulator``. With summary statistics o of observed
+    and s of simulated data, it is the root of the sum of ((o - s) / epsilon)^2 for
+    ``distance="gaussian"``, the sum of abs(o - s) / epsilon for ``"laplace"``, and the negative sum of the
+    values of any other distance, which must not be positive. The distances of several Simulators, each in
+    units of its own epsilon, are combined by the root of the sum of squares if all are Gaussian, otherwise
+    by the sum. Other observed variables have a likelihood, which weights draws as a Potential does.
+
+    Attributes
+    ----------
+    shapes : dict of str to tuple of int
+        Shapes of the free variables.
+    n_dim : int
+        Number of coordinates, D.
+    tolerance : float
+        1, the user's epsilon.
+    coordinates : list of str
+        Names of the coordinates of the cube.
+    observed : dict of str to array
+        Data of each Simulator.
+    observed_summaries : array (S,)
+        Summary statistics of the data.
+    deterministic_names : list of str
+    fallback : dict of str to str
+        Variables without quantile functions, Potentials and data with a likelihood, for which
+        :meth:`log_density` corrects, and the reasons.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> from amc_pymc.likelihood_free.model_problem import ModelProblem
+    >>> def simulator(rng, mu, size):
+    ...     return rng.normal(mu, 1.0, size=size)
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0.0, 2.0)
+    ...     y = pm.Simulator("y", simulator, mu, epsilon=0.5, observed=[1.0, 2.0, 1.5])
+    >>> problem = ModelProblem.from_model(model)
+    >>> problem.parameters(np.array([[0.5]]))["mu"]
+    array([0.])
+    >>> u = np.full((4, 1), 0.5)
+    >>> problem.simulate(u, np.random.default_rng(1), batched=True).distance.shape
+    (4,)
+    """
+
+    tolerance = 1.0
+
+    def __init__(self, cube: PriorTransform, simulators: list[_Simulator], deterministic_names):
+        self._cube, self.simulators = cube, simulators
+        self.deterministic_names: list[str] = deterministic_names
+        self.observed = {s.name: s.observed for s in simulators}
+        self.observed_summaries = _flat(self._statistics([s.observed[None] for s in simulators]))[0]
+
+    @classmethod
+    def from_model(cls, model: pm.Model) -> ModelProblem:
+        """Create the problem from the current state of a model; later ``pm.set_data`` has no effect.
+
+        Parameters
+        ----------
+        model : pm.Model
+            Model with data of a ``pm.Simulator``; other data may have a likelihood.
+
+        Raises
+        ------
+        TypeError
+            If `model` is not a ``pm.Model``.
+        ValueError
+            If the model has no Simulator, no free variable, an improper prior, missing data, a likelihood
+            that cannot be evaluated, an epsilon that is not positive and finite, or data that are not finite;
+            the message names the variable.
+        """
+        found = _simulators_of(model)
+        outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
+        cube = PriorTransform.from_model(
+            model, outputs | {"deterministics": model.deterministics}, _likelihoods_of(model)
+        )
+        names = [d.name for d in model.deterministics]
+        return cls(cube, [_Simulator(model, rv) for rv in found], names)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the free variables."""
+        return self._cube.shapes
+
+    @property
+    def n_dim(self) -> int:
+        """Number of coordinates, D."""
+        return self._cube.n_dim
+
+    @property
+    def coordinates(self) -> list[str]:
+        """Names of the coordinates of the cube."""
+        return self._cube.coordinates
+
+    @property
+    def fallback(self) -> dict[str, str]:
+        """Variables and data for which :meth:`log_density` corrects, and the reasons."""
+        return self._cube.fallback
+
+    def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the free variables (n, *shape) on their own scale at points (n, D) of the unit cube.
+
+        They are nan, or zero if they are integers, where the prior has no value.
+        """
+        return self._cube.values(clipped(u, self.n_dim))[0]
+
+    def deterministics(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the deterministics (n, ...) of free variables (n, *shape)."""
+        found = self._cube.evaluate("deterministics", values)
+        return dict(zip(self.deterministic_names, found, strict=True))
+
+    def log_density(self, u: np.ndarray) -> np.ndarray | None:
+        """Return the natural log (n,) of the prior density on the cube; None if it is uniform.
+
+        It is normalised, except for Potentials and likelihoods.
+        """
+        return self._cube.log_density(clipped(u, self.n_dim))
+
+    def log_prior(self, u: np.ndarray) -> np.ndarray:
+        """Return the natural log (n,) of the prior density, with Potentials and likelihoods, without Jacobians."""
+        return self._cube.log_prior(clipped(u, self.n_dim))
+
+    def simulate(
+        self,
+        u: np.ndarray,
+        rng: np.random.Generator,
+        *,
+        batched: bool = False,
+        summaries: bool = False,
+    ) -> Simulated:
+        """Simulate at points (n, D), one by one, or all in one call.
+
+        The simulator is called as by PyMC: ``fn(rng, *parameters, size)``, where parameters have the
+        number of axes required by its signature and the data. In a batch of n, size is (n, ...) and
+        parameters have a first axis of length n, and therefore broadcast against it. One by one, simulations that
+        a Python function summarises may have other lengths than the data.
+
+        Raises
+        ------
+        ValueError
+            If a distance is negative; the message names the variable.
+        """
+        values, possible = self._cube.values(clipped(u, self.n_dim))
+        rows, n = np.flatnonzero(possible), len(u)
+        values = {k: v[rows] for k, v in values.items()} if len(rows) < n else values
+        together = self._with_parameters(values)
+        size = self.observed_summaries.size
+        place = np.zeros(n, int)
+        place[rows] = np.arange(len(rows))
+        if batched:
+
+            def call(part: np.ndarray, rng: np.random.Generator):
+                given = together
+                if len(part) < len(rows):  # recomputed, to avoid copies of constants for each row
+                    given = self._with_parameters({k: v[place[part]] for k, v in values.items()})
+                return [s.many(rng, p, len(part)) for s, p in given]
+
+            shapes = [s.observed.shape for s in self.simulators]
+            flat = (lambda found: _flat(self._statistics(found))) if summaries else None
+            return run_batch(call, Measure(self.distances, flat, size), rows, n, shapes, rng)
+        at = place.tolist()
+        measure = Measure(self._distances, _flat if summaries else None, size)
+        return run_each(
+            lambda i: [s.one(rng, [p[at[i], ...] for p in ps]) for s, ps in together],
+            measure, rows, n, [s.shape for s in self.simulators],
+        )  # fmt: skip
+
+    def _with_parameters(self, values: dict[str, np.ndarray]) -> list[tuple[_Simulator, list]]:
+        """Return Simulators and their parameters (n, ...) for values (n, *shape) of free variables."""
+        return [(s, self._cube.evaluate(_key(s.name), values)) for s in self.simulators]
+
+    def _statistics(self, simulations: list[np.ndarray]) -> list[np.ndarray]:
+        return [s.statistics(x) for s, x in zip(self.simulators, simulations, strict=True)]
+
+    def distances(self, simulations: list[np.ndarray]) -> np.ndarray:
+        """Return distances (n,) from the data; `simulations` has an array (n, *shape) of each Simulator."""
+        return self._distances(self._statistics(simulations))
+
+    def _distances(self, statistics: list[np.ndarray]) -> np.ndarray:
+        each = [s.distance(x) for s, x in zip(self.simulators, statistics, strict=True)]
+        if len(each) > 1 and all(s.is_gaussian for s in self.simulators):
+            return np.sqrt(np.square(each).sum(axis=0))
+        return np.sum(each, axis=0)
+
+
+def _flat(statistics: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([s.reshape(len(s), -1).astype(float) for s in statistics], axis=1)
+
+
+def _key(name: str) -> str:
+    return f"parameters of {name}"
+
+
+class _Simulator:
+    """A ``pm.Simulator``, its calls and its distance from the data."""
+
+    def __init__(self, model, rv):
+        op = rv.owner.op
+        self.name, self.dtype = rv.name, rv.type.dtype
+        self.observed = _observed(model, rv)
+        self._function = type(op).fn
+        self._size = _size(model, rv)
+        self._epsilon = _epsilon(model, rv)
+        distance, statistic = type(op)._distance, type(op)._sum_stat
+        self.is_gaussian = is_gaussian(distance)
+        self._statistic = statistic_function(statistic, self.observed)
+        of_data = self._statistic(self.observed[None])[0]
+        self.shape = of_data.shape
+        self._from_data = distance_function(distance, self._epsilon, of_data)
+
+    def one(self, rng, parameters) -> np.ndarray:
+        """Return the summary statistics of one simulation, which may be longer or shorter than the data."""
+        found = np.asarray(self._function(rng, *parameters, self._size))
+        check_simulation(found, self.observed.shape, any_length=is_python(self._statistic))
+        if np.isnan(found).any():
+            return np.full(self.shape, np.nan)
+        return self.statistics(found[None])[0]
+
+    def many(self, rng, parameters, n: int) -> np.ndarray:
+        """Run simulations of n rows in one call."""
+        return self._function(rng, *parameters, (n, *(self._size or ())))
+
+    def distance(self, statistics: np.ndarray) -> np.ndarray:
+        """Return the distances (n,) of statistics (n, ...) from those of the data."""
+        with np.errstate(over="ignore"):
+            found = self._from_data(statistics)
+        if np.any(found < 0.0):
+            raise NegativeDistance(
+                f"the distance of {self.name!r} from its data must not be negative, got {found.min()}: a "
+                "custom distance of pm.Simulator returns logarithms of a kernel, which are at most 0."
+            )
+        return found
+
+    def statistics(self, simulated: np.ndarray) -> np.ndarray:
+        """Return summary statistics (n, ...) of the same shape as those of the data; refuse broadcasting."""
+        found = self._statistic(simulated.astype(self.dtype, copy=False))
+        if found.shape[1:] != self.shape:
+            raise ValueError(
+                f"sum_stat of {self.name!r} gives shape {found.shape[1:]} for a simulation, for the data {self.shape}"
+            )
+        return found
+
+
+def _simulators_of(model) -> list:
+    """Return the ``pm.Simulator`` variables of a model; raise an error if it cannot be simulated."""
+    if not isinstance(model, pm.Model):
+        raise TypeError(f"model must be a pm.Model, got {model!r}.")
+    found = [rv for rv in model.observed_RVs if isinstance(rv.owner.op, SimulatorRV)]
+    for rv in model.basic_RVs:
+        if rv in found:
+            continue
+        if isinstance(rv.owner.op, SimulatorRV):
+            whole = rv.name.removesuffix("_unobserved")
+            if f"{whole}_observed" in model.named_vars:
+                raise ValueError(f"the data of {whole!r} have missing values; leave them out.")
+            raise ValueError(f"{rv.name!r} is a pm.Simulator without data; give it observed=.")
+    if not found:
+        raise ValueError(
+            "model has no pm.Simulator. Add one for the data, for example "
+            "pm.Simulator('y', function, *parameters, observed=data)."
+        )
+    if not model.free_RVs:
+        raise ValueError("model has no free variable: there is nothing to infer.")
+    return found
+
+
+def _likelihoods_of(model) -> list:
+    """Return the observed variables other than ``pm.Simulator``."""
+    found = [rv for rv in model.observed_RVs if not isinstance(rv.owner.op, SimulatorRV)]
+    for rv in found:
+        whole = rv.name.removesuffix("_observed")
+        if f"{whole}_unobserved" in model.named_vars:
+            raise ValueError(
+                f"the data of {whole!r} have missing values; leave them out, or give them a variable of their own."
+            )
+        if not np.isfinite(_value(model.rvs_to_values[rv])).all():
+            raise ValueError(
+                f"the data of {rv.name!r} are not all finite; leave out those that are not."
+            )
+    return found
+
+
+def _value(graph) -> np.ndarray:
+    return np.asarray(plain_function([], graph)())
+
+
+def _observed(model, rv) -> np.ndarray:
+    data = _value(model.rvs_to_values[rv])
+    if data.size == 0:
+        raise ValueError(f"the data of {rv.name!r} are empty, their shape is {data.shape}.")
+    if np.isnan(data).any():
+        raise ValueError(
+            f"the data of {rv.name!r} have {np.isnan(data).sum()} nan among {data.size} values; leave "
+            "them out."
+        )
+    if np.isinf(data).any():
+        raise ValueError(
+            f"the data of {rv.name!r} have {np.isinf(data).sum()} infinite ones among {data.size} values, "
+            "from which every simulation is infinitely far."
+        )
+    return data
+
+
+def _epsilon(model, rv) -> np.ndarray:
+    epsilon = rv.owner.op.epsilon
+    if set(model.basic_RVs) & set(ancestors([epsilon])):
+        raise ValueError(f"epsilon of {rv.name!r} depends on random variables; give it numbers.")
+    epsilon = _value(epsilon)
+    if not np.all((epsilon > 0.0) & (epsilon < np.inf)):
+        raise ValueError(f"epsilon of {rv.name!r} must be positive and finite, got {epsilon}.")
+    return epsilon
+
+
+def _size(model, rv) -> tuple[int, ...] | None:
+    size = rv.owner.op.size_param(rv.owner)
+    if isinstance(size.type, NoneTypeT):
+        return None
+    data = {other: model.rvs_to_values[other] for other in model.observed_RVs}
+    fn = pytensor.function([], size, givens=data, mode=interpreted_mode(), on_unused_input="ignore")
+    return tuple(fn().tolist())

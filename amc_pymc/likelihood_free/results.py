@@ -1,0 +1,418 @@
+"""A likelihood-free run as ArviZ data."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from scipy.special import ndtri
+
+from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.likelihood_free.accepted import Accepted, deal, effective, effective_of_first
+from amc_pymc.likelihood_free.adjust import adjusted_effective, adjusted_mean, weighted_mean
+from amc_pymc.likelihood_free.choose import AdjustName, adjust_run
+from amc_pymc.likelihood_free.history import History
+from amc_pymc.likelihood_free.problem import (
+    Problem,
+    accepted,
+    are_whole,
+    labels,
+    student_kernel,
+    values_at,
+)
+from amc_pymc.likelihood_free.scale import SummaryScale
+from amc_pymc.likelihood_free.smoothing import smooth_draws
+from amc_pymc.likelihood_free.step_posterior import fit_step_posterior, quantile_corners
+from amc_pymc.likelihood_free.tolerance_bias import (
+    STATISTICS,
+    closest,
+    posterior_estimates,
+    spread_doubt,
+    tolerance_bias,
+    tolerance_doubt,
+)
+from amc_pymc.results import declared_dataset, described, pareto_k
+from amc_pymc.results.tables import ABC, ABC_SIMULATIONS, DRAW_STATS, STEP_POSTERIOR, WEIGHTED
+from amc_pymc.steps.model_groups import add_data_groups, draws_group
+
+__all__ = ["AbcRun", "abc_tree_data"]
+
+#: Number of chains of posterior draws.
+_CHAINS = 4
+#: Change of a probability by the tolerance above which a warning is given, and maximum values of a whole number to look at.
+_PROBABILITY, _VALUES = 0.15, 20
+#: Number of effective draws below which, and weight of one draw above which, a warning is given.
+_FEW, _HEAVY = 100.0, 0.1
+#: Squared errors at pseudo-observed data, in posterior variances, outside of which a warning is given, and standard
+#: errors by which they must differ from one.
+_CALIBRATED, _SURE = (0.5, 1.6), 3.0
+
+
+@dataclass
+class AbcRun:
+    """A finished run.
+
+    Attributes
+    ----------
+    problem : Problem
+    model : pm.Model or None
+    history : History
+    observed : array (S,)
+        Summary statistics of the data.
+    rng : numpy.random.Generator
+        Generator for draws after the run.
+    seconds : list of float
+        Simulation time of each batch; nan for batches from a checkpoint.
+    flags : list of Flag
+    scale : SummaryScale or None
+        Scale of the distance if it comes from a pilot batch; None for the problem's own distance.
+    learned : bool
+        Whether the distance is between learned summaries.
+    """
+
+    problem: Problem
+    model: Any
+    history: History
+    observed: np.ndarray = field(default_factory=lambda: np.empty(0))
+    rng: np.random.Generator = None  # type: ignore[assignment]
+    seconds: list[float] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
+    scale: SummaryScale | None = None
+    learned: bool = False
+
+    def elements(self, u: np.ndarray) -> np.ndarray:
+        """Return all elements (n, K) of all variables at points (n, D) of the cube."""
+        values = values_at(self.problem, u).values()
+        return np.concatenate([v.reshape(len(u), -1).astype(float) for v in values], axis=1)
+
+
+class _Draws(NamedTuple):
+    """Weighted points from which posterior draws are made.
+
+    Attributes
+    ----------
+    accepted : Accepted
+    u : array (A, D)
+        Points of the unit cube, after adjustment.
+    effective : float
+        Effective number of independent draws.
+    mean, mcse : arrays (K,)
+        Means and standard errors of all elements of all variables.
+    distance : array (N,)
+        Distances by which simulations were accepted.
+    excess : float
+        Squared error that pseudo-observed data show, in posterior variances, beyond the one of right means and spreads.
+    told : dict
+        Attributes that describe the adjustment.
+    """
+
+    accepted: Accepted
+    u: np.ndarray
+    effective: float
+    mean: np.ndarray
+    mcse: np.ndarray
+    distance: np.ndarray
+    excess: float
+    told: dict[str, Any]
+
+
+def _plain(run: AbcRun, found: Accepted, told: dict[str, Any]) -> _Draws:
+    """Return accepted simulations without adjustment."""
+    u = run.history.u[found.index]
+    moments = weighted_mean(found.weight, run.elements(u))
+    return _Draws(found, u, found.effective, *moments, run.history.distance, 0.0, told)
+
+
+def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None:
+    """Return adjusted draws; None if the prior density is zero at all of them."""
+    history, problem = run.history, run.problem
+    assert history.summaries is not None
+    log_weight = history.log_weight
+    if any(
+        r.log_density is not None for r in history.rounds
+    ):  # weights of a prior uniform in the cube
+        log_weight = np.concatenate(
+            [math.log(r.proposal.gain) - np.log(r.proposal.density(r.u)) for r in history.rounds]
+        )
+    result = adjust_run(
+        history.u, history.summaries, run.observed, history.distance, log_weight, found, adjust,
+        run.rng.spawn(1)[0], root=None if run.scale is None else run.scale.matrix,
+        distance_is_learned=run.learned, log_density=problem.log_density,
+    )  # fmt: skip
+    draws, chosen = result.draws, result.choice.candidate
+    if draws is None:
+        return None
+    told: dict[str, Any] = {"adjust": chosen.kind}
+    if chosen.space == "learned":
+        told |= {"summaries": "learned", "regression": result.regression}
+    if adjust == "auto":
+        told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
+    squares, error = result.calibration
+    beyond = np.abs(squares - 1.0) > _SURE * error
+    run.flags += _miscalibrated(problem, np.where(beyond, squares, 1.0))
+    excess = max(0.0, float(np.where(beyond, squares, 1.0).max()) - 1.0)
+    if chosen.kind == "none" and chosen.space != "learned":
+        return _plain(run, found, told)._replace(excess=excess)
+
+    def values(u: np.ndarray) -> np.ndarray:
+        return np.concatenate([ndtri(u), run.elements(u)], axis=1)
+
+    mean, mcse = adjusted_mean(draws, values, problem.log_density)
+    d = problem.n_dim
+    worth = adjusted_effective(draws, mcse[:d])
+    return _Draws(draws.accepted, draws.u, worth, mean[d:], mcse[d:], result.distance, excess, told)
+
+
+def _miscalibrated(problem: Problem, squares: np.ndarray) -> list[Flag]:
+    """Return a flag if squared errors (D,) at pseudo-observed data differ from posterior variances."""
+    worst = int(np.abs(np.log(np.maximum(squares, 1e-300))).argmax())
+    if _CALIBRATED[0] <= squares[worst] <= _CALIBRATED[1]:
+        return []
+    times = math.sqrt(squares[worst])
+    return [flag("miscalibrated", name=problem.coordinates[worst], times=times)]
+
+
+def abc_tree_data(
+    run: AbcRun,
+    plain: Accepted,
+    *,
+    draws: int,
+    wanted: float | None,
+    adjust: AdjustName,
+    attrs: dict[str, Any],
+) -> xr.DataTree:
+    """Return all groups of a result, and issue its warnings.
+
+    Parameters
+    ----------
+    run : AbcRun
+    plain : Accepted
+        Simulations accepted before adjustment.
+    draws : int
+        Draws per chain.
+    wanted : float or None
+        Tolerance that was asked for.
+    adjust : {"none", "regression", "learned", "auto"}
+    attrs : dict
+        Attributes of ``posterior``.
+    """
+    history, problem, flags = run.history, run.problem, run.flags
+    drawn = None if adjust == "none" else _adjusted(run, plain, adjust)
+    if drawn is None:
+        flags += [] if adjust == "none" else [flag("not_adjusted")]
+        drawn = _plain(run, plain, {"adjust": "none"})
+    found, values = drawn.accepted, values_at(problem, drawn.u)
+    names = [x for name, value in values.items() for x in labels(name, value.shape[1:])]
+    place = deal(found, _CHAINS, draws, run.rng).ravel()
+    returned, smoothing = _posterior_draws(run, drawn, values, place)
+    unique, index = len(np.unique(place)), found.index[place]
+    estimates = _estimates(run, drawn, plain)
+    told = {"tolerance": found.tolerance, "simulations": len(history), **smoothing}
+    told |= {"effective_draws": drawn.effective, "unique_draws": unique}
+    posterior = draws_group(run.model, returned, n_chains=_CHAINS)
+    posterior.attrs |= attrs | drawn.told | told
+    stats = {"distance": drawn.distance[index], "round": history.number[index], "simulation": index}
+    groups = {
+        "posterior": posterior,
+        "sample_stats": described(draws_group(None, stats, n_chains=_CHAINS), DRAW_STATS),
+        "weighted_posterior": _weighted(run, drawn, values),
+        "estimates": _estimates_group(run, estimates.rows, values),
+        "abc": _rounds(run, drawn),
+        "step_posterior": _steps(run, plain),
+        "simulations": _simulations(run),
+    }
+    tree = xr.DataTree.from_dict(groups)
+    if run.model is not None:
+        add_data_groups(tree, run.model)
+    else:
+        observed = np.asarray(problem.observed)  # type: ignore[attr-defined]
+        dims = [f"observed_dim_{i}" for i in range(observed.ndim)]
+        tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
+    flags += _flags(drawn, plain, unique, wanted) + _probability_doubt(run, plain)
+    flags += tolerance_doubt(estimates, names, plain.tolerance)
+    flags += spread_doubt(estimates, names, plain.tolerance)
+    tree["abc"].attrs |= flag_attributes(flags)
+    warn_of(flags, "Likelihood-free inference")
+    return tree
+
+
+def _posterior_draws(
+    run: AbcRun, drawn: _Draws, values: dict[str, np.ndarray], parents: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return values (m, *shape) of smoothed draws, or of copies of simulations, and the smoothing used."""
+    problem, kernel = run.problem, None
+    if not are_whole(problem).any():
+        u, kernel = smooth_draws(
+            drawn.u, drawn.accepted.weight, parents, run.rng.spawn(1)[0], problem.log_density
+        )
+    if kernel is None:
+        return {k: v[parents] for k, v in values.items()}, {"smoothing": "none"}
+    told = {
+        "smoothing": "normal" if kernel.neighbours == 1.0 else "local normal",
+        "smoothing_bandwidth": kernel.bandwidth,
+        "smoothing_neighbours": kernel.neighbours,
+    }
+    return values_at(problem, u), told
+
+
+def _estimates(run: AbcRun, drawn: _Draws, plain: Accepted) -> Any:
+    """Return posterior means and spreads and their errors for all elements of all variables."""
+    history, weight, values = run.history, drawn.accepted.weight, run.elements(drawn.u)
+    index = closest(history.log_weight, history.distance, plain.tolerance)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sd = np.sqrt(weight @ (values - weight @ values) ** 2)
+    return posterior_estimates(
+        run.elements(history.u[index]), history.log_weight[index], history.distance[index],
+        plain.tolerance,
+        None if history.summaries is None else history.summaries[index] - run.observed,
+        (drawn.mean, drawn.mcse, sd), adjusted=drawn.accepted is not plain, excess=drawn.excess,
+    )  # fmt: skip
+
+
+def _along(dim: str, run: AbcRun, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Return values (n, *shape) along one dimension, with the model's coords and dims."""
+    found = draws_group(run.model, values, n_chains=1).isel(chain=0, drop=True)
+    return found.drop_vars("draw").rename(draw=dim)
+
+
+def _estimates_group(run: AbcRun, rows: np.ndarray, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Return rows (R, K) of estimates in the shapes of the variables."""
+    ends = np.cumsum([math.prod(v.shape[1:]) for v in values.values()])
+    parts = np.split(rows, ends[:-1], axis=1)
+    shaped = {
+        name: part.reshape(len(rows), *value.shape[1:])
+        for (name, value), part in zip(values.items(), parts, strict=True)
+    }
+    return _along("statistic", run, shaped).assign_coords(statistic=STATISTICS)
+
+
+def _weighted(run: AbcRun, drawn: _Draws, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Return the accepted simulations with their weights, in one chain."""
+    history, found = run.history, drawn.accepted
+    columns = {
+        "distance": drawn.distance[found.index],
+        "log_weight": found.log_weight,
+        "round": history.number[found.index],
+        "box": history.box[found.index],
+    }
+    out = draws_group(run.model, values, n_chains=1)
+    named = {name: (("chain", "draw"), column[None]) for name, column in columns.items()}
+    return described(out.assign(named), WEIGHTED)
+
+
+def _rounds(run: AbcRun, drawn: _Draws) -> xr.Dataset:
+    """Return statistics of each round, and totals."""
+    rounds, found, number = run.history.rounds, drawn.accepted, run.history.number
+    sizes = np.array([len(r.u) for r in rounds])
+    hit = np.split(accepted(drawn.distance, found.tolerance), np.cumsum(sizes)[:-1])
+    gains = sizes * [r.proposal.gain for r in rounds]
+    rates = [float((np.exp(r.log_ratio) * h).mean()) for r, h in zip(rounds, hit, strict=True)]
+    order = np.argsort(number[found.index], kind="stable")
+    so_far = np.append(0.0, effective_of_first(found.weight[order]))
+    reached = np.searchsorted(number[found.index][order], np.arange(len(rounds)), side="right")
+    failed = np.array([int((~np.isfinite(r.simulated.distance)).sum()) for r in rounds])
+    values: dict[str, Any] = {
+        "tolerance": [r.tolerance for r in rounds],
+        "boxes": [sum(m.partition.boxes for m in r.proposal.members) for r in rounds],
+        "simulations": sizes,
+        "acceptance": [float(accepted(r.simulated.distance, r.tolerance).mean()) for r in rounds],
+        "final_acceptance": [float(h.mean()) for h in hit],
+        "ess": [effective(r.log_ratio[h]) for r, h in zip(rounds, hit, strict=True)],
+        "ess_so_far": so_far[reached],
+        "gain": [r.proposal.gain for r in rounds],
+        "failed": failed,
+        "seconds": run.seconds[: len(rounds)],
+        "final_tolerance": found.tolerance,
+        "effective_draws": drawn.effective,
+        "accepted": len(found.index),
+        "n_simulations": len(run.history),
+        "n_failed": int(failed.sum()),
+        "largest_weight": found.weight.max(),
+        "pareto_k": pareto_k(found.log_weight),
+        # Of rejection sampling, from all rounds weighted by their gains.
+        "prior_acceptance": float(gains @ rates / gains.sum()),
+    }
+    if run.scale is not None:
+        values["summary_scale"] = run.scale.spread
+        if run.scale.root is not None:
+            values["summary_root"] = run.scale.root
+    values = {k: np.asarray(v) if isinstance(v, list) else v for k, v in values.items()}
+    return declared_dataset(ABC, values, {"round": np.arange(len(rounds))})
+
+
+def _steps(run: AbcRun, plain: Accepted) -> xr.Dataset:
+    """Return the boxes of the step function, in the cube and on the scale of the parameters."""
+    history, problem = run.history, run.problem
+    near = student_kernel(history.distance, plain.tolerance) * history.density
+    steps = fit_step_posterior(
+        history.u, near, plain.index, plain.weight, run.rng, problem.coordinates
+    )
+    values = {name: getattr(steps, name) for name in ("lower", "upper", "mass", "accepted")}
+    theta = quantile_corners(problem, np.concatenate([steps.lower, steps.upper]))
+    if theta is not None:
+        values["theta_lower"], values["theta_upper"] = np.split(theta, 2)
+    return declared_dataset(STEP_POSTERIOR, values, {"coordinate": problem.coordinates})
+
+
+def _simulations(run: AbcRun) -> xr.Dataset:
+    """Return all simulations with their parameters, positions, distances, weights and failures."""
+    history = run.history
+    failure = np.full(len(history), "", dtype="<U7")
+    for failed in history.failures:
+        failure[failed.index] = failed.kind
+    columns: dict[str, Any] = {
+        "distance": history.distance,
+        "log_weight": history.log_weight,
+        "round": history.number,
+        "failure": failure,
+    }
+    named: dict[str, Any] = {k: ("simulation", v) for k, v in columns.items()}
+    named["u"] = ("simulation", "coordinate"), history.u
+    if history.summaries is not None:
+        named["summaries"] = ("simulation", "summary"), history.summaries
+    out = _along("simulation", run, run.problem.parameters(history.u)).assign(named)
+    return described(out.assign_coords(coordinate=run.problem.coordinates), ABC_SIMULATIONS)
+
+
+def _flags(drawn: _Draws, plain: Accepted, unique: int, wanted: float | None) -> list[Flag]:
+    """Return flags about draws and tolerance; `plain` are the simulations accepted before adjustment."""
+    out, found = [], drawn.accepted
+    worth = {
+        "accepted": len(found.index), "effective": drawn.effective, "tolerance": found.tolerance
+    }  # fmt: skip
+    if drawn.effective < min(_FEW, found.effective):
+        out.append(flag("few_adjusted_draws", **worth))
+    elif drawn.effective < _FEW:
+        out.append(flag("few_draws", **worth, unique=unique))
+    elif found.weight.max() > _HEAVY:
+        out.append(flag("heavy_draw", share=100 * found.weight.max()))
+    if wanted is not None and plain.tolerance > wanted:
+        out.append(flag("tolerance_missed", tolerance=plain.tolerance, wanted=wanted))
+    return out
+
+
+def _probability_doubt(run: AbcRun, plain: Accepted) -> list[Flag]:
+    """Return a flag if the tolerance may change the probability of a whole number."""
+    history, found = run.history, {}
+    index = closest(history.log_weight, history.distance, plain.tolerance)
+    distance = history.distance[index]
+    for name, value in values_at(run.problem, history.u[index]).items():
+        if value.dtype.kind in "iub":
+            columns = value.reshape(len(value), -1).T
+            for label, column in zip(labels(name, value.shape[1:]), columns, strict=True):
+                for whole in np.unique(column[distance <= plain.tolerance])[:_VALUES]:
+                    found[f"{label}={whole}"] = column == whole
+    if not found:
+        return []
+    indicators = np.array([*found.values()], float).T
+    shift = tolerance_bias(indicators, history.log_weight[index], distance, plain.tolerance)
+    sizes = np.nan_to_num(np.hypot(shift.bias, shift.error))
+    size, name = max(zip(sizes.tolist(), found, strict=True))
+    if size < _PROBABILITY:
+        return []
+    return [flag("uncertain_probabilities", tolerance=plain.tolerance, name=name, size=size)]

@@ -1,0 +1,266 @@
+"""Likelihood-free problems in plain NumPy and SciPy."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from amc_pymc.arguments import positive_or_none
+from amc_pymc.likelihood_free.fail_safe import (
+    Measure,
+    NegativeDistance,
+    clipped,
+    run_batch,
+    run_each,
+)
+from amc_pymc.likelihood_free.problem import Simulated
+from amc_pymc.likelihood_free.scipy_prior import ScipyPrior
+
+__all__ = ["SimulatorProblem"]
+
+
+class SimulatorProblem:
+    """Likelihood-free problem with SciPy priors, a Python simulator and a distance.
+
+    Parameters
+    ----------
+    prior : mapping of str to distribution, or to (distribution, shape)
+        Frozen distributions with methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``, or functions
+        of earlier parameters, by name, that return one:
+        ``{"mu": stats.norm(), "x": (lambda mu: stats.norm(mu, 1.0), 5)}``. Functions get parameters
+        ``(n, *shape)``, where scalars broadcast against arrays. Elements of an array are independent given earlier parameters.
+    simulator : callable
+        ``simulator(rng, **parameters)`` returns an array of the shape of `observed`. With ``batched=True`` it must
+        take parameters ``(n, *shape)`` and return ``(n, *observed.shape)``.
+    observed : array
+        Observed data, finite.
+    distance : {"euclidean", "manhattan"} or callable
+        ``distance(simulated, observed)`` must be nonnegative; for a batch it maps ``(n, *observed.shape)`` to (n,).
+    tolerance : float, optional
+        Smallest tolerance of interest.
+    deterministics : mapping of str to callable, optional
+        Functions of all parameters ``(n, *shape)``, by name, that return arrays (n, ...) to add to the results.
+
+    Attributes
+    ----------
+    shapes : dict of str to tuple of int
+    n_dim : int
+        Number of elements of all parameters, D.
+    coordinates : list of str
+    tolerance : float or None
+    deterministic_names : list of str
+    observed : array
+    observed_summaries : array (S,)
+        Flattened data; simulations are their own summary statistics.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import stats
+    >>> from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
+    >>> def simulator(rng, mu, sigma):
+    ...     return rng.normal(mu, sigma, size=3)
+    >>> prior = {"mu": stats.norm(0.0, 2.0), "sigma": stats.halfnorm()}
+    >>> problem = SimulatorProblem(prior, simulator, observed=[1.0, 2.0, 1.5])
+    >>> problem.parameters(np.array([[0.5, 0.5]]))["mu"]
+    array([0.])
+    >>> problem.simulate(np.full((4, 2), 0.5), np.random.default_rng(1)).distance.shape
+    (4,)
+
+    A simulator of whole batches gets parameters with a first axis of length n. Here, effects depend on their
+    mean, and results include their range.
+
+    >>> def batch(rng, mu, effect):
+    ...     return rng.normal(effect, 0.5)  # (n, 3)
+    >>> prior = {"mu": stats.norm(0.0, 2.0), "effect": (lambda mu: stats.norm(mu, 1.0), 3)}
+    >>> problem = SimulatorProblem(
+    ...     prior,
+    ...     batch,
+    ...     observed=[1.0, 2.0, 1.5],
+    ...     deterministics={"range": lambda mu, effect: np.ptp(effect, axis=1)},
+    ... )
+    >>> u = np.random.default_rng(1).random((4, problem.n_dim))
+    >>> problem.simulate(u, np.random.default_rng(2), batched=True).distance.shape
+    (4,)
+    >>> problem.deterministics(problem.parameters(u))["range"].shape
+    (4,)
+    """
+
+    def __init__(
+        self,
+        prior: Mapping[str, Any],
+        simulator: Callable[..., Any],
+        observed: Any,
+        distance: str | Callable[[np.ndarray, np.ndarray], Any] = "euclidean",
+        *,
+        tolerance: float | None = None,
+        deterministics: Mapping[str, Callable[..., Any]] | None = None,
+    ):
+        if not isinstance(prior, Mapping) or not prior:
+            raise TypeError(f"prior must map names to distributions, got {prior!r}.")
+        if not callable(simulator):
+            raise TypeError(f"simulator must be callable, got {simulator!r}.")
+        if not callable(distance) and distance not in _DISTANCES:
+            raise ValueError(
+                f"distance must be one of {', '.join(map(repr, _DISTANCES))} or a callable, got {distance!r}."
+            )
+        self._prior = ScipyPrior(prior)
+        self.shapes, self.n_dim = self._prior.shapes, self._prior.n_dim
+        if self.n_dim == 0:
+            raise ValueError(f"prior has no numbers in it: shapes are {self.shapes}.")
+        self.coordinates = self._prior.coordinates
+        self._deterministics = _functions(deterministics, self.shapes)
+        self.deterministic_names = list(self._deterministics)
+        self.observed = _data(observed)
+        self.observed_summaries = self.observed.ravel()
+        self.tolerance = positive_or_none("tolerance", tolerance)
+        _check_signature(simulator, list(self.shapes))
+        self._simulator, self._distance = simulator, distance
+
+    def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
+        """Return quantiles ``(n, *shape)`` of each parameter at points (n, D) of the unit cube."""
+        return self._prior.values(clipped(u, self.n_dim))
+
+    def deterministics(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return deterministics (n, ...) of parameters ``(n, *shape)``."""
+        n = len(next(iter(values.values())))
+        out = {}
+        for name, function in self._deterministics.items():
+            found = np.asarray(function(**values))
+            if found.ndim == 0 or len(found) != n:
+                raise ValueError(
+                    f"deterministics[{name!r}] must return an array with a first axis of length {n}, as its parameters have; got "
+                    f"shape {found.shape}."
+                )
+            out[name] = found
+        return out
+
+    def log_density(self, u: np.ndarray) -> None:
+        """Return None because the prior is uniform in the cube."""
+
+    def log_prior(self, u: np.ndarray) -> np.ndarray:
+        """Return the natural log prior density or mass (n,)."""
+        return self._prior.log_density(self.parameters(u))
+
+    def simulate(
+        self,
+        u: np.ndarray,
+        rng: np.random.Generator,
+        *,
+        batched: bool = False,
+        summaries: bool = False,
+    ) -> Simulated:
+        """Simulate at points (n, D), one by one, or all in one call.
+
+        Raises
+        ------
+        ValueError
+            If a distance is negative.
+        """
+        values, n, shapes = self.parameters(u), len(u), [self.observed.shape]
+        measure = Measure(
+            lambda found: self._distances(found[0], each=not batched),
+            (lambda found: _rows(found[0])) if summaries else None,
+            self.observed.size,
+        )
+        if not batched:
+
+            def one(i: int) -> list[Any]:
+                return [self._simulator(rng, **{k: v[i] for k, v in values.items()})]
+
+            return run_each(one, measure, np.arange(n), n, shapes)
+
+        def call(rows: np.ndarray, rng: np.random.Generator) -> list[Any]:
+            # Computed again for parts, because the simulator may have modified its arguments.
+            given = values if len(rows) == n else self.parameters(u[rows])
+            return [self._simulator(rng, **given)]
+
+        return run_batch(call, measure, np.arange(n), n, shapes, rng)
+
+    def _distances(self, simulated: np.ndarray, *, each: bool) -> np.ndarray:
+        """Return distances (n,) of simulations (n, ...); a function of the user gets each, or all."""
+        given = self._distance
+        if not callable(given):
+            given, each = _DISTANCES[given], False
+        if each:
+            found = np.array([float(given(s, self.observed)) for s in simulated])
+        else:
+            found = np.asarray(given(simulated, self.observed), dtype=float)
+        if (found < 0.0).any():
+            raise NegativeDistance(f"distance must not be negative, got {found.min()}.")
+        return found
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    return x.reshape(len(x), math.prod(x.shape[1:]))
+
+
+def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    gap = _rows(simulated - observed)
+    with np.errstate(over="ignore"):
+        length: np.ndarray = np.sqrt(np.einsum("ij,ij->i", gap, gap))
+        return length
+
+
+def _manhattan(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    return np.abs(_rows(simulated - observed)).sum(axis=1)
+
+
+_DISTANCES = {"euclidean": _euclidean, "manhattan": _manhattan}
+
+
+def _check_signature(simulator: Callable[..., Any], names: list[str]) -> None:
+    """Raise a TypeError if a simulator does not take a generator and the parameters by name."""
+    try:
+        signature = inspect.signature(simulator)
+    except (TypeError, ValueError):
+        return  # compiled functions may have no signature
+    try:
+        signature.bind(None, **dict.fromkeys(names))
+    except TypeError as error:
+        raise TypeError(
+            f"simulator must take a generator first and then the parameters by name, as "
+            f"simulator(rng, {', '.join(names)}); its signature is {signature}: {error}."
+        ) from None
+
+
+def _functions(
+    given: Mapping[str, Callable[..., Any]] | None, shapes: Mapping[str, Any]
+) -> dict[str, Callable[..., Any]]:
+    """Check deterministics and return them as a dict."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(map(callable, given.values())):
+        raise TypeError(f"deterministics must map names to functions, got {given!r}.")
+    taken = sorted(set(given) & set(shapes))
+    if taken:
+        raise ValueError(
+            f"deterministics has {taken[0]!r}, which is a parameter; give it another name."
+        )
+    return dict(given)
+
+
+def _data(observed: Any) -> np.ndarray:
+    data = np.asarray(observed)
+    if data.dtype.kind not in "biuf":
+        raise TypeError(f"observed must be numbers, got dtype {data.dtype}.")
+    if data.size == 0:
+        raise ValueError(f"observed is empty, its shape is {data.shape}.")
+    if np.isnan(data).any():
+        raise ValueError(f"observed has {np.isnan(data).sum()} nan among {data.size} values.")
+    if np.isinf(data).any():
+        raise ValueError(
+            f"observed has {np.isinf(data).sum()} infinite ones among {data.size} values, from which every "
+            "simulation is infinitely far."
+        )
+    return data.astype(float)

@@ -1,1 +1,0 @@
-"""Models as simulators of data, for likelihood-free methods."""

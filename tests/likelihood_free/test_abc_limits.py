@@ -1,0 +1,171 @@
+"""Likelihood-free samplers: bad arguments, failed simulations, interruptions and limits."""
+
+import math
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from scipy import stats
+
+import amc_pymc as amc
+
+from tests.likelihood_free.abc_runs import (
+    BUDGET,
+    DATA,
+    PROBLEM,
+    SD,
+    grouped_model,
+    interrupted,
+    sample,
+)
+
+#: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
+pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
+
+
+BAD = [
+    ({"draws": 0}, "draws must be at least 1"),
+    ({"draws": 1.5}, "draws must be an integer"),
+    ({"max_simulations": 0}, "max_simulations must be at least 1"),
+    ({"max_simulations": 1e4}, "max_simulations must be an integer, got 10000.0; write 10000"),
+    (
+        {"proposal": amc.TreeProposal(batch_size=9000)},
+        "max_simulations=8000 is less than a batch, batch_size=9000",
+    ),
+    ({"proposal": "cart"}, r"proposal must be an amc_pymc\.TreeProposal, got 'cart'"),
+    ({"proposal": None}, r"proposal must be an amc_pymc\.TreeProposal, got None"),
+    ({"tolerance": 0.0}, "tolerance must be positive and finite, got 0.0"),
+    ({"tolerance": math.nan}, "tolerance must be positive and finite, got nan"),
+    ({"tolerance": "small"}, "tolerance must be a number or None"),
+    ({"adjust": "cubic"}, "adjust must be one of 'none', .* got 'cubic'"),
+    ({"exchangeable": 1, "adjust": "auto"}, "exchangeable must be .* got 1"),
+    ({"exchangeable": True}, "exchangeable=True needs data of two observations"),
+    ({"distance_scale": "learnt"}, "distance_scale must be one of 'mad', 'whiten', 'learned'"),
+    ({"max_time": -1}, "max_time must be positive"),
+    ({"cores": 0}, "cores must be at least 1"),
+    ({"model": "model"}, "model must be a pm.Model"),
+    ({"random_seed": "one"}, "random_seed"),
+    ({"checkpoint": 3}, "checkpoint must be a path"),
+    ({"batched": "no"}, "batched must be .* got 'no'"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[str(o) for o, _ in BAD])
+def test_bad_arguments(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sample(**options)
+
+
+def test_no_simulator():
+    with pm.Model() as plain:
+        pm.Normal("x")
+    with pytest.raises(ValueError, match=r"no pm\.Simulator"):
+        sample(plain)
+
+
+@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
+def test_a_problem_is_no_number_of_draws(sampler):
+    with pytest.raises(TypeError, match=r"got a SimulatorProblem; pass it as model="):
+        sampler(PROBLEM, max_simulations=1000)
+    with pytest.raises(TypeError, match=r"got a Model; pass it as model="):
+        sampler(pm.Model(), max_simulations=1000)
+
+
+def failing(rng, mu):
+    if mu > 2.0:
+        raise ValueError("no solution")
+    return rng.normal(mu, SD) if mu > -3.0 else math.nan
+
+
+def test_failures_are_counted_and_told():
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, failing, DATA)
+    with pytest.warns(UserWarning) as caught:
+        found = sample(problem, batched=False)
+    text = next(str(w.message) for w in caught if "failed" in str(w.message))
+    assert "raised ('ValueError: no solution', first at mu=" in text and "returned nan" in text
+    assert int(found["abc"]["n_failed"]) == int(found["abc"]["failed"].sum()) > 100
+    assert float(found["weighted_posterior"]["mu"].max()) <= 2.0
+
+
+def test_all_fail():
+    def broken(rng, mu):
+        raise RuntimeError("out of order")
+
+    problem = amc.SimulatorProblem({"mu": stats.norm()}, broken, DATA)
+    with pytest.raises(ValueError, match="RuntimeError: out of order"):
+        sample(problem, batched=False)
+
+
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference. the tolerance")
+def test_few_effective_draws_are_told():
+    with pytest.warns(UserWarning, match="independent draws"):
+        sample(max_simulations=300)
+
+
+@pytest.mark.parametrize(("data", "flagged"), [([8, 4, 8, 8, 10, 4], True), ([30], False)])
+def test_probabilities_that_the_tolerance_changes_are_told(data, flagged):
+    """All data are multiples of k. P(k = 2) is 0.98 by enumeration; at the tolerance it is about 0.3."""
+
+    def simulator(rng, k, lam):
+        return rng.poisson(lam[:, None], (len(lam), len(data))) * k[:, None]
+
+    prior = {"k": stats.randint(1, 6), "lam": stats.gamma(2, scale=2)}
+    problem = amc.SimulatorProblem(prior, simulator, data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = sample(problem, max_simulations=10_000, tolerance=None if flagged else 0.5)
+    assert ("uncertain_probabilities" in found["abc"].attrs["flag_names"]) == flagged
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(
+    "sampler", [amc.sample_abc_tree, amc.sample_abc_rejection, amc.find_MAP_tree]
+)
+def test_a_budget_has_all_calls_of_the_simulator(sampler, batched):
+    rows = []
+
+    def simulator(rng, mu):
+        rows.append(np.size(mu))
+        return rng.normal(mu, SD)
+
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, simulator, DATA)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sample(problem, sampler=sampler, max_simulations=300, batched=batched)
+        assert sum(rows) == 300
+    with pytest.raises(ValueError, match=r"max_simulations=5 is too small: \d+ of these"):
+        sample(problem, sampler=sampler, max_simulations=5, batched=batched)
+
+
+def test_a_tolerance_out_of_reach_is_told():
+    with pytest.warns(UserWarning, match="above 1 that is asked for"):
+        sample(grouped_model(), sampler=amc.sample_abc_rejection)
+
+
+def test_ctrl_c_keeps_what_there_is():
+    with pytest.warns(UserWarning) as caught:
+        found = sample(interrupted(12))
+    assert any("was interrupted after" in str(w.message) for w in caught)
+    done = found["posterior"].attrs["simulations"]
+    assert 0 < done < BUDGET and done == int(found["abc"]["simulations"].sum())
+
+
+def test_ctrl_c_before_anything_was_done():
+    with pytest.raises(KeyboardInterrupt):
+        sample(interrupted(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("distance", {}), ("round", {}), ("draw", {})],
+)
+def test_variables_that_are_called_as_results_are(name, options):
+    problem = amc.SimulatorProblem(
+        {name: stats.uniform(-5.0, 10.0)}, lambda rng, **given: rng.normal(given[name], SD), DATA
+    )
+    with pytest.raises(ValueError, match=f"a variable is called '{name}'"):
+        sample(problem, **options)
+    if name == "u":
+        assert sample(problem)["posterior"]["u"].shape == (4, 1000)

@@ -1,0 +1,320 @@
+"""What simulators do wrong, and what does not end a run because of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from scipy import stats
+
+from amc_pymc.likelihood_free.fail_safe import (
+    Measure,
+    NegativeDistance,
+    clipped,
+    run_batch,
+    run_each,
+    time_limit,
+)
+from amc_pymc.likelihood_free.problem import Failure
+from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
+from amc_pymc.likelihood_free.workers import simulation_workers
+
+SHAPES = [(2,)]
+
+
+def first(simulations):
+    return simulations[0][:, 0]
+
+
+def each(call, n=4, rows=None, distance=first, shapes=SHAPES):
+    rows = np.arange(n) if rows is None else np.asarray(rows)
+    return run_each(call, Measure(distance), rows, n, shapes)
+
+
+def batch(call, n=4, rows=None, distance=first, shapes=SHAPES, seed=1):
+    rows = np.arange(n) if rows is None else np.asarray(rows)
+    rng = np.random.default_rng(seed)
+    return run_batch(lambda part, rng: call(part), Measure(distance), rows, n, shapes, rng)
+
+
+def test_distances_of_single_simulations():
+    found = each(lambda i: [np.array([i, -1.0])])
+    assert found.distance.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert found.failures == []
+
+
+def test_errors_are_told_and_count_as_far():
+    def call(i):
+        if i % 2:
+            raise ZeroDivisionError(f"row {i}")
+        return [[float(i), 0.0]]
+
+    found = each(call)
+    assert found.distance.tolist() == [0.0, np.inf, 2.0, np.inf]
+    assert found.failures == [
+        Failure(1, "error", "ZeroDivisionError: row 1"),
+        Failure(3, "error", "ZeroDivisionError: row 3"),
+    ]
+
+
+def hangs(rng, mu):
+    """A simulator that never ends if mu is positive, and catches all errors."""
+    while mu > 0.0:
+        with contextlib.suppress(Exception):
+            time.sleep(0.01)
+    return mu
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("cores", [1, 2])
+def test_simulators_that_hang_have_failed(cores):
+    problem = SimulatorProblem({"mu": stats.norm()}, time_limit(hangs, 0.05), 0.0)
+    u = np.linspace(0.05, 0.95, 10)[:, None]
+    with simulation_workers(problem, cores=cores) as simulate:
+        found = simulate(u, [1])
+    text = "TimeoutError: longer than 0.05 seconds"
+    assert found.failures == [Failure(i, "error", text) for i in range(5, 10)]
+    assert np.isfinite(found.distance[:5]).all() and np.isinf(found.distance[5:]).all()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_time_limit_leaves_no_alarm_behind():
+    before = signal.getsignal(signal.SIGALRM)
+    assert time_limit(abs, 10.0)(-2) == 2
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGALRM) is before
+    with pytest.raises(ValueError, match="seconds"):
+        time_limit(abs, 0.0)
+
+
+def test_nan_is_told_and_counts_as_far():
+    found = each(lambda i: [[float(i), np.nan if i == 1 else 0.0]])
+    assert found.distance.tolist() == [0.0, np.inf, 2.0, 3.0]
+    assert found.failures == [Failure(1, "nan", "the simulation has nan")]
+
+
+def test_nan_distances_are_told():
+    found = each(
+        lambda i: [[float(i), 0.0]], distance=lambda s: np.where(s[0][:, 0] == 2.0, np.nan, 1.0)
+    )
+    assert found.distance.tolist() == [1.0, 1.0, np.inf, 1.0]
+    assert found.failures == [Failure(2, "nan", "the distance is nan")]
+
+
+@pytest.mark.parametrize(
+    ("simulation", "message"),
+    [
+        (
+            np.zeros((1, 2)),
+            "ValueError: simulation of shape (1, 2), the data call for (2,); drop the first axis",
+        ),
+        (1.0, "ValueError: simulation of shape (), the data call for (2,)"),
+        (None, "TypeError: simulation of dtype object, it must be numbers"),
+        (np.array([1j, 0.0]), "TypeError: simulation of dtype complex128, it must be numbers"),
+        (["a", "b"], "TypeError: simulation of dtype <U1, it must be numbers"),
+    ],
+)
+def test_what_is_no_simulation_is_told(simulation, message):
+    shapes = [()] if simulation is None else SHAPES
+    found = each(lambda i: [simulation if i == 1 else np.zeros(shapes[0])], shapes=shapes,
+                 distance=lambda s: s[0].reshape(len(s[0]), -1).sum(axis=1))  # fmt: skip
+    assert found.failures == [Failure(1, "error", message)]
+    assert found.distance.tolist() == [0.0, np.inf, 0.0, 0.0]
+
+
+def test_an_error_in_one_distance_spares_the_others():
+    def distance(simulations):
+        if (simulations[0][:, 0] == 2.0).any():
+            raise KeyError("two")
+        return simulations[0][:, 0]
+
+    found = each(lambda i: [[float(i), 0.0]], distance=distance)
+    assert found.distance.tolist() == [0.0, 1.0, np.inf, 3.0]
+    assert found.failures == [Failure(2, "error", "KeyError: 'two'")]
+
+
+def test_distances_of_the_wrong_shape_are_told():
+    found = each(lambda i: [[float(i), 0.0]], distance=lambda s: s[0])
+    assert np.isinf(found.distance).all()
+    assert found.failures[0].message == "ValueError: distances of shape (1, 2) for 1 simulations"
+
+
+def negative(simulations):
+    raise NegativeDistance("below zero")
+
+
+@pytest.mark.parametrize("run", [each, batch])
+def test_negative_distances_end_the_run(run):
+    with pytest.raises(NegativeDistance, match="below zero"):
+        run(lambda i: [np.zeros((4, 2)) if run is batch else [0.0, 0.0]], distance=negative)
+
+
+@pytest.mark.parametrize("run", [each, batch])
+def test_interrupts_pass(run):
+    def call(i):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(call)
+
+
+def test_impossible_rows_are_not_simulated():
+    seen = []
+
+    def call(i):
+        seen.append(i)
+        return [[float(i), 0.0]]
+
+    found = each(call, rows=[0, 3])
+    assert seen == [0, 3]
+    assert found.distance.tolist() == [0.0, np.inf, np.inf, 3.0]
+    assert [(f.index, f.kind) for f in found.failures] == [(1, "nan"), (2, "nan")]
+
+
+def test_a_batch():
+    found = batch(lambda rows: [np.stack([rows, rows], axis=1)], rows=[0, 2, 3])
+    assert found.distance.tolist() == [0.0, np.inf, 2.0, 3.0]
+    assert [f.index for f in found.failures] == [1]
+
+
+class Brittle:
+    """Calls of rows, of which some always raise."""
+
+    def __init__(self, *bad):
+        self.bad, self.calls = set(bad), []
+
+    def __call__(self, rows):
+        self.calls.append(rows.tolist())
+        met = sorted(self.bad & set(self.calls[-1]))
+        if met:
+            raise ValueError(f"row {met[0]}")
+        return [np.stack([rows, rows], axis=1)]
+
+
+@pytest.mark.parametrize(
+    ("n", "bad", "calls"), [(64, (5,), 13), (1, (0,), 1), (5, (4,), 5), (7, (0, 6), 9)]
+)
+def test_rows_that_raise_in_a_batch_are_told_from_the_others(n, bad, calls):
+    call = Brittle(*bad)
+    found = batch(call, n=n)
+    good = np.setdiff1d(np.arange(n), bad)
+    assert np.flatnonzero(np.isinf(found.distance)).tolist() == list(bad)
+    assert found.distance[good].tolist() == good.tolist()
+    assert found.failures == [Failure(i, "error", f"ValueError: row {i}") for i in bad]
+    assert len(call.calls) == calls
+
+
+def test_impossible_rows_stay_out_of_halves():
+    call = Brittle(3)
+    found = batch(call, n=6, rows=[1, 3, 4])
+    assert found.distance.tolist() == [np.inf, 1.0, np.inf, np.inf, 4.0, np.inf]
+    assert [(f.index, f.kind) for f in found.failures] == [
+        (0, "nan"), (2, "nan"), (3, "error"), (5, "nan"),
+    ]  # fmt: skip
+    assert all(set(rows) <= {1, 3, 4} for rows in call.calls)
+
+
+def test_batches_that_always_raise_are_given_up():
+    call = Brittle(*range(1000))
+    found = batch(call, n=1000)
+    assert len(call.calls) == 201
+    assert np.isinf(found.distance).all()
+    assert [f.index for f in found.failures] == list(range(1000))
+    assert found.failures[0].message.startswith("ValueError: row 0 (in a call of ")
+
+
+def test_a_batch_that_raises_as_a_whole_only_fails_as_a_whole():
+    calls = []
+
+    def call(rows):
+        calls.append(len(rows))
+        if len(rows) > 5:
+            raise MemoryError("large")
+        return [np.zeros((len(rows), 2))]
+
+    found = batch(call, n=6)
+    message = "MemoryError: large (in a call of 6 rows)"
+    assert found.failures == [Failure(i, "error", message) for i in range(6)]
+    assert calls == [6] + [3] * 16
+
+
+def test_a_batch_of_the_wrong_shape():
+    found = batch(lambda rows: [np.zeros((2, 4))])
+    assert found.failures[0].message.startswith(
+        "ValueError: simulation of shape (2, 4), the data call for (1, 2); if its length varies, return summary"
+    )
+
+
+def raising(probability):
+    """Simulations that each raise with their probability, and are uniform."""
+
+    def call(rows, rng):
+        if (rng.random(len(rows)) < probability[rows]).any():
+            raise ValueError("bad luck")
+        return [rng.random((len(rows), 2))]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "probability", [[0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0], [0.2, 0.9, 0.5, 0.4]]
+)
+def test_rows_fail_as_often_in_batches_as_alone(probability):
+    probability, repeats = np.array(probability), 2000
+    n = len(probability)
+    failed, small = np.zeros((repeats, n), bool), np.zeros((repeats, n), bool)
+    for k in range(repeats):
+        rng = np.random.default_rng([3, k])
+        found = run_batch(raising(probability), Measure(first), np.arange(n), n, SHAPES, rng)
+        failed[k], small[k] = np.isinf(found.distance), found.distance < 0.3
+    # Given up are at most parts whose halves both succeeded in eight attempts.
+    given_up = 3 * (1.0 - probability.max()) ** 8
+    se = 4.0 * np.sqrt(np.maximum(probability * (1.0 - probability), 1.0 / repeats) / repeats)
+    excess = failed.mean(axis=0) - probability
+    assert (excess > -se).all()
+    assert (excess < se + given_up).all()
+    kept = 0.3 * (1.0 - probability)
+    assert (
+        np.abs(small.mean(axis=0) - kept) < 4.0 * np.sqrt(0.25 / repeats) + 0.3 * given_up
+    ).all()
+    # Rows do not depend on each other.
+    both = (failed[:, 1] & failed[:, 2]).mean()
+    assert abs(both - probability[1] * probability[2]) < 4.0 * np.sqrt(0.25 / repeats) + given_up
+
+
+def test_summaries_of_parts():
+    call, measure = Brittle(1), Measure(first, lambda s: s[0] * 10.0, 2)
+    rng = np.random.default_rng(1)
+    found = run_batch(lambda part, rng: call(part), measure, np.arange(4), 4, SHAPES, rng)
+    np.testing.assert_array_equal(
+        found.summaries, [[0.0, 0.0], [np.nan, np.nan], [20.0, 20.0], [30.0, 30.0]]
+    )
+
+
+def test_negative_distances_of_parts_end_the_run():
+    with pytest.raises(NegativeDistance, match="below zero"):
+        batch(Brittle(2), distance=negative)
+
+
+@pytest.mark.parametrize(
+    ("u", "message"),
+    [
+        (np.zeros(2), r"shape \(n, 2\), got \(2,\)"),
+        (np.zeros((3, 1)), r"shape \(n, 2\), got \(3, 1\)"),
+        ([[0.5, np.nan]], "unit cube, got values from nan to nan"),
+        ([[0.5, 1.1]], "unit cube, got values from 0.5 to 1.1"),
+    ],
+)
+def test_bad_points_are_refused(u, message):
+    with pytest.raises(ValueError, match=message):
+        clipped(u, 2)
+
+
+def test_points_are_kept_off_the_faces():
+    assert clipped([[0.0, 1.0]], 2).tolist() == [[2.0**-53, 1.0 - 2.0**-53]]
+    assert clipped(np.empty((0, 2)), 2).shape == (0, 2)

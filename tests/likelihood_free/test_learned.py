@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from scipy.special import ndtr
+
+from amc_pymc.likelihood_free.learned import (
+    cross_fitted,
+    exchangeable_features,
+    learn_summaries,
+    learned_distance,
+)
+
+
+def scales(n, rng, m=6):
+    """A log scale with a standard normal prior, and m normal observations."""
+    x = rng.normal(size=(n, 1))
+    return x, np.exp(0.5 * x) * rng.normal(size=(n, m))
+
+
+def test_the_order_of_observations_does_not_matter():
+    rng = np.random.default_rng(1)
+    for m, d in ((4, 2), (30, 1), (12, 5)):
+        x = rng.normal(size=(7, m, d)).round(1)  # with ties
+        other = np.stack([rng.permutation(row) for row in x])
+        features = exchangeable_features((m, d))
+        found = features(x.reshape(7, -1))
+        np.testing.assert_array_equal(found, features(other.reshape(7, -1)))
+        np.testing.assert_allclose(found[:, :d], x.mean(axis=1))
+        np.testing.assert_allclose(np.exp(found[:, d : 2 * d]), x.std(axis=1))
+
+
+def test_scales_are_learnt_from_exchangeable_observations_and_not_by_a_line():
+    rng = np.random.default_rng(2)
+    x, data = scales(3000, rng)
+    line = learn_summaries(data, x, rng, names=["ridge"])
+    assert line.skill[0] < 0.02
+    data = exchangeable_features((6,))(data)
+    found = learn_summaries(data, x, rng)
+    # The logarithm of the standard deviation of 6 numbers has variance 0.10 given x: a line in it explains
+    # 1 / (1 + 0.1 / 0.25) = 0.71.
+    assert 0.65 < found.skill[0] < 0.8
+    # Units are posterior standard deviations.
+    t = found(data)[:, 0]
+    assert abs(t.var() - found.skill[0] / (1.0 - found.skill[0])) < 0.4
+
+
+def test_what_is_learnt_knows_nothing_of_the_simulation_itself():
+    """Data that tell nothing: summaries of a forest that has seen a simulation are like its parameters."""
+    rng = np.random.default_rng(3)
+    x, data = rng.normal(size=(2000, 1)), rng.normal(size=(2000, 2))
+    learned = learn_summaries(data, x, rng, names=["forest"])
+    seen = np.corrcoef(learned(data)[:, 0], x[:, 0])[0, 1]
+    everyone = np.ones(2000, bool)
+    fold, found, of_data = cross_fitted(data, x, learned, everyone, data[:3], rng)
+    correlations = [np.corrcoef(found[fold == k, 0], x[fold == k, 0])[0, 1] for k in range(5)]
+    assert seen > 0.3 and abs(np.mean(correlations)) < 4.0 / np.sqrt(2000)
+    assert of_data.shape == (5, 3, 2)
+
+
+def test_failed_simulations_are_infinitely_far():
+    rng = np.random.default_rng(4)
+    x, data = scales(300, rng)
+    data[7] = np.nan
+    found = learned_distance(ndtr(x), data, np.ones(6), rng)
+    assert np.isinf(found[7]) and np.isfinite(np.delete(found, 7)).all()
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+def test_the_same_seed_learns_the_same(thorough):
+    x, data = scales(250, np.random.default_rng(5))
+    found = [
+        learned_distance(
+            ndtr(x),
+            data,
+            np.ones(6),
+            np.random.default_rng(seed),
+            thorough=thorough,
+        )
+        for seed in (1, 1, 2)
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])

@@ -1,0 +1,170 @@
+"""Kernel densities of weighted points."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scipy import stats
+from scipy.special import logsumexp, ndtr, ndtri
+
+from amc_pymc.likelihood_free import smoothing
+from amc_pymc.likelihood_free.smoothing import SmoothingKernel, fit_smoothing, smooth_draws
+
+N = 200
+
+
+def equal(n):
+    return np.full(n, 1.0 / n)
+
+
+def correlated(n, rng):
+    z = rng.normal(size=(n, 3))
+    return np.stack([z[:, 0], z[:, 0] + 0.3 * z[:, 1], np.exp(z[:, 2])], axis=1)
+
+
+def moments(kernel, x, weight):
+    """Mean and covariance of the mixture, from its definition."""
+    centres = kernel.mean + (x - kernel.mean) @ kernel.shrink
+    spread = kernel.shrink @ kernel.roots @ kernel.roots.transpose(0, 2, 1) @ kernel.shrink
+    mean = weight @ centres
+    between = ((centres - mean) * weight[:, None]).T @ (centres - mean)
+    return mean, between + (weight[:, None, None] * spread).sum(axis=0)
+
+
+@pytest.mark.parametrize("neighbours", [1.0, 0.3])
+def test_mean_and_covariance_stay(neighbours):
+    rng = np.random.default_rng(1)
+    x, weight = correlated(N, rng), rng.dirichlet(np.ones(N))
+    kernel = fit_smoothing(x, weight, rng, chosen=(neighbours, 0.7))
+    mean, covariance = moments(kernel, x, weight)
+    found = np.cov(x.T, aweights=weight, ddof=0)
+    np.testing.assert_allclose(mean, weight @ x, rtol=1e-9)
+    np.testing.assert_allclose(np.diag(covariance), np.diag(found), rtol=0.01)
+    # Correlations are shrunk by their own errors.
+    np.testing.assert_allclose(covariance, found, atol=0.1 * np.diag(found).max())
+    draws = kernel.sample(x, rng.choice(N, 40_000, p=weight), rng)
+    assert len(np.unique(draws, axis=0)) == len(draws)
+    errors = np.sqrt(np.diag(covariance) / len(draws))
+    assert (np.abs(draws.mean(axis=0) - mean) < 4.0 * errors).all()
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.05 * np.diag(covariance).max())
+
+
+@pytest.mark.parametrize("n_roots", [1, 12])
+def test_left_out_densities(n_roots):
+    rng = np.random.default_rng(2)
+    x, weight = rng.normal(size=(12, 2)), rng.dirichlet(np.ones(12))
+    roots = np.tril(rng.normal(size=(n_roots, 2, 2))) + 2.0 * np.eye(2)
+    shrink = np.array([[0.8, 0.1], [0.1, 0.7]])
+    kernels = [SmoothingKernel(weight @ x, shrink, h * roots, h, 1.0) for h in (1.0, 0.4)]
+    found = smoothing.left_out_densities(kernels, x, weight, np.array([3, 7]))
+    for kernel, densities in zip(kernels, found, strict=True):
+        # The constant of the normal distribution is the same for all kernels, and left out.
+        expected = by_definition(kernel, x, weight, (3, 7))
+        np.testing.assert_allclose(densities - math.log(2.0 * math.pi), expected, rtol=1e-6)
+
+
+def by_definition(kernel, x, weight, compared):
+    """Leave-one-out log densities."""
+    roots = kernel.roots
+    centres = kernel.mean + (x - kernel.mean) @ kernel.shrink
+    out = []
+    for i in compared:
+        others = [j for j in range(len(x)) if j != i]
+        log_f = [
+            math.log(weight[j]) + stats.multivariate_normal(
+                centres[j],
+                kernel.shrink @ roots[j % len(roots)] @ roots[j % len(roots)].T @ kernel.shrink,
+            ).logpdf(x[i])
+            for j in others
+        ]  # fmt: skip
+        out.append(logsumexp(log_f) - math.log(weight[others].sum()))
+    return out
+
+
+def test_covariances_of_neighbours():
+    rng = np.random.default_rng(9)
+    others, weight = rng.normal(size=(60, 3)), rng.dirichlet(np.ones(60))
+    z = 100.0 + others[:7]
+    found = smoothing.neighbours_covariance(z, 100.0 + others, weight, 12)
+    for point, covariance in zip(others, found, strict=False):
+        near = np.argsort(np.linalg.norm(others - point, axis=1))[:12]
+        expected = np.cov(others[near].T, aweights=weight[near], ddof=0)
+        np.testing.assert_allclose(covariance, expected, atol=1e-10)
+
+
+def test_few_points_in_ten_dimensions():
+    """Their kernel density is nearly the distribution they come from; copies have no density at all."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(150, 10))
+    kernel = fit_smoothing(x, equal(150), rng)
+    assert kernel.bandwidth > 0.9 and kernel.neighbours == 1.0
+    fresh = rng.normal(size=(2000, 10))
+    centres = kernel.mean + (x - kernel.mean) @ kernel.shrink
+    covariance = kernel.shrink @ kernel.roots[0] @ kernel.roots[0].T @ kernel.shrink
+    log_f = np.stack([stats.multivariate_normal(c, covariance).logpdf(fresh) for c in centres])
+    lost = stats.multivariate_normal(np.zeros(10)).logpdf(fresh) - logsumexp(
+        log_f - math.log(150), axis=0
+    )
+    # Twenty means and variances estimated from 150 points cost half of 20 / 150 nats; all 65 moments 0.22.
+    assert 0.05 < lost.mean() < 0.2
+
+
+def test_separate_clusters_are_not_bridged():
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.normal(-5.0, 1.0, (300, 2)), rng.normal(5.0, 0.1, (300, 2))])
+    kernel = fit_smoothing(x, equal(600), rng)
+    assert kernel.neighbours < 1.0
+    draws = kernel.sample(x, rng.integers(600, size=20_000), rng)
+    right = draws[draws[:, 0] > 3.0]
+    assert (np.abs(draws[:, 0]) < 1.5).mean() < 0.005
+    assert right.std(axis=0).max() < 0.3
+
+
+def test_more_points_have_narrower_kernels():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(24_000, 1))
+    kernel = fit_smoothing(x, equal(len(x)), rng, chosen=(1.0, 0.5))
+    assert kernel.bandwidth == pytest.approx(0.5 * (1000 / 24_000) ** 0.2)
+
+
+@pytest.mark.parametrize(("n", "bandwidth"), [(900, 0.3), (4000, 0.3 * (1000 / 4000) ** 0.2)])
+def test_bandwidth_for_as_many_points_as_are_worth_it(n, bandwidth):
+    """4,000 points, of which n share the weight."""
+    weight = np.where(np.arange(4000) < n, 1.0 / n, 0.0)
+    x = np.random.default_rng(1).normal(size=(4000, 1))
+    found = fit_smoothing(x, weight, np.random.default_rng(2), chosen=(1.0, 0.3))
+    assert found.bandwidth == pytest.approx(bandwidth)
+
+
+def test_no_draws_where_the_prior_is_zero():
+    rng = np.random.default_rng(6)
+    u = ndtr(rng.normal(size=(300, 2)))
+    u = u[u[:, 0] < 0.5]
+
+    def log_density(u):
+        return np.where(u[:, 0] < 0.5, 0.0, -math.inf)
+
+    parents = rng.integers(len(u), size=5000)
+    draws, kernel = smooth_draws(u, equal(len(u)), parents, rng, log_density)
+    assert kernel is not None and (draws[:, 0] < 0.5).all() and (draws > 0.0).all()
+    assert (smooth_draws(u, equal(len(u)), parents, rng)[0][:, 0] > 0.5).any()
+    nowhere, _ = smooth_draws(u, equal(len(u)), parents, rng, lambda u: np.full(len(u), -math.inf))
+    np.testing.assert_array_equal(nowhere, u[parents])
+
+
+@pytest.mark.parametrize("u", [np.array([[0.2], [0.7]]), np.full((50, 2), 0.3)])
+def test_too_few_points_are_copied(u):
+    rng = np.random.default_rng(7)
+    parents = rng.integers(len(u), size=20)
+    draws, kernel = smooth_draws(u, equal(len(u)), parents, rng)
+    assert kernel is None
+    np.testing.assert_array_equal(draws, u[parents])
+
+
+def test_weights_that_vanish():
+    rng = np.random.default_rng(8)
+    x = ndtri(rng.random((100, 1)))
+    weight = np.zeros(100)
+    weight[:5] = 0.2
+    assert np.isfinite(fit_smoothing(x, weight, rng).roots).all()
