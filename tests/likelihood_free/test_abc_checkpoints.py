@@ -12,7 +12,6 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from tests.runs.killed import killed_and_whole
 from tests.likelihood_free.abc_runs import (
     BUDGET,
     DATA,
@@ -21,6 +20,7 @@ from tests.likelihood_free.abc_runs import (
     interrupted,
     sample,
 )
+from tests.runs.killed import killed_and_whole
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
