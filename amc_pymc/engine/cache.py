@@ -27,7 +27,6 @@ _HERE = Path(__file__).parents[1]
 WITHOUT_KERNELS = {
     "bandits",
     "evidence",
-    "inference",
     "likelihood_free",
     "reading",
     "results",

@@ -17,7 +17,12 @@ SCRIPTS = sorted(path.stem for path in GALLERY.glob("*.py"))
 #: Scripts that take less than three seconds.
 FAST = {"race", "allocation", "annealing", "bridge"}
 #: Width and height in pixels; other pictures are 1200 x 700.
-SIZES = {"race": (990, 396), "evidence": (1152, 226), "abc_posterior": (572, 462)}
+SIZES = {
+    "race": (990, 396),
+    "evidence": (1152, 226),
+    "abc_posterior": (572, 462),
+    "abc_boxes": (1375, 550),
+}
 
 
 def load(name):

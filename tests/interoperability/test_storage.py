@@ -81,7 +81,7 @@ def test_variables_are_declared_and_described(name):
         for variable in set(table) & set(data.data_vars):
             declared, array = table[variable], data[variable]
             assert array.dims == declared.dims
-            assert array.dtype == DTYPES[declared.dtype] or declared.dtype == "text"
+            assert declared.dtype == "text" or array.dtype == DTYPES[declared.dtype]
             assert declared.attrs.items() <= array.attrs.items()
             found.add(group)
     assert found >= set(RESULTS[FUNCTIONS[name]]) - OPTIONAL
