@@ -157,7 +157,7 @@ def test_initval_changes_nothing():
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in ARMS]
 )
 def test_arms_by_name(name):
-    settings = {"target_mcse": None, "max_cost": 4e6} if name in LONG else {"target_mcse": 0.2}
+    settings = {"target_mcse": None, "max_cost": 1.6e7} if name in LONG else {"target_mcse": 0.2}
     tree = estimate(one(), arms=[name], **settings)
     assert tree["arms"]["arm"].values.tolist() == [name]
     assert_right(tree, one(), target=0.2)
