@@ -36,7 +36,6 @@ from amc_pymc.reading.rows import CallbackRows, RowLogp
 from amc_pymc.tall import terms
 from amc_pymc.tall.callbacks import callback_error, callback_function
 from amc_pymc.tall.racing import REWARDS
-from amc_pymc.tall.samplers.raced import ResidualSummary
 from amc_pymc.tall.split import Parts, with_functions
 from amc_pymc.tall.terms import Written
 
@@ -283,14 +282,6 @@ class RowDensities:
             pairs = zip(self._chunks(x), self._chunks(x_new))
             return float(sum(np.sum(there - here) for here, there in pairs))
         return self.packed.total(change, self._z(x), self._z(x_new))[0]
-
-    def residual_summary(
-        self, probes: list[np.ndarray], centre: np.ndarray, number: int
-    ) -> ResidualSummary | None:
-        """Return a summary of the residuals of all rows if other processes compute it, else None."""
-        if self.packed is None:
-            return None
-        return self.packed.residuals(probes, centre, self._mask(), number)
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """Return the summed log-likelihood of ``rows`` (default all) and its gradient (D,)."""

@@ -249,9 +249,6 @@ class GroupDensities:
         """Yield :meth:`all_values` in one piece."""
         yield self.all_values(x)
 
-    def residual_summary(self, probes: list[np.ndarray], centre: np.ndarray, number: int) -> None:
-        """Return None: residuals of groups are computed in this process."""
-
     def all_finite(self, x: np.ndarray) -> bool:
         """Whether all groups have a finite log-likelihood at x."""
         return bool(np.isfinite(self.all_values(x)).all())

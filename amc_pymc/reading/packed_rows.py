@@ -1,12 +1,12 @@
 """Rows of a model as compiled kernels over packed data.
 
 Rows are functions of z = (x, w): the value variables x (D,) and *coefficients* w, which are functions of x. Full sums
-are computed in chunks of rows, or by the workers of a cluster that hold the same rows.
+are computed in chunks of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -22,8 +22,7 @@ from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.rows import Partitions, RowStore, SharedArray, as_writable, shared_array
-from amc_pymc.tall.samplers.raced import ResidualSummary, summarise_residuals
+from amc_pymc.rows import RowStore, SharedArray, shared_array
 
 #: Errors of rows that are not one expression of numbers, or too long a one.
 NO_SCALAR_FORM = NotScalar, TooLarge, RecursionError
@@ -77,8 +76,6 @@ class PackedRows:
         Expression of a row; None in other processes.
     coefficients : Coefficients or None
         Map from x to z, if they differ.
-    partitions : Partitions or None
-        The same rows on the workers of a cluster, which compute full sums.
     along_curves : bool
         Whether Taylor polynomials may follow z(x).
     """
@@ -87,7 +84,6 @@ class PackedRows:
     store: InMemory | RowStore
     program: RowProgram | None = None
     coefficients: Coefficients | None = None
-    partitions: Partitions | None = None
     along_curves: bool = False
 
     @classmethod
@@ -96,7 +92,6 @@ class PackedRows:
         program: RowProgram,
         store: InMemory | RowStore,
         discrete: np.ndarray,
-        partitions: Partitions | None = None,
         *,
         second_order: bool = True,
     ) -> PackedRows:
@@ -116,7 +111,7 @@ class PackedRows:
         chosen = any(reads(program.graph, f, discrete) for f in program.families[n_before:])
         alone, coefficients = separated(program, chosen)
         printed = printed_rows(alone, second_order=second_order)
-        return cls(printed, store, alone, coefficients, partitions)
+        return cls(printed, store, alone, coefficients)
 
     @property
     def data(self) -> np.ndarray:
@@ -171,22 +166,8 @@ class PackedRows:
 
     def total(self, kernel: Callable, *points: Any, rows: np.ndarray | None = None) -> tuple:
         """Return sums over some or all rows of what ``kernel(*points, rows, data, functions)`` returns."""
-        if rows is None and self.partitions is not None:
-            return self.partitions.total(_on_worker, self.printed, _summed, kernel, *points)
-        return _summed(self.functions, self.data, self.chunks(rows), kernel, *points)
-
-    def residuals(
-        self, probes: Sequence[np.ndarray], centre: np.ndarray, mask: np.ndarray, number: int
-    ) -> ResidualSummary | None:
-        """Summarise the residuals of all rows on a cluster; None if there is none."""
-        if self.partitions is None:
-            return None
-        totals, squares, scale, largest, n_rows = self.partitions.total(
-            _on_worker, self.printed, _largest_residuals, probes, centre, mask, number,
-            merge=partial(_merged_residuals, number=number),
-        )  # fmt: skip
-        power = float(squares.sum() / len(probes))
-        return ResidualSummary(n_rows, largest, scale, power, totals, squares)
+        each = (kernel(*points, some, self.data, self.functions) for some in self.chunks(rows))
+        return tuple(sum(parts) for parts in zip(*each, strict=True))
 
     def __getstate__(self):
         return state_without_caches(self) | {"program": None}
@@ -242,35 +223,13 @@ def _copy(data: np.ndarray, out: np.ndarray) -> None:
     out[:] = data
 
 
-# --- sums over rows, here or on a worker ------------------------------------------------------------
+# --- sums over rows --------------------------------------------------------------------------------
 
 
 def consecutive(n_rows: int) -> Iterator[np.ndarray]:
     """Yield the numbers of all rows in chunks."""
     for start in range(0, n_rows, CHUNK):
         yield np.arange(start, min(start + CHUNK, n_rows))
-
-
-def _on_worker(
-    held: Any, data: np.ndarray, printed: Printed, function: Callable, *args: Any
-) -> tuple:
-    """Compute a sum over the rows of a partition; kernels are compiled once per process."""
-    # Arrays received from another process are marked as read-only and may be unaligned.
-    data = as_writable(np.require(data, requirements=["A"]))
-    with np.errstate(all="ignore"):
-        return function(printed.arrays[0], data, consecutive(len(data)), *args)
-
-
-def _summed(
-    functions: np.ndarray,
-    data: np.ndarray,
-    chunks: Iterable[np.ndarray],
-    kernel: Callable,
-    *points: Any,
-) -> tuple:
-    """Return the sums over chunks of rows of what a kernel returns."""
-    each = (kernel(*points, rows, data, functions) for rows in chunks)
-    return tuple(sum(parts) for parts in zip(*each, strict=True))
 
 
 def hessian(z, rows, data, functions) -> tuple[np.ndarray]:
@@ -287,38 +246,3 @@ def change(z, z_new, rows, data, functions) -> tuple[float]:
 def n_impossible(z, rows, data, functions) -> tuple[int]:
     """Return the number of rows whose log-likelihoods are not finite."""
     return (int((~np.isfinite(loops.values(z, rows, data, functions))).sum()),)
-
-
-def _largest_residuals(
-    functions: np.ndarray,
-    data: np.ndarray,
-    chunks: Iterable[np.ndarray],
-    probes: Sequence[np.ndarray],
-    centre: np.ndarray,
-    mask: np.ndarray,
-    number: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-    """Summarise residuals of rows over Q probe moves (2, E), see :class:`~amc_pymc.tall.samplers.raced.ResidualSummary`.
-
-    Returns
-    -------
-    tuple of arrays
-        Sums (Q,) and sums of squares (Q,) over all rows; root mean squares (T,) and numbers (T,) of
-        the ``number`` rows with the largest root mean squares; the number of rows.
-    """
-
-    def residuals(points, rows):
-        changes = loops.rewards(points, centre, rows, mask, data, functions)[1]
-        return np.nan_to_num(changes, nan=0.0)
-
-    found = summarise_residuals(residuals, list(probes), len(data), CHUNK, n_largest=number)
-    return found.totals, found.squares, found.scale, found.largest, len(data)
-
-
-def _merged_residuals(parts: Sequence[tuple], number: int) -> tuple[Any, ...]:
-    """Merge the results of :func:`_largest_residuals` for consecutive parts of the rows."""
-    totals, squares, scales, rows, sizes = zip(*parts, strict=True)
-    scale, firsts = np.concatenate(scales), np.cumsum([0, *sizes])
-    order = np.argsort(-scale, kind="stable")[:number]
-    numbers = np.concatenate([r + first for r, first in zip(rows, firsts)])
-    return sum(totals), sum(squares), scale[order], numbers[order], int(firsts[-1])

@@ -20,7 +20,7 @@ from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import loops, printed_rows
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.factors import Factor, effects_at
-from amc_pymc.reading.graphs import interpreted_function, state_without_caches
+from amc_pymc.reading.graphs import interpreted_function
 from amc_pymc.reading.groups import GroupExpressions, Groups, group_expressions, sorted_by_level
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
@@ -32,7 +32,7 @@ from amc_pymc.reading.packed_rows import (
 )
 from amc_pymc.reading.row_program import Column, Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
-from amc_pymc.rows import Partitions, Placeholder, RowStore
+from amc_pymc.rows import Placeholder, RowStore
 from amc_pymc.signals import raise_if_signalled
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupKernels, printed_groups
 
@@ -73,8 +73,6 @@ class RowPacking:
     placeholders : tuple of Placeholder
         Data whose rows are read.
     n_columns : int
-    whole : (C,) bool array
-        Which columns hold integers.
     digest : str
         Hash of ``printed`` and of the arrays that rows index.
     """
@@ -103,7 +101,6 @@ class RowPacking:
         self.n_columns = max(1, len(used))
         places = {id(column): k for k, column in enumerate(self._columns._all)}
         self._used = [places[id(column)] for column in used]
-        self.whole = np.array([c.values.dtype.kind != "f" for c in used] or [True])
         self.digest = hashlib.blake2b(
             self.printed.encode() + self._data.tables(), digest_size=16
         ).hexdigest()
@@ -172,14 +169,9 @@ class RowPacking:
         """Return the columns of the rows that the model holds."""
         return self._pack(self._data.first, 0)
 
-    def packed(
-        self, store: InMemory | RowStore, partitions: Partitions | None = None
-    ) -> PackedRows:
+    def packed(self, store: InMemory | RowStore) -> PackedRows:
         """Return the kernels of stored rows."""
-        return PackedRows.of(self.program, store, self._rows.layout.discrete, partitions)
-
-    def __getstate__(self):
-        return state_without_caches(self)  # functions are compiled where they are used
+        return PackedRows.of(self.program, store, self._rows.layout.discrete)
 
     @cached_property
     def _row_function(self) -> Callable[..., np.ndarray]:

@@ -4,14 +4,12 @@ from amc_pymc.rows.files import SharedArray, as_writable, shared_array
 from amc_pymc.rows.opening import open_source
 from amc_pymc.rows.sources import Rows, Source, as_rows
 from amc_pymc.rows.store import AROUND, GroupedPacking, Packing, Placeholder, RowStore
-from amc_pymc.rows.workers import Partitions, held_partitions
 from amc_pymc.rows.writer import stored_groups, stored_rows
 
 __all__ = [
     "AROUND",
     "GroupedPacking",
     "Packing",
-    "Partitions",
     "Placeholder",
     "RowStore",
     "Rows",
@@ -19,7 +17,6 @@ __all__ = [
     "Source",
     "as_rows",
     "as_writable",
-    "held_partitions",
     "open_source",
     "shared_array",
     "stored_groups",

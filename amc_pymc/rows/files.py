@@ -48,7 +48,7 @@ class Draft:
         except OSError as error:
             raise OSError(
                 f"rows: there is no room for {n_bytes / 2**20:,.0f} MiB: {error}. Pass "
-                "amc_pymc.Rows(folder=) on another disk, or dtype='float32' for half the size."
+                "amc_pymc.Rows(folder=) on another disk."
             ) from error
 
     def publish(self, target: Path) -> None:

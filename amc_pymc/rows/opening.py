@@ -10,9 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.rows.sources import ArraySource, ParquetSource, Rows, Source, library
+from amc_pymc.rows.sources import (
+    ArraySource,
+    DaskArrays,
+    DaskTable,
+    ParquetSource,
+    Rows,
+    Source,
+    is_dask,
+    library,
+)
 from amc_pymc.rows.store import Placeholder
-from amc_pymc.rows.workers import DaskArrays, DaskTable, client_of, is_dask
 
 #: Files that identify the folder of a Zarr group or array, of format 2 or 3.
 _ZARR = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
@@ -44,10 +52,10 @@ def open_source(rows: Rows, wanted: Sequence[Placeholder]) -> Source:
 
 
 def _source(rows: Rows, names: Sequence[str]) -> Source:
-    given, client = rows.source, client_of(rows)
+    given = rows.source
     if isinstance(given, Mapping):
         _check_names("rows", given, names)
-        return _arrays({name: given[name] for name in names}, client)
+        return _arrays({name: given[name] for name in names})
     columns = _columns(rows.columns, names)
     if isinstance(given, str | os.PathLike):
         if not any((Path(given) / mark).exists() for mark in _ZARR):
@@ -56,14 +64,14 @@ def _source(rows: Rows, names: Sequence[str]) -> Source:
     if hasattr(given, "array_keys"):
         return _group(given, columns)
     if hasattr(given, "columns") and is_dask(given):
-        return DaskTable(given, columns, client)
+        return DaskTable(given, columns)
     raise TypeError(
         "source must map names of pm.Data to arrays, or be the path of Parquet files or of a Zarr "
         f"group, a zarr.Group or a Dask dataframe, got {type(given).__name__}"
     )
 
 
-def _arrays(arrays: Mapping[str, Any], client: Any = None) -> Source:
+def _arrays(arrays: Mapping[str, Any]) -> Source:
     """Return arrays as a source, or raise an error."""
     arrays = {n: np.asarray(a) if isinstance(a, list | tuple) else a for n, a in arrays.items()}
     for name, array in arrays.items():
@@ -82,9 +90,7 @@ def _arrays(arrays: Mapping[str, Any], client: Any = None) -> Source:
     lengths = {name: int(a.shape[0]) for name, a in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"rows must have one length, got {lengths}")
-    if any(is_dask(a) for a in arrays.values()):
-        return DaskArrays(arrays, client)
-    return ArraySource(arrays)
+    return (DaskArrays if any(map(is_dask, arrays.values())) else ArraySource)(arrays)
 
 
 def _group(group: Any, columns: Mapping[str, str | list[str]]) -> Source:

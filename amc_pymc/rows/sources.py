@@ -1,17 +1,19 @@
-"""Sources of rows, read chunk by chunk: arrays of NumPy, ``numpy.memmap`` and Zarr, and Parquet files."""
+"""Sources of rows, read chunk by chunk: arrays of NumPy, ``numpy.memmap``, Zarr and Dask, Parquet files, dataframes."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import mmap
 import os
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -54,15 +56,12 @@ class Source:
     dtypes : dict of str to numpy.dtype
     labels : dict of str to list of str
         Column names of a table, for messages; empty for arrays.
-    client : distributed.Client or None
-        Client of the Dask cluster whose workers compute parts of the source; None if there are no parts.
     """
 
     n_rows: int
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype]
     labels: dict[str, list[str]]
-    client: Any = None
 
     def chunks(
         self, size: int, names: Sequence[str] | None = None
@@ -125,6 +124,33 @@ class ArraySource(Source):
             if a.filename is not None and a.mode != "c"
         }
         return [self.n_rows, files, self._hashes(n for n in self._arrays if n not in files)]
+
+
+class DaskArrays(ArraySource):
+    """Dask arrays, read in the chunks of the one with the widest rows; other arrays may be among them."""
+
+    def __init__(self, arrays: Mapping[str, Any]):
+        super().__init__({n: library("dask.array", "Dask").asarray(a) for n, a in arrays.items()})
+
+    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
+        arrays = self._arrays.values()
+        widest = max(arrays, key=lambda a: a.dtype.itemsize * math.prod(a.shape[1:]))
+        for start, stop in pairwise(np.cumsum([0, *(n for n in widest.chunks[0] if n)])):
+            yield dict(zip(names, computed([self._arrays[n][start:stop] for n in names])))
+
+
+def computed(collections: Sequence[Any]) -> Sequence[Any]:
+    """Compute Dask collections: on the current cluster if there is one, else in this thread."""
+    dask = library("dask", "Dask")
+    found: Sequence[Any] = dask.compute(
+        *collections, scheduler=dask.config.get("scheduler", "sync")
+    )
+    return found
+
+
+def is_dask(value: Any) -> bool:
+    """Whether a value is a Dask collection."""
+    return hasattr(value, "__dask_graph__")
 
 
 class TableSource(Source):
@@ -197,6 +223,35 @@ def _column(column: Any) -> np.ndarray:
     return values.astype(float) if column.null_count else values
 
 
+class DaskTable(TableSource):
+    """A Dask dataframe, read partition by partition."""
+
+    def __init__(self, frame: Any, columns: Chosen):
+        self._frame = frame
+        super().__init__(columns, {c: _pandas_type(t) for c, t in frame.dtypes.items()})
+        (lengths,) = computed([frame[self.names[:1]].map_partitions(len)])
+        self.n_rows = int(sum(lengths))
+
+    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
+        own = list(dict.fromkeys(c for n in names for c in self.labels[n]))
+        for part in self._frame[own].to_delayed():
+            (frame,) = computed([part])
+            read = {
+                c: frame[c].to_numpy(float, na_value=np.nan)
+                if frame[c].hasnans
+                else frame[c].to_numpy(_pandas_type(frame[c].dtype))
+                for c in own
+            }
+            if len(frame):
+                yield put_together(read, {n: self.columns[n] for n in names})
+
+
+def _pandas_type(kind: Any) -> np.dtype:
+    """Return the NumPy type of a pandas column, including nullable ones."""
+    kind = getattr(kind, "numpy_dtype", kind)
+    return kind if isinstance(kind, np.dtype) else np.dtype(object)
+
+
 def file_stamp(path: Path) -> list[Any]:
     """Return path, size and modification time of a file."""
     status = path.stat()
@@ -224,7 +279,8 @@ class Rows:
     ----------
     source : mapping of str to array, str, path, zarr.Group or Dask dataframe
         A mapping holds the rows (N, ...) of each ``pm.Data``: NumPy arrays, ``numpy.memmap``,
-        Zarr or Dask arrays. A path is that of a Parquet file, a folder of them, or a Zarr group.
+        Zarr or Dask arrays. A path is that of a Parquet file, a folder of them, or a Zarr group. Dask
+        computes its collections on its current cluster, if there is one.
     columns : mapping of str to str or sequence of str, optional
         For tables and groups: the column of each ``pm.Data`` (N,), or the list of its columns
         (N, K). By default a column has the name of its ``pm.Data``.
@@ -235,13 +291,6 @@ class Rows:
         system allows that, and is removed with the last object that needs it.
     memory : int, default 256 MiB
         Bytes that the pass may use, in addition to those that the source uses to read a chunk.
-    dtype : {"float64", "float32"}
-        Type of the store. ``"float32"`` takes half the space and rounds the data to seven digits, so
-        subtract large constants before; sums still use 64 bits.
-    client : distributed.Client, "auto" or None
-        Client whose workers hold the partitions of a Dask source and compute sums over all rows; if
-        group effects are integrated out, they only read the source. ``"auto"`` is the current
-        client, if there is one. None computes everything in this process.
 
     Raises
     ------
@@ -279,8 +328,6 @@ class Rows:
     _: KW_ONLY
     folder: str | os.PathLike[str] | None = None
     memory: int = _DEFAULT
-    dtype: Literal["float64", "float32"] = "float64"
-    client: Any = "auto"
 
     def __post_init__(self) -> None:
         source, columns = self.source, self.columns
@@ -295,12 +342,8 @@ class Rows:
             raise ValueError("columns is for tables; the keys of source name its arrays already")
         if positive_int("memory", self.memory) < _LEAST:
             raise ValueError(f"memory must be at least {_LEAST:,} bytes, got {self.memory:,}")
-        if self.dtype not in ("float64", "float32"):
-            raise ValueError(f"dtype must be 'float64' or 'float32', got {self.dtype!r}")
         if self.folder is not None:
             _check_folder(self.folder)
-        if self.client is not None and not (isinstance(self.client, str) and self.client == "auto"):
-            _check_client(self.client)
 
 
 def _check_folder(folder: object) -> None:
@@ -311,15 +354,6 @@ def _check_folder(folder: object) -> None:
         raise ValueError(f"folder must be an existing folder, got {str(path)!r}")
     if not os.access(path, os.W_OK | os.X_OK) and not (path / "rows.npy").exists():
         raise ValueError(f"folder {str(path)!r} cannot be written to")
-
-
-def _check_client(client: Any) -> None:
-    if not isinstance(client, library("distributed", "client=").Client):
-        raise TypeError(
-            f"client must be a distributed.Client, 'auto' or None, got {type(client).__name__}"
-        )
-    if client.asynchronous:
-        raise ValueError("client must not be asynchronous: steps wait for its results")
 
 
 def as_rows(rows: Any) -> Rows | None:

@@ -22,10 +22,8 @@ from amc_pymc.rows.files import Draft, as_writable, release
 
 #: Maximum rows of a chunk, and divisor of the memory for it, because several copies are held.
 _MOST, _SHARE = 65_536, 32
-#: Largest rounding error, as a share of the range of a column in a chunk.
-_LOST = 1e-3
 #: Version of the format.
-_FORMAT = 4
+_FORMAT = 5
 #: Number of random bytes at the end of a file, which tell stores apart, and bytes of which a checksum is computed at once.
 IDENTITY, _BLOCK = 16, 4 * 2**20
 #: Bytes that the system maps around a row that is read, and bytes that may stay mapped.
@@ -197,7 +195,6 @@ _MUST_AGREE = {
     "n_columns": "it was made for another model, whose rows read another number of columns",
     "source": "the source has changed since it was made, or it was made from another one",
     "n_rows": "the source had another number of rows when it was made",
-    "dtype": "it holds numbers of another dtype",
 }
 
 
@@ -220,19 +217,13 @@ class Packing(Protocol):
     placeholders : tuple of Placeholder
         Data from which the columns are computed.
     n_columns : int
-    whole : (C,) bool array
-        Columns that hold whole numbers, which must not be rounded.
     digest : str
         Hash of the functions that read the columns.
-    printed : object
-        These functions, in the form sent to workers.
     """
 
     placeholders: tuple[Placeholder, ...]
     n_columns: int
-    whole: np.ndarray
     digest: str
-    printed: Any
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         """Return the columns (m, C) of a chunk whose first row has the number ``first``."""
@@ -323,27 +314,3 @@ def _refuse(
     place = tuple(int(i) for i in np.argwhere(bad)[0])
     where = column_label(labels, name, place[1:])
     raise ValueError(f"rows: {where} {reason}, got {chunk[place]} in row {first + place[0]}")
-
-
-def rounded(packing: Packing, dtype: np.dtype, packed: np.ndarray, first: int) -> np.ndarray:
-    """Convert packed rows to the type of a store.
-
-    Raises
-    ------
-    ValueError
-        If the type cannot hold a number, or rounding takes a visible part of what differs between rows.
-    """
-    if dtype == packed.dtype:
-        return packed
-    with np.errstate(all="ignore"):
-        out = packed.astype(dtype)
-        error, spread = np.abs(out - packed), np.ptp(packed, axis=0)
-    lost = (packing.whole & (error > 0.0)) | ((error > _LOST * spread) & (spread > 0.0))
-    lost |= np.isinf(out) & np.isfinite(packed)
-    if lost.any():
-        row, column = np.argwhere(lost)[0]
-        raise ValueError(
-            f"rows: dtype='float32' cannot hold {packed[row, column]} in row {first + row}; use "
-            "'float64', or subtract what all rows have in common"
-        )
-    return out

@@ -37,11 +37,10 @@ from amc_pymc.rows.store import (
     packed_rows,
     placed_rows,
     publish,
-    rounded,
 )
-from amc_pymc.rows.workers import Partitions
 
 _log = logging.getLogger("amc_pymc")
+_DTYPE = np.dtype(np.float64)
 #: Number of rows that identify a packing.
 _SAMPLE = 16
 #: Divisor of the memory for a bucket, which is held twice.
@@ -55,12 +54,9 @@ def stored_rows(
     source: Source,
     packing: Packing,
     *,
-    partitions: Partitions | None = None,
     progressbar: bool = True,
 ) -> RowStore:
     """Return the store of the rows of a source: the one in their folder, or a new one.
-
-    ``partitions`` are the same rows, already packed by workers.
 
     Raises
     ------
@@ -72,12 +68,13 @@ def stored_rows(
     """
 
     def fill(stored: np.ndarray, bar: ProgressReport) -> np.ndarray:
-        place, chunks = 0, (packed for _, packed, _ in _packed(rows, source, packing))
-        for packed in chunks if partitions is None else partitions.fetched():
-            if place + len(packed) > source.n_rows:
+        place = 0
+        for place, packed, _ in _packed(rows, source, packing):
+            stop = place + len(packed)
+            if stop > source.n_rows:
                 raise _changed()
-            stored[place : place + len(packed)] = packed
-            place += len(packed)
+            stored[place:stop] = packed
+            place = stop
             bar.advance(len(packed))
         if place != source.n_rows:
             raise _changed()
@@ -98,7 +95,7 @@ def stored_groups(
     OSError
         If there is not enough space on the disk.
     """
-    facts, width = _facts(rows, source, packing), packing.n_columns * np.dtype(rows.dtype).itemsize
+    facts, width = _facts(rows, source, packing), packing.n_columns * _DTYPE.itemsize
     levels = _levels(packing, source, _head(source), 0)
     facts["sample"] = np.column_stack([facts["sample"], levels]).tolist()
     facts["groups"] = [packing.n_levels, *packing.level_names]
@@ -127,7 +124,6 @@ def _facts(rows: Rows, source: Source, packing: Packing) -> dict[str, Any]:
     return {
         "n_rows": source.n_rows,
         "n_columns": packing.n_columns,
-        "dtype": rows.dtype,
         "groups": None,
         "program": packing.digest,
         "source": "" if rows.folder is None else digest_of(source.stamp()),
@@ -157,15 +153,15 @@ def _stored(
         store = open_store(target, facts)
         _log.info("Rows are read from %s, made by an earlier run.", target)
         return store
-    n, c, dtype, begun = facts["n_rows"], packing.n_columns, np.dtype(rows.dtype), time.monotonic()
+    n, c, begun = facts["n_rows"], packing.n_columns, time.monotonic()
     shape, passes = ((n, c), 1) if facts["groups"] is None else ((n + packing.beyond, c), 3)
     draft = Draft(folder)
     try:
-        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        header = {"descr": npy.dtype_to_descr(_DTYPE), "fortran_order": False, "shape": shape}
         npy.write_array_header_1_0(draft.file, header)
         offset = draft.file.tell()
-        draft.reserve(offset + math.prod(shape) * dtype.itemsize)
-        stored = np.memmap(draft.file, dtype, "r+", offset, shape)
+        draft.reserve(offset + math.prod(shape) * _DTYPE.itemsize)
+        stored = np.memmap(draft.file, _DTYPE, "r+", offset, shape)
         with progress("Writing rows to a store", passes * n, enabled=progressbar) as bar:
             first = fill(stored, bar)
         stored.flush()
@@ -196,11 +192,11 @@ def _packed(
     rows: Rows, source: Source, packing: Packing
 ) -> Iterator[tuple[int, np.ndarray, dict[str, np.ndarray]]]:
     """Yield the number of the first row of each chunk, its packed rows, and the chunk."""
-    first, dtype = 0, np.dtype(rows.dtype)
+    first = 0
     for chunk in source.chunks(chunk_rows(rows.memory, packing)):
-        whole = packed_rows(packing, source.labels, chunk, first)
-        yield first, rounded(packing, dtype, whole, first), chunk
-        first += len(whole)
+        packed = packed_rows(packing, source.labels, chunk, first)
+        yield first, packed, chunk
+        first += len(packed)
 
 
 def _changed() -> ValueError:

@@ -20,7 +20,7 @@ from amc_pymc.reading.packed_rows import InMemory
 from amc_pymc.reading.row_packing import RowPacking
 from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points, row_count
 from amc_pymc.rng import as_generator
-from amc_pymc.rows import held_partitions, open_source, stored_rows
+from amc_pymc.rows import open_source, stored_rows
 from amc_pymc.steps.settings import Options
 from amc_pymc.tall.mode import Mode
 from amc_pymc.tall.samplers import RacedModel
@@ -218,9 +218,8 @@ def stored_densities(
     source = open_source(rows, packing.placeholders)
     few = packing.packed(InMemory(packing.pack_placeholders()))
     check_densities(model, plain.of_packed(few), point)
-    parts = None if source.client is None else held_partitions(rows, source, packing)
-    store = stored_rows(rows, source, packing, partitions=parts, progressbar=options.progressbar)
-    densities = plain.of_packed(packing.packed(store, parts))
+    store = stored_rows(rows, source, packing, progressbar=options.progressbar)
+    densities = plain.of_packed(packing.packed(store))
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities
 

@@ -11,7 +11,6 @@ from amc_pymc.rows import Rows, as_rows
         ({"columns": {"y": "y"}}, ValueError, "columns is for tables"),
         ({"memory": 1000}, ValueError, "memory must be at least .*1,000"),
         ({"memory": 1e9}, TypeError, "memory must be an integer"),
-        ({"dtype": "int8"}, ValueError, "dtype must be 'float64' or 'float32', got 'int8'"),
         ({"folder": 3}, TypeError, "folder must be a path or None, got 3"),
         ({"folder": "no/such/folder"}, ValueError, "existing folder, got 'no/such/folder'"),
     ],

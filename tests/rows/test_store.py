@@ -41,23 +41,20 @@ def facts_of(file):
 
 
 @pytest.mark.parametrize("n", [2, 17, 3_000, 400_000])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_rows_keep_the_order_of_the_source(n, dtype):
+def test_rows_keep_the_order_of_the_source(n):
     data = make_data(n)
-    store = make_store(data, memory=8 * 2**20, dtype=dtype)
-    np.testing.assert_array_equal(store.data, table_of(data).astype(dtype))
-    assert store.data.dtype == dtype and store.first.size == 0
+    store = make_store(data, memory=8 * 2**20)
+    np.testing.assert_array_equal(store.data, table_of(data))
+    assert store.first.size == 0
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_many_buckets(tmp_path, dtype):
+def test_many_buckets(tmp_path):
     """A group that is larger than a bucket."""
     data, packing = make_data(400_000, groups=300), InGroups()
     data["g"][::3] = 77
-    data["X"] = data["X"].astype(dtype)
     packing.n_levels = 300
     for _ in range(2):  # made, and opened
-        store = make_store(data, packing, memory=8 * 2**20, dtype=dtype, folder=tmp_path)
+        store = make_store(data, packing, memory=8 * 2**20, folder=tmp_path)
         assert_in_groups(store, data, 300)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["rows.json", "rows.npy"]
 
@@ -78,23 +75,6 @@ def test_memory_is_bounded(kind, tmp_path):
     assert peak < memory
     assert max(packing.sizes) * 8 * 6 < memory / 8
     assert sum(packing.sizes) == 1_200_000 + 16
-
-
-def test_float32():
-    data = make_data(N)
-    data["y"][77] = 2**24 + 1
-    with pytest.raises(ValueError, match=r"cannot hold 16777217.0 in row 77; use 'float64'"):
-        make_store(data, dtype="float32")
-    data["y"][77] = 1
-    data["X"][78, 0] = 1e300
-    with pytest.raises(ValueError, match=r"cannot hold 1e\+300 in row 78"):
-        make_store(data, dtype="float32")
-    data["X"][78, 0] = 1.0
-    data["X"][:, 1] = 0.1  # a constant may be rounded
-    make_store(data, dtype="float32")
-    data["X"][:, 0] += 1e6
-    with pytest.raises(ValueError, match="or subtract what all rows have in common"):
-        make_store(data, dtype="float32")
 
 
 def test_a_placeholder_of_a_smaller_type():
@@ -242,10 +222,6 @@ def test_a_store_of_something_else_is_refused(kept, case):
         refused(kept, message, other(kept[0], **attributes))
 
 
-def test_a_store_of_another_type_is_refused(kept):
-    refused(kept, r"another dtype \(float64, not float32\)", dtype="float32")
-
-
 def test_a_store_of_other_rows_is_refused(kept):
     kind, data, file = kept
     refused((kind, {n: a[:-1] for n, a in data.items()}, file), "the source has changed since")
@@ -294,7 +270,7 @@ DAMAGE = {
     "json cut": (in_json(lambda f: os.truncate(f, 100)), "rows.json beside it is damaged"),
     "json empty": (in_json(lambda f: f.write_text("")), "rows.json beside it is damaged"),
     "json list": (in_json(lambda f: f.write_text("[1]")), "rows.json beside it is damaged"),
-    "format": (described(format=99), "format 99, this version reads format 4"),
+    "format": (described(format=99), "format 99, this version reads format 5"),
     "no table": (described(first=None), "rows.json beside it is damaged"),
 }
 

@@ -133,16 +133,6 @@ def test_the_forecast_is_that_of_all_rows():
     assert forecast.residual_sd == pytest.approx(other.residual_sd, rel=0.2)
 
 
-def test_float32_rounds_the_data_only():
-    step = make_step(amc.Rows(data(), dtype="float32"))
-    ours, theirs = step.prepared.densities, in_memory().prepared.densities
-    for x in points():
-        np.testing.assert_allclose(ours.all_values(x), theirs.all_values(x), rtol=1e-4, atol=1e-5)
-        assert ours.value_and_gradient(x)[0] == pytest.approx(
-            theirs.value_and_gradient(x)[0], rel=1e-7
-        )
-
-
 # --- life -----------------------------------------------------------------------------------------
 
 

@@ -314,21 +314,6 @@ def test_models(build):
     assert got == pytest.approx(expected, rel=1e-10)
 
 
-def test_float32_rounds_the_data_only():
-    data, _ = example("gaussian", *SIZE)
-    point = initial_point_of(few_model())
-    rows = Rows(source_of(data), dtype="float32")
-    (factor,) = find_factors(few_model())
-    ours = stored_group_densities(few_model(), factor, None, rows, point, progressbar=False)
-    assert ours.groups.columns.dtype == np.float32
-    rounded = {n: a.astype(np.float32).astype(a.dtype) for n, a in source_of(data).items()}
-    theirs = stored_group_densities(
-        few_model(), factor, None, Rows(rounded), point, progressbar=False
-    )
-    for x in pair()[2]:
-        np.testing.assert_allclose(ours.all_values(x), theirs.all_values(x), rtol=1e-9, atol=1e-9)
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 

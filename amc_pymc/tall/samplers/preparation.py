@@ -282,10 +282,8 @@ def _residuals(
         return np.nan_to_num(changes, nan=0.0)
 
     with np.errstate(all="ignore"):
-        summary = raced.residual_summary(probes, centre, number)
-        if summary is None:
-            chunk = int(np.clip(_CHUNK_ROWS * raced.n_units // raced.n_rows, 1, _CHUNK))
-            summary = summarise_residuals(residuals, probes, raced.n_units, chunk, n_largest=number)
+        chunk = int(np.clip(_CHUNK_ROWS * raced.n_units // raced.n_rows, 1, _CHUNK))
+        summary = summarise_residuals(residuals, probes, raced.n_units, chunk, n_largest=number)
     if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
         raise NoProxy(_IMPOSSIBLE)
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)

@@ -268,14 +268,6 @@ class Raced(Protocol):
     def hessian(self, x: np.ndarray, units: np.ndarray | None = None, /) -> np.ndarray:
         """Return the Hessian (D, D) of that sum, zero in coordinates that are not expanded."""
 
-    def residual_summary(
-        self, probes: list[np.ndarray], centre: np.ndarray, number: int, /
-    ) -> ResidualSummary | None:
-        """Summarise all units' residuals over probe moves (2, D), listing the ``number`` largest.
-
-        Return None if the caller must compute the summary from :attr:`rewards`.
-        """
-
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return gradient (D,) and Hessian (D, D) at x of the sum of all control variates."""
 

@@ -68,9 +68,6 @@ class Groups:
     def all_values(self, x):
         return self.values(x, np.arange(N))
 
-    def residual_summary(self, probes, centre, number):
-        pass
-
     def all_finite(self, x):
         return bool(np.isfinite(self.all_values(x)).all())
 
