@@ -29,8 +29,7 @@ from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.evidence.symmetry import Images, find_symmetries
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
-from amc_pymc.reading.particles.densities import counted
-from amc_pymc.reading.particles.marginal import Densities
+from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
@@ -156,7 +155,7 @@ def evidence_from_draws(
     )
 
 
-def _copies(model: Model, densities: Densities, x: np.ndarray) -> Images | None:
+def _copies(model: Model, densities: ParticleDensities, x: np.ndarray) -> Images | None:
     """Return the exchanges of labels and signs that leave the density as it is, tried at draws (C, N, D)."""
     some = x.reshape(-1, x.shape[2])[:: max(x.shape[0] * x.shape[1] // _TRIED, 1)]
     found = find_symmetries(Joint(densities).terms, exchangeable(model, densities), some)

@@ -35,8 +35,8 @@ from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.factors import element_states
-from amc_pymc.reading.particles.densities import counted, extract_particles
-from amc_pymc.reading.particles.marginal import Densities, MarginalDensities, extract_marginals
+from amc_pymc.reading.particles.densities import ParticleDensities, counted, extract_particles
+from amc_pymc.reading.particles.marginal import extract_marginals
 from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
@@ -76,12 +76,10 @@ _SPARING = PilotSettings(
 
 def compiled_particles(
     model: Model, effects: LocalEffects | None = None
-) -> tuple[Densities, float]:
+) -> tuple[ParticleDensities, float]:
     """Return compiled densities of a model and the CPU seconds used; the last few models are cached.
 
-    Given local effects are integrated out; the densities are then
-    :class:`amc_pymc.reading.particles.marginal.MarginalDensities`. If that fails for effects that the user did not
-    name, they are kept.
+    Given local effects are integrated out. If that fails for effects that the user did not name, they are kept.
     """
     begin = time.process_time()
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
@@ -101,7 +99,7 @@ def compiled_particles(
     return kept.densities, time.process_time() - begin
 
 
-def _extracted(model: Model, effects: LocalEffects | None) -> Densities:
+def _extracted(model: Model, effects: LocalEffects | None) -> ParticleDensities:
     if effects is None:
         return extract_particles(model)
     check_evidence_defined(model)
@@ -121,7 +119,7 @@ class _Compiled(NamedTuple):
     """Cached densities with their model, which keeps the ids of its variables from being reused."""
 
     model: Any
-    densities: Densities
+    densities: ParticleDensities
     data: str
 
 
@@ -132,7 +130,7 @@ _COMPILING = threading.Lock()
 
 def explored(
     model: Model,
-    densities: Densities,
+    densities: ParticleDensities,
     kernel: Kernel,
     rng: np.random.Generator,
     *,
@@ -159,7 +157,7 @@ def explored(
     return pilot
 
 
-def exchangeable(model: Model, densities: Densities) -> Variables:
+def exchangeable(model: Model, densities: ParticleDensities) -> Variables:
     """Return the variables whose elements or signs may be exchanged: continuous ones with a transform by elements."""
     blocks, sums, size = list[Block](), list[np.ndarray](), densities.layout.size
     shapes = dict(zip(densities.layout.names, densities.layout.shapes))
@@ -181,18 +179,18 @@ def exchangeable(model: Model, densities: Densities) -> Variables:
     return Variables(tuple(blocks), tuple(sums))
 
 
-def pilot_settings(densities: Densities) -> PilotSettings:
+def pilot_settings(densities: ParticleDensities) -> PilotSettings:
     """Return settings of pilot runs and searches, which are short with integrals over local effects."""
-    return _SPARING if isinstance(densities, MarginalDensities) else PilotSettings()
+    return _SPARING if densities.groups is not None else PilotSettings()
 
 
-def model_told(densities: Densities) -> dict[str, Any]:
+def model_told(densities: ParticleDensities) -> dict[str, Any]:
     """Return what identifies a model and its data: variables, and densities at a few points."""
     x = densities.draw_prior(3, spawn_generators(0, 1)[0])
     return {"variables": densities.layout, "model or data": densities.values(x).round(6)}
 
 
-def particle_kernel(model: Model, densities: Densities, kernel: str | Kernel) -> Kernel:
+def particle_kernel(model: Model, densities: ParticleDensities, kernel: str | Kernel) -> Kernel:
     """Return a kernel that moves all coordinates, the discrete ones by Metropolis."""
     continuous = make_kernel(kernel)
     if not densities.discrete.any():
@@ -225,7 +223,9 @@ def _states(model: Model, variable: Any, size: int) -> list[Any]:
         return [None] * size  # infinitely many, or too many to be drawn uniformly
 
 
-def running_off(model: Model, densities: Densities, values: Mapping[str, np.ndarray]) -> list[Flag]:
+def running_off(
+    model: Model, densities: ParticleDensities, values: Mapping[str, np.ndarray]
+) -> list[Flag]:
     """Flag continuous variables with draws (P, ...) near the limits of floating-point numbers.
 
     There an unbounded likelihood, such as that of a scale that may be zero, stops growing, and an infinite evidence

@@ -18,8 +18,7 @@ from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.logweights import reported_variance, summarise_log_weights
 from amc_pymc.reading.graphs import lowered, plain_function
-from amc_pymc.reading.particles.densities import counted
-from amc_pymc.reading.particles.marginal import Densities
+from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.reading.particles.model_terms import (
     check_evidence_defined,
     model_log_likelihood,
@@ -110,7 +109,7 @@ def finished(
     method: str,
     *,
     evaluations: xr.Dataset | None = None,
-    densities: Densities | None = None,
+    densities: ParticleDensities | None = None,
 ) -> xr.DataTree:
     """Complete the groups of a result, and warn of its flags.
 
@@ -122,7 +121,7 @@ def finished(
         Name of the function that was called.
     evaluations : Dataset, optional
         Counts by stage.
-    densities : Densities, optional
+    densities : ParticleDensities, optional
         Densities that were evaluated, which may have integrated effects out.
     """
     tree, numbers, flags, attrs = answer
@@ -151,7 +150,7 @@ def likelihood_as_evidence(model: Model, method: str) -> xr.DataTree:
 def nan_flags(
     numbers: Evidence,
     counts: Mapping[str, int],
-    densities: Densities,
+    densities: ParticleDensities,
     pilot: Pilot,
     rng: np.random.Generator,
 ) -> list[Flag]:
@@ -176,7 +175,7 @@ def nan_flags(
 def add_posterior(
     tree: xr.DataTree,
     model: Model | None,
-    densities: Densities,
+    densities: ParticleDensities,
     drawn: PosteriorDraws,
     n_chains: int,
     terms: np.ndarray | None = None,

@@ -51,8 +51,7 @@ from amc_pymc.evidence.results import (
 )
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
-from amc_pymc.reading.particles.densities import counted
-from amc_pymc.reading.particles.marginal import Densities
+from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.results import described
 from amc_pymc.results.tables import ARMS
 from amc_pymc.signals import held_back
@@ -92,7 +91,7 @@ class Run:
     Attributes
     ----------
     model : pm.Model
-    densities : Densities
+    densities : ParticleDensities
     moves : Kernel
     streams : list of Generator
         Generators of pilot run, arms, posterior draws, search, checks and chains.
@@ -115,7 +114,7 @@ class Run:
     """
 
     model: Model
-    densities: Densities
+    densities: ParticleDensities
     moves: Kernel
     streams: list[np.random.Generator]
     names: list[str] | None
@@ -415,7 +414,7 @@ def _flags(numbers: Evidence, found: Combined) -> list[Flag]:
 
 
 def _uncovered(
-    pilot: Pilot, found: Combined, densities: Densities, rng: np.random.Generator
+    pilot: Pilot, found: Combined, densities: ParticleDensities, rng: np.random.Generator
 ) -> list[Flag]:
     """Return a flag if the fitted reference misses much of the posterior and the estimate relies on it.
 

@@ -50,8 +50,7 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
-from amc_pymc.reading.particles.densities import counted
-from amc_pymc.reading.particles.marginal import Densities
+from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
@@ -344,7 +343,7 @@ def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> _Block:
 
 
 def _plan(
-    densities: Densities,
+    densities: ParticleDensities,
     pilot: Pilot,
     kernel: Kernel,
     reference: ReferenceName,
@@ -373,7 +372,7 @@ def _normals(pilot: Pilot) -> StudentTMixture:
     return StudentTMixture(m.weights, m.means, m.choleskys, math.inf)
 
 
-def _unconstrained(model: Model, densities: Densities, draws: Any) -> np.ndarray:
+def _unconstrained(model: Model, densities: ParticleDensities, draws: Any) -> np.ndarray:
     """Return the draws to anneal back as unconstrained vectors (P, D)."""
     if isinstance(draws, xr.DataTree):
         if "posterior" not in draws.children:
@@ -436,7 +435,7 @@ def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
 def _add_draws(
     tree: xr.DataTree,
     model: Model,
-    densities: Densities,
+    densities: ParticleDensities,
     chains: Sequence[tuple[np.ndarray, ...]],
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 from pymc.distributions import simulator as pymc_simulator
 from pytensor.graph.op import Op
 
-from amc_pymc.likelihood_free.batched import Batched
+from amc_pymc.reading.batched import Batched
 
 __all__ = ["distance_function", "is_gaussian", "is_python", "statistic_function"]
 

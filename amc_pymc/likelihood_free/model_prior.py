@@ -23,10 +23,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
-from amc_pymc.likelihood_free.batched import Batched
 from amc_pymc.likelihood_free.problem import labels
 from amc_pymc.likelihood_free.quantiles import quantile, quantile_shape
 from amc_pymc.likelihood_free.references import References
+from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.graphs import is_random, lowered, rebuilt
 from amc_pymc.reading.particles.model_terms import rv_shapes, without_checks
 from amc_pymc.reading.particles.prior import IMPROPER, transform_steps

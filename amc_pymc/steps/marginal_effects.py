@@ -18,7 +18,7 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.factors import Factor, find_factors
 from amc_pymc.reading.graphs import remembering
-from amc_pymc.reading.particles.marginal import MarginalDensities
+from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.reading.particles.model_terms import rv_shapes
 from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.steps.grouping import grouped_by
@@ -187,9 +187,14 @@ def _without_advice(message: str) -> str:
     return head if head.endswith(".") else f"{head}."
 
 
+def _integrates(densities: Any) -> bool:
+    """Whether densities are integrals over local effects."""
+    return isinstance(densities, ParticleDensities) and densities.groups is not None
+
+
 def enough_nodes(densities: Any, x: np.ndarray, target: float | None) -> Any:
     """Return densities whose quadrature at posterior points (P, D) is accurate enough for a standard error."""
-    if not isinstance(densities, MarginalDensities):
+    if not _integrates(densities):
         return densities
     tolerance = _SHARE_OF_TARGET * (_TARGET if target is None else target)
     return densities.refined(x, tolerance)
@@ -202,7 +207,7 @@ def quadrature(
 
     The error is estimated at posterior draws (P, D).
     """
-    if not isinstance(densities, MarginalDensities):
+    if not _integrates(densities):
         return []
     error = numbers["quadrature_error"] = densities.quadrature_error(x)
     if abs(error) <= _FLAGGED * (_TARGET if target is None else target):
@@ -213,7 +218,7 @@ def quadrature(
 
 def say_if_dear(densities: Any) -> None:
     """Log a cheaper alternative if every evaluation reads many rows."""
-    if isinstance(densities, MarginalDensities) and densities.n_observed >= _TALL:
+    if _integrates(densities) and densities.n_observed >= _TALL:
         _log.info(
             "Each evaluation reads %s rows, and a run takes some 100,000. Draws of "
             "pm.sample(step=amc.RacingMetropolis(recover=False)) passed as idata= need about a tenth, "
@@ -224,7 +229,7 @@ def say_if_dear(densities: Any) -> None:
 
 def describe(tree: xr.DataTree, densities: Any) -> None:
     """Record in a result which effects were integrated out, and how to draw them."""
-    if not isinstance(densities, MarginalDensities):
+    if not _integrates(densities):
         return
     label = densities.factor.label
     tree["evidence"].attrs["marginalized"] = label

@@ -14,7 +14,7 @@ import xarray as xr
 from arviz_stats.base import array_stats
 from scipy.stats import chi2
 
-from amc_pymc.reading.particles.marginal import Densities
+from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.reading.particles.prior import unconstrain
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _check_variables(posterior: xr.Dataset, free: Sequence[Any]) -> None:
 
 
 def stored_draws(
-    idata: xr.DataTree, posterior: xr.Dataset, model: Model, densities: Densities
+    idata: xr.DataTree, posterior: xr.Dataset, model: Model, densities: ParticleDensities
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return draws of the free variables on the unconstrained scale (C, N, D), and the log density there (C, N).
 
@@ -192,7 +192,7 @@ def draws_of(group: xr.Dataset, name: str, model: Model, variable: str | None = 
 
 
 def _as_stored(
-    idata: xr.DataTree, posterior: xr.Dataset, model: Model, densities: Densities
+    idata: xr.DataTree, posterior: xr.Dataset, model: Model, densities: ParticleDensities
 ) -> np.ndarray | None:
     """Return unconstrained draws (P, D) that a sampler stored; None if they are incomplete."""
     if "unconstrained_posterior" not in idata.children:
@@ -215,7 +215,7 @@ def _as_stored(
 
 
 def _checked_density(
-    x: np.ndarray, values: dict[str, np.ndarray], densities: Densities
+    x: np.ndarray, values: dict[str, np.ndarray], densities: ParticleDensities
 ) -> np.ndarray:
     for variable, name in zip(densities.variables, densities.layout.names, strict=True):
         wrong = ~np.isfinite(x[:, densities.layout.slices[name]]).all(axis=1)

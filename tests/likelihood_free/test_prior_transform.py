@@ -13,9 +13,9 @@ import pytest
 from pymc.distributions.transforms import Interval, ordered
 from scipy import special, stats
 
-from amc_pymc.likelihood_free import batched
-from amc_pymc.likelihood_free.batched import Batched
 from amc_pymc.likelihood_free.model_prior import PriorTransform
+from amc_pymc.reading import batched
+from amc_pymc.reading.batched import Batched
 
 N = 2000
 GRID = (np.arange(N) + 0.5) / N

@@ -6,40 +6,33 @@ the prior. The likelihood is that of all observed data and every ``pm.Potential`
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import logging
 import math
 import threading
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 import cloudpickle
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pymc.logprob.transforms import CircularTransform
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.scalar.math import tri_gamma
 from pytensor.tensor.random.type import RandomType
 
+from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.element_reader import NotScalar
-from amc_pymc.reading.graphs import (
-    MakeFunction,
-    functions_for_few,
-    interpreted_mode,
-    lowered,
-    remembering,
-)
+from amc_pymc.reading.factors import Factor
+from amc_pymc.reading.graphs import functions_for_few, lowered, remembering, state_without_caches
+from amc_pymc.reading.group_densities import GroupTotals
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.model_terms import (
     check_evidence_defined,
@@ -49,43 +42,21 @@ from amc_pymc.reading.particles.model_terms import (
     observed_values,
     without_checks,
 )
-from amc_pymc.reading.particles.printed_terms import PrintedTerms, RowTerm, printed_terms, row_term
 from amc_pymc.reading.particles.prior import PriorDraws
-from amc_pymc.signals import raise_if_signalled
-
-
-def trigamma(x):
-    r"""Return the second derivative of log Gamma in elementary operations, for x > 0.
-
-    :math:`\psi_1(x) = \sum_{k<8} (x+k)^{-2} + \psi_1(x+8)` with the asymptotic series for the last
-    term (Abramowitz & Stegun 6.4.6 and 6.4.12); relative error below 1e-13. PyTensor's own operator
-    calls SciPy from Numba, once per element.
-    """
-    steps = sum((x + k) ** -2 for k in range(8))
-    z = (x + 8.0) ** -2
-    series = z * (1 / 6 + z * (-1 / 30 + z * (1 / 42 + z * (-1 / 30 + z * (5 / 66)))))
-    return steps + (1.0 + series) / (x + 8.0) + 0.5 * z
-
-
-def compile_graph(inputs, outputs: list):
-    """Compile a PyTensor function in Numba mode that trusts its inputs."""
-    replace = {
-        v: trigamma(v.owner.inputs[0])
-        for v in ancestors(outputs)
-        if v.owner and getattr(v.owner.op, "scalar_op", None) == tri_gamma
-    }
-    outputs = graph_replace(outputs, replace, strict=False) if replace else outputs
-    return pytensor.function(
-        inputs, outputs, mode="NUMBA", trust_input=True, on_unused_input="ignore"
-    )
-
+from amc_pymc.reading.particles.terms import (
+    GraphTerms,
+    PrintedTerms,
+    RowTerm,
+    printed_terms,
+    row_term,
+)
 
 _LOADED: OrderedDict[tuple, Any] = OrderedDict()
 _MOST_LOADED = 4
 _LOADING = threading.RLock()
 
 
-def once_per_process(token: tuple, make: Callable[[], Any]) -> Any:
+def _once_per_process(token: tuple, make: Callable[[], Any]) -> Any:
     """Return the densities that this process already has, or make them; the last four are kept."""
     with _LOADING:
         if token not in _LOADED:
@@ -132,56 +103,13 @@ def counted(*, apart: bool = False) -> Iterator[np.ndarray]:
             outer += counts
 
 
-def count(kind: int, n: int) -> None:
-    """Add n points to those that :func:`counted` counts; ``kind`` is a position in :class:`Counts`."""
-    if (here := getattr(_here, "counts", None)) is not None:
-        here[kind] += n
-
-
-# --- outputs ---------------------------------------------------------------------------------------
+# --- sizes -----------------------------------------------------------------------------------------
 
 
 #: Target size of the largest array of a chunk of particles, and maximum size where the target would
 #: leave too few particles for efficient matrix products.
 _CHUNK_NUMBERS, _MOST_NUMBERS = 2**17, 2**23
 _SMALLEST_CHUNK, _LARGEST_CHUNK = 64, 4096
-
-
-class ParticleOutputs:
-    """Graphs of a model's variables at x, evaluated for many points."""
-
-    def __init__(self, names: list[str], graphs, x):
-        self.names, self._graphs, self._x = names, graphs, x
-        self._singly = False
-
-    def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k not in ("_many", "_one")}
-
-    def call(self, xs: np.ndarray) -> list[np.ndarray]:
-        """Return the values (P, ...) of all variables."""
-        if not self._singly:
-            try:
-                return [
-                    np.broadcast_to(v, (len(xs), *v.shape[v.ndim - g.ndim :]))
-                    for v, g in zip(self._many(xs), self._graphs, strict=True)
-                ]
-            except Exception as error:
-                raise_if_signalled(error)
-                self._singly = True
-        return [np.stack(v) for v in zip(*(self._one(x) for x in xs), strict=True)]
-
-    @cached_property
-    def _many(self):
-        xs = pt.matrix("xs", shape=(None, *self._x.type.shape), dtype="float64")
-        return self._compiled(xs, vectorize_graph(self._graphs, {self._x: xs}))
-
-    @cached_property
-    def _one(self):
-        return self._compiled(self._x, self._graphs)
-
-    @staticmethod
-    def _compiled(x, graphs):
-        return pytensor.function([x], graphs, mode=interpreted_mode(), on_unused_input="ignore")
 
 
 def widest(terms, x, n_observed: int) -> int:
@@ -217,12 +145,8 @@ def as_points(x: np.ndarray, n_dim: int) -> np.ndarray:
 _log = logging.getLogger("amc_pymc")
 
 #: Number of prior draws that are inspected, how many of them may be nan, and number of draws at which
-#: batched graphs are compared with the model's own.
+#: printed code is compared with the model's graphs.
 _DRAWN, _LOST, _CHECKED = 64, 4, 3
-#: Largest number of array operations of a graph that is compiled by PyTensor; larger ones are interpreted.
-_MOST_COMPILED = 1_000
-#: Cached properties that hold compiled functions.
-_MADE = ("_printed", "_values", "_gradients")
 
 
 class ParticleDensities:
@@ -244,37 +168,34 @@ class ParticleDensities:
     chunk : int
         Number of points evaluated at once; memory is proportional to it and to ``widest``. Results do not
         depend on it.
-    fallback : str or None
-        Reason why points are evaluated one at a time, if they are.
+    groups : GroupTotals or None
+        Parts of the likelihood whose local effects are integrated out.
 
     Notes
     -----
     A density of nan is taken as zero (and counted), as is the density at invalid parameters. Functions are
     compiled on first use. A pickled object arrives in another process uncompiled, and is loaded once per
-    process however often it is sent. A copy by ``copy.copy`` is independent, with nothing compiled or
-    counted. Calls from several threads are serialised.
+    process however often it is sent. Calls from several threads are serialised.
     """
 
     def __init__(
         self,
         layout: FlatLayout,
-        terms,
-        x,
+        terms: Sequence[Variable],
+        x: Variable,
         prior: PriorDraws,
-        outputs,
+        outputs: tuple[list[str], Batched],
         n_observed: int,
         rows: RowTerm | None = None,
     ):
-        self.layout = layout
-        self.discrete = layout.discrete
-        self.n_observed = n_observed
+        self.layout, self.discrete, self.n_observed = layout, layout.discrete, n_observed
         self.widest = widest(terms, x, n_observed)
         self.chunk = chunk_size(self.widest)
-        self.fallback: str | None = None
+        self.groups: GroupTotals | None = None
         self._prints = True
         self._x, self._terms, self._rows = x, terms, rows
-        self._data = self._data_now()
         self._prior, self._outputs = prior, outputs
+        self._data = _values_of(terms)
         self._counts = np.zeros(3, np.int64)
         self._lock = threading.Lock()
         self._token = uuid4().hex
@@ -291,45 +212,60 @@ class ParticleDensities:
 
     @property
     def counts(self) -> Counts:
-        """Evaluations so far, by this object in this process."""
+        """Evaluations so far, by this object and its copies in this process."""
         return Counts(*self._counts.tolist())
 
     @property
-    def evaluation(self) -> Literal["printed", "printed rows", "graphs", "one by one"]:
-        """How points are evaluated.
-
-        By printed code, with a loop over rows or without one, by the model's graphs at many points at once, or
-        by those of one point.
-        """
-        with self._lock:
-            self._follow_data()
-            if self._printed is not None:
-                return "printed" if self._rows is None else "printed rows"
-            return "graphs" if self.fallback is None else "one by one"
+    def evaluation(self) -> str:
+        """How points are evaluated: "printed", "printed rows" (a loop over rows), "graphs" or "one by one"."""
+        return self._parts[-1].evaluation
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Return the log prior and log likelihood (2, P) at points (P, D)."""
+        return self._evaluated(x, None)
+
+    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log prior and log likelihood (2, P), and their gradients (2, P, D).
+
+        With groups, the gradient of a term is zero where the term is -inf, so that a trajectory that leaves the
+        support moves on in a straight line and is rejected unless it comes back.
+        """
+        grad = np.empty((2, *np.shape(x)))
+        return self._evaluated(x, grad), grad
+
+    def _evaluated(self, x: np.ndarray, grad: np.ndarray | None) -> np.ndarray:
+        """Return the values; write gradients, if they are wanted."""
         x = as_points(x, self.n_dim)
         out = np.empty((2, len(x)))
         with self._lock:
-            self._follow_data()
+            self._check_data()
             for s in self._chunks(len(x)):
-                out[0, s], out[1, s] = self._values(x[s])
-            self._count(0, len(x))
+                if grad is None:
+                    out[:, s] = np.concatenate([part.values(x[s]) for part in self._parts])
+                    continue
+                found = [part.gradients(x[s]) for part in self._differentiable]
+                out[:, s], grad[:, s] = map(np.concatenate, zip(*found, strict=True))
+            self._count(0 if grad is None else 1, len(x))
             self._clean(out)
+            if self.groups is not None:
+                self._add_groups(self.groups, x, out, grad)
         return out
 
-    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log prior and log likelihood (2, P), and their gradients (2, P, D)."""
-        x = as_points(x, self.n_dim)
-        out, grad = np.empty((2, len(x))), np.empty((2, *x.shape))
-        with self._lock:
-            self._follow_data()
-            for s in self._chunks(len(x)):
-                out[0, s], out[1, s], grad[0, s], grad[1, s] = self._gradients(x[s])
-            self._count(1, len(x))
-            self._clean(out)
-        return out, grad
+    def _add_groups(
+        self, groups: GroupTotals, x: np.ndarray, out: np.ndarray, grad: np.ndarray | None
+    ) -> None:
+        """Add the log likelihoods of groups at points where the other terms are finite."""
+        possible = np.isfinite(out).all(axis=0)
+        found = np.full((1, len(x)), -np.inf)
+        if grad is None:
+            found[0, possible] = groups.values(x[possible])
+        else:
+            found[0, possible], slopes = groups.gradients(x[possible])
+            grad[1, possible] += slopes
+        self._clean(found)
+        out[1] += found[0]
+        if grad is not None:
+            grad[out == -np.inf] = 0.0
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw n points (n, D) from the prior."""
@@ -341,87 +277,86 @@ class ParticleDensities:
         x = as_points(x, self.n_dim)
         if not len(x):
             return {k: v[:0] for k, v in self.constrain(np.zeros((1, self.n_dim))).items()}
-        with self._lock:
-            parts = [self._outputs.call(x[s]) for s in self._chunks(len(x))]
+        names, outputs = self._outputs
+        parts = [outputs([x[s]], len(x[s])) for s in self._chunks(len(x))]
         arrays = [np.concatenate(p) for p in zip(*parts, strict=True)]
-        return dict(zip(self._outputs.names, arrays, strict=True))
+        return dict(zip(names, arrays, strict=True))
 
     def fingerprint(self) -> str:
         """Return a hash of the current values of ``pm.Data`` and other shared variables."""
         found = hashlib.blake2b(digest_size=16)
-        for _, value in self._data_now():
-            found.update(cloudpickle.dumps(value))
+        for v, _ in self._data:
+            found.update(cloudpickle.dumps(v.get_value(borrow=True)))
         return found.hexdigest()
 
-    def _data_now(self) -> list[tuple[SharedVariable, Any]]:
-        """Return the shared variables of the terms, with their current values."""
-        return [
-            (v, v.get_value(borrow=True))
-            for v in ancestors(self._terms)
-            if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
-        ]
+    def _check_data(self) -> None:
+        """Raise an error if data have been replaced, because compiled functions contain them."""
+        now = [(v.get_value(borrow=True), value) for v, value in self._data]
+        if any(a is not b and not np.array_equal(a, b) for a, b in now):
+            raise ValueError(
+                "pm.Data of the model have changed since its densities were extracted: call "
+                "estimate_evidence again."
+            )
 
-    def _follow_data(self) -> None:
-        """Discard compiled functions if data have been replaced, because printed code contains them."""
-        if all(v.get_value(borrow=True) is value for v, value in self._data):
-            return
-        self._data, self._rows = self._data_now(), None
-        self._forget()
+    # --- integrals over local effects ---------------------------------------------------------------
 
-    def _give_up(self, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        _log.warning("The model cannot be evaluated for many points at once (%s); slower.", reason)
-        self.one_by_one(reason)
+    def with_groups(self, groups: GroupTotals, graph: Variable) -> Self:
+        """Return densities whose likelihood includes groups, which were made from a graph."""
+        return self._with(groups=groups, _data=[*self._data, *_values_of([graph])])
 
-    def one_by_one(self, reason: str) -> None:
-        """Evaluate points one at a time from now on."""
-        self.fallback = reason
-        self.do_not_print()
+    @property
+    def factor(self) -> Factor:
+        """Factor whose effects are integrated out."""
+        return self._integrals.groups.factor
 
-    def do_not_print(self) -> None:
-        """Let PyTensor compile the model's graphs from now on."""
-        self._prints = False
-        self._forget()
+    @property
+    def rule(self) -> str:
+        """Description of the quadrature rule."""
+        return self._integrals.rule
 
-    def _forget(self) -> None:
-        for name in _MADE:
-            self.__dict__.pop(name, None)
+    @property
+    def _integrals(self) -> GroupTotals:
+        assert self.groups is not None, "no effects are integrated out"
+        return self.groups
 
-    def _state(self) -> dict[str, Any]:
-        """Return attributes of the same densities, with nothing compiled or counted."""
-        self._follow_data()
-        left = (*_MADE, "_lock", "_data")
-        state = {k: v for k, v in self.__dict__.items() if k not in left}
-        return {**state, "_counts": np.zeros(3, np.int64)}
+    def refined(self, x: np.ndarray, tolerance: float) -> Self:
+        """Return densities with as many nodes as a tolerance in nats needs at posterior points (P, D)."""
+        return self._with(groups=self._integrals.refined(x, tolerance))
+
+    def settled(self, x: np.ndarray) -> Self:
+        """Return densities whose mode searches start at the modes of a point (D,)."""
+        return self._with(groups=self._integrals.settled(x))
+
+    def quadrature_error(self, x: np.ndarray) -> float:
+        """Return the quadrature error of the log evidence, in nats, from posterior points (P, D)."""
+        return self._integrals.error(x)
+
+    # --- copies -------------------------------------------------------------------------------------
+
+    def _with(self, **changes: Any) -> Self:
+        """Return a copy with other attributes, which shares functions and counts."""
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__, _token=uuid4().hex, **changes)
+        return found
 
     def __copy__(self) -> Self:
-        own = {name: copy.copy(getattr(self, name)) for name in ("_prior", "_outputs")}
-        return self._of({**self._state(), **own, "_token": uuid4().hex})
+        return self._with()
 
     def __reduce__(self):
-        state = cloudpickle.dumps(self._state())
-        return _load, ((self._token, self.chunk, self.fallback, self.fingerprint()), state)
-
-    @classmethod
-    def _of(cls, state: dict[str, Any]) -> Self:
-        found = cls.__new__(cls)
-        found.__dict__.update(state, _lock=threading.Lock())
-        found._data = found._data_now()
-        return found
+        self._check_data()
+        state = {k: v for k, v in state_without_caches(self).items() if k != "_lock"}
+        state |= {"_counts": np.zeros(3, np.int64), "_data": [v for v, _ in self._data]}
+        return _load, ((self._token, self.chunk), cloudpickle.dumps(state))
 
     # --- compiled -----------------------------------------------------------------------------------
 
-    def _chunks(self, n: int):
+    def _chunks(self, n: int) -> list[slice]:
         return [slice(i, min(i + self.chunk, n)) for i in range(0, n, self.chunk)]
-
-    def note_nan(self, n: int) -> None:
-        """Count points where a part of the density that is computed elsewhere was nan."""
-        with self._lock:
-            self._count(2, n)
 
     def _count(self, kind: int, n: int) -> None:
         self._counts[kind] += n
-        count(kind, n)
+        if (here := getattr(_here, "counts", None)) is not None:
+            here[kind] += n
 
     def _clean(self, terms: np.ndarray) -> None:
         """Replace nan and +inf by -inf, and count the points."""
@@ -430,86 +365,56 @@ class ParticleDensities:
             self._count(2, int(bad.any(axis=0).sum()))
             terms[bad] = -np.inf
 
-    def graphs(self, *, gradients: bool = False) -> tuple[Variable, list[Variable]]:
-        """Return points (P, D) as a variable, and the graphs that are compiled if code cannot be printed.
-
-        Parameters
-        ----------
-        gradients : bool
-            Whether graphs of the two gradients (P, D) follow those of log prior and log likelihood (P,).
-        """
-        xs = pt.matrix("xs", shape=(None, self.n_dim), dtype="float64")
-        found = [t.astype("float64") for t in vectorize_graph(self._terms, {self._x: xs})]
-        terms = [t + pt.zeros(xs.shape[0]) if t.ndim == 0 else t for t in found]
-        return xs, [*terms, *(_gradient(t.sum(), xs) for t in terms if gradients)]
+    @cached_property
+    def _parts(self) -> list[PrintedTerms | RowTerm | GraphTerms]:
+        """Log prior and log likelihood as printed code or, if either cannot be printed, as graphs."""
+        terms = self._terms if self._rows is None else self._terms[:1]
+        printed = printed_terms(self._x, terms, self.discrete) if self._prints else None
+        if printed is None:
+            return [self._graphs]
+        return [printed] if self._rows is None else [printed, self._rows]
 
     @cached_property
-    def _printed(self) -> list[PrintedTerms | RowTerm] | None:
-        """Log prior and log likelihood as printed code; None if either cannot be printed."""
-        if not self._prints:
-            return None
-        if self._rows is None:
-            both = printed_terms(self._x, self._terms, self.discrete)
-            return None if both is None else [both]
-        prior = printed_terms(self._x, self._terms[:1], self.discrete)
-        return None if prior is None else [prior, self._rows]
+    def _graphs(self) -> GraphTerms:
+        return GraphTerms(self._x, self._terms)
 
     @cached_property
-    def _values(self):
-        if self._printed is not None:
-            return lambda xs: np.concatenate([part.values(xs) for part in self._printed])
-        if self.fallback is not None:
-            fn = _function([self._x], [t.astype("float64") for t in self._terms])
-            return lambda xs: np.array([fn(x) for x in xs], float).reshape(-1, 2).T
-        xs, graphs = self.graphs()
-        return _function([xs], graphs)
-
-    @cached_property
-    def _gradients(self):
-        if self._printed is not None and self._prints_gradients():
-            return self._printed_gradients
-        if self.fallback is not None:
-            return self._gradients_one_by_one()
+    def _differentiable(self) -> list[PrintedTerms | RowTerm | GraphTerms]:
+        """The same parts, or graphs if the gradients are too long to be printed."""
         try:
-            xs, graphs = self.graphs(gradients=True)
-            return _function([xs], graphs)
-        except Exception as error:
-            raise_if_signalled(error)
-            found = self._gradients_one_by_one()  # raises if there are no gradients
-            self._give_up(error)
-            return found
-
-    def _prints_gradients(self) -> bool:
-        try:
-            self._printed_gradients(np.empty((0, self.n_dim)))
+            for part in self._parts:
+                if isinstance(part, PrintedTerms):
+                    part.gradients(np.empty((0, self.n_dim)))
         except NotScalar as error:
-            _log.debug("Gradients are compiled by PyTensor: %s", error)
-            return False
-        return True
+            _log.info("PyTensor computes gradients: they are too long (%s).", error)
+            return [self._graphs]
+        return self._parts
 
-    def _printed_gradients(self, xs: np.ndarray) -> list[np.ndarray]:
-        values, slopes = zip(*(part.gradients(xs) for part in self._printed or ()), strict=True)
-        return [*np.concatenate(values), *np.concatenate(slopes)]
-
-    def _gradients_one_by_one(self):
-        terms = [t.astype("float64") for t in self._terms]
-        fn = _function([self._x], [*terms, *(_gradient(t, self._x) for t in terms)])
-
-        def many(xs):
-            found = [fn(x) for x in xs]
-            return [np.array([f[i] for f in found]) for i in range(4)]
-
-        return many
+    def do_not_print(self) -> None:
+        """Let PyTensor compute the model's graphs from now on."""
+        self._prints = False
+        for name in ("_parts", "_differentiable"):
+            self.__dict__.pop(name, None)
 
 
-def _function(inputs: list, outputs: list):
-    """Return a function of some graphs, compiled unless this would take minutes."""
-    size = len({v.owner for v in ancestors(outputs)})
-    if size <= _MOST_COMPILED:
-        return compile_graph(inputs, outputs)
-    _log.info("A graph of %d operations is interpreted: to compile it would take minutes.", size)
-    mode = interpreted_mode().excluding("canonicalize")  # takes minutes, too
-    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", trust_input=True)
+def _values_of(graphs: Sequence[Variable]) -> list[tuple[SharedVariable, Any]]:
+    """Return the shared variables of graphs, with their current values."""
+    return [
+        (v, v.get_value(borrow=True))
+        for v in ancestors(graphs)
+        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
+    ]
+
+
+def _load(token: tuple, state: bytes) -> ParticleDensities:
+    return _once_per_process(token, lambda: _restored(cloudpickle.loads(state)))
+
+
+def _restored(state: dict[str, Any]) -> ParticleDensities:
+    found = object.__new__(ParticleDensities)
+    data = [(v, v.get_value(borrow=True)) for v in state["_data"]]
+    found.__dict__.update(state, _data=data, _lock=threading.Lock())
+    return found
 
 
 @remembering()
@@ -583,7 +488,7 @@ def particles_of(model, free_RVs, likelihood, *, check: bool = True) -> Particle
             shown.append(v)
     graphs = [prior + draws.log_constant, log_likelihood, *model.replace_rvs_by_values(shown)]
     graphs = without_checks(lowered(layout.substitute(graphs, values, x)))
-    outputs = ParticleOutputs([v.name for v in shown], graphs[2:], x)
+    outputs = [v.name for v in shown], Batched([x], graphs[2:])
     sizes = [int(np.size(v)) for v in observed_values(model)]
     rows = None if others else row_term(model, layout)
     found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes), rows)
@@ -592,13 +497,8 @@ def particles_of(model, free_RVs, likelihood, *, check: bool = True) -> Particle
     return found
 
 
-def _gradient(scalar, x):
-    gradient = pt.grad(scalar, x, disconnected_inputs="ignore")
-    return (pt.zeros_like(x) + gradient).astype("float64")
-
-
 def _verify(densities: ParticleDensities) -> None:
-    """Compare batched graphs with the model's own; evaluate points one at a time if they differ."""
+    """Compare printed code with the model's own graphs, which are used if they differ."""
     xs = densities.draw_prior(_DRAWN, np.random.Generator(np.random.PCG64(7)))
     for name, s in densities.layout.slices.items():
         if np.isnan(xs[:, s]).any(axis=1).sum() > _LOST:
@@ -608,41 +508,15 @@ def _verify(densities: ParticleDensities) -> None:
                 "PyMC chooses, or pm.Truncated. Otherwise draws underflow to the boundary, as those of a Dirichlet "
                 "distribution with concentrations far below one: use larger concentrations."
             )
-    xs = xs[:_CHECKED]
-    quick, rewritten = functions_for_few(densities._terms, densities.n_observed)
-    if densities._printed is not None:
-        found = densities._values(xs)
-        for make in (quick, rewritten):
-            # PyMC's constants may be in single precision.
-            if _agree(found, _values_of_model(densities, xs, make), 1e-6):
-                return
-        _log.debug("Printed log densities have other values than the model.")
-        densities.do_not_print()
-    wanted = _values_of_model(densities, xs, rewritten)
-    try:
-        if not _agree(np.array(densities._values(xs)), wanted, 1e-8):
-            raise ValueError("the batched graph gives other values than the model")
-    except Exception as error:
-        raise_if_signalled(error)
-        densities._give_up(error)
-
-
-def _agree(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> bool:
-    return np.allclose(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
-def _values_of_model(
-    densities: ParticleDensities, xs: np.ndarray, make: MakeFunction
-) -> np.ndarray:
-    """Return the log prior and log likelihood (2, P), one point at a time, interpreted if possible."""
-    x, terms = densities._x, densities._terms
-    try:
-        fn = make([x], terms)
-        return np.array([fn(p) for p in xs], float).T
-    except NotImplementedError:
-        fn = compile_graph([x], terms)
-        return np.array([fn(p) for p in xs], float).T
-
-
-def _load(token: tuple, state: bytes) -> Any:
-    return once_per_process(token, lambda: ParticleDensities._of(cloudpickle.loads(state)))
+    if densities.evaluation in ("graphs", "one by one"):
+        return
+    xs, terms = xs[:_CHECKED], densities._terms
+    found = np.concatenate([part.values(xs) for part in densities._parts])
+    for make in functions_for_few(terms, densities.n_observed):
+        fn = make([densities._x], terms)
+        wanted = np.array([fn(p) for p in xs], float).T
+        # PyMC's constants may be in single precision.
+        if np.allclose(found, wanted, rtol=1e-6, atol=1e-6, equal_nan=True):
+            return
+    _log.info("PyTensor computes log densities: printed code has other values.")
+    densities.do_not_print()

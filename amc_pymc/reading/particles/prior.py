@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
@@ -31,15 +30,12 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
-from amc_pymc.reading.graphs import interpreted_function, interpreted_mode, lowered, opened, rebuilt
+from amc_pymc.reading.batched import Batched
+from amc_pymc.reading.graphs import interpreted_function, lowered, opened, rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.signals import raise_if_signalled
 
 # --- to the unconstrained scale --------------------------------------------------------------------
-
-
-#: Number of points at which batched transforms are compared with those of single points.
-_CHECKED = 2
 
 
 def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -94,36 +90,8 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
                 f"draws of {rv.name!r} must have shape ({n}, ...) with {rv.type.ndim} more dimensions, got "
                 f"{array.shape}."
             )
-    arrays = [a.astype(rv.dtype) for rv, a in zip(free, arrays, strict=True)]
-    first = _one_by_one(inputs, outputs, [a[:_CHECKED] for a in arrays], layout.size)
-    if n <= _CHECKED:
-        return first
-    try:
-        found = _at_once(inputs, outputs, arrays)
-        np.testing.assert_allclose(found[:_CHECKED], first, rtol=1e-9)
-    except Exception as error:  # a transform cannot be vectorised, or not correctly
-        raise_if_signalled(error)
-        return _one_by_one(inputs, outputs, arrays, layout.size)
-    return found
-
-
-def _one_by_one(inputs: list, outputs: list, arrays: list[np.ndarray], size: int) -> np.ndarray:
-    """Transform points (P, D) one at a time."""
-    fn = pytensor.function(inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore")
-    out = np.empty((len(arrays[0]), size))
-    for i in range(len(out)):
-        out[i] = np.concatenate([np.ravel(v) for v in fn(*(a[i] for a in arrays))])
-    return out
-
-
-def _at_once(inputs: list, outputs: list, arrays: list[np.ndarray]) -> np.ndarray:
-    """Transform points (P, D) in one call."""
-    many = [pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in inputs]
-    graphs = vectorize_graph(outputs, dict(zip(inputs, many, strict=True)))
-    fn = pytensor.function(many, graphs, mode=interpreted_mode(), on_unused_input="ignore")
-    n = len(arrays[0])
-    parts = [np.asarray(v, float).reshape(n, -1) for v in fn(*arrays)]
-    return np.concatenate(parts, axis=1)
+    parts = Batched(inputs, outputs)(arrays, n)
+    return np.concatenate([np.asarray(v, float).reshape(n, -1) for v in parts], axis=1)
 
 
 # --- draws from the prior --------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from scipy.special import expit, logsumexp
 from amc_pymc.evidence.mcmc import HMC, Tuning, start
 from amc_pymc.reading import group_densities as group_totals
 from amc_pymc.reading.factors import find_factors
-from amc_pymc.reading.particles.densities import counted
-from amc_pymc.reading.particles.marginal import MarginalDensities, extract_marginals
+from amc_pymc.reading.particles.densities import ParticleDensities, counted
+from amc_pymc.reading.particles.marginal import extract_marginals
 from amc_pymc.tall.groups import hermite_nodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
@@ -60,12 +60,12 @@ def intercepts(kind):
     return model
 
 
-def taken(model, observed=("y",), which=0) -> MarginalDensities:
+def taken(model, observed=("y",), which=0) -> ParticleDensities:
     return extract_marginals(model, find_factors(model, observed)[which], observed)
 
 
 @cache
-def densities(kind) -> MarginalDensities:
+def densities(kind) -> ParticleDensities:
     return taken(intercepts(kind))
 
 
@@ -345,7 +345,7 @@ def test_wrong_groups_are_refused(monkeypatch):
 
 def test_a_part_of_the_groups_tells_the_error_of_all(monkeypatch):
     found = densities("poisson")
-    coarse = found._groups.refined(POINTS, 1e9)
+    coarse = found.groups.refined(POINTS, 1e9)
     whole = coarse._sampled(POINTS, hermite_nodes(2, 1))
     monkeypatch.setattr(group_totals, "_WORK", 2 * 3 * (G - 2) * N / G)
     part = coarse._sampled(POINTS, hermite_nodes(2, 1))

@@ -30,13 +30,13 @@ from pytensor.graph.op import Op
 from pytensor.tensor.math import Dot
 from scipy import stats
 
+from amc_pymc.reading import batched
 from amc_pymc.reading.graphs import interpreted_mode
 from amc_pymc.reading.particles import densities as module
 from amc_pymc.reading.particles import densities as outputs
-from amc_pymc.reading.particles import printed_terms
+from amc_pymc.reading.particles import terms as terms_module
 from amc_pymc.reading.particles.densities import (
     ParticleDensities,
-    compile_graph,
     counted,
     extract_particles,
 )
@@ -51,21 +51,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 Y = np.array([1.0, -0.5, 2.0, 0.3])
-
-
-@pytest.fixture
-def compiled():
-    """Run the graphs as users do."""
-
-
-@pytest.fixture(autouse=True)
-def interpreted(request, monkeypatch):
-    if "compiled" not in request.fixturenames:
-        monkeypatch.setattr(module, "compile_graph", _interpreted)
-
-
-def _interpreted(inputs, outputs):
-    return pytensor.function(inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore")
 
 
 def model_of(write) -> pm.Model:
@@ -83,10 +68,18 @@ def unverified(write) -> ParticleDensities:
     return extract_particles(model_of(write), check=False)
 
 
-def operations(densities: ParticleDensities, compile_graph, **which) -> list[Apply]:
-    """Operations of the graphs, compiled."""
-    points, graphs = densities.graphs(**which)
-    return compile_graph([points], graphs).maker.fgraph.apply_nodes
+def operations(densities: ParticleDensities, *, gradients: bool = False) -> list[Apply]:
+    """Operations of the graphs of many points."""
+    graphs = terms_module.GraphTerms(densities._x, densities._terms)
+    batch = graphs._gradients if gradients else graphs._values
+    return batch._many.maker.fgraph.apply_nodes
+
+
+def without_batches(monkeypatch):
+    def fail(outputs, swap):
+        raise NotImplementedError("a test")
+
+    monkeypatch.setattr(batched, "vectorize_graph", fail)
 
 
 # A model whose densities are easily written down.
@@ -136,7 +129,7 @@ def slopes(function, x, h=1e-5):
     return out
 
 
-def test_values_are_those_of_the_model(compiled):
+def test_values_are_those_of_the_model():
     found, x = extract_particles(hierarchy()), points()
     np.testing.assert_allclose(found.values(x), expected(x), rtol=1e-9)
     terms, gradients = found.gradients(x)
@@ -144,7 +137,7 @@ def test_values_are_those_of_the_model(compiled):
     np.testing.assert_allclose(gradients, slopes(expected, x), rtol=1e-5, atol=1e-5)
     assert found.n_dim == 3
     assert found.n_observed == 6
-    assert found.fallback is None
+    assert found.evaluation != "one by one"
 
 
 def test_what_is_returned_belongs_to_the_caller():
@@ -315,10 +308,10 @@ SINGLY = ("normal_mixture", "random_walk", "discrete_unknowns", "xtensor_dims")
 
 
 @pytest.mark.parametrize("name", [*WRITTEN, *ZOO])
-def test_densities_are_those_of_pymc(name):
+def test_densities_are_those_of_pymc(name, monkeypatch):
     model = model_of(WRITTEN[name]) if name in WRITTEN else build(name, n_rows=12)
     found = extract_particles(model)
-    assert found.fallback is None
+    assert found.evaluation != "one by one"
     x = found.draw_prior(6, np.random.default_rng(2))
     terms, gradients = found.gradients(x)
     np.testing.assert_allclose(found.values(x), terms, rtol=1e-12)
@@ -338,8 +331,8 @@ def test_densities_are_those_of_pymc(name):
     if name not in SINGLY:
         return
     one = copy(found)
-    one.one_by_one("a test")
-    assert one.fallback == "a test"
+    one.do_not_print()
+    without_batches(monkeypatch)
     np.testing.assert_allclose(one.values(x), terms, rtol=1e-9, atol=1e-12)
     alone, gradients_alone = one.gradients(x)
     np.testing.assert_allclose(alone, terms, rtol=1e-9, atol=1e-12)
@@ -420,7 +413,7 @@ def test_printed_code_with_other_values_is_noticed(term, monkeypatch):
 
     monkeypatch.setattr(module, "printed_terms", wrong)
     found = extract_particles(hierarchy())
-    assert found.evaluation == "graphs" and found.fallback is None
+    assert found.evaluation == "graphs"
     np.testing.assert_allclose(found.values(points(5)), expected(points(5)), rtol=1e-9)
 
 
@@ -430,17 +423,17 @@ def test_rows_with_other_values_are_noticed(monkeypatch):
     wanted = extract_particles(model)
     monkeypatch.setattr(module, "row_term", lambda model, layout: right(others, layout))
     found = extract_particles(model)
-    assert found.evaluation == "graphs" and found.fallback is None
+    assert found.evaluation == "graphs"
     x = found.draw_prior(5, np.random.default_rng(1))
     np.testing.assert_allclose(found.values(x), wanted.values(x), rtol=1e-6)
 
 
 def test_large_gradients_are_left_to_pytensor(monkeypatch, caplog):
-    monkeypatch.setattr(printed_terms, "_MOST_IN_GRADIENTS", 10)
+    monkeypatch.setattr(terms_module, "_MOST_IN_GRADIENTS", 10)
     found = copy(densities())
-    with caplog.at_level(logging.DEBUG, "amc_pymc"):
+    with caplog.at_level(logging.INFO, "amc_pymc"):
         got, slopes = found.gradients(points(5))
-    assert "Gradients are compiled by PyTensor" in caplog.text
+    assert "PyTensor computes gradients" in caplog.text
     assert found.evaluation == "printed"
     np.testing.assert_allclose(got, expected(points(5)), rtol=1e-9)
     np.testing.assert_allclose(slopes, densities().gradients(points(5))[1], rtol=1e-9)
@@ -457,20 +450,7 @@ def test_a_variable_that_chooses_a_coordinate_is_left_to_pytensor(caplog):
     np.testing.assert_allclose(found.values(x)[1], wanted)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["random_covariance", "normal_mixture", "discrete_unknowns"])
-def test_compiled_graphs_are_the_interpreted_ones(name, monkeypatch, compiled):
-    found = extracted(WRITTEN[name])
-    monkeypatch.setattr(module, "compile_graph", _interpreted)
-    other = copy(found)
-    x = found.draw_prior(100, np.random.default_rng(2))
-    (terms, gradients), (wanted, wanted_gradients) = found.gradients(x), other.gradients(x)
-    np.testing.assert_allclose(terms, wanted, rtol=1e-9)
-    np.testing.assert_allclose(found.values(x), wanted, rtol=1e-9)
-    np.testing.assert_allclose(gradients, wanted_gradients, rtol=1e-8, atol=1e-9)
-
-
-def test_data_may_change_afterwards(compiled):
+def test_data_must_not_change_afterwards():
     with pm.Model() as model:
         X = pm.Data("X", np.ones((4, 2)))
         b = pm.Normal("b", 0.0, 1.0, shape=2)
@@ -481,11 +461,12 @@ def test_data_may_change_afterwards(compiled):
     np.testing.assert_allclose(found.values(x)[1], 4 * stats.norm.logpdf([3.0, 1.0]))
     np.testing.assert_array_equal(before, found.values(x))
     with model:
+        pm.set_data({"X": np.ones((4, 2))})
+        np.testing.assert_array_equal(before, found.values(x))
         pm.set_data({"X": np.full((7, 2), 2.0), "outcome": np.ones(7)})
-    wanted = 7 * stats.norm.logpdf([5.0, 1.0])
-    np.testing.assert_allclose(found.values(x)[1], wanted)
-    np.testing.assert_allclose(pickled_copy(found).values(x)[1], wanted)
-    assert found.n_observed == 4  # of the time of extraction
+    for use in (found.values, found.gradients, lambda x: pickled_copy(found)):
+        with pytest.raises(ValueError, match=r"pm\.Data of the model have changed"):
+            use(x)
 
 
 def pickled_copy(found):
@@ -505,7 +486,7 @@ def test_names_that_a_potential_has_changed():
 
 
 @pytest.mark.slow
-def test_many_variables(compiled):
+def test_many_variables():
     """NumPy's functions take at most 32 arrays."""
 
     def write():
@@ -706,7 +687,8 @@ def covariance_that_may_be_indefinite():
 def test_impossible_parameters_hurt_nobody_else(write, singly, monkeypatch):
     found = unverified(write)
     if singly:
-        found.one_by_one("a test")
+        found.do_not_print()
+        without_batches(monkeypatch)
     x = np.array([[2.0], [-0.5], [-2.0], [1.5]])
     prior, likelihood = found.values(x)
     np.testing.assert_allclose(prior, stats.norm.logpdf(x[:, 0]))
@@ -715,12 +697,6 @@ def test_impossible_parameters_hurt_nobody_else(write, singly, monkeypatch):
     terms, gradients = found.gradients(x)
     np.testing.assert_allclose(terms, [prior, likelihood])
     assert np.isfinite(gradients[:, [0, 3]]).all()
-
-
-def test_impossible_parameters_in_compiled_graphs(compiled):
-    found = extracted(scale_that_may_be_negative)
-    _, likelihood = found.values(np.array([[2.0], [-0.5], [0.0]]))
-    np.testing.assert_allclose(likelihood, [stats.norm.logpdf(Y, 0.0, 2.0).sum(), -np.inf, -np.inf])
 
 
 def test_nan_and_plus_infinity_count_as_impossible(monkeypatch):
@@ -741,27 +717,6 @@ def test_nan_and_plus_infinity_count_as_impossible(monkeypatch):
     terms, _ = found.gradients(x)
     np.testing.assert_array_equal(terms, [prior, likelihood])
     assert found.counts == (5, 5, 6)
-
-
-def test_trivial_conditions_are_not_tried_for_every_row():
-    """Probabilities of a logistic regression lie between 0 and 1 without looking."""
-    X = np.random.default_rng(1).normal(size=(30, 2))
-
-    def logistic():
-        b = pm.Normal("b", 0.0, 1.0, shape=2)
-        pm.Bernoulli("y", logit_p=pt.dot(X, b), observed=X[:, 0] > 0)
-
-    def poisson():
-        b = pm.Normal("b", 0.0, 1.0, shape=2)
-        pm.Poisson("y", pt.exp(pt.dot(X, b)), observed=X[:, 0] > 0)
-
-    for write in (logistic, poisson):
-        nodes = [str(n.op) for n in operations(unverified(write), _interpreted)]
-        assert nodes and not [n for n in nodes if n.startswith("All")]
-    found = unverified(logistic)
-    found.do_not_print()
-    assert found.values(np.array([[np.nan, 0.0]]))[1] == -np.inf
-    assert found.counts.nan == 1
 
 
 @pytest.mark.skipif(
@@ -879,7 +834,7 @@ def test_models_without_evidence_are_refused(name, monkeypatch):
     write, message = REFUSED[name]
     model = model_of(write)
     monkeypatch.setattr(PriorDraws, "draw", forbidden)
-    monkeypatch.setattr(module, "compile_graph", forbidden)
+    monkeypatch.setattr(module, "printed_terms", forbidden)
     with pytest.raises(ValueError, match=message):
         extract_particles(model)
 
@@ -912,15 +867,12 @@ def sparse_neighbours():
 
 
 def test_models_that_cannot_be_vectorised_go_one_by_one(caplog):
-    with caplog.at_level(logging.WARNING, "amc_pymc"):
-        found = extracted(sparse_neighbours)
-    (record,) = caplog.records
-    assert "cannot be evaluated for many points at once" in record.getMessage()
-    assert found.fallback in record.getMessage()
-    assert "sparse" in found.fallback.lower()
+    found = extracted(sparse_neighbours)
     x = found.draw_prior(20, np.random.default_rng(1))
     assert len(np.unique(x, axis=0)) == 20
-    terms, gradients = found.gradients(x)
+    with caplog.at_level(logging.INFO, "amc_pymc"):
+        terms, gradients = found.gradients(x)
+    assert "Points are evaluated one at a time" in caplog.text and "sparse" in caplog.text.lower()
     np.testing.assert_allclose(found.values(x), terms)
     np.testing.assert_allclose(gradients, slopes(found.values, x), rtol=1e-5, atol=1e-5)
     covariance = np.linalg.inv([[1.0, -0.5], [-0.5, 1.0]])
@@ -951,30 +903,13 @@ def sum_of_two(op) -> pm.Model:
     return model
 
 
-def test_batches_with_other_values_are_noticed(caplog, monkeypatch):
-    right = ParticleDensities.graphs
-
-    def wrong(self, **which):
-        xs, (prior, likelihood, *slopes) = right(self, **which)
-        return xs, [prior, likelihood + 1e-3 * pt.arange(xs.shape[0]), *slopes]
-
-    monkeypatch.setattr(ParticleDensities, "graphs", wrong)
-    with caplog.at_level(logging.WARNING, "amc_pymc"):
-        found = extract_particles(sum_of_two(Opaque()))
-    assert "other values than the model" in found.fallback
-    assert found.evaluation == "one by one"
-    assert len(caplog.records) == 1
-    x = points(5)[:, :2]
-    np.testing.assert_allclose(found.values(x)[1], stats.norm.logpdf(1.0, x.sum(axis=1)))
-
-
 def test_functions_without_gradient_have_values():
     found = extract_particles(sum_of_two(Opaque()))
     x = np.array([[1.0, 1.0], [0.0, 4.0]])
     np.testing.assert_allclose(found.values(x)[1], stats.norm.logpdf([1.0, 3.0]))
     with pytest.raises(NotImplementedError, match="Opaque has no gradient"):
         found.gradients(x)
-    assert found.fallback is None
+    assert found.evaluation != "one by one"
 
 
 class TooLong(Exception):
@@ -1003,7 +938,7 @@ class Ringing(Opaque):
 
 @pytest.mark.parametrize("where", ["checking", "gradients"])
 def test_an_alarm_is_not_taken_for_a_failure(where):
-    """Neither while values are compared with the model's, nor while gradients are compiled."""
+    """Neither while values of batches are compared with those of points, nor while gradients are made."""
 
     def handle(number, frame):
         raise TooLong
@@ -1013,12 +948,12 @@ def test_an_alarm_is_not_taken_for_a_failure(where):
     try:
         if where == "checking":
             with pytest.raises(TooLong):
-                extract_particles(sum_of_two(op))
+                extract_particles(sum_of_two(op)).values(points(2)[:, :2])
         else:
             found = extract_particles(sum_of_two(op))
             with pytest.raises(TooLong):
                 found.gradients(points(2)[:, :2])
-            assert found.fallback is None
+            assert found.evaluation != "one by one"
         assert not op.left
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -1032,16 +967,14 @@ class GradientOfOne(Opaque):
         return [pytensor.sparse.dense_from_sparse(pytensor.sparse.csr_from_dense(row))[0]]
 
 
-def test_gradients_that_cannot_be_batched_go_one_by_one(caplog):
+def test_gradients_that_cannot_be_batched_go_one_by_one():
     found, x = extract_particles(sum_of_two(GradientOfOne())), points(4)[:, :2]
     assert found.evaluation == "graphs"
-    with caplog.at_level(logging.WARNING, "amc_pymc"):
-        _, (prior, likelihood) = found.gradients(x)
+    _, (prior, likelihood) = found.gradients(x)
     residual = 1.0 - x.sum(axis=1)
     np.testing.assert_allclose(prior, -x, rtol=1e-9)
     np.testing.assert_allclose(likelihood, np.column_stack([residual, residual]), rtol=1e-9)
-    assert "sparse" in found.fallback.lower() and found.evaluation == "one by one"
-    assert len(caplog.records) == 1
+    assert found.evaluation == "one by one"
     np.testing.assert_allclose(found.values(x)[1], stats.norm.logpdf(residual), rtol=1e-9)
 
 
@@ -1063,28 +996,6 @@ def test_pickled_once_per_process():
     assert second.counts == (64, 64, 0)
 
 
-def test_another_chunk_or_a_fallback_is_not_the_same():
-    found = copy(densities())
-    copies = [pickled_copy(found)]
-    found.chunk = 3
-    copies.append(pickled_copy(found))
-    found.one_by_one("a test")
-    copies.append(pickled_copy(found))
-    assert [c.fallback for c in copies] == [None, None, "a test"]
-    assert [c.chunk for c in copies] == [densities().chunk, 3, 3]
-    assert len({id(c) for c in copies}) == 3
-
-
-def test_a_copy_is_independent():
-    ours, x = copy(densities()), points(5)
-    before = densities().counts
-    np.testing.assert_array_equal(ours.values(x), densities().values(x))
-    assert ours.counts == (5, 0, 0) and densities().counts.values == before.values + 5
-    ours.one_by_one("a test")
-    assert densities().fallback is None
-    assert pickled_copy(ours) is not pickled_copy(copy(ours))
-
-
 def test_only_the_last_few_are_kept():
     sent = [copy(densities()) for _ in range(7)]
     loaded = [pickled_copy(d) for d in sent]
@@ -1092,7 +1003,7 @@ def test_only_the_last_few_are_kept():
     assert again == [True] * 4 + [False] * 3
 
 
-def test_threads_get_equal_results(compiled):
+def test_threads_get_equal_results():
     found, x = pickled_copy(densities()), points(64)
     before = np.array(found.counts)
     with ThreadPoolExecutor(4) as pool:
@@ -1109,7 +1020,7 @@ def test_threads_get_equal_results(compiled):
 
 
 @pytest.mark.slow
-def test_another_process_gets_equal_results(compiled):
+def test_another_process_gets_equal_results():
     found, x = extract_particles(hierarchy()), points(20)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         np.testing.assert_allclose(pool.submit(found.values, x).result(), found.values(x))
@@ -1148,14 +1059,14 @@ PREDICTORS = {
 
 
 @pytest.mark.parametrize("name", PREDICTORS)
-def test_a_regression_is_one_product_of_matrices(name, compiled):
+def test_a_regression_is_one_product_of_matrices(name):
     """Nothing is compiled before functions are called, so this costs little."""
 
     def write():
         pm.Bernoulli("y", logit_p=PREDICTORS[name](), observed=X[:, 0] > 0)
 
     found = unverified(write)
-    nodes = operations(found, compile_graph)
+    nodes = operations(found)
     products = [n for n in nodes if "dot" in type(n.op).__name__.lower()]
     assert len(products) == 1
     (product,) = products
@@ -1165,7 +1076,7 @@ def test_a_regression_is_one_product_of_matrices(name, compiled):
     assert rows is None  # particles
     assert columns in (None, 2000)
     assert not [n for n in nodes if type(n.op).__name__ in ("Blockwise", "Scan", "Gemv", "CGemv")]
-    nodes = operations(found, compile_graph, gradients=True)
+    nodes = operations(found, gradients=True)
     assert len([n for n in nodes if isinstance(n.op, Dot)]) == 2
     assert not [n for n in nodes if type(n.op).__name__ in ("Blockwise", "Scan", "Gemv", "CGemv")]
 
@@ -1190,13 +1101,13 @@ def test_tall_data_are_evaluated_in_chunks(monkeypatch):
     assert found.n_observed == n
     assert found.chunk == 64
     found.do_not_print()
-    evaluated = []
+    evaluated, values = [], terms_module.GraphTerms.values
 
-    def counting(inputs, outputs):
-        evaluate = _interpreted(inputs, outputs)
-        return lambda xs: evaluated.append(len(xs)) or evaluate(xs)
+    def counting(self, xs):
+        evaluated.append(len(xs))
+        return values(self, xs)
 
-    monkeypatch.setattr(module, "compile_graph", counting)
+    monkeypatch.setattr(terms_module.GraphTerms, "values", counting)
     x = np.random.default_rng(2).normal(size=(256, 2))
     _, likelihood = found.values(x)
     assert evaluated == [64] * 4
@@ -1256,16 +1167,13 @@ def recursion(n):
     return model
 
 
-def test_graphs_too_large_to_compile_are_interpreted(monkeypatch, caplog):
+def test_large_graphs_are_not_put_into_canonical_form(monkeypatch):
     """Which took minutes for a hundred steps of a recursion, as did the rewrites for a check of them."""
     printed = extract_particles(recursion(12))
     x = printed.draw_prior(50, np.random.default_rng(1))
     monkeypatch.setattr(module, "printed_terms", lambda x, terms, discrete: None)
-    monkeypatch.setattr(module, "_MOST_COMPILED", 100)
-    monkeypatch.setattr(module, "compile_graph", None)
-    with caplog.at_level("INFO", logger="amc_pymc"):
-        found = extract_particles(recursion(12))
-        np.testing.assert_allclose(found.values(x), printed.values(x), rtol=1e-10)
-        for got, wanted in zip(found.gradients(x), printed.gradients(x), strict=True):
-            np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)
-    assert "is interpreted" in caplog.text and found.fallback is None
+    monkeypatch.setattr(batched, "_MOST_REWRITTEN", 100)
+    found = extract_particles(recursion(12))
+    np.testing.assert_allclose(found.values(x), printed.values(x), rtol=1e-10)
+    for got, wanted in zip(found.gradients(x), printed.gradients(x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)

@@ -1,4 +1,4 @@
-"""Log densities of a model at many points, as printed code.
+"""Log densities of a model at many points: as printed code or, without a scalar form, by the graphs of PyTensor.
 
 Small expressions are computed for several points at once, likelihoods of many rows for several rows at
 once and one point at a time.
@@ -23,8 +23,9 @@ from amc_pymc.engine import Graph
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.printer import Printer
 from amc_pymc.engine.row_kernels import loops
+from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.element_reader import NotScalar
-from amc_pymc.reading.graphs import lowered, rebuilt
+from amc_pymc.reading.graphs import lowered, rebuilt, state_without_caches
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
 from amc_pymc.reading.row_program import Columns
@@ -60,12 +61,10 @@ class PrintedTerms:
         Coordinates with respect to which gradients are taken.
     """
 
+    evaluation = "printed"
+
     def __init__(self, graph: Graph, terms: Sequence[int], continuous: Sequence[int]):
         self._graph, self._terms, self._continuous = graph, tuple(terms), tuple(continuous)
-
-    def __getstate__(self):
-        left = ("_values", "_gradients")
-        return {k: v for k, v in self.__dict__.items() if k not in left}
 
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return the values (K, P) at points (P, D)."""
@@ -131,7 +130,7 @@ def printed_terms(
         if size > _MOST_OPERATIONS:
             raise NotScalar(f"it takes {size} operations")
     except (NotScalar, RecursionError) as error:
-        _log.debug("Log densities are compiled by PyTensor: %s", error)
+        _log.info("PyTensor computes log densities: they have no scalar form (%s).", error)
         return None
     return PrintedTerms(graph, nodes, np.flatnonzero(~discrete).tolist())
 
@@ -153,6 +152,44 @@ def _expression(graph: Graph, x: Variable, total: Variable) -> int:
     return node
 
 
+class GraphTerms:
+    """Graphs of a point without a scalar form, and their gradients, computed by NumPy at many points.
+
+    Parameters
+    ----------
+    x : vector variable
+    terms : sequence of scalar variables
+    """
+
+    def __init__(self, x: Variable, terms: Sequence[Variable]):
+        self._x, self._terms = x, [t.astype("float64") for t in terms]
+        self._values = Batched([x], self._terms)
+
+    @property
+    def fallback(self) -> str | None:
+        """Reason why points are evaluated one at a time, if they are."""
+        gradients = self.__dict__.get("_gradients")
+        return self._values.fallback or (gradients and gradients.fallback)
+
+    @property
+    def evaluation(self) -> str:
+        """How points are evaluated."""
+        return "graphs" if self.fallback is None else "one by one"
+
+    @cached_property
+    def _gradients(self) -> Batched:
+        return Batched([self._x], self._terms, slopes=True)
+
+    def values(self, xs: np.ndarray) -> np.ndarray:
+        """Return the values (K, P) at points (P, D)."""
+        return np.stack(self._values([xs], len(xs)))
+
+    def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values (K, P) and gradients (K, P, D)."""
+        found, number = self._gradients([xs], len(xs)), len(self._terms)
+        return np.stack(found[:number]), np.stack(found[number:])
+
+
 class RowTerm:
     """Log-likelihood of all rows of a model, and its gradient, at many points.
 
@@ -163,29 +200,31 @@ class RowTerm:
         Coordinates without a gradient.
     """
 
+    evaluation = "printed rows"
+
     def __init__(self, rows: PackedRows, discrete: np.ndarray):
         self._rows, self._discrete = rows, discrete
 
     def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k != "_columns"}
+        return state_without_caches(self)
 
     @cached_property
     def _columns(self) -> np.ndarray:
         return np.ascontiguousarray(self._rows.data.T)
 
+    def _zs(self, xs: np.ndarray) -> np.ndarray:
+        found = self._rows.coefficients
+        return xs if found is None else found.of_points(xs)
+
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return the values (1, P) at points (P, D)."""
-        found = self._rows.coefficients
-        zs = xs if found is None else found.of_points(xs)
-        return loops.totals(zs, self._columns, self._rows.functions)[None]
+        return loops.totals(self._zs(xs), self._columns, self._rows.functions)[None]
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (1, P) and gradients (1, P, D)."""
-        found = self._rows.coefficients
-        zs = xs if found is None else found.of_points(xs)
-        values, slopes = loops.total_gradients(zs, self._columns, self._rows.functions)
-        if found is not None:
-            slopes = found.gradients(xs, slopes)
+        values, slopes = loops.total_gradients(self._zs(xs), self._columns, self._rows.functions)
+        if self._rows.coefficients is not None:
+            slopes = self._rows.coefficients.gradients(xs, slopes)
         slopes[:, self._discrete] = 0.0
         return values[None], slopes[None]
 

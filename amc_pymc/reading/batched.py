@@ -1,7 +1,8 @@
-"""Batched evaluation of PyTensor graphs."""
+"""Evaluation of PyTensor graphs for many values of their inputs at once."""
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from collections.abc import Sequence
@@ -12,11 +13,14 @@ import pytensor
 import pytensor.tensor as pt
 
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
 
-from amc_pymc.reading.graphs import functions_for_few, interpreted_mode
+from amc_pymc.reading.graphs import functions_for_few, interpreted_mode, state_without_caches
 from amc_pymc.signals import raise_if_signalled
 
-__all__ = ["Batched"]
+_log = logging.getLogger("amc_pymc")
+#: Largest number of operations of a graph that is put into canonical form, which takes minutes for larger ones.
+_MOST_REWRITTEN = 1_000
 
 
 class Batched:
@@ -26,6 +30,8 @@ class Batched:
     ----------
     inputs, outputs : list of tensor variables
         Inputs and outputs of graphs without random variables.
+    slopes : bool
+        Whether the outputs, which are scalars then, are followed by their gradients by the only input.
 
     Attributes
     ----------
@@ -34,19 +40,29 @@ class Batched:
 
     Notes
     -----
-    Functions are compiled on the first call and are not pickled. A lock serialises calls from several
-    threads.
+    Functions are made on the first call and are not pickled. The first results are compared with those of
+    single elements. A lock serialises calls from several threads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor.tensor as pt
+    >>> from amc_pymc.reading.batched import Batched
+    >>> x = pt.vector("x", shape=(2,))
+    >>> (sums,) = Batched([x], [x.sum()])([np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])], 3)
+    >>> sums
+    array([ 3.,  7., 11.])
     """
 
-    def __init__(self, inputs: list, outputs: list):
-        self._inputs, self._outputs = inputs, outputs
+    def __init__(self, inputs: list, outputs: list, *, slopes: bool = False):
+        self._inputs, self._own, self._slopes = inputs, outputs, slopes
+        self._outputs = _with_slopes(inputs[0], outputs) if slopes else outputs
         self._checked = False
         self._lock = threading.Lock()
         self.fallback: str | None = None
 
     def __getstate__(self):
-        left_out = ("_many", "_one", "_lock")
-        return {k: v for k, v in self.__dict__.items() if k not in left_out}
+        return {k: v for k, v in state_without_caches(self).items() if k != "_lock"}
 
     def __setstate__(self, state):
         self.__dict__.update(state, _lock=threading.Lock())
@@ -64,7 +80,10 @@ class Batched:
                     return found
                 except Exception as error:
                     raise_if_signalled(error)
-                    self.fallback = f"{type(error).__name__}: {error}"
+                    self.fallback = (
+                        f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+                    )
+                    _log.info("Points are evaluated one at a time (%s).", self.fallback)
             return self._singly(arrays, n)
 
     def _together(self, arrays, n: int) -> list[np.ndarray]:
@@ -93,18 +112,25 @@ class Batched:
     def _many(self):
         batch = [pt.tensor(dtype=i.type.dtype, shape=(None, *i.type.shape)) for i in self._inputs]
         swap = dict(zip(self._inputs, batch, strict=True))
-        outputs = vectorize_graph(self._outputs, swap) if swap else self._outputs
-        return _compiled(batch, outputs)
+        outputs = vectorize_graph(self._own, swap) if swap else self._own
+        return _function(batch, _with_slopes(batch[0], outputs) if self._slopes else outputs)
 
     @cached_property
     def _one(self):
-        return _compiled(self._inputs, self._outputs)
+        return _function(self._inputs, self._outputs)
 
 
-def _compiled(inputs, outputs):
-    return pytensor.function(
-        inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore", trust_input=True
-    )
+def _with_slopes(x, outputs: list) -> list:
+    """Return outputs and the gradients of their sums, zero where they do not depend on x."""
+    slopes = (pt.grad(t.sum(), x, disconnected_inputs="ignore") for t in outputs)
+    return [*outputs, *((pt.zeros_like(x) + s).astype("float64") for s in slopes)]
+
+
+def _function(inputs: list, outputs: list):
+    mode = interpreted_mode()
+    if len({v.owner for v in ancestors(outputs)}) > _MOST_REWRITTEN:
+        mode = mode.excluding("canonicalize")
+    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", trust_input=True)
 
 
 def _each(function, arrays: Sequence[np.ndarray], n: int) -> list[np.ndarray]:
