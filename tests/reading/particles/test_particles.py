@@ -430,7 +430,7 @@ def test_rows_with_other_values_are_noticed(monkeypatch):
 
 def test_large_gradients_are_left_to_pytensor(monkeypatch, caplog):
     monkeypatch.setattr(terms_module, "_MOST_IN_GRADIENTS", 10)
-    found = copy(densities())
+    found = pickled_copy(copy(densities()))
     with caplog.at_level(logging.INFO, "amc_pymc"):
         got, slopes = found.gradients(points(5))
     assert "PyTensor computes gradients" in caplog.text
