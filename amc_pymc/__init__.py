@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from amc_pymc.steps.racing_metropolis import RacingMetropolis
     from amc_pymc.steps.recover_marginals import recover_marginals
     from amc_pymc.steps.settings import TaylorProxy
-    from amc_pymc.tall.data_space import DataProxy
     from amc_pymc.tall.racing import BernsteinRace, ExactRace, NormalRace
     from amc_pymc.tall.samplers import Audits, RandomWalkProposal, SurrogateProposal
 
@@ -42,7 +41,6 @@ __all__ = [
     "ArmError",
     "Audits",
     "BernsteinRace",
-    "DataProxy",
     "ExactRace",
     "FailedPull",
     "NormalRace",
@@ -99,7 +97,6 @@ _PLACES = {
         "plot_partition",
         "plot_race",
     ),
-    "tall.data_space": ("DataProxy",),
     "rows": ("Rows",),
     "steps.racing_gibbs": ("RacingGibbs",),
     "steps.racing_metropolis": ("RacingMetropolis",),

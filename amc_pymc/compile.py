@@ -26,7 +26,6 @@ from amc_pymc.progress import progress
 from amc_pymc.steps.product_space import sample_product_space
 from amc_pymc.steps.racing_gibbs import RacingGibbs
 from amc_pymc.steps.racing_metropolis import RacingMetropolis
-from amc_pymc.tall.data_space import DataProxy
 
 __all__ = ["main"]
 
@@ -50,7 +49,6 @@ def _hyperparameters() -> None:
         scaled = pm.Normal("z", shape=3) * pm.HalfNormal("sd")
         pm.Normal("y", pm.Data("X", _FEATURES) @ scaled, 1.0, observed=_FEATURES[:, 0])
         _draw(RacingMetropolis(progressbar=False))
-        _draw(RacingMetropolis(proxy=DataProxy(), progressbar=False))
 
 
 def _discrete() -> None:

@@ -217,7 +217,7 @@ class Graph:
     def partial(self, node: int, leaf: int) -> int:
         """Return the derivative of a node with respect to a leaf."""
         one = self.const(1.0)
-        return self._forward(node, lambda n: one if n == leaf else None)
+        return self.forward(node, lambda n: one if n == leaf else None)
 
     def directional(self, node: int, array: str, direction: str) -> int:
         """Return the derivative of a node along a direction of an array of parameters.
@@ -233,30 +233,10 @@ class Graph:
                 return self.leaf("dot", (direction, *found.value[1:]))
             return None
 
-        return self._forward(node, tangent)
+        return self.forward(node, tangent)
 
-    def displaced(self, node: int, dim: int, offset: int) -> int:
-        """Return the derivative of a node along a displacement of the row's data.
-
-        Columns c < ``dim`` move by the column c + ``offset``, others do not move. Products with
-        parameters move by products of the columns c + ``offset``, which must be zero for c >= ``dim``.
-        """
-
-        def tangent(n: int) -> int | None:
-            found = self.nodes[n]
-            if found.op == "column":
-                return self.leaf("column", found.value + offset) if found.value < dim else None
-            if found.op == "dot":
-                name, first, columns = found.value
-                if min(columns) >= dim:
-                    return None
-                return self.leaf("dot", (name, first, tuple(c + offset for c in columns)))
-            return None
-
-        return self._forward(node, tangent)
-
-    def _forward(self, node: int, tangent: Callable[[int], int | None]) -> int:
-        """Differentiate in forward mode; ``tangent`` gives the derivative of leaves, None if zero."""
+    def forward(self, node: int, tangent: Callable[[int], int | None]) -> int:
+        """Differentiate in forward mode; ``tangent`` gives the derivative of leaves, None if it is zero."""
         out: dict[int, int | None] = {}
         for n in self.upstream([node]):
             out[n] = tangent(n)

@@ -58,16 +58,6 @@ class Columns:
         """Arrays of all columns, including those of other sources."""
         return [column.values for column in self._all]
 
-    @property
-    def keys(self) -> dict[int, tuple]:
-        """Keys with which columns were requested, by column number."""
-        g = self.graph
-        return {
-            g.nodes[leaf].value: key
-            for (_, key, *_), node in self._known.items()
-            for leaf in g.leaves([node], self.kind)
-        }
-
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
         """Return the leaf of a column, which is computed when first requested."""
         key = (self.source, key)

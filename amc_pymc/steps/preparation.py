@@ -21,7 +21,6 @@ from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.coefficients import Coefficients
-from amc_pymc.reading.data_control import DataControl
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.factors import element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
@@ -36,8 +35,7 @@ from amc_pymc.steps.model_densities import (
     grouped_densities,
     stored_densities,
 )
-from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.tall.data_space import DataProxy
+from amc_pymc.steps.settings import Options, OwnProxy, TaylorProxy
 from amc_pymc.tall.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
@@ -140,7 +138,7 @@ _MOST_LOST = 0.2
 #: Fields of a thinning with numbers of four bytes for every row.
 _TABLES = ("bounds", "numbers", "pairs", "chances", "aliases")
 _TAKING_APART = "Taking the model apart"
-_SORTING = "Searching the mode and sorting rows into bins"
+_OWN = "Searching the mode and making the control variate"
 #: Number of stages shown by the progress bar.
 _STAGES = 4
 
@@ -326,9 +324,9 @@ class _Preparing:
                 if own
                 else "the rows are not one expression of numbers"
             )
-        if isinstance(self.options.proxy, DataProxy):
-            self.stages.begin(_SORTING, "mode")
-            return self.with_gaussian(self.in_data_space(self.options.proxy))
+        if not isinstance(self.options.proxy, TaylorProxy):
+            self.stages.begin(_OWN, "mode")
+            return self.with_gaussian(self.with_own_control(self.options.proxy))
         found = self.with_surface()
         if found is not None:
             found = self.finished(found)
@@ -346,8 +344,8 @@ class _Preparing:
     def without_proxy(self, reason: str) -> Preparation:
         """Return the preparation without a control variate, or raise an error if the user insists."""
         if self.options.insist:
-            name = "data" if isinstance(self.options.proxy, DataProxy) else "taylor"
-            raise ValueError(f"proxy='{name}' cannot be used: {reason}") from None
+            name = self.options.name_of_proxy
+            raise ValueError(f"proxy={name} cannot be used: {reason}") from None
         flags, spent = self.bare.flags, self.densities.rows_evaluated
         if self.options.race.delta > _SMALL_DELTA:
             flags += (flag("no_control_variate", reason=reason),)
@@ -528,10 +526,10 @@ class _Preparing:
                     f"what the rows make of {', '.join(names)} is not finite in some state"
                 )
 
-    # --- control variates in data space ---------------------------------------------------------
+    # --- control variates of the user ------------------------------------------------------------
 
-    def in_data_space(self, proxy: DataProxy) -> Preparation:
-        """Fit the control variate in data space, at the posterior mode if there is one."""
+    def with_own_control(self, proxy: OwnProxy) -> Preparation:
+        """Make the user's control variate, at the posterior mode if there is one."""
         densities = self.rows
         assert densities is not None
         x, flags, gaussian = self.bare.start, self.bare.forecast_flags, None
@@ -544,7 +542,7 @@ class _Preparing:
                 args = densities, slope.hessian, x, self.continuous
                 gaussian = fit_gaussian(*args, mode.precision)
         try:
-            control = DataControl(densities.row_log_density, proxy, x, self.rng)
+            control = proxy.control(densities.row_log_density, x, self.rng)
         except ValueError as error:
             raise NoProxy(str(error)) from error
         return replace(

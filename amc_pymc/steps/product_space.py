@@ -47,8 +47,7 @@ from amc_pymc.steps.product_space_results import (
 )
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
-from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
-from amc_pymc.tall.data_space import DataProxy
+from amc_pymc.steps.settings import Options, OwnProxy, TaylorProxy, as_proposals
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import Audits, Proposal, index, metropolis, report
 from amc_pymc.tall.samplers.index import ModelSpace
@@ -79,7 +78,7 @@ def sample_product_space(
     race: Literal["normal", "bernstein", "exact"] | Race = "normal",
     batch_size: int | None = None,
     proposal: Literal["auto", "surrogate", "random_walk"] | Proposal = "auto",
-    proxy: Literal["taylor", "data"] | TaylorProxy | DataProxy = "taylor",
+    proxy: Literal["taylor"] | TaylorProxy | OwnProxy = "taylor",
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
     mp_ctx: str | None = None,
@@ -120,8 +119,8 @@ def sample_product_space(
         rows in every step.
     proposal : {"auto", "surrogate", "random_walk"} or a proposal object
         Proposal for the parameters, as for :class:`RacingMetropolis`.
-    proxy : {"taylor", "data"} or TaylorProxy or DataProxy
-        Control variates. Those in data space are worthwhile if posteriors are far from Gaussian.
+    proxy : "taylor", TaylorProxy or OwnProxy
+        Control variates, as for :class:`RacingMetropolis`.
     transitions_per_draw : int
         Transitions of the parameters per draw of the index.
     mp_ctx : str, optional
@@ -210,7 +209,7 @@ def sample_product_space(
     workers = 1 if executor is not None else number_of_cores(cores, chains)
     options = Options.among(locals())
     if options.proxy is None:
-        raise ValueError("proxy must be 'taylor' or 'data', got None: pseudo-priors need the mode")
+        raise ValueError("proxy must be 'taylor', got None: pseudo-priors need the mode")
     as_proposals(proposal, options.proxy)
     if workers > 1:
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)

@@ -28,8 +28,7 @@ from amc_pymc.steps.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.tall.data_space import DataProxy
+from amc_pymc.steps.settings import Options, OwnProxy, TaylorProxy
 from amc_pymc.tall.racing import ExactRace, Race, as_race
 from amc_pymc.tall.samplers import Audits, Preparation, gibbs
 from amc_pymc.tall.samplers.tuning import FEWEST
@@ -61,10 +60,10 @@ class RacingGibbs(RacingStep):
     variance : {"pairwise", "marginal"}, default "pairwise"
         Whether states are compared by the variance of their difference or by their own variances.
         The latter takes K instead of K^2 operations per row, but reads more rows.
-    proxy : {"auto", "taylor", "data"} or TaylorProxy or DataProxy or None
+    proxy : {"auto", "taylor"} or TaylorProxy or OwnProxy or None
         Control variate. ``"auto"`` expands every row in the quantities that it computes from the
         discrete variables (``gamma * beta``, ``mu[k]``), or uses none if the row is not smooth in
-        them. ``"data"`` expands in the rows' data instead.
+        them.
     states : mapping of str to sequence of int, optional
         States of variables whose support cannot be inferred from their distribution.
     max_states : int, default 1000
@@ -142,7 +141,7 @@ class RacingGibbs(RacingStep):
         race: Literal["normal", "bernstein", "exact"] | Race = "normal",
         variance: Literal["pairwise", "marginal"] | None = None,
         batch_size: int | None = None,
-        proxy: Literal["auto", "taylor", "data"] | TaylorProxy | DataProxy | None = "auto",
+        proxy: Literal["auto", "taylor"] | TaylorProxy | OwnProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int = 1,
         states: Mapping[str, Sequence[int]] | None = None,

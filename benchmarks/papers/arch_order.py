@@ -82,9 +82,11 @@ def run(method: str, models, o) -> tuple[Result, object]:
 
     import amc_pymc as amc
 
+    from benchmarks.papers.data_space import DataProxy
+
     settings = {
         "taylor": {},
-        "data": {"proxy": amc.DataProxy(bins=20, outliers=0.02)},
+        "data": {"proxy": DataProxy(bins=20, outliers=0.02)},
         "exact": {"race": "exact", "audits": 0},
     }[method]
     common_settings = {
@@ -186,12 +188,13 @@ def variance_lines(models, o) -> list[list[str]]:
     import amc_pymc as amc
 
     from amc_pymc.rng import as_generator
+    from benchmarks.papers.data_space import DataProxy
 
     out = []
     for title, proxy in (
         ("expansion in parameters", "taylor"),
-        ("expansion in data, 10 x 10 bins, 20 % outliers (the paper's)", amc.DataProxy()),
-        ("expansion in data, 20 x 20 bins, 2 % outliers", amc.DataProxy(bins=20, outliers=0.02)),
+        ("expansion in data, 10 x 10 bins, 20 % outliers (the paper's)", DataProxy()),
+        ("expansion in data, 20 x 20 bins, 2 % outliers", DataProxy(bins=20, outliers=0.02)),
     ):
         cells = []
         for model in models.values():

@@ -157,5 +157,3 @@ def test_variables_that_others_would_draw():
 def test_row_logp_excludes_rows():
     with pytest.raises(ValueError, match="rows= and row_logp= exclude each other"):
         make(data(), row_logp=lambda point, rows: rows)
-    with pytest.raises(ValueError, match="proxy='data' cannot be used with rows="):
-        make(data(), proxy="data")

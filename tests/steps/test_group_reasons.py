@@ -103,8 +103,7 @@ def test_marginalize_of_another_kind(wanted, says):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"row_logp": lambda point, rows: np.zeros(len(rows))}, {"proxy": "data"},
-                 {"proxy": None}]
+    "settings", [{"row_logp": lambda point, rows: np.zeros(len(rows))}, {"proxy": None}]
 )  # fmt: skip
 def test_marginalize_with_what_excludes_it(settings):
     with pytest.raises(ValueError, match="marginalize needs proxy='taylor' and no row_logp"):

@@ -185,9 +185,7 @@ def null_model(mean, sd):
     return model
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"race": "exact"}, {"pseudo_prior": "pilot"}, {"proxy": "data"}], ids=str
-)
+@pytest.mark.parametrize("settings", [{}, {"race": "exact"}, {"pseudo_prior": "pilot"}], ids=str)
 def test_a_model_without_parameters_has_its_likelihood_as_evidence(settings):
     """Also two of them, and its posterior holds the variables that it computes."""
     log_z = {"null": normal_log(Y, 0.05, 1.0).sum(), "zero": normal_log(Y, 0.0, 1.01).sum()}
@@ -543,7 +541,6 @@ def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
     [
         {"pseudo_prior": "pilot"},
         {"pseudo_prior": "pilot", "race": "exact"},
-        {"proxy": "data"},
         {"proposal": "random_walk"},
     ],
     ids=str,

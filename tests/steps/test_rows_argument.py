@@ -16,6 +16,7 @@ import amc_pymc as amc
 
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.graphs import initial_point_of
+from benchmarks.papers.data_space import DataProxy
 
 N, FEW, GROUPS = 30_000, 200, 4
 
@@ -246,7 +247,7 @@ def test_impossible_rows_are_named(tmp_path):
     ("kwargs", "message"),
     [
         ({"row_logp": lambda p, r: r}, "rows= and row_logp= exclude each other"),
-        ({"proxy": "data"}, "proxy='data' cannot be used with rows="),
+        ({"proxy": DataProxy()}, "rows= needs proxy='auto', 'taylor' or None"),
     ],
 )
 def test_options_that_exclude_rows(kwargs, message):

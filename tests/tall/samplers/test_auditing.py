@@ -14,6 +14,7 @@ from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import b_normal
 from amc_pymc.tall.samplers.chain import Auditor, AuditTally, MoveDecisions
 from amc_pymc.tall.samplers.compiled import MoveLog, log_move
+from benchmarks.papers.data_space import DataProxy
 
 N_ROWS = 2_000
 
@@ -236,7 +237,7 @@ def test_half_are_uniform_and_half_near_the_threshold():
     assert abs(near / 3_000 - 0.5) < 4 * math.sqrt(0.25 / 3_000)
 
 
-@pytest.mark.parametrize("proxy", [None, "data"])
+@pytest.mark.parametrize("proxy", [None, DataProxy()], ids=["none", "data"])
 def test_distances_come_from_an_independent_estimate(proxy):
     auditor, prepared, ratio = logged(40, 160, proxy=proxy)
     found = [

@@ -24,6 +24,7 @@ from amc_pymc.tall.samplers import gibbs, report
 from amc_pymc.tall.samplers.chain import AuditTally
 from amc_pymc.tall.samplers.compiled import Races, entry_point, state_values
 from amc_pymc.tall.samplers.raced import surrogate_total
+from benchmarks.papers.data_space import DataProxy
 from models.variable_selection import (
     grid_model,
     grid_probabilities,
@@ -583,7 +584,7 @@ def grid():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("proxy", ["auto", "data"])
+@pytest.mark.parametrize("proxy", ["auto", DataProxy()], ids=["auto", "data"])
 def test_a_grid_of_coefficients(proxy):
     data, model = grid()
     exact = grid_probabilities(data.X, data.y, levels=(-0.1, 0.0, 0.1), weights=(1, 2, 1))

@@ -3,7 +3,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.tall.data_space import DataProxy, bin_moments, outlying_rows, quantile_bins
+from benchmarks.papers.data_space import DataProxy, bin_moments, outlying_rows, quantile_bins
 
 
 def column(*values):

@@ -12,8 +12,8 @@ from numba import njit
 from scipy import stats
 
 from amc_pymc.reading import extract_rows
-from amc_pymc.reading.data_control import DataControl
-from amc_pymc.tall.data_space import DataProxy
+from benchmarks.papers.data_control import DataControl
+from benchmarks.papers.data_space import DataProxy
 
 X0 = np.zeros(0)
 

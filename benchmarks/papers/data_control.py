@@ -22,15 +22,15 @@ import numpy as np
 from amc_pymc.engine import Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import data_control
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, consecutive, packed_columns
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.tall.data_space import DataProxy, bin_moments, outlying_rows, quantile_bins
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers.compiled import LOGP, call_total, state_values
+from benchmarks.papers import data_kernels
+from benchmarks.papers.data_space import DataProxy, bin_moments, outlying_rows, quantile_bins
 
 _SUBSAMPLE = 5_000
 #: Share of the gradient's variance below which a direction is considered a rounding error.
@@ -78,8 +78,8 @@ class DataControl:
     --------
     >>> import numpy as np, pymc as pm
     >>> from amc_pymc.reading import extract_rows
-    >>> from amc_pymc.reading.data_control import DataControl
-    >>> from amc_pymc.tall.data_space import DataProxy
+    >>> from benchmarks.papers.data_control import DataControl
+    >>> from benchmarks.papers.data_space import DataProxy
     >>> with pm.Model() as model:
     ...     nu = pm.Exponential("nu", 0.1)
     ...     y = pm.StudentT("y", nu=nu, sigma=2.0, observed=np.linspace(-4.0, 4.0, 2000))
@@ -133,7 +133,7 @@ class DataControl:
         """First-class ``x (D,) -> sum of h_n(x) over the raced rows``, natural log."""
         in_bins = self._moments.count.astype(np.float64)
         program = self._written.printed.arrays[0]
-        return bound_function(data_control.total, LOGP, [self._virtual_rows(), in_bins, program])
+        return bound_function(data_kernels.total, LOGP, [self._virtual_rows(), in_bins, program])
 
     @cached_property
     def state_rewards(self):
@@ -141,12 +141,12 @@ class DataControl:
 
         Values at each point, natural log; for the rows in :attr:`exact` they are l_n.
         """
-        return bound_function(data_control.state_rewards, REWARDS, self._packed)
+        return bound_function(data_kernels.state_rewards, REWARDS, self._packed)
 
     @cached_property
     def rewards(self):
         """First-class :attr:`state_rewards` minus the values at points[0]; row 0 is zero."""
-        return bound_function(data_control.rewards, REWARDS, self._packed)
+        return bound_function(data_kernels.rewards, REWARDS, self._packed)
 
     # --- from Python ----------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class _WrittenRows(NamedTuple):
     Attributes
     ----------
     printed : Printed
-        From :func:`~amc_pymc.engine.row_kernels.data_control.printed_data_control`.
+        From :func:`~benchmarks.papers.data_kernels.printed_data_control`.
     fixed : (N, F) array
         Data that rows read besides their data vectors (N, Dy); W = Dy + F.
     graph : Graph or None
@@ -324,7 +324,7 @@ class _WrittenRows(NamedTuple):
         """Return the gradients (m, Dy) of log-likelihoods in the data at x (D,)."""
         assert self.graph is not None
         dim, rows, out = y.shape[1], self.rows(y, units).T, np.zeros(y.shape)
-        slope = self.graph.displaced(self.row, dim, len(rows))
+        slope = data_kernels.displaced(self.graph, self.row, dim, len(rows))
         with np.errstate(all="ignore"):
             for k in range(dim):
                 moved = np.zeros(rows.shape)
@@ -351,7 +351,7 @@ def _written(rows: RowLogp, varies: Sequence[bool]) -> _WrittenRows:
         fixed = [c for c in _read(graph, row) if c not in places]
         places |= {c: dim + k for k, c in enumerate(fixed)}
         moved = _moved(graph, row, places)
-        printed = data_control.printed_data_control(graph, moved, dim + len(fixed), dim)
+        printed = data_kernels.printed_data_control(graph, moved, dim + len(fixed), dim)
         own = [Column(None, columns.arrays[c]) for c in fixed]
         data = packed_columns(own, rows.n_rows)[:, : len(fixed)]
     except (*NO_SCALAR_FORM, NotImplementedError) as error:
@@ -390,7 +390,12 @@ def _places(
     NotScalar
         If such an entry is used as an index, or is itself indexed by data.
     """
-    keys, places = columns.keys, {}
+    g, places = columns.graph, {}
+    keys = {
+        g.nodes[leaf].value: key
+        for (_, key, *_), node in columns._known.items()
+        for leaf in g.leaves([node], "column")
+    }
     for c, (kind, *rest) in keys.items():
         if kind == "input" and rest[0] in starts:
             array, *at = rest

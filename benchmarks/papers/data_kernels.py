@@ -45,13 +45,34 @@ def printed_data_control(graph: Graph, row: int, width: int, dim: int) -> Printe
         If the expressions have too many operations.
     """
     g = graph
-    slope = g.displaced(row, dim, width)
-    curvature = g.displaced(g.displaced(row, dim, 2 * width), dim, 2 * width)
+    slope = displaced(g, row, dim, width)
+    curvature = displaced(g, displaced(g, row, dim, 2 * width), dim, 2 * width)
     terms = [row, slope, g.make("mul", g.const(0.5), curvature)]
     check_size(len(g.upstream(terms)))
     p = Printer(g)
     stages = [*p.stage("value", ("eta",), [row]), *p.stage("terms", ("eta",), terms)]
     return Printed(p.text, tuple(stages))
+
+
+def displaced(graph: Graph, node: int, dim: int, offset: int) -> int:
+    """Return the derivative of a node along a displacement of the row's data.
+
+    Columns c < ``dim`` move by the column c + ``offset``, others do not move. Products with
+    parameters move by products of the columns c + ``offset``, which must be zero for c >= ``dim``.
+    """
+
+    def tangent(n: int) -> int | None:
+        found = graph.nodes[n]
+        if found.op == "column":
+            return graph.leaf("column", found.value + offset) if found.value < dim else None
+        if found.op == "dot":
+            name, first, columns = found.value
+            if min(columns) >= dim:
+                return None
+            return graph.leaf("dot", (name, first, tuple(c + offset for c in columns)))
+        return None
+
+    return graph.forward(node, tangent)
 
 
 @_compiled

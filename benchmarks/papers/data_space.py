@@ -43,7 +43,7 @@ class DataProxy:
 
     Examples
     --------
-    >>> from amc_pymc.tall.data_space import DataProxy
+    >>> from benchmarks.papers.data_space import DataProxy
     >>> DataProxy(bins=5).outliers
     0.2
     """
@@ -62,6 +62,12 @@ class DataProxy:
         _check_share("outliers", self.outliers)
         for name in ("bins", "max_bins"):
             positive_int(name, getattr(self, name))
+
+    def control(self, rows: Any, x: np.ndarray, rng: np.random.Generator) -> Any:
+        """Return the control variate of the rows of a model; see :class:`amc_pymc.steps.settings.OwnProxy`."""
+        from benchmarks.papers.data_control import DataControl
+
+        return DataControl(rows, self, x, rng)
 
 
 class BinMoments(NamedTuple):
