@@ -1,24 +1,48 @@
-"""Control variates in data space: bins of rows, their moments, and outlying rows.
+"""Control variates in data space for the rows of a model, for rows that are scalar expressions.
 
-The log-likelihood l(x; y_n) of row n is expanded to second order in its data vector y_n around the
-reference row of its bin (Chen & Ghahramani 2016, section 3.4, eq. 11, and appendix C.2). The sum of
-the expansion over all rows needs only the first two moments of the bins.
+Row n with data vector y_n in bin b has the control variate (Chen & Ghahramani 2016, eq. 11)
+
+    h_n(x) = l(x; y^_b) + g_b(x).d_n + (P_b d_n)' H_b(x) (P_b d_n) / 2,     d_n = y_n - y^_b,
+
+where g_b and H_b are the gradient and Hessian of the log-likelihood in the data at the bin's
+reference row y^_b, and P_b is a projection. Computing h_n takes directional derivatives at one virtual
+row; its sum over the rows takes them at one virtual row per bin and direction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from scipy import linalg
-
 from amc_pymc.arguments import positive_int
+from amc_pymc.engine import Graph
+from amc_pymc.engine.first_class import bound_function
+from amc_pymc.engine.machine import Printed
+from amc_pymc.reading.element_reader import NotScalar
+from amc_pymc.reading.graphs import state_without_caches
+from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, consecutive, packed_columns
+from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
+from amc_pymc.reading.rows import RowLogp
+from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers.compiled import LOGP, call_total, state_values
+from benchmarks.papers import data_kernels
+from benchmarks.papers.data_bins import (
+    bin_moments,
+    check_share,
+    check_summary,
+    outlying_rows,
+    quantile_bins,
+)
 
-_MAX_AXES = 3
+_SUBSAMPLE = 5_000
+#: Share of the gradient's variance below which a direction is considered a rounding error.
+_NEGLIGIBLE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,240 +79,399 @@ class DataProxy:
 
     def __post_init__(self) -> None:
         if isinstance(self.summary, np.ndarray):
-            _check_summary(self.summary)
+            check_summary(self.summary)
         elif self.summary != "auto":
             error = ValueError if isinstance(self.summary, str) else TypeError
             raise error(f"summary must be 'auto' or an array, got {self.summary!r}")
-        _check_share("outliers", self.outliers)
+        check_share("outliers", self.outliers)
         for name in ("bins", "max_bins"):
             positive_int(name, getattr(self, name))
 
     def control(self, rows: Any, x: np.ndarray, rng: np.random.Generator) -> Any:
         """Return the control variate of the rows of a model; see :class:`amc_pymc.steps.settings.OwnProxy`."""
-        from benchmarks.papers.data_control import DataControl
-
         return DataControl(rows, self, x, rng)
 
 
-class BinMoments(NamedTuple):
-    """Moments of the rows' data vectors y_n (Dy,) in B bins, d_n = y_n minus its bin's reference.
+class DataControl:
+    """Second-order Taylor control variate in the rows' data.
 
-    ``count`` (B,) holds the numbers of rows, ``reference`` (B, Dy) the reference rows, ``first``
-    (B, Dy) the sums of d_n. The sum of d_n d_n' over the rows of bin b is factor[b].T @ factor[b], with
-    ``factor`` (B, Dy, Dy).
-    """
-
-    count: np.ndarray  # type: ignore[assignment]
-    reference: np.ndarray
-    first: np.ndarray
-    factor: np.ndarray
-
-
-def quantile_bins(
-    summary: np.ndarray,
-    bins: int,
-    *,
-    keys: Iterable[np.ndarray] = (),
-    max_bins: int | None = None,
-) -> np.ndarray:
-    """Assign rows to the non-empty cells of a grid of marginal quantiles.
+    A row's data vector y_n (Dy,) holds the entries of the data arrays of floating type. Arrays of
+    integers, and those with infinite entries (which a model may derive from integers), are constant
+    within each bin and are not differentiated.
 
     Parameters
     ----------
-    summary : (N, S) array
-        Finite summaries of the rows.
-    bins : int
-        Number of quantile bins of each axis.
-    keys : iterable of (N,) arrays
-        Cells are split until each key is constant within a bin.
-    max_bins : int, optional
-        Maximum number of bins.
+    rows : RowLogp
+        Rows of a model without variables that have one value per row.
+    settings : DataProxy
+    x : (D,) array
+        Flat point at which ``summary="auto"`` evaluates gradients; the expansion must be finite
+        there.
+    rng : numpy.random.Generator
+        Random generator for the sample of rows whose gradients are evaluated.
 
-    Returns
-    -------
-    (N,) int32 array
-        Labels 0..B-1, each in use.
+    Attributes
+    ----------
+    exact : (n,) int64 array
+        Outlying rows, which have no control variate.
+    n_bins : int
+        Number of bins B.
+    n_directions : int
+        Number of virtual rows at which :attr:`total` takes second derivatives, at most B Dy.
 
     Raises
     ------
     ValueError
-        If there are more than ``max_bins`` bins.
+        If these rows have no such control variate, or it would need too many bins.
+
+    Notes
+    -----
+    Rows must be scalar expressions. They are compiled to machine code over data packed row by row, on first
+    use and once per process.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from amc_pymc.tall.data_space import quantile_bins
-    >>> z = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
-    >>> quantile_bins(z, 3)
-    array([0, 0, 1, 1, 2, 2], dtype=int32)
-    >>> quantile_bins(z, 2, keys=[np.array([0, 1, 0, 1, 1, 1])])
-    array([0, 1, 0, 2, 2, 2], dtype=int32)
+    >>> import numpy as np, pymc as pm
+    >>> from amc_pymc.reading import extract_rows
+    >>> from benchmarks.papers.data_space import DataControl, DataProxy
+    >>> with pm.Model() as model:
+    ...     nu = pm.Exponential("nu", 0.1)
+    ...     y = pm.StudentT("y", nu=nu, sigma=2.0, observed=np.linspace(-4.0, 4.0, 2000))
+    >>> rng = np.random.default_rng(1)
+    >>> control = DataControl(extract_rows(model), DataProxy(), np.array([1.0]), rng)
+    >>> control.n_bins, control.exact.size
+    (10, 400)
+    >>> control.residuals(np.array([[1.0], [1.2]]), np.arange(3)).shape
+    (2, 3)
     """
-    summary = _check_summary(summary)
-    labels = np.zeros(summary.shape[0], dtype=np.int64)
-    levels = np.arange(1, bins) / bins
-    for z in summary.T:
-        labels = labels * bins + np.searchsorted(np.quantile(z, levels), z, side="right")
-    labels = _renumber(labels)
-    n_cells = labels.max() + 1
-    if max_bins is not None and n_cells > max_bins:
-        raise ValueError(
-            f"{bins} bins on each of {summary.shape[1]} axes make {n_cells} cells in use, more "
-            f"than max_bins={max_bins}; take fewer bins or raise max_bins"
-        )
-    for key in keys:
-        values, code = np.unique(key, return_inverse=True)
-        if values.size == 1:
-            continue
-        labels = _renumber(labels * values.size + code)
-        n_bins = labels.max() + 1
-        if max_bins is not None and n_bins > max_bins:
+
+    def __init__(
+        self,
+        rows: RowLogp,
+        settings: DataProxy,
+        x: np.ndarray,
+        rng: np.random.Generator,
+    ):
+        if rows.row_local:
             raise ValueError(
-                "Integer data (labels, counts, group numbers) and infinite data must be constant "
-                f"within a bin, and that splits {n_cells} cells into {n_bins} bins or more, more "
-                f"than max_bins={max_bins}. Cast counts to float in the model, take fewer bins, "
-                "raise max_bins, or use another proxy."
+                "A control variate in data space needs rows that differ in their data only; "
+                f"{', '.join(rows.row_local)} has one value per row. Integrate it out, or use "
+                "another proxy."
             )
-    return labels.astype(np.int32)
+        self.rows = rows
+        self.n_rows = rows.n_rows
+        x = self._checked_point("x", x)
+        self._varies = tuple(a.dtype.kind == "f" and _all_finite(a) for a in rows.arrays)
+        self._check_data()
+        self._written = _written(rows, self._varies)
+        self.bin_of_row = self._bins(settings, x, rng)
+        self.exact = np.flatnonzero(self.bin_of_row < 0)
+        moments = bin_moments(self._data, self.bin_of_row)
+        self.n_bins = moments.count.size
+        bins, which = np.nonzero(np.any(moments.factor != 0.0, axis=2))
+        self._direction_bin = np.ascontiguousarray(bins)
+        self._direction = moments.factor[bins, which]
+        self.n_directions = bins.size
+        self._moments = moments._replace(
+            factor=moments.factor[:0]
+        )  # large, and not needed any more
+        self._check_total(x)
 
+    def __getstate__(self):
+        return state_without_caches(self) | {"_written": self._written._replace(graph=None)}
 
-def outlying_rows(summary: np.ndarray, labels: np.ndarray, share: float | int) -> np.ndarray:
-    """Return the rows farthest from the mean of their bin in the standardised summary.
+    # --- for compiled loops ---------------------------------------------------------------------
 
-    Parameters
-    ----------
-    summary : (N, S) array
-        Each axis is divided by its standard deviation over all rows.
-    labels : (N,) int array
-        Bins, as returned by :func:`quantile_bins`.
-    share : float or int
-        Share of the rows (float, rounded down) or their number (int).
+    @cached_property
+    def total(self):
+        """First-class ``x (D,) -> sum of h_n(x) over the raced rows``, natural log."""
+        in_bins = self._moments.count.astype(np.float64)
+        program = self._written.printed.arrays[0]
+        return bound_function(data_kernels.total, LOGP, [self._virtual_rows(), in_bins, program])
 
-    Returns
-    -------
-    (n,) int64 array
-        Sorted row numbers, without rows at their bin's mean.
+    @cached_property
+    def state_rewards(self):
+        """First-class ``(points (K, D), centre (unused), rows (m,)) -> (K, m)``: l_n - h_n.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.tall.data_space import outlying_rows
-    >>> outlying_rows(np.array([[0.0], [0.1], [0.2], [9.0], [5.0]]), np.array([0, 0, 0, 0, 1]), 0.2)
-    array([3])
-    """
-    summary = _check_summary(summary)
-    _check_share("share", share)
-    n_rows = summary.shape[0]
-    n_out = int(share) if _is_integer(share) else int(np.floor(share * n_rows))
-    if n_out >= n_rows:
-        raise ValueError(f"outliers={share!r} leaves none of {n_rows} rows to be raced")
-    count = np.bincount(labels)
-    square = np.zeros(n_rows)
-    for z in summary.T:
-        scale = z.std()
-        if scale > 0.0:
-            mean = np.bincount(labels, weights=z) / np.maximum(count, 1)
-            square += np.square((z - mean[labels]) / scale)
-    order = np.argsort(-square, kind="stable")[:n_out]
-    return np.sort(order[square[order] > 0.0]).astype(np.int64)
+        Values at each point, natural log; for the rows in :attr:`exact` they are l_n.
+        """
+        return bound_function(data_kernels.state_rewards, REWARDS, self._packed)
 
+    @cached_property
+    def rewards(self):
+        """First-class :attr:`state_rewards` minus the values at points[0]; row 0 is zero."""
+        return bound_function(data_kernels.rewards, REWARDS, self._packed)
 
-def bin_moments(
-    y: np.ndarray | Callable[[np.ndarray], np.ndarray],
-    labels: np.ndarray,
-) -> BinMoments:
-    """Compute the moments of each bin.
+    # --- from Python ----------------------------------------------------------------------------
 
-    Second moments are factored by their eigenvectors, with entries of y scaled by their standard deviations over
-    all rows. Rows of a factor that are zero but for rounding are zero.
+    def residuals(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return :attr:`state_rewards` (K, m) of some rows at points (K, D)."""
+        points = np.ascontiguousarray(points, dtype=np.float64)
+        rows = np.ascontiguousarray(rows, dtype=np.int64)
+        return state_values(self.state_rewards, points, points[0], rows)
 
-    Parameters
-    ----------
-    y : (N, Dy) array or callable
-        Data vectors, or a function of row numbers (m,) that returns (m, Dy).
-    labels : (N,) int array
-        Bins 0..B-1, each in use; rows with a negative label are ignored.
+    def population_total(self, x: np.ndarray) -> float:
+        """Return :attr:`total` at x."""
+        return call_total(self.total, np.ascontiguousarray(x, dtype=np.float64))
 
-    Returns
-    -------
-    BinMoments
+    # --- construction ---------------------------------------------------------------------------
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.tall.data_space import bin_moments
-    >>> y = np.array([[0.0], [2.0], [5.0], [7.0]])
-    >>> m = bin_moments(y, np.array([0, 0, 1, 1]))
-    >>> m.reference.ravel(), np.square(m.factor).ravel().round(12)
-    (array([1., 6.]), array([2., 2.]))
-    """
-    get = y if callable(y) else y.__getitem__
-    labels = np.asarray(labels)
-    order = np.argsort(labels, kind="stable")
-    order = order[np.searchsorted(labels[order], 0) :]
-    if not order.size:
-        raise ValueError("labels leave no row in any bin")
-    count = np.bincount(labels[order])
-    members = np.split(order, np.cumsum(count)[:-1])
-    reference = np.stack([get(rows).mean(axis=0) for rows in members])
-    first = np.empty_like(reference)
-    second = np.empty((count.size, reference.shape[1], reference.shape[1]))
-    for b, rows in enumerate(members):
-        d = get(rows) - reference[b]
-        first[b] = d.sum(axis=0)
-        second[b] = d.T @ d
-    factor = _factors(second, _scales(second, count, reference))
-    return BinMoments(count, reference, first, factor)
+    def _checked_point(self, name: str, x) -> np.ndarray:
+        x = np.asarray(x, dtype=np.float64)
+        size = self.rows.layout.size
+        if x.shape != (size,):
+            raise ValueError(f"{name} must have shape ({size},), got {x.shape}")
+        if not np.all(np.isfinite(x)):
+            raise ValueError(f"{name} must be finite, got {x}")
+        return x
 
+    def _check_data(self) -> None:
+        if not any(a.size for a in self._arrays(True)):
+            raise ValueError(
+                "A control variate in data space needs finite data of floating type, the rows of "
+                f"{', '.join(self.rows.observed_vars)} have none. Cast counts to float in the "
+                "model, or use another proxy."
+            )
 
-def _scales(second: np.ndarray, count: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Return standard deviations (Dy,) of y over all bins from the moments, 1 if constant."""
-    spread = reference - np.average(reference, axis=0, weights=count)
-    within = np.diagonal(second, axis1=1, axis2=2).sum(axis=0) / count.sum()
-    variance = within + np.average(np.square(spread), axis=0, weights=count)
-    return np.sqrt(np.where(variance > 0.0, variance, 1.0))
-
-
-def _factors(second: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    dim, factor = scale.size, np.zeros(second.shape)
-    for b, moments in enumerate(second):
-        values, vectors = linalg.eigh(moments / np.outer(scale, scale))
-        values, vectors = values[::-1], vectors[:, ::-1]
-        used = values > dim * np.finfo(float).eps * max(values[0], 0.0)  # drop rounding errors
-        root = np.sqrt(values[used])
-        factor[b, used] = (scale[:, None] * vectors[:, used] * root).T
-    return factor
-
-
-def _renumber(labels: np.ndarray) -> np.ndarray:
-    return np.unique(labels, return_inverse=True)[1].reshape(-1)
-
-
-# --- checks -------------------------------------------------------------------------------------
-
-
-def _check_summary(given: Any) -> np.ndarray:
-    summary: np.ndarray = np.asarray(given, dtype=np.float64)
-    if summary.ndim != 2 or not 1 <= summary.shape[1] <= _MAX_AXES or not summary.shape[0]:
-        raise ValueError(
-            f"summary must have shape (N, S) with S in 1..{_MAX_AXES}, got {summary.shape}"
+    def _bins(self, settings, x, rng) -> np.ndarray:
+        """Return the bin of each row (N,), -1 for outliers."""
+        summary = self._summary(settings.summary, x, rng)
+        labels = quantile_bins(
+            summary, settings.bins, keys=self._fixed_columns(), max_bins=settings.max_bins
         )
-    bad = np.flatnonzero(~np.isfinite(summary).all(axis=1))
-    if bad.size:
-        raise ValueError(f"summary must be finite; row {bad[0]} is {summary[bad[0]]}")
-    return summary
+        outliers = outlying_rows(summary, labels, settings.outliers)
+        labels[outliers] = -1
+        raced = labels >= 0
+        labels[raced] = np.unique(labels[raced], return_inverse=True)[1]
+        return labels
+
+    def _summary(self, summary, x, rng) -> np.ndarray:
+        if isinstance(summary, np.ndarray):
+            out = summary
+        else:
+            axes = _leading_axes(*self._gradient_sample(x, rng))
+            out = np.concatenate([self._data(c) @ axes for c in consecutive(self.n_rows)])
+        if out.shape[0] != self.n_rows:
+            raise ValueError(f"summary has {out.shape[0]} rows, the model {self.n_rows}")
+        return out
+
+    def _gradient_sample(self, x, rng):
+        """Return data vectors of some rows, and gradients of the log-likelihood in them at x (n, Dy)."""
+        some = np.arange(self.n_rows)
+        if self.n_rows > _SUBSAMPLE:
+            some = np.sort(rng.choice(self.n_rows, size=_SUBSAMPLE, replace=False))
+        y = self._data(some)
+        g = self._written.gradients(x, y, some)
+        good = np.isfinite(g).all(axis=1)
+        if not good.any():
+            raise ValueError(
+                "The log-likelihood has no finite gradient in the data at x; use another proxy"
+            )
+        return y[good], g[good]
+
+    def _check_total(self, x) -> None:
+        total = self.population_total(x)
+        if not np.isfinite(total):
+            raise ValueError(
+                f"The sum of the control variate is {total} at x: some bin's mean is a row that "
+                "the model finds impossible or where it has no second derivative. Take more bins, "
+                "another summary or another proxy."
+            )
+
+    # --- data -----------------------------------------------------------------------------------
+
+    def _arrays(self, varies: bool) -> list[np.ndarray]:
+        """Return the data arrays that make up y, or those that are constant within a bin."""
+        return [a for a, v in zip(self.rows.arrays, self._varies) if v == varies]
+
+    @cached_property
+    def _dim(self) -> int:
+        return sum(_width(a) for a in self._arrays(True))
+
+    @cached_property
+    def _members(self) -> np.ndarray:
+        """One row (B,) of each bin, which provides its integer data."""
+        raced = np.flatnonzero(self.bin_of_row >= 0)
+        return raced[np.unique(self.bin_of_row[raced], return_index=True)[1]]
+
+    def _data(self, rows: np.ndarray) -> np.ndarray:
+        """Return the data vectors (m, Dy) of some rows."""
+        parts = [a[rows].reshape(rows.size, _width(a)) for a in self._arrays(True)]
+        return np.concatenate(parts, axis=1).astype(np.float64, copy=False)
+
+    def _fixed_columns(self) -> Iterator[np.ndarray]:
+        for array in self._arrays(False):
+            yield from array.reshape(self.n_rows, _width(array)).T
+
+    # --- generated machine code -----------------------------------------------------------------
+
+    @cached_property
+    def _packed(self) -> list[np.ndarray]:
+        """Arrays that the generated loops over rows read."""
+        m, everything = self._moments, np.arange(self.n_rows)
+        data = self._written.rows(self._data(everything), everything)
+        reference = self._written.rows(m.reference, self._members)
+        size_of_y = np.array([self._dim])
+        return [data, self.bin_of_row, reference, size_of_y, self._written.printed.arrays[0]]
+
+    def _virtual_rows(self) -> np.ndarray:
+        """Return references and displacements (3 W, V) of bins and of (bin, direction) pairs."""
+        m, bins = self._moments, self._direction_bin
+        reference = self._written.rows(m.reference, self._members)
+        virtual = np.zeros((3, self.n_bins + bins.size, reference.shape[1]))
+        virtual[0] = np.concatenate([reference, reference[bins]])
+        virtual[1, : self.n_bins, : self._dim] = m.first
+        virtual[2, self.n_bins :, : self._dim] = self._direction
+        return np.ascontiguousarray(np.concatenate(virtual, axis=1).T)
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def _all_finite(array: np.ndarray) -> bool:
+    """Whether all entries are finite, checked in chunks."""
+    return all(bool(np.isfinite(array[c]).all()) for c in consecutive(len(array)))
 
 
-def _check_share(name: str, value: Any) -> None:
-    if _is_integer(value) and value >= 0:
-        return
-    if isinstance(value, float | np.floating) and 0.0 <= value < 1.0:
-        return
-    raise ValueError(
-        f"{name} must be a share of the rows (float in [0, 1)) or a number of rows (int >= 0), "
-        f"got {value!r}"
+def _width(array: np.ndarray) -> int:
+    """Return the number of entries per row."""
+    return math.prod(array.shape[1:])
+
+
+def _leading_axes(y: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+    """Return directions (Dy, S) in data space along which the gradient in the data varies.
+
+    If it does not vary, the log-likelihood is linear in the data and needs no bins.
+    """
+    scale = y.std(axis=0)
+    scale[scale == 0.0] = 1.0
+    if y.shape[1] <= 2:
+        return np.diag(1.0 / scale)
+    spread = (gradients - gradients.mean(axis=0)) * scale
+    values, vectors = np.linalg.eigh(spread.T @ spread)
+    used = values[-2:] > _NEGLIGIBLE * np.square(gradients * scale).sum()
+    axes = vectors[:, -2:][:, used][:, ::-1]
+    return axes / scale[:, None] if used.any() else np.zeros((y.shape[1], 1))
+
+
+class _WrittenRows(NamedTuple):
+    """Rows of W numbers, of which the first are data vectors (Dy,), as expressions and code.
+
+    Attributes
+    ----------
+    printed : Printed
+        From :func:`~benchmarks.papers.data_kernels.printed_data_control`.
+    fixed : (N, F) array
+        Data that rows read besides their data vectors (N, Dy); W = Dy + F.
+    graph : Graph or None
+    row : int
+        Log-likelihood of a row.
+    """
+
+    printed: Printed
+    fixed: np.ndarray
+    graph: Graph | None
+    row: int
+
+    def rows(self, y: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Return rows (m, W): data vectors y (m, Dy), then the fixed data of some units (m,)."""
+        return np.hstack([y, self.fixed[units]])
+
+    def gradients(self, x: np.ndarray, y: np.ndarray, units: np.ndarray) -> np.ndarray:
+        """Return the gradients (m, Dy) of log-likelihoods in the data at x (D,)."""
+        assert self.graph is not None
+        dim, rows, out = y.shape[1], self.rows(y, units).T, np.zeros(y.shape)
+        slope = data_kernels.displaced(self.graph, self.row, dim, len(rows))
+        with np.errstate(all="ignore"):
+            for k in range(dim):
+                moved = np.zeros(rows.shape)
+                moved[k] = 1.0
+                (out[:, k],) = self.graph.evaluate([slope], row=[*rows, *moved], eta=x)
+        return out
+
+
+def _written(rows: RowLogp, varies: Sequence[bool]) -> _WrittenRows:
+    """Write the control variate of rows, differentiated with respect to the data arrays that vary.
+
+    Raises
+    ------
+    ValueError
+        If it is not a scalar expression.
+    """
+    graph = Graph()
+    columns = Columns(graph, "column")
+    try:
+        leaf = parameter_leaf(graph, rows.layout, columns=[columns])
+        row = row_expression(rows, graph, columns, leaf)
+        starts, dim = _starts(rows, varies)
+        places = _places(columns, rows, starts, _read(graph, row))
+        fixed = [c for c in _read(graph, row) if c not in places]
+        places |= {c: dim + k for k, c in enumerate(fixed)}
+        moved = _moved(graph, row, places)
+        printed = data_kernels.printed_data_control(graph, moved, dim + len(fixed), dim)
+        own = [Column(None, columns.arrays[c]) for c in fixed]
+        data = packed_columns(own, rows.n_rows)[:, : len(fixed)]
+    except (*NO_SCALAR_FORM, NotImplementedError) as error:
+        raise ValueError(
+            "A control variate in data space needs rows that are one expression of numbers, those of "
+            f"{', '.join(rows.observed_vars)} are not ({error}). Use another proxy."
+        ) from error
+    return _WrittenRows(printed, data, graph, moved)
+
+
+def _starts(rows: RowLogp, varies: Sequence[bool]) -> tuple[dict[int, int], int]:
+    """Return where each array that varies begins in data vectors, and the length Dy of these."""
+    starts, dim = {}, 0
+    for k, array in enumerate(rows.arrays):
+        if varies[k]:
+            starts[k] = dim
+            dim += math.prod(array.shape[1:])
+    return starts, dim
+
+
+def _read(graph: Graph, row: int) -> list[int]:
+    """Return the columns that an expression reads."""
+    dots = [c for n in graph.leaves([row], "dot") for c in graph.nodes[n].value[2]]
+    return list(
+        dict.fromkeys([*dots, *(graph.nodes[n].value for n in graph.leaves([row], "column"))])
     )
+
+
+def _places(
+    columns: Columns, rows: RowLogp, starts: dict[int, int], read: Sequence[int]
+) -> dict[int, int]:
+    """Return the columns that are entries of data vectors, with their positions there.
+
+    Raises
+    ------
+    NotScalar
+        If such an entry is used as an index, or is itself indexed by data.
+    """
+    g, places = columns.graph, {}
+    keys = {
+        g.nodes[leaf].value: key
+        for (_, key, *_), node in columns._known.items()
+        for leaf in g.leaves([node], "column")
+    }
+    for c, (kind, *rest) in keys.items():
+        if kind == "input" and rest[0] in starts:
+            array, *at = rest
+            shape = rows.arrays[array].shape[1:]
+            places[c] = starts[array] + int(np.arange(math.prod(shape)).reshape(shape)[tuple(at)])
+    for c in read:
+        kind, *index = keys[c]
+        if isinstance(kind, tuple):
+            chosen = kind[0] == "input" and kind[1] in starts
+            inside = {m for i in index for m in _read(columns.graph, i)}
+            if chosen or inside & places.keys():
+                raise NotScalar("data that vary within a bin are chosen or choose")
+    return {c: places[c] for c in read if c in places}
+
+
+def _moved(graph: Graph, row: int, places: dict[int, int]) -> int:
+    """Return an expression with its columns renumbered."""
+    change = {}
+    for n in graph.leaves([row], "column"):
+        node = graph.nodes[n]
+        change[n] = graph.leaf("column", places[node.value], node.kind)
+    for n in graph.leaves([row], "dot"):
+        name, first, read = graph.nodes[n].value
+        change[n] = graph.leaf("dot", (name, first, tuple(places[c] for c in read)))
+    return graph.replaced([row], change)[0]

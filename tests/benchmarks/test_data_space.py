@@ -1,211 +1,394 @@
+import pickle
+
+from functools import cache
+
+import cloudpickle
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
+from numba import njit
 from scipy import stats
 
-from benchmarks.papers.data_space import DataProxy, bin_moments, outlying_rows, quantile_bins
+from amc_pymc.reading import extract_rows
+from benchmarks.papers.data_space import DataControl, DataProxy
+
+X0 = np.zeros(0)
 
 
-def column(*values):
-    return np.array(values, dtype=float)[:, None]
+def logistic(n=3000, seed=1):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)) * [1, 0.2, 3]
+    eta = X @ [1.0, -3.0, 0.2]
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=3)
+        pm.Bernoulli("y", logit_p=X @ b, observed=(rng.random(n) < 1 / (1 + np.exp(-eta))) * 1)
+    return model, np.array([1.0, -3.0, 0.2])
 
 
-class TestQuantileBins:
-    def test_one_axis_by_hand(self):
-        z = column(5, 0, 3, 1, 4, 2, 7, 6)
-        np.testing.assert_array_equal(quantile_bins(z, 4), [2, 0, 1, 0, 2, 1, 3, 3])
+def poisson_offset(n=3000, seed=2):
+    rng = np.random.default_rng(seed)
+    X, exposure = rng.normal(size=(n, 2)), rng.exponential(2, n)
+    y = rng.poisson(exposure * np.exp(X @ [0.4, -0.3]))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Poisson("y", pt.exp(X @ b + np.log(exposure)), observed=y)
+    return model, np.array([0.4, -0.3])
 
-    def test_two_axes_by_hand(self):
-        # Medians 1.5 and 15: four quadrants, of which the one of small and large is empty.
-        z = np.array([[0, 0], [1, 10], [2, 20], [3, 30.0]])
-        np.testing.assert_array_equal(quantile_bins(z, 2), [0, 0, 1, 1])
-        z = np.array([[0, 30], [1, 10], [2, 20], [3, 0.0]])
-        np.testing.assert_array_equal(quantile_bins(z, 2), [1, 0, 3, 2])
 
-    @pytest.mark.parametrize("axes", [1, 2, 3])
-    def test_cells_of_independent_axes_are_equally_full(self, axes):
-        z = np.random.default_rng(1).normal(size=(30_000, axes))
-        count = np.bincount(quantile_bins(z, 5))
-        assert count.size == 5**axes
-        # A cell count is binomial but for the fixed margins, which only narrow it.
-        expected = 30_000 / 5**axes
-        assert np.abs(count - expected).max() < 5 * np.sqrt(expected)
-        if axes == 1:
-            assert np.all(count == 6000)
+def arch_series(n, order, seed=3):
+    """Returns r (n,), squared lags (n, order), the coefficients (order + 1,)."""
+    rng = np.random.default_rng(seed)
+    weights = 0.8 ** np.arange(order)
+    alpha = np.r_[0.3, 0.6 * weights / weights.sum()]
+    r = np.zeros(n + order + 200)
+    for t in range(order, r.size):
+        variance = alpha[0] + alpha[1:] @ r[t - order : t][::-1] ** 2
+        r[t] = np.sqrt(variance) * rng.standard_t(8)
+    r = r[200:]
+    lags = np.stack([r[order - j : r.size - j] for j in range(1, order + 1)], axis=1)
+    return r[order:], lags**2, alpha
 
-    def test_does_not_depend_on_units(self):
-        z = np.random.default_rng(2).normal(size=(500, 2))
-        a = quantile_bins(z, 7)
-        np.testing.assert_array_equal(a, quantile_bins(z * [1e-6, 1e6] + [3, -4], 7))
 
-    def test_constant_axis_is_one_bin(self):
-        z = np.column_stack([np.arange(10.0), np.full(10, 3.0)])
-        assert np.bincount(quantile_bins(z, 2)).tolist() == [5, 5]
-        assert quantile_bins(z[:, 1:], 10).tolist() == [0] * 10
+def arch(n=3000, order=5, dtype=float):
+    r, squares, alpha = arch_series(n, order)
+    with pm.Model() as model:
+        a = pm.Gamma("a", 1, 1, shape=order + 1)
+        nu = pm.Gamma("nu", 2, 0.1)
+        scale = pt.sqrt(a[0] + pt.dot(squares.astype(dtype), a[1:]))
+        pm.StudentT("r", nu=nu, sigma=scale, observed=r.astype(dtype))
+    return model, np.log(np.r_[alpha, 8.0])
 
-    def test_keys_are_constant_within_bins_and_split_no_further(self):
-        rng = np.random.default_rng(3)
-        z = rng.normal(size=(2000, 2))
-        keys = [rng.integers(-3, 3, 2000), np.full(2000, 5), rng.random(2000) < 0.3]
-        labels = quantile_bins(z, 4, keys=keys)
-        cells = quantile_bins(z, 4)
-        together = np.column_stack([cells, *keys])
-        assert labels.max() + 1 == np.unique(together, axis=0).shape[0]
-        for b in range(labels.max() + 1):
-            assert np.unique(together[labels == b], axis=0).shape[0] == 1
 
-    def test_too_many_cells(self):
-        z = np.random.default_rng(4).normal(size=(1000, 2))
-        with pytest.raises(ValueError, match=r"10 bins on each of 2 axes.*max_bins=50.*fewer"):
-            quantile_bins(z, 10, max_bins=50)
+def arch_summary(n, order):
+    r, squares, alpha = arch_series(n, order)
+    return np.column_stack([r, alpha[0] + squares @ alpha[1:]])
+
+
+def normal_known_mean(n=3000, seed=4):
+    y = np.random.default_rng(seed).standard_t(3, size=n) + 5
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma", 1)
+        pm.Normal("y", 5.0, sigma, observed=y)
+    return model, np.array([0.3])
+
+
+MODELS = {"logistic": logistic, "poisson": poisson_offset, "arch": arch}
+slow = pytest.mark.slow
+
+
+def make(build, settings=None, **kwargs):
+    model, x = build(**kwargs)
+    return DataControl(extract_rows(model), settings or DataProxy(), x, np.random.default_rng(5)), x
+
+
+@cache
+def usual(name):
+    return make(MODELS[name])
+
+
+def values(control, x, rows):
+    return control.rows(control.rows.layout.unravel(x), rows)
+
+
+def raced(control):
+    return np.setdiff1d(np.arange(control.n_rows), control.exact)
+
+
+def assert_total_is_exact(control, x):
+    """total(x) = sum over raced rows of l_n less their residuals, to rounding of the terms."""
+    rows = raced(control)
+    plain = values(control, x, rows)
+    h = plain - control.residuals(x[None], rows)[0]
+    assert abs(control.population_total(x) - h.sum()) < 1e-10 * np.abs(h).sum()
+    assert np.abs(h).sum() > 1
+
+
+def variance_reduction(control, x, x_new):
+    """Variance of the raced rows' changes from x to x_new, divided by that of what the control variate leaves."""
+    rows = raced(control)
+    residual = control.residuals(np.stack([x, x_new]), rows)
+    plain = values(control, x_new, rows) - values(control, x, rows)
+    return plain.var() / (residual[1] - residual[0]).var()
+
+
+class TestTotal:
+    @pytest.mark.parametrize("name", MODELS)
+    def test_is_the_sum_over_raced_rows(self, name):
+        control, x = usual(name)
+        assert control.exact.size == 600
+        rng = np.random.default_rng(6)
+        for _ in range(3):
+            assert_total_is_exact(control, x + rng.normal(scale=0.5, size=x.size))
+
+    @slow
+    def test_two_dimensional_summary_and_float32_data(self):
+        settings = DataProxy(summary=arch_summary(3000, 5), bins=6)
+        control, x = make(arch, settings, dtype="float32")
+        assert control.rows.arrays[0].dtype == np.float32
+        assert control.n_bins <= 36
+        assert_total_is_exact(control, x + 0.1)
+        assert variance_reduction(control, x, x + 0.05) > 10
+
+    @slow
+    def test_all_directions(self):
+        control, _ = make(arch, DataProxy(summary=arch_summary(3000, 5), bins=3, outliers=0))
+        assert control.exact.size == 0
+        assert control.n_directions == 6 * control.n_bins
+
+    def test_against_a_formula(self):
+        """Poisson with log mean eta = y'(b, 1): l = k eta - exp(eta) - log k!."""
+        control, x = usual("poisson")
+        rows, b = raced(control), x + 0.2
+        X, k, log_k = _poisson_data(control)
+        eta = X @ np.r_[b, 1.0]
+        h = np.empty(control.n_rows)
+        label = control.bin_of_row
+        for bin_ in range(control.n_bins):
+            mine = np.flatnonzero(label == bin_)
+            assert np.unique(k[mine]).size == 1
+            at = eta[mine].mean()
+            d = eta[mine] - at
+            h[mine] = k[mine] * eta[mine] - np.exp(at) * (1 + d + d**2 / 2) - log_k[mine]
+        expected = k * eta - np.exp(eta) - log_k - h
+        np.testing.assert_allclose(control.residuals(b[None], rows)[0], expected[rows], atol=1e-10)
+        assert control.population_total(b) == pytest.approx(h[rows].sum(), rel=1e-12)
+
+
+def _poisson_data(control):
+    """Columns (X, log exposure), counts and log k! as the rows hold them."""
+    arrays = control.rows.arrays
+    k = next(a for a in arrays if a.dtype.kind in "iu" and a.max() > 1)
+    log_k = stats.poisson(1).logpmf(k) * -1 - 1
+    X = next(a for a in arrays if a.ndim == 2)
+    offsets = [a for a in arrays if a.ndim == 1 and a.dtype.kind == "f"]
+    log_exposure = next(a for a in offsets if not np.allclose(a, log_k))
+    return np.column_stack([X, log_exposure]), k, log_k
+
+
+class TestRewards:
+    @pytest.mark.parametrize("bins", [1, 3])
+    def test_no_residual_where_the_data_enter_by_squares(self, bins):
+        control, x = make(normal_known_mean, DataProxy(bins=bins))
+        for s in (-1.0, 0.0, 2.0):
+            residual = control.residuals(np.array([[s]]), raced(control))
+            assert np.abs(residual).max() < 1e-10 * np.abs(values(control, x + s, [0, 1, 2])).max()
+
+    def test_outlying_rows_have_no_control_variate(self):
+        control, x = usual("arch")
+        points = x + np.random.default_rng(7).normal(scale=0.1, size=(4, x.size))
+        plain = np.array([values(control, p, control.exact) for p in points])
+        np.testing.assert_allclose(control.residuals(points, control.exact), plain, rtol=1e-12)
+
+    def test_mixed_with_raced_rows(self):
+        control, x = usual("logistic")
+        rng = np.random.default_rng(8)
+        points = x + rng.normal(scale=0.1, size=(2, x.size))
+        rows = rng.permutation(np.r_[control.exact[:20], raced(control)[:20]])
+        each = np.concatenate([control.residuals(points, rows[[k]]) for k in range(40)], axis=1)
+        np.testing.assert_allclose(control.residuals(points, rows), each, atol=1e-13)
+        outside = np.isin(rows, control.exact)
+        plain = np.array([values(control, p, rows) for p in points])
+        np.testing.assert_allclose(control.residuals(points, rows)[:, outside], plain[:, outside])
+        assert np.all(control.residuals(points, rows)[:, ~outside] != plain[:, ~outside])
+
+    def test_relative_to_the_first_arm(self):
+        control, x = usual("arch")
+        points = x + np.random.default_rng(9).normal(scale=0.1, size=(3, x.size))
+        for rows in (raced(control)[:50], control.exact[:50], np.empty(0, np.int64)):
+            absolute = control.residuals(points, rows)
+            relative = _call(control.rewards, points, X0, rows)
+            assert absolute.shape == (3, rows.size)
+            assert np.all(relative[0] == 0.0)
+            np.testing.assert_allclose(relative, absolute - absolute[0], atol=1e-13)
+
+    @slow
+    def test_discrete_states(self):
+        """A state in the flat vector picks the coefficient."""
+        rng = np.random.default_rng(10)
+        y = rng.normal(size=2000)
+        with pm.Model() as model:
+            k = pm.Categorical("k", np.ones(3) / 3)
+            pm.StudentT("y", nu=4, mu=pt.as_tensor([-1.0, 0.0, 1.0])[k], observed=y)
+        control = DataControl(extract_rows(model), DataProxy(), np.array([1.0]), rng)
+        for state in (0.0, 1.0, 2.0):
+            assert_total_is_exact(control, np.array([state]))
+        residual = control.residuals(np.array([[0.0], [2.0]]), raced(control))
+        h = [values(control, np.array([s]), raced(control)) for s in (0.0, 2.0)] - residual
+        assert np.corrcoef(h[1] - h[0], residual[1] - residual[0] + h[1] - h[0])[0, 1] > 0.99
+
+    @slow
+    def test_pickles_without_compiled_functions(self):
+        control, x = usual("logistic")
+        points, rows = np.stack([x, x + 0.1]), np.arange(40)
+        expected = control.residuals(points, rows)
+        for module in (pickle, cloudpickle):
+            copy = module.loads(module.dumps(control))
+            np.testing.assert_array_equal(copy.residuals(points, rows), expected)
+            assert copy.population_total(x) == control.population_total(x)
+
+    @slow
+    def test_same_seed_same_bins(self):
+        a, _ = make(arch, n=8000)
+        b, _ = make(arch, n=8000)
+        np.testing.assert_array_equal(a.bin_of_row, b.bin_of_row)
+        assert a.bin_of_row.dtype == np.int32
+
+
+@njit
+def _call(rewards, points, centre, rows):
+    return rewards(points, centre, rows)
+
+
+class TestVarianceReduction:
+    """Chen & Ghahramani (2016), section 5.2: two to three orders with 10 x 10 bins, 20 % out."""
+
+    @pytest.mark.parametrize(
+        "order, summary",
+        [
+            (5, "paper"),
+            *(pytest.param(*p, marks=slow) for p in [(5, "auto"), (30, "paper"), (30, "auto")]),
+        ],
+    )
+    def test_arch(self, order, summary):
+        z = arch_summary(13_000, order) if summary == "paper" else "auto"
+        control, x = make(arch, DataProxy(summary=z), n=13_000, order=order)
+        assert control.exact.size == 2600
+        rng = np.random.default_rng(11)
+        got = []
+        for scale in (0.02, 0.1, 0.3):
+            x_new = x + scale * rng.normal(size=x.size)
+            got.append(variance_reduction(control, x, x_new))
+        print(f"order {order}, {summary}: {control.n_bins} bins, variance / {np.round(got)}")
+        assert min(got) > 10
+
+    @slow
+    def test_second_order(self):
+        """Halving the width of bins divides third-order residuals by 8, their variance by 64."""
+        y = np.random.default_rng(12).random(40_000)
+        with pm.Model() as model:
+            a = pm.Normal("a", 0, 1)
+            pm.StudentT("y", nu=5, mu=a, observed=y)
+        rng = np.random.default_rng(13)
+        rows = extract_rows(model)
+        points = np.array([0.0]), np.array([0.2])
+        got = [
+            DataControl(rows, DataProxy(bins=n, outliers=0), points[0], rng).variance_reduction(
+                *points, rng, n_rows=40_000
+            )
+            for n in (10, 20)
+        ]
+        assert got[1] / got[0] == pytest.approx(64, rel=0.1)
+
+
+class TestBins:
+    def test_integer_data_are_constant_within_bins(self):
+        rng = np.random.default_rng(14)
+        n, group = 4000, rng.integers(0, 7, 4000)
+        y = rng.normal(size=n)
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1, shape=7)
+            pm.StudentT("y", nu=4, mu=mu[group], observed=y)
+        x = rng.normal(size=7)
+        control = DataControl(extract_rows(model), DataProxy(bins=5), x, rng)
+        assert control.n_bins == 35
+        for b in range(35):
+            assert np.unique(group[control.bin_of_row == b]).size == 1
+        assert_total_is_exact(control, x)
 
     def test_too_many_integers(self):
-        z = np.zeros((1000, 1))
-        message = "constant within a bin.*splits 1 cells into 1000.*max_bins=999.*Cast.*float"
+        with pytest.raises(ValueError, match=r"more than max_bins=15. Cast counts to float"):
+            make(logistic, DataProxy(max_bins=15))
+        with pytest.raises(ValueError, match=r"make \d+ cells in use, more than max_bins=15"):
+            make(arch, DataProxy(max_bins=15))
+
+    def test_summary_of_another_length(self):
+        with pytest.raises(ValueError, match="summary has 7 rows, the model 3000"):
+            make(arch, DataProxy(summary=np.zeros((7, 1))))
+
+    def test_auto_finds_the_direction_of_a_regression(self):
+        """Quantiles of the linear predictor, for either observation."""
+        control, x = usual("logistic")
+        predictor = next(a for a in control.rows.arrays if a.ndim == 2) @ x
+        assert control.n_bins == 20
+        for b in range(20):
+            inside = control.bin_of_row == b
+            lowest, highest = predictor[inside].min(), predictor[inside].max()
+            between = (lowest < predictor) & (predictor < highest) & ~inside
+            own = next(a for a in control.rows.arrays if a.dtype.kind in "iub" and a.ndim == 1)
+            assert not np.any(between & (own == own[inside][0]) & (control.bin_of_row >= 0))
+
+    def test_linear_in_the_data_needs_one_bin(self):
+        rng = np.random.default_rng(15)
+        with pm.Model() as model:
+            rate = pm.Gamma("rate", 1, 1, shape=3)
+            pm.Exponential("y", rate, observed=rng.exponential(size=(1000, 3)))
+        x = np.zeros(3)
+        control = DataControl(extract_rows(model), DataProxy(), x, rng)
+        assert control.n_bins == 1
+        assert np.abs(control.residuals(x[None] + 1, raced(control))).max() < 1e-12
+
+
+def one_value_per_row(rng):
+    pm.Normal("y", pm.Normal("u", 0, 1, shape=50), 1, observed=rng.normal(size=50))
+
+
+def only_integers(rng):
+    pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=rng.integers(0, 2, 100))
+
+
+def without_a_scalar_form(rng):
+    mu = pm.Normal("mu", 0, 1, shape=3)
+    pm.Normal("y", pt.sort(mu)[1], 1, observed=rng.normal(size=200))
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("write", "message"),
+        [
+            (one_value_per_row, "u has one value per row. Integrate it out"),
+            (only_integers, "floating type, the rows of y have none. Cast"),
+            (without_a_scalar_form, r"those of y are not \(Sort"),
+        ],
+    )
+    def test_rows(self, write, message):
+        rng = np.random.default_rng(16)
+        with pm.Model() as model:
+            write(rng)
+        rows = extract_rows(model)
         with pytest.raises(ValueError, match=message):
-            quantile_bins(z, 10, keys=[np.arange(1000)], max_bins=999)
-        assert quantile_bins(z, 10, keys=[np.arange(1000)], max_bins=1000).max() == 999
+            DataControl(rows, DataProxy(), np.zeros(rows.layout.size), rng)
 
-    @pytest.mark.parametrize("shape", [(5,), (5, 0), (5, 4), (0, 1)])
-    def test_bad_shape(self, shape):
-        with pytest.raises(ValueError, match=r"shape \(N, S\) with S in 1..3"):
-            quantile_bins(np.zeros(shape), 2)
+    def test_infinite_data(self):
+        X = np.random.default_rng(18).normal(size=(100, 1))
+        X[7] = -np.inf
+        with pm.Model() as model:
+            b = pm.Normal("b", 0, 1, shape=1)
+            pm.Normal("y", pt.exp(pt.dot(X, pt.exp(b))), 1, observed=np.arange(100.0))
+        rows = extract_rows(model)
+        rng = np.random.default_rng(1)
+        with pytest.raises(ValueError, match=r"infinite data must be constant.*max_bins=60"):
+            DataControl(rows, DataProxy(max_bins=60), np.zeros(1), rng)
+        control = DataControl(rows, DataProxy(), np.zeros(1), rng)
+        assert control.n_bins == 100
+        assert_total_is_exact(control, np.zeros(1))
 
-    def test_not_finite(self):
-        with pytest.raises(ValueError, match="finite; row 2 is"):
-            quantile_bins(column(0, 1, np.nan), 2)
+    @pytest.mark.parametrize(
+        "x, match",
+        [([0.0], r"x must have shape \(3,\), got \(1,\)"), ([0, np.nan, 0], "x must be finite")],
+    )
+    def test_bad_point(self, x, match):
+        model, _ = logistic()
+        with pytest.raises(ValueError, match=match):
+            DataControl(extract_rows(model), DataProxy(), np.array(x), np.random.default_rng(1))
 
-
-class TestOutlyingRows:
-    def test_by_hand(self):
-        z = np.array([[0, 0], [4, 0], [2, 3], [2, 1.0]])
-        labels = np.array([0, 0, 1, 1])
-        assert z.std(axis=0) == pytest.approx([np.sqrt(2), np.sqrt(1.5)])
-        # Squared distances from the bins' means: 4 / 2 for two rows, 1 / 1.5 for the others.
-        np.testing.assert_array_equal(outlying_rows(z, labels, 2), [0, 1])
-        np.testing.assert_array_equal(outlying_rows(z, labels, 0.5), [0, 1])
-        np.testing.assert_array_equal(outlying_rows(z * [0.1, 1000], labels, 2), [0, 1])
-        np.testing.assert_array_equal(outlying_rows(z, labels, 3), [0, 1, 2])
-
-    def test_against_brute_force(self):
-        rng = np.random.default_rng(5)
-        z = rng.standard_t(3, size=(1000, 3)) * [1, 10, 0.1]
-        labels = quantile_bins(z, 3)
-        distance = np.empty(1000)
-        for n in range(1000):
-            reference = z[labels == labels[n]].mean(axis=0)
-            distance[n] = np.linalg.norm((z[n] - reference) / z.std(axis=0))
-        out = outlying_rows(z, labels, 0.2)
-        assert out.dtype == np.int64 and out.size == 200
-        assert np.all(np.diff(out) > 0)
-        inside = np.setdiff1d(np.arange(1000), out)
-        assert distance[out].min() > distance[inside].max()
-
-    def test_none_and_share_is_rounded_down(self):
-        z = column(*range(9))
-        labels = np.zeros(9, dtype=int)
-        assert outlying_rows(z, labels, 0).size == outlying_rows(z, labels, 0.0).size == 0
-        assert outlying_rows(z, labels, 0.3).tolist() == [0, 8]
-
-    def test_rows_at_their_reference_stay(self):
-        assert outlying_rows(column(0, 0, 5, 5), np.array([0, 0, 1, 1]), 3).size == 0
-
-    def test_all_rows(self):
-        with pytest.raises(ValueError, match="outliers=9 leaves none of 9 rows"):
-            outlying_rows(column(*range(9)), np.zeros(9, dtype=int), 9)
-
-    @pytest.mark.parametrize("share", [1.0, -0.1, -1, True, "0.2", np.nan])
-    def test_bad_share(self, share):
-        with pytest.raises(ValueError, match=r"share must be a share.*got"):
-            outlying_rows(column(0, 1), np.zeros(2, dtype=int), share)
-
-
-class TestBinMoments:
-    def setup_method(self):
-        rng = np.random.default_rng(6)
-        self.y = rng.normal(size=(400, 4)) @ rng.normal(size=(4, 4)) * [1, 1e-3, 1e4, 1]
-        self.labels = rng.integers(-1, 5, 400)
-
-    def bins(self):
-        return [self.y[self.labels == b] for b in range(5)]
-
-    def test_against_brute_force(self):
-        m = bin_moments(self.y, self.labels)
-        assert m.factor.shape == (5, 4, 4)
-        for b, rows in enumerate(self.bins()):
-            assert m.count[b] == len(rows)
-            np.testing.assert_allclose(m.reference[b], rows.mean(axis=0))
-            second = sum(np.outer(d, d) for d in rows - rows.mean(axis=0))
-            np.testing.assert_allclose(m.factor[b].T @ m.factor[b], second, rtol=1e-10)
-            assert np.abs(m.first[b]).max() < 1e-9
-
-    def test_factors_are_ordered_by_their_length_in_standard_units(self):
-        m = bin_moments(self.y, self.labels)
-        scale = self.y[self.labels >= 0].std(axis=0)
-        for b, rows in enumerate(self.bins()):
-            lengths = np.linalg.svd((rows - m.reference[b]) / scale, compute_uv=False)
-            np.testing.assert_allclose(np.linalg.norm(m.factor[b] / scale, axis=1), lengths)
-
-    def test_fewer_rows_than_directions(self):
-        m = bin_moments(np.eye(3), np.array([0, 0, 1]))
-        assert np.any(m.factor != 0.0, axis=2).tolist() == [[True, False, False], [False] * 3]
-        second = [[0.5, -0.5, 0], [-0.5, 0.5, 0], [0, 0, 0]]
-        np.testing.assert_allclose(m.factor[0].T @ m.factor[0], second, atol=1e-15)
-
-    def test_constant_entries(self):
-        y = np.column_stack([np.arange(6.0), np.full(6, 7.0)])
-        m = bin_moments(y, np.zeros(6, dtype=int))
-        np.testing.assert_allclose(m.factor[0].T @ m.factor[0], [[17.5, 0], [0, 0]])
-
-    def test_rows_by_function(self):
-        for a, b in zip(
-            bin_moments(self.y, self.labels),
-            bin_moments(lambda rows: self.y[rows], self.labels),
-        ):
-            np.testing.assert_array_equal(a, b)
-
-    def test_no_rows(self):
-        with pytest.raises(ValueError, match="no row in any bin"):
-            bin_moments(self.y, np.full(400, -1))
-
-
-def test_expansion_sums_exactly_over_a_quadratic():
-    """Sum of a + b.y + y'Qy over rows from the moments alone."""
-    rng = np.random.default_rng(8)
-    y = stats.t(5).rvs((500, 3), random_state=rng)
-    labels = quantile_bins(y[:, :2], 4)
-    a, b, q = 1.7, rng.normal(size=3), rng.normal(size=(3, 3))
-    q += q.T
-    m = bin_moments(y, labels)
-    value = a + m.reference @ b + np.einsum("bi,ij,bj->b", m.reference, q, m.reference)
-    slope = b + 2 * m.reference @ q
-    total = m.count @ value + np.sum(slope * m.first)
-    total += 0.5 * np.einsum("bri,ij,brj->", m.factor, 2 * q, m.factor)
-    assert total == pytest.approx(np.sum(a + y @ b + np.einsum("ni,ij,nj->n", y, q, y)))
-
-
-class TestSettings:
-    def test_defaults(self):
-        s = DataProxy()
-        assert (s.summary, s.bins, s.outliers, s.max_bins) == ("auto", 10, 0.2, 2000)
-
-    @pytest.mark.parametrize("name", ["bins", "max_bins"])
-    def test_counts(self, name):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-            DataProxy(**{name: 0})
-        for value in (2.0, True, "3"):
-            with pytest.raises(TypeError, match=f"{name} must be an integer"):
-                DataProxy(**{name: value})
-
-    @pytest.mark.parametrize("outliers", [1.0, -0.5, -2, True, None])
-    def test_outliers(self, outliers):
-        with pytest.raises(ValueError, match=r"outliers must be a share.*float in \[0, 1\)"):
-            DataProxy(outliers=outliers)
-
-    def test_summary(self):
-        with pytest.raises(ValueError, match="'auto' or an array, got 'pca'"):
-            DataProxy(summary="pca")
-        with pytest.raises(TypeError, match="'auto' or an array, got 3"):
-            DataProxy(summary=3)
-        with pytest.raises(ValueError, match=r"S in 1\.\.3"):
-            DataProxy(summary=np.zeros(5))
+    def test_impossible_reference(self):
+        """Rows at 0 and 1; their mean 1/2 has probability zero at b = 1/2."""
+        y = np.repeat([0.0, 1.0], 50)
+        with pm.Model() as model:
+            b = pm.Normal("b", 0, 1)
+            pm.CustomDist("y", b, logp=lambda v, b: pt.log(pt.abs(v - b)), observed=y)
+        rows, rng = extract_rows(model), np.random.default_rng(20)
+        with pytest.raises(ValueError, match=r"sum of the control variate is (nan|-inf) at x"):
+            DataControl(rows, DataProxy(bins=1, outliers=0), np.array([0.5]), rng)
