@@ -8,8 +8,6 @@ subexpressions with the value.
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -43,42 +41,10 @@ class Node(NamedTuple):
 #: (array name, first position, columns): sum over columns of data times consecutive entries.
 _LEAVES = {"const", "column", "group", "local", "dot"}
 
-_COMPARISONS: dict[str, Callable] = {
-    "lt": lambda a, b: a < b,
-    "gt": lambda a, b: a > b,
-    "le": lambda a, b: a <= b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-}
-_FOLDED: dict[str, Callable] = {
-    **_COMPARISONS,
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "neg": lambda a: -a,
-    "abs": abs,
-    "floor": lambda a: float(math.floor(a)),
-    "ceil": lambda a: float(math.ceil(a)),
-    "and": lambda a, b: bool(a) and bool(b),
-    "or": lambda a, b: bool(a) or bool(b),
-    "not": lambda a: not a,
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
-    "maximum": lambda a, b: a if a > b or a != a else b,
-    "minimum": lambda a, b: a if a < b or a != a else b,
-    "exp": math.exp,
-    "log": math.log,
-    "sqrt": math.sqrt,
-    "gammaln": math.lgamma,
-    "int": int,
-    "float": float,
-}
 _KEEPS_KIND = {
     *("add", "sub", "mul", "neg", "abs", "sign", "held", "maximum", "minimum", "floordiv", "mod")
 }
-_TRUTH = {*_COMPARISONS, "and", "or", "xor", "not", "isnan", "isinf"}
+_TRUTH = {"lt", "gt", "le", "ge", "eq", "ne", "and", "or", "xor", "not", "isnan", "isinf"}
 
 
 @dataclass
@@ -166,11 +132,9 @@ class Graph:
 
     def _simplified(self, op: str, args: tuple[int, ...]) -> int | None:
         numbers = [self.number(a) for a in args]
-        if op in _FOLDED and all(v is not None for v in numbers):
-            try:
-                return self.const(_FOLDED[op](*numbers))
-            except (ArithmeticError, ValueError):
-                return None
+        if op != "held" and all(v is not None for v in numbers):
+            with np.errstate(all="ignore"):
+                return self.const(ARRAY[op](*map(_as_number, numbers)).item())
         rule = _SIMPLE.get(op)
         return rule(self, args, numbers) if rule else None
 
@@ -190,6 +154,23 @@ class Graph:
                 seen.add(n)
                 stack.extend(self.nodes[n].args)
         return sorted(seen)  # arguments have smaller numbers
+
+    def affine(self, node: int) -> dict[int, bool]:
+        """Return the ancestors of a node that depend on parameters, and whether they are affine in them."""
+        found: dict[int, bool] = {}
+        for n in self.upstream([node]):
+            op, args = self.nodes[n].op, self.nodes[n].args
+            varying = [a for a in args if a in found]
+            if op in ("entry", "dot"):
+                found[n] = True
+            elif varying:
+                found[n] = all(found[a] for a in varying) and (
+                    op in ("add", "sub", "neg", "float")
+                    or (op == "mul" and len(varying) == 1)
+                    or (op == "div" and varying == [args[0]])
+                    or (op == "switch" and args[0] not in found)
+                )
+        return found
 
     def leaves(self, nodes: Sequence[int], op: str) -> list[int]:
         """Return the nodes of one operation upstream of some nodes."""

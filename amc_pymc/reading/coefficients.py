@@ -203,7 +203,7 @@ class _Search:
         self._seen: set[int] = set()
         self._coded: dict[tuple[int, ...], int] = {}
         self._first: dict[tuple[int, tuple[int, ...]], int] = {}
-        self._varies, self._affine = _dependence(program.graph, program.row)
+        self._affine = program.graph.affine(program.row)
         nodes = program.graph.nodes
         self._uses = Counter(
             a for n in program.graph.upstream([program.row]) for a in nodes[n].args
@@ -214,7 +214,7 @@ class _Search:
     def visit(self, node: int, times_data: bool) -> None:
         """Look for products in a node; ``times_data`` says whether it is multiplied by data."""
         rough = node in self._rough
-        if node in self._seen or not (rough or (self._varies.get(node) and not self._affine[node])):
+        if node in self._seen or not (rough or not self._affine.get(node, True)):
             return
         self._seen.add(node)
         op, args = self.graph.nodes[node].op, self.graph.nodes[node].args
@@ -224,7 +224,7 @@ class _Search:
             self._add(node, node)
         elif op == "mul":
             self._visit_product(node, times_data)
-        elif op in _SUMS or (op == "div" and not self._varies.get(args[1])):
+        elif op in _SUMS or (op == "div" and args[1] not in self._affine):
             for a in args:
                 self.visit(a, times_data)
         else:
@@ -233,8 +233,8 @@ class _Search:
 
     def _visit_product(self, node: int, times_data: bool) -> None:
         factors = _factors(self.graph, node)
-        varying = [f for f in factors if self._varies.get(f)]
-        others = [f for f in factors if not self._varies.get(f)]
+        varying = [f for f in factors if f in self._affine]
+        others = [f for f in factors if f not in self._affine]
         times_data |= any(_columns_of_values(self.graph, f) for f in others)
         if len(varying) > 1:
             whole = self._product(varying)
@@ -249,7 +249,7 @@ class _Search:
         out = factors[0]
         for f in factors[1:]:
             out = self.graph.make("mul", out, f)
-        self._varies[out], self._affine[out] = True, False
+        self._affine[out] = False
         return out
 
     def _is_coefficient(self, node: int, times_data: bool) -> bool:
@@ -261,7 +261,7 @@ class _Search:
         if not (columns or times_data):
             return False
         n = len(self._levels_of(columns).table)
-        parts = [a for a in g.nodes[node].args if self._varies.get(a)]
+        parts = [a for a in g.nodes[node].args if a in self._affine]
         most = max(len(self._levels_of(_index_columns(g, a)).table) for a in parts)
         return 0 < n <= min(most, _MOST)
 
@@ -270,7 +270,7 @@ class _Search:
         nodes, (op, args, *_) = self.graph.nodes, self.graph.nodes[node]
         if op in ("entry", "float", "switch"):
             return args[0] in self._rough
-        varying = [a for a in args if self._varies[a]]
+        varying = [a for a in args if a in self._affine]
         alone = all(nodes[a].op == "float" and self._uses[a] == 1 for a in varying)
         return alone and op not in (*_SUMS, *_PRODUCTS)
 
@@ -347,25 +347,6 @@ def _levels(data: np.ndarray, columns: tuple[int, ...], may_add: bool) -> _Level
         codes = codes * (column.max(initial=0) + 1) + column
     _, first, code = np.unique(codes, return_index=True, return_inverse=True)
     return _Levels(values[first].astype(float), code=code.astype(float))
-
-
-def _dependence(graph: Graph, row: int) -> tuple[dict[int, bool], dict[int, bool]]:
-    """Return which nodes depend on parameters, and which of these are affine in them."""
-    varies, affine = dict[int, bool](), dict[int, bool]()
-    for n in graph.upstream([row]):
-        node = graph.nodes[n]
-        varying = [a for a in node.args if varies[a]]
-        varies[n] = node.op in ("entry", "dot") or bool(varying)
-        affine[n] = node.op in ("entry", "dot") or (
-            all(affine[a] for a in varying)
-            and (
-                node.op in _SUMS
-                or (node.op == "mul" and len(varying) == 1)
-                or (node.op == "div" and varying == [node.args[0]])
-                or (node.op == "switch" and node.args[0] not in varying)
-            )
-        )
-    return varies, affine
 
 
 def _as_numbers(program: RowProgram, data: np.ndarray, discrete: np.ndarray) -> int:

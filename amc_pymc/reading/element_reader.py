@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +32,10 @@ class Unaddressable(NotScalar):
     """Error for an index that must be a number and is not."""
 
 
+#: Functions ``(reader, node, index) -> node`` for each kind of operation, which :mod:`amc_pymc.reading.scalars` adds.
+RULES: dict[type, Callable[..., int]] = {}
+
+
 class ElementReader:
     """Reader of elements of tensors as expressions.
 
@@ -46,9 +50,6 @@ class ElementReader:
     families : Families, optional
         Families to which coefficients of long products are added if they are functions of parameters.
     """
-
-    #: Function ``(reader, node, index) -> node`` for each kind of operation.
-    rules: ClassVar[Mapping[type, Callable[..., int]]] = {}
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class ElementReader:
             raise NotScalar(f"it depends on {variable}")
         which = () if len(node.outputs) == 1 else (node.outputs.index(variable),)
         for kind in type(node.op).__mro__:
-            rule = self.rules.get(kind)
+            rule = RULES.get(kind)
             if rule is not None:
                 try:
                     return rule(self, node, index, *which)

@@ -50,7 +50,7 @@ from amc_pymc.reading.rows import (
     extract_rows,
     row_count,
 )
-from amc_pymc.reading.scalars import Reader, stabilised
+from amc_pymc.reading.scalars import ElementReader, stabilised
 from amc_pymc.signals import raise_if_signalled
 
 # --- states of discrete variables ------------------------------------------------------------------
@@ -492,7 +492,7 @@ def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf
         logp, leaves = _with_known_shapes(logp, model, element)
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
-        reader = Reader(graph, leaves, columns)
+        reader = ElementReader(graph, leaves, columns)
         rest = [range(n) for n in reader.shape(logp)[1:]]
         for index in np.ndindex(*(len(r) for r in rest)):
             at = (number, *(graph.const(int(k)) for k in index))

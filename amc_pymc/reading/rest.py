@@ -6,7 +6,6 @@ import logging
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 import pytensor
@@ -25,7 +24,7 @@ from amc_pymc.reading.groups import Centring
 from amc_pymc.reading.layout import FlatLayout, Held
 from amc_pymc.reading.row_program import Columns, parameter_leaf
 from amc_pymc.reading.rows import constant_data
-from amc_pymc.reading.scalars import Reader, stabilised
+from amc_pymc.reading.scalars import ElementReader, stabilised
 from amc_pymc.tall.callbacks import log_density_of
 from amc_pymc.tall.samplers.compiled import LOGP
 from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
@@ -164,13 +163,6 @@ class RestDensities:
 # --- families of terms ----------------------------------------------------------------------------
 
 
-class _Derivatives(NamedTuple):
-    """Arrays of the compiled terms of (x, f, A x) and of the functions f, with second derivatives."""
-
-    terms: tuple[np.ndarray, np.ndarray]
-    functions: tuple[np.ndarray, np.ndarray]
-
-
 class PriorTerms:
     """Terms that add up to a log density at x (D,).
 
@@ -221,8 +213,8 @@ class PriorTerms:
         return Written(graph, narrow, functions), sums
 
     @cached_property
-    def derivatives(self) -> _Derivatives | None:
-        """The same, compiled with second derivatives; None if these would take too long."""
+    def derivatives(self) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        """Arrays of these terms and functions with second derivatives; None if they would take too long to compile."""
         written, _ = self.written
         steps = 0
         for f in (*written.families, *written.functions):
@@ -231,10 +223,8 @@ class PriorTerms:
         if steps > _MOST_STEPS:
             _log.info("PyTensor computes derivatives of the prior, which take %d steps.", steps)
             return None
-        return _Derivatives(
-            printed_families(self.graph, written.families, 2).arrays,
-            printed_families(self.graph, written.functions, 2).arrays,
-        )
+        both = written.families, written.functions
+        return [printed_families(self.graph, families, 2).arrays for families in both]
 
     def gradient(self, x: np.ndarray, d: int) -> np.ndarray:
         """Return the gradient by the first d coordinates of x (D,)."""
@@ -248,8 +238,8 @@ class PriorTerms:
         number = np.full(slopes.size, -1)
         number[:d], number[x.size :] = np.arange(d), d + np.arange(len(chain))
         curves = np.zeros((d + len(chain), d + len(chain)))
-        terms, functions = self._compiled
-        add_curves(self._extended(x), *terms, np.ones(0), number, curves)
+        terms, functions = self.derivatives or ()
+        add_curves(self._extended(x, functions), *terms, np.ones(0), number, curves)
         out = curves[:d, :d]
         if len(chain):
             mixed = chain.T @ curves[d:, :d]
@@ -257,18 +247,13 @@ class PriorTerms:
             add_curves(x, *functions, slopes[x.size :], number, out)
         return out
 
-    @property
-    def _compiled(self) -> _Derivatives:
-        assert self.derivatives is not None
-        return self.derivatives
-
-    def _extended(self, x: np.ndarray) -> np.ndarray:
-        return np.concatenate([with_values(x, *self._compiled.functions), self.written[1] @ x])
+    def _extended(self, x: np.ndarray, functions: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate([with_values(x, *functions), self.written[1] @ x])
 
     def _slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return derivatives by (x, f, A x), and those of f and A x by x."""
-        terms, functions = self._compiled
-        whole = self._extended(x)
+        terms, functions = self.derivatives or ()
+        whole = self._extended(x, functions)
         slopes = np.zeros(whole.size)
         add_slopes(whole, *terms, np.ones(0), slopes)
         n_functions = whole.size - x.size - len(self.written[1])
@@ -309,7 +294,7 @@ def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Famil
         graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
         for k, n in enumerate(shape)
     )
-    expression = Reader(graph, leaves, columns).element(tensor, index)
+    expression = ElementReader(graph, leaves, columns).element(tensor, index)
     (expression,), used = columns.used([_without_products(graph, expression)])
     size = int(np.prod(shape))
     table = np.zeros((size, len(used)))

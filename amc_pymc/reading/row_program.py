@@ -16,7 +16,7 @@ from amc_pymc.reading.element_reader import Index, NotScalar, Unaddressable
 from amc_pymc.reading.graphs import rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.reading.scalars import Reader, stabilised
+from amc_pymc.reading.scalars import ElementReader, stabilised
 
 
 class Column(NamedTuple):
@@ -250,7 +250,7 @@ def row_expression(
     arrays : sequence of arrays, optional
         Data in place of ``rows.arrays``; columns read them when they are computed.
     families : Families, optional
-        As for :class:`~amc_pymc.reading.scalars.Reader`.
+        As for :class:`~amc_pymc.reading.element_reader.ElementReader`.
 
     Returns
     -------
@@ -282,7 +282,7 @@ def row_expression(
         (output,) = rebuilt([rows._output], memo)
     except (TypeError, ValueError) as error:  # as many rows as columns: their axes are confused
         raise NotScalar(f"its shapes are not those of one row ({error})") from error
-    reader = Reader(graph, leaves, columns, families)
+    reader = ElementReader(graph, leaves, columns, families)
     return reader.element(stabilised(output), (graph.const(0),))
 
 

@@ -48,27 +48,18 @@ from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
 from amc_pymc.engine import Graph
 from amc_pymc.engine.families import DERIVED
-from amc_pymc.reading.element_reader import ElementReader, Index, NotScalar
+from amc_pymc.reading.element_reader import RULES, ElementReader, Index, NotScalar
 from amc_pymc.reading.graphs import opened, rebuilt
-
-#: Functions ``(reader, node, index) -> node`` for each kind of operation.
-_RULES: dict[type, Callable[..., int]] = {}
 
 
 def _rule(*kinds: type) -> Callable:
     """Register a function that reads elements of the results of some operations."""
 
     def registered(function: Callable) -> Callable:
-        _RULES.update(dict.fromkeys(kinds, function))
+        RULES.update(dict.fromkeys(kinds, function))
         return function
 
     return registered
-
-
-class Reader(ElementReader):
-    """Reader that knows PyTensor's operations."""
-
-    rules = _RULES
 
 
 def stabilised(output: Variable) -> Variable:
@@ -134,33 +125,8 @@ def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
         for a in args[1:]:
             total = r.make(_FOLDS[name], total, a)
         return total
-    if name == "Sqr":
-        return r.make("mul", args[0], args[0])
-    if name == "Reciprocal":
-        return r.make("div", r.const(1.0), args[0])
-    if name == "Clip":
-        return r.make("minimum", r.make("maximum", args[0], args[1]), args[2])
-    if name == "Log2" or name == "Log10":
-        scale = 1.0 / np.log(2.0 if name == "Log2" else 10.0)
-        return r.make("mul", r.const(scale), r.make("log", args[0]))
-    if name == "Exp2":
-        return r.make("exp", r.make("mul", r.const(float(np.log(2.0))), args[0]))
-    if name in ("I0", "I1"):
-        scaled = r.make(f"bessel_{name.lower()}e", args[0])
-        return r.make("mul", r.make("exp", r.make("abs", args[0])), scaled)
-    if name in ("GammaInc", "GammaIncC"):
-        return _incomplete_gamma(r, name, *args)
-    if name == "BetaInc":
-        return _incomplete_beta(r, *args)
-    if name == "Trunc":
-        down, up = r.make("floor", args[0]), r.make("ceil", args[0])
-        return r.make("switch", r.make("lt", args[0], r.const(0.0)), up, down)
-    if name == "LogAddExp":
-        return _log_sum_exp(r, args)
-    if name == "Second":
-        return args[1]
-    if name == "Identity":
-        return args[0]
+    if name in _FORMS:
+        return _FORMS[name](r, *args)
     if name == "Cast":
         return _cast(r, args[0], dtype)
     if name == "Composite":
@@ -170,6 +136,19 @@ def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
             memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
         return memo[op.fgraph.outputs[0]]
     raise NotScalar(f"{name} has no scalar form")
+
+
+def _scaled_log(base: float) -> Callable[..., int]:
+    return lambda r, x: r.make("mul", r.const(1.0 / np.log(base)), r.make("log", x))
+
+
+def _bessel(op: str) -> Callable[..., int]:
+    return lambda r, x: r.make("mul", r.make("exp", r.make("abs", x)), r.make(op, x))
+
+
+def _truncated(r: ElementReader, x: int) -> int:
+    below = r.make("lt", x, r.const(0.0))
+    return r.make("switch", below, r.make("ceil", x), r.make("floor", x))
 
 
 def _incomplete_gamma(r: ElementReader, name: str, k: int, x: int) -> int:
@@ -198,6 +177,26 @@ def _incomplete_beta(r: ElementReader, a: int, b: int, x: int) -> int:
         term = r.make("mul", term, r.make("div", r.make("mul", rising, rest), r.const(float(j))))
         total = r.make("add", total, term)
     return r.make("mul", r.make("exp", r.make("mul", a, r.make("log", x))), total)
+
+
+#: Operations that are several ones of a graph.
+_FORMS: dict[str, Callable[..., int]] = {
+    "Sqr": lambda r, x: r.make("mul", x, x),
+    "Reciprocal": lambda r, x: r.make("div", r.const(1.0), x),
+    "Clip": lambda r, x, low, high: r.make("minimum", r.make("maximum", x, low), high),
+    "Log2": _scaled_log(2.0),
+    "Log10": _scaled_log(10.0),
+    "Exp2": lambda r, x: r.make("exp", r.make("mul", r.const(float(np.log(2.0))), x)),
+    "I0": _bessel("bessel_i0e"),
+    "I1": _bessel("bessel_i1e"),
+    "GammaInc": lambda r, k, x: _incomplete_gamma(r, "GammaInc", k, x),
+    "GammaIncC": lambda r, k, x: _incomplete_gamma(r, "GammaIncC", k, x),
+    "BetaInc": lambda r, a, b, x: _incomplete_beta(r, a, b, x),
+    "Trunc": _truncated,
+    "LogAddExp": lambda r, *terms: _log_sum_exp(r, terms),
+    "Second": lambda r, x, value: value,
+    "Identity": lambda r, x: x,
+}
 
 
 def _cast(r: ElementReader, node: int, dtype: str) -> int:
@@ -251,12 +250,10 @@ def _reduce(r: ElementReader, node, index: Index) -> int:
     """Read an element of a sum, product or another reduction."""
     (x,) = node.inputs
     axes = _axes(node.op.axis, x.type.ndim)
-    shape = r.shape(x)
-    kept = iter(index)
-    own = [None if a in axes else next(kept) for a in range(x.type.ndim)]
+    own = _open_index(index, axes, x.type.ndim)
     name = type(node.op.scalar_op).__name__
     if name == "Add":
-        loop = _long_dot(r, x, own, axes, shape)
+        loop = _long_dot(r, x, own, axes)
         if loop is not None:
             return loop
     terms = _block(r, x, own, axes)
@@ -279,17 +276,21 @@ def _block(r: ElementReader, x, own: Sequence, axes: Sequence[int]) -> list[int]
     return out
 
 
-def _long_dot(r: ElementReader, x, own, axes, shape) -> int | None:
+def _open_index(index: Index, axes: Sequence[int], ndim: int) -> list[int | None]:
+    """Return an index of an array with None along the axes over which it is reduced."""
+    kept = iter(index)
+    return [None if a in axes else next(kept) for a in range(ndim)]
+
+
+def _long_dot(r: ElementReader, x, own, axes) -> int | None:
     """Return a long sum of products of data and consecutive parameters as a loop, or None."""
     node = x.owner
-    if len(axes) != 1 or shape[axes[0]] < _LONG or node is None:
+    if len(axes) != 1 or r.shape(x)[axes[0]] < _LONG or node is None or len(node.inputs) != 2:
         return None
     if not (isinstance(node.op, Elemwise) and type(node.op.scalar_op).__name__ == "Mul"):
         return None
-    if len(node.inputs) != 2:
-        return None
-    (axis,) = axes
-    at = [tuple(r.const(k) if i is None else i for i in own) for k in range(shape[axis])]
+    length = r.shape(x)[axes[0]]
+    at = [tuple(r.const(k) if i is None else i for i in own) for k in range(length)]
     left = [r.broadcast(node.inputs[0], i) for i in at]
     right = [r.broadcast(node.inputs[1], i) for i in at]
     return _loop(r, left, right)
@@ -415,9 +416,7 @@ def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
     """Read an element of the log of a sum of exponentials along axes."""
     (x,) = node.inputs
     axes = _axes(node.op.axis, x.type.ndim)
-    kept = iter(index)
-    own = [None if a in axes else next(kept) for a in range(x.type.ndim)]
-    return _log_sum_exp(r, _block(r, x, own, axes))
+    return _log_sum_exp(r, _block(r, x, _open_index(index, axes, x.type.ndim), axes))
 
 
 # --- indexing, shapes --------------------------------------------------------------------------------

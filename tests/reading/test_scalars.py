@@ -10,7 +10,7 @@ from pytensor.compile.mode import Mode
 from amc_pymc.engine import Graph
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.row_program import Columns
-from amc_pymc.reading.scalars import Reader, stabilised
+from amc_pymc.reading.scalars import ElementReader, stabilised
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
@@ -51,7 +51,7 @@ def read(build, low=0):
         leaves[x] = leaf
     for k, x in enumerate(variables[3:]):
         leaves[x] = lambda index, k=k: columns.node(("data", k), lambda: data[k])
-    node = Reader(graph, leaves, columns).element(stabilised(out))
+    node = ElementReader(graph, leaves, columns).element(stabilised(out))
     eta = np.concatenate([np.ravel(VALUES[k]) for k in ("v", "m", "s")])
     (found,) = graph.evaluate([node], row=columns.arrays, eta=eta)
     f = pytensor.function(list(variables), out, mode=PYTHON, on_unused_input="ignore")
@@ -166,6 +166,6 @@ def test_a_gather_costs_the_same_whatever_is_gathered_from():
             v: lambda index, graph=graph: graph.entry("eta", index[0]),
             i: lambda index, columns=columns: columns.node("i", lambda: np.arange(3)),
         }
-        Reader(graph, leaves, columns).element(stabilised(pt.exp(2.0 * v)[i]))
+        ElementReader(graph, leaves, columns).element(stabilised(pt.exp(2.0 * v)[i]))
         sizes.append(len(graph.nodes))
     assert sizes[0] == sizes[1] < 20

@@ -63,19 +63,7 @@ def arguments_of(graph: Graph, row: int) -> list[int]:
     >>> arguments_of(g, g.make("mul", scaled, scaled)) == [log_sd, mean]
     True
     """
-    affine: dict[int, bool] = {}  # nodes that depend on eta, and whether they are affine in it
-    for n in graph.upstream([row]):
-        node = graph.nodes[n]
-        varying = [a for a in node.args if a in affine]
-        if node.op in ("entry", "dot"):
-            affine[n] = True
-        elif varying:
-            affine[n] = all(affine[a] for a in varying) and (
-                node.op in ("add", "sub", "neg", "float")
-                or (node.op in ("mul", "div") and varying == [node.args[0]])
-                or (node.op == "mul" and varying == [node.args[1]])
-                or (node.op == "switch" and node.args[0] not in affine)
-            )
+    affine = graph.affine(row)
     found, seen, stack = set(), set(), [row]
     while stack:
         n = stack.pop()

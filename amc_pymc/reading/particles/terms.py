@@ -36,7 +36,7 @@ from amc_pymc.reading.rows import (
     extract_rows,
     row_count,
 )
-from amc_pymc.reading.scalars import Reader, stabilised
+from amc_pymc.reading.scalars import ElementReader, stabilised
 
 _log = logging.getLogger("amc_pymc")
 #: Largest numbers of operations of values and gradients that are printed: half a minute of compiling.
@@ -146,7 +146,7 @@ def _expression(graph: Graph, x: Variable, total: Variable) -> int:
             raise NotScalar("it has a long array")
     columns = Columns(graph, "column")
     leaves = {new: lambda index: graph.entry("x", index[0])}
-    node = Reader(graph, leaves, columns).element(stabilised(out))
+    node = ElementReader(graph, leaves, columns).element(stabilised(out))
     if columns.arrays:
         raise NotScalar("a variable chooses among constants")
     return node
