@@ -114,7 +114,8 @@ def plain_function(
     >>> float(plain_function([x], (x**2).sum())([1.0, 2.0]))
     5.0
     """
-    nodes = io_toposort(inputs, outputs if isinstance(outputs, list | tuple) else [outputs])
+    wanted = [outputs] if isinstance(outputs, Variable) else outputs
+    nodes = io_toposort(inputs, wanted)
     mode = _AS_THEY_ARE if all(map(_is_plain, nodes)) else interpreted_mode()
     return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
 

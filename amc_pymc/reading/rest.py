@@ -238,7 +238,8 @@ class PriorTerms:
         number = np.full(slopes.size, -1)
         number[:d], number[x.size :] = np.arange(d), d + np.arange(len(chain))
         curves = np.zeros((d + len(chain), d + len(chain)))
-        terms, functions = self.derivatives or ()
+        assert self.derivatives is not None
+        terms, functions = self.derivatives
         add_curves(self._extended(x, functions), *terms, np.ones(0), number, curves)
         out = curves[:d, :d]
         if len(chain):
@@ -252,7 +253,8 @@ class PriorTerms:
 
     def _slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return derivatives by (x, f, A x), and those of f and A x by x."""
-        terms, functions = self.derivatives or ()
+        assert self.derivatives is not None
+        terms, functions = self.derivatives
         whole = self._extended(x, functions)
         slopes = np.zeros(whole.size)
         add_slopes(whole, *terms, np.ones(0), slopes)
