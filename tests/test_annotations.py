@@ -18,10 +18,8 @@ NOT_YET = {"engine", "reading", "tall"}
 #: Modules of other rooms that read models with PyTensor, listed there as well.
 NOT_YET_FILES = {
     f"likelihood_free/{name}.py"
-    for name in (
-        "batched", "distances", "model_prior", "model_problem", "quantiles", "references"
-    )
-}  # fmt: skip
+    for name in ("distances", "model_prior", "model_problem", "quantiles", "references")
+}
 PUBLIC = sorted({*amc_pymc.__all__, *plots.__all__} - {"__version__"})
 
 
