@@ -1,7 +1,6 @@
 """Graphs that are interpreted."""
 
 import math
-import tracemalloc
 
 import numpy as np
 import pymc as pm
@@ -75,18 +74,6 @@ def test_plain_functions_change_nothing_that_is_given():
         value += 1.0
     np.testing.assert_array_equal(x, np.arange(3.0))
     np.testing.assert_array_equal(shared.get_value(), np.arange(3.0))
-
-
-def test_plain_functions_keep_only_what_is_needed():
-    """One array of the chain, its successor and the input exist at a time."""
-    n, out = 200_000, X
-    for _ in range(10):
-        out = pt.exp(-out)
-    tracemalloc.start()
-    plain_function([X], out.sum())(np.zeros(n))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 5 * 8 * n
 
 
 def test_plain_functions_leave_conditions_and_loops_to_pytensor():

@@ -165,7 +165,6 @@ def one_hot(n, size, seed=0):
     [
         (one_hot(N_ROWS, 6), 1, 2),
         (np.column_stack([one_hot(N_ROWS, 4), one_hot(N_ROWS, 5, 1)]), 2, 3),
-        (np.column_stack([np.ones(N_ROWS), one_hot(N_ROWS, 4)]), 1, 2),
         (np.column_stack([one_hot(N_ROWS, 4)[:, 1:], np.zeros(N_ROWS)]), 1, 2),
         (np.column_stack([one_hot(N_ROWS, 4).astype(int), np.arange(N_ROWS)]), 1, 3),
         (np.column_stack([one_hot(N_ROWS, 2), np.linspace(0, 1, N_ROWS), np.ones(N_ROWS)]), 0, 5),
@@ -174,7 +173,6 @@ def one_hot(n, size, seed=0):
     ids=[
         "one factor",
         "two factors",
-        "intercept",
         "reference and zeros",
         "integers",
         "few",

@@ -103,15 +103,11 @@ def truth(build):
     return np.array([p @ A, p @ A**2, *(powers @ p)])
 
 
-@pytest.mark.parametrize("race", ["exact", None])
 @pytest.mark.parametrize("build", [not_centred, centred, horseshoe, random_walk])
-def test_posteriors_are_those_of_quadrature(build, race, run):
+def test_posteriors_are_those_of_quadrature(build, run):
     with pm.Model() as model:
         build()
-        kwargs = {} if race is None else {"race": race}
-        step = amc.RacingMetropolis(
-            marginalize=None, transitions_per_draw=4, progressbar=False, **kwargs
-        )
+        step = amc.RacingMetropolis(marginalize=None, transitions_per_draw=4, progressbar=False)
     surface = step.prepared.surface
     assert surface.knows_prior and (surface.surface.outer >= 0).sum() >= 1
     idata = run(model, step, draws=5_000, tune=500, seed=11)

@@ -1,13 +1,6 @@
 """The progress bar of the preparation ends when it is done, whatever was skipped."""
 
-import contextlib
 import time
-
-import numpy as np
-import pymc as pm
-import pytest
-
-from grouped_runs import racing
 
 from amc_pymc.engine.jit import njit, reports_of_compiling
 from amc_pymc.steps import preparation
@@ -22,19 +15,6 @@ class Bar:
 
     def advance(self, n=1):
         self.done += n
-
-
-@pytest.mark.parametrize(
-    ("proxy", "text"),
-    [("auto", "Prepared"), (None, "Prepared without a control variate")],
-)
-def test_the_end(monkeypatch, proxy, text):
-    bar = Bar()
-    monkeypatch.setattr(preparation, "progress", lambda *_, **__: contextlib.nullcontext(bar))
-    with pm.Model() as model:
-        pm.Normal("obs", pm.Normal("b"), 1.0, observed=np.random.default_rng(1).normal(size=200))
-    racing(model, progressbar=True, proxy=proxy)
-    assert (bar.text, bar.done) == (text, 4)
 
 
 def test_compiling_is_a_task_of_its_own():

@@ -88,11 +88,3 @@ def test_residuals_of_states(mask, functions):
         taylor = log_densities(design, y, at) if mask.any() else 0.0
         taylor += (y - design @ at) * (design @ u) - 0.5 * (design @ u) ** 2
         np.testing.assert_allclose(found, (log_densities(design, y, x) - taylor)[units], atol=1e-12)
-
-
-def test_no_rows(functions):
-    data, *_ = problem()
-    none, eta = np.empty(0, np.int64), np.zeros(2)
-    assert loops.values(eta, none, data, functions).size == 0
-    assert loops.gradient(eta, none, data, functions)[0] == 0.0
-    np.testing.assert_array_equal(loops.hessian(eta, none, data, functions), 0.0)

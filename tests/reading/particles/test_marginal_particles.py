@@ -15,7 +15,6 @@ from amc_pymc.reading import group_densities as group_totals
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.particles.densities import counted
 from amc_pymc.reading.particles.marginal import MarginalDensities, extract_marginals
-from amc_pymc.tall.groups import hermite_nodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
 G, N = 6, 27
@@ -141,14 +140,6 @@ def test_error_of_few_nodes_is_found_with_its_sign():
     assert coarse.quadrature_error(POINTS) == pytest.approx(
         -np.log(np.mean(np.exp(-off))), rel=1e-3
     )
-
-
-def test_more_nodes_are_taken_until_they_are_enough():
-    found = densities("poisson")
-    rules = [found.refined(POINTS, t).rule for t in (1.0, 1e-2, 1e-6)]
-    numbers = [int(r.split()[-2]) for r in rules]
-    assert numbers == sorted(set(numbers))
-    assert found.rule == "adaptive Gauss-Hermite, 7 nodes"
 
 
 def test_long_tails_take_the_wide_rule():
@@ -295,14 +286,6 @@ def test_points_far_out_are_evaluated():
     assert value == pytest.approx(wanted, abs=2.0)
 
 
-def test_evaluations_are_counted():
-    found = densities("normal")
-    with counted() as counts:
-        found.values(POINTS)
-        found.gradients(POINTS)
-    assert counts.tolist() == [3, 3, 0]
-
-
 def test_impossible_points_have_no_likelihood():
     x = np.array([[np.nan, 0.0], [0.4, -0.3]])
     terms, _ = densities("normal").gradients(x)
@@ -341,13 +324,3 @@ def test_wrong_groups_are_refused(monkeypatch):
     monkeypatch.setattr(group_totals.GroupTotals, "complete", lambda *args: right(*args) + 1e-3)
     with pytest.raises(ValueError, match="report this model"):
         taken(intercepts("normal"))
-
-
-def test_a_part_of_the_groups_tells_the_error_of_all(monkeypatch):
-    found = densities("poisson")
-    coarse = found._groups.refined(POINTS, 1e9)
-    whole = coarse._sampled(POINTS, hermite_nodes(2, 1))
-    monkeypatch.setattr(group_totals, "_WORK", 2 * 3 * (G - 2) * N / G)
-    part = coarse._sampled(POINTS, hermite_nodes(2, 1))
-    assert not np.array_equal(whole, part)
-    np.testing.assert_allclose(part, whole, rtol=0.5)
