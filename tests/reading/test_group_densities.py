@@ -14,7 +14,6 @@ from scipy.special import logsumexp
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.group_densities import NODES, TOLERANCE, GroupDensities, choose_nodes
 from amc_pymc.reading.groups import take_groups
-from amc_pymc.steps.model_densities import grouped_densities
 from amc_pymc.tall.samplers.compiled import state_values
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED
@@ -385,18 +384,6 @@ def test_impossible_effects_are_left_and_never_drawn():
 
 
 # --- the whole model ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["two_observed", "intercept_and_slope", "discrete_uniform_states"])
-def test_compiled_groups_and_the_rest_are_the_model(name):
-    model, factor, _ = taken(ACCEPTED[name][0])
-    point = model.initial_point()
-    d = grouped_densities(model, factor, None, point)  # raises if they are not
-    effects = d.effects(point)
-    back = d.as_point(effects, point)
-    for n in factor.names:
-        np.testing.assert_array_equal(back[n], point[n])
-        assert back[n].dtype == np.asarray(point[n]).dtype
 
 
 def test_proposals_that_are_nan_are_rejected():

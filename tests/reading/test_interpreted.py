@@ -110,6 +110,7 @@ def test_rows_that_underflow(far):
     np.testing.assert_allclose(found, -np.logaddexp(0.0, -eta))
 
 
+@pytest.mark.slow
 def test_a_step_that_starts_where_rows_underflow(far):
     """The sum of rows and rest is compared with what PyTensor would compute."""
     model, _ = far

@@ -158,25 +158,6 @@ def test_residuals(name):
     assert found.sum() == pytest.approx(left, rel=1e-7, abs=1e-8)
 
 
-def horseshoe(n_columns):
-    x = np.random.default_rng(1).normal(size=(20, n_columns))
-    with pm.Model() as model:
-        tau = pm.HalfCauchy("tau", 1)
-        local = pm.HalfCauchy("local", 1, shape=n_columns)
-        z = pm.Normal("z", shape=n_columns)
-        pm.Normal("y", x @ (z * tau * local), 1.0, observed=np.zeros(20))
-    return model
-
-
-def test_source_does_not_grow_with_the_number_of_coefficients():
-    """But for the table of what differs between them."""
-    few, many = (pack_rows(extract_rows(horseshoe(n))).coefficients for n in (24, 240))
-    assert few.size == 24 and many.size == 240
-    few, many = few._values.text, many._values.text
-    assert "number.exp" in few
-    assert len(few.splitlines()) == len(many.splitlines())
-
-
 def test_rows_that_are_no_scalar_expression_say_why(caplog):
     _, _, y, _ = data()
     with pm.Model() as model:

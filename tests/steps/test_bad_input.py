@@ -194,15 +194,6 @@ def test_names_and_duplicates(normal, categorical, row_logp):
     assert step.sampler.elements.coordinate.size == 1
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_observed_vars(categorical, step):
-    for name in ("k", "nothing"):
-        with pytest.raises(ValueError, match=rf"observed_vars .*'{name}'.*obs"):
-            step(model=categorical, observed_vars=[name])
-    with pytest.raises(ValueError, match="observed_vars is empty"):
-        step(model=categorical, observed_vars=[])
-
-
 @pytest.mark.parametrize(
     "point", [{}, {"nu": np.array(0.0)}, {"k": np.zeros(2, int), "mu": np.array(0.0)}]
 )

@@ -148,22 +148,6 @@ def test_what_cannot_be_integrated_out_is_told(marginalize, error, match):
         estimate(schools(), marginalize=marginalize)
 
 
-def test_reasons_name_the_part_of_the_model():
-    g, y = rows("normal")
-    with pm.Model() as model:
-        a = pm.Normal("a", 0, 2)
-        effect = pm.Normal("effect", 0, 1, shape=G)
-        pm.Normal("y", a + effect[g], 1.0, observed=y)
-        pm.Potential("tie", -(effect.sum() ** 2))
-    with pytest.raises(
-        ValueError, match="effect, which cannot be integrated out: tie depends on it"
-    ):
-        estimate(model, marginalize="effect")
-    assert chosen_effects(model, "auto") is None
-    with pytest.raises(ValueError, match="a, which is not one grouping factor"):
-        estimate(model, marginalize="a")
-
-
 def test_something_must_be_left():
     g, y = rows("normal")
     with pm.Model() as model:

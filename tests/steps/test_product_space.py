@@ -254,22 +254,6 @@ def test_adapted_weights_make_visits_even(normal_run):
     np.testing.assert_allclose(np.exp(found["log_weight"]).sum("model"), 1.0)
 
 
-def test_laplace_evidence_is_exact_where_the_posterior_is_normal(normal_run):
-    found = normal_run["product_space"]["laplace_log_evidence"]
-    for name in ("mean", "line"):
-        assert float(found.sel(model=name)) == pytest.approx(truth()[name][2], abs=1e-6)
-    assert float(found.sel(model="scale")) == pytest.approx(truth()["scale"][2], abs=0.05)
-
-
-def visited(tree, name, var):
-    """Draws (S, D) made in a model, without the repetitions."""
-    group = tree[f"models/{name}/posterior"].to_dataset()
-    values = np.concatenate(
-        [np.unique(np.atleast_2d(c.T).T.reshape(len(c), -1), axis=0) for c in group[var].values]
-    )
-    return values
-
-
 @pytest.mark.parametrize(("name", "var"), [("mean", "mu"), ("scale", "sigma"), ("line", "beta")])
 def test_parameters_follow_their_models_posterior(normal_run, name, var):
     mean, covariance, _ = truth()[name]
@@ -284,27 +268,6 @@ def test_parameters_follow_their_models_posterior(normal_run, name, var):
 
 
 # --- what is returned -------------------------------------------------------------------------------
-
-
-def test_groups_dims_and_coords(short_run):
-    assert short_run["posterior"]["model_index"].dims == ("chain", "draw")
-    assert short_run["posterior"].attrs["models"] == NAMES
-    stats = short_run["sample_stats"].to_dataset()
-    assert stats["race_rows"].dims == ("chain", "draw", "step")
-    assert stats["step"].values.tolist() == ["parameters", "index"]
-    for name in ("accept", "row_evaluations", "race_arms_left"):
-        assert stats[name].dims == ("chain", "draw")
-    assert np.all(stats["race_delta"] == 0.05)
-    assert np.all(stats["race_arms_left"].isin([1, 2, 3]))
-    assert np.all(stats["row_evaluations"] > 0)
-    summary = short_run["product_space"].to_dataset()
-    assert summary["log_bf"].dims == ("model", "against")
-    assert summary["visits"].dims == ("chain", "model")
-    assert summary["model"].values.tolist() == NAMES
-    index = short_run["posterior"]["model_index"]
-    for k, name in enumerate(NAMES):
-        expected = (index == k).sum("draw")
-        np.testing.assert_array_equal(summary["visits"].sel(model=name), expected)
 
 
 def test_model_posteriors_hold_constrained_variables_with_dims(short_run):
@@ -439,21 +402,6 @@ def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
             sample(models, executor=executor, cores=2)
         with pytest.raises(ValueError, match="mp_ctx='fork' and executor exclude each other"):
             sample(models, executor=executor, cores=None, mp_ctx="fork")
-
-
-# --- other settings -----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [{"pseudo_prior": "pilot"}, {"proxy": "data"}, {"proposal": "random_walk"}],
-    ids=str,
-)
-def test_settings_do_not_change_the_evidence(models, settings):
-    tree = sample(models, draws=2_000, tune=500, random_seed=8, **settings)
-    assert_evidence(tree, NAMES)
-    assert_same(sample(models, draws=50, **settings), sample(models, draws=50, **settings))
 
 
 # --- runs that end early ------------------------------------------------------------------------------

@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import time
 
 import numpy as np
-import psutil
 import pymc as pm
 import pytest
 
@@ -18,7 +16,6 @@ import amc_pymc as amc
 
 pytestmark = quiet_close
 
-distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 
 N, FEW, GROUPS = 20_000, 200, 4
@@ -231,33 +228,3 @@ def test_chains_in_processes_are_those_of_one(spread, run):
     np.testing.assert_array_equal(serial, parallel)
     np.testing.assert_array_equal(stats["race_audited"], others["race_audited"])
     assert others["race_audited"].sum() > 0
-
-
-@pytest.mark.slow
-def test_a_cluster_that_is_gone_and_what_it_leaves(run):
-    """Nothing: neither processes nor an open store."""
-    process = psutil.Process()
-    local()
-    before = set(process.children(recursive=True))
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        step = make_step(client)
-        assert len(process.children(recursive=True)) > len(before)
-        densities = step.prepared.densities
-        cluster.close()
-        with pytest.raises(RuntimeError, match=r"cluster at tcp.* is gone.* make the step anew"):
-            densities.value_and_gradient(points()[0])
-        with pytest.raises(RuntimeError, match="is gone"):
-            draws(run, step)
-    store = densities.packed.store.path
-    assert os.path.exists(store)
-    del step, densities
-    until = time.monotonic() + 30
-    while set(process.children(recursive=True)) - before and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not [p for p in set(process.children(recursive=True)) - before if p.is_running()]
-    assert not os.path.exists(store)

@@ -50,11 +50,6 @@ def horseshoe():
     logistic(pm.Normal("a", 0.0, 2.0) + X @ (tau * lam * pm.Normal("z", shape=K)))
 
 
-def vector_of_sds():
-    sd = scale(shape=2)
-    normal(pm.Normal("u", 0.0, sd[0], shape=G)[G1] + pm.Normal("w", 0.0, sd[1], shape=H)[G2])
-
-
 def not_centred():
     sd = scale(shape=2)
     u, w = pm.Normal("u", shape=G), pm.Normal("w", shape=H)
@@ -69,10 +64,6 @@ def scaled_before_indexing():
 def population_mean():
     u = pm.Normal("u", pm.Normal("mu") + pm.Normal("slope") * LEVEL, scale(), shape=G)
     normal(u[G1])
-
-
-def zero_sum():
-    normal(pm.ZeroSumNormal("u", sigma=scale(), shape=G)[G1])
 
 
 def random_walk():
@@ -116,27 +107,13 @@ def r2d2():
     pm.Normal("y", X @ b, sd, observed=Y)
 
 
-def variance():
-    normal(pm.Normal("u", 0.0, pm.math.sqrt(pm.InverseGamma("v", 3.0, 2.0)), shape=G)[G1])
-
-
 def gamma_precision():
     normal(pm.Normal("u", 0.0, tau=pm.Gamma("tau", 2.0, 1.0), shape=G)[G1])
-
-
-def stacked_sds():
-    sd = pm.math.stack([scale("sd"), scale("sd2")])
-    normal(pm.Normal("u", 0.0, sd[np.arange(G) % 2], shape=G)[G1])
 
 
 def with_a_name_in_between():
     b = pm.Deterministic("b", pm.Normal("mu") + scale() * pm.Normal("z", shape=G))
     normal(pm.Deterministic("eta", b[G1] + X[:, 0]))
-
-
-def sd_that_depends_on_data():
-    sd = pm.math.exp(pm.Normal("a") + pm.Normal("b") * LEVEL)
-    normal(pm.Normal("u", 0.0, sd, shape=G)[G1])
 
 
 def shared_sd():
@@ -182,11 +159,9 @@ def curve():
 #: Variables that are Gaussian given the others, and hyperparameters; rows read the others ("s", "cuts", "rate") directly.
 MODELS = {
     horseshoe: ("z a", "tau lam"),
-    vector_of_sds: ("u w", "sd"),
     not_centred: ("u w b", "sd"),
     scaled_before_indexing: ("mu u", "sd"),
     population_mean: ("mu slope u", "sd"),
-    zero_sum: ("u", "sd"),
     random_walk: ("u", "sd"),
     autoregression_of_unknown_strength: ("u", "rho sd"),
     icar: ("u", "sd"),
@@ -195,11 +170,8 @@ MODELS = {
     correlated: ("z", "c"),
     hsgp: ("f_hsgp_coeffs", "eta length"),
     r2d2: ("z", "s r2 phi"),
-    variance: ("u", "v"),
     gamma_precision: ("u", "tau"),
-    stacked_sds: ("u", "sd sd2"),
     with_a_name_in_between: ("mu z", "sd"),
-    sd_that_depends_on_data: ("u", "a b"),
     shared_sd: ("u w", "sd"),
     mixture_of_normals: ("", "sd b"),
     cubic: ("", "sd b"),

@@ -14,7 +14,7 @@ from amc_pymc.reading import FlatLayout
 from amc_pymc.tall.mode import posterior_mode
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers import Audits, Preparation, metropolis, report
-from amc_pymc.tall.samplers.compiled import LOGP, Ahead, MetropolisCounts, call_total
+from amc_pymc.tall.samplers.compiled import LOGP, call_total
 from amc_pymc.tall.samplers.preparation import with_forecast
 from amc_pymc.tall.samplers.raced import fit_gaussian, surrogate_at
 from amc_pymc.tall.samplers.surface import gaussian_surface
@@ -230,8 +230,3 @@ def test_a_chain_that_is_moved_after_every_draw_makes_no_draw_in_vain(sampler):
 
     _, lengths, _ = run(sampler, move=rounded)
     assert lengths == [1] * (TUNE + DRAWS)
-
-
-def made(number, units):
-    counts = MetropolisCounts.zeros(2, number)
-    return Ahead(np.arange(float(number))[:, None], counts, units)
