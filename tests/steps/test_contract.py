@@ -161,6 +161,7 @@ def test_same_seed_same_draws_in_parallel(name, case):
     assert_same(reference_of(name), case.run(cores=2, mp_ctx="fork"))
 
 
+@pytest.mark.slow
 def test_same_seed_same_draws_in_spawned_workers(run, normal, row_logp):
     """Quick, for there is little to compile in each worker."""
     step = amc.RacingMetropolis(model=normal, row_logp=row_logp)
@@ -333,9 +334,6 @@ def test_with_nuts(run, linear, beta_step, tmp_path):
     assert idata.sample_stats["race_rows"].dims == ("chain", "draw")
     assert "diverging" in idata.sample_stats
     idata.to_netcdf(tmp_path / "nuts.nc", engine="h5netcdf")
-    with linear:  # a used NUTS would go on from what it has learned
-        steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
-    assert_same(idata, run(linear, steps, cores=2, mp_ctx="fork", **SHORT))
 
 
 def test_rest_is_assigned_to_nuts(linear, beta_step):

@@ -123,7 +123,7 @@ def test_a_mean_of_a_hundred_thousand_rows():
     assert stat(runs, "race_rows").mean() < 200
 
 
-@pytest.mark.parametrize("proposal", ["auto", "random_walk", "surrogate"])
+@pytest.mark.parametrize("proposal", ["random_walk", "surrogate"])
 def test_every_proposal_has_the_closed_form(proposal):
     target = normal_gamma(20_000)
     step = amc.RacingMetropolis(model=target.model, proposal=proposal, transitions_per_draw=2)
@@ -136,7 +136,7 @@ def test_exact_races_are_plain_metropolis_hastings():
     target = normal_gamma(1_000)
     step = amc.RacingMetropolis(model=target.model, race="normal", audits=50)
     step = step.replace(race=amc.ExactRace())
-    runs = sample(target.model, step, 5_000, tune=500, seeds=(1,))
+    runs = sample(target.model, step, 2_500, tune=500, seeds=(1,))
     assert_agree(runs, target.references)
     assert np.all(stat(runs, "race_rows") == 1_000)
     assert np.all(stat(runs, "race_rounds") == 1)
@@ -145,6 +145,7 @@ def test_exact_races_are_plain_metropolis_hastings():
     assert stat(runs, "race_audited").sum() == 100
 
 
+@pytest.mark.slow
 def test_without_a_control_variate():
     """Wrong decisions widen the posterior: exact with all rows, and close to it at a small delta.
 
@@ -171,7 +172,7 @@ def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
     assert abs(shift) > 4 * plain.references["mu"][0][1]
     step = amc.RacingMetropolis(model=target.model, transitions_per_draw=2)
     assert step.prepared.densities.n_units == 20_000
-    assert_agree(sample(target.model, step, 2_500, tune=500, seeds=(1,)), target.references)
+    assert_agree(sample(target.model, step, 1_200, tune=300, seeds=(1,)), target.references)
 
 
 def test_nuts_moves_one_variable_and_races_the_other(compiled_by_pytensor):

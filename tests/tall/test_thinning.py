@@ -163,7 +163,7 @@ def test_rows_are_drawn_in_proportion_to_bounds():
     k = rates(points, t, q)
     each = q[0] * t.bounds[k, 0] + (q[t.numbers] * t.bounds[k, 1:]).sum(axis=0)
     scale = 2_000.0 / each.sum()
-    counted, draws = np.zeros(N), 200
+    counted, draws = np.zeros(N), 50
 
     def count(points, centre, rows):
         np.add.at(counted, rows, 1.0)

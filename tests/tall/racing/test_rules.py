@@ -162,15 +162,14 @@ def test_a_guarded_marginal_race_looks_at_each_arm():
 # --- promises -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variance", ["pairwise", "marginal"])
-def test_bernstein_hardly_errs(variance):
+def test_bernstein_hardly_errs():
     n_rows = 2_000
     rng = np.random.default_rng(4)
     table = (rng.random((3, n_rows)) < 0.1).astype(float)
     table -= table.mean(axis=1, keepdims=True)
-    rule = BernsteinRace(delta=0.2, reward_range=1.0, variance=variance).rule(n_rows, 3)
-    found = run_many(2_000, table, rule, rng, [0.0, 0.0, 1e-9])
-    assert clopper_pearson(int(np.sum(found[:, 0] != 2)), 2_000, 0.999)[0] <= 0.2
+    rule = BernsteinRace(delta=0.2, reward_range=1.0).rule(n_rows, 3)
+    found = run_many(500, table, rule, rng, [0.0, 0.0, 1e-9])
+    assert clopper_pearson(int(np.sum(found[:, 0] != 2)), 500, 0.999)[0] <= 0.2
     assert found[:, 1].mean() > 1_900
 
 

@@ -232,7 +232,7 @@ def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
     """Draws of a chain are numbered by their decision; each is as likely to be kept."""
     counts = np.zeros(50)
     rng = np.random.default_rng(4)
-    for _ in range(2_000):
+    for _ in range(500):
         log = MoveLog.empty(8, 1)
         for k in range(50):
             log_move(log, np.full((2, 1), float(k)), 0.1 * k, k % 2 == 0, k, rng)
@@ -243,5 +243,5 @@ def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
         np.testing.assert_allclose(log.known, 0.1 * kept)
         np.testing.assert_array_equal(log.accepted, kept % 2 == 0)
         counts[kept] += 1
-    expected = 2_000 * 8 / 50
+    expected = 500 * 8 / 50
     assert abs(np.sum((counts - expected) ** 2) / expected / (1 - 8 / 50) - 49) < 4 * math.sqrt(98)
