@@ -18,7 +18,6 @@ from amc_pymc.reading import extract_rows
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
 from tests.model_zoo import ZOO, names
-from tests.reading.realistic_models import MODELS
 from tests.reading.zoo_rows import zoo_model, zoo_rows
 
 PYTHON = Mode(linker="py", optimizer=None)
@@ -127,19 +126,6 @@ def test_hidden_rows_are_right_or_refused(name):
     except (ValueError, NotScalar):
         return
     assert_right(p, ZOO[name].discrete)
-
-
-# --- models as people write them ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_realistic_models(name):
-    model = MODELS[name](N_ROWS, np.random.default_rng(sum(map(ord, name))))
-    if name in NOT_SCALAR:
-        with pytest.raises(NotScalar, match=NOT_SCALAR[name]):
-            Program(model)
-        return
-    assert_right(Program(model))
 
 
 # --- columns --------------------------------------------------------------------------------------

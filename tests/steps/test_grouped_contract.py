@@ -95,6 +95,7 @@ def test_effects_that_are_not_integrated_out(labelled, names, marginalize):
     assert turn.factor is None
 
 
+@pytest.mark.slow
 def test_another_step_moves_a_population_parameter(compiled_by_pytensor):
     data, _ = example("gaussian", *SIZE)
     with pm.Model() as model:

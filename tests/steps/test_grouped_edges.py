@@ -46,6 +46,7 @@ def test_gaussian_groups(shape):
     assert idata.sample_stats["accept"].mean() > 0.3
 
 
+@pytest.mark.slow
 def test_few_groups_that_hardly_differ():
     """Both tails of the log sd are visited and left; moves with Gaussian tails would be stuck in them."""
     data = simulate_intercepts("gaussian", *SHAPES["five rows"][:2], seed=2)

@@ -53,19 +53,3 @@ def test_parts_add_up_to_the_model(centred):
         jacobian = 0.0 if centred else -N_REGIONS * point["sd_region_log__"]
         assert found == pytest.approx(float(logp(point)) + jacobian, rel=1e-10)
         assert densities.groups.centring.log_jacobian(x) == pytest.approx(jacobian)
-
-
-def test_sums_are_those_of_all_groups():
-    _, step = built(True)
-    densities = step.prepared.densities
-    rng = np.random.default_rng(4)
-    x = step.prepared.fit.mean + 0.1 * rng.normal(size=densities.layout.size)
-    densities.settle(x)
-    every = np.arange(densities.n_units)
-    each = densities.values(x, every)
-    assert np.all(each != 0.0)
-    np.testing.assert_allclose(densities.all_values(x), each, rtol=1e-12)
-    total, gradient = densities.value_and_gradient(x)
-    assert total == pytest.approx(each.sum(), rel=1e-9)
-    parts = [densities.value_and_gradient(x, np.array([g]))[1] for g in every]
-    np.testing.assert_allclose(gradient, np.sum(parts, axis=0), rtol=1e-9, atol=1e-9)

@@ -125,7 +125,7 @@ def sample(models, **kwargs):
 
 @pytest.fixture(scope="module")
 def normal_run(models):
-    return sample(models, draws=2_000, tune=500, chains=4)
+    return sample(models, draws=2_000, tune=500)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def test_bayes_factors_are_those_of_the_evidence(normal_run):
 
 
 def test_exact_races_agree_and_read_every_row(models):
-    tree = sample(models, draws=2_000, tune=500, race="exact", random_seed=2)
+    tree = sample(models, draws=1_000, tune=300, race="exact", random_seed=2)
     assert_evidence(tree, NAMES)
     rows = tree["sample_stats"]["race_rows"]
     assert np.all(rows.sel(step="index") == N)
@@ -182,7 +182,11 @@ def null_model(mean, sd):
     return model
 
 
-@pytest.mark.parametrize("settings", [{}, {"pseudo_prior": "pilot"}, {"proxy": "data"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, pytest.param({"pseudo_prior": "pilot"}, marks=pytest.mark.slow), {"proxy": "data"}],
+    ids=str,
+)
 def test_a_model_without_parameters_has_its_likelihood_as_evidence(settings):
     """Also two of them, and its posterior holds the variables that it computes."""
     log_z = {"null": normal_log(Y, 0.05, 1.0).sum(), "zero": normal_log(Y, 0.0, 1.01).sum()}
@@ -203,6 +207,7 @@ def test_a_model_without_parameters_has_its_likelihood_as_evidence(settings):
     assert list(tree["models/mean/posterior"].data_vars) == ["mu"]
 
 
+@pytest.mark.slow
 def test_models_whose_coefficients_are_functions_of_parameters():
     """Rows are expanded in as many functions as there are columns, and models have fewer parameters."""
     columns = np.random.default_rng(2).normal(size=(N, 4))
@@ -234,6 +239,7 @@ def test_models_whose_coefficients_are_functions_of_parameters():
     assert abs(evidence[0] - evidence[1]) > 0.5
 
 
+@pytest.mark.slow
 def test_without_adaptation_models_are_visited_by_their_probability(models):
     prior = {"scale": 10.0, "line": 5.0, "mean": 1.0}
     tree = sample(models, draws=2_000, tune=200, adapt=None, prior_probs=prior, random_seed=3)

@@ -123,6 +123,7 @@ def test_decisions_are_those_of_a_local_pass(far, run):
     assert stats["race_audited"].sum() > 0
 
 
+@pytest.mark.slow
 def test_discrete_variables(client, run):
     """Workers see rows in terms of what these make of the variables."""
     with pm.Model() as model:

@@ -60,7 +60,7 @@ MODELS = {
 
 
 #: Tested in the fast tier.
-FAST = {"normal", "logistic", "mixture"}
+FAST = {"normal", "logistic"}
 SPEEDS = [pytest.param(n, marks=[] if n in FAST else pytest.mark.slow) for n in MODELS]
 
 
@@ -107,8 +107,8 @@ def test_posteriors_are_those_of_quadrature(name):
     thinning = step.prepared.thinning
     assert thinning is not None and thinning.exact.size < N / 4
     mean, sd = quadrature(model, step.prepared)
-    draws, idata = chain_means(step, 3_000, 7)
-    blocks = draws.reshape(2 * 30, 100, 2)
+    draws, idata = chain_means(step, 2_000, 7)
+    blocks = draws.reshape(2 * 20, 100, 2)
     for power, expected in ((1, mean), (2, np.square(sd) + np.square(mean))):
         means = (blocks**power).mean(axis=1)
         error = means.std(axis=0, ddof=1) / np.sqrt(len(means))

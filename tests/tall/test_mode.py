@@ -113,21 +113,6 @@ def test_logistic_rows_have_the_mode_of_statsmodels():
     assert target.largest_subsample == 20_000
 
 
-def test_the_decrement_after_a_long_way():
-    """Rare rows lead away from the mode of a subsample, and the search ends before it arrives."""
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(2000, 2)) @ [[1.0, 0.9], [0.0, 0.3]]
-    eta = X @ [0.5, -0.5]
-    eta[np.argsort(X[:, 0])[-20:]] += 200.0
-    target = Linear(X, eta + rng.normal(size=2000), 10.0)
-    mode = target.find(seed=1, subsample=20, max_passes=2)
-    assert not mode.converged
-    slope = target.value_and_gradient(mode.x, None)[1]
-    rows = np.sort(np.random.default_rng(1).choice(2000, size=20, replace=False))
-    curvature = -target.hessian(mode.x, rows)
-    assert mode.decrement == pytest.approx(slope @ np.linalg.solve(curvature, slope))
-
-
 def test_other_coordinates_stay_where_they_are():
     X = design(500, 4)
     target = Linear(X, X @ [1.0, 2.0, 3.0, 0.1], prior_sd=3.0)

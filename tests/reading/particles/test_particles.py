@@ -182,12 +182,6 @@ def test_no_points_and_one():
 # All kinds of models against PyMC's own functions.
 
 
-def dirichlet_and_beta():
-    w = pm.Dirichlet("w", [1.0, 2.0, 3.0])
-    p = pm.Beta("p", 2.0, 2.0, shape=(2, 2))
-    pm.Normal("y", w[0] + p.sum(), 1.0, observed=Y)
-
-
 def normal_mixture():
     w = pm.Dirichlet("w", np.ones(2))
     mu = pm.Normal("mu", [-1.0, 1.0], 1.0, shape=2)
@@ -198,12 +192,6 @@ def truncated_and_censored():
     a = pm.Truncated("a", pm.Normal.dist(0.0, 1.0), lower=-1.0, upper=2.0, shape=2)
     pm.Truncated("y", pm.Normal.dist(a[0], 1.0), lower=-1.0, observed=Y)
     pm.Censored("z", pm.Normal.dist(a[1], 1.0), lower=-1, upper=1, observed=np.clip(Y, -1, 1))
-
-
-def zero_sums():
-    s = pm.HalfNormal("s", 1.0)
-    z = pm.ZeroSumNormal("z", sigma=s, shape=4)
-    pm.Normal("y", z, 1.0, observed=Y)
 
 
 def random_walk():
@@ -219,11 +207,6 @@ def random_covariance():
     pm.MvNormal("y", b, np.eye(2) + 0.3, observed=Y.reshape(2, 2))
 
 
-def cholesky_prior():
-    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=pm.Exponential.dist(1.0))
-    pm.MvNormal("y", np.zeros(2), chol=chol, observed=Y.reshape(2, 2))
-
-
 def derived_densities():
     def shifted(mu, size):
         return pm.math.exp(pm.Normal.dist(mu, 1.0, size=size)) - 3.0
@@ -237,12 +220,6 @@ def two_kinds_of_missing_values():
     b = pm.Normal("b", 0.0, 1.0, shape=2)
     x = pm.Normal("x", b[0], 1.0, observed=[[1.0, np.nan], [0.5, 2.0], [np.nan, 1.0]])
     pm.Normal("y", pt.dot(x, b), 1.0, observed=np.ma.masked_invalid([1.0, np.nan, 0.2]))
-
-
-def autoregression():
-    rho = pm.Normal("rho", 0.0, 0.3, shape=1)
-    start = pm.Normal.dist(0.0, 1.0, shape=1)
-    pm.AR("y", rho=rho, sigma=1.0, init_dist=start, observed=Y)
 
 
 def gaussian_process():
@@ -266,16 +243,12 @@ def discrete_unknowns():
 WRITTEN = {
     f.__name__: f
     for f in (
-        dirichlet_and_beta,
         normal_mixture,
         truncated_and_censored,
-        zero_sums,
         random_walk,
         random_covariance,
-        cholesky_prior,
         derived_densities,
         two_kinds_of_missing_values,
-        autoregression,
         gaussian_process,
         unknown_bounds,
         discrete_unknowns,
