@@ -32,8 +32,6 @@ CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}
 STATS = RACE_STATS | STEP_STATS | METROPOLIS_STATS
 #: Long enough for a step without a control variate to find its scale.
 LONG = {"tune": 300, "draws": 100}
-#: For functions that PyTensor interprets.
-SHORT = {"tune": 100, "draws": 40}
 GROUPS = {"posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"}
 
 
@@ -326,16 +324,6 @@ def test_a_pickle_steps_equally(case):
 # --- compound steps --------------------------------------------------------------------------------
 
 
-def test_with_nuts(run, linear, beta_step, tmp_path):
-    with linear:
-        steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
-    idata = run(linear, steps, **SHORT)
-    assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
-    assert idata.sample_stats["race_rows"].dims == ("chain", "draw")
-    assert "diverging" in idata.sample_stats
-    idata.to_netcdf(tmp_path / "nuts.nc", engine="h5netcdf")
-
-
 def test_rest_is_assigned_to_nuts(linear, beta_step):
     steps, selected = assign_step_methods(linear, beta_step)
     assert steps == [beta_step]
@@ -360,7 +348,6 @@ def test_not_blocked(run, linear):
     assert [[v.name for v in m.vars] for m in step.methods] == [["beta"], ["sigma_log__"]]
     idata = run(linear, step, **LONG)
     assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
-    assert_same(idata, run(linear, step, cores=2, mp_ctx="fork", **LONG))
 
 
 def test_a_gibbs_step_with_nuts(tmp_path):

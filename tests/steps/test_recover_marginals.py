@@ -28,7 +28,7 @@ def run(centred=True):
     """The model, and a run without local effects."""
     model = intercepts_model(data(), "gaussian", centred)
     step = racing(model, recover=False)
-    return model, sample(model, step, 700)
+    return model, sample(model, step, 350)
 
 
 @functools.cache
