@@ -196,6 +196,24 @@ class TestVarianceReduction:
             x_new = x + scale * rng.normal(size=x.size)
             assert variance_reduction(control, x, x_new) > 10
 
+    @pytest.mark.slow
+    def test_second_order(self):
+        """Halving the width of bins divides third-order residuals by 8, their variance by 64."""
+        y = np.random.default_rng(12).random(40_000)
+        with pm.Model() as model:
+            a = pm.Normal("a", 0, 1)
+            pm.StudentT("y", nu=5, mu=a, observed=y)
+        rng = np.random.default_rng(13)
+        rows = extract_rows(model)
+        points = np.array([0.0]), np.array([0.2])
+        got = [
+            variance_reduction(
+                DataControl(rows, DataProxy(bins=n, outliers=0), points[0], rng), *points
+            )
+            for n in (10, 20)
+        ]
+        assert got[1] / got[0] == pytest.approx(64, rel=0.1)
+
 
 class TestBins:
     def test_integer_data_are_constant_within_bins(self):
