@@ -1,7 +1,5 @@
 """Doubts about a forecast are flags: a warning, and in the forecast."""
 
-import warnings
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -42,13 +40,6 @@ def test_doubts_are_flags_that_warn(model, delta, name, message):
     assert caught[0].filename == __file__
     assert found.flags[0].message in str(caught[0].message)
     assert str(found).endswith(found.flags[0].message)
-
-
-def test_small_delta_needs_no_control_variate():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = amc.racing_forecast(model=edge(), delta=0.01, progressbar=False)
-    assert found.flags == () and "There is no control variate (" in found.suggestion
 
 
 def test_without_doubts():
