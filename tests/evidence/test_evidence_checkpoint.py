@@ -151,16 +151,6 @@ def test_other_runs_are_refused(tmp_path, given, differs):
         estimated(**{"model": one().model, "checkpoint": tmp_path / "run"} | given)
 
 
-def test_parts_of_other_places_are_named(tmp_path):
-    estimated(one().model, tmp_path / "run")
-    (tmp_path / "run" / "000001.npz").replace(tmp_path / "run" / "000000.npz")
-    keep(tmp_path / "run", 1)
-    with pytest.raises(
-        ValueError, match=r"run': 000000.npz cannot be read \(its checksum.*delete it"
-    ):
-        estimated(one().model, tmp_path / "run")
-
-
 def test_not_with_draws(tmp_path):
     idata = estimated(one().model)
     with pytest.raises(ValueError, match="is for runs without idata"):

@@ -66,21 +66,6 @@ def bananas(pairs):
     return Known(model, pairs * (math.log(one) - math.log(100.0)))
 
 
-@functools.cache
-def horseshoe():
-    """Ten coefficients of which two are large; a reference by 2,000,000 draws, the coefficients integrated out."""
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((30, 10))
-    y = x[:, :2] @ [2.0, -1.5] + rng.standard_normal(30)
-    with pm.Model() as model:
-        tau = pm.HalfCauchy("tau", 0.5)
-        scales = pm.HalfCauchy("scales", 1.0, shape=10)
-        z = pm.Normal("z", 0.0, 1.0, shape=10)
-        pm.Normal("y", x @ (z * scales * tau), 1.0, observed=y)
-    compile_before(model)
-    return Known(model, -55.470)
-
-
 def estimate(known, seed=1, **settings):
     settings = {"marginalize": None, **settings}
     return amc.estimate_evidence(known.model, random_seed=seed, progressbar=False, **settings)
@@ -205,13 +190,6 @@ def test_the_error_covers_what_disagrees():
     assert unlike_chains(*numbers.estimate, chains) == []
     chains.believed, chains.log_z = True, 0.6
     assert unlike_chains(*numbers.estimate, chains) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_horseshoe(seed):
-    """Right, or flagged."""
-    right_or_flagged(horseshoe(), seed, 0.1)
 
 
 @pytest.mark.slow

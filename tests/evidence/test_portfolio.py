@@ -20,14 +20,12 @@ from amc_pymc.evidence.pilot import explore
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
-    Gaussian,
     HalfPlane,
     LabelAndNumber,
     assert_mean,
 )
 
 HMC = make_kernel("hmc")
-FITTED = ("importance_rqmc", "importance", "ais_reference", "smc_reference")
 FITTED_CONTINUOUS = ("importance_rqmc", "ais_reference", "smc_reference")
 NOT_FITTED = ("smc", "ais_400", "ais_2000", "ais_8000")
 
@@ -53,11 +51,6 @@ def fitted_with(pilot, **changes):
 
 def make(path, pilot, kernel=HMC, seed=3, **settings):
     return make_portfolio(path, pilot, kernel, np.random.default_rng(seed), **settings)
-
-
-def test_names():
-    assert set(ARMS) == {*FITTED, *NOT_FITTED}
-    assert len(ARMS) == 8
 
 
 def test_all_arms_when_they_are_asked_for(counts):
@@ -204,15 +197,6 @@ def test_discrete_coordinates(discrete):
         assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.02)
 
 
-def test_expected_costs_of_a_draw():
-    path, kernel = Counts((6.0, 3.0), (1.0, 4.0)), make_kernel("slice")
-    pilot = explore(path, kernel, np.random.default_rng(6), fitted=False)
-    arm = make(path, pilot, kernel, names=["smc"]).arms["smc"]
-    _, costs = arm.sample(2, np.random.default_rng(7))
-    one = arms._per_particle(kernel, pilot.ladder, len(arm.betas) - 2, arm.n_moves)
-    assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.15)
-
-
 @pytest.mark.parametrize("name", FITTED_CONTINUOUS)
 def test_no_arm_from_a_mixture_for_discrete_coordinates(discrete, name):
     path, pilot, kernel = discrete
@@ -264,13 +248,3 @@ def test_a_reference_that_cannot_be_annealed_from(counts):
     assert "smc" in found.arms
     with pytest.raises(ValueError, match="likelihood is zero at all"):
         make(path, bad, names=["ais_reference"])
-
-
-def test_a_long_way():
-    """Two hundred observations of ten coordinates: everything is finite and something is left."""
-    path = Gaussian(np.linspace(-3.0, 3.0, 10), 0.07)
-    pilot = explore(path, HMC, np.random.default_rng(9))
-    for settings in ({}, {"target": 0.01}, {"target": 0.01, "budget": 1e6}):
-        found = make(path, pilot, **settings)
-        assert found.arms
-        assert all("nan" not in reason for reason in found.left_out.values())

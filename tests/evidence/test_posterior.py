@@ -116,15 +116,6 @@ def test_discrete_coordinates_alone_are_told_apart_by_ancestors(path, pilot):
     assert found.distinct == 512
 
 
-def test_seeds(path, pilot):
-    first, again, other = (
-        posterior_draws(path, hopeless(pilot), KERNEL, 50, np.random.default_rng(s)).x
-        for s in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 def test_prior_draws_beside_a_reference(path, pilot):
     """Many reach a wide rest that a narrow reference leaves, hardly any the rest of a posterior far off."""
     rng = np.random.default_rng(8)

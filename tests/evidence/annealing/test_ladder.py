@@ -77,18 +77,6 @@ def test_what_comes_back(name):
 
 
 @each
-def test_particles_are_rough_draws_from_the_end(name):
-    path = Counts((6.0, 3.0), (1.0, 4.0))
-    found = pilot(path, name)
-    exact = path.draw(100_000, 1.0, np.random.default_rng(1))
-    sd = exact.std(axis=0)
-    np.testing.assert_allclose(
-        found.particles.x.mean(axis=0), exact.mean(axis=0), atol=0.25 * sd[0]
-    )
-    np.testing.assert_allclose(found.particles.x.std(axis=0), sd, rtol=0.2)
-
-
-@each
 @pytest.mark.parametrize("n_dim", [1, 2, 10])
 def test_tunings_are_usable(name, n_dim):
     """They accept nearly as often as they should, or are as long as they may be and accept more."""

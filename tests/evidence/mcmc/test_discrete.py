@@ -138,12 +138,6 @@ def test_a_single_state_costs_nothing():
     assert move.evaluations == path.evaluated == 0
 
 
-def test_equal_settings_are_equal():
-    kernels = [DiscreteMetropolis((0, 1), s) for s in (([1, 0], None), (np.array([0, 1]), None))]
-    assert kernels[0] == kernels[1]
-    assert len(set(kernels)) == 1
-
-
 @pytest.mark.parametrize(
     ("coordinates", "states", "error", "match"),
     [
