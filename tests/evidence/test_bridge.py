@@ -70,21 +70,18 @@ def test_overlap():
 
 @pytest.mark.parametrize("rho", [0.0, 0.9])
 def test_errors(rho):
-    """Errors are as large as stated, also with draws that depend on each other."""
+    """Errors and tensions are as large as stated, also with draws that depend on each other."""
     z, found = z_scores(rho=rho)
-    assert abs(z.mean()) < 4.0 / math.sqrt(len(z))
-    assert 0.8 < z.std() < 1.2  # four standard errors of 200 are 0.2
+    tension = np.array([f.tension / f.tension_error for f in found])
+    for values in (z, tension):
+        assert abs(values.mean()) < 4.0 / math.sqrt(len(z))
+        assert 0.8 < values.std() < 1.2  # four standard errors of 200 are 0.2
     if rho:
         times = np.array([f.time for f in found])
         assert 10.0 < times.mean() < 25.0  # 19 of x itself, less of a bounded function of it
 
 
-def test_tension():
-    """It is zero on the mean, with the error stated, and not if draws of the upper end are wrong."""
-    _, found = z_scores(rho=0.5)
-    t = np.array([f.tension / f.tension_error for f in found])
-    assert abs(t.mean()) < 4.0 / math.sqrt(len(t))
-    assert 0.8 < t.std() < 1.2
+def test_tension_of_wrong_draws():
     wrong = bridge(*works(1, wrong=-1.0))
     assert abs(wrong.tension) > 5.0 * wrong.tension_error
 

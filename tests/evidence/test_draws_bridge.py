@@ -97,7 +97,9 @@ def test_errors_that_the_halves_share():
     assert 0.84 < z.std() < 1.16  # four standard errors
 
 
-@pytest.mark.parametrize("density", [Gaussian(5), Heavy(20)], ids=type)
+@pytest.mark.parametrize(
+    "density", [Gaussian(5), pytest.param(Heavy(20), marks=pytest.mark.slow)], ids=type
+)
 def test_errors_with_annealing(density):
     found = [in_steps(density, seed, 8) for seed in range(40)]
     z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])

@@ -145,7 +145,7 @@ def test_initval_changes_nothing():
     assert_same(estimate(normal_model(initval=-40.0)), estimate(one()))
 
 
-@pytest.mark.parametrize("name", [n for n in ARMS if n not in ("ais_2000", "ais_8000")])
+@pytest.mark.parametrize("name", [n for n in ARMS if n[-1] != "0"])
 def test_arms_by_name(name):
     tree = estimate(one(), arms=[name], target_mcse=0.2)
     assert tree["arms"]["arm"].values.tolist() == [name]
@@ -218,12 +218,6 @@ def test_the_certifying_round_alone_is_the_estimate():
         tree["rounds"].sizes["round"] - 1
     ) + [1.0]
     assert "exactly" in tree["evidence"].attrs["unbiased"]
-    # The round was not chosen for what it showed: as likely too low as too high, whatever came before.
-    runs = [
-        estimate(one(), arms=own(rough=0.5, fine=0.4), target_mcse=0.05, seed=s) for s in range(20)
-    ]
-    ratio = np.exp([error_of(r, one())[0] for r in runs])
-    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
 
 
 # --- budgets --------------------------------------------------------------------------------------
@@ -374,7 +368,7 @@ class Meeting(ImportanceArm):
         return super().sample(n, rng)
 
 
-@pytest.mark.parametrize("workers", ["threads", "fork"])
+@pytest.mark.parametrize("workers", [pytest.param("threads", marks=pytest.mark.slow), "fork"])
 def test_what_workers_have_seen_is_not_lost(workers, monkeypatch):
     blinded(monkeypatch)
     make = module.make_portfolio
@@ -390,7 +384,8 @@ def test_what_workers_have_seen_is_not_lost(workers, monkeypatch):
         pool = ThreadPoolExecutor(2)
     else:
         pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(workers))
-    with pool, pytest.warns(UserWarning, match="a last search found"):
+    told = r"a last search found .* log evidence is about 4\.[56]"
+    with pool, pytest.warns(UserWarning, match=told):
         here = estimate(peak(), arms=["importance"])
         there = estimate(peak(), arms=["importance"], executor=pool)
     assert flag_names(here) == "missed_mode"
@@ -653,12 +648,6 @@ def test_a_narrow_peak():
     assert_right(tree, peak())
 
 
-def test_a_narrow_peak_is_not_missed_in_silence():
-    with pytest.warns(UserWarning, match="found more evidence"):
-        tree = estimate(peak(), arms=["smc"], target_mcse=0.5)
-    assert "narrow peak" in flags_of(tree)
-
-
 def blinded(monkeypatch):
     """A pilot run that is left without what it finds of a narrow peak."""
     whole = module.explored
@@ -672,23 +661,6 @@ def blinded(monkeypatch):
         return replace(found, adapted=adapted, laplace=slab, modes=means, missed=-math.inf)
 
     monkeypatch.setattr(module, "explored", explored)
-
-
-def test_a_peak_that_only_an_evaluation_of_an_arm_has_met(monkeypatch):
-    blinded(monkeypatch)
-    met = logit(np.full((1, 20), 0.531))
-    make = module.make_portfolio
-
-    def meeting(densities, *args, **settings):
-        densities.values(met)
-        return make(densities, *args, **settings)
-
-    missing = estimate(peak(), arms=["importance"])  # in silence
-    assert abs(error_of(missing, peak())[0]) > 4.0
-    monkeypatch.setattr(module, "make_portfolio", meeting)
-    with pytest.warns(UserWarning, match=r"a last search found .* log evidence is about 4\.[56]"):
-        tree = estimate(peak(), arms=["importance"])
-    assert flag_names(tree) == "missed_mode"
 
 
 @pytest.mark.parametrize(
