@@ -64,12 +64,6 @@ class TestDistanceScale:
             given = sample(grouped_model(), distance_scale="mad", tolerance=0.5)
         assert given["posterior"].attrs["tolerance"] == 0.5
 
-    def test_with_adjustment_and_by_rejection(self):
-        found = sample(self.problem(), distance_scale="mad", adjust="regression")
-        assert abs(float(found["posterior"]["mu"].mean()) - DATA) < 0.3
-        plain = sample(self.problem(), amc.sample_abc_rejection, distance_scale="mad")
-        assert abs(float(plain["posterior"]["mu"].mean()) - DATA) < 0.5
-
     def test_a_run_from_a_checkpoint(self, tmp_path):
         options = {"distance_scale": "whiten", "random_seed": 4}
         whole = sample(self.problem(), **options)

@@ -43,11 +43,7 @@ BAD = [
     ({"exchangeable": 1, "adjust": "auto"}, "exchangeable must be .* got 1"),
     ({"exchangeable": True}, "exchangeable=True needs data of two observations"),
     ({"distance_scale": "learnt"}, "distance_scale must be one of 'mad', 'whiten', 'learned'"),
-    ({"max_time": -1}, "max_time must be positive"),
-    ({"cores": 0}, "cores must be at least 1"),
     ({"model": "model"}, "model must be a pm.Model"),
-    ({"random_seed": "one"}, "random_seed"),
-    ({"checkpoint": 3}, "checkpoint must be a path"),
     ({"batched": "no"}, "batched must be .* got 'no'"),
 ]
 
@@ -157,15 +153,10 @@ def test_ctrl_c_before_anything_was_done():
         sample(interrupted(2))
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("distance", {}), ("round", {}), ("draw", {})],
-)
-def test_variables_that_are_called_as_results_are(name, options):
+@pytest.mark.parametrize("name", ["distance", "round", "draw"])
+def test_variables_that_are_called_as_results_are(name):
     problem = amc.SimulatorProblem(
         {name: stats.uniform(-5.0, 10.0)}, lambda rng, **given: rng.normal(given[name], SD), DATA
     )
     with pytest.raises(ValueError, match=f"a variable is called '{name}'"):
-        sample(problem, **options)
-    if name == "u":
-        assert sample(problem)["posterior"]["u"].shape == (4, 1000)
+        sample(problem)

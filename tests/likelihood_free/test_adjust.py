@@ -44,15 +44,6 @@ def test_weights_undo_a_proposal():
     assert abs(mean - 0.4) < 4.0 * np.sqrt(0.5 / (w.sum() ** 2 / (w @ w)))
 
 
-def test_useless_summaries():
-    x, s = normal_means(500)
-    flat = np.column_stack([s, np.ones(500), s[:, 0]])
-    data = np.array([1.0, -0.5, 1.0, 1.0])
-    plain = linear(x, s - data[:2], np.ones(500), np.zeros(500), 1.0)
-    again = linear(x, flat - data, np.ones(500), np.zeros(500), 1.0)
-    np.testing.assert_allclose(again, plain, atol=1e-9)
-
-
 def test_what_the_regression_fits_of_noise_is_made_up_for():
     sds = []
     for _ in range(200):

@@ -42,12 +42,6 @@ def batch(call, n=4, rows=None, distance=first, shapes=SHAPES, seed=1):
     return run_batch(lambda part, rng: call(part), Measure(distance), rows, n, shapes, rng)
 
 
-def test_distances_of_single_simulations():
-    found = each(lambda i: [np.array([i, -1.0])])
-    assert found.distance.tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert found.failures == []
-
-
 def test_errors_are_told_and_count_as_far():
     def call(i):
         if i % 2:
@@ -96,14 +90,6 @@ def test_nan_is_told_and_counts_as_far():
     found = each(lambda i: [[float(i), np.nan if i == 1 else 0.0]])
     assert found.distance.tolist() == [0.0, np.inf, 2.0, 3.0]
     assert found.failures == [Failure(1, "nan", "the simulation has nan")]
-
-
-def test_nan_distances_are_told():
-    found = each(
-        lambda i: [[float(i), 0.0]], distance=lambda s: np.where(s[0][:, 0] == 2.0, np.nan, 1.0)
-    )
-    assert found.distance.tolist() == [1.0, 1.0, np.inf, 1.0]
-    assert found.failures == [Failure(2, "nan", "the distance is nan")]
 
 
 @pytest.mark.parametrize(
@@ -176,12 +162,6 @@ def test_impossible_rows_are_not_simulated():
     assert [(f.index, f.kind) for f in found.failures] == [(1, "nan"), (2, "nan")]
 
 
-def test_a_batch():
-    found = batch(lambda rows: [np.stack([rows, rows], axis=1)], rows=[0, 2, 3])
-    assert found.distance.tolist() == [0.0, np.inf, 2.0, 3.0]
-    assert [f.index for f in found.failures] == [1]
-
-
 class Brittle:
     """Calls of rows, of which some always raise."""
 
@@ -209,16 +189,6 @@ def test_rows_that_raise_in_a_batch_are_told_from_the_others(n, bad, calls):
     assert len(call.calls) == calls
 
 
-def test_impossible_rows_stay_out_of_halves():
-    call = Brittle(3)
-    found = batch(call, n=6, rows=[1, 3, 4])
-    assert found.distance.tolist() == [np.inf, 1.0, np.inf, np.inf, 4.0, np.inf]
-    assert [(f.index, f.kind) for f in found.failures] == [
-        (0, "nan"), (2, "nan"), (3, "error"), (5, "nan"),
-    ]  # fmt: skip
-    assert all(set(rows) <= {1, 3, 4} for rows in call.calls)
-
-
 def test_batches_that_always_raise_are_given_up():
     call = Brittle(*range(1000))
     found = batch(call, n=1000)
@@ -241,13 +211,6 @@ def test_a_batch_that_raises_as_a_whole_only_fails_as_a_whole():
     message = "MemoryError: large (in a call of 6 rows)"
     assert found.failures == [Failure(i, "error", message) for i in range(6)]
     assert calls == [6] + [3] * 16
-
-
-def test_a_batch_of_the_wrong_shape():
-    found = batch(lambda rows: [np.zeros((2, 4))])
-    assert found.failures[0].message.startswith(
-        "ValueError: simulation of shape (2, 4), the data call for (1, 2); if its length varies, return summary"
-    )
 
 
 def raising(probability):
@@ -294,11 +257,6 @@ def test_summaries_of_parts():
     np.testing.assert_array_equal(
         found.summaries, [[0.0, 0.0], [np.nan, np.nan], [20.0, 20.0], [30.0, 30.0]]
     )
-
-
-def test_negative_distances_of_parts_end_the_run():
-    with pytest.raises(NegativeDistance, match="below zero"):
-        batch(Brittle(2), distance=negative)
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def test_weights_have_mean_one(share, n):
     assert abs(np.mean(means) - 1.0) < 4.0 * np.std(means) / math.sqrt(len(means)) + 1e-12
 
 
-@pytest.mark.parametrize("n", [1, 3, 9, 10, 11, 29, 99, 100, 1000])
-@pytest.mark.parametrize("share", [0.01, 0.05, 0.07, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("n", [1, 9, 10, 29, 1000])
+@pytest.mark.parametrize("share", [0.01, 0.07, 0.1, 1.0])
 def test_no_weight_exceeds_the_bound(share, n):
     nothing_right = Boxes(from_cuts([(0, 0, 0.5)], 2), np.array([1.0, 0.0]))
     proposal = Proposal((nothing_right,), share)

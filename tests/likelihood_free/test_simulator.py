@@ -67,16 +67,6 @@ def test_parameters_priors_and_deterministics():
     np.testing.assert_allclose(found["ratio"], values["mu"] / values["sigma"])
 
 
-def test_faces_of_the_cube():
-    problem = problem_of(toy)
-    values = problem.parameters(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    assert all(np.isfinite(v).all() for v in values.values())
-    with pytest.raises(ValueError, match=r"u must have shape \(n, 2\), got \(3,\)"):
-        problem.parameters(np.zeros(3))
-    with pytest.raises(ValueError, match="unit cube"):
-        problem.parameters(np.array([[0.5, 1.5]]))
-
-
 # --- calls --------------------------------------------------------------------------------------
 
 
@@ -140,7 +130,7 @@ def test_calls_are_those_of_pymc(case):
         np.testing.assert_allclose(a, np.stack([call[1][k] for call in wanted]))
 
 
-@pytest.mark.parametrize("observed", [0.5, Y, np.outer(Y, [1.0, 2.0])])
+@pytest.mark.parametrize("observed", [0.5, np.outer(Y, [1.0, 2.0])])
 def test_batches_have_the_distribution_of_single_calls(observed):
     problem = problem_of(lambda: toy(observed))
     u = points(problem, 2000)
@@ -198,33 +188,10 @@ def kernel_of(model, x) -> np.ndarray:
 
 COMBINATIONS = [
     *(("gaussian", s, (5,)) for s in STATISTICS),
-    *((d, s, (5,)) for d in [*DISTANCES][1:] for s in ("identity", "mean", "Python", "PyTensor")),
-    *(
-        (d, s, (3, 2))
-        for d in ("gaussian", "laplace")
-        for s in ("identity", "sort", "mean", "median")
-    ),
+    *((d, s, (5,)) for d in [*DISTANCES][1:] for s in ("identity", "Python")),
+    *(("laplace", s, (3, 2)) for s in ("identity", "sort", "mean", "median")),
     ("gaussian", "Op", (5, 1)),
 ]
-
-
-def test_python_functions_are_not_compiled():
-    """PyMC tries functions on symbols first; those of these tests that are to stay Python do."""
-    called = []
-
-    def noted(name, function):
-        def note(*args):
-            called.append((name, type(args[-1])))
-            return function(*args)
-
-        return note
-
-    statistic = noted("statistic", STATISTICS["Python"])
-    distance = noted("distance", DISTANCES["Python"])
-    problem = problem_of(lambda: toy(sum_stat=statistic, distance=distance))
-    called.clear()
-    problem.distances([np.random.default_rng(1).normal(size=(3, *np.shape(Y)))])
-    assert sorted(called) == [("distance", np.ndarray)] * 3 + [("statistic", np.ndarray)] * 3
 
 
 @pytest.mark.parametrize(("distance", "statistic", "shape"), COMBINATIONS)
@@ -319,22 +286,6 @@ def test_whole_numbers_stay_whole():
 
 
 # --- failures -----------------------------------------------------------------------------------
-
-
-def fragile(rng, mu, sigma, size):
-    if mu > 1.0:
-        raise RuntimeError("mu is large")
-    return np.full(size, np.nan) if mu < -1.0 else rng.normal(mu, sigma, size=size)
-
-
-def test_failures_do_not_end_a_run():
-    problem = problem_of(lambda: toy(function=fragile))
-    u = np.array([[0.5, 0.5], [0.9, 0.5], [0.1, 0.5]])
-    found = problem.simulate(u, np.random.default_rng(1))
-    assert np.isfinite(found.distance).tolist() == [True, False, False]
-    assert [(f.index, f.kind) for f in found.failures] == [(1, "error"), (2, "nan")]
-    assert found.failures[0].message == "RuntimeError: mu is large"
-    try_simulator(problem)
 
 
 @pytest.mark.parametrize("kind", ["possible", "impossible"])
@@ -485,15 +436,6 @@ def with_random_epsilon():
 )
 def test_models_that_cannot_be_simulated(write, message):
     with pytest.raises(ValueError, match=message):
-        problem_of(write)
-
-
-def test_nan_in_symbolic_data():
-    def write():
-        data = pm.Data("data", np.array([1.0, -1.0]))
-        toy(pm.math.log(data))
-
-    with pytest.raises(ValueError, match="data of 'y' have 1 nan among 2 values"):
         problem_of(write)
 
 

@@ -47,17 +47,6 @@ def test_parameters_are_quantiles():
     np.testing.assert_allclose(values["v"][:, 1], stats.norm.ppf(u[:, 9], 5.0, 2.0))
 
 
-def test_log_prior_is_the_sum_of_log_densities():
-    p = problem()
-    u = points(p)
-    values = p.parameters(u)
-    log = stats.norm.logpdf(values["mu"], 1.0, 2.0) + stats.poisson.logpmf(values["k"], 3.0)
-    log += stats.gamma.logpdf(values["w"], 2.0).sum(axis=(1, 2))
-    log += stats.norm.logpdf(values["v"], [0.0, 5.0], [1.0, 2.0]).sum(axis=1)
-    np.testing.assert_allclose(p.log_prior(u), log)
-    assert p.log_density(u) is None
-
-
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize(
     ("distance", "wanted"),
@@ -91,18 +80,6 @@ def test_data_of_any_shape(shape):
     for batched in (False, True):
         found = p.simulate(u, np.random.default_rng(1), batched=batched).distance
         np.testing.assert_allclose(found, u[:, 0] * np.sqrt(np.prod(shape)))
-
-
-def test_failures_do_not_end_a_run():
-    def simulator(rng, mu):
-        if mu > 0.5:
-            raise RuntimeError("too far")
-        return [np.nan if mu < 0.2 else mu]
-
-    p = problem(simulator, {"mu": stats.uniform()}, [0.0])
-    found = p.simulate(np.array([[0.1], [0.3], [0.9]]), np.random.default_rng(1))
-    np.testing.assert_allclose(found.distance, [np.inf, 0.3, np.inf])
-    assert [(f.index, f.kind) for f in found.failures] == [(0, "nan"), (2, "error")]
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -153,19 +130,6 @@ def test_simulators_that_take_one_row_only_are_refused_as_batches():
     with pytest.raises(ValueError, match=r"ambiguous.* \(in a call of 2 rows\).*batched=True"):
         try_simulator(p, batched=True)
     try_simulator(p)
-
-
-def test_faces_of_the_cube_are_finite():
-    p = problem()
-    for edge in (0.0, 1.0):
-        values = p.parameters(np.full((1, p.n_dim), edge))
-        assert all(np.isfinite(v).all() for v in values.values())
-
-
-def test_no_points():
-    p = problem()
-    assert p.simulate(np.empty((0, 10)), np.random.default_rng(1)).distance.shape == (0,)
-    assert p.log_prior(np.empty((0, 10))).shape == (0,)
 
 
 class Multivariate:

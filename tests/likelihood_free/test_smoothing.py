@@ -121,13 +121,6 @@ def test_separate_clusters_are_not_bridged():
     assert right.std(axis=0).max() < 0.3
 
 
-def test_more_points_have_narrower_kernels():
-    rng = np.random.default_rng(5)
-    x = rng.normal(size=(24_000, 1))
-    kernel = fit_smoothing(x, equal(len(x)), rng, chosen=(1.0, 0.5))
-    assert kernel.bandwidth == pytest.approx(0.5 * (1000 / 24_000) ** 0.2)
-
-
 @pytest.mark.parametrize(("n", "bandwidth"), [(900, 0.3), (4000, 0.3 * (1000 / 4000) ** 0.2)])
 def test_bandwidth_for_as_many_points_as_are_worth_it(n, bandwidth):
     """4,000 points, of which n share the weight."""

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.likelihood_free import tolerance_bias as module
 from amc_pymc.likelihood_free.adjust import weighted_mean
 from amc_pymc.likelihood_free.tolerance_bias import closest, tolerance_bias
 from models.gaussian_known import gaussian_known
@@ -172,16 +171,6 @@ def test_scales_and_constants_change_nothing():
     )
     np.testing.assert_allclose(found.bias, plain.bias * units, rtol=1e-5)
     np.testing.assert_allclose(found.error, plain.error * units, rtol=1e-5)
-
-
-def test_many_columns(monkeypatch):
-    theta, log_weight, distance, gaps = simulated(6)
-    values = np.concatenate([theta, theta**2, theta * 2.0], axis=1)
-    whole = tolerance_bias(values, log_weight, distance, TOLERANCE, gaps)
-    monkeypatch.setattr(module, "_BLOCK", 2)
-    parts = tolerance_bias(values, log_weight, distance, TOLERANCE, gaps)
-    np.testing.assert_allclose(parts.bias, whole.bias)
-    np.testing.assert_allclose(parts.error, whole.error)
 
 
 def test_where_nothing_can_be_said():
