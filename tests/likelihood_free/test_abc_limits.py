@@ -85,15 +85,6 @@ def test_failures_are_counted_and_told():
     assert float(found["weighted_posterior"]["mu"].max()) <= 2.0
 
 
-def test_all_fail():
-    def broken(rng, mu):
-        raise RuntimeError("out of order")
-
-    problem = amc.SimulatorProblem({"mu": stats.norm()}, broken, DATA)
-    with pytest.raises(ValueError, match="RuntimeError: out of order"):
-        sample(problem, batched=False)
-
-
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference. the tolerance")
 def test_few_effective_draws_are_told():
     with pytest.warns(UserWarning, match="independent draws"):

@@ -74,21 +74,10 @@ def test_raw_result(model, tmp_path):
         assert back["mode"].attrs["flags"] == attrs["flags"] == ""
 
 
-@pytest.mark.parametrize(
-    ("policy", "estimate"), [("thompson", "kde"), ("ucb", "box"), ("hoo", "kde")]
-)
-def test_other_policies_and_estimates(policy, estimate):
-    found = find_MAP_tree(
-        max_simulations=5000, policy=policy, estimate=estimate, model=problem(), random_seed=3,
-        **QUIET,
-    )  # fmt: skip
-    assert abs(found["mu"] - 1.0) < 0.6
-
-
 def test_seeds_decide_everything():
     def run(seed, **kwargs):
         return find_MAP_tree(
-            max_simulations=1000, model=problem(), random_seed=seed, progressbar=False, **kwargs
+            max_simulations=500, model=problem(), random_seed=seed, progressbar=False, **kwargs
         )["mu"]
 
     assert run(1) == run(1) == run(1, cores=2)
@@ -123,17 +112,6 @@ def test_discrete_parameters():
     ]
     np.testing.assert_array_equal(found["k"], wanted)
     np.testing.assert_array_equal(raw["mode_se"]["k"], [0.0, 0.0])
-
-
-def test_failed_simulations_are_told():
-    def simulator(rng, mu):
-        if mu < 0.1:
-            raise RuntimeError("too small")
-        return rng.normal(mu, 1.0)
-
-    failing = SimulatorProblem({"mu": stats.expon()}, simulator, 2.0)
-    with pytest.warns(UserWarning, match=r"simulations failed.*too small"):
-        find_MAP_tree(max_simulations=200, model=failing, random_seed=6, progressbar=False)
 
 
 @pytest.mark.parametrize(("irrelevant", "flagged"), [(30, True), (0, False)])

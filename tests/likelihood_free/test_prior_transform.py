@@ -251,18 +251,6 @@ def test_children_are_drawn_given_their_parents():
     np.testing.assert_allclose(cube.log_prior(u), log, rtol=1e-9)
 
 
-def test_discrete_parents_pick_elements():
-    def write():
-        z = pm.Categorical("z", [0.25, 0.75])
-        pm.Normal("x", pt.as_tensor([-5.0, 5.0])[z], 1.0)
-
-    cube = cube_of(write)
-    u = uniform(cube, 100)
-    values, _ = cube.values(u)
-    np.testing.assert_array_equal(values["z"], u[:, 0] > 0.25)
-    np.testing.assert_allclose(values["x"], 10.0 * values["z"] - 5.0 + special.ndtri(u[:, 1]))
-
-
 def test_multivariate_normal():
     mean, cov = (
         np.array([1.0, -2.0, 0.5]),

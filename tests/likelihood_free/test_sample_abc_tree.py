@@ -99,19 +99,10 @@ def count(rng, k, size):
     return rng.normal(k, 0.5, size=size)
 
 
-def test_the_posterior_of_a_model(found):
-    n = found["posterior"].attrs["effective_draws"]
-    w = np.exp(found["weighted_posterior"]["log_weight"].values[0])
-    mu = found["weighted_posterior"]["mu"].values[0]
-    sd = SD  # at least; wider by the tolerance
-    error = 1.3 * sd / math.sqrt(n)
-    np.testing.assert_allclose(np.average(mu, axis=0, weights=w), [DATA, -DATA], atol=4.0 * error)
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        slow({}),
         slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
         slow({"proposal": amc.TreeProposal(window=4, batch_size=300, tolerance_factor=0.8)}),
         {"sampler": amc.sample_abc_rejection},
@@ -152,14 +143,14 @@ def test_step_posterior(found):
 
 
 def test_seeds():
-    first, again, other = (sample(random_seed=s) for s in (5, 5, 6))
+    first, again, other = (sample(random_seed=s, max_simulations=2000) for s in (5, 5, 6))
     equal(first, again)
     assert not np.array_equal(first["posterior"]["mu"], other["posterior"]["mu"])
 
 
 @pytest.mark.parametrize("batched", [True, False])
 def test_cores_change_nothing(batched):
-    options = {"batched": batched, "random_seed": 2}
+    options = {"batched": batched, "random_seed": 2, "max_simulations": 2000}
     equal(sample(**options), sample(cores=2, **options))
 
 

@@ -55,7 +55,7 @@ def test_mode_on_the_scale_of_parameters(policy):
     # Normal noise: the mode is at 2 - 1, at tolerance h at 2 - (1 + h^2). By volumes of the cube it would
     # be at 2.
     problem = skewed_prior()
-    found = mode_of(problem, search(problem, 20_000, 1, policy=policy))
+    found = mode_of(problem, search(problem, 10_000, 1, policy=policy))
     mu = problem.parameters(found.u[None])["mu"][0]
     assert 0.0 < found.se[0] < 0.3
     assert abs(mu - 1.0) < 4.0 * found.se[0]
@@ -81,12 +81,6 @@ def test_simulations_go_where_the_density_is():
     history = search(problem, 10_000, 3)
     mu = problem.parameters(np.concatenate([r.u for r in history.rounds[-5:]]))["mu"]
     assert np.mean(mu < 1.8) > 0.7
-
-
-def test_mode_at_the_edge():
-    problem = skewed_prior(0.2)
-    found = mode_of(problem, search(problem, 5000, 4))
-    assert 0.0 <= problem.parameters(found.u[None])["mu"][0] < 0.05
 
 
 def test_two_scales():

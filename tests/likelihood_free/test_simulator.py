@@ -332,18 +332,6 @@ def test_impossible_parameters_are_failures():
         assert [(f.index, f.kind) for f in found.failures] == [(0, "nan"), (2, "nan")]
 
 
-def test_broken_statistics_are_failures():
-    def statistic(x):
-        if x.mean() > 0.0:
-            raise ArithmeticError("positive")
-        return np.array([x.mean()])
-
-    problem = problem_of(lambda: toy(observed=-np.abs(Y), sum_stat=statistic))
-    found = problem.simulate(np.array([[0.001, 0.5], [0.999, 0.5]]), np.random.default_rng(1))
-    assert np.isfinite(found.distance).tolist() == [True, False]
-    assert found.failures[0].message == "ArithmeticError: positive"
-
-
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("distance", ["gaussian", "laplace", DISTANCES["Python"]])
 def test_statistics_of_another_shape_are_failures(distance, batched):

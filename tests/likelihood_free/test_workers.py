@@ -121,15 +121,6 @@ def test_numbers_do_not_depend_on_the_executor(pool, batched):
         same(run(Walk(), u, batched=batched, executor=executor), expected)
 
 
-def test_a_batch_depends_on_its_seed_only():
-    u = points(300)
-    with simulation_workers(Walk(), cores=2, mp_ctx="fork") as simulate:
-        first, other, again = (simulate(u, s) for s in ([1, 2], [1, 3], [1, 2]))
-    same(first, again)
-    assert not np.isin(first.distance, other.distance).any()
-    same(first, run(Walk(), u))
-
-
 def test_rows_have_noise_of_their_own():
     """Also across chunks and after a row that was broken off."""
 
