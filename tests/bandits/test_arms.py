@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.arms import Arm, ArmError, FailedPull, as_arms, draw, join_samples
+from amc_pymc.bandits.arms import Arm, ArmError, FailedPull, as_arms, draw
 
 RNG = np.random.default_rng(1)
 
@@ -64,12 +64,6 @@ def test_a_callable_is_called_once_per_draw():
     assert np.array_equal(found.values, np.random.default_rng(2).random(5))
     assert np.array_equal(found.costs, np.ones(5))
     assert not found.failed.any()
-
-
-@pytest.mark.parametrize(("give", "cost"), [("values", 1.0), ("costs", 2.0)])
-def test_costs_of_a_batch(give, cost):
-    (arm,) = as_arms([Batch(give)])
-    assert np.array_equal(draw(arm, 3, RNG).costs, np.full(3, cost))
 
 
 def test_known_cost_and_cost_function():
@@ -174,15 +168,6 @@ def test_failed_draws_are_counted_and_left_out():
     batch = Batch()
     batch.sample = lambda n, rng: fail()
     assert draw(as_arms([batch])[0], 3, RNG).failed.all()
-
-
-def test_samples_are_joined_in_order():
-    (arm,) = as_arms([Batch("controls", control_means=[1.5])])
-    a, b = draw(arm, 2, RNG), draw(arm, 3, RNG)
-    both = join_samples([a, b])
-    assert np.array_equal(both.values, np.concatenate([a.values, b.values]))
-    assert both.controls.shape == (5, 1)
-    assert join_samples([]) is None
 
 
 class TooLong(Exception):
