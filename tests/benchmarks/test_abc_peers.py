@@ -26,9 +26,7 @@ def run_row(value=0.6, *, method="tree", observation=1, seed=1, **changes):
 # --- measures ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "classifier", ["trees", "mlp", pytest.param("published", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("classifier", ["trees", "mlp"])
 def test_classifier_between_equal_and_disjoint(classifier):
     rng, n = np.random.default_rng(1), 2000
     x, same = rng.normal(size=(2, n, 2))
@@ -78,17 +76,6 @@ def test_quantiles_with_importance_weights():
 
 
 # --- calibration ---------------------------------------------------------------------------------
-
-
-def test_ranks_of_exact_draws_are_uniform():
-    # Posterior N(y / 2, 1 / 2) of a standard normal mean with unit noise.
-    rng, n = np.random.default_rng(13), 2000
-    theta = rng.normal(size=n)
-    y = theta + rng.normal(size=n)
-    for factor, uniform in ((1.0, True), (2.0, False)):
-        spread = math.sqrt(0.5) * factor * rng.normal(size=(rows.RANKS, n))
-        ranks = (0.5 * y + spread < theta).sum(axis=0)
-        assert (rows.uniformity(ranks) > 1e-3) is uniform
 
 
 def test_coverage_of_stated_errors():

@@ -12,7 +12,6 @@ from benchmarks.papers import abc_tree_methods as methods
 from benchmarks.papers import abc_tree_modes as modes
 from benchmarks.papers import abc_tree_posteriors as posteriors
 from benchmarks.papers import abc_tree_toys as toys
-from benchmarks.papers.inner_loop import inner_loop
 from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import bivariate_mixture
 
@@ -72,11 +71,6 @@ def test_methods_agree_with_the_exact_posterior(name):
     assert (np.abs(bias) < 5.0 * error).all() and (error < 0.1).all()
 
 
-def test_boxes_without_acceptances_bias_the_printed_algorithm():
-    bias, error = off(methods.printed_tree)
-    assert (np.abs(bias[:2]) > 5.0 * error[:2]).all()
-
-
 def test_squared_mmd():
     rng = np.random.default_rng(8)
     same = [
@@ -99,11 +93,3 @@ def test_searches(name):
     ]
     far = np.abs(found - example.mode).max()
     assert far < (3.5 if name == "HOO" else 1.2)
-
-
-def test_games_are_those_of_the_package():
-    """The mixture's bins accept as the game is told: weighted acceptances sum to the rate."""
-    rates = np.array([0.1, 0.4])
-    game = inner_loop([0.5, 0.5], rates, 20_000, np.random.default_rng(12))
-    weight = game.accepted * 0.5 / game.q
-    assert abs(weight.mean() - 0.25) < 4.0 * weight.std() / math.sqrt(20_000)

@@ -22,14 +22,6 @@ def gaussian(d=2, mean=2.0, sd=0.5):
     return NormalScores(d, lambda z: z, log_likelihood), exact
 
 
-def test_annealed():
-    scores, exact = gaussian(4)
-    found = normal_scores.annealed_evidence(
-        scores.log_joint, np.ones(4), np.eye(4), particles=500, replicates=8
-    )
-    assert abs(found.log_evidence - exact) < 4.0 * found.error < 0.2
-
-
 def test_slice_moves_leave_the_posterior_as_it_is():
     """Draws of the exact posterior, moved, are draws of it."""
     scores, _ = gaussian(1)

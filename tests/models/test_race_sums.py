@@ -74,7 +74,7 @@ def error_at_equal_sums(sizes, first, student, kind="normal", races=4000):
 # --- exactness ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_all_rows_give_the_largest_sum(seed):
     rng = np.random.default_rng(seed)
     sizes = np.append(rng.integers(0, 12, size=rng.integers(1, 9)), [0, 1, 2000])
@@ -103,18 +103,13 @@ ONE_SMALL = (2000, 100)
 MANY = (2000, 500, 200, 60, 20, 5, 2, 1, 1, 0)
 
 
-@pytest.mark.parametrize("kind", ["normal", "uniform"])
-@pytest.mark.parametrize("sizes", [TWO, ONE_SMALL, MANY])
+@pytest.mark.parametrize(
+    ("sizes", "kind"), [(TWO, "normal"), (ONE_SMALL, "uniform"), (MANY, "normal")]
+)
 def test_error_with_equal_sums_is_within_delta(sizes, kind):
     """First batch 50: at a gap of zero, the worst case, at most delta."""
     wrong, races = error_at_equal_sums(sizes, 50, True, kind)
     assert wrong <= binom.isf(1e-3, races, DELTA)
-
-
-def test_normal_deviates_from_three_rows_err_more_often():
-    """What Student's t is for: eq. 27 with the deviates of three rows breaks its promise."""
-    wrong, races = error_at_equal_sums(MANY, 3, False)
-    assert wrong > binom.isf(1e-6, races, 1.5 * DELTA)
 
 
 # --- parts ----------------------------------------------------------------------------------------
