@@ -8,6 +8,8 @@ import pytest
 import amc_pymc as amc
 
 from amc_pymc.bandits import UCB1, KnownRange
+from amc_pymc.bandits.arms import Arm, Sample
+from amc_pymc.bandits.recorded import Recorded
 
 
 class Counting:
@@ -79,12 +81,14 @@ def test_an_interrupted_run_resumes(tmp_path, settings):
     assert once_more["sharp"].calls == once_more["vague"].calls == 1
 
 
-@pytest.mark.parametrize("seed", [[3, 4], None, "generator"])
+@pytest.mark.parametrize(
+    "seed", [[3, 4], np.int64(7), None, "generator", np.random.SeedSequence(5)]
+)
 def test_seeds(tmp_path, seed):
     """Named seeds give the draws of a run without a checkpoint; others are stored."""
     first = np.random.default_rng(1) if seed == "generator" else seed
     stored = combined(arms(), tmp_path / "run", seed=first)
-    if isinstance(seed, list):
+    if isinstance(seed, list | np.int64):
         assert_same(stored, combined(arms(), seed=seed))
     later = np.random.default_rng(2) if seed == "generator" else seed
     fresh = arms()
@@ -169,3 +173,26 @@ def test_a_function_that_has_changed_is_refused(tmp_path):
     assert_same(run(), run())
     own = np.random.default_rng(1)
     assert_same(run(own=own), run(own=own))
+
+
+@pytest.mark.parametrize(
+    "checkpoint, error, match",
+    [
+        (3, TypeError, "checkpoint must be a path, got 3"),
+        ("no/such/run", ValueError, "does not exist"),
+    ],
+)
+def test_bad_checkpoints(checkpoint, error, match, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    used = arms()
+    with pytest.raises(error, match=match):
+        combined(used, checkpoint)
+    assert used["sharp"].calls == 0
+
+
+def test_without_a_journal_nothing_is_recalled():
+    arm = Arm("a", abs)
+    sample = Sample(np.ones(2), np.ones(2), None, np.zeros(2, bool))
+    record = Recorded()
+    assert record.rounds == 0
+    assert list(record.samples([(arm, 2)], 0, lambda jobs: [sample] * len(jobs))) == [sample]

@@ -57,7 +57,7 @@ def test_an_arm_whose_first_batch_fails_is_not_lost(name):
     assert name in ("round_robin", "ucb1", "klucb", "ucbcv") or good.n > bad.n
 
 
-@pytest.mark.parametrize("rounds", ["doubling", 1])
+@pytest.mark.parametrize("rounds", ["doubling", 100, 1])
 @pytest.mark.parametrize("name", POLICIES)
 def test_an_arm_that_always_fails_takes_little_of_the_budget(name, rounds):
     arms = {"never": Normal(NEVER), "one": Normal(), "two": Normal(sd=2.0)}
@@ -125,8 +125,10 @@ def test_a_known_cost_is_not_exceeded_without_the_cheapest_arm():
     assert 1_040.0 - run.spent < 100.0
 
 
-@pytest.mark.slow
-def test_giving_up_keeps_the_estimate_unbiased():
+@pytest.mark.parametrize(
+    ("runs", "largest_error"), [(1_000, 0.0104), pytest.param(3_000, 0.006, marks=pytest.mark.slow)]
+)
+def test_giving_up_keeps_the_estimate_unbiased(runs, largest_error):
     """Which arm is left out depends on failures alone."""
 
     def gamma(failing):
@@ -138,12 +140,12 @@ def test_giving_up_keeps_the_estimate_unbiased():
         return draw
 
     rng, found = np.random.default_rng(7), []
-    for _ in range(700):
+    for _ in range(runs):
         arms = {"a": gamma(0.95), "b": gamma(0.0)}
         run = combination(arms, "thompson", draws=90, rounds=15, first=15)
         found.append(run_here(run, rng).estimate("predictable").mean)
     error = np.std(found, ddof=1) / np.sqrt(len(found))
-    assert error < 0.0125
+    assert error < largest_error
     assert abs(np.mean(found) - 1.0) < 3.0 * error
 
 

@@ -64,13 +64,12 @@ def test_a_killed_run_resumes(tmp_path, known):
     assert n > 4 and STEPS
     assert_same(whole, estimated(model, folder))
     assert not STEPS  # the pilot run is not made again
-    for batches in (3, 0):
+    for batches in (n - 1, 3, 1, 0):
         keep(folder, batches)
         assert_same(whole, estimated(model, folder))
         assert keep(folder, 1000) == n
 
 
-@pytest.mark.slow
 def test_random_numbers_after_the_pilot_run_are_the_same(tmp_path):
     """Annealing from the mixture needs a run of its own after the pilot run, which is made again."""
     settings = {"arms": ["smc_reference"], "target_mcse": 0.1}
@@ -150,6 +149,16 @@ def test_other_runs_are_refused(tmp_path, given, differs):
     estimated(one().model, tmp_path / "run")
     with pytest.raises(ValueError, match=differs):
         estimated(**{"model": one().model, "checkpoint": tmp_path / "run"} | given)
+
+
+def test_parts_of_other_places_are_named(tmp_path):
+    estimated(one().model, tmp_path / "run")
+    (tmp_path / "run" / "000001.npz").replace(tmp_path / "run" / "000000.npz")
+    keep(tmp_path / "run", 1)
+    with pytest.raises(
+        ValueError, match=r"run': 000000.npz cannot be read \(its checksum.*delete it"
+    ):
+        estimated(one().model, tmp_path / "run")
 
 
 def test_not_with_draws(tmp_path):

@@ -60,6 +60,24 @@ def test_lines_are_those_of_the_table():
     assert line(pc, "draws", REJECTION, "rejection") == [[100.0, 200.0, 400.0], [0.5, 1.0, 2.0]]
 
 
+def test_the_picture_in_matplotlib():
+    pytest.importorskip("matplotlib")
+    pc = plot_abc(result(), backend="matplotlib")
+    figure = pc.get_viz("figure")
+    figure.canvas.draw()
+    legend = figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == [OWN, FINAL, REJECTION]
+    assert [h.get_linestyle() for h in legend.get_lines()] == ["-", "-", "--"]
+    drawn = pc.viz["rejection"]["draws"].sel(quantity=REJECTION).item()
+    assert drawn.get_linestyle() == "--"
+    assert [ax.get_yscale() for ax in figure.axes] == ["log", "log", "log", "linear"]
+    sized = plot_abc(
+        result(), backend="matplotlib",
+        figure_kwargs={"figsize": (8.0, 5.0), "figsize_units": "inches"},
+    )  # fmt: skip
+    assert sized.get_viz("figure").get_size_inches().tolist() == [8.0, 5.0]
+
+
 def test_a_real_run():
     problem = amc.SimulatorProblem(
         {"mu": stats.norm(0.0, 3.0)}, lambda rng, mu: rng.normal(mu, 1.0), observed=2.0

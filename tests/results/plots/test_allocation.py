@@ -71,13 +71,45 @@ def test_costs_that_differ_get_a_plot_of_their_own():
     assert pc.get_viz("xlabel", "estimate")["string"] == "cost, all arms"
 
 
+def test_a_real_run_in_matplotlib(monkeypatch):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    found = amc.combine_estimators(
+        {"sharp": lambda rng: rng.normal(1.0, 0.1), "vague": lambda rng: rng.normal(1.0, 5.0)},
+        draws=500, random_seed=1, progressbar=False,
+    )  # fmt: skip
+    pc = amc.plot_allocation(found, backend="matplotlib")
+    left, right = pc.get_viz("figure").axes
+    assert (left.get_xscale(), left.get_yscale(), right.get_yscale()) == ("log", "log", "linear")
+    lines = {line.get_color(): line.get_ydata() for line in left.lines}
+    assert sorted(y[-1] for y in lines.values()) == sorted(found["arms"]["draws"].values)
+    assert len(lines) == 2
+    estimate = pc.get_viz("estimate", "estimate")
+    final = found["estimate"].sel(weights="predictable")
+    assert estimate.get_ydata()[-1] == pytest.approx(final["mean"].item(), rel=1e-12)
+    np.testing.assert_array_equal(
+        estimate.get_xdata(), found["rounds"]["draws"].sum("arm").values.cumsum()
+    )
+    low, high = right.get_ylim()
+    assert low < final["mean"] - 2.0 * final["mcse"] < final["mean"] + 2.0 * final["mcse"] < high
+    legend = pc.get_viz("figure").legends[0]
+    assert [t.get_text() for t in legend.get_texts()] == ["sharp", "vague"]
+    assert legend.get_lines()[0].get_color() == pc.get_viz("arms", "draws", arm="sharp").get_color()
+    pc.get_viz("figure").canvas.draw()
+    assert plt.get_fignums()
+
+
+@pytest.mark.parametrize("backend", ["matplotlib", "plotly", "bokeh"])
 @pytest.mark.parametrize("what", ["one arm", "one draw each", "costs", "many"])
-def test_every_kind_of_run_is_drawn(what):
+def test_every_library_draws_every_kind_of_run(backend, what):
+    pytest.importorskip(backend)
+    if backend == "plotly":
+        pytest.importorskip("webcolors")
     found = {
         "one arm": lambda: result([0] * 9, [0] * 3 + [1] * 6, np.ones(9)),
         "one draw each": lambda: result([0, 1], [0, 0], np.ones(2)),
         "costs": lambda: result([0, 1, 1, 0], [0, 0, 1, 1], [2.0, 0.5, 0.5, 4.0]),
         "many": lambda: result([*range(2000)] + [5] * 900, [0] * 2000 + [1] * 900, np.ones(2900)),
     }[what]()
-    pc = amc.plot_allocation(found, backend="matplotlib")
+    pc = amc.plot_allocation(found, backend=backend)
+    assert pc.backend == backend
     assert "estimate" in pc.viz["plot"].data_vars

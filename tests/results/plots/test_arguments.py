@@ -131,3 +131,16 @@ def test_a_missing_group_is_named(name):
 def test_what_is_no_result_is_refused(name):
     with pytest.raises(TypeError, match=r"dt must be .*got (Dataset|ndarray)"):
         getattr(amc, name)(np.zeros(3), backend="none")
+
+
+@every_plot
+def test_every_visual_can_be_left_out(name):
+    for key in _visuals(name):
+        assert key not in drawn(name, visuals={key: False}).viz.children
+
+
+def _visuals(name):
+    """Names of the visuals of a plot, from what it says of an unknown one."""
+    with pytest.raises(ValueError, match="known are") as found:
+        drawn(name, visuals={"wheel": False})
+    return str(found.value).rstrip(".").split("known are ")[1].split(", ")

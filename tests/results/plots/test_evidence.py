@@ -103,6 +103,23 @@ def test_results_keep_their_own_intervals():
     np.testing.assert_allclose(at(pc, "interval", "log_evidence", model="a"), [-0.3, 1.0])
 
 
+def test_pairs_of_numbers():
+    """The same as the table that compare_evidence makes of them."""
+    pairs = {"a": (-12.0, 0.3), "b": (-10.0, 0.4), "c": (-11.0, 1.5)}
+    of_pairs, of_table = (
+        plot_evidence(data, backend="none") for data in (pairs, compare_evidence(pairs))
+    )
+    for name in ("log_evidence", "prob"):
+        for model in pairs:
+            for what in ("point", "interval"):
+                np.testing.assert_allclose(
+                    at(of_pairs, what, name, model=model), at(of_table, what, name, model=model)
+                )
+    assert setting(of_pairs, "yticks")["labels"] == ["b", "c (!)", "a"]
+    mixed = plot_evidence({"a": (-12.0, 0.3), "b": tree(-10.0, 0.4)}, backend="none")
+    assert setting(mixed, "yticks")["labels"] == ["b", "a"]
+
+
 def test_arms_are_drawn_around_the_combined_estimate():
     dt = tree(-10.05, 0.08, arms=ARMS, log_evidence_lower=-10.2, log_evidence_upper=-9.9)
     pc = plot_evidence(dt, backend="none")
@@ -144,7 +161,7 @@ def overlaps(texts):
     return any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
-@pytest.mark.parametrize("n", [1, 12])
+@pytest.mark.parametrize("n", [1, 2, 8, 12])
 def test_labels_and_figures_do_not_overlap_in_matplotlib(n):
     pytest.importorskip("matplotlib")
     models = {f"a model with a name, {i}": (-1234.5 - 3.0 * i**2, 0.02 * (i + 1)) for i in range(n)}
@@ -166,8 +183,12 @@ def test_labels_and_figures_do_not_overlap_in_matplotlib(n):
     assert names == list(models)
 
 
+@pytest.mark.parametrize("backend", ["matplotlib", "plotly", "bokeh"])
 @pytest.mark.parametrize("what", ["models", "far", "arms", "one", "unknown"])
-def test_every_kind_is_drawn(what):
+def test_every_library_draws_every_kind(backend, what):
+    pytest.importorskip(backend)
+    if backend == "plotly":
+        pytest.importorskip("webcolors")
     data = {
         "models": lambda: {"a": tree(-1.0, 0.1), "b": tree(-2.0, 0.1)},
         "far": lambda: compare_evidence({"a": (-1.0, 0.1), "b": (-900.0, 0.1)}),
@@ -175,5 +196,6 @@ def test_every_kind_is_drawn(what):
         "one": lambda: tree(-10.0, 0.0),
         "unknown": lambda: tree(-10.0, np.nan),
     }[what]()
-    pc = plot_evidence(data, backend="matplotlib")
+    pc = plot_evidence(data, backend=backend)
+    assert pc.backend == backend
     assert "log_evidence" in pc.viz["plot"].data_vars
