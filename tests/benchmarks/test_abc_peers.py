@@ -11,17 +11,7 @@ from scipy.special import ndtri
 from benchmarks.abc import measures as measures
 from benchmarks.abc import methods as methods
 from benchmarks.abc import peers as bench
-from benchmarks.abc import tables as rows
 from benchmarks.abc.network import Network
-
-
-def run_row(value=0.6, *, method="tree", observation=1, seed=1, **changes):
-    """A finished run."""
-    own = {"kind": "run", "problem": "p", "observation": observation, "budget": 1000}
-    figures = {"simulations": 1000, "effective": 50.0, "tolerance": 0.1, "acceptance": 0.2}
-    more = {"method": method, "seed": seed, "status": "finished", "c2st": value}
-    return {**own, **figures, **more, **changes}
-
 
 # --- measures ------------------------------------------------------------------------------------
 
@@ -73,31 +63,6 @@ def test_quantiles_with_importance_weights():
     assert (
         np.abs(measures.weighted_quantiles(x, weights, levels)[:, 0] - ndtri(levels)) < 4 * error
     ).all()
-
-
-# --- calibration ---------------------------------------------------------------------------------
-
-
-def test_coverage_of_stated_errors():
-    told = [
-        run_row(mean_errors=[0.1, -0.3], stated_mcse=[0.1, 0.1], flags="", seed=k) for k in (1, 2)
-    ]
-    told += [
-        run_row(
-            mean_errors=[0.1, 0.1],
-            stated_mcse=[0.1, 0.1],
-            flags="the tolerance 1 may shift posterior means",
-            seed=3,
-        )
-    ]
-    np.testing.assert_array_equal(rows.within(told[0], ["mcse"]), [True, False])
-    assert rows.within(told[0], ["error"]) is None
-    twice = told[0] | {"stated_bias": [0.0, 0.2]}
-    np.testing.assert_array_equal(rows.within(twice, ["mcse", "bias"]), [True, True])
-    found = rows.error_table(told).splitlines()[-1]
-    assert "0.67 ± 0.2" in found
-    assert "33" in found.split("|")[-2]
-    assert rows.error_table([run_row()]) == ""
 
 
 # --- rows and tables -----------------------------------------------------------------------------

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from scipy.stats import beta as beta_distribution
-from scipy.stats import kstest
 
 from benchmarks.papers import abc_tree_methods as methods
-from benchmarks.papers import abc_tree_modes as modes
 from benchmarks.papers import abc_tree_posteriors as posteriors
 from benchmarks.papers import abc_tree_toys as toys
 from models.gaussian_known import gaussian_known
-from models.gaussian_mixtures import bivariate_mixture
 
 
 def test_thompson_probabilities():
@@ -30,23 +27,6 @@ def test_thompson_probabilities():
     share = np.bincount(draws.argmax(axis=1), minlength=4) / 40_000
     error = np.sqrt(share * (1.0 - share) / 40_000)
     assert (np.abs(q[-1] - share) < 4.0 * error + 2e-3).all()
-
-
-def test_acceptances_in_bins():
-    """All bins together have the distribution that they were cut from."""
-    fine = (np.arange(10_000) + 0.5) / 10_000
-    cdf = fine**2
-    rng = np.random.default_rng(3)
-    edges = (np.arange(9) / 8) ** 2
-    bins = rng.choice(8, 5_000, p=np.diff(edges))
-    theta = toys.accepted_in_bins(bins, 8, cdf, fine, rng)
-    assert kstest(theta**2, "uniform").pvalue > 1e-3
-    np.testing.assert_array_equal(np.minimum((theta * 8).astype(int), 7), bins)
-    assert toys.wasserstein(theta, np.ones(5_000), fine, cdf) < 0.05
-    sd = math.sqrt(1 / 18)
-    assert toys.wasserstein(np.array([0.0]), np.ones(1), fine, cdf) == pytest.approx(
-        2 / 3 / sd, rel=0.01
-    )
 
 
 def off(method, **options):
@@ -82,14 +62,3 @@ def test_squared_mmd():
         methods.squared_mmd(rng.standard_normal((100, 2)) + 1.0, rng.standard_normal((100, 2)))
         > 0.1
     )
-
-
-@pytest.mark.parametrize("name", modes.searches())
-def test_searches(name):
-    """All but HOO, whose tolerance of 6 is wide, find the neighbourhood of the mode."""
-    example = bivariate_mixture()
-    found = example.cube(modes.searches()[name](example, 2_000, np.random.default_rng(11)).u[None])[
-        0
-    ]
-    far = np.abs(found - example.mode).max()
-    assert far < (3.5 if name == "HOO" else 1.2)

@@ -6,11 +6,9 @@ import numpy as np
 
 from benchmarks.papers import adaptive_ais_bank as bank_module
 from benchmarks.papers.adaptive_ais_bank import (
-    Bank,
     Problem,
     draw,
 )
-from benchmarks.papers.adaptive_ais_kernels import KERNELS, sizes_tried
 from models.logistic_regression import reference, simulate
 
 V = bank_module.VARIANCE
@@ -35,19 +33,3 @@ def test_weights_are_unbiased_and_longer_runs_vary_less():
         variances.append(draws.relative_variance)
         assert draws.seconds.shape == (1_000,) and draws.seconds.min() > 0.0
     assert variances[0] > 4.0 * variances[1]
-
-
-def test_kernels_give_the_same_evidence():
-    problem = make_problem(rows=30)
-    bank = Bank(problem, (10,), (draw(problem, 10, 10, np.random.default_rng(1)),))
-
-    class options:
-        kernel_draws = 400
-
-    good = {"slice": "size 2", "random walk": "size 1", "Langevin": "size 1", "HMC": "size 0.5"}
-    tried = sizes_tried(options, bank, np.random.default_rng(6))
-    assert {t.kernel for t in tried} == set(KERNELS)
-    for t in tried:
-        if good[t.kernel] == t.tuning:
-            w = np.exp(t.draws.log_weights)
-            assert abs(w.mean() - 1.0) < 4.0 * w.std() / math.sqrt(w.size) + 4.0 * problem.error

@@ -208,24 +208,6 @@ def test_the_prior_beside_a_net_has_the_share_that_it_is_weighted_by():
     assert_mean(values, path.log_z, precision=2.5e-4)
 
 
-def test_random_quasi_monte_carlo_is_worth_its_cost():
-    path, rng = Counts(), np.random.default_rng(13)
-    price = {}
-    for cls, n in ((ImportanceArm, 300), (QuasiArm, 100)):
-        arm = cls(path, WIDE)
-        price[cls] = np.exp(arm.sample(n, rng)[0] - path.log_z).var() * arm.cost
-    assert price[QuasiArm] < 0.5 * price[ImportanceArm]
-
-
-def test_a_larger_share_of_the_prior_beside_a_net():
-    path = Counts()
-    arm = QuasiArm(path, WIDE, 0.5)
-    assert arm.cost == 512.0
-    values, costs = arm.sample(200, np.random.default_rng(17))
-    assert_mean(values, path.log_z)
-    assert (costs == 512.0).all()
-
-
 def test_no_likelihood_anywhere():
     class Impossible(Counts):
         def terms(self, x):

@@ -8,7 +8,6 @@ import warnings
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import arviz as az
@@ -114,12 +113,6 @@ def test_evidence(known):
     tree = estimate(known())
     assert_right(tree, known())
     assert flags_of(tree) == ""
-
-
-def test_the_target_decides():
-    fine, rough = (estimate(one(), target_mcse=t) for t in (0.001, 0.05))
-    assert_right(fine, one(), target=0.0012)
-    assert fine["pulls"]["cost"].sum() > 2.0 * rough["pulls"]["cost"].sum()
 
 
 @pytest.mark.slow
@@ -232,17 +225,6 @@ def test_a_budget_alone():
     assert_right(tree, one(), target=0.02)
 
 
-def test_a_budget_too_small_for_the_target_is_flagged():
-    with pytest.warns(
-        UserWarning, match="Model evidence: the standard error is .* where 0.001 was wanted"
-    ):
-        tree = estimate(one(), arms=own(a=0.5), target_mcse=0.001, max_cost=2e5)
-    assert "where 0.001 was wanted" in flags_of(tree)
-    error, mcse = error_of(tree, one())
-    assert mcse > 0.0012
-    assert abs(error) < 4.5 * mcse
-
-
 def test_a_budget_smaller_than_the_pilot_run_is_flagged():
     with pytest.warns(UserWarning, match="max_cost=100 is hardly more than the pilot run cost"):
         tree = estimate(one(), target_mcse=None, max_cost=100.0)
@@ -296,17 +278,6 @@ def test_groups():
     np.testing.assert_allclose(numbers["log_evidence_upper"] - numbers["log_evidence"], half_width)
     assert tree.attrs["sampling_method"] == "estimate_evidence"
     assert 0.0 < numbers["cpu_seconds"] < 60.0
-
-
-def test_sample_stats():
-    tree = estimate(schools(), draws=10)
-    draws, stats = tree["posterior"].to_dataset(), tree["sample_stats"].to_dataset()
-    logp = schools().model.compile_logp()
-    for mu, tau, lp in zip(
-        *(v.values.ravel() for v in (draws["mu"], draws["tau"], stats["lp"])), strict=True
-    ):
-        assert lp == pytest.approx(float(logp({"mu": mu, "tau_log__": np.log(tau)})), rel=1e-7)
-    np.testing.assert_allclose(stats["lp"], stats["log_prior"] + stats["log_likelihood_sum"])
 
 
 def test_arviz(tmp_path):
@@ -399,13 +370,6 @@ def test_threads():
         assert_same(estimate(executor=pool, **settings), estimate(**settings))
 
 
-def test_an_executor_that_works_in_this_thread():
-    """What jobs evaluate is counted once."""
-    settings = {"arms": ["importance", "smc"]}
-    here = estimate(one(), executor=Stopping(1 << 30), **settings)
-    assert_same(here, estimate(one(), **settings))
-
-
 @pytest.mark.slow
 def test_processes():
     settings = {"arms": ["importance", "smc"]}
@@ -439,12 +403,6 @@ def test_interruption_returns_what_there_is():
     error, mcse = error_of(tree, one())
     assert abs(error) < 5.0 * mcse
     assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 50}
-
-
-def test_interruption_of_an_executor():
-    with pytest.warns(UserWarning, match="Model evidence"):
-        tree = estimate(one(), arms=["importance"], target_mcse=1e-4, executor=Stopping(4))
-    assert "interrupted" in flags_of(tree).lower()
 
 
 def test_interruption_before_the_first_round():
@@ -720,18 +678,6 @@ def test_few_different_draws_are_flagged(monkeypatch):
         tree = estimate(one())
     assert flag_names(tree) == "few_distinct_draws"
     assert tree["posterior"].attrs["n_distinct"] == 10
-
-
-def test_every_flag_is_a_warning():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        tree = estimate(partly_nan(), target_mcse=None, max_cost=100.0)
-    said = [str(w.message) for w in caught if w.category is UserWarning]
-    assert len(said) == 2
-    assert "; ".join(
-        s.removeprefix("Model evidence: ").removesuffix(".") for s in said
-    ) == flags_of(tree)
-    assert all(w.filename.startswith(str(Path(__file__).parent)) for w in caught)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from amc_pymc.evidence import check, pilot
 from amc_pymc.evidence import modes as search
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ImportanceArm
-from amc_pymc.evidence.discrete_proposal import AdaptedDiscreteProposal, fit_discrete_proposal
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, Slice, make_kernel
 from amc_pymc.evidence.paths import Joint
 from amc_pymc.evidence.pilot import explore
@@ -125,20 +124,6 @@ def test_discrete_proposals_alone_are_fitted_where_coordinates_are_discrete(disc
         assert found.relative_variance < 1.0
 
 
-def test_rough_draws_count_where_discrete_proposals_are_judged(monkeypatch):
-    """Whatever the last fit's own draws say."""
-    path, discrete = LabelAndNumber(), DiscreteMetropolis((0,), ([0, 1, 2],))
-
-    def adapted(path, x, coordinates, states, rng, *, share):
-        q = fit_discrete_proposal(x, np.ones(len(x)), coordinates, states, rng)
-        return AdaptedDiscreteProposal(q, 1e-3, path.log_z, 0)
-
-    monkeypatch.setattr(pilot, "adapt_discrete_proposal", adapted)
-    found = look(path, kernel=Mixed(Slice(coordinates=(1,)), discrete), fitted=False)
-    assert found.share == 0.1
-    assert found.relative_variance > 0.01
-
-
 class Far(FromPrior):
     """x ~ N(0, I), y = 1 seen of the second coordinate; the likelihood is zero where x0 < edge."""
 
@@ -175,30 +160,6 @@ def test_more_is_drawn_where_the_likelihood_is_mostly_zero(edge):
 def test_no_likelihood_within_reach():
     with pytest.raises(ValueError, match="zero at all of 65,536 draws"):
         look(Far(9.0))
-
-
-class Box(FromPrior):
-    """Uniform prior, constant likelihood: no gradient and no curvature anywhere."""
-
-    n_dim = 2
-    log_z = 3.0
-
-    def terms(self, x):
-        inside = np.abs(x).max(axis=1) < 1.0
-        return np.array([np.where(inside, -math.log(4.0), -np.inf), np.full(len(x), 3.0)])
-
-    def slopes(self, x):
-        return np.zeros((2, *x.shape))
-
-    def draw_prior(self, n, rng):
-        return rng.uniform(-1.0, 1.0, (n, 2))
-
-
-def test_a_plateau():
-    path = Box()
-    found = look(path)
-    assert len(found.modes) == 0
-    assert_mean(weights(path, found), 3.0)
 
 
 def covered(mixture, path, log_mean):
@@ -260,16 +221,6 @@ def test_a_lower_mode_is_not_crowded_out():
     np.testing.assert_allclose(mixture.weights, [0.7, 0.3], atol=1e-3)
     assert log_evidence[0] - log_evidence[1] == pytest.approx(math.log(7 / 3), abs=1e-3)
     assert joint.gradients == path.differentiated < 101 * 30  # few curvatures are looked at
-
-
-def test_points_far_from_each_other():
-    rng = np.random.default_rng(9)
-    x = np.vstack([rng.standard_normal((500, 2)), [[30.0, 0.0], [np.nan, 0.0], [0.0, -30.0]]])
-    found = search.spread(x, 10, rng)
-    assert found.shape == (10, 2)
-    assert {(30.0, 0.0), (0.0, -30.0)} < set(map(tuple, found))
-    assert len(np.unique(found, axis=0)) == 10
-    assert search.spread(np.ones((50, 2)), 10, rng).shape == (1, 2)
 
 
 class Funnel(FromPrior):

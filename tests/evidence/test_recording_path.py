@@ -13,18 +13,6 @@ def gaussian():
     return Gaussian([1.0, -2.0], 0.5)
 
 
-def test_terms_and_gradients_are_those_of_the_path():
-    path, x = gaussian(), np.random.default_rng(1).standard_normal((9, 2))
-    seen = RecordingPath(path)
-    assert seen.n_dim == 2
-    np.testing.assert_array_equal(seen.values(x), path.terms(x))
-    terms, gradients = seen.gradients(x)
-    np.testing.assert_array_equal(terms, path.terms(x))
-    np.testing.assert_array_equal(gradients, path.slopes(x))
-    draws = seen.draw_prior(5, np.random.default_rng(2))
-    np.testing.assert_array_equal(draws, path.draw_prior(5, np.random.default_rng(2)))
-
-
 def test_the_highest_of_all_are_kept():
     """However many calls there were, and in whichever of them the highest points came."""
     path, rng = gaussian(), np.random.default_rng(3)

@@ -7,7 +7,6 @@ from concurrent.futures import ProcessPoolExecutor
 
 import arviz as az
 import numpy as np
-import pymc as pm
 import pytest
 import xarray as xr
 
@@ -127,16 +126,6 @@ def test_a_perfect_reference():
     assert flags_of(tree) == ""
 
 
-def test_only_discrete_variables():
-    with pm.Model() as model:
-        coin = pm.Bernoulli("coin", 0.3)
-        pm.Normal("y", 1.0 * coin, 1.0, observed=[1.5])
-    y = 0.3 * np.exp(-0.5 * 0.5**2) + 0.7 * np.exp(-0.5 * 1.5**2)
-    tree = ais(Known(model, np.log(y) - 0.5 * np.log(2 * np.pi)), reference="auto")
-    assert_right(tree, Known(model, np.log(y) - 0.5 * np.log(2 * np.pi)))
-    assert tree["posterior"]["coin"].dtype.kind == "i"
-
-
 # --- both sides -----------------------------------------------------------------------------------
 
 
@@ -218,16 +207,6 @@ def test_temperatures():
     np.testing.assert_allclose(found["ess"][-1] * log_w.size, tree["evidence"]["ess"])
     assert ((found["accept"][:-1] > 0.0) & (found["accept"][:-1] <= 1.0)).all()
     assert np.isnan(found["accept"][-1])
-
-
-def test_weights_are_those_of_the_evidence():
-    tree = ais(schools(), 130, chains=3)
-    log_w = tree["weighted_posterior"]["log_weight"].values.ravel()
-    np.testing.assert_allclose(
-        tree["evidence"]["log_evidence"], np.log(np.mean(np.exp(log_w - log_w.max()))) + log_w.max()
-    )
-    w = softmax(log_w)
-    np.testing.assert_allclose(tree["evidence"]["ess"], 1.0 / (w @ w))
 
 
 def test_draws_are_copies_of_particles_of_their_chain():
@@ -397,12 +376,6 @@ def test_a_finished_checkpoint_is_read(tmp_path, monkeypatch):
         assert_same(ais(one(), 300, checkpoint=path, seed=seed), first)
 
 
-def test_reverse_draws_after_a_checkpoint(tmp_path):
-    path, draws = tmp_path / "run", {"mu": np.linspace(0.5, 2.5, 30)}
-    settings = {"checkpoint": path, "reverse_draws": draws}
-    assert_same(ais(one(), 60, **settings), ais(one(), 60, **settings))
-
-
 @pytest.mark.parametrize(
     "change",
     [{"n_steps": 21}, {"draws": 61}, {"chains": 1}, {"kernel": "slice"},
@@ -446,13 +419,6 @@ def test_interruption_returns_what_there_is(monkeypatch):
     )
     # All three blocks enter the evidence, the reverse run is left out.
     assert 500 < part["evidence"]["ess"] <= 750
-
-
-def test_interruption_of_an_executor():
-    with pytest.warns(UserWarning, match="interrupted after 2 of 4 blocks"):
-        part = ais(one(), 500, executor=Stopping(2), reverse_draws=np.ones((5, 1)))
-    assert dict(part["posterior"].sizes) == {"chain": 1, "draw": 500}
-    assert "reverse_log_evidence" not in part["evidence"].data_vars
 
 
 def test_interruption_before_the_first_block():

@@ -16,7 +16,6 @@ from tests.likelihood_free.abc_runs import (
     DATA,
     PROBLEM,
     SD,
-    grouped_model,
     interrupted,
     sample,
 )
@@ -85,12 +84,6 @@ def test_failures_are_counted_and_told():
     assert float(found["weighted_posterior"]["mu"].max()) <= 2.0
 
 
-@pytest.mark.filterwarnings("ignore:Likelihood-free inference. the tolerance")
-def test_few_effective_draws_are_told():
-    with pytest.warns(UserWarning, match="independent draws"):
-        sample(max_simulations=300)
-
-
 @pytest.mark.parametrize(("data", "flagged"), [([8, 4, 8, 8, 10, 4], True), ([30], False)])
 def test_probabilities_that_the_tolerance_changes_are_told(data, flagged):
     """All data are multiples of k. P(k = 2) is 0.98 by enumeration; at the tolerance it is about 0.3."""
@@ -124,11 +117,6 @@ def test_a_budget_has_all_calls_of_the_simulator(sampler, batched):
         assert sum(rows) == 300
     with pytest.raises(ValueError, match=r"max_simulations=5 is too small: \d+ of these"):
         sample(problem, sampler=sampler, max_simulations=5, batched=batched)
-
-
-def test_a_tolerance_out_of_reach_is_told():
-    with pytest.warns(UserWarning, match="above 1 that is asked for"):
-        sample(grouped_model(), sampler=amc.sample_abc_rejection)
 
 
 def test_ctrl_c_keeps_what_there_is():

@@ -104,12 +104,6 @@ def test_effective_draws_know_of_the_regression():
     assert attrs["effective_draws"] == float(totals["effective_draws"]) < 0.5 / (w @ w)
 
 
-def test_how_draws_were_adjusted(plain, adjusted):
-    attrs = plain["posterior"].attrs
-    assert attrs["adjust"] == "none" == attrs["distance_scale"]
-    assert adjusted["posterior"].attrs["adjust"] in ("linear", "heteroscedastic", "quadratic")
-
-
 # --- Potentials -----------------------------------------------------------------------------------
 
 

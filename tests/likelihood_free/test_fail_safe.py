@@ -250,15 +250,6 @@ def test_rows_fail_as_often_in_batches_as_alone(probability):
     assert abs(both - probability[1] * probability[2]) < 4.0 * np.sqrt(0.25 / repeats) + given_up
 
 
-def test_summaries_of_parts():
-    call, measure = Brittle(1), Measure(first, lambda s: s[0] * 10.0, 2)
-    rng = np.random.default_rng(1)
-    found = run_batch(lambda part, rng: call(part), measure, np.arange(4), 4, SHAPES, rng)
-    np.testing.assert_array_equal(
-        found.summaries, [[0.0, 0.0], [np.nan, np.nan], [20.0, 20.0], [30.0, 30.0]]
-    )
-
-
 @pytest.mark.parametrize(
     ("u", "message"),
     [

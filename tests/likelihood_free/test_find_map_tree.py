@@ -145,25 +145,6 @@ def test_a_tolerance_out_of_reach_is_told():
     assert raw["mode"].attrs["flags"].startswith("the tolerance ended at ")
 
 
-def test_an_interrupt_keeps_what_there_is():
-    calls = []
-
-    def simulator(rng, mu):
-        calls.append(len(mu))
-        if sum(calls) > 3500:
-            raise KeyboardInterrupt
-        return rng.normal(mu, 1.0)
-
-    stopped = SimulatorProblem({"mu": stats.expon()}, simulator, 2.0)
-    with pytest.warns(UserWarning, match=r"interrupted after [\d,]+ of 4,874 simulations"):
-        found, raw = find_MAP_tree(
-            max_simulations=5000, batch_size=500, model=stopped, random_seed=8, return_raw=True,
-            **QUIET,
-        )  # fmt: skip
-    assert 0 < raw["mode"].attrs["simulations"] < 4000
-    assert abs(found["mu"] - 1.0) < 1.0
-
-
 class Interrupting:
     """Interrupts once, after so many simulations; before and after that it simulates."""
 

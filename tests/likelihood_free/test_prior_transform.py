@@ -361,24 +361,6 @@ def own_logp(value, mu):
     return -pt.abs(value - mu) - np.log(2.0)
 
 
-def test_own_density_depends_on_a_parent_with_quantiles():
-    def write():
-        mu = pm.Normal("mu", 1.0, 2.0)
-        pm.CustomDist(
-            "x",
-            mu,
-            logp=own_logp,
-            random=lambda mu, rng=None, size=None: rng.laplace(mu, size=size),
-        )
-
-    cube = cube_of(write)
-    assert list(cube.fallback) == ["x"]
-    values, w = weighted(cube)
-    assert_mean(values["mu"], w, 1.0)
-    assert_mean(values["x"], w, 1.0)
-    assert_mean((values["x"] - values["mu"]) ** 2, w, 2.0)
-
-
 @pytest.mark.skipif(
     pm.__version__.startswith("6.3."), reason="the LKJ density of PyMC 6.3 is not normalised"
 )

@@ -374,12 +374,6 @@ def test_simulations_of_any_length_that_a_function_summarises():
             try_simulator(problem, batched=batched)
 
 
-def test_scalar_parameters_have_axes_as_in_pymc():
-    problem = problem_of(lambda: toy(function=lambda rng, mu, sigma, size: np.zeros(int(mu))))
-    with pytest.raises(ValueError, match=r"As in PyMC, scalar parameters .* int\(x.item\(\)\)"):
-        try_simulator(problem)
-
-
 # --- models -------------------------------------------------------------------------------------
 
 

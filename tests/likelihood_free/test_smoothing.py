@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scipy import stats
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import logsumexp, ndtr
 
 from amc_pymc.likelihood_free import smoothing
 from amc_pymc.likelihood_free.smoothing import SmoothingKernel, fit_smoothing, smooth_draws
@@ -153,11 +153,3 @@ def test_too_few_points_are_copied(u):
     draws, kernel = smooth_draws(u, equal(len(u)), parents, rng)
     assert kernel is None
     np.testing.assert_array_equal(draws, u[parents])
-
-
-def test_weights_that_vanish():
-    rng = np.random.default_rng(8)
-    x = ndtri(rng.random((100, 1)))
-    weight = np.zeros(100)
-    weight[:5] = 0.2
-    assert np.isfinite(fit_smoothing(x, weight, rng).roots).all()

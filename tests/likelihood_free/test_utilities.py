@@ -61,12 +61,6 @@ def test_the_scale_of_p_does_not_matter(utility):
         )
 
 
-def test_drawing_from_the_posterior_gains_what_can_be_left_out():
-    p, pi = posterior(3, zeros=2)
-    assert draws_per_simulation(p, pi, pi) == pytest.approx(1.0)
-    assert draws_per_simulation(p, pi, p) == pytest.approx(1.0 / pi[2:].sum())
-
-
 def test_simulated_efficiency():
     """Kish's effective draws per simulation, over the acceptance of rejection, by simulation."""
     rng = np.random.default_rng(4)

@@ -141,16 +141,6 @@ class Summarising(Walk):
         return found._replace(summaries=np.column_stack([found.distance, u]))
 
 
-@pytest.mark.parametrize("settings", [{}, {"cores": 2}, {"batched": True}])
-def test_summaries(settings):
-    u = points(1_300)
-    found = run(Summarising(), u, summaries=True, **settings)
-    np.testing.assert_array_equal(found.summaries, np.column_stack([found.distance, u]))
-    with ThreadPoolExecutor(2) as executor:
-        if "cores" in settings:
-            same(run(Summarising(), u, summaries=True, executor=executor), found)
-
-
 def test_a_culprit_has_no_summaries():
     u = points(700)
     found = run(Summarising(at({u[300, 0]}, die)), u, cores=2, mp_ctx="fork", summaries=True)
@@ -239,22 +229,6 @@ def test_what_follows_a_culprit_does_not_depend_on_workers():
     problem = Walk(at(set(u[[5, 300], 0]), die))
     first = run(problem, u, cores=2, mp_ctx="fork")
     same(run(problem, u, cores=3, mp_ctx="fork"), first)
-
-
-# --- Ctrl-C ---------------------------------------------------------------------------------------
-
-
-def test_an_interrupt_here():
-    calls = []
-
-    def event(i, x):
-        calls.append(x)
-        if len(calls) == 50:
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(Walk(event), points(400))
-    assert len(calls) == 50
 
 
 # --- executors that lose work ---------------------------------------------------------------------

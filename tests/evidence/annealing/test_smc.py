@@ -91,33 +91,6 @@ def test_what_comes_back(name, resamplings):
     assert one == two != other
 
 
-def test_many_particles_are_close_to_the_truth_and_to_the_posterior():
-    path = Counts(*INFORMATIVE)
-    (found,) = runs(path, make_kernel("hmc"), 5000, 1, n_moves=3)
-    assert found.log_z == pytest.approx(path.log_z, abs=0.1)
-    w = np.exp(found.log_weights - found.log_weights.max())
-    exact = path.draw(100_000, 1.0, np.random.default_rng(3))
-    np.testing.assert_allclose(w @ found.x / w.sum(), exact.mean(axis=0), atol=0.05)
-
-
-def test_without_uneven_weights_nothing_is_resampled(resamplings):
-    """Then the estimate is the mean weight of annealed importance sampling."""
-    path = Counts((0.2, 0.1), (0.1, 0.1))
-    (found,) = runs(path, make_kernel("hmc"), 100, 1)
-    assert not resamplings
-    assert found.log_z == pytest.approx(math.log(np.exp(found.log_weights).mean()))
-
-
-@pytest.mark.parametrize("n_steps", [1, 2, 6])
-def test_all_weights_zero(n_steps):
-    path, rng = HalfPlane(), np.random.default_rng(4)
-    x = np.column_stack([-np.ones(20), np.zeros(20)])
-    betas = power_schedule(n_steps, 1)
-    found = sequential(path, x, betas, make_kernel("hmc"), frozen(1e-3, np.ones(2)), rng)
-    assert found.log_z == -math.inf
-    assert found.x.shape == (20, 2)
-
-
 class Offset:
     """A generator with one number."""
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence.mcmc import (
-    HMC,
     KERNELS,
     Kernel,
     Particles,
@@ -223,20 +222,6 @@ def test_kernels_are_values(kernel):
     )
     with pytest.raises(dataclasses.FrozenInstanceError):
         kernel.coordinates = (0,)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "error", "match"),
-    [
-        ("nuts", ValueError, "'hmc', 'slice'"),
-        (HMC, TypeError, r"write HMC\(\)"),
-        (None, TypeError, "a name or a kernel"),
-        (3, TypeError, "a name or a kernel"),
-    ],
-)
-def test_no_such_kernel(kernel, error, match):
-    with pytest.raises(error, match=match):
-        make_kernel(kernel)
 
 
 def test_targets():

@@ -13,7 +13,6 @@ from amc_pymc.evidence.mcmc import (
     Slice,
     Tuning,
     start,
-    tune,
 )
 from tests.evidence.mcmc.paths import LabelsAndCounts, Path
 
@@ -126,18 +125,6 @@ def test_counts_and_coordinates_left_alone():
     assert moved.gradients is None
 
 
-def test_a_single_state_costs_nothing():
-    path, rng = LabelsAndCounts(), np.random.default_rng(6)
-    particles = start(path, path.draw(20, 0.0, rng), with_gradient=False)
-    particles.x[:, 2] = 7
-    particles = start(path, particles.x, with_gradient=False)
-    path.evaluated = 0
-    moved, move = DiscreteMetropolis((2,), ([7],)).step(path, particles, 1.0, NO_TUNING, rng)
-    np.testing.assert_array_equal(moved.x, particles.x)
-    np.testing.assert_array_equal(move.acceptance, 1.0)
-    assert move.evaluations == path.evaluated == 0
-
-
 @pytest.mark.parametrize(
     ("coordinates", "states", "error", "match"),
     [
@@ -207,16 +194,6 @@ def test_gradients_are_refreshed_where_something_changed():
     assert move.gradients == 500 + changed
 
 
-def test_it_is_tuned_as_its_continuous_part():
-    path, rng = LabelsAndCounts(), np.random.default_rng(5)
-    particles = start(path, path.draw(1000, 1.0, rng), with_gradient=True)
-    kernel = Mixed(HMC(coordinates=(1,)), DISCRETE)
-    tuned = tune(kernel, path, particles, 1.0, rng, scale=np.array([0.01]))
-    assert kernel.max_size == HMC().max_size
-    assert tuned.tuning.size == pytest.approx(HMC().max_size)
-    assert Mixed(Slice(coordinates=(1,)), DISCRETE).max_size == np.inf
-
-
 @pytest.mark.parametrize(
     ("coordinates", "match"),
     [(None, "moves all coordinates"), ((1, 2), r"\[2\] are moved by both")],
@@ -224,10 +201,3 @@ def test_it_is_tuned_as_its_continuous_part():
 def test_bad_mixtures(coordinates, match):
     with pytest.raises(ValueError, match=match):
         Mixed(HMC(coordinates=coordinates), DISCRETE)
-
-
-def test_gradients_must_be_there():
-    path, rng = LabelsAndCounts(), np.random.default_rng(6)
-    particles = start(path, path.draw(10, 1.0, rng), with_gradient=False)
-    with pytest.raises(ValueError, match="with_gradient=True"):
-        Mixed(HMC(coordinates=(1,)), DISCRETE).step(path, particles, 1.0, TUNING, rng)
