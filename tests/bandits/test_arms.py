@@ -119,12 +119,6 @@ def test_bad_costs_of_a_batch(costs):
         draw(as_arms([arm])[0], 2, RNG)
 
 
-def test_minus_infinity_is_a_zero_weight():
-    arm = Batch(scale="log")
-    arm.sample = lambda n, rng: np.full(n, -np.inf)
-    assert not draw(as_arms([arm])[0], 2, RNG).failed.any()
-
-
 def counted(fail_at, how):
     def arm(rng):
         arm.n += 1

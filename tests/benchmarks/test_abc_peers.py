@@ -16,7 +16,7 @@ from benchmarks.abc.network import Network
 # --- measures ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classifier", ["trees", "mlp"])
+@pytest.mark.parametrize("classifier", ["trees", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_classifier_between_equal_and_disjoint(classifier):
     rng, n = np.random.default_rng(1), 2000
     x, same = rng.normal(size=(2, n, 2))

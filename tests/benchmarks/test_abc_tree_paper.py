@@ -44,7 +44,10 @@ def off(method, **options):
     return np.mean(gaps, axis=0), np.std(gaps, axis=0, ddof=1) / math.sqrt(10)
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if "here" in n else n for n in methods.METHODS],
+)
 def test_methods_agree_with_the_exact_posterior(name):
     options = {"pseudo": 1.0} if name == posteriors.PRINTED else {}
     bias, error = off(methods.METHODS[name], **options)

@@ -64,6 +64,7 @@ def test_eucbv_eliminates_worse_arms_for_good():
     assert (others[:, 0, :2] < others[:, 1, :2]).all()
 
 
+@pytest.mark.slow
 def test_regret_identity():
     """Theorem 1 of Neufeld et al.: n^2 (MSE - V* / n) = sum_k E[T_k] (V_k - V*)."""
     problem, n, runs = make_problem([0.02, 0.2, 0.1]), 100, 20_000
@@ -80,6 +81,7 @@ def test_regret_identity():
     assert exact.mean() > 1.1  # there is something to find
 
 
+@pytest.mark.slow
 def test_population_runs_are_martingales():
     """Mean squared deviation is what squared errors of the average are, on average."""
     strike, n, size, runs = 0.08, 60, 20, 1_500

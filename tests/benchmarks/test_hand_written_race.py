@@ -12,6 +12,7 @@ from benchmarks.tall import hand_written_race as hand
 from benchmarks.tall.problems import PRIOR_SD, logistic_data
 
 N, COEFFICIENTS = 3_000, np.array([0.3, -0.5, 0.8])
+pytestmark = pytest.mark.slow
 Z = hand.signed_rows(logistic_data(N, 1, COEFFICIENTS))
 AT = hand.expand(Z)
 #: Far from the mode, so that residuals differ.
@@ -52,7 +53,6 @@ def pairs(number, seed):
     return AT.mode + z @ AT.factor.T
 
 
-@pytest.mark.slow
 def test_moments():
     """Against importance sampling on all rows."""
     rng = np.random.default_rng(1)

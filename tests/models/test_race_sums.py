@@ -6,12 +6,11 @@ import pytest
 
 from compiled_calls import compiled_on_first_use
 from numba import types
-from scipy.stats import binom, chisquare, norm
+from scipy.stats import binom, norm
 
 from models.race_sums import (
     DECIDED,
     _variance,
-    draw_members,
     make_arms,
     make_sums_rule,
     race_sums,
@@ -125,16 +124,3 @@ def test_variance_of_an_estimated_sum_is_unbiased(seen):
     variances = [_variance(s.size * s.var(), seen, n) for s in subsets]
     assert np.mean(variances) == pytest.approx(estimates.var(), abs=1e-12)
     assert estimates.mean() == pytest.approx(rewards.sum())
-
-
-def test_draws_are_uniform_whatever_the_order():
-    """All 10 choices of 3 members out of 5, equally often, from the order of the draw before."""
-    arms = make_arms([2, 5])
-    rng = np.random.default_rng(5)
-    counts: dict[tuple, int] = {}
-    for _ in range(5000):
-        draw_members(arms, 1, 0, 3, rng)
-        key = tuple(sorted(arms.members[2:5]))
-        counts[key] = counts.get(key, 0) + 1
-    assert len(counts) == 10
-    assert chisquare(list(counts.values())).pvalue > 1e-3

@@ -5,12 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from scipy.optimize import approx_fprime
 from scipy.stats import norm
 
 from models import g_and_k as gk
 from models import gaussian_mixtures as mixtures
-from models import ma2 as ma
 from models import toy_points as toy
 from models import two_moons as moons
 from models.gaussian_known import acceptance, epsilon_moments, gaussian_known
@@ -181,21 +179,3 @@ def test_octiles_of_normal_draws_have_a_known_density():
     assert gk.log_likelihood(x[::-1], theta, 5)[0] == -np.inf
     far = gk.log_likelihood(x, np.array([[25.0, 1.0, 0.0, 0.0]]), 5)[0]
     assert np.isfinite(far) and far < -1000.0
-
-
-# --- moving average ------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_moving_average_reference_by_quadrature():
-    example = ma.ma2()
-    x = ma.series(np.random.default_rng(1), example.truth[None], 100)[0]
-    np.testing.assert_allclose(ma.autocovariances(x), example.observed, rtol=1e-12)
-    grid = square_grid(-2.0, 2.0, 500)
-    grid = grid[ma.inside(grid)]
-    level = ma.log_likelihood(x, grid)
-    draws = example.reference(np.random.default_rng(27), 10_000)
-    assert_moments(draws, grid, np.exp(level - level.max()))
-    assert np.abs(example.mode - grid[level.argmax()]).max() < 0.008
-    slope = approx_fprime(example.mode, lambda theta: ma.log_likelihood(x, theta[None])[0], 1e-6)
-    assert np.abs(slope).max() < 1e-2

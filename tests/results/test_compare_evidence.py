@@ -178,16 +178,6 @@ def test_flags():
     }
 
 
-def test_flags_of_a_whole_result_are_seen():
-    dt = tree(-1.0, 0.1)
-    del dt["evidence"].attrs["flags"]
-    dt.attrs["flags"] = "few effective draws"
-    assert compare_evidence({"m": dt})["flags"].item() == "few effective draws"
-    dt["evidence"].attrs["flag_names"] = "few_effective_draws"
-    table = compare_evidence({"m": dt, "close": (-1.1, 0.1)})
-    assert set(table["flag_names"]) == {"few_effective_draws", "not_separated"}
-
-
 Y = np.array([3.0, 1.0, 2.0, np.nan])
 
 

@@ -57,12 +57,6 @@ def test_one_row_per_chain_and_all():
     np.testing.assert_allclose(table["audit_rows"], [200, 400, 0, 200])
 
 
-def test_rows_are_a_mean_over_draws():
-    stats = race_stats([5, 5], [0, 0], draws=4)
-    stats["race_rows"] = np.array([[100, 100, 200, 400], [50, 50, 50, 50]])
-    assert list(decision_error(tree(sample_stats=stats))["rows"]) == [200.0, 50.0, 125.0]
-
-
 def test_steps_side_by_side_count_together():
     first, second = race_stats([10, 4], [1, 0]), race_stats([6, 2], [2, 0], delta=0.1, rows=30)
     stats = {name: np.stack([first[name], second[name]], axis=-1) for name in first}

@@ -3,7 +3,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 
 from concurrent.futures import ThreadPoolExecutor
@@ -135,22 +134,6 @@ def test_serial_exceptions_surface_and_later_jobs_do_not_run():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_error_in_the_bar_stops_the_workers():
-    class Broken(Bar):
-        def advance(self, n=1):
-            raise Unusual("bar")
-
-    def job(k, report):
-        begun = time.monotonic()
-        while not report.stopped and time.monotonic() - begun < 30.0:
-            time.sleep(0.01)
-
-    begun = time.monotonic()
-    with pytest.raises(Unusual, match="bar"):
-        run_jobs(job, [0, 1], cores=2, bar=Broken(), mp_ctx="fork")
-    assert time.monotonic() - begun < 15.0
-
-
 @pytest.mark.parametrize(
     ("cores", "error", "message"),
     [
@@ -203,16 +186,6 @@ def test_a_second_serial_interrupt_is_one():
     with pytest.raises(KeyboardInterrupt):
         run_jobs(job, [0], bar=Bar())
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_works_outside_the_main_thread():
-    found = []
-    thread = threading.Thread(
-        target=lambda: found.extend(run_jobs(walk(3), spawn_generators(1, 2), bar=Bar()))
-    )
-    thread.start()
-    thread.join()
-    assert found == run_jobs(walk(3), spawn_generators(1, 2), bar=Bar())
 
 
 SCRIPT = textwrap.dedent(

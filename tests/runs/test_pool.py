@@ -103,11 +103,6 @@ def test_processes_stay_for_later_jobs():
     assert os.getpid() not in set.union(*pids)
 
 
-def test_closures_in_processes():
-    with Pool(lambda job: job(), cores=2, mp_ctx="fork") as pool:
-        assert list(pool.map([lambda k=k: k**2 for k in range(5)])) == [0, 1, 4, 9, 16]
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -143,19 +138,6 @@ def test_errors_that_cannot_be_pickled_come_by_name_and_message(settings):
             assert "in failing" in "".join(caught.value.__notes__)
             assert list(pool.map([2, 3])) == [2, 3]  # nothing is broken
     assert no_children()
-
-
-def test_threads_raise_the_same_object():
-    known = Own("a", "b")
-
-    def job(k):
-        raise known
-
-    with ThreadPoolExecutor(2) as executor, Pool(job, executor=executor) as pool:
-        with pytest.raises(Own) as caught:
-            list(pool.map(range(3)))
-    assert caught.value is known
-    assert not hasattr(known, "__notes__")
 
 
 # --- workers that die -----------------------------------------------------------------------------
