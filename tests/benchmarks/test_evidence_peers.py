@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.evidence import methods
 from benchmarks.evidence import peers as bench
 from models.beta_binomial import beta_binomial
 
@@ -62,11 +61,3 @@ def test_bridge():
     assert found["lower"] < found["log_evidence"] < found["upper"]
     assert found["evaluations"] >= found["gradients"] > 4 * 400  # a gradient for each step of NUTS
     assert 0.0 < found["nuts_cpu_s"] < found["cpu_s"]
-
-
-def test_dynesty():
-    pytest.importorskip("dynesty")
-    problem = beta_binomial()
-    found = methods.prepare_dynesty(problem)("50", 1)
-    assert abs(found["log_evidence"] - problem.log_evidence) < 4.0 * found["mcse"] < 1.5
-    assert found["evaluations"] > 50

@@ -153,18 +153,6 @@ def test_a_mode_of_hardly_any_weight_is_drawn_from():
     assert abs(found.mixture.weights[found.mixture.means[:, 0] < 0.0].sum() - 0.3) < 0.06
 
 
-def test_idle_components_of_the_start_go():
-    """A dozen components for two modes."""
-    problem = two_modes(6, weight=0.5)
-    rng = np.random.default_rng(4)
-    means = np.repeat(problem.start.means, 6, axis=0) + 0.25 * rng.standard_normal((12, 6))
-    factors = 0.5 * rng.uniform(0.5, 1.5, 12)[:, None, None] * np.eye(6)
-    many = StudentTMixture(np.full(12, 1.0 / 12.0), means, factors, 5.0)
-    found = problem._replace(start=many).adapt()
-    assert found.mixture.components == 2
-    assert found.relative_variance < 0.3
-
-
 def test_a_good_start_is_taken_as_it_is():
     problem = gaussian(3, off=0.0, factor=1.0)
     problem = problem._replace(

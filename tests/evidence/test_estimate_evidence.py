@@ -25,7 +25,7 @@ import amc_pymc as amc
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ARMS, ImportanceArm
 from amc_pymc.evidence.doubts import missed_mode
-from amc_pymc.evidence.results import Evidence, PosteriorDraws
+from amc_pymc.evidence.results import Evidence
 from amc_pymc.evidence.run import __name__ as MODULE
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.reading.particles.densities import counted
@@ -202,17 +202,6 @@ def test_own_arms_that_are_always_zero():
     assert "all weights are zero" in flags_of(tree)
 
 
-def test_the_certifying_round_alone_is_the_estimate():
-    tree = estimate(one(), arms=own(rough=0.5, fine=0.3), target_mcse=0.02)
-    pulls = tree["pulls"].to_dataset()
-    last = pulls["value"][pulls["round"] == pulls["round"].max()]
-    np.testing.assert_allclose(tree["evidence"]["log_evidence"], np.log(np.mean(np.exp(last))))
-    assert tree["rounds"]["round_weight"].values.tolist() == [0.0] * (
-        tree["rounds"].sizes["round"] - 1
-    ) + [1.0]
-    assert "exactly" in tree["evidence"].attrs["unbiased"]
-
-
 # --- budgets --------------------------------------------------------------------------------------
 
 
@@ -243,16 +232,6 @@ def test_max_time_ends_a_run_after_two_rounds():
     whole = estimate(one(), **settings)
     assert whole["rounds"].sizes["round"] > 2
     assert_same(whole, estimate(one(), **settings, max_time=600.0))
-
-
-def test_seconds():
-    tree = estimate(one(), cost="cpu", target_mcse=0.01)
-    assert_right(tree, one(), target=0.012)
-    assert tree.attrs["cost"] == "cpu"
-    assert tree["pulls"]["cost"].sum() < tree["evidence"]["cpu_seconds"] < 60.0
-    again = estimate(one(), cost="cpu", target_mcse=None, max_cost=0.5)
-    assert_right(again, one())
-    assert 0.1 < again["evidence"]["cpu_seconds"] < 4.0
 
 
 # --- what is returned -----------------------------------------------------------------------------
@@ -639,26 +618,6 @@ def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
     assert missed_mode(*numbers.estimate, SimpleNamespace(adapted=None), log_mass) == []
 
 
-@pytest.mark.parametrize(
-    ("weights", "uncovered", "reached", "flagged"),
-    [
-        ({"importance_rqmc": 1.0}, 0.3, 20.0, True),
-        ({"importance_rqmc": 1.0}, 0.3, 500.0, False),  # its prior draws are there
-        ({"importance_rqmc": 1.0}, 0.05, 0.0, False),
-        ({"importance": 0.5, "ais_reference": 0.5}, 0.3, 500.0, True),  # no prior draws
-        ({"smc": 0.95, "importance": 0.05}, 0.3, 0.0, False),  # starts from the prior
-    ],
-)
-def test_a_reference_that_misses_something_is_flagged_if_the_estimate_relies_on_it(
-    weights, uncovered, reached, flagged, monkeypatch
-):
-    monkeypatch.setattr(module, "effective_beside", lambda *args: reached)
-    arms = xr.Dataset({"weight": ("arm", [*weights.values()])}, {"arm": [*weights]})
-    found = SimpleNamespace(tree=xr.DataTree.from_dict({"arms": arms}))
-    flags = module._uncovered(SimpleNamespace(uncovered=uncovered), found, None, None)
-    assert [f.name for f in flags] == ["uncovered"] * flagged
-
-
 @pytest.mark.slow
 def test_a_funnel():
     """Right; that a few weights carry the sum may well be."""
@@ -667,17 +626,6 @@ def test_a_funnel():
         tree = estimate(vague_funnel())
     assert flag_names(tree) in ("", "few_values")
     assert_right(tree, vague_funnel())
-
-
-def test_few_different_draws_are_flagged(monkeypatch):
-    def few(path, pilot, kernel, n, rng, *, discrete):
-        return PosteriorDraws(np.repeat(path.draw_prior(10, rng), n // 10, axis=0), 10, "copies")
-
-    monkeypatch.setattr(module, "posterior_draws", few)
-    with pytest.warns(UserWarning, match="only 10 of 200 posterior draws are different"):
-        tree = estimate(one())
-    assert flag_names(tree) == "few_distinct_draws"
-    assert tree["posterior"].attrs["n_distinct"] == 10
 
 
 @pytest.mark.slow

@@ -137,13 +137,6 @@ def test_chains_too_short_for_the_target_are_flagged(unfit, monkeypatch):
     assert abs(found["log_evidence"] - regression().log_evidence) < 4.0 * found["log_evidence_mcse"]
 
 
-def test_no_chains_where_others_are_asked_for(unfit, monkeypatch):
-    """Named arms are used whatever the pilot run says."""
-    monkeypatch.setattr(unfit, "bridge_chains", None)
-    found = estimate(regression(), target_mcse=0.3, arms=["smc"])
-    assert "method" not in found["evidence"].attrs
-
-
 def test_estimators_from_the_prior_where_chains_do_not_answer(unfit, monkeypatch):
     """The fitted reference is left out, and chains that have found another evidence are told of."""
     monkeypatch.setattr(BridgedChains, "answers", lambda self, target, pilot: False)

@@ -367,14 +367,6 @@ def test_a_stage_begins_if_it_is_expected_to_end_in_time():
         )
 
 
-def test_without_target():
-    known, draws = regression(5)
-    tree = estimate(draws(1), known, target_mcse=None, max_cost=100_000)
-    assert tree["arms"]["arm"].values.tolist() == ["bridge", "annealed_8"]
-    assert tree["arms"]["n_steps"].values.tolist() == [1, 8]
-    assert flags_of(tree) == ""
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -419,11 +411,6 @@ def test_models_that_cannot_be_used():
 def test_arguments_of_runs_without_draws(name, value):
     with pytest.raises(ValueError, match=f"{name}=.* is for runs without idata"):
         estimate(one_draws(), one(), **{name: value})
-
-
-def test_cost_must_be_known():
-    with pytest.raises(ValueError, match="cost must be 'count' or 'cpu'"):
-        estimate(one_draws(), one(), cost=lambda pull: 1.0)
 
 
 def test_draws_of_impossible_points():

@@ -310,20 +310,6 @@ def test_evidence_of_an_overlooked_mode(side, share):
     assert log_mass == pytest.approx(path.log_z + math.log(share), abs=0.2)
 
 
-def test_nothing_was_overlooked():
-    path = TwoModes(8, sd=0.5)
-    sd = 0.5 / math.hypot(1.0, 0.5 / 3.0)
-    seen, means = pilot.RecordingPath(path), [np.full(8, m) for m in (-1.95, 1.95)]
-    q = StudentTMixture([0.3, 0.7], means, [1.1 * sd * np.eye(8)] * 2, 5.0)
-    seen.values(np.full((1, 8), -1.5))
-    for mixture, log_mean in ((q, path.log_z), (q, -math.inf)):
-        adapted = AdaptedMixture(mixture, 1.0, 100.0, 100, log_mean, np.ones(1))
-        found = pilot.Pilot(None, adapted, q, q.means, np.zeros(2), 0.0, 0, 0)
-        assert pilot.overlooked(seen, found, np.random.default_rng(5)) == -math.inf
-    nothing = pilot.Pilot(None, None, None, q.means[:0], np.empty(0), 0.0, 0, 0)
-    assert pilot.overlooked(seen, nothing, np.random.default_rng(5)) == -math.inf
-
-
 def test_a_mode_of_no_mass_is_not_overlooked():
     """A higher peak beside the known mode that holds e^-12 of the evidence."""
 

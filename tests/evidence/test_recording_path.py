@@ -31,14 +31,6 @@ def test_the_highest_of_all_are_kept():
     np.testing.assert_array_equal(seen.highest(3)[0], x[:3])
 
 
-def test_points_are_copies_and_come_once():
-    seen, x = RecordingPath(gaussian()), np.array([[1.0, -2.0], [0.0, 0.0]])
-    seen.values(x)
-    seen.values(x)
-    x[:] = 7.0
-    np.testing.assert_array_equal(seen.highest()[0], [[1.0, -2.0], [0.0, 0.0]])
-
-
 @pytest.mark.parametrize("n", [1, 10])
 def test_impossible_points_are_not_kept(n):
     seen = RecordingPath(HalfPlane())

@@ -15,7 +15,6 @@ from amc_pymc.evidence.symmetry import (
     Block,
     Exchange,
     Images,
-    Symmetries,
     Variables,
     find_symmetries,
 )
@@ -138,15 +137,6 @@ def test_a_simplex_has_an_element_without_a_coordinate():
     np.testing.assert_allclose(values, terms(x[:1]).sum(), rtol=1e-12)
     assert len(np.unique(images.every(x[:1])[:, 0].round(9), axis=0)) == 6
     np.testing.assert_allclose(np.abs(np.linalg.det(images.matrices)), 1.0)
-
-
-def test_exchanges_that_hardly_move_a_mode_are_left_out():
-    swap = Exchange(np.array([1, 0, 2]), np.ones(3))
-    flip = Exchange(np.arange(3), np.array([1.0, 1.0, -1.0]))
-    symmetries = Symmetries(3, (), (swap, flip))
-    for mode, copies in (([1, 1.1, 3], 2), ([1, 5, 3], 4), ([1, 5, 0], 2), ([1, 1, 0.1], None)):
-        images = symmetries.images(np.array([mode], float), np.eye(3)[None])
-        assert (None if images is None else len(images.exchanges)) == copies
 
 
 def test_a_spread_mixture_is_the_mean_over_images():

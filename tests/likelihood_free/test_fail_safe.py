@@ -124,12 +124,6 @@ def test_an_error_in_one_distance_spares_the_others():
     assert found.failures == [Failure(2, "error", "KeyError: 'two'")]
 
 
-def test_distances_of_the_wrong_shape_are_told():
-    found = each(lambda i: [[float(i), 0.0]], distance=lambda s: s[0])
-    assert np.isinf(found.distance).all()
-    assert found.failures[0].message == "ValueError: distances of shape (1, 2) for 1 simulations"
-
-
 def negative(simulations):
     raise NegativeDistance("below zero")
 
@@ -147,19 +141,6 @@ def test_interrupts_pass(run):
 
     with pytest.raises(KeyboardInterrupt):
         run(call)
-
-
-def test_impossible_rows_are_not_simulated():
-    seen = []
-
-    def call(i):
-        seen.append(i)
-        return [[float(i), 0.0]]
-
-    found = each(call, rows=[0, 3])
-    assert seen == [0, 3]
-    assert found.distance.tolist() == [0.0, np.inf, np.inf, 3.0]
-    assert [(f.index, f.kind) for f in found.failures] == [(1, "nan"), (2, "nan")]
 
 
 class Brittle:

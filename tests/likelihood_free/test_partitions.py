@@ -59,14 +59,6 @@ def test_boxes_fill_the_cube(kind, d):
     np.testing.assert_array_equal(found.find(corners)[:-1], np.arange(found.boxes))
 
 
-def test_draws_are_uniform_in_their_box():
-    found = from_cuts([(0, 1, 0.25), (2, 0, 0.5)], 2)
-    u = found.draw(np.full(20_000, 2), np.random.default_rng(4))
-    lower, upper = found.lower[2], found.upper[2]
-    z = (u.mean(axis=0) - 0.5 * (lower + upper)) / ((upper - lower) / np.sqrt(12 * 20_000))
-    assert (np.abs(z) < 4.0).all()
-
-
 def test_draws_stay_below_the_upper_edge():
     class Top:
         def random(self, shape):

@@ -82,17 +82,6 @@ def by_definition(kernel, x, weight, compared):
     return out
 
 
-def test_covariances_of_neighbours():
-    rng = np.random.default_rng(9)
-    others, weight = rng.normal(size=(60, 3)), rng.dirichlet(np.ones(60))
-    z = 100.0 + others[:7]
-    found = smoothing.neighbours_covariance(z, 100.0 + others, weight, 12)
-    for point, covariance in zip(others, found, strict=False):
-        near = np.argsort(np.linalg.norm(others - point, axis=1))[:12]
-        expected = np.cov(others[near].T, aweights=weight[near], ddof=0)
-        np.testing.assert_allclose(covariance, expected, atol=1e-10)
-
-
 def test_few_points_in_ten_dimensions():
     """Their kernel density is nearly the distribution they come from; copies have no density at all."""
     rng = np.random.default_rng(3)

@@ -148,28 +148,6 @@ def test_a_culprit_has_no_summaries():
     assert np.flatnonzero(np.isnan(found.summaries).all(axis=1)).tolist() == [300]
 
 
-def test_chunks_depend_on_the_size_of_the_batch_only():
-    def sizes(n, batched):
-        told, u = [], np.arange(float(n))[:, None] / n
-
-        class Telling:
-            n_dim = 1
-
-            def simulate(self, u, rng, *, batched=False):
-                told.append(len(u))
-                return Simulated(u[:, 0], [])
-
-        found = run(Telling(), u, batched=batched)
-        np.testing.assert_array_equal(found.distance, u[:, 0])
-        return told
-
-    assert sizes(5, False) == [1] * 5
-    assert sizes(1_000, False) == [4] * 250
-    assert sizes(100_050, False) == [100] * 1_000 + [50]
-    assert sizes(1_500, True) == [1_000, 500]
-    assert max(sizes(3_000_001, True)) == 5_000
-
-
 # --- failures of the simulator --------------------------------------------------------------------
 
 
