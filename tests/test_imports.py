@@ -1,6 +1,7 @@
 """Imports in amc_pymc point one way, importing it has no side effects, no file names a machine."""
 
 import ast
+import functools
 import graphlib
 import json
 import re
@@ -70,12 +71,14 @@ def modules():
     return found
 
 
+@functools.cache
 def imported_names(module, is_package, source):
-    """Yield (line, dotted name) of all imports, those in functions and under TYPE_CHECKING too."""
+    """Return (line, dotted name) of all imports, those in functions and under TYPE_CHECKING too."""
+    found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield node.lineno, alias.name
+                found.append((node.lineno, alias.name))
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
@@ -83,7 +86,8 @@ def imported_names(module, is_package, source):
                 parents = parents[: len(parents) + is_package - node.level]
                 base = ".".join([*parents, base] if base else parents)
             for alias in node.names:
-                yield node.lineno, f"{base}.{alias.name}"
+                found.append((node.lineno, f"{base}.{alias.name}"))
+    return found
 
 
 def violations(module, is_package, source):

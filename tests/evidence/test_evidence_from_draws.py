@@ -523,6 +523,7 @@ def test_a_fit_that_does_not_overlap():
     flagged(tree_of(x=draws), model, "hardly overlap", "raise max_cost", max_cost=20_000)
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_impossible_under_the_model():
     """A ring so narrow that no draw of a Gaussian is on it."""
     with pm.Model() as model:

@@ -15,8 +15,8 @@ from examples.scripts import load
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "examples" / "gallery"
 SCRIPTS = sorted(path.stem for path in GALLERY.glob("*.py"))
-#: Scripts that take less than three seconds.
-FAST = {"race", "allocation", "annealing", "bridge"}
+#: Scripts that run in the fast tier; others take three seconds or more.
+FAST = {"race", "bridge"}
 #: Width and height in pixels; other pictures are 1200 x 700.
 SIZES = {
     "race": (990, 396),

@@ -35,7 +35,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
         sample(interrupted(-1), checkpoint=tmp_path / "run", tolerance=0.3)
 
 
-@pytest.mark.parametrize("policy", [None, "top_two", "hoo"])
+@pytest.mark.parametrize("policy", [None, pytest.param("top_two", marks=pytest.mark.slow), "hoo"])
 def test_a_finished_run_goes_on_with_a_larger_budget(policy, tmp_path):
     options = {"checkpoint": tmp_path / "run"}
     if policy is not None:

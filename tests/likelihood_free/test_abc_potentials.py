@@ -79,7 +79,9 @@ def agree(trees, wanted, acceptance):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    "cut", ["truncated", "narrow", pytest.param("far truncated", marks=pytest.mark.slow)]
+)
 def test_the_posterior_of_a_potential(cut, sampler):
     model = model_of(CUTS[cut])
     trees = [sample(model, sampler, seed) for seed in range(4)]

@@ -209,7 +209,7 @@ def raising(probability):
     "probability", [[0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0], [0.2, 0.9, 0.5, 0.4]]
 )
 def test_rows_fail_as_often_in_batches_as_alone(probability):
-    probability, repeats = np.array(probability), 2000
+    probability, repeats = np.array(probability), 1000
     n = len(probability)
     failed, small = np.zeros((repeats, n), bool), np.zeros((repeats, n), bool)
     for k in range(repeats):
