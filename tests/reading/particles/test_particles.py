@@ -1,8 +1,4 @@
-"""Log prior and log likelihood of many points at once.
-
-Most tests run the graphs in the interpreter, which knows the same rewrites of PyMC and compiles nothing;
-those that ask for slower evaluation set it.
-"""
+"""Log prior and log likelihood of many points at once."""
 
 from __future__ import annotations
 
