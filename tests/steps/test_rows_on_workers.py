@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import time
 
 import numpy as np
+import psutil
 import pymc as pm
 import pytest
 
@@ -19,6 +21,9 @@ pytestmark = quiet_close
 da = pytest.importorskip("dask.array")
 
 N, FEW, GROUPS = 20_000, 200, 4
+
+
+distributed = pytest.importorskip("distributed")
 
 
 @functools.cache
@@ -229,3 +234,84 @@ def test_chains_in_processes_are_those_of_one(spread, run):
     np.testing.assert_array_equal(serial, parallel)
     np.testing.assert_array_equal(stats["race_audited"], others["race_audited"])
     assert others["race_audited"].sum() > 0
+
+
+@pytest.mark.slow
+def test_impossible_rows_are_named(client):
+    with pm.Model() as model:
+        x, y = (pm.Data(n, np.arange(1.0, 100.0)) for n in ("x", "y"))
+        pm.Uniform("obs", 0.0, pm.HalfNormal("s", 100.0) * x, observed=y)
+    rows = {"x": np.arange(1.0, 500.0), "y": np.arange(1.0, 500.0)}
+    rows["y"][400] = 20.0 * rows["x"][400]
+
+    def step(**kwargs):
+        source = {n: da.from_array(a, chunks=120) for n, a in rows.items()}
+        stored = amc.Rows(source, client=client)
+        return amc.RacingMetropolis(rows=stored, model=model, progressbar=False, **kwargs)
+
+    step()
+    start = {"s_log__": np.log(10.0)}
+    with pytest.raises(ValueError, match=r"row 400 of the source \(-inf\)"):
+        step(initial_point=start)
+    rows["y"][400] = 1000.0 * rows["x"][400]
+    with pytest.raises(ValueError, match=r"in row 400 of the source \(-inf\) and 0 more"):
+        step()
+
+
+@pytest.mark.slow
+def test_two_processes(spread, far, run):
+    ours, theirs = spread.prepared.densities, local().prepared.densities
+    np.testing.assert_array_equal(ours.packed.data, theirs.packed.data)
+    assert_same_sums(ours, theirs)
+    for x in points():  # whoever computes them
+        np.testing.assert_array_equal(ours.hessian(x), far.prepared.densities.hessian(x))
+    np.testing.assert_array_equal(spread.prepared.exact_rows, local().prepared.exact_rows)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_while_it_packs(workers, tmp_path):
+    marker = str(tmp_path / "killed")
+
+    def dying(block):
+        if block.shape[0] == 2_000 and not os.path.exists(marker):  # the last one
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    source = collections()
+    source["X"] = source["X"].map_blocks(dying, dtype=float, meta=np.empty((0, 2)))
+    step = make_step(workers, source)
+    assert os.path.exists(marker)
+    ours, theirs = step.prepared.densities, local().prepared.densities
+    np.testing.assert_array_equal(ours.packed.data, theirs.packed.data)
+    np.testing.assert_allclose(step.prepared.fit.mean, local().prepared.fit.mean, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_gone_and_what_it_leaves(run):
+    """Nothing: neither processes nor an open store."""
+    process = psutil.Process()
+    local()
+    before = set(process.children(recursive=True))
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        step = make_step(client)
+        assert len(process.children(recursive=True)) > len(before)
+        densities = step.prepared.densities
+        cluster.close()
+        with pytest.raises(RuntimeError, match=r"cluster at tcp.* is gone.* make the step anew"):
+            densities.value_and_gradient(points()[0])
+        with pytest.raises(RuntimeError, match="is gone"):
+            draws(run, step)
+    store = densities.packed.store.path
+    assert os.path.exists(store)
+    del step, densities
+    until = time.monotonic() + 30
+    while set(process.children(recursive=True)) - before and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not [p for p in set(process.children(recursive=True)) - before if p.is_running()]
+    assert not os.path.exists(store)
