@@ -14,6 +14,9 @@ from benchmarks.papers.data_space import DataControl, DataProxy
 X0 = np.zeros(0)
 
 
+slow = pytest.mark.slow
+
+
 def logistic(n=3000, seed=1):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3)) * [1, 0.2, 3]
@@ -178,6 +181,21 @@ class TestRewards:
             assert np.all(relative[0] == 0.0)
             np.testing.assert_allclose(relative, absolute - absolute[0], atol=1e-13)
 
+    @slow
+    def test_discrete_states(self):
+        """A state in the flat vector picks the coefficient."""
+        rng = np.random.default_rng(10)
+        y = rng.normal(size=2000)
+        with pm.Model() as model:
+            k = pm.Categorical("k", np.ones(3) / 3)
+            pm.StudentT("y", nu=4, mu=pt.as_tensor([-1.0, 0.0, 1.0])[k], observed=y)
+        control = DataControl(extract_rows(model), DataProxy(), np.array([1.0]), rng)
+        for state in (0.0, 1.0, 2.0):
+            assert_total_is_exact(control, np.array([state]))
+        residual = control.residuals(np.array([[0.0], [2.0]]), raced(control))
+        h = [values(control, np.array([s]), raced(control)) for s in (0.0, 2.0)] - residual
+        assert np.corrcoef(h[1] - h[0], residual[1] - residual[0] + h[1] - h[0])[0, 1] > 0.99
+
 
 @njit
 def _call(rewards, points, centre, rows):
@@ -300,3 +318,17 @@ class TestRefusals:
         rows, rng = extract_rows(model), np.random.default_rng(20)
         with pytest.raises(ValueError, match=r"sum of the control variate is (nan|-inf) at x"):
             DataControl(rows, DataProxy(bins=1, outliers=0), np.array([0.5]), rng)
+
+    def test_infinite_data(self):
+        X = np.random.default_rng(18).normal(size=(100, 1))
+        X[7] = -np.inf
+        with pm.Model() as model:
+            b = pm.Normal("b", 0, 1, shape=1)
+            pm.Normal("y", pt.exp(pt.dot(X, pt.exp(b))), 1, observed=np.arange(100.0))
+        rows = extract_rows(model)
+        rng = np.random.default_rng(1)
+        with pytest.raises(ValueError, match=r"infinite data must be constant.*max_bins=60"):
+            DataControl(rows, DataProxy(max_bins=60), np.zeros(1), rng)
+        control = DataControl(rows, DataProxy(), np.zeros(1), rng)
+        assert control.n_bins == 100
+        assert_total_is_exact(control, np.zeros(1))

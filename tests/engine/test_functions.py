@@ -219,3 +219,15 @@ def test_numbers_that_stand_for_integers_and_truth_values():
         np.testing.assert_allclose(a, np.asarray(b, float), rtol=8 * EPS, err_msg=str(k))
     np.testing.assert_array_equal(expected[0], [0, 1, 2, 2])
     assert expected[0].dtype == np.int64
+
+
+def test_softplus_and_sigmoid_keep_small_numbers():
+    x = np.array([-40.0, -100.0, -700.0])
+    np.testing.assert_allclose(of("softplus", x), np.exp(x), rtol=8 * EPS)
+    np.testing.assert_allclose(of("sigmoid", x), np.exp(x), rtol=8 * EPS)
+
+
+def test_erfcx_is_smooth_where_its_form_changes():
+    x = np.array([24.999999, 25.0, 25.000001])
+    np.testing.assert_allclose(of("erfcx", x), special.erfcx(x), rtol=2e-13)
+    np.testing.assert_allclose(of("erfcx", [26.0, 100.0]), special.erfcx([26.0, 100.0]), rtol=1e-13)

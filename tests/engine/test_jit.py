@@ -179,3 +179,27 @@ def test_rooms_whose_changes_leave_machine_code_as_it_is_have_no_kernels(room):
     files = sorted((Path(amc_pymc.__file__).parent / room).rglob("*.py"))
     assert files
     assert [f.name for f in files if "njit" in f.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.slow
+def test_names_of_machine_code_depend_on_all_source_beside_a_function(write):
+    """That of its package, or beside its file, and that of this package, but nothing that was changed later."""
+    root, names = write(), set()
+    script = "import sys; from amc_pymc.engine.cache import cached_name\n"
+    script += "from kernels_of_tests.outer import outer; print(cached_name(outer.py_func, 'a'))"
+
+    def changed(name, text):
+        (root / name).write_text(text)
+        names.add(python(root, script))
+        return len(names)
+
+    assert changed("unrelated.py", "") == 1
+    assert changed("unrelated.py", "") == 1
+    assert changed("middle/inner.py", FILES["middle/inner.py"].replace("2.0", "3.0")) == 2
+    assert changed("unrelated.py", "a = 1\n") == 3
+    assert "None\n" not in names
+    late = f"from pathlib import Path; Path({str(root / 'unrelated.py')!r}).write_text('a = 2')\n"
+    assert (
+        python(root, f"import time, amc_pymc.engine.cache; time.sleep(0.1); {late}{script}")
+        == "None\n"
+    )

@@ -20,9 +20,29 @@ from tests.likelihood_free.abc_runs import (
     interrupted,
     sample,
 )
+from tests.runs.killed import killed_and_whole
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
+
+
+SCRIPT = """
+    import sys, time
+    import numpy as np
+    from scipy import stats
+    import amc_pymc as amc
+
+    def simulator(rng, mu):
+        time.sleep(float(sys.argv[2]))
+        return rng.normal(mu, 0.5, size=mu.shape)
+
+    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, simulator, 1.5)
+    found = amc.sample_abc_tree(
+        max_simulations=3000, batched=True, model=problem, random_seed=3, progressbar=False,
+        checkpoint=sys.argv[1] + "/run",
+    )
+    print(repr(found["posterior"]["mu"].values.sum()))
+"""
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path):
@@ -133,3 +153,10 @@ def test_worker_processes_do_not_repeat_global_random_numbers():
         )["simulations"]  # fmt: skip
     noise = found["summaries"][:, 0] - found["mu"]
     assert len(np.unique(noise.round(9))) == 994
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on(tmp_path):
+    (again, whole), done, n = killed_and_whole(SCRIPT, tmp_path)
+    assert again == whole != ""
+    assert 3 <= done < n

@@ -16,6 +16,7 @@ from tests.likelihood_free.abc_runs import (
     DATA,
     PROBLEM,
     SD,
+    grouped_model,
     interrupted,
     sample,
 )
@@ -139,3 +140,23 @@ def test_variables_that_are_called_as_results_are(name):
     )
     with pytest.raises(ValueError, match=f"a variable is called '{name}'"):
         sample(problem)
+
+
+def test_all_fail():
+    def broken(rng, mu):
+        raise RuntimeError("out of order")
+
+    problem = amc.SimulatorProblem({"mu": stats.norm()}, broken, DATA)
+    with pytest.raises(ValueError, match="RuntimeError: out of order"):
+        sample(problem, batched=False)
+
+
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference. the tolerance")
+def test_few_effective_draws_are_told():
+    with pytest.warns(UserWarning, match="independent draws"):
+        sample(max_simulations=300)
+
+
+def test_a_tolerance_out_of_reach_is_told():
+    with pytest.warns(UserWarning, match="above 1 that is asked for"):
+        sample(grouped_model(), sampler=amc.sample_abc_rejection)

@@ -138,3 +138,13 @@ def test_priors_far_from_the_data(potential, sampler):
     # A probability that may be smaller than floating-point numbers get.
     assert 0.0 <= float(tree["abc"]["prior_acceptance"]) <= 1.0 + 1e-9
     assert float(tree["abc"]["largest_weight"]) <= 1.0
+
+
+@pytest.mark.slow
+def test_a_truncated_prior_has_the_same_posterior():
+    def prior():
+        return pm.Truncated("mu", pm.Normal.dist(0.0, 1.5), lower=0.5)
+
+    model = model_of(prior=prior)
+    trees = [sample(model, seed=seed) for seed in range(5)]
+    agree(trees, *known(LOG_DENSITIES["truncated"]))

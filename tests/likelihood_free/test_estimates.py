@@ -80,3 +80,9 @@ def test_no_flag_where_the_tolerance_is_small():
     mean, mcse, bias, bias_error, error, *_ = found["estimates"]["theta"].values[:, 0]
     assert abs(mean - 0.3) < 3.0 * mcse and abs(bias) < 3.0 * bias_error
     assert error < 3.0 * mcse
+
+
+def test_no_flag_without_knowledge():
+    assert not doubt(np.full(3, np.nan), np.nan)
+    found = doubt([np.nan, 0.9], [np.nan, 0.1])
+    assert "theta[1]" in found[0].happened

@@ -248,3 +248,23 @@ def test_bad_points_are_refused(u, message):
 def test_points_are_kept_off_the_faces():
     assert clipped([[0.0, 1.0]], 2).tolist() == [[2.0**-53, 1.0 - 2.0**-53]]
     assert clipped(np.empty((0, 2)), 2).shape == (0, 2)
+
+
+def test_nan_distances_are_told():
+    found = each(
+        lambda i: [[float(i), 0.0]], distance=lambda s: np.where(s[0][:, 0] == 2.0, np.nan, 1.0)
+    )
+    assert found.distance.tolist() == [1.0, 1.0, np.inf, 1.0]
+    assert found.failures == [Failure(2, "nan", "the distance is nan")]
+
+
+def test_a_batch_of_the_wrong_shape():
+    found = batch(lambda rows: [np.zeros((2, 4))])
+    assert found.failures[0].message.startswith(
+        "ValueError: simulation of shape (2, 4), the data call for (1, 2); if its length varies, return summary"
+    )
+
+
+def test_negative_distances_of_parts_end_the_run():
+    with pytest.raises(NegativeDistance, match="below zero"):
+        batch(Brittle(2), distance=negative)

@@ -209,3 +209,20 @@ def test_bad_arguments_are_named(name, value, error):
     given = {"max_simulations": 100, "model": problem(), "progressbar": False} | {name: value}
     with pytest.raises(error, match=name):
         find_MAP_tree(**given)
+
+
+def test_failed_simulations_are_told():
+    def simulator(rng, mu):
+        if mu < 0.1:
+            raise RuntimeError("too small")
+        return rng.normal(mu, 1.0)
+
+    failing = SimulatorProblem({"mu": stats.expon()}, simulator, 2.0)
+    with pytest.warns(UserWarning, match=r"simulations failed.*too small"):
+        find_MAP_tree(max_simulations=200, model=failing, random_seed=6, progressbar=False)
+
+
+def test_nothing_comes_close():
+    never = SimulatorProblem({"mu": stats.expon()}, lambda rng, mu: np.nan * mu, 2.0)
+    with pytest.raises(ValueError, match=r"nan|fail"):
+        find_MAP_tree(max_simulations=100, model=never, random_seed=9, progressbar=False)

@@ -109,3 +109,11 @@ def test_pruning_removes_cuts_in_noise():
     assert 2 <= pruned.boxes < 0.2 * full.boxes
     rates = shrunk_rates(pruned, u, near)[pruned.find(np.array([[0.1, 0.5], [0.6, 0.5]]))]
     np.testing.assert_allclose(rates, [0.8, 0.2], atol=0.06)
+
+
+def test_draws_are_uniform_in_their_box():
+    found = from_cuts([(0, 1, 0.25), (2, 0, 0.5)], 2)
+    u = found.draw(np.full(20_000, 2), np.random.default_rng(4))
+    lower, upper = found.lower[2], found.upper[2]
+    z = (u.mean(axis=0) - 0.5 * (lower + upper)) / ((upper - lower) / np.sqrt(12 * 20_000))
+    assert (np.abs(z) < 4.0).all()

@@ -487,3 +487,25 @@ def test_a_batch_with_other_values_is_noticed(monkeypatch):
     graphs = square()
     np.testing.assert_array_equal(graphs([X], 4)[0], X**2)
     assert graphs.fallback == "ValueError: the graph gives other values for a batch"
+
+
+def test_discrete_parents_pick_elements():
+    def write():
+        z = pm.Categorical("z", [0.25, 0.75])
+        pm.Normal("x", pt.as_tensor([-5.0, 5.0])[z], 1.0)
+
+    cube = cube_of(write)
+    u = uniform(cube, 100)
+    values, _ = cube.values(u)
+    np.testing.assert_array_equal(values["z"], u[:, 0] > 0.25)
+    np.testing.assert_allclose(values["x"], 10.0 * values["z"] - 5.0 + special.ndtri(u[:, 1]))
+
+
+def test_elements_have_their_own_parameters():
+    cube = cube_of(lambda: pm.Gamma("x", alpha=[[1.0], [2.0]], beta=[1.0, 2.0, 4.0]))
+    assert cube.shapes == {"x": (2, 3)}
+    u = uniform(cube, 50)
+    wanted = stats.gamma.ppf(
+        u.reshape(50, 2, 3), [[1.0], [2.0]], scale=1.0 / np.array([1.0, 2.0, 4.0])
+    )
+    np.testing.assert_allclose(cube.values(u)[0]["x"], wanted, rtol=1e-9)

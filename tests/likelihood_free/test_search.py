@@ -21,6 +21,18 @@ from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.rng import spawn_generators
 
 
+def bent(seed, n):
+    """Gaps to the mode and their errors: normal noise around a curved sheet that the data are far from."""
+
+    def simulator(rng, t):
+        x = np.stack([t[:, 0] - 0.5, 2.0 * (t[:, 1] - t[:, 0] ** 2 + 1.0), np.ones(len(t))], axis=1)
+        return x + 0.05 * rng.normal(size=x.shape)
+
+    problem = SimulatorProblem({"t": (stats.uniform(-4.0, 8.0), 2)}, simulator, np.zeros(3))
+    found = mode_of(problem, search(problem, n, seed))
+    return problem.parameters(found.u[None])["t"][0] - [0.5, -0.75], found.se
+
+
 def search(problem, n, seed, **settings):
     """All batches of a search."""
     sizes = map_batches(n)
@@ -247,3 +259,59 @@ def test_a_line_is_followed_to_zero(k):
     assert (weights[k + 1 :] == 0.0).all()
     _, intercept = np.polyfit(squares[: k + 1], np.sin(9.0 * squares[: k + 1]), 1)
     assert weights @ np.sin(9.0 * squares) == pytest.approx(intercept)
+
+
+def test_mode_at_the_edge():
+    problem = skewed_prior(0.2)
+    found = mode_of(problem, search(problem, 5000, 4))
+    assert 0.0 <= problem.parameters(found.u[None])["mu"][0] < 0.05
+
+
+@pytest.mark.slow
+def test_a_bent_peak_that_no_simulation_comes_close_to():
+    # For every tolerance the mode is where the sheet is closest to the data, at a distance of 1. A quadratic
+    # in a window as wide as the peak is off by some forty of its standard errors.
+    found = [bent(seed, 5000) for seed in range(8)]
+    assert np.median([np.abs(gap / se).max() for gap, se in found]) < 5.0
+    # Two of ninety searches end beside the mode: the probability of two of eight is 0.01.
+    assert np.sort([np.abs(gap).max() for gap, _ in found])[-2] < 0.1
+
+
+@pytest.mark.slow
+def test_normal_in_ten_dimensions_at_its_tolerance():
+    x = np.linspace(-0.5, 0.5, 10)
+
+    def simulator(rng, t):
+        return rng.normal(t, math.sqrt(0.1))
+
+    problem = SimulatorProblem({"t": (stats.norm(0.0, math.sqrt(0.1)), 10)}, simulator, x)
+    found = mode_of(problem, search(problem, 10_000, 6))
+    gap = problem.parameters(found.u[None])["t"][0] - x * 0.1 / (0.2 + found.tolerance**2)
+    # not quite free of bias: the fit has 66 terms
+    assert np.mean(np.square(gap / found.se)) < 3.0
+
+
+def test_discrete_parameters_by_mass():
+    # Poisson prior and data close to the mean 3: by exact enumeration the mode is at 2.
+    def simulator(rng, k):
+        return rng.normal(k, 1.0)
+
+    problem = SimulatorProblem({"k": stats.poisson(1.0)}, simulator, 3.0)
+    k = np.arange(10)
+    masses = stats.poisson(1.0).logpmf(k) + stats.norm(k, 1.0).logpdf(3.0)
+    found = mode_of(problem, search(problem, 5000, 7))
+    assert problem.parameters(found.u[None])["k"][0] == k[masses.argmax()] == 2
+    np.testing.assert_array_equal(found.se, [0.0])
+    np.testing.assert_array_less(0.0, found.log_density_se)
+
+
+def test_impossible_parameters_are_left_out():
+    problem = skewed_prior()
+    history = search(problem, 2000, 12)
+
+    def parameters(u):
+        mu = problem.parameters(u)["mu"]
+        return {"mu": np.where(mu > 3.0, np.nan, mu)}
+
+    found = estimate_mode(history, parameters, problem.log_prior)
+    assert 0.0 < parameters(found.u[None])["mu"][0] < 3.0

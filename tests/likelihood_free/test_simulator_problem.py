@@ -167,3 +167,14 @@ def test_bad_arguments_are_named(settings, error, message):
 def test_simulators_that_do_not_take_their_arguments(simulator, reason):
     with pytest.raises(TypeError, match=r"as simulator\(rng, mu\); its signature is .*" + reason):
         SimulatorProblem({"mu": stats.norm()}, simulator, 1.0)
+
+
+def test_log_prior_is_the_sum_of_log_densities():
+    p = problem()
+    u = points(p)
+    values = p.parameters(u)
+    log = stats.norm.logpdf(values["mu"], 1.0, 2.0) + stats.poisson.logpmf(values["k"], 3.0)
+    log += stats.gamma.logpdf(values["w"], 2.0).sum(axis=(1, 2))
+    log += stats.norm.logpdf(values["v"], [0.0, 5.0], [1.0, 2.0]).sum(axis=1)
+    np.testing.assert_allclose(p.log_prior(u), log)
+    assert p.log_density(u) is None

@@ -81,3 +81,9 @@ def test_errors():
     for bad in (np.zeros(K), np.full(K, np.nan), np.full(K, np.inf)):
         with pytest.raises(ValueError, match="p must have a positive, finite sum"):
             best_proposal(bad, pi)
+
+
+def test_drawing_from_the_posterior_gains_what_can_be_left_out():
+    p, pi = posterior(3, zeros=2)
+    assert draws_per_simulation(p, pi, pi) == pytest.approx(1.0)
+    assert draws_per_simulation(p, pi, p) == pytest.approx(1.0 / pi[2:].sum())

@@ -277,3 +277,12 @@ def test_a_problem_that_cannot_be_sent():
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(TypeError, match="problem cannot be sent to other processes"):
             run(problem, points(3), executor=executor)
+
+
+def test_a_batch_depends_on_its_seed_only():
+    u = points(300)
+    with simulation_workers(Walk(), cores=2, mp_ctx="fork") as simulate:
+        first, other, again = (simulate(u, s) for s in ([1, 2], [1, 3], [1, 2]))
+    same(first, again)
+    assert not np.isin(first.distance, other.distance).any()
+    same(first, run(Walk(), u))

@@ -284,3 +284,43 @@ def test_bad_draws():
     assert np.isfinite(fitted.means).all()
     with pytest.raises(ValueError, match=r"x must have shape \(n, D\)"):
         fit_student_t_mixture(np.zeros(3), n_components=1)
+
+
+def test_a_fixed_point_solves_the_likelihood_equations():
+    """Gradients of the log likelihood in the means vanish at the fit."""
+    q = two_in_three_dimensions()
+    x = q.sample(500, np.random.default_rng(4))
+    fitted = fit_student_t_mixture(x, start=q, n_iter=1000, ridge=0.0, tolerance=1e-15)
+    h = 1e-5
+    for k in range(2):
+        for j in range(3):
+            moved = [fitted.means.copy(), fitted.means.copy()]
+            moved[0][k, j] += h
+            moved[1][k, j] -= h
+            up, down = (
+                weighted_log_likelihood(
+                    StudentTMixture(fitted.weights, m, fitted.choleskys, 5.0), x
+                )
+                for m in moved
+            )
+            assert abs(up - down) / (2.0 * h) < 1e-5
+    scaled = [
+        weighted_log_likelihood(
+            StudentTMixture(fitted.weights, fitted.means, s * fitted.choleskys, 5.0), x
+        )
+        for s in (1.0 - 1e-4, 1.0, 1.0 + 1e-4)
+    ]
+    assert scaled[1] > max(scaled[0], scaled[2])
+
+
+def test_weights_are_repetitions():
+    q = two_in_three_dimensions()
+    rng = np.random.default_rng(5)
+    x, times = q.sample(200, rng), rng.integers(0, 4, 200)
+    with np.errstate(divide="ignore"):
+        log_w = np.log(times)
+    weighted = fit_student_t_mixture(x, log_w, start=q, ridge=0.0)
+    repeated = fit_student_t_mixture(np.repeat(x, times, axis=0), start=q, ridge=0.0)
+    np.testing.assert_allclose(weighted.weights, repeated.weights, rtol=1e-9)
+    np.testing.assert_allclose(weighted.means, repeated.means, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(weighted.choleskys, repeated.choleskys, rtol=1e-9, atol=1e-12)

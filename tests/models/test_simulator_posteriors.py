@@ -5,10 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from scipy.integrate import quad
+from scipy.optimize import approx_fprime
 from scipy.stats import norm
 
 from models import g_and_k as gk
 from models import gaussian_mixtures as mixtures
+from models import ma2 as ma
 from models import toy_points as toy
 from models import two_moons as moons
 from models.gaussian_known import acceptance, epsilon_moments, gaussian_known
@@ -179,3 +182,51 @@ def test_octiles_of_normal_draws_have_a_known_density():
     assert gk.log_likelihood(x[::-1], theta, 5)[0] == -np.inf
     far = gk.log_likelihood(x, np.array([[25.0, 1.0, 0.0, 0.0]]), 5)[0]
     assert np.isfinite(far) and far < -1000.0
+
+
+@pytest.mark.slow
+def test_points_by_quadrature():
+    sd = math.sqrt(5.0)
+    chances = toy.acceptance(49.5, 2.0)
+    assert chances.shape == (100,)
+    for j in (1, 40, 50, 53):
+        expected, _ = quad(
+            lambda u: norm.cdf((51.5 - u) / sd) - norm.cdf((47.5 - u) / sd), j - 1, j, epsabs=1e-13
+        )
+        assert chances[j - 1] == pytest.approx(expected, abs=1e-12)
+        expected, _ = quad(lambda u: norm.pdf(49.5, u, sd), j - 1, j, epsabs=1e-13)
+        assert toy.density(49.5)[j - 1] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_g_and_k_reference_by_importance_sampling():
+    """Weighted uniform points of a box around the posterior."""
+    example, n = gk.g_and_k(), 150_000
+    draws = example.reference(np.random.default_rng(21), 4000)
+    lower, upper = np.array([2.7, 0.4, 1.0, 0.0]), np.array([3.5, 2.2, 3.8, 1.2])
+    assert ((lower < draws) & (draws < upper)).mean() > 0.999
+    box = lower + (upper - lower) * np.random.default_rng(22).random((n, 4))
+    log_w = gk.log_likelihood(example.observed, box, 32)
+    weights = np.exp(log_w - log_w.max())
+    weights /= weights.sum()
+    assert 1.0 / np.square(weights).sum() > 300.0
+    for f in (lambda x: x, np.square, lambda x: x[:, [0, 2]] * x[:, [1, 3]]):
+        values, ours = f(box), f(draws)
+        mean = weights @ values
+        variance = np.square(weights) @ np.square(values - mean) + ours.var(axis=0) / len(ours)
+        assert np.all(np.abs(ours.mean(axis=0) - mean) < 4.0 * np.sqrt(variance))
+
+
+@pytest.mark.slow
+def test_moving_average_reference_by_quadrature():
+    example = ma.ma2()
+    x = ma.series(np.random.default_rng(1), example.truth[None], 100)[0]
+    np.testing.assert_allclose(ma.autocovariances(x), example.observed, rtol=1e-12)
+    grid = square_grid(-2.0, 2.0, 500)
+    grid = grid[ma.inside(grid)]
+    level = ma.log_likelihood(x, grid)
+    draws = example.reference(np.random.default_rng(27), 10_000)
+    assert_moments(draws, grid, np.exp(level - level.max()))
+    assert np.abs(example.mode - grid[level.argmax()]).max() < 0.008
+    slope = approx_fprime(example.mode, lambda theta: ma.log_likelihood(x, theta[None])[0], 1e-6)
+    assert np.abs(slope).max() < 1e-2

@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.group_densities import NODES, TOLERANCE, GroupDensities, choose_nodes
 from amc_pymc.reading.groups import take_groups
+from amc_pymc.steps.model_densities import grouped_densities
 from amc_pymc.tall.samplers.compiled import state_values
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED
@@ -397,3 +398,57 @@ def test_proposals_that_are_nan_are_rejected():
     effects = np.zeros((30, 1))
     accepted = [d.draw_effects(np.array([0.3]), effects, 5, rng) for _ in range(20)]
     assert (effects > -1.0).all() and 0.1 < np.mean(accepted) < 1.0
+
+
+@pytest.mark.slow
+def test_more_nodes_converge_for_two_effects():
+    x = points(densities("intercept_and_slope"), 1)[0]
+    values = [densities("intercept_and_slope", n).all_values(x) for n in (3, 7, 11)]
+    np.testing.assert_allclose(values[1], values[2], atol=1e-9)  # Gaussian rows: exact from one on
+    np.testing.assert_allclose(values[0], values[2], atol=1e-9)
+
+
+def test_draws_of_two_effects_have_the_covariance_of_the_conditional():
+    d = densities("intercept_and_slope", 5)
+    x = points(d, 1)[0]
+    rng = np.random.default_rng(11)
+    effects = np.zeros((d.n_units, 2))
+    draws = np.array(
+        [(d.draw_effects(x, effects, 1, rng), effects.copy())[1] for _ in range(N_DRAWS)]
+    )
+    line = np.linspace(-5.0, 5.0, 301)
+    u = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
+    for g in range(2):
+        p = integrand(d.groups, g, x)(u)
+        p = np.exp(p - logsumexp(p))
+        a, b = draws[:, g, 0], draws[:, g, 1]
+        for powers in ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2)):
+            expected = p @ np.prod(u ** np.array(powers), axis=1)
+            batches = (a ** powers[0] * b ** powers[1]).reshape(-1, 100).mean(axis=1)
+            error = batches.std() / np.sqrt(batches.size)
+            assert abs(batches.mean() - expected) < 4.0 * error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two_observed", "intercept_and_slope", "discrete_uniform_states"])
+def test_compiled_groups_and_the_rest_are_the_model(name):
+    model, factor, _ = taken(ACCEPTED[name][0])
+    point = model.initial_point()
+    d = grouped_densities(model, factor, None, point)  # raises if they are not
+    effects = d.effects(point)
+    back = d.as_point(effects, point)
+    for n in factor.names:
+        np.testing.assert_array_equal(back[n], point[n])
+        assert back[n].dtype == np.asarray(point[n]).dtype
+
+
+def test_sums_over_some_groups():
+    d = densities("two_observed")
+    x = points(d, 1)[0]
+    groups = np.array([0, 2]), np.array([1, 3, 4, 5])
+    for sums in (
+        lambda *some: d.value_and_gradient(x, *some)[0],
+        lambda *some: d.value_and_gradient(x, *some)[1],
+        lambda *some: d.hessian(x, *some),
+    ):
+        np.testing.assert_allclose(sum(sums(some) for some in groups), sums(), rtol=1e-10)

@@ -18,6 +18,7 @@ from amc_pymc.reading import extract_rows
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
 from tests.model_zoo import ZOO, names
+from tests.reading.realistic_models import MODELS
 from tests.reading.zoo_rows import zoo_model, zoo_rows
 
 PYTHON = Mode(linker="py", optimizer=None)
@@ -200,4 +201,15 @@ def test_named_dimensions_gather():
         a = pmd.Normal("a", 0, 1, dims=("group", "out"))
         y = rng.normal(size=(N_ROWS, 3))
         pmd.Normal("y", a.isel(group=group), 1, observed=pmd.as_xtensor(y, dims=("obs", "out")))
+    assert_right(Program(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_realistic_models(name):
+    model = MODELS[name](N_ROWS, np.random.default_rng(sum(map(ord, name))))
+    if name in NOT_SCALAR:
+        with pytest.raises(NotScalar, match=NOT_SCALAR[name]):
+            Program(model)
+        return
     assert_right(Program(model))

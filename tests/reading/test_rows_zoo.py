@@ -279,3 +279,16 @@ def test_only_the_rows_asked_are_computed(as_data):
     RowCounter.seen.clear()
     rows(model.initial_point(), np.array([7, 250, 7, 0, 31]))
     assert set(RowCounter.seen) == {5}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_rows", [1, 2, 3])
+@pytest.mark.parametrize("name", ["logistic_data", "logistic_constants", "iid_normal"])
+def test_very_few_rows_are_right_or_refused(name, n_rows):
+    model = build(name, n_rows)
+    try:
+        rows = extract_rows(model)
+    except NotRowFactorised:
+        return
+    assert rows.n_rows == n_rows
+    assert_rows_match(rows, Oracle(model, ("y",)), random_points(model))

@@ -139,3 +139,11 @@ def test_states_that_are_no_integers(states):
 def test_bounds_are_named_as_given():
     with pytest.raises(ValueError, match=re.escape("-500 to 600")):
         one(lambda: pm.DiscreteUniform("x", -500, 600))
+
+
+def test_bounds_from_data():
+    with pm.Model() as model:
+        top = pm.Data("top", 3)
+        pm.DiscreteUniform("x", 1, top)
+    (value_var,) = model.value_vars
+    assert element_states(model, value_var)[0].tolist() == [1, 2, 3]

@@ -307,3 +307,18 @@ def test_a_source_that_changes_between_passes_is_refused(tmp_path, n, value):
     with pytest.raises(ValueError, match="the source has changed while it was read"):
         make_store(data, packing, memory=8 * 2**20, folder=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_stores_with_and_without_groups_are_told_apart(kept):
+    kind, data, file = kept
+    other = Copies() if kind is InGroups else InGroups()
+    data = data_of(type(other))
+    found, wanted = (r"\[40, 'g'\]", None) if kind is InGroups else (None, r"\[40, 'g'\]")
+    refused((kind, data, file), rf"in none \({found}, not {wanted}\)", other)
+
+
+def test_groups_are_whole_numbers():
+    data = data_of(InGroups)
+    data["g"] = data["g"] + np.where(np.arange(N) == 9, 0.5, 0.0)
+    with pytest.raises(ValueError, match=r"'g' must fit the placeholder.*in row 9"):
+        make_store(data, InGroups())

@@ -479,3 +479,40 @@ def test_without_a_control_variate_there_is_a_warning(categorical):
         warnings.simplefilter("error")
         quick(categorical, race="exact")
         quick(categorical, delta=0.01)  # as the warning advises
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_observed_vars(categorical, step):
+    for name in ("k", "nothing"):
+        with pytest.raises(ValueError, match=rf"observed_vars .*'{name}'.*obs"):
+            step(model=categorical, observed_vars=[name])
+    with pytest.raises(ValueError, match="observed_vars is empty"):
+        step(model=categorical, observed_vars=[])
+
+
+def test_row_logp_gives_the_exact_conditional(poisson):
+    """The same exact conditional as with the graph of the model."""
+    step = quick(poisson, states={"k": range(8)}, race="exact", audits=0)
+    found = np.bincount(walk(step, poisson, 2_000), minlength=8) / 2_000
+    k = np.arange(8)
+    log_weight = np.array([row_logp({"k": j}, np.arange(300)).sum() for j in k])
+    log_weight += k * np.log(1.5) - np.cumsum(np.log(np.maximum(k, 1)))
+    truth = np.exp(log_weight - log_weight.max())
+    truth /= truth.sum()
+    assert np.all(np.abs(found - truth) < 4.5 * np.sqrt(truth * (1 - truth) / 2_000) + 1e-3)
+
+
+@pytest.mark.parametrize("n_rows", [1, 20])
+def test_few_rows_of_a_discrete_variable(n_rows):
+    y = np.linspace(-1, 2, n_rows)
+    model = model_of(lambda: pm.Categorical("k", p=np.ones(3) / 3), y, 1.0)
+
+    def logp(point, rows):
+        return -0.5 * (y[rows] - point["k"]) ** 2
+
+    chains = [
+        walk(amc.RacingGibbs(model=model, row_logp=logp, race=race), model, 100)
+        for race in ("normal", "exact")
+    ]
+    assert chains[0] == chains[1]
+    assert len(set(chains[0])) > 1

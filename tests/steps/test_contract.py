@@ -15,6 +15,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import SamplerWarning
 from pymc.step_methods import STEP_METHODS
@@ -33,6 +34,10 @@ STATS = RACE_STATS | STEP_STATS | METROPOLIS_STATS
 #: Long enough for a step without a control variate to find its scale.
 LONG = {"tune": 300, "draws": 100}
 GROUPS = {"posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"}
+
+
+#: For functions that PyTensor interprets.
+SHORT = {"tune": 100, "draws": 40}
 
 
 def assert_same(one, other):
@@ -490,3 +495,82 @@ def test_share_of_rows(linear_step):
     assert [c.get_table_column().header for c in gibbs._progressbar_config(3)[0]] == ["Rows read"]
     (update,) = gibbs._make_progressbar_update_functions()
     assert update({"race_rows": 0.25 * N_ROWS * 3}) == {"share": 0.25}
+
+
+def test_initval(run):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2, initval=1.5)
+        pm.Normal("obs", mu, 1, observed=np.random.default_rng(5).normal(size=500))
+    step = amc.RacingMetropolis(model=model)
+    idata = run(model, step)
+    assert moves(idata.posterior["mu"])
+    assert_same(idata, run(model, step, cores=2, mp_ctx="fork"))
+    cloudpickle.loads(cloudpickle.dumps(step))
+
+
+def test_initvals_of_sample(run, normal, row_logp):
+    """Far from where the step was made; without tuning the chain starts right there."""
+    step = amc.RacingMetropolis(model=normal, row_logp=row_logp)
+    idata = run(normal, step, initvals={"mu": 4.0}, tune=0, draws=1, chains=1)
+    assert abs(idata.posterior["mu"].item() - 4.0) < 1.5
+
+
+@pytest.mark.slow
+def test_with_nuts(run, linear, beta_step, tmp_path):
+    with linear:
+        steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
+    idata = run(linear, steps, **SHORT)
+    assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
+    assert idata.sample_stats["race_rows"].dims == ("chain", "draw")
+    assert "diverging" in idata.sample_stats
+    idata.to_netcdf(tmp_path / "nuts.nc", engine="h5netcdf")
+    with linear:  # a used NUTS would go on from what it has learned
+        steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
+    assert_same(idata, run(linear, steps, cores=2, mp_ctx="fork", **SHORT))
+
+
+@pytest.mark.slow
+def test_with_metropolis(run, linear, beta_step, tmp_path):
+    """It has statistics of the same names: they get a trailing dimension."""
+    with linear:
+        steps = [beta_step, pm.Metropolis([linear["sigma"]], scaling=0.05)]
+    idata = run(linear, steps, **LONG)
+    assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
+    assert idata.sample_stats["accept"].shape == (2, 100, 2)
+    assert idata.sample_stats["race_rows"].shape == (2, 100)
+    idata.to_netcdf(tmp_path / "metropolis.nc", engine="h5netcdf")
+
+
+def test_frozen(run, linear, reference):
+    frozen = freeze_dims_and_data(linear)
+    step = amc.RacingMetropolis(model=frozen)
+    idata = run(frozen, step, chains=4)
+    for name in ("beta", "sigma"):
+        np.testing.assert_allclose(
+            idata.posterior[name].mean(("chain", "draw")),
+            reference.posterior[name].mean(("chain", "draw")),
+            atol=0.02,
+        )
+
+
+def test_discrete_variable_gets_a_step_of_its_own(run):
+    with pm.Model() as model:
+        k = pm.Poisson("k", 3.0)
+        mu = pm.Normal("mu", 0.2 * k, 1.0)
+        pm.Normal("obs", mu, 1, observed=np.random.default_rng(5).normal(size=500))
+        step = amc.RacingMetropolis()
+    assert [v.name for v in step.vars] == ["mu"]
+    steps, selected = assign_step_methods(model, step)
+    assert steps == [step] and set(selected) == {pm.Metropolis}
+    idata = run(model, step)
+    assert moves(idata.posterior["mu"]) and moves(idata.posterior["k"])
+    assert idata.posterior["k"].dtype == np.int64
+    point = model.initial_point()
+    step.setup_chain(np.random.default_rng(1), 5, 5)
+    new, _ = step.step(point)
+    assert new["k"].dtype == point["k"].dtype and new["k"] == point["k"]
+
+
+def test_a_state_of_another_step_is_refused(beta_step, sigma_step):
+    with pytest.raises(ValueError, match="var_names"):
+        beta_step.sampling_state = sigma_step.sampling_state

@@ -14,6 +14,17 @@ import amc_pymc as amc
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False, "cores": 1}
 
 
+def student_t():
+    rng, X, eta = _covariates(8_000, 2, 3)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        nu = pm.Gamma("nu", 2, 0.1)
+        sigma = pm.HalfNormal("sigma", 1)
+        y = eta + 0.7 * rng.standard_t(4, size=8_000)
+        pm.StudentT("y", nu=nu, mu=X @ b, sigma=sigma, observed=y)
+    return model
+
+
 def sample(model, step, draws, tune=1_000, seeds=(1, 2), chains=2):
     """Draws of several runs as so many chains: posterior and sample_stats."""
     runs = []
@@ -239,3 +250,21 @@ def test_posteriors_agree_with_nuts(build):
     runs = sample(model, step, 5_000, tune=2_000, seeds=(1,))
     assert_agree(runs, references)
     assert amc.decision_error(runs[0]).loc["all", "ci_low"] < 0.05
+
+
+@pytest.mark.slow
+def test_random_walk_agrees_with_nuts():
+    model, references = by_nuts(negative_binomial)
+    step = amc.RacingMetropolis(model=model, proposal="random_walk", transitions_per_draw=10)
+    assert_agree(sample(model, step, 5_000, tune=2_000, seeds=(4, 5)), references)
+
+
+@pytest.mark.slow
+def test_nuts_moves_the_scale_and_races_the_coefficients():
+    model, references = by_nuts(student_t)
+    with model:
+        steps = [
+            amc.RacingMetropolis([model["b"]], transitions_per_draw=5),
+            pm.NUTS([model["sigma"], model["nu"]]),
+        ]
+    assert_agree(sample(model, steps, 2_000, tune=700, seeds=(6,), chains=2), references)

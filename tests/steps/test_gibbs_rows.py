@@ -116,3 +116,20 @@ def test_variables_that_others_would_draw():
 def test_row_logp_excludes_rows():
     with pytest.raises(ValueError, match="rows= and row_logp= exclude each other"):
         make(data(), row_logp=lambda point, rows: rows)
+
+
+def test_conditional_probabilities_are_exact_ones(run):
+    """Every element given the others, over all states, by the whole model's density."""
+    draws = run_on(run, in_order(), seed=5, draws=400).posterior
+    logp = build(data()).compile_logp()
+    states = [np.array(s) for s in np.ndindex(2, 2)]
+    level = draws["level"].values.reshape(-1, 3)
+    most, count = np.unique(level, axis=0, return_counts=True)
+    fixed = most[count.argmax()]
+    log_p = np.array([float(logp({"there": s, "level": fixed})) for s in states])
+    exact = np.exp(log_p - np.logaddexp.reduce(log_p))
+    there = draws["there"].values.reshape(-1, 2)[(level == fixed).all(axis=1)]
+    share = np.array([(there == s).all(axis=1).mean() for s in states])
+    # a quarter of the draws independent; draws are wrong with probability delta at most
+    error = np.sqrt(exact * (1 - exact) / (len(there) / 4))
+    assert np.all(np.abs(share - exact) < 4 * error + 0.05)

@@ -226,3 +226,14 @@ def test_no_more_transitions_than_are_of_use():
     assert 2 <= step.sampler.transitions <= 4
     idata = sample(example("poisson", 20_000, 2_000)[1], step, 100, tune=100)
     assert idata.sample_stats["accept"].mean() > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centred", [True, False])
+def test_eight_schools_with_vague_priors(centred):
+    model = eight_schools_model(centred, mean_scale=50.0, sd_scale=25.0)
+    truth, _ = eight_schools_reference(mean_scale=50.0, sd_scale=25.0)
+    step = racing(model)
+    for seed in (1, 2, 3):
+        idata = sample(model, step, 8_000, seed=seed)
+        assert_agree(idata, {n: tuple(m) for n, m in truth.items()})

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from grouped_runs import assert_agree, flat, racing, sample
+from grouped_runs import assert_agree, example, example_step, flat, racing, sample
 from scipy import special, stats
 
 import amc_pymc as amc
@@ -168,3 +168,25 @@ def test_audits_notice_poor_quadrature(poor_nodes):
     assert idata.sample_stats["race_quadrature"].max() > 0.1
     last = idata.sample_stats["warning"].values[:, -1]
     assert any("twice the nodes" in str(w) for w in last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gaussian_groups_not_centred(shape):
+    n_rows, n_groups, settings = SHAPES[shape]
+    for seed in (1, 2):
+        data = simulate_intercepts("gaussian", n_rows, n_groups, seed=seed, **settings)
+        model = intercepts_model(data, "gaussian", centred=False)
+        assert_agree(sample(model, racing(model), 4_000), truth(data))
+
+
+@pytest.mark.slow
+def test_decisions_are_wrong_as_rarely_as_promised():
+    step = example_step("gaussian", 2_400, 600)
+    _, model = example("gaussian", 2_400, 600)
+    step = step.replace(audits=amc.Audits(500, max_share=None))
+    idata = sample(model, step, 500)
+    found = amc.decision_error(idata).loc["all"]
+    assert found["audited"] == 1_000
+    assert found["ci_low"] < 0.05 and found["error"] < 0.08
+    assert idata.sample_stats["race_quadrature"].max() < 1e-6  # one node is exact

@@ -13,6 +13,7 @@ from scipy import stats
 import amc_pymc as amc
 
 from amc_pymc.reading.factors import find_factors
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.steps.grouping import chosen_turns
 from amc_pymc.steps.settings import Options
 
@@ -241,3 +242,18 @@ def test_a_state_restores_all_turns():
     again, _ = own.step(point)
     for name in after:
         np.testing.assert_array_equal(after[name], again[name])
+
+
+@pytest.mark.slow
+def test_a_posterior_that_is_not_centred():
+    truth = {n: v for n, v in reference().items() if n != "c"} | {"c": reference()["c"]}
+    assert_agree(sample(model(False), step(False), 2_000), truth)
+
+
+@pytest.mark.slow
+def test_held_variables_are_data():
+    (factor, *_) = find_factors(model())
+    groups = take_groups(model(), factor, held=["b", "c"])
+    assert groups.layout.names == ("beta", "sd_c_log__")
+    assert groups.held.names == ("c", "b") or groups.held.names == ("b", "c")
+    assert groups.reads == ("beta",)

@@ -12,7 +12,7 @@ from scipy import special, stats
 import amc_pymc as amc
 
 N, G, H, K = 240, 8, 4, 4
-SETS, TUNE, DRAWS, THIN, BINS = 60, 60, 59, 10, 6
+SETS, TUNE, DRAWS, THIN, BINS = 120, 60, 59, 10, 6
 _rng = np.random.default_rng(5)
 G1, G2 = _rng.permutation(N) % G, _rng.permutation(N) % H
 X, LEVEL = _rng.normal(size=(N, K)), np.linspace(-1.0, 1.0, G)
@@ -42,6 +42,11 @@ def student():
     return pm.math.dot(X, scale(size=0.5) * pm.StudentT("z", nu=4.0, shape=K))
 
 
+def laplace_as_mixture():
+    v = pm.Exponential("v", 0.5, shape=K)
+    return pm.math.dot(X, pm.Normal("w", 0.0, 0.5 * scale() * pm.math.sqrt(v), shape=K))
+
+
 def r2d2():
     r2, phi = pm.Beta("r2", 2.0, 3.0), pm.Dirichlet("phi", np.ones(K))
     return pm.math.dot(X, pm.Normal("z", shape=K) * pm.math.sqrt(phi * r2 / (1.0 - r2)))
@@ -62,6 +67,11 @@ def random_walk():
     return pm.GaussianRandomWalk("u", sigma=scale(size=0.7), init_dist=start, shape=G)[G1]
 
 
+def autoregression():
+    rho, start = pm.Uniform("rho", -0.9, 0.9), pm.Normal.dist(0.0, 1.0)
+    return pm.AR("u", rho=[rho], sigma=scale(), init_dist=start, shape=G)[G1]
+
+
 def hsgp():
     length = pm.InverseGamma("length", 5.0, 4.0)
     covariance = scale("eta") ** 2 * pm.gp.cov.Matern52(1, ls=length)
@@ -69,10 +79,19 @@ def hsgp():
     return gp.prior("f", X=LEVEL[:, None])[G1]
 
 
+def spline():
+    basis = np.exp(-2.0 * (X[:, :1] - np.linspace(-2.0, 2.0, G)) ** 2)
+    start = pm.Normal.dist(0.0, 1.0)
+    u = pm.GaussianRandomWalk("u", sigma=scale(), init_dist=start, shape=G)
+    return pm.math.dot(basis, u)
+
+
 #: Ways of writing a model, and effects that are integrated out.
 KINDS = [
     (centred, ["u"]),
-    *((build, None) for build in (centred, crossed, horseshoe, student, r2d2, correlated, zero_sum, random_walk, hsgp)),
+    *((build, None) for build in (
+        centred, crossed, horseshoe, student, laplace_as_mixture, r2d2, correlated, zero_sum, random_walk, autoregression, hsgp, spline,
+    )),
 ]  # fmt: skip
 
 

@@ -3,6 +3,9 @@
 import dataclasses
 import functools
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +36,44 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 # --- models and what is known of them -------------------------------------------------------------
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import os, signal, threading
+    import numpy as np, pymc as pm, amc_pymc as amc
+    import amc_pymc.steps.product_space as module
+
+    y = np.random.default_rng(1).normal(size=500)
+    models = {}
+    for name, sd in (("wide", 1.0), ("narrow", 0.1)):
+        with pm.Model() as models[name]:
+            pm.Normal("obs", pm.Normal("mu", 0, sd), 1, observed=y)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run_jobs = module.run_jobs
+
+    def timed(*args, **kwargs):
+        if kwargs.get("cores", 1) > 1:  # not while one chain adapts the weights
+            threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return run_jobs(*args, **kwargs)
+
+    module.run_jobs = timed
+    tree = amc.sample_product_space(
+        models, draws=10**6, tune=10, chains=2, cores=2, mp_ctx="fork", random_seed=1, progressbar=False
+    )
+    sizes = tree["posterior"].sizes
+    print(sizes["chain"], 100 < sizes["draw"] < 10**6)
+    """
+)
+
+
+def visited(tree, name, var):
+    """Draws (S, D) made in a model, without the repetitions."""
+    group = tree[f"models/{name}/posterior"].to_dataset()
+    values = np.concatenate(
+        [np.unique(np.atleast_2d(c.T).T.reshape(len(c), -1), axis=0) for c in group[var].values]
+    )
+    return values
 
 
 def mean_model(y=Y, centre=0.0, sd=0.1):
@@ -558,3 +599,120 @@ def test_data_objects_and_constants_are_the_same_rows():
 def test_bad_arguments_are_named_before_any_work(no_work, arguments, error, message):
     with pytest.raises(error, match=message):
         sample(PAIR, **arguments)
+
+
+@pytest.mark.slow
+def test_the_prior_is_in_the_probabilities_but_not_in_the_bayes_factors(models):
+    tree = sample(models, draws=1_000, tune=300, prior_probs=[1, 2, 3], random_seed=4)
+    assert_evidence(tree, NAMES)
+    np.testing.assert_allclose(tree["product_space"]["prior_prob"], np.array([1, 2, 3]) / 6)
+
+
+def test_laplace_evidence_is_exact_where_the_posterior_is_normal(normal_run):
+    found = normal_run["product_space"]["laplace_log_evidence"]
+    for name in ("mean", "line"):
+        assert float(found.sel(model=name)) == pytest.approx(truth()[name][2], abs=1e-6)
+    assert float(found.sel(model="scale")) == pytest.approx(truth()["scale"][2], abs=0.05)
+
+
+def test_parameters_are_those_of_the_steps_own_coordinates(normal_run):
+    """Padding: a model of two parameters beside models of one."""
+    beta = visited(normal_run, "line", "beta")
+    correlation = np.corrcoef(beta.T)[0, 1]
+    covariance = truth()["line"][1]
+    expected = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    assert abs(correlation - expected) < 4.0 / np.sqrt(len(beta) / 4)
+
+
+def test_groups_dims_and_coords(short_run):
+    assert short_run["posterior"]["model_index"].dims == ("chain", "draw")
+    assert short_run["posterior"].attrs["models"] == NAMES
+    stats = short_run["sample_stats"].to_dataset()
+    assert stats["race_rows"].dims == ("chain", "draw", "step")
+    assert stats["step"].values.tolist() == ["parameters", "index"]
+    for name in ("accept", "row_evaluations", "race_arms_left"):
+        assert stats[name].dims == ("chain", "draw")
+    assert np.all(stats["race_delta"] == 0.05)
+    assert np.all(stats["race_arms_left"].isin([1, 2, 3]))
+    assert np.all(stats["row_evaluations"] > 0)
+    summary = short_run["product_space"].to_dataset()
+    assert summary["log_bf"].dims == ("model", "against")
+    assert summary["visits"].dims == ("chain", "model")
+    assert summary["model"].values.tolist() == NAMES
+    index = short_run["posterior"]["model_index"]
+    for k, name in enumerate(NAMES):
+        expected = (index == k).sum("draw")
+        np.testing.assert_array_equal(summary["visits"].sel(model=name), expected)
+
+
+def test_each_visit_is_repeated_evenly_and_stays_in_its_chain(short_run):
+    """No draw is lost, none more than once oftener than another, in the order drawn."""
+    for name, var in (("mean", "mu"), ("scale", "sigma")):
+        for c in range(2):
+            visits = int(short_run["product_space"]["visits"].sel(model=name, chain=c))
+            values = short_run[f"models/{name}/posterior"][var].values[c]
+            runs = np.diff(np.flatnonzero(np.diff(values, prepend=np.nan, append=np.nan) != 0))
+            # Rejected moves leave equal values behind, so runs are sums of repetitions.
+            assert len(runs) <= visits
+            assert runs.min() >= 100 // visits
+    first, second = short_run["models/mean/posterior"]["mu"].values
+    assert not np.intersect1d(first, second).size
+
+
+def test_survives_netcdf(short_run, tmp_path):
+    path = tmp_path / "run.nc"
+    short_run.to_netcdf(path, engine="h5netcdf")
+    with xr.open_datatree(path, engine="h5netcdf") as back:
+        assert set(back.groups) == set(short_run.groups)
+        for group in short_run.groups:
+            xr.testing.assert_equal(back[group].to_dataset().load(), short_run[group].to_dataset())
+        assert list(back["posterior"].attrs["models"]) == NAMES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pseudo_prior": "pilot"},
+        {"pseudo_prior": "pilot", "race": "exact"},
+        {"proposal": "random_walk"},
+    ],
+    ids=str,
+)
+def test_settings_do_not_change_the_evidence(models, settings):
+    tree = sample(models, draws=2_000, tune=500, random_seed=8, **settings)
+    assert_evidence(tree, NAMES)
+    assert_same(sample(models, draws=50, **settings), sample(models, draws=50, **settings))
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_parallel(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    chains, enough = done.stdout.split()
+    assert chains in "12"
+    assert enough == "True"
+
+
+def test_missing_values_are_refused():
+    broken = np.where(np.arange(N) == 17, np.nan, Y)
+    with pytest.warns(pm.exceptions.ImputationWarning):
+        pair = {"a": mean_model(broken), "b": mean_model(broken, sd=1.0)}
+    with pytest.raises(ValueError, match=r"models\['a'\]: .*obs.*missing values"):
+        sample(pair)
+
+
+def test_a_row_that_is_not_finite_at_the_start_is_named():
+    def model(sd):
+        with pm.Model() as out:
+            mu = pm.Normal("mu", 0.0, sd)
+            x = np.where(np.arange(N) == 17, np.nan, X)
+            pm.Normal("obs", mu * x, 1, observed=Y)
+        return out
+
+    with pytest.raises(ValueError, match=r"models\['a'\]: .*row 17: nan"):
+        sample({"a": model(1.0), "b": model(2.0)})

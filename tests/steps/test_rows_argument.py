@@ -342,3 +342,36 @@ def test_nothing_is_taken_for_granted_that_placeholders_have_in_common(make):
     point = densities.layout.unravel(x)
     expected = rows(point, np.arange(900))
     np.testing.assert_allclose(densities.all_values(x), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_sum_is_that_of_the_model():
+    """Of the model on all the data, which the placeholders know nothing of."""
+    logp = build(data()).compile_logp()
+    densities = stored().prepared.densities
+    for x in points():
+        point = densities.unravel(x)
+        got = densities.value_and_gradient(x)[0] + densities.rest_value_and_gradient(x)[0]
+        assert got == pytest.approx(float(logp(point)), rel=1e-10)
+
+
+@pytest.mark.slow
+def test_exact_races_read_the_store(run):
+    step = stored().replace(race=amc.ExactRace(), audits=amc.Audits(0))
+    stats = run_on(run, step, draws=5, tune=5).sample_stats
+    assert np.all(stats["race_rows"] == N)
+
+
+def test_two_observed_variables():
+    values = data()
+    with pm.Model() as model:
+        X, y = pm.Data("X", values["X"][:FEW]), pm.Data("y", values["y"][:FEW])
+        b = pm.Normal("b", shape=2)
+        pm.Normal("first", X @ b, 1, observed=y)
+        pm.Normal("second", b[0], 2, observed=X[:, 1])
+    rows = {n: values[n] for n in ("X", "y")}
+    densities = make_step(rows, model).prepared.densities
+    x = np.array([0.3, -0.1])
+    with model:
+        pm.set_data(rows)
+    got = densities.value_and_gradient(x)[0] + densities.rest_value_and_gradient(x)[0]
+    assert got == pytest.approx(float(model.compile_logp()({"b": x})), rel=1e-10)

@@ -314,3 +314,30 @@ def test_several_observed_variables_are_refused():
     with pytest.raises(ValueError, match=message):
         turns_of(model, marginalize="u")
     assert turns_of(model)[0].factor is None
+
+
+@pytest.mark.slow
+def test_effects_are_drawn_as_in_memory(in_parts):
+    ours, theirs, (x, *_) = pair()
+    drawn = []
+    for each in (ours, theirs):
+        effects = np.zeros((SIZE[1], 1))
+        share = each.draw_effects(x, effects, 3, np.random.default_rng(4))
+        drawn.append((effects, share))
+    np.testing.assert_array_equal(drawn[0][0], drawn[1][0])
+    assert drawn[0][1] == pytest.approx(drawn[1][1], rel=1e-12)
+    assert np.std(drawn[0][0]) > 0.1 and len(in_parts) > 20
+
+
+@pytest.mark.slow
+def test_rows_in_another_order_are_in_the_same_groups():
+    data, _ = example("gaussian", *SIZE)
+    order = np.random.default_rng(6).permutation(SIZE[0])
+    source = {name: a[order] for name, a in source_of(data).items()}
+    (factor,) = find_factors(few_model())
+    point = initial_point_of(few_model())
+    ours = stored_group_densities(few_model(), factor, None, Rows(source), point, progressbar=False)
+    _, theirs, points = pair()
+    assert not np.array_equal(ours.groups.columns, theirs.groups.columns)
+    for x in points:
+        np.testing.assert_allclose(ours.all_values(x), theirs.all_values(x), rtol=1e-6, atol=1e-7)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from scipy import stats
+from scipy import optimize, stats
 
 from amc_pymc.tall.mode import find_mode
 
@@ -252,3 +252,55 @@ def test_one_kinked_direction_of_many_with_a_hessian_of_the_wrong_sign():
     precision = np.diag(mode.precision)
     np.testing.assert_allclose(precision[:3], curvature, rtol=0.3)
     np.testing.assert_allclose(precision[3:], 100.0, rtol=0.05)
+
+
+def test_an_informative_prior_counts():
+    X = design(400, 3)
+    y = (np.random.default_rng(3).random(400) < 0.7).astype(float)
+    target = Logistic(X, y, prior_sd=0.1)
+    mode = target.find()
+    other = optimize.minimize(
+        lambda x: -target.value_and_gradient(x, None)[0], np.zeros(3), method="Nelder-Mead",
+        options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4_000},
+    )  # fmt: skip
+    np.testing.assert_allclose(mode.x, other.x, atol=1e-4)
+
+
+def test_the_decrement_after_a_long_way():
+    """Rare rows lead away from the mode of a subsample, and the search ends before it arrives."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(2000, 2)) @ [[1.0, 0.9], [0.0, 0.3]]
+    eta = X @ [0.5, -0.5]
+    eta[np.argsort(X[:, 0])[-20:]] += 200.0
+    target = Linear(X, eta + rng.normal(size=2000), 10.0)
+    mode = target.find(seed=1, subsample=20, max_passes=2)
+    assert not mode.converged
+    slope = target.value_and_gradient(mode.x, None)[1]
+    rows = np.sort(np.random.default_rng(1).choice(2000, size=20, replace=False))
+    curvature = -target.hessian(mode.x, rows)
+    assert mode.decrement == pytest.approx(slope @ np.linalg.solve(curvature, slope))
+
+
+def test_separated_data_under_a_flat_prior_have_no_maximum():
+    """The supremum, zero, is at infinity: the search reports failure or comes within its tolerance."""
+    X = design(200, 3)
+    y = (X[:, 1] > 0).astype(float)
+    target = Logistic(X, y, prior_sd=1e150)
+    with np.errstate(over="ignore"):
+        mode = target.find()
+        value, _ = target.value_and_gradient(mode.x, None)
+    assert np.all(np.isfinite(mode.x))
+    assert not mode.converged or -1e-2 < value <= 0.0
+
+
+def test_an_unbounded_log_density_is_reported():
+    mode = find_mode(
+        lambda x, rows: (float(x @ x), 2 * x),
+        lambda x, rows: 2 * np.eye(2),
+        np.array([0.1, 0.2]),
+        np.arange(2),
+        100,
+        np.random.default_rng(1),
+    )
+    assert not mode.converged
+    assert mode.message

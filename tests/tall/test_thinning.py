@@ -11,6 +11,7 @@ from amc_pymc.tall.thinning import (
     BROKEN,
     Thinning,
     _lengths,
+    alias_table,
     fit_thinning,
     not_thinned,
     rates,
@@ -189,3 +190,29 @@ def test_compiled_loops_have_one_type():
 def test_unused():
     assert isinstance(not_thinned(2), Thinning)
     assert rates(np.zeros((2, 2)), not_thinned(2), np.empty(1)) == -1
+
+
+def test_rows_are_drawn_in_proportion_to_weights():
+    rng = np.random.default_rng(3)
+    weights = rng.exponential(size=50) * (rng.random(50) > 0.2)
+    chances, aliases = np.empty(50, np.float32), np.empty(50, np.int32)
+    alias_table(weights, chances, aliases)
+    shares = chances.astype(float).copy()
+    np.add.at(shares, aliases, 1.0 - chances.astype(float))
+    np.testing.assert_allclose(shares / 50, weights / weights.sum(), atol=1e-8)
+
+
+def test_lengths_of_blocks_are_standardised():
+    """Lengths have the moments of chi distributions, and are independent between the first block and others."""
+    t, rng = two_factors()
+    covariance = np.random.default_rng(2)
+    covariance.integers(0, 5, N), covariance.integers(0, 3, N)
+    root = covariance.normal(size=(10, 10)) / np.sqrt(10)
+    points = t.centre + rng.normal(size=(20_000, 10)) @ root.T
+    p = np.concatenate(
+        [_lengths(pair, t.centre, t.blocks)[:2] for pair in points.reshape(-1, 2, 10)]
+    )
+    squares, error = np.square(p), 4.0 / np.sqrt(len(p))
+    expected = np.array([4.0] + [1.0] * 8)  # two coordinates, and the mean effects of two factors
+    assert (np.abs(squares.mean(axis=0) - expected) < error * np.sqrt(2.0 * expected)).all()
+    assert np.abs(np.corrcoef(squares.T)[0, 1:]).max() < error

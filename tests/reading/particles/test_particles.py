@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import multiprocessing
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from copy import copy
 
 import cloudpickle
@@ -838,3 +839,58 @@ def test_large_graphs_are_not_put_into_canonical_form(monkeypatch):
     np.testing.assert_allclose(found.values(x), printed.values(x), rtol=1e-10)
     for got, wanted in zip(found.gradients(x), printed.gradients(x), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)
+
+
+def test_potentials_are_likelihood():
+    def write():
+        m = pm.Normal("m", 0.0, 1.0, shape=2)
+        pm.Potential("vector", -m)
+        pm.Potential("number", 3.0 * m[0])
+
+    found = extracted(write)
+    x = np.array([[1.0, 2.0], [0.5, -1.0]])
+    np.testing.assert_allclose(found.values(x)[1], [0.0, 2.0])
+    np.testing.assert_allclose(found.values(x)[0], stats.norm.logpdf(x).sum(axis=1))
+    assert found.n_observed == 0
+
+
+def test_missing_values_are_unknowns():
+    def write():
+        m = pm.Normal("m", 0.0, 2.0)
+        pm.Normal("y", m, 1.0, observed=[1.0, np.nan, 3.0])
+
+    found = extracted(write)
+    x = np.array([[0.5, -1.0]])
+    m, missing = (x[0, found.layout.indices([n])[0]] for n in ("m", "y_unobserved"))
+    prior = stats.norm.logpdf(m, scale=2.0) + stats.norm.logpdf(missing, m)
+    likelihood = stats.norm.logpdf([1.0, 3.0], m).sum()
+    np.testing.assert_allclose(found.values(x), [[prior], [likelihood]])
+    np.testing.assert_allclose(found.constrain(x)["y"], [[1.0, missing, 3.0]])
+    assert found.n_observed == 2
+
+
+@pytest.mark.skipif(
+    pm.__version__.startswith("6.3."), reason="PyMC 6.3 rounds probabilities near 1 to 1"
+)
+def test_probabilities_may_be_very_small():
+    X, b = np.random.default_rng(1).normal(size=(30, 2)), np.array([[1.0, -800.0], [0.3, 0.2]])
+
+    def logistic():
+        b = pm.Normal("b", 0.0, 1.0, shape=2)
+        pm.Bernoulli("y", logit_p=pt.dot(X, b), observed=X[:, 0] > 0)
+
+    eta = b @ X.T
+    wanted = -np.logaddexp(0.0, np.where(X[:, 0] > 0, -eta, eta)).sum(axis=1)
+    found = unverified(logistic)
+    found.do_not_print()
+    np.testing.assert_allclose(found.values(b)[1], wanted, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_another_process_gets_equal_results():
+    found, x = extract_particles(hierarchy()), points(20)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        np.testing.assert_allclose(pool.submit(found.values, x).result(), found.values(x))
+        its = pool.submit(found.draw_prior, 5, np.random.default_rng(3)).result()
+        assert pool.submit(getattr, found, "counts").result() == (20, 0, 0)
+    np.testing.assert_array_equal(its, found.draw_prior(5, np.random.default_rng(3)))

@@ -434,3 +434,31 @@ def test_everything_may_be_taken_out():
             np.random.default_rng(1),
         )
         assert (result.winner, result.rows, result.rounds) == (winner, 0, 0)
+
+
+def test_arms_are_compared_by_the_variance_of_their_difference():
+    n_rows, batch_size, b = 5_000, 100, 2.5
+    rng = np.random.default_rng(8)
+    common = 10.0 * rng.normal(size=n_rows)
+    table = np.stack([np.zeros(n_rows), common, common + 0.1 * rng.normal(size=n_rows)])
+    finite = (1 - (batch_size - 1) / (n_rows - 1)) / batch_size
+    for seed in range(20):
+        batch = table[:, same_batch(n_rows, batch_size, seed)]
+        error = np.std(batch[2] - batch[1], ddof=1) * math.sqrt(finite)
+        for z, decided in ((b * (1 - 1e-6), False), (b * (1 + 1e-6), True)):
+            bias = [-1e3, 0.0, z * error - (batch[2] - batch[1]).mean()]
+            rule = with_bound(b, batch_size, n_rows)
+            result = run(table, rule, np.random.default_rng(seed), bias=bias)
+            assert (result.rounds == 1) == decided
+
+
+def test_one_impossible_row_is_found_when_it_is_read():
+    table = np.stack([np.zeros(1_000), np.random.default_rng(2).normal(size=1_000)])
+    table[1] -= table[1].mean()
+    table[1, 321] = -np.inf
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        result = run(table, with_bound(np.inf, 10, 1_000), rng, bias=[0.0, 1e-9])
+        assert (result.winner, result.status) == (0, DECIDED)
+        if result.rows < 1_000:
+            assert 321 in same_batch(1_000, result.rows, seed)

@@ -10,7 +10,7 @@ import pytest
 
 from numba import njit
 from scipy.stats import multivariate_normal, norm
-from tall.racing.tables import from_table, points_of, run
+from tall.racing.tables import from_table, normal_scores, points_of, run
 
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import (
@@ -478,3 +478,41 @@ def test_b_normal_refuses_what_is_no_probability():
     for fraction in (0.0, -0.1, math.nan, math.inf):
         with pytest.raises(ValueError, match=f"first_fraction .*got {fraction!r}"):
             b_normal(0.1, fraction)
+
+
+def test_the_one_sided_constant_matters():
+    """Two arms judged by one side only: the two-sided constant errs more than delta = 0.4."""
+    n_rows, m, delta, n = 6_400, 100, 0.4, 20_000
+    rng = np.random.default_rng(5)
+    arm = normal_scores(n_rows, rng)
+    sums = np.empty((n, 6))
+    sizes = m * 2 ** np.arange(6)
+    for k in range(n):
+        sums[k] = np.cumsum(rng.permutation(arm)[: sizes[-1]])[sizes - 1]
+    z = sums / sizes / np.sqrt((1 - (sizes - 1) / (n_rows - 1)) / sizes)
+    for sides, within in (("one", True), ("two", False)):
+        crossed = np.sum(np.any(z >= b_normal(delta, m / n_rows, sides=sides), axis=1))
+        low, _ = clopper_pearson(int(crossed), n, 0.999)
+        assert (low <= delta) == within
+
+
+@pytest.mark.parametrize("n", [3, 20, 45])
+@pytest.mark.parametrize("rare", [0.02, 0.5])
+def test_bernstein_covers_finite_populations(n, rare):
+    """Loose: it must hold at least as often as it says."""
+    n_rows, delta = 50, 0.5
+    values = np.zeros(n_rows)
+    values[: max(1, int(rare * n_rows))] = 1.0
+    rng = np.random.default_rng([n, int(100 * rare)])
+    samples = rng.permuted(np.tile(values, (4_000, 1)), axis=1)[:, :n]
+    sd, width = bernstein_serfling(delta, n, n_rows)
+    over = samples.mean(axis=1) - values.mean() > samples.std(axis=1) * sd + width
+    assert over.mean() <= delta
+
+
+def test_expected_rows_of_a_normal_race_are_those_of_the_bound():
+    gaps = np.array([[0.0, 0.01], [0.1, math.inf]])
+    expected = expected_rows(gaps, 50_000, 100, b_normal(0.01, 100 / 50_000))
+    np.testing.assert_array_equal(NormalRace(0.01, 100).expected_rows(gaps, 50_000), expected)
+    marginal = NormalRace(0.01, 100, "marginal").expected_rows(gaps, 50_000)
+    assert np.all(marginal >= expected) and marginal[0, 1] > expected[0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 from dataclasses import replace
@@ -22,6 +23,7 @@ from amc_pymc.tall.racing import DECIDED
 from amc_pymc.tall.samplers import gibbs, report
 from amc_pymc.tall.samplers.chain import AuditTally
 from amc_pymc.tall.samplers.compiled import Races, entry_point, state_values
+from amc_pymc.tall.samplers.raced import surrogate_total
 from models.variable_selection import (
     inclusion_probabilities,
     selection_model,
@@ -38,6 +40,13 @@ MEANS = np.array([0.0, 0.03, 0.06, 0.02, 0.05])
 SDS = np.array([1.0, 1.02, 0.98, 1.01, 0.97])
 PRIOR = np.array([0.3, 0.2, 0.1, 0.25, 0.15])
 N_ROWS = 1_500
+
+
+def one_element(sampler, name, states, raced):
+    """The same sampler for one element only, and its place."""
+    place = sampler.prepared.densities.layout.slices[name].start
+    elements = gibbs.elements_of(sampler.prepared, [place], [np.arange(states)], [raced])
+    return replace(sampler, elements=elements), place
 
 
 @functools.cache
@@ -452,3 +461,81 @@ def test_inclusion_probabilities_with_metropolis_moving_the_coefficients():
     for m in np.flatnonzero(exact.probabilities > 0.02):
         hit = (number == m).astype(float)
         assert abs(hit.mean() - exact.probabilities[m]) < 4 * float(az.mcse(hit)) + 1e-3
+
+
+@both
+def test_residuals_and_surrogate_add_up_to_the_log_likelihood(sampler):
+    prepared = sampler.prepared
+    surrogate = prepared.first_surrogate
+    points = np.ascontiguousarray(prepared.eta(np.arange(5.0)[:, None]))
+    sums = state_values(
+        prepared.raced.state_rewards, points, surrogate.centre, np.arange(N_ROWS)
+    ).sum(axis=1)
+    sums += [surrogate_total(eta, surrogate) for eta in points]
+    exact = row_logps().sum(axis=1)
+    np.testing.assert_allclose(sums - sums[0], exact - exact[0], rtol=0, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_mixed_marginals(mixed):
+    values, found = walk(replace(mixed, transitions=15), mixed_model().initial_point(), 3_000)
+    layout, elements = mixed.prepared.densities.layout, mixed_elements()
+    joint = list(itertools.product(*(states for _, _, states, _ in elements)))
+    weights = np.array(
+        [
+            sum(mixed_prior(name, j, s) for (name, j, *_), s in zip(elements, state))
+            + mixed_loglik(sum(slope * s for (*_, slope), s in zip(elements, state)))
+            for state in joint
+        ]
+    )
+    weights = np.exp(weights - weights.max())
+    joint = np.array(joint)
+    for e, (name, j, states, _) in enumerate(elements):
+        truth = np.bincount(joint[:, e], weights) / weights.sum()
+        drawn = values[:, layout.slices[name].start + j]
+        tail = truth < 0.003  # too rare for a chi-square
+        keep = ~tail[drawn.astype(int)]
+        assert abs((~keep).sum() - 3_000 * truth[tail].sum()) < 5 * math.sqrt(
+            1 + 3_000 * truth[tail].sum()
+        )
+        truth = np.where(tail, 0.0, truth)
+        assert_frequencies(drawn[keep], truth / truth.sum())
+        assert set(drawn) <= set(states)
+    # the control variate is exact: first batches decide
+    assert found["race_rows"].mean() < 15 * 5 * 150
+
+
+def test_a_variable_in_no_row_is_drawn_from_its_prior(mixed):
+    sampler, place = one_element(mixed, "free", 3, False)
+    values, found = walk(sampler, mixed_model().initial_point(), 4_000)
+    assert_frequencies(values[:, place], FREE)
+    assert np.all(np.delete(values, place, axis=1) == np.delete(values[0], place))
+    assert not found["race_rows"].any() and not found["race_rounds"].any()
+    assert np.all(found["race_arms_left"] == 1.0)
+
+
+@pytest.mark.slow
+def test_a_likelihood_whose_support_depends_on_the_state(uniform_rows):
+    y, top, truth = uniform_rows
+    with pm.Model() as model:
+        k = pm.Categorical("k", p=np.full(4, 0.25), initval=0)
+        pm.Uniform("y", 0, pt.as_tensor(top)[k], observed=y)
+    sampler = amc.RacingGibbs(model=model, audits=0).sampler
+    reason = sampler.prepared.no_proxy
+    assert "impossible" in reason or "finite" in reason
+    values, _ = walk(sampler, model.initial_point(), 2_000)
+    assert_frequencies(values[:, 0], truth)
+
+
+@without_proxy
+def test_distances_are_leads_of_the_best_state(sampler):
+    """Estimated from rows drawn apart: unbiased where the lead is large."""
+    sampler, rng = replace(sampler, audits=amc.Audits(4)), np.random.default_rng(3)
+    chain = gibbs.init(sampler, rng, draws=1)
+    decisions, log = chain.auditor.decisions, chain.auditor.log
+    log.x[0], log.winner[0] = 2, 1
+    log.noise[0] = [0.0, 1e5, 0.0, 5e4, 0.0]
+    prepared, surrogate = sampler.prepared, chain.surrogate
+    found = [decisions.distance(0, prepared, surrogate, rng) for _ in range(300)]
+    scores = np.sort(log_weights() + log.noise[0])
+    assert abs(np.mean(found) - (scores[-1] - scores[-2])) < 4 * np.std(found) / math.sqrt(300)

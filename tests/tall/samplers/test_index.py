@@ -25,6 +25,7 @@ from amc_pymc.tall.samplers.index import (
     IndexRaces,
     Models,
     draw_index,
+    surrogate,
 )
 
 _draw_index = called_often(draw_index)
@@ -352,3 +353,11 @@ def test_a_raced_row_that_is_not_finite_is_named(value):
     draw = setup(bad_model=2, bad_row=23, bad_value=value)
     step = draw(0, first_points(), np.random.default_rng(1))
     assert (step.model, step.status, step.row) == (0, NOT_FINITE, 23)
+
+
+def test_surrogate_is_the_taylor_polynomial():
+    found = [surrogate(CENTRE[k, :d] + 0.01, k, models(True)) for k, d in enumerate(SIZES)]
+    truth = [row_logs(k, CENTRE[k, :d] + 0.01).sum() for k, d in enumerate(SIZES)]
+    np.testing.assert_allclose(found[:2], truth[:2], rtol=1e-12)
+    third = 4.0 * (Y**2).sum() * np.exp(0.2) / 6.0 * 0.01**3
+    assert found[2] == pytest.approx(truth[2] - third, rel=1e-7)

@@ -307,3 +307,23 @@ def test_a_surface_with_hyperparameters_is_kept():
     fit = GaussianFit(np.zeros(2), np.eye(2), np.arange(2))
     found, same = learned(moves._replace(scales=np.array([1.0, 0.1])), fit, moments, (0, 1))
     assert same is fit and found.refresh is moves.refresh and found.scales[SURROGATE] == 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["random_walk", "surrogate", "hyperparameter"])
+def test_a_long_chain_has_the_posterior(kind):
+    """From far away, thinned: means, variances and the distribution of the skewed posterior."""
+    rng = np.random.default_rng(5)
+    population = make_population(N_ROWS)
+    x, _ = transit(
+        np.array([[-5.0, 0.0]]), 20, poisson_rows(False), poisson_surrogate(False), population,
+        skewed_moves(kind), rng, draws=1_700,
+    )  # fmt: skip
+    for g, rates in enumerate(np.exp(x[200:]).T):
+        truth = POSTERIOR[g]
+        correlation = np.corrcoef(rates[1:], rates[:-1])[0, 1]
+        assert correlation < 0.25
+        inflation = np.sqrt((1 - max(correlation, 0)) / (1 + max(correlation, 0)))
+        assert abs(z_of_mean(rates - truth.mean())) * inflation < 4
+        assert abs(z_of_mean((rates - truth.mean()) ** 2 - truth.var())) * inflation < 4
+        assert stats.kstest(rates[::2], truth.cdf).pvalue > 1e-4

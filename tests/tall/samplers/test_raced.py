@@ -195,3 +195,20 @@ def test_residuals_are_summarised_over_chunks(chunk):
     np.testing.assert_allclose(summary.totals, table.sum(axis=1))
     np.testing.assert_allclose(summary.squares, np.square(table).sum(axis=1))
     np.testing.assert_array_equal(np.concatenate(seen[::3]), np.arange(100))
+
+
+def test_planted_outliers_are_taken_out():
+    rng = np.random.default_rng(1)
+    scale = np.abs(rng.normal(1e-4, 1e-5, size=20_000))
+    planted = np.sort(rng.choice(20_000, 40, replace=False))
+    scale[planted] = rng.uniform(1.0, 3.0, size=40)
+    chosen = choose_exact_rows(summary_of(scale), race_rows)
+    assert chosen.size == 50
+    assert set(planted) <= set(chosen.tolist())
+    np.testing.assert_array_equal(chosen, np.unique(chosen))
+    assert chosen.dtype == np.int64
+
+
+def test_even_residuals_leave_nothing_to_take_out():
+    scale = np.full(5_000, 0.2)
+    assert choose_exact_rows(summary_of(scale), race_rows).size == 0
