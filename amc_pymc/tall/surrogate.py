@@ -120,7 +120,9 @@ class Conditional(NamedTuple):
         return out
 
 
-def rows_of(combinations: np.ndarray, n_functions: int = 0, wide: Sequence[int] = ()) -> Rows:
+def rows_of(
+    combinations: np.ndarray, n_functions: int = 0, wide: Sequence[int] | np.ndarray = ()
+) -> Rows:
     """Return the rows of x, so many functions, and A x, with A (L, D), of which ``wide`` add a a' to the precision."""
     size = combinations.shape[1]
     parts = sparse.eye_array(size), np.zeros((n_functions, size)), combinations
