@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.arms import Arm, ArmError, FailedPull, as_arms, draw, join_samples
+from amc_pymc.bandits.arms import Arm, ArmError, FailedPull, as_arms, draw
 
 RNG = np.random.default_rng(1)
 
@@ -66,12 +66,6 @@ def test_a_callable_is_called_once_per_draw():
     assert not found.failed.any()
 
 
-@pytest.mark.parametrize(("give", "cost"), [("values", 1.0), ("costs", 2.0)])
-def test_costs_of_a_batch(give, cost):
-    (arm,) = as_arms([Batch(give)])
-    assert np.array_equal(draw(arm, 3, RNG).costs, np.full(3, cost))
-
-
 def test_known_cost_and_cost_function():
     (arm,) = as_arms([Batch(cost=7.0)])
     assert draw(arm, 2, RNG).costs.tolist() == [7.0, 7.0]
@@ -125,12 +119,6 @@ def test_bad_costs_of_a_batch(costs):
         draw(as_arms([arm])[0], 2, RNG)
 
 
-def test_minus_infinity_is_a_zero_weight():
-    arm = Batch(scale="log")
-    arm.sample = lambda n, rng: np.full(n, -np.inf)
-    assert not draw(as_arms([arm])[0], 2, RNG).failed.any()
-
-
 def counted(fail_at, how):
     def arm(rng):
         arm.n += 1
@@ -174,15 +162,6 @@ def test_failed_draws_are_counted_and_left_out():
     batch = Batch()
     batch.sample = lambda n, rng: fail()
     assert draw(as_arms([batch])[0], 3, RNG).failed.all()
-
-
-def test_samples_are_joined_in_order():
-    (arm,) = as_arms([Batch("controls", control_means=[1.5])])
-    a, b = draw(arm, 2, RNG), draw(arm, 3, RNG)
-    both = join_samples([a, b])
-    assert np.array_equal(both.values, np.concatenate([a.values, b.values]))
-    assert both.controls.shape == (5, 1)
-    assert join_samples([]) is None
 
 
 class TooLong(Exception):

@@ -93,13 +93,6 @@ def test_mean_where_half_of_the_prior_is_impossible(make):
     assert_mean(values, path.log_z, precision=0.015)
 
 
-@pytest.mark.parametrize("make", [from_prior, sequential])
-def test_mean_with_slices(make):
-    path = Counts()
-    values, _ = make(path, "slice").sample(DRAWS[make.__name__], np.random.default_rng(4))
-    assert_mean(values, path.log_z)
-
-
 @pytest.mark.parametrize("cls", [AnnealingArm, SequentialArm])
 def test_mean_with_a_discrete_coordinate(cls):
     path, rng = LabelAndNumber(), np.random.default_rng(5)
@@ -136,15 +129,6 @@ def test_costs_of_slices_are_only_known_afterwards(make):
     assert costs.sum() == pytest.approx(path.evaluated)
 
 
-def test_known_costs():
-    """One gradient counts for two, at the start and in every move between the ends."""
-    assert importance().cost == 64
-    assert quasi().cost == 256 + 28
-    assert from_prior().cost == 4 * 2 * (1 + 2 * 3)
-    assert from_reference().cost == 32 * 2 * (1 + 2 * 3)
-    assert sequential().cost == 256 * 2 * (1 + 2 * 2 * 3)
-
-
 @each
 def test_in_the_form_that_combinations_take(make):
     (arm,) = as_arms({"it": make()})
@@ -152,16 +136,6 @@ def test_in_the_form_that_combinations_take(make):
     found = draw(arm, 3, np.random.default_rng(7))
     assert not found.failed.any()
     assert (found.values < 0.0).all()
-
-
-@each
-def test_single_draws(make):
-    path = Counts()
-    arm = make(path)
-    n = 20
-    values = np.array([arm.sample(1, np.random.default_rng(s))[0][0] for s in range(n)])
-    assert np.isfinite(values).all()
-    assert_mean(values, path.log_z, precision=0.3)
 
 
 def test_importance_weights_are_held_in_blocks():
@@ -198,14 +172,6 @@ def test_annealed_particles_are_held_in_blocks():
     assert max(largest) == 5000
 
 
-def test_an_estimate_is_a_mean_over_particles():
-    one, many = from_prior(), from_prior()
-    one.n_particles, many.n_particles = 1, 16
-    values, _ = one.sample(64, np.random.default_rng(9))
-    means, _ = many.sample(4, np.random.default_rng(9))
-    np.testing.assert_allclose(means, np.log(np.exp(values).reshape(4, 16).mean(axis=1)))
-
-
 def test_importance_weights_belong_to_their_points():
     path = Counts()
     log_w, x = ImportanceArm(path, NARROW).weigh(500, np.random.default_rng(10))
@@ -240,24 +206,6 @@ def test_the_prior_beside_a_net_has_the_share_that_it_is_weighted_by():
     exact = StudentTMixture([1.0], [mean], [[[sd]]], np.inf)
     values, _ = QuasiArm(path, exact).sample(800, np.random.default_rng(16))
     assert_mean(values, path.log_z, precision=2.5e-4)
-
-
-def test_random_quasi_monte_carlo_is_worth_its_cost():
-    path, rng = Counts(), np.random.default_rng(13)
-    price = {}
-    for cls, n in ((ImportanceArm, 300), (QuasiArm, 100)):
-        arm = cls(path, WIDE)
-        price[cls] = np.exp(arm.sample(n, rng)[0] - path.log_z).var() * arm.cost
-    assert price[QuasiArm] < 0.5 * price[ImportanceArm]
-
-
-def test_a_larger_share_of_the_prior_beside_a_net():
-    path = Counts()
-    arm = QuasiArm(path, WIDE, 0.5)
-    assert arm.cost == 512.0
-    values, costs = arm.sample(200, np.random.default_rng(17))
-    assert_mean(values, path.log_z)
-    assert (costs == 512.0).all()
 
 
 def test_no_likelihood_anywhere():

@@ -20,14 +20,12 @@ from amc_pymc.evidence.pilot import explore
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
-    Gaussian,
     HalfPlane,
     LabelAndNumber,
     assert_mean,
 )
 
 HMC = make_kernel("hmc")
-FITTED = ("importance_rqmc", "importance", "ais_reference", "smc_reference")
 FITTED_CONTINUOUS = ("importance_rqmc", "ais_reference", "smc_reference")
 NOT_FITTED = ("smc", "ais_400", "ais_2000", "ais_8000")
 
@@ -53,11 +51,6 @@ def fitted_with(pilot, **changes):
 
 def make(path, pilot, kernel=HMC, seed=3, **settings):
     return make_portfolio(path, pilot, kernel, np.random.default_rng(seed), **settings)
-
-
-def test_names():
-    assert set(ARMS) == {*FITTED, *NOT_FITTED}
-    assert len(ARMS) == 8
 
 
 def test_all_arms_when_they_are_asked_for(counts):
@@ -174,15 +167,6 @@ def test_expensive_arms_are_left_out_when_the_budget_is_small(counts, monkeypatc
     assert make(path, bad, budget=1e-3).arms  # one is always left
 
 
-def test_annealing_from_the_prior_pays_for_what_is_impossible(counts):
-    """However short the path: of 1000 weights 999 are zero."""
-    path, pilot = counts
-    ladder = dataclasses.replace(pilot.ladder, heights=pilot.ladder.heights * 1e-9, possible=0.001)
-    found = make(path, dataclasses.replace(pilot, ladder=ladder))
-    assert list(found.arms)[:2] == ["importance_rqmc", "importance"]
-    assert {"ais_400", "ais_2000", "ais_8000", "smc"} <= set(found.left_out)
-
-
 def test_discrete_coordinates(discrete):
     path, pilot, kernel = discrete
     found = make(path, pilot, kernel)
@@ -202,15 +186,6 @@ def test_discrete_coordinates(discrete):
             kernel, pilot.ladder, len(arm.betas) - 2, getattr(arm, "n_moves", 1)
         )
         assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.02)
-
-
-def test_expected_costs_of_a_draw():
-    path, kernel = Counts((6.0, 3.0), (1.0, 4.0)), make_kernel("slice")
-    pilot = explore(path, kernel, np.random.default_rng(6), fitted=False)
-    arm = make(path, pilot, kernel, names=["smc"]).arms["smc"]
-    _, costs = arm.sample(2, np.random.default_rng(7))
-    one = arms._per_particle(kernel, pilot.ladder, len(arm.betas) - 2, arm.n_moves)
-    assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.15)
 
 
 @pytest.mark.parametrize("name", FITTED_CONTINUOUS)
@@ -235,23 +210,6 @@ def test_importance_sampling_of_discrete_coordinates(discrete):
     assert "importance" in make(path, hopeless, kernel).left_out
 
 
-def test_nothing_fitted_at_all():
-    path = Counts((6.0, 3.0), (1.0, 4.0))
-    pilot = explore(path, HMC, np.random.default_rng(6), fitted=False)
-    assert "importance" in make(path, pilot).left_out
-    with pytest.raises(ValueError, match="arm 'importance' needs a reference"):
-        make(path, pilot, names=["importance"])
-
-
-@pytest.mark.parametrize("names", [["smc", "nested"], ["SMC"], [3], "smc"])
-def test_unknown_names(counts, names):
-    path, pilot = counts
-    path.evaluated = path.differentiated = 0
-    with pytest.raises(ValueError, match=r"arms must be among importance_rqmc, .*ais_8000, got"):
-        make(path, pilot, names=names)
-    assert path.evaluated == path.differentiated == 0
-
-
 def test_a_reference_that_cannot_be_annealed_from(counts):
     """All of it is where the likelihood is zero: left out, unless asked for."""
     path = HalfPlane()
@@ -264,13 +222,3 @@ def test_a_reference_that_cannot_be_annealed_from(counts):
     assert "smc" in found.arms
     with pytest.raises(ValueError, match="likelihood is zero at all"):
         make(path, bad, names=["ais_reference"])
-
-
-def test_a_long_way():
-    """Two hundred observations of ten coordinates: everything is finite and something is left."""
-    path = Gaussian(np.linspace(-3.0, 3.0, 10), 0.07)
-    pilot = explore(path, HMC, np.random.default_rng(9))
-    for settings in ({}, {"target": 0.01}, {"target": 0.01, "budget": 1e6}):
-        found = make(path, pilot, **settings)
-        assert found.arms
-        assert all("nan" not in reason for reason in found.left_out.values())

@@ -1,19 +1,12 @@
 """Annealed importance sampling of small models: evidences, draws, checkpoints, refusals."""
 
 import multiprocessing
-import os
-import signal
-import subprocess
 import sys
-import textwrap
-import time
 
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import arviz as az
 import numpy as np
-import pymc as pm
 import pytest
 import xarray as xr
 
@@ -73,15 +66,13 @@ def test_evidence(known):
     tree = ais(known(), n_steps=200 if known is labels else 40)
     assert_right(tree, known())
     assert flags_of(tree) == ""
+    # Where variables are discrete, there is no fitted reference.
+    assert (tree["evidence"].attrs["reference"] == "prior") == (known is labels)
 
 
 def test_spread_of_errors():
-    z = np.array(
-        [
-            np.divide(*error_of(ais(one(), 50, seed=s, reference="prior", n_steps=20), one()))
-            for s in range(20)
-        ]
-    )
+    runs = [ais(one(), 50, seed=s, reference="prior", n_steps=20) for s in range(20)]
+    z = np.array([np.divide(*error_of(r, one())) for r in runs])
     assert 0.6 < np.sqrt(np.mean(z**2)) < 1.4
 
 
@@ -89,24 +80,24 @@ def test_spread_of_errors():
 @pytest.mark.filterwarnings("ignore:Model evidence")
 @pytest.mark.parametrize("reference", ["prior", "auto"])
 def test_coverage(reference):
-    runs = [ais(one(), 50, seed=s, reference=reference, n_steps=40) for s in range(200)]
+    runs = [ais(one(), 50, seed=s, reference=reference, n_steps=40) for s in range(60)]
     found = [r["evidence"].to_dataset() for r in runs]
     assert np.mean([e.attrs["flags"] != "" for e in found]) <= 0.05
     inside = [
         float(e["log_evidence_lower"]) < one().log_evidence < float(e["log_evidence_upper"])
         for e in found
     ]
-    assert np.mean(inside) >= 0.92
+    assert np.mean(inside) >= 0.95 - 3.0 * np.sqrt(0.95 * 0.05 / 60)
     z = np.array([np.divide(*error_of(r, one())) for r in runs])
-    assert 0.7 < z.std() < 1.3
+    assert abs(z.std() - 1.0) < 4.0 / np.sqrt(2.0 * 60)
     # The evidence itself is unbiased.
     ratio = np.exp([error_of(r, one())[0] for r in runs])
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
 
 
 def test_default_settings():
-    tree = amc.sample_ais(model=one().model, draws=50, random_seed=1, progressbar=False)
-    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 50}
+    tree = amc.sample_ais(model=one().model, draws=20, random_seed=1, progressbar=False)
+    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 20}
     assert tree["annealing"].sizes["temperature"] == 400
     assert_right(tree, one(), largest=0.02)
 
@@ -119,7 +110,7 @@ def test_kernels(kernel):
     assert (gradients > 0) == (kernel != "slice")
 
 
-@pytest.mark.parametrize("reference", ["prior", "laplace", "student_t", "auto"])
+@pytest.mark.parametrize("reference", ["laplace", "auto"])
 def test_references(reference):
     tree = ais(schools(), 100, reference=reference)
     assert_right(tree, schools(), largest=0.2)
@@ -133,20 +124,6 @@ def test_a_perfect_reference():
     assert abs(error_of(tree, regression())[0]) < 1e-6
     assert tree["evidence"]["ess"] == pytest.approx(120)
     assert flags_of(tree) == ""
-
-
-def test_auto_starts_from_the_prior_where_variables_are_discrete():
-    assert ais(labels(), n_steps=200)["evidence"].attrs["reference"] == "prior"
-
-
-def test_only_discrete_variables():
-    with pm.Model() as model:
-        coin = pm.Bernoulli("coin", 0.3)
-        pm.Normal("y", 1.0 * coin, 1.0, observed=[1.5])
-    y = 0.3 * np.exp(-0.5 * 0.5**2) + 0.7 * np.exp(-0.5 * 1.5**2)
-    tree = ais(Known(model, np.log(y) - 0.5 * np.log(2 * np.pi)), reference="auto")
-    assert_right(tree, Known(model, np.log(y) - 0.5 * np.log(2 * np.pi)))
-    assert tree["posterior"]["coin"].dtype.kind == "i"
 
 
 # --- both sides -----------------------------------------------------------------------------------
@@ -232,16 +209,6 @@ def test_temperatures():
     assert np.isnan(found["accept"][-1])
 
 
-def test_weights_are_those_of_the_evidence():
-    tree = ais(schools(), 130, chains=3)
-    log_w = tree["weighted_posterior"]["log_weight"].values.ravel()
-    np.testing.assert_allclose(
-        tree["evidence"]["log_evidence"], np.log(np.mean(np.exp(log_w - log_w.max()))) + log_w.max()
-    )
-    w = softmax(log_w)
-    np.testing.assert_allclose(tree["evidence"]["ess"], 1.0 / (w @ w))
-
-
 def test_draws_are_copies_of_particles_of_their_chain():
     tree = ais(schools(), 100, chains=3, reference="prior", n_steps=20)
     chosen = tree["sample_stats"]["particle"]
@@ -287,9 +254,8 @@ def test_sample_stats():
         np.testing.assert_allclose(stats[name], [logp(p) for p in points], rtol=1e-7)
 
 
-@pytest.mark.parametrize("reference", ["prior", "student_t"])
-def test_posterior_moments(reference):
-    tree = ais(one(), 500, reference=reference)
+def test_posterior_moments():
+    tree = ais(one(), 500, reference="prior")
     mu, ess = tree["posterior"]["mu"], float(tree["evidence"]["ess"])
     weighted = tree["weighted_posterior"].to_dataset()
     w = softmax(weighted["log_weight"].values)
@@ -304,7 +270,7 @@ def test_posterior_moments(reference):
         assert abs(variance - 0.5) < 4.0 * 0.5 * np.sqrt(2.0 * factor / ess)
 
 
-@pytest.mark.parametrize(("draws", "chains"), [(1, 3), (3, 1), (251, 1), (260, 2)])
+@pytest.mark.parametrize(("draws", "chains"), [(1, 3), (251, 1)])
 def test_numbers_of_particles(draws, chains):
     tree = ais(one(), draws, chains=chains, n_steps=20)
     for group in ("posterior", "weighted_posterior", "sample_stats"):
@@ -343,7 +309,6 @@ def test_evaluations_are_counted():
 def test_seeds():
     first = ais(one(), 60)
     assert_same(first, ais(one(), 60))
-    assert_same(first, ais(one(), 60, seed=np.int64(1)))
     other = ais(one(), 60, seed=2)
     assert first["evidence"]["log_evidence"] != other["evidence"]["log_evidence"]
     rngs = [np.random.default_rng(5) for _ in range(2)]
@@ -353,8 +318,6 @@ def test_seeds():
         ais(one(), 60, seed=rngs[0])["evidence"]["log_evidence"]
         != third["evidence"]["log_evidence"]
     )
-    fresh = [float(ais(one(), 20, seed=None)["evidence"]["log_evidence"]) for _ in range(2)]
-    assert fresh[0] != fresh[1]
 
 
 def test_a_longer_run_has_the_same_particles():
@@ -364,16 +327,8 @@ def test_a_longer_run_has_the_same_particles():
     )
 
 
-def test_model_of_the_context():
-    with one().model:
-        tree = amc.sample_ais(draws=200, chains=2, n_steps=40, random_seed=1, progressbar=False)
-    assert_same(tree, ais(one()))
-
-
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_processes(method):
-    context = multiprocessing.get_context(method)
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
+def test_processes():
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         parallel = ais(one(), 300, n_steps=20, executor=pool)
     assert_same(parallel, ais(one(), 300, n_steps=20))
 
@@ -396,49 +351,14 @@ def interrupted(monkeypatch, after, *args, **settings):
             return ais(*args, **settings)
 
 
-SCRIPT = """
-    import amc_pymc as amc
-    from tests.evidence.evidence_models import normal_model
-
-    amc.sample_ais(normal_model(), draws={draws}, chains=2, n_steps=40, random_seed=1, progressbar=False,
-                   checkpoint={path!r})
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on(tmp_path):
-    path, draws = tmp_path / "run", 2000
-    code = textwrap.dedent(SCRIPT.format(draws=draws, path=str(path)))
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
-    }
-    process = subprocess.Popen([sys.executable, "-c", code], env=env)
-    try:
-        begin = time.monotonic()
-        while not blocks_in(path):
-            assert process.poll() is None
-            assert time.monotonic() - begin < 120.0
-            time.sleep(0.01)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    done = blocks_in(path)
-    assert 0 < len(done) < 16
-    resumed = ais(one(), draws, n_steps=40, checkpoint=path)
-    assert_same(resumed, ais(one(), draws, n_steps=40))
-    assert len(blocks_in(path)) == 16
-
-
 def blocks_in(path):
     return sorted(path.glob("*.npz"))
 
 
-@pytest.mark.parametrize("kernel", ["hmc", "slice"])
 @IGNORING_NAN
-def test_an_interrupted_run_goes_on(kernel, tmp_path, monkeypatch):
+def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     """The cost and the nan of no block are forgotten."""
-    settings = {"n_steps": 20, "kernel": kernel, "chains": 3}
+    settings = {"n_steps": 20, "kernel": "slice", "chains": 3}
     whole = ais(partly_nan(), 300, **settings, seed=4)
     path = tmp_path / "run"
     part = interrupted(monkeypatch, 4, partly_nan(), 300, **settings, seed=4, checkpoint=path)
@@ -454,12 +374,6 @@ def test_a_finished_checkpoint_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_anneal", None)
     for seed in (1, None, np.random.default_rng(99)):
         assert_same(ais(one(), 300, checkpoint=path, seed=seed), first)
-
-
-def test_reverse_draws_after_a_checkpoint(tmp_path):
-    path, draws = tmp_path / "run", {"mu": np.linspace(0.5, 2.5, 30)}
-    settings = {"checkpoint": path, "reverse_draws": draws}
-    assert_same(ais(one(), 60, **settings), ais(one(), 60, **settings))
 
 
 @pytest.mark.parametrize(
@@ -507,13 +421,6 @@ def test_interruption_returns_what_there_is(monkeypatch):
     assert 500 < part["evidence"]["ess"] <= 750
 
 
-def test_interruption_of_an_executor():
-    with pytest.warns(UserWarning, match="interrupted after 2 of 4 blocks"):
-        part = ais(one(), 500, executor=Stopping(2), reverse_draws=np.ones((5, 1)))
-    assert dict(part["posterior"].sizes) == {"chain": 1, "draw": 500}
-    assert "reverse_log_evidence" not in part["evidence"].data_vars
-
-
 def test_interruption_before_the_first_block():
     with pytest.raises(KeyboardInterrupt):
         ais(one(), executor=Stopping(0))
@@ -556,11 +463,6 @@ def test_counts(name, value, error, no_work):
         ({"reverse_draws": {"nu": np.ones(4)}}, ValueError, "reverse_draws: draws of mu are missing"),
         ({"reverse_draws": xr.DataTree()}, ValueError, "reverse_draws has no group 'posterior'"),
         ({"reverse_draws": 3}, TypeError, "reverse_draws must be .*3"),
-        ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
-        ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
-        ({"seed": True}, TypeError, "random_seed must be .*True"),
-        ({"seed": -1}, ValueError, "random_seed must not be negative, got -1"),
-        ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
     ],
     ids=lambda v: label(v)[:50],
 )  # fmt: skip
@@ -585,9 +487,7 @@ def test_likelihoods_that_cannot_be(make):
         ais(make())
 
 
-@pytest.mark.parametrize(
-    ("reference", "kernel"), [("prior", "hmc"), ("auto", "hmc"), ("auto", "slice")]
-)
+@pytest.mark.parametrize(("reference", "kernel"), [("prior", "hmc"), ("auto", "slice")])
 def test_half_of_the_prior_is_impossible(reference, kernel):
     tree = ais(half(), reference=reference, kernel=kernel)
     assert_right(tree, half(), largest=0.2)
@@ -597,15 +497,15 @@ def test_half_of_the_prior_is_impossible(reference, kernel):
     assert not np.isnan(log_w).any()
 
 
-@pytest.mark.parametrize("reference", ["prior", "auto"])
-def test_nan_is_counted_as_impossible(reference):
+def test_nan_is_counted_as_impossible():
     with pytest.warns(UserWarning, match=r"the density was nan at [\d,]+ points"):
-        tree = ais(partly_nan(), reference=reference)
+        tree = ais(partly_nan(), reference="prior")
     assert_right(tree, partly_nan(), largest=0.2)
     assert tree["evidence"]["n_nan"] > 0
     assert "nan" in flag_names(tree).split("; ")
 
 
+@pytest.mark.slow
 def test_a_peak_that_annealing_misses_is_flagged():
     with pytest.warns(UserWarning, match=r"found more evidence.*narrow peak"):
         tree = ais(peak(), 250, chains=1, reference="prior", n_steps=400)
@@ -619,12 +519,3 @@ def test_few_effective_particles_are_flagged():
         tree = ais(far_off(), reference="prior", n_steps=2)
     assert "particles are effective" in flags_of(tree) or "a few weights" in flags_of(tree)
     assert_right(ais(far_off(), n_steps=100), far_off())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
-def test_easy_models_are_not_warned_of(known):
-    for seed in range(10):
-        tree = ais(known(), 500, seed=seed, n_steps=200)
-        assert flags_of(tree) == ""
-        assert_right(tree, known(), largest=0.2)

@@ -48,3 +48,4 @@ def test_without_doubts():
         pm.Poisson("y", pm.Gamma("rate", 1, 1), observed=y)
     found = amc.racing_forecast(model=model, progressbar=False)
     assert found.flags == () and str(found).endswith(found.suggestion)
+    assert found.effective_draws > found.nuts_effective_draws > 0.0  # over a hundred times
