@@ -14,7 +14,7 @@ doi:10.1023/A:1013164120801). An indicator's full conditional reads every row: t
 problem of section 1 of Chen & Ghahramani (2016); the paper has no figure of it.
 
 :func:`grid_model` has only discrete variables: coefficients on a grid. :func:`inclusion_probabilities`
-and :func:`grid_probabilities` are exact, by enumeration.
+is exact, by enumeration.
 """
 
 from __future__ import annotations
@@ -302,41 +302,6 @@ def inclusion_probabilities(
     log_weight += n_in * math.log(inclusion) + (p - n_in) * math.log1p(-inclusion)
     probabilities = np.exp(log_weight - logsumexp(log_weight))
     return SelectionPosterior(models, probabilities, probabilities @ models)
-
-
-class GridPosterior(NamedTuple):
-    """All K^p states (K^p, p), their probabilities, and those of each level (p, K)."""
-
-    states: np.ndarray
-    probabilities: np.ndarray
-    marginals: np.ndarray
-
-
-def grid_probabilities(
-    X,
-    y,
-    *,
-    levels: Sequence[float] = (-0.2, -0.1, 0.0, 0.1, 0.2),
-    weights: Sequence[float] | None = None,
-    family: Family = "bernoulli",
-    sigma: float = 1.0,
-) -> GridPosterior:
-    """Compute the exact posterior of :func:`grid_model`, by enumeration of at most 65,536 states."""
-    X, y = _checked(X, y, family)
-    grid, prior = _checked_levels(levels, weights)
-    p, k = X.shape[1], grid.size
-    states = np.array(list(itertools.product(range(k), repeat=p)))
-    with np.errstate(divide="ignore"):
-        log_weight = np.log(prior)[states].sum(axis=1)
-    for s, state in enumerate(states):
-        eta = X @ grid[state]
-        if family == "bernoulli":
-            log_weight[s] += y @ eta - np.logaddexp(0.0, eta).sum()
-        else:
-            log_weight[s] -= 0.5 * np.sum((y - eta) ** 2) / sigma**2
-    probabilities = np.exp(log_weight - logsumexp(log_weight))
-    marginals = np.stack([np.bincount(states[:, j], probabilities, minlength=k) for j in range(p)])
-    return GridPosterior(states, probabilities, marginals)
 
 
 # --- checks --------------------------------------------------------------------------------------
