@@ -135,7 +135,7 @@ class Recorded:
             )
         if meter is not None:
             meter.recall(found)
-        return Sample(found["values"], found["costs"], found.get("controls"), found["failed"])
+        return Sample(found["values"], found["costs"], found.get("controls"))
 
     def _try(self, job: tuple[Any, ...], stored: Sample) -> None:
         """Repeat a job, and once more if it differs: values that differ always do not come from the generator."""
@@ -200,7 +200,7 @@ def settings_told(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _alike(one: Sample, other: Sample, cost: Any) -> bool:
     """Whether two samples are equal, except for last digits and for seconds."""
-    pairs: list[tuple[Any, Any]] = [(one.values, other.values), (one.failed, other.failed)]
+    pairs: list[tuple[Any, Any]] = [(one.values, other.values)]
     pairs += [] if cost == "cpu" else [(one.costs, other.costs)]
     pairs += [] if one.controls is None else [(one.controls, other.controls)]
     return all(np.allclose(a, b, rtol=1e-6, atol=0.0, equal_nan=True) for a, b in pairs)

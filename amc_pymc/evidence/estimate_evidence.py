@@ -13,7 +13,7 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Cost, as_arms
-from amc_pymc.bandits.combination_run import Choices, check_choices, positive_number
+from amc_pymc.bandits.combine_estimators import Choices, check_choices, positive_number
 from amc_pymc.bandits.recorded import Recorded, arms_told, settings_told
 from amc_pymc.evidence.arms import ARMS
 from amc_pymc.evidence.doubts import prior_flags
@@ -129,16 +129,16 @@ def estimate_evidence(
     target_mcse : float or None, default 0.05
         Standard error of log Z to stop at, in nats. None spends `max_cost`.
     max_cost : float, optional
-        Maximum cost of the evidence, in units of `cost`. It includes the pilot run, unless `cost` is a callable,
+        Maximum cost of the evidence, in units of `cost`. It includes the pilot run
         and excludes posterior draws. With `idata` the bridge without annealing is always computed.
     arms : "default", sequence or mapping, default "default"
         Estimators: names from "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc", "ais_400",
         "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and ``sample(n, rng)`` (as for
         :func:`combine_estimators`). "default" is all named estimators that look promising after the pilot run, or
         chains and a bridge.
-    cost : "count", "cpu" or callable, default "count"
+    cost : "count" or "cpu", default "count"
         "count": evaluations of the model, where a gradient counts as two; a seed then reproduces the run. "cpu":
-        CPU seconds. With `idata` it cannot be a callable.
+        CPU seconds.
     draws, chains : int, default 500 and 4
         Posterior draws per chain, and chains, in the result. They do not affect the evidence.
     cores : int or None, default 1
@@ -236,24 +236,22 @@ def estimate_evidence(
     True
     """
     _check(target_mcse, max_cost)
+    check_choices(Choices(cost=cost), "log")
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
         _refuse_with_idata(
             arms=arms, draws=draws, chains=chains, cores=None if cores == 1 else cores,
             executor=executor, checkpoint=checkpoint,
         )  # fmt: skip
-        if cost not in ("count", "cpu"):
-            raise ValueError(f"cost must be 'count' or 'cpu' where idata is given, got {cost!r}.")
         model = context_model(model)
         if not model.free_RVs:
             return likelihood_as_evidence(model, "estimate_evidence")
         return evidence_from_draws(
-            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=str(cost),
+            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=cost,
             limit=limit, random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
     names, own = _named("default" if arms is None else arms)
-    check_choices(Choices(cost=cost), "log")
     n_draws = positive_int("draws", 500 if draws is None else draws)
     n_chains = positive_int("chains", 4 if chains is None else chains)
     words = seed_words(random_seed)

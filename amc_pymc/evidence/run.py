@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.bandits.arms import Cost, as_arms
-from amc_pymc.bandits.combination_run import Budget, Choices, Combined, Weights, combined
+from amc_pymc.bandits.combine_estimators import Budget, Choices, Combined, Weights, combined
 from amc_pymc.bandits.recorded import Recorded
 from amc_pymc.evidence.arms import Portfolio, make_portfolio
 from amc_pymc.evidence.chains import BridgedChains, bridge_chains, missing_evidence
@@ -101,7 +101,7 @@ class Run:
     own : dict of str to arm
         Arms given by the user.
     target, max_cost : float or None
-    cost : "count", "cpu" or callable
+    cost : "count" or "cpu"
     draws, chains : int
         Posterior draws per chain, and chains, in the result.
     limit : TimeLimit
@@ -167,12 +167,13 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
     known.append(pilot)
     with run.tally.stage("pilot"):
         run.densities = enough_nodes(run.densities, _typical(pilot), run.target)
-    price = _price(run.cost, spent, seconds)
+    # Cost of a model evaluation in the user's units.
+    price = 1.0 if run.cost == "count" else seconds / spent
 
     def allowed(wanted: float, so_far: float = 0.0) -> bool:
         """Whether a cost is affordable after what a part has cost so far."""
-        limit, done = None if price is None else run.max_cost, run.tally.cost + so_far
-        return budget_of(limit, str(run.cost), run.limit, lambda: done, begin)(wanted)
+        done = run.tally.cost + so_far
+        return budget_of(run.max_cost, run.cost, run.limit, lambda: done, begin)(wanted)
 
     bridged = None
     if by_chains and pilot.unfit and allowed(_LEAST):
@@ -301,7 +302,7 @@ def _chains(run: Run, pilot: Pilot, allowed: Callable[[float, float], bool]) -> 
     return _once("chains", bridged, rng, run)[0]
 
 
-def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float | None) -> Answer:
+def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float) -> Answer:
     """Combine arms from the pilot run by a bandit; only those that start at the prior if chains have failed."""
     densities, tally = run.densities, run.tally
     pilot_rng, arms_rng, _, search_rng, checks_rng, _ = run.streams
@@ -311,9 +312,9 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
             densities if pilot.adapted is None else seen,
             pilot if bridged is None else replace(pilot, adapted=None), run.moves, pilot_rng,
             names=run.names, target=run.target,
-            budget=math.inf if run.max_cost is None or price is None else run.max_cost / price,
+            budget=math.inf if run.max_cost is None else run.max_cost / price,
         )  # fmt: skip
-    left, flags = _left(run.max_cost, tally.cost * (price or 0.0), portfolio, run.cost)
+    left, flags = _left(run.max_cost, tally.cost * price, portfolio, run.cost)
     here = run.executor is None and run.cores == 1 and not run.record.keeps
     elsewhere = None if here else Elsewhere(seen.memory)
     with tally.stage("arms"):
@@ -354,20 +355,12 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
     return Answer(tree, numbers, flags, attrs)
 
 
-def _price(cost: Cost, spent: float, seconds: float) -> float | None:
-    """Return the cost of a model evaluation in the user's units; None if it is unknown."""
-    if cost == "count":
-        return 1.0
-    return seconds / spent if cost == "cpu" else None
-
-
-def _priced(arms: dict[str, Any], price: float | None) -> dict[str, Any]:
+def _priced(arms: dict[str, Any], price: float) -> dict[str, Any]:
     """Return arms with their costs, as far as known in advance, in the user's units."""
     if price == 1.0 or not arms:
         return arms
     return {
-        a.name: replace(a, cost=None if a.cost is None or price is None else a.cost * price)
-        for a in as_arms(arms)
+        a.name: replace(a, cost=None if a.cost is None else a.cost * price) for a in as_arms(arms)
     }
 
 

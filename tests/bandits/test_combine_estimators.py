@@ -219,12 +219,7 @@ def test_a_cheap_arm_among_dear_ones_uses_the_budget_up():
     assert found["arms"]["draws"].sel(arm="cheap") > 25_000
 
 
-def test_costs_by_a_function_and_by_the_clock():
-    found = amc.combine_estimators(
-        two(), max_cost=100.0, cost=lambda value: 2.0 + abs(value), policy="ucb1", random_seed=13
-    )
-    assert found.attrs["cost"] == "callable"
-    assert float(found["pulls"]["cost"].min()) >= 2.0
+def test_costs_by_the_clock():
     timed = amc.combine_estimators(two(), draws=100, cost="cpu", random_seed=13)
     assert (timed["pulls"]["cost"].values > 0.0).all()
 
@@ -240,17 +235,13 @@ class Priced(Normal):
         return super().sample(n, rng), np.full(n, self.price)
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["returned", "function"])
 @pytest.mark.parametrize("policy", ["lcb", "ucb1"])
 @pytest.mark.parametrize("unit", [1e-3, 1.0, 1e6])
-def test_a_budget_in_any_unit_is_spent_on_the_better_arm(unit, policy, own):
+def test_a_budget_in_any_unit_is_spent_on_the_better_arm(unit, policy):
     """A pilot measures the costs, as a part of the budget."""
-    price = {"sharp": unit, "vague": (3.0 if own else 1.0) * unit}
+    price = {"sharp": unit, "vague": 3.0 * unit}
     arms = {k: Priced(sd, price[k]) for (k, sd) in (("sharp", 0.1), ("vague", 5.0))}
-    cost = "count" if own else lambda value: unit
-    found = amc.combine_estimators(
-        arms, max_cost=1000.0 * unit, cost=cost, policy=policy, random_seed=1
-    )
+    found = amc.combine_estimators(arms, max_cost=1000.0 * unit, policy=policy, random_seed=1)
     spent = found["pulls"]["cost"].values.sum() / unit
     assert 997.0 - 1e-9 <= spent <= 1003.0 + 1e-9
     drawn = found["arms"]["draws"]
@@ -425,8 +416,7 @@ def test_an_arm_that_fails_late(how, words):
     with pytest.warns(UserWarning, match=f"draw 51 .*'bad' {words}"):
         found = amc.combine_estimators({"bad": Fails(50, how)}, draws=400, random_seed=18)
     assert found.attrs["stopped"].startswith("Draw 51")
-    assert found["arms"]["draws"].item() == 50
-    assert found["pulls"].sizes["pull"] == 50
+    assert found["arms"]["draws"].item() == found["pulls"].sizes["pull"] == 48  # of complete jobs
     assert abs(mean_of(found) - 1.0) < 0.2
     assert found.attrs["unbiased"].startswith("Not exactly")
 
@@ -439,52 +429,6 @@ def test_an_arm_that_fails_at_once_raises():
 def test_an_arm_that_fails_in_a_worker():
     with ProcessPoolExecutor(2) as executor, pytest.raises(amc.ArmError, match="'bad' raised"):
         amc.combine_estimators({"bad": Fails(0, divide)}, draws=100, executor=executor)
-
-
-def test_failed_pulls_are_left_out():
-    def sometimes(rng):
-        if rng.random() < 0.3:
-            raise amc.FailedPull
-        return rng.normal(1.0, 0.1)
-
-    found = amc.combine_estimators([sometimes, Normal(0.2)], draws=500, random_seed=19)
-    failed = found["pulls"]["failed"].values
-    assert found["arms"]["failed"].values.tolist() == [failed.sum(), 0]
-    assert failed.sum() > 50
-    assert np.isnan(found["pulls"]["value"].values[failed]).all()
-    assert abs(mean_of(found) - 1.0) < 0.05
-
-
-def test_an_arm_that_always_fails_is_given_up():
-    def never(rng):
-        raise amc.FailedPull
-
-    with pytest.warns(UserWarning, match="'never' has failed in all of its"):
-        found = amc.combine_estimators(
-            {"never": never, "good": Normal(1.0)}, draws=900, random_seed=1
-        )
-    assert found["arms"]["draws"].sel(arm="never") < 50
-    assert abs(mean_of(found) - 1.0) < 0.2
-
-
-def test_an_arm_without_values_is_flagged_and_the_others_go_on():
-    class Failing:
-        def sample(self, n, rng):
-            raise amc.FailedPull
-
-    for arms, draws in (
-        ({"never": Failing(), "good": Normal(1.0)}, 900),
-        ({"never": Failing(), "good": Normal(1.0)}, 12),
-    ):
-        with pytest.warns(UserWarning, match="'never' has failed in all of its"):
-            found = amc.combine_estimators(arms, draws=draws, random_seed=2)
-        assert found.attrs["flag_names"] == "arm_silent"
-        assert found.attrs["stopped"] == ""
-        assert found["pulls"].sizes["pull"] == draws
-    with pytest.warns(UserWarning, match="draws of all estimators have failed"):
-        found = amc.combine_estimators({"never": Failing()}, draws=900, random_seed=2)
-    assert found.attrs["flag_names"] == "all_failed"
-    assert found["pulls"].sizes["pull"] < 60
 
 
 def test_ctrl_c_returns_what_there_is():

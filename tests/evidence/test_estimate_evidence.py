@@ -318,14 +318,6 @@ def test_seconds():
     assert 0.1 < again["evidence"]["cpu_seconds"] < 4.0
 
 
-def test_a_callable_cost():
-    tree = estimate(one(), cost=lambda value: 5.0, target_mcse=0.02)
-    assert_right(tree, one(), target=0.025)
-    assert (tree["pulls"]["cost"] == 5.0).all()
-    budget = estimate(one(), cost=lambda value: 5.0, target_mcse=None, max_cost=2000.0)
-    assert 1000.0 < budget["pulls"]["cost"].sum() <= 2100.0
-
-
 # --- what is returned -----------------------------------------------------------------------------
 
 
@@ -529,7 +521,7 @@ def test_interruption_before_the_first_round():
     [
         ("evidence.pilot.climb", False),
         ("evidence.pilot._starts", True),
-        ("bandits.combination_run.combination_tree", True),
+        ("bandits.combine_estimators.combination_tree", True),
         ("evidence.run.posterior_draws", True),
     ],
 )

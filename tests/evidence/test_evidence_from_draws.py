@@ -444,7 +444,7 @@ def test_arguments_of_runs_without_draws(name, value):
 
 def test_cost_must_be_known():
     with pytest.raises(ValueError, match="cost must be 'count' or 'cpu'"):
-        estimate(one_draws(), one(), cost=lambda pull: 1.0)
+        estimate(one_draws(), one(), cost="seconds")
 
 
 def test_draws_of_impossible_points():

@@ -65,7 +65,7 @@ def plot_allocation(dt: xr.DataTree, *, weights: str | None = None, **figure_kwa
     weights = dt.attrs.get("weights", known[0]) if weights is None else weights
     if weights not in known:
         raise ValueError(f"weights must be one of {', '.join(known)}, got {weights!r}.")
-    pulls = result_group(dt, "pulls", ("arm", "round", "cost", "failed"), _SOURCE)
+    pulls = result_group(dt, "pulls", ("arm", "round", "cost"), _SOURCE)
     names = [str(name) for name in result_group(dt, "arms", ("draws",), _SOURCE)["arm"].values]
     group_of, labels = _groups(pulls, names)
     cost = "CPU time (s)" if dt.attrs.get("cost") == "cpu" else "cost"
