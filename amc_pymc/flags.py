@@ -115,7 +115,7 @@ few_effective_particles: only {ess:.0f} of {particles:,} particles are effective
     use more steps
 blocks_missing: {why} after {done} of {blocks} blocks of particles
     the estimate is of these and less precise
-    run again if its error is too large, with checkpoint= from where this one stopped
+    run again if its error is too large
 # Evidence from the user's draws.
 chains_disagree: the chains of idata do not agree (R-hat {r_hat:.2f})
     they have not found the posterior yet, and the estimate may be off by more than its error

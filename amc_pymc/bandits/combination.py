@@ -521,7 +521,7 @@ def _fold_mean(sample: Sample, known: ArmRecord, offset: float) -> float:
     mean = float(np.exp(x - offset).mean() if known.log else x.mean())
     beta = known.coefficients()
     if beta.any():
-        assert sample.controls is not None
+        assert sample.controls is not None and known.arm.control_means is not None
         shift = sample.controls.mean(axis=0) - known.arm.control_means
         mean -= math.exp(known.offset - offset) * float(beta @ shift)
     return mean

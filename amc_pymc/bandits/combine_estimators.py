@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from pathlib import Path as FilePath
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import xarray as xr
@@ -27,7 +26,6 @@ from amc_pymc.bandits.combination_results import (
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff
-from amc_pymc.bandits.recorded import Meter, Recorded, open_record
 from amc_pymc.bandits.registry import make_policy, policy_class
 from amc_pymc.bandits.rewards import LogLoss, RunningRange
 from amc_pymc.bandits.ucbcv import UCBCV
@@ -77,7 +75,6 @@ def combine_estimators(
     rounds: Literal["doubling"] | int = "doubling",
     cores: int | None = 1,
     executor: Executor | None = None,
-    checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -138,12 +135,9 @@ def combine_estimators(
         of ``multiprocessing.Pool``, have none.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
-    checkpoint : str or Path, optional
-        Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results. Arms are compared by their names, costs and a few draws, which are repeated.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
-        two rounds are always completed: the predictable estimate needs both. Without `checkpoint`, later rounds are
+        two rounds are always completed: the predictable estimate needs both. Later rounds are
         shortened to end in time at the rate of earlier ones.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
@@ -198,11 +192,9 @@ def combine_estimators(
     check_choices(choices, used[0].scale)
     budget = wanted_budget(used, draws=draws, max_cost=max_cost, target_mcse=target_mcse, cost=cost)
     limit = positive_or_none("max_time", max_time)
-    told = choices._asdict() | budget._asdict()
-    record, seed = open_record(checkpoint, used, told, random_seed)
     found = combined(
         used, budget, choices, cores=cores, executor=executor, max_time=limit, progressbar=progressbar,
-        random_seed=seed, record=record,
+        random_seed=random_seed,
     )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
     warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Combined estimate")
@@ -214,6 +206,16 @@ def _known_cost(arm: Arm, cost: Cost) -> float | None:
     if cost != "count":
         return None
     return 1.0 if arm.cost is None and not arm.batched else arm.cost
+
+
+class Meter(Protocol):
+    """Measures jobs, wherever they run."""
+
+    def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that also returns measurements."""
+
+    def receive(self, found: Any) -> Any:
+        """Note the measurements; return the result."""
 
 
 class Choices(NamedTuple):
@@ -262,12 +264,10 @@ def combined(
     progressbar: bool = True,
     random_seed: RandomSeed = None,
     meter: Meter | None = None,
-    record: Recorded | None = None,
 ) -> Combined:
     """Run :func:`amc_pymc.combine_estimators`, and return flags instead of warnings.
 
-    What jobs evaluate is measured by `meter`. Draws in `record`, if given, are not made again, and those made are
-    stored there. `max_time` counts from the time `begin` of the monotonic clock, by
+    What jobs evaluate is measured by `meter`. `max_time` counts from the time `begin` of the monotonic clock, by
     default from the start of the rounds.
 
     Raises
@@ -279,15 +279,14 @@ def combined(
     """
     bandit, paid = _policy(choices, arms, budget)
     policy_rng, draw_rng = spawn_generators(random_seed, 2)
-    record = record or Recorded()
-    n_recalled, started = record.rounds, time.monotonic()
+    started = time.monotonic()
     until = (started if begin is None else begin) + (math.inf if max_time is None else max_time)
     total = None if budget.target is not None else math.ceil(budget.total)
 
     def room() -> float:
         """Return the size of a round that takes half the time left at the present rate, which may change."""
         now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
-        if max_time is None or len(run.rounds) < 2 or record.keeps:
+        if max_time is None or len(run.rounds) < 2:
             return math.inf
         done = run.spent if budget.unit == "cost" else done
         return 0.5 * done / max(now - started, 1e-9) * max(until - now, 0.0)
@@ -303,22 +302,22 @@ def combined(
             jobs = _jobs(arms, decided)
             rngs = spawn_generators(draw_rng, len(jobs))
             packed = [(arms[k], n, g, choices.cost) for (k, n), g in zip(jobs, rngs, strict=True)]
-            results = record.samples(packed, decided.number, pool.map, meter)
-            for (k, n), sample in zip(jobs, results, strict=True):
+            for (k, n), result in zip(jobs, pool.map(packed), strict=True):
+                sample = result if meter is None else meter.receive(result)
                 if isinstance(sample, ArmError):
                     raise sample
                 found[k].append(sample)
                 bar.advance(n if budget.unit == "draws" else round(float(sample.costs.sum())))
 
         pilot, first = None, list[Sample]()
-        n_untimed = max(1, n_recalled)  # the predictable estimate needs two rounds
+        n_untimed = 1  # the predictable estimate needs two rounds
         if budget.unit == "cost" and any(a.cost is None for a in arms):
             pilot = Round(0, Pulls([], [], []), np.ones(len(arms), np.int64), last=False)
             drawn: list[list[Sample]] = [[] for _ in arms]
             draws_of(pilot, drawn)
             first = [s for (s,) in drawn]
             arms = [replace(a, cost=float(s.costs[0])) for a, s in zip(arms, first, strict=True)]
-            n_untimed = max(2, n_recalled)
+            n_untimed = 2
         plan = _plan(arms, budget, 1 if paid is None else PAYOFFS[paid], choices.rounds, first)
         run = Combination(arms, bandit, plan, paid)
         history = History(run)

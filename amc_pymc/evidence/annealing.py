@@ -214,7 +214,7 @@ def cool(
     *,
     coldest: float = 64.0,
     n_moves: int = 2,
-) -> tuple[np.ndarray, int, int]:
+) -> np.ndarray:
     """Continue beyond the end of a path, to inverse temperatures above one, to find narrow peaks.
 
     A narrow high peak may hold most of the evidence and still be missed on the way to the posterior,
@@ -234,12 +234,10 @@ def cool(
 
     Returns
     -------
-    x : array (P, D)
+    array (P, D)
         Particles at the largest inverse temperature.
-    evaluations, gradients : int
     """
     particles, beta = ladder.particles, 1.0
-    evaluations = gradients = 0
     size = ladder.tunings[-1].size
     while beta < coldest:
         step = _longest_step(particles.terms[1], 2.0 * beta, kept=0.2)
@@ -249,12 +247,8 @@ def cool(
         scale = _scale(kernel, particles.x)
         tuned = tune(kernel, path, particles, beta, rng, scale=scale, size=size, n_moves=2)
         particles, size = tuned.particles, tuned.tuning.size
-        evaluations += tuned.evaluations
-        gradients += tuned.gradients
-        particles, moved = _moved(kernel, path, particles, beta, tuned.tuning, rng, n_moves)
-        evaluations += int(moved[0])
-        gradients += int(moved[1])
-    return particles.x, evaluations, gradients
+        particles, _ = _moved(kernel, path, particles, beta, tuned.tuning, rng, n_moves)
+    return particles.x
 
 
 def _moved(

@@ -190,7 +190,7 @@ def unvisited(
     """
     few = draws[np.linspace(0, len(draws) - 1, settings.weighed_least).astype(int)]
     mixture = choose_mixture(few, None, rng, max_components=6)
-    known = AdaptedMixture(mixture, math.inf, 0.0, 0, log_z, np.empty(0))
+    known = AdaptedMixture(mixture, math.inf, 0.0, log_z, np.empty(0))
     starts = spread(path.draw_prior(4 * settings.starts, rng), settings.starts, rng)
     log_mass, _ = search_again(joint, known, None, starts, rng, settings, share=0.0)
     if log_mass == -math.inf:

@@ -6,7 +6,6 @@ import time
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import xarray as xr
@@ -14,14 +13,12 @@ import xarray as xr
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Cost, as_arms
 from amc_pymc.bandits.combine_estimators import Choices, check_choices, positive_number
-from amc_pymc.bandits.recorded import Recorded, arms_told, settings_told
 from amc_pymc.evidence.arms import ARMS
 from amc_pymc.evidence.doubts import prior_flags
 from amc_pymc.evidence.from_draws import TimeLimit, evidence_from_draws
 from amc_pymc.evidence.from_surrogate import FEWEST_ROWS, evidence_from_surrogate
 from amc_pymc.evidence.model import (
     compiled_particles,
-    model_told,
     one_blas_thread,
     particle_kernel,
 )
@@ -31,7 +28,7 @@ from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.runs import begin_journal, check_workers
+from amc_pymc.runs import check_workers
 from amc_pymc.signals import ends_loops
 from amc_pymc.steps.marginal_effects import (
     Marginalize,
@@ -59,7 +56,6 @@ def estimate_evidence(
     chains: int | None = None,
     cores: int | None = 1,
     executor: Executor | None = None,
-    checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -68,16 +64,15 @@ def estimate_evidence(
 
     A pilot run finds the posterior, its modes and a mixture of Student t distributions close to it. From these it
     makes a portfolio of unbiased estimators of :math:`Z = \int p(x) L(x) dx`: importance sampling from the mixture
-    with a 10 % share of the prior, with plain and with randomised quasi-Monte Carlo points; annealed importance
-    sampling and sequential Monte Carlo, from the prior and from the mixture. A bandit learns which estimator
+    with a 10 % share of the prior, with plain and with randomised quasi-Monte Carlo points, and sequential Monte
+    Carlo from the prior and from the mixture. A bandit learns which estimator
     reaches the error at the lowest cost (:func:`combine_estimators`). The size of the last, certifying round is
     fixed before it starts, so its estimate of Z is exactly unbiased.
 
     Models with 5,000 rows or more, continuous variables and one mode take another way if the second-order expansion
     of the rows is close to their likelihood: draws from prior times expansion, whose integral :math:`Z_s` is known or
     costs no rows, give :math:`Z = Z_s \operatorname{E} e^R` with the remainder R of the log-likelihood. A few hundred
-    passes over the rows suffice. This way is taken where `arms`, `max_cost`, `cost` and `checkpoint` have their
-    defaults; the estimate is consistent, not unbiased.
+    passes over the rows suffice. This way is taken where `arms`, `max_cost` and `cost` have their defaults; the estimate is consistent, not unbiased.
 
     If no mixture is close to the posterior, and in more than 40 dimensions if Laplace's approximation is not, the
     run uses Hamiltonian Monte Carlo chains of its own and a bridge, as with `idata`, provided that the chains agree
@@ -132,8 +127,7 @@ def estimate_evidence(
         Maximum cost of the evidence, in units of `cost`. It includes the pilot run
         and excludes posterior draws. With `idata` the bridge without annealing is always computed.
     arms : "default", sequence or mapping, default "default"
-        Estimators: names from "importance_rqmc", "importance", "ais_reference", "smc_reference", "smc", "ais_400",
-        "ais_2000", "ais_8000", and your own, objects with ``scale = "log"`` and ``sample(n, rng)`` (as for
+        Estimators: names from "importance_rqmc", "importance", "smc_reference", "smc", and your own, objects with ``scale = "log"`` and ``sample(n, rng)`` (as for
         :func:`combine_estimators`). "default" is all named estimators that look promising after the pilot run, or
         chains and a bridge.
     cost : "count" or "cpu", default "count"
@@ -145,14 +139,10 @@ def estimate_evidence(
         Worker processes. None: all cores, at most four. Results do not depend on it.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``. This, `cores`,
-        `checkpoint`, `arms`, `draws` and `chains` are for runs without `idata`.
-    checkpoint : str or Path, optional
-        Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results. Batches are the pilot run, chains with their bridge, and draws of the
-        estimators. The model is compared by its densities at a few points, your own estimators by name, costs and a trial.
+        `arms`, `draws` and `chains` are for runs without `idata`.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
-        run and the first two batches are always completed. Chains and, without `checkpoint`, later batches are
+        run and the first two batches are always completed. Chains and later batches are
         shortened to end in time at the present rate; a bridge is annealed only if that is likely to end in time.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
@@ -241,7 +231,7 @@ def estimate_evidence(
     if idata is not None:
         _refuse_with_idata(
             arms=arms, draws=draws, chains=chains, cores=None if cores == 1 else cores,
-            executor=executor, checkpoint=checkpoint,
+            executor=executor,
         )  # fmt: skip
         model = context_model(model)
         if not model.free_RVs:
@@ -259,7 +249,7 @@ def estimate_evidence(
     if not model.free_RVs:
         return likelihood_as_evidence(model, "estimate_evidence")
     plain = names is None and not own and max_cost is None and cost == "count"
-    if plain and target_mcse and checkpoint is None and _has_many_rows(model, marginalize):
+    if plain and target_mcse and _has_many_rows(model, marginalize):
         tall = _by_surrogate(model, target_mcse, n_draws, n_chains, words, progressbar)
         if tall is not None:
             return tall
@@ -267,22 +257,9 @@ def estimate_evidence(
     say_if_dear(densities)
     begin = time.process_time()
     moves = particle_kernel(model, densities, "hmc")
-    record = Recorded()
-    if checkpoint is not None:
-        settings = {
-            "names": names, "own": arms_told(as_arms(own)) if own else None, "target": target_mcse,
-            "max_cost": max_cost, "draws": n_draws, "chains": n_chains, "cost": cost,
-        }  # fmt: skip
-        journal, words = begin_journal(
-            checkpoint,
-            lambda: {"sampler": "model evidence"} | settings_told(settings) | model_told(densities),
-            words,
-            random_seed,
-        )
-        record = Recorded(journal, own)
     run = Run(
         model, densities, moves, spawn_generators(words, 6), names, own, target_mcse, max_cost, cost,
-        n_draws, n_chains, limit, cores, executor, record, progressbar,
+        n_draws, n_chains, limit, cores, executor, progressbar,
     )  # fmt: skip
     with one_blas_thread():
         answer = run_evidence(run)

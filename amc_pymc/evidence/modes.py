@@ -60,15 +60,12 @@ class Maxima(NamedTuple):
     values : array (P,)
         Log densities; -inf if the density is zero at the start.
     gradients : array (P, D)
-    n_evaluations : int
-        Number of evaluations of value and gradient.
     converged : array of bool (P,)
     """
 
     x: np.ndarray
     values: np.ndarray
     gradients: np.ndarray
-    n_evaluations: int
     converged: np.ndarray
 
 
@@ -187,7 +184,6 @@ def maximise(
         np.concatenate([g.x for g in groups]),
         np.concatenate([g.values for g in groups]),
         np.concatenate([g.gradients for g in groups]),
-        sum(g.n_evaluations for g in groups),
         np.concatenate([g.converged for g in groups]),
     )
 
@@ -195,17 +191,15 @@ def maximise(
 def _maximise_group(value_and_gradient: ValueAndGradient, x: np.ndarray, max_iter: int) -> Maxima:
     values, gradients = (np.array(v, float) for v in value_and_gradient(x.copy()))
     search = _Search(x, values, gradients)
-    n_evaluations = len(x)
     for _ in range(max_iter - 1):
         rows = np.flatnonzero(search.active)
         if rows.size == 0:
             break
         trial = x[rows] + search.step[rows, None] * search.direction[rows]
         new_values, new_gradients = value_and_gradient(trial)
-        n_evaluations += rows.size
         _judge(search, rows, np.asarray(new_values), np.asarray(new_gradients))
     values[~np.isfinite(values)] = -math.inf
-    return Maxima(x, values, gradients, n_evaluations, search.converged)
+    return Maxima(x, values, gradients, search.converged)
 
 
 def _judge(

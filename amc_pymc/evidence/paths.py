@@ -37,7 +37,7 @@ class PriorPath(Path, Protocol):
 
 
 class Joint:
-    """Log of prior times likelihood, with counters of its evaluations.
+    """Log of prior times likelihood.
 
     Parameters
     ----------
@@ -46,8 +46,6 @@ class Joint:
 
     Attributes
     ----------
-    evaluations, gradients : int
-        Number of points at which densities and gradients were evaluated.
     symmetries : Symmetries or None
         Labels and signs that can be exchanged.
     images : Images or None
@@ -59,7 +57,6 @@ class Joint:
         self.symmetries: Symmetries | None = None
         self.images: Images | None = None
         self._last: tuple[np.ndarray, np.ndarray] | None = None
-        self.evaluations = self.gradients = 0
 
     @property
     def n_dim(self) -> int:
@@ -73,7 +70,6 @@ class Joint:
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Evaluate log prior and log likelihood (2, P) at points (P, D)."""
-        self.evaluations += len(x)
         return self._path.values(x)
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
@@ -86,13 +82,11 @@ class Joint:
         """Return the log prior (P,), cached for the points of the last `log_density`."""
         if self._last is not None and self._last[0] is x:
             return self._last[1]
-        self.evaluations += len(x)
         return self._path.values(x)[0]
 
     def with_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate log density (P,) and gradient (P, D)."""
         terms, gradients = self._path.gradients(x)
-        self.gradients += len(x)
         return terms.sum(axis=0), gradients.sum(axis=0)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:

@@ -100,7 +100,6 @@ class Pilot:
     uncovered : float
         Share of the posterior where the prior part of the proposal (one tenth) exceeds the mixture part: regions
         that the mixture misses and prior draws reach.
-    evaluations, gradients : int
     share : float
         Share of the prior in importance sampling proposals.
     relative_variance : float
@@ -122,8 +121,6 @@ class Pilot:
     modes: np.ndarray
     mode_log_evidence: np.ndarray
     uncovered: float
-    evaluations: int
-    gradients: int
     share: float = DEFENSIVE_SHARE
     relative_variance: float = math.inf
     missed: float = -math.inf
@@ -189,8 +186,7 @@ def explore(
         seen if fitted else path, x, kernel, rng,
         n_moves=settings.few_moves if many else settings.moves, n_particles=n, report=report,
     )  # fmt: skip
-    evaluations, gradients, none = ladder.evaluations + len(x), ladder.gradients, x[:0]
-    nothing = Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients, unfit=True)
+    nothing = Pilot(ladder, None, None, x[:0], np.empty(0), 0.0, unfit=True)
     try:
         if not fitted:
             return _with_discrete_proposal(
@@ -213,8 +209,7 @@ def _fitted(
     report: Callable[[str], None],
 ) -> Pilot:
     """Search for modes, and fit a mixture."""
-    ladder, evaluations, gradients = climbed.ladder, climbed.evaluations, climbed.gradients
-    joint = Joint(seen)
+    ladder, joint = climbed.ladder, Joint(seen)
     report("modes")
     if variables is not None:
         some = np.unique(ladder.particles.x, axis=0)[:: max(len(ladder.particles.x) // 4, 1)]
@@ -222,9 +217,7 @@ def _fitted(
     if many:
         starts = _few_starts(path, ladder, rng, settings)
     else:
-        cold, evaluated, differentiated = cool(seen, ladder, kernel, rng)
-        evaluations += evaluated
-        gradients += differentiated
+        cold = cool(seen, ladder, kernel, rng)
         starts = _starts(joint, seen, ladder, cold, rng, settings)
     modes = Modes(*modes_and_mixture(joint, starts, settings))
     if modes.mixture is not None and not many:
@@ -245,8 +238,6 @@ def _fitted(
         fit.modes.x,
         fit.modes.log_evidence,
         fit.uncovered,
-        evaluations + joint.evaluations,
-        gradients + joint.gradients,
         share,
         variance,
         fit.unseen,
@@ -398,7 +389,6 @@ def _with_discrete_proposal(
     return replace(
         found,
         discrete_proposal=adapted.mixture,
-        evaluations=found.evaluations + adapted.evaluations,
         share=share,
         relative_variance=variance,
     )

@@ -16,7 +16,6 @@ import xarray as xr
 
 from amc_pymc.bandits.arms import Cost, as_arms
 from amc_pymc.bandits.combine_estimators import Budget, Choices, Combined, Weights, combined
-from amc_pymc.bandits.recorded import Recorded
 from amc_pymc.evidence.arms import Portfolio, make_portfolio
 from amc_pymc.evidence.chains import BridgedChains, bridge_chains, missing_evidence
 from amc_pymc.evidence.check import error_of, prior_error
@@ -107,7 +106,6 @@ class Run:
     limit : TimeLimit
     cores : int or None
     executor : Executor or None
-    record : Recorded
     progressbar : bool
     tally : Tally
     seconds_elsewhere : float
@@ -128,7 +126,6 @@ class Run:
     limit: TimeLimit
     cores: int | None = 1
     executor: Executor | None = None
-    record: Recorded = field(default_factory=Recorded)
     progressbar: bool = True
     tally: Tally = field(default_factory=Tally)
     seconds_elsewhere: float = 0.0
@@ -163,7 +160,7 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
                 run.model, run.densities, run.moves, rng, chains=by_chains, report=report
             )
 
-    pilot, spent, seconds = _once("pilot", pilot_run, rng, run)
+    pilot, spent, seconds = _measured("pilot", pilot_run, run)
     known.append(pilot)
     with run.tally.stage("pilot"):
         run.densities = enough_nodes(run.densities, _typical(pilot), run.target)
@@ -251,23 +248,12 @@ def _of_pilot(run: Run, pilot: Pilot) -> Answer:
     return Answer(tree, numbers, flags, attrs)
 
 
-def _once[T](
-    stage: str, make: Callable[[], T], rng: np.random.Generator, run: Run
-) -> tuple[T, float, float]:
-    """Make a part of the run, or recall it from the checkpoint; return also its cost and CPU seconds."""
-    recalled = True
-
-    def measured() -> tuple[T, np.ndarray, float]:
-        nonlocal recalled
-        recalled, begin = False, time.process_time()
-        with run.tally.stage(stage), counted() as counts:
-            made = make()
-        return made, counts, time.process_time() - begin
-
-    made, counts, seconds = run.record.once(stage, measured, rng)
-    if recalled:
-        run.tally.add(stage, counts)
-    return made, cost_of(counts), seconds
+def _measured[T](stage: str, make: Callable[[], T], run: Run) -> tuple[T, float, float]:
+    """Make a part of the run; return also its cost and CPU seconds."""
+    begin = time.process_time()
+    with run.tally.stage(stage), counted() as counts:
+        made = make()
+    return made, cost_of(counts), time.process_time() - begin
 
 
 @contextmanager
@@ -299,7 +285,7 @@ def _chains(run: Run, pilot: Pilot, allowed: Callable[[float, float], bool]) -> 
                 budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
             )  # fmt: skip
 
-    return _once("chains", bridged, rng, run)[0]
+    return _measured("chains", bridged, run)[0]
 
 
 def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float) -> Answer:
@@ -315,7 +301,7 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
             budget=math.inf if run.max_cost is None else run.max_cost / price,
         )  # fmt: skip
     left, flags = _left(run.max_cost, tally.cost * price, portfolio, run.cost)
-    here = run.executor is None and run.cores == 1 and not run.record.keeps
+    here = run.executor is None and run.cores == 1
     elsewhere = None if here else Elsewhere(seen.memory)
     with tally.stage("arms"):
         found = combined(
@@ -328,7 +314,6 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
             progressbar=run.progressbar,
             random_seed=arms_rng,
             meter=elsewhere,
-            record=run.record,
         )
     if elsewhere is not None:
         tally.add("arms", elsewhere.counts)
@@ -419,7 +404,7 @@ def _uncovered(
         return []
     arms = found.tree["arms"].to_dataset()
     weights = dict(zip(arms["arm"].values.tolist(), arms["weight"].values.tolist(), strict=True))
-    annealed = sum(weights.get(name, 0.0) for name in ("ais_reference", "smc_reference"))
+    annealed = weights.get("smc_reference", 0.0)
     weighted = sum(weights.get(name, 0.0) for name in ("importance", "importance_rqmc"))
     if annealed + weighted < _MATTERS:
         return []

@@ -73,7 +73,6 @@ GROUPS = {
     "evaluations",
     "observed_data",
 }
-LONG = ("ais_2000", "ais_8000")
 IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density was nan")
 
 
@@ -132,7 +131,7 @@ def test_spread_of_errors():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arms", ["default", ["importance"], ["ais_reference"], ["smc"]], ids=label)
+@pytest.mark.parametrize("arms", ["default", ["importance"], ["smc_reference"], ["smc"]], ids=label)
 def test_coverage(arms):
     n = 200 if arms in ("default", ["importance"]) else 60
     runs = [estimate(one(), seed=s, arms=arms, target_mcse=0.05) for s in range(n)]
@@ -153,11 +152,9 @@ def test_initval_changes_nothing():
     assert_same(estimate(normal_model(initval=-40.0)), estimate(one()))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in ARMS]
-)
+@pytest.mark.parametrize("name", ARMS)
 def test_arms_by_name(name):
-    settings = {"target_mcse": None, "max_cost": 1.6e7} if name in LONG else {"target_mcse": 0.2}
+    settings = {"target_mcse": 0.2}
     tree = estimate(one(), arms=[name], **settings)
     assert tree["arms"]["arm"].values.tolist() == [name]
     assert_right(tree, one(), target=0.2)
@@ -168,7 +165,7 @@ def test_several_arms_and_what_was_left_out():
     arms = tree["arms"].to_dataset()
     used, left_out = set(arms["arm"].values.tolist()), arms.attrs["left_out"]
     assert used | {r.split(":")[0] for r in left_out.split("; ")} == set(ARMS)
-    assert "ais_8000: expected to need" in left_out
+    assert "smc: expected to need" in left_out
     for name in (
         "draws",
         "log_evidence",
@@ -188,7 +185,7 @@ def test_several_arms_and_what_was_left_out():
 def test_left_out_where_variables_are_discrete():
     tree = estimate(labels())
     left_out = tree["arms"].attrs["left_out"]
-    for name in ("importance_rqmc", "ais_reference", "smc_reference"):
+    for name in ("importance_rqmc", "smc_reference"):
         assert f"{name}: no reference: some variables are discrete" in left_out
     assert_right(tree, labels())
     assert tree["arms"]["arm"].values[0] == "importance"
@@ -604,7 +601,7 @@ def test_bad_arguments(settings, error, message, no_work):
 
 
 def test_arms_from_a_mixture_want_continuous_variables():
-    match = r"arm 'importance_rqmc' needs a reference.*'importance', 'smc'"
+    match = r"arm 'importance_rqmc' needs a reference.*'importance' or 'smc'"
     with pytest.raises(ValueError, match=match):
         estimate(labels(), arms=["importance_rqmc"])
 
@@ -671,7 +668,7 @@ def test_likelihoods_that_cannot_be():
     [
         (half, "default"),
         (half, ["smc"]),
-        (nan_gradient, ["ais_reference"]),
+        (nan_gradient, ["smc_reference"]),
         (nan_gradient, ["smc"]),
     ],
     ids=lambda v: getattr(v, "__name__", label(v)),
@@ -726,7 +723,7 @@ def blinded(monkeypatch):
         near = np.abs(expit(found.laplace.means) - 0.531).max(axis=1) < 0.01
         means, choleskys = found.laplace.means[~near], found.laplace.choleskys[~near]
         slab = StudentTMixture([1.0], means, choleskys, 20.0)
-        adapted = AdaptedMixture(slab, 0.3, 100.0, 100, 0.0, np.ones(1))
+        adapted = AdaptedMixture(slab, 0.3, 100.0, 0.0, np.ones(1))
         return replace(found, adapted=adapted, laplace=slab, modes=means, missed=-math.inf)
 
     monkeypatch.setattr(module, "explored", explored)
@@ -761,7 +758,7 @@ def test_a_peak_that_only_an_evaluation_of_an_arm_has_met(monkeypatch):
 )
 def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
     q = StudentTMixture([1.0], [[0.0]], [[[1.0]]], 5.0)
-    pilot = SimpleNamespace(adapted=AdaptedMixture(q, 0.1, 1e6, 100, 0.0, np.ones(1)))
+    pilot = SimpleNamespace(adapted=AdaptedMixture(q, 0.1, 1e6, 0.0, np.ones(1)))
     numbers = Evidence(log_evidence=z, log_evidence_mcse=0.01)
     assert bool(missed_mode(*numbers.estimate, pilot, log_mass)) is flagged
     assert missed_mode(*numbers.estimate, SimpleNamespace(adapted=None), log_mass) == []
@@ -773,7 +770,7 @@ def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
         ({"importance_rqmc": 1.0}, 0.3, 20.0, True),
         ({"importance_rqmc": 1.0}, 0.3, 500.0, False),  # its prior draws are there
         ({"importance_rqmc": 1.0}, 0.05, 0.0, False),
-        ({"importance": 0.5, "ais_reference": 0.5}, 0.3, 500.0, True),  # no prior draws
+        ({"importance": 0.5, "smc_reference": 0.5}, 0.3, 500.0, True),  # no prior draws
         ({"smc": 0.95, "importance": 0.05}, 0.3, 0.0, False),  # starts from the prior
     ],
 )

@@ -218,7 +218,7 @@ def _draw_boxes(axes: Axes, across: _Side, along: _Side) -> None:
     corners = np.stack([left, bottom, right, bottom, right, top, left, top], axis=1)
     width = min(4.0 / len(left) ** 0.5, 0.8)
     outlines = PolyCollection(
-        corners.reshape(-1, 4, 2), facecolor="none", edgecolor=GREY, linewidth=width
+        list(corners.reshape(-1, 4, 2)), facecolor="none", edgecolor=GREY, linewidth=width
     )
     axes.add_collection(outlines)
     if x is not None and y is not None:
