@@ -123,15 +123,6 @@ def arm_statistics(run: Combination) -> dict[str, np.ndarray]:
     }
 
 
-def running_means(values: np.ndarray, scale: str) -> np.ndarray:
-    """Return plain averages (n,) of the values up to each one, on the scale of values."""
-    counted = np.arange(1, values.size + 1)
-    if scale == "natural":
-        means: np.ndarray = np.cumsum(values) / counted
-        return means
-    return np.logaddexp.accumulate(values) - np.log(counted)
-
-
 def _sds(run: Combination) -> np.ndarray:
     """Return the standard deviation of a value of each arm, (K,), on the log scale of its logarithm."""
     found = [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
@@ -231,9 +222,8 @@ def _rounds(history: History, names: list[str]) -> xr.Dataset:
 
 
 def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dataset:
-    running = running_means(pulls["value"], scale)
     coords = {"pull": np.arange(pulls["value"].size)}
-    out = declared_dataset(PULLS, {**pulls, "running_mean": running}, coords)
+    out = declared_dataset(PULLS, pulls, coords)
     out["arm"].attrs["names"] = names
     out["value"].attrs["scale"] = scale
     return out

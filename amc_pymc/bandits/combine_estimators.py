@@ -26,9 +26,8 @@ from amc_pymc.bandits.combination_results import (
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff
-from amc_pymc.bandits.registry import make_policy, policy_class
+from amc_pymc.bandits.registry import POLICIES, make_policy
 from amc_pymc.bandits.rewards import LogLoss, RunningRange
-from amc_pymc.bandits.ucbcv import UCBCV
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
@@ -65,7 +64,7 @@ _LARGEST_JOB, _JOBS = 65_536, 16
 def combine_estimators(
     arms: Mapping[str, Any] | Sequence[Any],
     *,
-    policy: str | Policy | type[Policy] = "lcb",
+    policy: str | Policy = "lcb",
     draws: int | None = None,
     max_cost: float | None = None,
     target_mcse: float | None = None,
@@ -102,7 +101,7 @@ def combine_estimators(
         attributes: ``scale``, "natural" (default) or "log" if values are logarithms of positive estimates, -inf for
         zero; ``cost`` of one draw if it is known in advance; ``control_means`` (q,), the exact means of the
         controls.
-    policy : str, Policy or class, default "lcb"
+    policy : str or Policy, default "lcb"
         Policy that allocates the draws. "lcb": a lower confidence bound on log cost + log variance. The policies of
         the papers, "ucb1", "ucbv", "klucb", "thompson" and others of :mod:`amc_pymc.bandits`, receive
         `payoff` as rewards.
@@ -223,14 +222,14 @@ class Choices(NamedTuple):
 
     Attributes
     ----------
-    policy : str, Policy or class
+    policy : str or Policy
     cost : "count" or "cpu"
     weights : {"predictable", "inverse_variance", "uniform"}
     payoff : {"auto", "squared", "paired"}
     rounds : "doubling" or int
     """
 
-    policy: str | Policy | type[Policy] = "lcb"
+    policy: str | Policy = "lcb"
     cost: Cost = "count"
     weights: Weights = "predictable"
     payoff: Literal["auto"] | Payoff = "auto"
@@ -417,10 +416,11 @@ def check_choices(
         positive_int("rounds", choices.rounds)
     if isinstance(choices.policy, Policy):
         _check_made_policy(choices.policy, scale, n_arms)
-    else:
-        policy = policy_class(choices.policy)
-        if issubclass(policy, UCBCV) and scale == "log":
-            raise _wrong_rewards(policy.name, scale, "none of its own")
+    elif choices.policy not in POLICIES:
+        names = ", ".join(map(repr, sorted(POLICIES)))
+        raise ValueError(f"policy must be a Policy or one of {names}, got {choices.policy!r}.")
+    elif choices.policy == "ucbcv" and scale == "log":
+        raise _wrong_rewards("ucbcv", scale, "none of its own")
 
 
 def _check_made_policy(
@@ -428,8 +428,8 @@ def _check_made_policy(
 ) -> None:
     if policy.asked:
         raise ValueError(f"policy has been used before ({policy.asked} pulls); pass a fresh one.")
-    if n_arms is not None:
-        make_policy(policy, n_arms)
+    if n_arms not in (None, policy.n_arms):
+        raise ValueError(f"policy is of {policy.n_arms} arms, there are {n_arms}.")
     if isinstance(policy, LCB):
         if policy.values != scale:
             raise ValueError(
@@ -463,11 +463,10 @@ def positive_number(name: str, value: Any) -> float:
 def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, Payoff | None]:
     """Return a fresh policy and its payoff, None if it receives values instead."""
     check_choices(choices, arms[0].scale, n_arms=len(arms))
-    policy = choices.policy
-    if isinstance(policy, Policy):
-        bandit = policy.copy()
+    if isinstance(choices.policy, Policy):
+        bandit = choices.policy.copy()
     else:
-        bandit = make_policy(policy, len(arms), **_settings(policy_class(policy), arms, budget))
+        bandit = make_policy(choices.policy, len(arms), **_settings(choices.policy, arms))
     if bandit.uses_costs:
         return bandit, None
     if choices.payoff != "auto":
@@ -476,15 +475,13 @@ def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, 
     return bandit, "squared" if equal else "paired"
 
 
-def _settings(policy: type[Policy], arms: list[Arm], budget: Budget) -> dict[str, Any]:
+def _settings(policy: str, arms: list[Arm]) -> dict[str, Any]:
     """Return arguments of a policy that depend on the problem."""
-    scale = arms[0].scale
-    if policy.name == "lcb":
-        return {"values": scale}
-    if policy.name == "ucbcv":
+    if policy == "lcb":
+        return {"values": arms[0].scale}
+    if policy == "ucbcv":
         return _controls(arms)
-    settings: dict[str, Any] = {"rewards": LogLoss() if scale == "log" else RunningRange()}
-    return settings
+    return {"rewards": LogLoss() if arms[0].scale == "log" else RunningRange()}
 
 
 def _controls(arms: list[Arm]) -> dict[str, Any]:

@@ -158,7 +158,6 @@ arm          | pull | int   |      | | index of the arm, its name is in the attr
 round        | pull | int   |      | | round
 value        | pull | float |      | | value, on the scale of the arms
 cost         | pull | float | cost | | cost
-running_mean | pull | float |      | | plain average so far, on the scale of values
 """)
 
 #: Groups of likelihood-free samplers.
