@@ -18,12 +18,11 @@ from amc_pymc.bandits.arms import Cost, as_arms
 from amc_pymc.bandits.combine_estimators import Budget, Choices, Combined, Weights, combined
 from amc_pymc.evidence.arms import Portfolio, make_portfolio
 from amc_pymc.evidence.chains import BridgedChains, bridge_chains, missing_evidence
-from amc_pymc.evidence.check import error_of, prior_error
+from amc_pymc.evidence.check import effective_beside, error_of, prior_error
 from amc_pymc.evidence.doubts import (
     copies_missed,
     covering_error,
     disagreements,
-    effective_beside,
     missed_mode,
     uncertain,
     unlike_chains,
@@ -408,7 +407,7 @@ def _uncovered(
     weighted = sum(weights.get(name, 0.0) for name in ("importance", "importance_rqmc"))
     if annealed + weighted < _MATTERS:
         return []
-    if annealed < _MATTERS and effective_beside(densities, pilot, rng) >= _REACHED:
+    if annealed < _MATTERS and effective_beside(densities, pilot.adapted, rng) >= _REACHED:
         return []
     return [flag("uncovered", share=pilot.uncovered)]
 

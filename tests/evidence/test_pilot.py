@@ -223,7 +223,7 @@ def test_a_plateau():
 def covered(mixture, path, log_mean):
     joint = Joint(path)
     adapted = AdaptedMixture(mixture, 1.0, 1.0, log_mean, np.ones(1))
-    return check.share_uncovered(joint, path, adapted, np.random.default_rng(7))
+    return check.share_uncovered(joint, adapted, np.random.default_rng(7))
 
 
 def test_what_the_mixture_misses_and_prior_draws_see():
@@ -450,7 +450,7 @@ def test_lost_draws_count_in_the_share_that_is_uncovered():
     path, rng = Lossy([1.0, 0.0], 1.0), np.random.default_rng(1)
     q = StudentTMixture([1.0], [np.full(2, 60.0)], [0.1 * np.eye(2)], 50.0)
     adapted = AdaptedMixture(q, 1.0, 1.0, path.log_z + math.log(2.0), np.ones(1))
-    share, _ = check.share_uncovered(Joint(path), path, adapted, rng)
+    share, _ = check.share_uncovered(Joint(path), adapted, rng)
     mean, sd = path.moments(1.0)
     kept = norm.sf(-1.0, mean[0], sd)
     # The squared weights of 4,096 draws are at most twice the square of their mean.
