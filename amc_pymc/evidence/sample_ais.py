@@ -17,7 +17,6 @@ from amc_pymc.evidence.annealing import (
     Annealed,
     Ladder,
     anneal,
-    anneal_back,
     by_temperature,
     climb,
     power_schedule,
@@ -218,7 +217,7 @@ def sample_ais(
         begin, reverse = time.process_time(), None
         if back is not None and ended.why == "done":
             with tally.stage("reverse"):
-                reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
+                reverse = anneal(plan.path, back, plan.betas[::-1], moves, plan.ladder, back_rng)
         apart += time.process_time() - begin
     tally.add("annealing", np.sum([block.counts for block in done], axis=0))
     apart += sum(block.seconds for block in done)

@@ -26,8 +26,8 @@ import amc_pymc as amc
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ARMS, ImportanceArm
 from amc_pymc.evidence.doubts import missed_mode
+from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
 from amc_pymc.evidence.results import Evidence, PosteriorDraws
-from amc_pymc.evidence.run import __name__ as MODULE
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.reading.particles.densities import counted
 from tests.evidence.evidence_models import (
@@ -519,7 +519,7 @@ def test_interruption_before_the_first_round():
         ("evidence.pilot.climb", False),
         ("evidence.pilot._starts", True),
         ("bandits.combine_estimators.combination_tree", True),
-        ("evidence.run.posterior_draws", True),
+        ("evidence.estimate_evidence.posterior_draws", True),
     ],
 )
 def test_ctrl_c_anywhere(place, estimated, monkeypatch):

@@ -17,9 +17,9 @@ import amc_pymc as amc
 
 from amc_pymc.evidence.chains import BridgedChains
 from amc_pymc.evidence.doubts import covering_error, unlike_chains
+from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
 from amc_pymc.evidence.from_draws import TimeLimit
 from amc_pymc.evidence.results import Evidence
-from amc_pymc.evidence.run import __name__ as MODULE
 from tests.evidence.evidence_models import (
     Known,
     compile_before,
