@@ -4,14 +4,14 @@ For the density pi~ of :mod:`amc_pymc.tall.surrogate`, whose coordinates v are G
 
 1. Hamiltonian Monte Carlo moves phi to phi' on the marginal pi~(phi), or binary variables are drawn, one after
    another at random, from their distribution given everything else but v;
-2. v' = v*(phi') + L(phi')^-T w', where w = L(phi)^T (v - v*(phi)) and w' = sqrt(1 - s^2) w + s z, z standard normal.
+2. v' = v*(phi') + F(phi')^-T w', where w = F(phi)^T (v - v*(phi)) and w' = sqrt(1 - s^2) w + s z, z standard normal.
 
 The expansion Q of rows has the tails of a Gaussian. If the posterior has heavier ones, a Student t takes its place: with Q
 scaled to have its maximum at 0, lambda ~ Gamma(nu / 2 + V / 2, rate nu / 2 - Q(x)) is drawn, the steps above are made for
 prior times exp(lambda Q), and lambda is forgotten. This is reversible for prior times (1 - 2 Q / nu)^-(nu + V) / 2
 (Kamatani 2018, doi:10.3150/17-BEJ980).
 
-L is the Cholesky factor of the precision K(phi). In coordinates (phi, w) pi~ is a product, and each part is reversible
+F is a factor of the precision, K(phi) = F F'. In coordinates (phi, w) pi~ is a product, and each part is reversible
 for its own factor, so the whole is reversible for pi~. Accepting x' with probability min(1, rho(x') / rho(x)), where
 rho = pi / pi~, is reversible for pi (Liu 2001, section 9.4.3; Christen & Fox 2005, doi:10.1198/106186005X76983).
 """
@@ -36,8 +36,11 @@ from amc_pymc.tall.surrogate import (
     conditional,
     expansion_at,
     gradient,
+    log_determinant,
+    n_wide,
     ordered,
     rows_of,
+    transposed_product,
 )
 from amc_pymc.tall.terms import Terms
 
@@ -49,14 +52,15 @@ _MOST_SWITCHED = 50
 class Known(NamedTuple):
     """Gaussians of v given two points' hyperparameters.
 
-    ``x`` (2, D) holds v* and everything that is not v, ``value`` (2,) log pi~(phi), NaN if there is none, ``log_det`` (2,) log det L,
-    ``factor`` (2, V, V) and ``gradient`` (2, F).
+    ``x`` (2, D) holds v* and everything that is not v, ``value`` (2,) log pi~(phi), NaN if there is none, ``log_det`` (2,) log det F,
+    ``factor`` (2, V, V) and ``spikes`` (2, W, V), of which F is made, and ``gradient`` (2, F).
     """
 
     x: np.ndarray
     value: np.ndarray
     log_det: np.ndarray
     factor: np.ndarray
+    spikes: np.ndarray
     gradient: np.ndarray
 
 
@@ -110,6 +114,7 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
         np.full(2, np.nan),
         np.zeros(2),
         np.zeros((2, n, n)),
+        np.zeros((2, n_wide(surface), n)),
         np.zeros((2, f)),
     )
     one = np.ones(1, np.int64)
@@ -149,9 +154,10 @@ def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) ->
     """Store a Gaussian and the gradient of log pi~(phi)."""
     known = refresh.known
     known.value[slot] = found.value
-    known.log_det[slot] = 0.0
+    known.log_det[slot] = log_determinant(found.factor, found.spikes)
+    for r in range(len(found.spikes)):
+        fill(known.spikes[slot, r], found.spikes[r])
     for i in range(refresh.v.size):
-        known.log_det[slot] += math.log(found.factor[i, i])
         for j in range(i + 1):
             known.factor[slot, i, j] = found.factor[i, j]
     for d in range(found.x.size):
@@ -230,24 +236,16 @@ def log_surface(x: np.ndarray, refresh: Refresh) -> float:
     found = conditional(x, refresh.surface)
     if not found.possible:
         return -math.inf
-    total, v = found.value, refresh.v
-    for j in range(v.size):
-        w = 0.0
-        for i in range(j, v.size):
-            w += found.factor[i, j] * (x[v[i]] - found.x[v[i]])
-        total += math.log(found.factor[j, j]) - 0.5 * w * w
-    return total
+    v = refresh.v
+    w = transposed_product(found.factor, found.spikes, x[v] - found.x[v])
+    return found.value + log_determinant(found.factor, found.spikes) - 0.5 * np.dot(w, w)
 
 
 @njit(cache=True, error_model="numpy")
 def _standardised(x: np.ndarray, refresh: Refresh, slot: int) -> np.ndarray:
-    """Return w = L'(v - v*) for the Gaussian in a slot, which later parts of a move may overwrite."""
+    """Return w = F'(v - v*) for the Gaussian in a slot, which later parts of a move may overwrite."""
     known, v = refresh.known, refresh.v
-    w = np.zeros(v.size)
-    for j in range(v.size):
-        for i in range(j, v.size):
-            w[j] += known.factor[slot, i, j] * (x[v[i]] - known.x[slot, v[i]])
-    return w
+    return transposed_product(known.factor[slot], known.spikes[slot], x[v] - known.x[slot][v])
 
 
 @njit(cache=True, error_model="numpy")
@@ -267,7 +265,7 @@ def _redraw(
         old = w[j]
         w[j] = keep * old + scale * rng.standard_normal()
         ratio += 0.5 * (w[j] * w[j] - old * old)
-    backward_solve(known.factor[slot], w)
+    backward_solve(known.factor[slot], known.spikes[slot], w)
     for j in range(v.size):
         new[v[j]] = known.x[slot, v[j]] + w[j]
     return ratio

@@ -9,7 +9,7 @@ scales, or by differences of neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
@@ -273,6 +273,10 @@ _TRIALS, _FAR = 16, 2.0
 _POINTS, _ZERO = 3, 1e-9
 
 
+#: Number of coordinates beyond which a combination is wide, and the largest number of such.
+_WIDE, _MOST_WIDE = 30, 4
+
+
 class TooWide(ValueError):
     """A term or a coefficient reads too many coordinates."""
 
@@ -311,6 +315,8 @@ class Split:
     terms : tuple of Family
     own : tuple of arrays and families
         Terms of ``nearly``, and the coordinates that they read.
+    wide : (W,) int array
+        Combinations of many Gaussian coordinates, each read by terms that read nothing else.
     """
 
     inner: np.ndarray
@@ -318,6 +324,7 @@ class Split:
     outer: np.ndarray
     terms: tuple[Family, ...]
     own: tuple[tuple[np.ndarray, Family], ...] = ()
+    wide: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def without(self, coordinates: np.ndarray) -> Split:
         """Return the same with some of ``nearly`` among the hyperparameters, and their terms."""
@@ -326,7 +333,7 @@ class Split:
         more = [f for at, f in self.own if np.isin(at, coordinates).any()]
         nearly = np.setdiff1d(self.nearly, coordinates)
         outer = np.union1d(self.outer, coordinates)
-        return Split(self.inner, nearly, outer, (*self.terms, *more))
+        return Split(self.inner, nearly, outer, (*self.terms, *more), wide=self.wide)
 
 
 def split(
@@ -362,9 +369,23 @@ def split(
     moved = np.sort(np.concatenate(blocks)) if blocks else np.empty(0, np.int64)
     outer = np.array([d for d in moved if not (inner[d] or nearly[d])], np.int64)
     plain = inner | nearly
-    kept = tuple(t.family for t in terms if not plain[t.coordinates].all())
+    wide = _wide(parts, inner, terms)
+    kept = tuple(
+        t.family
+        for t in terms
+        if not plain[t.coordinates].all() or np.isin(t.combinations, wide).any()
+    )
     own = tuple((t.coordinates, t.family) for t in terms if nearly[t.coordinates].any())
-    return Split(np.flatnonzero(inner), np.flatnonzero(nearly), outer, kept, own)
+    return Split(np.flatnonzero(inner), np.flatnonzero(nearly), outer, kept, own, wide)
+
+
+def _wide(parts: Parts, inner: np.ndarray, terms: Sequence[_Order]) -> np.ndarray:
+    """Return the combinations of many Gaussian coordinates, if they are few, of which terms read nothing else."""
+    wide = np.flatnonzero(np.count_nonzero(parts.combinations[:, inner], axis=1) > _WIDE)
+    for term in terms:
+        if term.n_leaves > 1:
+            wide = np.setdiff1d(wide, term.combinations)
+    return wide if wide.size <= _MOST_WIDE else wide[:0]
 
 
 def _with_own_priors(parts, blocks, inner, terms, coefficients) -> np.ndarray:
@@ -434,6 +455,7 @@ class _Order:
             (functions, read[size : size + len(functions)]),
             (combinations, read[size + len(functions) :]),
         ))  # fmt: skip
+        self.n_leaves, self.combinations = len(leaves), np.flatnonzero(read[size + len(functions) :])
         self.coordinates = np.flatnonzero(np.logical_or.reduce(parts))
         self._through = np.flatnonzero(parts[1])
         rough = _rough(graph, family, far)

@@ -15,6 +15,9 @@ prior l and of z denoted by indices,
 
     d log pi~ / d phi_c = l_c + u'z_c + (sum_ab S_ab l_abc) / 2 - sum_kj (H A S)_kj z_kjc.
 
+K is sparse or nearly so, but for terms such as the square of a sum of many coordinates (:class:`pm.ICAR` has one). Each
+adds a a' for a vector a, and turns a factor F into F E with E = I + b u u', where u = F^-1 a and b = 1 / (1 + (1 + u'u)^0.5).
+
 Rue, Martino & Chopin (2009). doi:10.1111/j.1467-9868.2008.00700.x.
 """
 
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,11 +43,15 @@ _MANY = 4.0
 
 @record
 class Rows(NamedTuple):
-    """Entries of (x, f, A x), f left out: entry i is the sum of values x[places] from starts[i] to starts[i + 1]."""
+    """Entries of (x, f, A x), f left out: entry i is the sum of values x[places] from starts[i] to starts[i + 1].
+
+    ``wide`` numbers the entries that add a a' to the precision, and is -1 for others.
+    """
 
     starts: np.ndarray
     places: np.ndarray
     values: np.ndarray
+    wide: np.ndarray
 
 
 @record
@@ -81,20 +89,45 @@ class Surface(NamedTuple):
 
 
 class Conditional(NamedTuple):
-    """Gaussian of v given phi: log pi~(phi), x with v* in it, Cholesky factor of K, and whether all is finite."""
+    """Gaussian of v given phi.
+
+    Attributes
+    ----------
+    value : float
+        log pi~(phi).
+    x : (D,) array
+        v* and phi.
+    factor : (V, V) array
+        Cholesky factor L, in the lower triangle.
+    spikes : (W, V) array
+        u of each wide combination; K = F F' with F = L E_1 ... E_W.
+    possible : bool
+        Whether all is finite.
+    """
 
     value: float
     x: np.ndarray
     factor: np.ndarray
+    spikes: np.ndarray
     possible: bool
 
+    def precision(self) -> np.ndarray:
+        """Return K (V, V)."""
+        factor = np.tril(self.factor)
+        for u in self.spikes:
+            factor += _stretch(u) * np.outer(factor @ u, u)
+        out: np.ndarray = factor @ factor.T
+        return out
 
-def rows_of(combinations: np.ndarray, n_functions: int = 0) -> Rows:
-    """Return the rows of x, so many functions, and A x, with A (L, D)."""
+
+def rows_of(combinations: np.ndarray, n_functions: int = 0, wide: Sequence[int] = ()) -> Rows:
+    """Return the rows of x, so many functions, and A x, with A (L, D), of which ``wide`` add a a' to the precision."""
     size = combinations.shape[1]
     parts = sparse.eye_array(size), np.zeros((n_functions, size)), combinations
     whole = sparse.vstack([sparse.csr_array(p) for p in parts], format="csr")
-    return Rows(whole.indptr.astype(np.int64), whole.indices.astype(np.int64), whole.data)
+    numbers = np.full(whole.shape[0], -1)
+    numbers[size + n_functions + np.asarray(wide, np.int64)] = np.arange(len(wide))
+    return Rows(whole.indptr.astype(np.int64), whole.indices.astype(np.int64), whole.data, numbers)
 
 
 def ordered(positions: np.ndarray) -> np.ndarray:
@@ -221,8 +254,14 @@ def _covariance(i, j, surface, covariance):
 
 
 @njit(cache=True, error_model="numpy")
-def prior_at(x: np.ndarray, surface: Surface, gradient: np.ndarray, precision: np.ndarray) -> float:
-    """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v."""
+def prior_at(
+    x: np.ndarray,
+    surface: Surface,
+    gradient: np.ndarray,
+    precision: np.ndarray,
+    weights: np.ndarray,
+) -> float:
+    """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v and by wide combinations."""
     program = surface.prior.program
     extended = _with_combinations(x, surface)
     slopes, total = np.zeros(extended.size), 0.0
@@ -240,7 +279,10 @@ def prior_at(x: np.ndarray, surface: Surface, gradient: np.ndarray, precision: n
                 for k in range(n):  # elements often read the same combination
                     number -= out[t, k]
                     if k == n - 1 or at[a, k] != at[a, k + 1] or at[b, k] != at[b, k + 1]:
-                        _add_products(at[a, k], at[b, k], number, a != b, surface, precision)
+                        if surface.combinations.wide[at[a, k]] >= 0:
+                            weights[surface.combinations.wide[at[a, k]]] += number
+                        else:
+                            _add_products(at[a, k], at[b, k], number, a != b, surface, precision)
                         number = 0.0
                 t += 1
     _add_transposed(surface.combinations, slopes, gradient)
@@ -296,8 +338,34 @@ def marginals(phis: np.ndarray, x: np.ndarray, surface: Surface, slopes: np.ndar
 
 @njit(cache=True, error_model="numpy")
 def _both(x, surface, gradient, precision):
-    prior_at(x, surface, gradient, precision)
+    weights = np.zeros(n_wide(surface))
+    prior_at(x, surface, gradient, precision, weights)
+    rows = _wide_rows(surface)
+    for r in range(weights.size):
+        precision += weights[r] * np.outer(rows[r], rows[r])
     return conditional(x, surface)
+
+
+@njit(cache=True, error_model="numpy")
+def n_wide(surface: Surface) -> int:
+    """Return the number W of wide combinations."""
+    out = 0
+    for number in surface.combinations.wide:
+        out = max(out, number + 1)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _wide_rows(surface):
+    """Return the wide combinations of v (W, V)."""
+    rows, inner = surface.combinations, surface.inner
+    out = np.zeros((n_wide(surface), inner.max() + 1))
+    for i in range(rows.wide.size):
+        if rows.wide[i] >= 0:
+            for p in range(rows.starts[i], rows.starts[i + 1]):
+                if inner[rows.places[p]] >= 0:
+                    out[rows.wide[i], inner[rows.places[p]]] += rows.values[p]
+    return out
 
 
 def conditional_and_prior(
@@ -315,7 +383,8 @@ def _newton_step(x, surface):
     inner = surface.inner
     size = inner.max() + 1
     slope, precision = np.zeros(x.size), np.zeros((size, size))
-    value = prior_at(x, surface, slope, precision)
+    weights = np.zeros(n_wide(surface))
+    value = prior_at(x, surface, slope, precision, weights)
     z, at, slopes = coefficients_at(x, surface)
     more, force = _forces(z, surface)
     value += more
@@ -337,25 +406,30 @@ def _newton_step(x, surface):
                     j = inner[at[d, b]]
                     if j >= 0:
                         precision[i, j] += h * slopes[d, b]
-    out = x.copy()
-    if not math.isfinite(value):
-        return Conditional(-math.inf, out, precision, False), 0.0
-    if not cholesky(precision):
-        return Conditional(-math.inf, out, precision, False), 0.0
-    for i in range(size):
-        value -= math.log(precision[i, i])
+    out, spikes = x.copy(), np.zeros((weights.size, size))
+    if not math.isfinite(value) or not cholesky(precision):
+        return Conditional(-math.inf, out, precision, spikes, False), 0.0
+    if weights.size:
+        rows = _wide_rows(surface)
+        for r in range(weights.size):
+            if not weights[r] >= 0.0:
+                return Conditional(-math.inf, out, precision, spikes, False), 0.0
+            spike = math.sqrt(weights[r]) * rows[r]
+            forward_solve(precision, spikes[:r], spike)
+            fill(spikes[r], spike)
+    value -= log_determinant(precision, spikes)
     step = np.empty(size)
     for d in range(x.size):
         if inner[d] >= 0:
             step[inner[d]] = slope[d]
-    forward_solve(precision, step)
+    forward_solve(precision, spikes, step)
     gain = 0.5 * np.dot(step, step)
     value += gain
-    backward_solve(precision, step)
+    backward_solve(precision, spikes, step)
     for d in range(x.size):
         if inner[d] >= 0:
             out[d] += step[inner[d]]
-    return Conditional(value, out, precision, math.isfinite(value)), gain
+    return Conditional(value, out, precision, spikes, math.isfinite(value)), gain
 
 
 #: Increase of f above which v* is computed again from the first v*, and the largest number of times.
@@ -406,19 +480,58 @@ def cholesky(a):
     return True
 
 
+@njit(cache=True, error_model="numpy")
+def _stretch(u):
+    """Return b of E = I + b u u', so that E E' = I + u u'."""
+    return 1.0 / (1.0 + math.sqrt(1.0 + np.dot(u, u)))
+
+
+@njit(cache=True, error_model="numpy")
+def _shrink(u, b):
+    """Overwrite b by E^-1 b."""
+    b -= np.dot(u, b) * _stretch(u) / math.sqrt(1.0 + np.dot(u, u)) * u
+
+
+@njit(cache=True, error_model="numpy")
+def log_determinant(factor: np.ndarray, spikes: np.ndarray) -> float:
+    """Return log det F."""
+    out = 0.0
+    for i in range(factor.shape[0]):
+        out += math.log(factor[i, i])
+    for r in range(len(spikes)):
+        out += 0.5 * math.log1p(np.dot(spikes[r], spikes[r]))
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def transposed_product(factor: np.ndarray, spikes: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return F' b."""
+    out = np.zeros(b.size)
+    for i in range(b.size):
+        for j in range(i + 1):
+            out[j] += factor[i, j] * b[i]
+    for r in range(len(spikes)):
+        out += np.dot(spikes[r], out) * _stretch(spikes[r]) * spikes[r]
+    return out
+
+
 @_in_any_order
-def forward_solve(factor, b):
-    """Overwrite b by L^-1 b."""
+def forward_solve(factor, spikes, b):
+    """Overwrite b by F^-1 b."""
     for i in range(b.size):
         s = b[i]
         for k in range(i):
             s -= factor[i, k] * b[k]
         b[i] = s / factor[i, i]
+    for r in range(len(spikes)):
+        _shrink(spikes[r], b)
 
 
 @_in_any_order
-def backward_solve(factor: np.ndarray, b: np.ndarray) -> None:
-    """Overwrite b by L'^-1 b."""
+def backward_solve(factor: np.ndarray, spikes: np.ndarray, b: np.ndarray) -> None:
+    """Overwrite b by F'^-1 b."""
+    for r in range(len(spikes) - 1, -1, -1):
+        _shrink(spikes[r], b)
     for i in range(b.size - 1, -1, -1):
         s = b[i] / factor[i, i]
         b[i] = s
@@ -427,10 +540,10 @@ def backward_solve(factor: np.ndarray, b: np.ndarray) -> None:
 
 
 @_in_any_order
-def _inverse(factor):
-    """Return (L L')^-1 where L or a later entry of its row may differ from zero, and zeros elsewhere.
+def _inverse(factor, spikes):
+    """Return K^-1 where L or a later entry of its row may differ from zero, and other numbers elsewhere.
 
-    Takahashi, Fagan & Chin (1973).
+    Takahashi, Fagan & Chin (1973) for L, Sherman & Morrison (1950) for the spikes.
     """
     first, size = _first_entries(factor), factor.shape[0]
     out, column = np.zeros((size, size)), np.empty(size)
@@ -448,6 +561,10 @@ def _inverse(factor):
             out[i, j] = out[j, i] = -_dot(out[i, j + 1 : end], column[j + 1 : end]) * diagonal
             s -= out[i, j] * column[i]
         out[j, j] = s * diagonal
+    for r in range(len(spikes)):
+        column = spikes[r].copy()
+        backward_solve(factor, spikes[:r], column)
+        out -= np.outer(column, column) / (1.0 + np.dot(spikes[r], spikes[r]))
     return out
 
 
@@ -456,7 +573,7 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     """Return the gradient of log pi~(phi) (F,) at a result of :func:`conditional`."""
     x, outer = found.x, surface.outer
     out = np.zeros(outer.max() + 1)
-    covariance = _inverse(found.factor)
+    covariance = _inverse(found.factor, found.spikes)
     program = surface.prior.program
     extended = _with_combinations(x, surface)
     slopes = np.zeros(extended.size)
@@ -471,6 +588,8 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
             for b in range(a + 1):
                 number = 0.0
                 for k in range(n):
+                    if surface.combinations.wide[at[a, k]] >= 0:
+                        continue  # such terms are quadratic
                     if k == 0 or at[a, k] != at[a, k - 1] or at[b, k] != at[b, k - 1]:
                         number = _covariance(at[a, k], at[b, k], surface, covariance)
                     if number != 0.0:

@@ -49,7 +49,8 @@ def check_flags(text: str) -> None:
             assert abs(off) < 5.0 * error + 1e-3
     assert len(re.findall("   - ", looks["small budget"][2])) == 1
     assert abs(looks["wrong data"][0]) > 0.5  # that is what the flag is about
-    assert looks["one sign"][0] == pytest.approx(-math.log(2.0), abs=0.02)
+    share = 1.0 / (1.0 + math.exp(-1.0 / 3.0))  # of the sign that the prior prefers, about
+    assert looks["one sign"][0] == pytest.approx(math.log(share), abs=0.02)
     searched = re.search(r"search for modes: off by ([+-]\d\.\d+), stated error (\d\.\d+), flags: none", text)  # fmt: skip
     assert searched and abs(float(searched[1])) < 5.0 * float(searched[2]) + 1e-3
 

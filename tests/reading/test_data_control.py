@@ -275,8 +275,8 @@ class TestVarianceReduction:
         rows = extract_rows(model)
         points = np.array([0.0]), np.array([0.2])
         got = [
-            DataControl(rows, DataProxy(bins=n, outliers=0), points[0], rng).variance_reduction(
-                *points, rng, n_rows=40_000
+            variance_reduction(
+                DataControl(rows, DataProxy(bins=n, outliers=0), points[0], rng), *points
             )
             for n in (10, 20)
         ]

@@ -13,10 +13,13 @@ from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
 from amc_pymc.tall.surrogate import (
     Surface,
     _inverse,
+    backward_solve,
     conditional,
     gradient,
+    log_determinant,
     narrow_order,
     rows_of,
+    transposed_product,
 )
 from amc_pymc.tall.terms import Written, compiled_terms
 
@@ -57,6 +60,15 @@ def smooth():
     pm.Potential("smooth", pm.logp(prior, pt.diff(b, n=2)))  # two leaves of a term read one entry
 
 
+def areas():
+    """Neighbours on a ring, whose sum is nearly zero and whose weighted sum is known."""
+    ring = np.roll(np.eye(8, dtype=int), 1, axis=0)
+    phi = pm.ICAR("phi", W=ring + ring.T, sigma=pm.HalfNormal("sd", 1.0))
+    pm.Potential("known", pm.logp(pm.Normal.dist(0.0, 0.5), pt.dot(np.arange(8.0), phi)))
+
+
+#: Models in which combinations of many coordinates are kept apart from the sparse part of the precision.
+WIDE = {"areas"}
 #: Variables that are Gaussian given the others, and variables that rows read.
 MODELS = {
     "scaled": (scaled, ["z", "a"], ["a"]),
@@ -64,6 +76,7 @@ MODELS = {
     "walk": (walk, ["a"], ["a"]),
     "zero-sum": (zero_sum, ["u_zerosum__"], ["u_zerosum__"]),
     "smooth": (smooth, ["b"], ["b"]),
+    "areas": (areas, ["phi"], ["phi"]),
 }
 
 
@@ -94,10 +107,11 @@ class Problem:
         begin = size + len(functions)
         terms, combinations = with_combinations(own, terms, size, begin)
         coefficients = Written(graph, tuple(families), ())
+        wide = np.arange(len(combinations)) if name in WIDE else ()
         self.surface = Surface(
             *(self._numbered(where, size) for where in (self.inner, self.outer)),
             compiled_terms(Written(own, terms, functions), 3),
-            rows_of(combinations, len(functions)),
+            rows_of(combinations, len(functions), wide),
             compiled_terms(coefficients, 2),
             reads,
             rng.normal(size=number),
@@ -162,6 +176,18 @@ def test_the_marginal_and_the_mode_given_hyperparameters(problem):
     np.testing.assert_array_equal(found.x[problem.outer], problem.x[problem.outer])
 
 
+def test_the_factors_are_those_of_the_precision(problem):
+    found, rng = conditional(problem.x, problem.surface), np.random.default_rng(3)
+    assert (len(found.spikes) > 1) == (problem.name in WIDE)
+    b = rng.normal(size=problem.inner.size)
+    out = b.copy()
+    backward_solve(found.factor, found.spikes, out)  # F'^-1 b
+    np.testing.assert_allclose(transposed_product(found.factor, found.spikes, out), b, rtol=1e-8)
+    np.testing.assert_allclose(out @ found.precision() @ out, b @ b, rtol=1e-8)
+    half = 0.5 * np.linalg.slogdet(found.precision())[1]
+    assert log_determinant(found.factor, found.spikes) == pytest.approx(half, abs=1e-8)
+
+
 def test_the_marginal_does_not_depend_on_the_coefficients(problem):
     other = problem.x.copy()
     other[problem.inner] += 3.0
@@ -222,7 +248,7 @@ def test_the_inverse_where_a_matrix_has_entries():
     for links in (0.1, 0.5, 1.0):
         root = rng.normal(size=(size, size)) * (rng.random((size, size)) < links)
         matrix = root @ root.T + np.eye(size)
-        found = _inverse(np.linalg.cholesky(matrix))
+        found = _inverse(np.linalg.cholesky(matrix), np.empty((0, len(matrix))))
         inside = matrix != 0.0
         np.testing.assert_allclose(
             found[inside], np.linalg.inv(matrix)[inside], rtol=1e-9, atol=1e-12

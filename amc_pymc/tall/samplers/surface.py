@@ -163,6 +163,8 @@ _ALIKE, _MOST_REPEATS = 0.3, 8
 _FREEDOM = 5.0
 #: Weight of a diagonal matrix in an estimated covariance, in draws.
 _SHRINKAGE = 10.0
+#: Difference of two second derivatives of the prior, relative to them, that rounding errors may have produced.
+_ROUNDING = 1e-9
 #: Smallest eigenvalue of the rows' curvature, relative to the largest.
 _FLOOR = 1e-9
 #: Difference of log densities, in nats, from the least of the draws below which a chain does not start.
@@ -449,7 +451,7 @@ def surface_at(
         numbered,
         outer,
         compiled_terms(parts.prior._replace(families=divided.terms), 3),
-        rows_of(parts.combinations, len(parts.prior.functions)),
+        rows_of(parts.combinations, len(parts.prior.functions), divided.wide),
         compiled_terms(parts.coefficients, 2),
         read,
         surrogate.centre[at],
@@ -459,7 +461,9 @@ def surface_at(
     )
     _, slope, precision = conditional_and_prior(x, surface)
     whole = model.rest_value_and_gradient(x)[1]
-    curvature = -model.rest_hessian(x, plain)[np.ix_(plain, plain)] - precision
+    known = -model.rest_hessian(x, plain)[np.ix_(plain, plain)]
+    curvature = known - precision
+    curvature[np.abs(curvature) <= _ROUNDING * np.abs(known)] = 0.0
     places = np.searchsorted(read, plain)
     if measured is not None:
         inside = np.ix_(places, places)
@@ -523,10 +527,9 @@ def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
     """Return mean and precision of x, with hyperparameters independent of the rest."""
     mean = fitted.draws.mean(axis=0)
     found, *_ = conditional_and_prior(mean, fitted.surface)
-    lower = np.tril(found.factor)
     inner = ordered(fitted.surface.inner)
     out = np.zeros((mean.size, mean.size))
-    out[np.ix_(inner, inner)] = lower @ lower.T
+    out[np.ix_(inner, inner)] = found.precision()
     if divided.outer.size:
         spread = np.atleast_2d(np.cov(fitted.draws[:, divided.outer].T))
         spread += 1e-6 * np.eye(divided.outer.size)
