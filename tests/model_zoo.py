@@ -175,30 +175,6 @@ def standardised_in_graph(n, rng):
 
 
 @accepted()
-def standardised_covariate_only(n, rng):
-    X, y = _xy(n, rng)
-    with pm.Model() as model:
-        X = pm.Data("X", 3 + 2 * X)
-        b = pm.Normal("b", 0, 1, shape=2)
-        sigma = pm.HalfNormal("sigma", X.std())
-        pm.Normal("y", ((X - X.mean(0)) * b).sum(-1), sigma, observed=y)
-    return model
-
-
-@accepted()
-def student_t_deterministic(n, rng):
-    X, y = _xy(n, rng)
-    with pm.Model() as model:
-        X = pm.Data("X", X)
-        b = pm.Normal("b", 0, 1, shape=2)
-        nu = pm.Gamma("nu", 2, 0.1)
-        sigma = pm.HalfNormal("sigma", 1)
-        mu = pm.Deterministic("mu", X @ b)
-        pm.StudentT("y", nu=nu, mu=mu, sigma=sigma, observed=y)
-    return model
-
-
-@accepted()
 def heteroscedastic(n, rng):
     X, y = _xy(n, rng)
     with pm.Model() as model:
@@ -216,16 +192,6 @@ def poisson_offset(n, rng):
         X, offset = pm.Data("X", X), pm.Data("offset", np.log(exposure))
         b = pm.Normal("b", 0, 0.5, shape=2)
         pm.Poisson("y", pt.exp(offset + X @ b), observed=rng.poisson(exposure))
-    return model
-
-
-@accepted()
-def negative_binomial(n, rng):
-    X, _ = _xy(n, rng)
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 0.5, shape=2)
-        alpha = pm.Exponential("alpha", 1)
-        pm.NegativeBinomial("y", mu=pt.exp(X @ b), alpha=alpha, observed=rng.poisson(2, n))
     return model
 
 
@@ -250,15 +216,6 @@ def iid_normal(n, rng):
         mu = pm.Normal("mu", 0, 1)
         sigma = pm.HalfNormal("sigma", 1)
         pm.Normal("y", mu, sigma, observed=rng.normal(size=n))
-    return model
-
-
-@accepted()
-def iid_with_shape(n, rng):
-    with pm.Model(coords={"obs": range(n)}) as model:
-        mu = pm.Normal("mu", 0, 1)
-        sigma = pm.HalfNormal("sigma", 1)
-        pm.Normal("y", pt.full((n,), mu), sigma, observed=rng.normal(size=n), dims="obs")
     return model
 
 
@@ -305,16 +262,6 @@ def hierarchy_data(n, rng):
 
 
 @accepted()
-def hierarchy_constant(n, rng):
-    group = rng.integers(0, 7, n)
-    with pm.Model() as model:
-        z = pm.Normal("z", 0, 1, shape=7)
-        tau = pm.HalfNormal("tau", 1)
-        pm.Normal("y", (tau * z)[group], 1, observed=rng.normal(size=n))
-    return model
-
-
-@accepted()
 def hierarchy_nested(n, rng):
     region_of_group = np.array([0, 0, 1, 1, 2, 2, 2])
     with pm.Model() as model:
@@ -346,25 +293,6 @@ def as_many_groups_as_rows(n, rng):
     with pm.Model() as model:
         a = pm.Normal("a", 0, 1, shape=n)
         pm.Normal("y", a[group], 1, observed=rng.normal(size=n))
-    return model
-
-
-@accepted()
-def random_walk_short(n, rng):
-    day = np.sort(rng.integers(0, 12, n))
-    with pm.Model() as model:
-        step = pm.HalfNormal("step", 1)
-        level = pm.GaussianRandomWalk("level", sigma=step, init_dist=pm.Normal.dist(0, 1), shape=12)
-        pm.Normal("y", level[day], 1, observed=rng.normal(size=n))
-    return model
-
-
-@accepted()
-def random_walk_gathered(n, rng):
-    with pm.Model() as model:
-        day = pm.Data("day", rng.permutation(n))
-        level = pm.GaussianRandomWalk("level", sigma=0.3, init_dist=pm.Normal.dist(0, 1), shape=n)
-        pm.Normal("y", level[day], 1, observed=rng.normal(size=n))
     return model
 
 
@@ -583,18 +511,6 @@ def custom_dist_derived(n, rng):
 
 
 @accepted()
-def student_t_lags_constants(n, rng):
-    z = np.cumsum(rng.normal(size=n + 2)) * 0.3
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 0.5, shape=2)
-        nu = pm.Gamma("nu", 2, 0.1)
-        sigma = pm.HalfNormal("sigma", 1)
-        mu = b[0] * z[1:-1] + b[1] * z[:-2]
-        pm.StudentT("y", nu, mu=mu, sigma=sigma, observed=z[2:])
-    return model
-
-
-@accepted()
 def student_t_lags_data(n, rng):
     with pm.Model() as model:
         z = pm.Data("series", np.cumsum(rng.normal(size=n + 2)) * 0.3)
@@ -607,17 +523,6 @@ def student_t_lags_data(n, rng):
 
 
 # Several values per row, several observed variables, other terms of the model.
-
-
-@accepted()
-def multi_output(n, rng):
-    X, y = _xy(n, rng)
-    with pm.Model() as model:
-        X = pm.Data("X", X)
-        B = pm.Normal("B", 0, 1, shape=(2, 3))
-        sigma = pm.HalfNormal("sigma", 1, shape=3)
-        pm.Normal("y", X @ B, sigma, observed=y[:, None] + rng.normal(size=(n, 3)))
-    return model
 
 
 @accepted()
@@ -664,17 +569,6 @@ def two_observed(n, rng):
     return model
 
 
-@accepted(observed=("wide", "narrow"))
-def two_observed_wide(n, rng):
-    """Equal length, unequal number of columns."""
-    X, y = _xy(n, rng)
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 0.5, shape=2)
-        pm.Normal("wide", (X @ b)[:, None], 1, observed=y[:, None] + rng.normal(size=(n, 3)))
-        pm.Normal("narrow", X @ b, 2, observed=y)
-    return model
-
-
 @accepted(observed=("first", "second"))
 def observed_as_covariate(n, rng):
     X, y = _xy(n, rng)
@@ -705,18 +599,6 @@ def with_potential(n, rng):
         b = pm.Normal("b", 0, 1, shape=2)
         pm.Potential("repulsion", pt.log1p(pt.square(b[0] - b[1])))
         pm.Normal("y", X @ b, 1, observed=y)
-    return model
-
-
-@accepted()
-def boolean_mask(n, rng):
-    X, y = _xy(n, rng)
-    with pm.Model() as model:
-        treated = pm.Data("treated", rng.random(n) < 0.5)
-        b = pm.Normal("b", 0, 1, shape=2)
-        effect = pm.Normal("effect", 0, 1)
-        mu = pt.where(treated, X @ b + effect, X @ b)
-        pm.Normal("y", mu, pt.switch(X[:, 0] > 0, 1.0, 2.0), observed=y)
     return model
 
 
@@ -902,17 +784,6 @@ def random_walk_likelihood(n, rng):
             init_dist=pm.Normal.dist(0, 1),
             observed=np.cumsum(rng.normal(size=n)),
         )
-    return model
-
-
-@refused("holes")
-def missing_values(n, rng):
-    X, y = _xy(n, rng)
-    y[::10] = np.nan
-    with pm.Model() as model, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        b = pm.Normal("b", 0, 1, shape=2)
-        pm.Normal("holes", pt.dot(X, b), 1, observed=y)
     return model
 
 

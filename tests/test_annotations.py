@@ -100,26 +100,6 @@ def test_room_is_annotated(room):
     assert not problems, "\n" + "\n".join(problems)
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("def f(x: int) -> int: ...", []),
-        ("def f(x) -> int: ...", [(1, "f")]),
-        ("def f(x: int): ...", [(1, "f")]),
-        ("def f(*args, **kwargs: int) -> None: ...", [(1, "f")]),
-        ("def f(*, x) -> None: ...", [(1, "f")]),
-        ("def _f(x): ...", []),
-        ("class A:\n    def f(self, x) -> None: ...", [(2, "f")]),
-        ("class A:\n    def __init__(self, x: int): ...", []),
-        ("class A:\n    def __call__(self, x): ...", [(2, "__call__")]),
-        ("if True:\n    def f(): ...", [(2, "f")]),
-        ("def f() -> None:\n    def inside(x): ...", []),
-    ],
-)
-def test_what_counts_as_annotated(source, expected):
-    assert missing_in_source(source) == expected
-
-
 def test_mypy_is_strict_outside_the_same_rooms():
     file = PACKAGE.parent / "pyproject.toml"
     if not file.exists():

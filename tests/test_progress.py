@@ -1,5 +1,4 @@
 import io
-import threading
 
 from types import SimpleNamespace
 
@@ -76,13 +75,6 @@ def test_bar_is_closed_after_an_error(clock, console):
             bar.advance()
             raise RuntimeError("broken")
     assert written(console).endswith("\x1b[?25h")
-
-
-def test_no_thread_is_started(clock, console):
-    threads = threading.active_count()
-    with progress("work", 2, enabled=True, min_seconds=0, console=console) as bar:
-        bar.advance()
-        assert threading.active_count() == threads
 
 
 @pytest.mark.parametrize(

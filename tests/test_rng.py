@@ -51,12 +51,6 @@ def test_children_do_not_depend_on_their_number():
     assert [draws(r) for r in few] == [draws(r) for r in many[:2]]
 
 
-def test_spawning_leaves_the_parent_stream_alone():
-    rng = np.random.default_rng(4)
-    spawn_generators(rng, 3)
-    assert draws(rng) == draws(np.random.default_rng(4))
-
-
 def test_global_state_is_neither_read_nor_written():
     np.random.seed(0)
     before = np.random.get_state()[1].copy()

@@ -1,6 +1,5 @@
 """Signals: Ctrl-C, and alarms that are no failures."""
 
-import functools
 import signal
 
 import pytest
@@ -53,24 +52,6 @@ def test_an_alarm_that_was_wrapped_is_raised(alarm):
 
     with pytest.raises(TooLong):
         tried(wrapped)
-
-
-@pytest.mark.parametrize("kind", ["partial", "object"])
-def test_handlers_of_other_kinds(kind):
-    class Handler:
-        def __call__(self, number, frame):
-            raise TooLong
-
-    def handle(name, number, frame):
-        raise TooLong
-
-    chosen = functools.partial(handle, "a") if kind == "partial" else Handler()
-    before = signal.signal(signal.SIGUSR1, chosen)
-    try:
-        with pytest.raises(TooLong):
-            tried(lambda: signal.raise_signal(signal.SIGUSR1))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_an_alarm_that_something_swallows_is_raised_in_the_end(alarm):

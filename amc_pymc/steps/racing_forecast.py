@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 
 #: Number of variables that are named.
 _SHOWN = 8
+#: Gradients per effective draw of NUTS where the posterior suits it; steep hierarchies take ten times as many.
+_GRADIENTS = 15
+#: CPU seconds of a draw that ``pm.sample`` spends on other things.
+_OVERHEAD = 5e-5
+#: Number of moves, and of repetitions, that are timed.
+_MOVES, _REPETITIONS = 10, 3
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,9 @@ class RacingForecast:
     exact_rows : int
         Rows evaluated at every decision.
     pays : bool
-        Whether a decision is expected to read less than a tenth of the rows, and moves are accepted. How well the
-        chain mixes is not measured: see R-hat and the flag ``slow_chain`` of a run.
+        Whether a decision is expected to read less than a tenth of the rows, moves are accepted, and racing has more
+        ``effective_draws`` than NUTS. How well the chain mixes on the posterior itself is not measured: see R-hat and
+        the flag ``slow_chain`` of a run.
     suggestion : str
     n_groups : int
         Groups that are raced instead of rows, 0 if rows are raced; ``residual_sd`` and ``plain_sd`` then refer to
@@ -67,6 +76,9 @@ class RacingForecast:
         hyperparameters.
     flags : tuple of Flag
         Doubts about the forecast and about runs; each has a ``name`` and a ``message``.
+    effective_draws, nuts_effective_draws : float
+        Expected effective draws per CPU second of sampling, from timed moves and rows, and those of NUTS, from timed
+        gradients, of which an effective draw takes 15 or more.
     """
 
     n_rows: int
@@ -87,6 +99,8 @@ class RacingForecast:
     exact: bool = False
     coefficients: tuple[str, ...] = ()
     hyperparameters: tuple[str, ...] = ()
+    effective_draws: float = float("nan")
+    nuts_effective_draws: float = float("nan")
 
     def __str__(self) -> str:
         groups = ""
@@ -105,8 +119,14 @@ class RacingForecast:
             f"rows per decision: {self.plain_rows:,.0f}, with control variate "
             f"{self.expected_rows:,.3g} ({100.0 * self.expected_rows / self.n_rows:.2g}% of the rows), "
             f"{'exact' if self.exact else 'by a race'}; accepted: {self.acceptance:.0%}\n"
+            f"effective draws per CPU second: about {_rounded(self.effective_draws)}; NUTS: "
+            f"{_rounded(self.nuts_effective_draws)} or less\n"
             f"{self.suggestion}" + "".join(f"\n{f.message}" for f in self.flags)
         )
+
+
+def _rounded(number: float) -> str:
+    return f"{float(f'{number:.2g}'):,g}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -184,6 +204,7 @@ def racing_forecast(
     exact = prepared.thinning is not None
     read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
     share = read * rows_per_unit / n_rows
+    speeds = _speeds(prepared, read * rows_per_unit)
     densities, factor = prepared.densities, prepared.densities.factor
     return RacingForecast(
         n_rows,
@@ -193,8 +214,8 @@ def racing_forecast(
         read * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
-        share < 0.1 and forecast.acceptance > POOR,
-        _suggestion(share, n_rows, forecast.acceptance) + _turns(later),
+        share < 0.1 and forecast.acceptance > POOR and speeds[0] > speeds[1],
+        _suggestion(share, n_rows, forecast.acceptance, speeds) + _turns(later),
         0 if factor is None else densities.n_units,
         () if factor is None else factor.variables,
         left,
@@ -203,6 +224,7 @@ def racing_forecast(
         forecast.acceptance,
         exact,
         *_named(model, prepared),
+        *speeds,
     )
 
 
@@ -231,9 +253,41 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _suggestion(share: float, n_rows: int, acceptance: float) -> str:
+def _speeds(prepared: Preparation, rows_read: float) -> tuple[float, float]:
+    """Return expected effective draws per CPU second of sampling: of racing, and of NUTS."""
+    model, surface, correlation = prepared.densities, prepared.surface, 0.0
+    x = prepared.start if prepared.fit is None else prepared.fit.mean
+    gradient = _seconds(lambda: model.value_and_gradient(x))
+    seconds = _OVERHEAD + rows_read * gradient / model.n_rows
+    if surface is not None and surface.moving:
+        rng = np.random.default_rng(0)  # draws are timed and forgotten
+        seconds += _seconds(lambda: surface.chain(_MOVES, 0.0, rng)) / _MOVES
+        phi = surface.draws[:, surface.hyperparameters]
+        shift = (phi - phi.mean(axis=0))[:, np.ptp(phi, axis=0) > 0.0]
+        if shift.size:
+            lag = np.mean(shift[1:] * shift[:-1], axis=0) / np.mean(shift**2, axis=0)
+            correlation = max(0.0, float(lag.max())) ** surface.repeats
+    accepted = 0.0 if prepared.forecast is None else prepared.forecast.acceptance
+    correlation = 1.0 - accepted * (1.0 - correlation)
+    share = (1.0 - correlation) / (1.0 + correlation)
+    return share / seconds, 1.0 / (_GRADIENTS * gradient + _OVERHEAD)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """Return the CPU seconds of a call, the least of several."""
+    least = math.inf
+    for _ in range(_REPETITIONS):
+        begin = time.process_time()
+        call()
+        least = min(least, time.process_time() - begin)
+    return least
+
+
+def _suggestion(share: float, n_rows: int, acceptance: float, speeds: tuple[float, float]) -> str:
     if acceptance <= POOR:
         return f"Only {acceptance:.0%} of the moves would be accepted: use NUTS."
+    if share < 0.1 and not speeds[0] > speeds[1]:
+        return "Racing reads few rows, but its moves cost more than those of NUTS: use NUTS."
     if share < 0.1:
         return "Racing pays: use RacingMetropolis(). This judges rows per decision, not mixing."
     if n_rows < 20_000:

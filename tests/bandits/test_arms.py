@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.arms import Arm, ArmError, as_arms, draw, join_samples
+from amc_pymc.bandits.arms import Arm, ArmError, as_arms, draw
 
 RNG = np.random.default_rng(1)
 
@@ -115,12 +115,6 @@ def test_bad_costs_of_a_batch(costs):
         draw(as_arms([arm])[0], 2, RNG)
 
 
-def test_minus_infinity_is_a_zero_weight():
-    arm = Batch(scale="log")
-    arm.sample = lambda n, rng: np.full(n, -np.inf)
-    assert draw(as_arms([arm])[0], 2, RNG).values.tolist() == [-np.inf] * 2
-
-
 def counted(fail_at, how):
     def arm(rng):
         arm.n += 1
@@ -150,15 +144,6 @@ def test_an_error_names_the_draw(how, match):
     with pytest.raises(ArmError, match=f"arm 'bad' {match}") as caught:
         draw(arm, 10, RNG)
     assert caught.value.draw == 3
-
-
-def test_samples_are_joined_in_order():
-    (arm,) = as_arms([Batch("controls", control_means=[1.5])])
-    a, b = draw(arm, 2, RNG), draw(arm, 3, RNG)
-    both = join_samples([a, b])
-    assert np.array_equal(both.values, np.concatenate([a.values, b.values]))
-    assert both.controls.shape == (5, 1)
-    assert join_samples([]) is None
 
 
 class TooLong(Exception):

@@ -83,12 +83,6 @@ def test_the_result():
     assert found["estimate"].attrs["headline"] == "predictable"
 
 
-def test_the_predictable_estimate_is_the_weighted_sum_of_its_folds():
-    """Computed again from the draws: fold j of an arm is every other draw."""
-    found = amc.combine_estimators({"only": Normal(1.0)}, draws=200, random_seed=2)
-    assert mean_of(found) == pytest.approx(found["pulls"]["value"].values.mean())
-
-
 @pytest.mark.parametrize(
     "policy",
     ["lcb", "ucb1", "ucbv", "klucb", "thompson", "round_robin"],
@@ -100,31 +94,20 @@ def test_every_named_policy_finds_the_mean(policy):
     assert abs(mean_of(found) - 1.0) < 4.0 * error
 
 
-def test_log_scale():
-    arms = {"short": LogNormal(2.0, 1.0), "long": LogNormal(0.5, 4.0)}
-    found = amc.combine_estimators(arms, max_cost=4000.0, random_seed=5)
-    estimate = found["estimate"].sel(weights="predictable")
-    assert abs(float(estimate["log_mean"]) + 2000.0) < 4.0 * float(estimate["log_mean_mcse"])
-    assert float(estimate["log_mean_mcse"]) < 0.03
-    assert float(found["rounds"]["cost"].sum()) <= 4000.0
-    assert found["arms"]["draws"].sel(arm="long") > 800
-    assert found.attrs["scale"] == "log"
-
-
 @pytest.mark.slow
 def test_the_error_is_honest():
-    """The spread of 300 estimates against the errors they state."""
+    """The spread of 200 estimates against the errors they state."""
     rng = np.random.default_rng(6)
     runs = [
         amc.combine_estimators(two(), draws=120, random_seed=rng, progressbar=False)["estimate"]
-        for _ in range(300)
+        for _ in range(200)
     ]
     for weights in ("predictable", "inverse_variance"):
         z = [
             float((r["mean"].sel(weights=weights) - 1.0) / r["mcse"].sel(weights=weights))
             for r in runs
         ]
-        assert np.mean(np.square(z)) == pytest.approx(1.0, abs=4.0 * np.sqrt(2.0 / 300) + 0.1)
+        assert np.mean(np.square(z)) == pytest.approx(1.0, abs=4.0 * np.sqrt(2.0 / 200) + 0.1)
 
 
 class RareEvent:
@@ -142,14 +125,14 @@ def test_an_arm_that_has_seen_nothing_does_not_decide():
     """Plain draws are all zero in most runs, whose variance of zero must not make the estimate zero."""
     truth, arms = norm.sf(3.0), {"plain": RareEvent(0.0), "shifted": RareEvent(3.0)}
     z = []
-    for seed in range(40):
+    for seed in range(20):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = amc.combine_estimators(arms, draws=2_000, random_seed=seed, progressbar=False)
         mcse = float(found["estimate"]["mcse"].sel(weights="predictable"))
         z.append((mean_of(found) - truth) / mcse)
     assert max(map(abs, z)) < 5.0
-    assert abs(np.mean(z)) < 4.0 / math.sqrt(40)
+    assert abs(np.mean(z)) < 4.0 / math.sqrt(20)
 
 
 def test_a_target_is_reached_by_a_certifying_round():
@@ -168,11 +151,11 @@ def test_a_target_is_reached_by_a_certifying_round():
 
 def test_certified_estimates_cover_the_truth():
     rng, hits = np.random.default_rng(8), 0
-    for _ in range(200):
+    for _ in range(100):
         found = amc.combine_estimators(two(), target_mcse=0.1, random_seed=rng, progressbar=False)
         estimate = found["estimate"].sel(weights="predictable")
         hits += abs(float(estimate["mean"]) - 1.0) < 1.96 * float(estimate["mcse"])
-    assert hits >= 190 - 4.0 * np.sqrt(200 * 0.05 * 0.95)
+    assert hits >= 95 - 4.0 * np.sqrt(100 * 0.05 * 0.95)
 
 
 def test_a_target_out_of_reach_warns():
@@ -199,14 +182,6 @@ def test_costs_decide_between_equal_variances():
     assert float(found["rounds"]["cost"].sum()) <= 2000.0
 
 
-def test_a_known_cost_is_never_exceeded():
-    arms = {"a": Normal(1.0, cost=7.0), "b": Normal(1.1, cost=11.0)}
-    for budget in (18.0, 25.0, 100.0, 333.0):
-        found = amc.combine_estimators(arms, max_cost=budget, random_seed=12)
-        assert float(found["rounds"]["cost"].sum()) <= budget
-        assert float(found["rounds"]["round_weight"].sum()) == pytest.approx(1.0)
-
-
 def test_a_cheap_arm_among_dear_ones_uses_the_budget_up():
     arms = {
         "cheap": Normal(1.0, cost=1.0),
@@ -216,11 +191,6 @@ def test_a_cheap_arm_among_dear_ones_uses_the_budget_up():
     found = amc.combine_estimators(arms, max_cost=30_000.0, random_seed=24)
     assert float(found["rounds"]["cost"].sum()) > 29_900.0
     assert found["arms"]["draws"].sel(arm="cheap") > 25_000
-
-
-def test_costs_by_the_clock():
-    timed = amc.combine_estimators(two(), draws=100, cost="cpu", random_seed=13)
-    assert (timed["pulls"]["cost"].values > 0.0).all()
 
 
 class Priced(Normal):
@@ -274,20 +244,6 @@ def test_equal_values_are_no_exact_estimate(n_arms):
         found = amc.combine_estimators(arms, target_mcse=2e-3, random_seed=1)
     error = found["estimate"]["mcse"].sel(weights="predictable")
     assert 0.0 < error < 4e-3 and abs(mean_of(found) - 0.01) < 4.0 * error
-
-
-def test_max_time_ends_a_long_round(monkeypatch):
-    """On a clock that draws move."""
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-
-    def slow(rng):
-        now[0] += 1.0
-        return rng.normal()
-
-    with pytest.warns(UserWarning, match="max_time=1000 s was over"):
-        found = amc.combine_estimators([slow], draws=10_000, max_time=1000.0, random_seed=1)
-    assert 1000 < found["pulls"].sizes["pull"] < 1200
 
 
 @pytest.mark.parametrize("budget", [{"draws": 100_000}, {"target_mcse": 1e-3}], ids=str)
@@ -358,9 +314,7 @@ def test_seeds():
     assert not same(first, other)
 
 
-@pytest.mark.parametrize(
-    "method", ["fork", pytest.param("spawn", marks=pytest.mark.slow), "threads"]
-)
+@pytest.mark.parametrize("method", ["fork", "threads"])
 def test_workers_change_nothing(method):
     arms = {"short": LogNormal(1.5, 1.0), "long": LogNormal(0.5, 4.0)}
     here = amc.combine_estimators(arms, max_cost=3000.0, random_seed=16)
@@ -538,11 +492,3 @@ def test_every_flag_is_a_warning_and_an_attribute():
     assert "; ".join(said) == found.attrs["flags"]
     assert found.attrs["flag_names"] == "estimators_disagree; budget_too_small"
     assert all(w.filename == __file__ for w in caught)
-
-
-def test_no_warnings_on_an_ordinary_run():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert amc.combine_estimators(two(), draws=1000, random_seed=23).attrs["flags"] == ""
-        amc.combine_estimators({"one": Normal(1.0)}, draws=1, random_seed=23)
-        amc.combine_estimators(two(), draws=2, random_seed=23)

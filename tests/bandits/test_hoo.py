@@ -118,21 +118,6 @@ def test_maximum_and_regret_in_one_dimension():
         assert 0.9 - total / 3_000 < 0.5 * random_regret
 
 
-def test_maximum_in_two_dimensions():
-    rng = np.random.default_rng(4)
-    hoo = HOO([[-1, 1], [0, 10]], horizon=5_000)
-    for _ in range(5_000):
-        pull = hoo.ask(rng)
-        x, y = pull.point
-        mean = 0.9 - 0.3 * (x - 0.5) ** 2 - 0.5 * ((y - 2.0) / 10) ** 2
-        hoo.tell(pull, rng.random() < mean)
-    x, y = hoo.best().point
-    assert abs(x - 0.5) < 0.5 and abs(y - 2.0) < 4.0
-    found = 0.9 - 0.3 * (x - 0.5) ** 2 - 0.5 * ((y - 2.0) / 10) ** 2
-    assert found > 0.85
-    assert hoo.depth <= hoo.max_depth
-
-
 def test_a_batch_spreads():
     """Pending pulls count, so that pulls asked for together go to different cells."""
     rng, hoo = np.random.default_rng(7), HOO([[0.0, 1.0]], rho=0.5, horizon=500)

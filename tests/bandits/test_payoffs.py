@@ -44,11 +44,6 @@ def test_log_scale_tells_the_logarithm_of_the_loss(payoff):
     assert rewards(np.log(x) - 800.0, d, payoff, "log") == pytest.approx(np.log(-plain) - 1600.0)
 
 
-def test_zero_weights_lose_nothing():
-    x = np.full((2, 1), -np.inf)
-    assert rewards(x, np.ones((2, 1)), "paired", "log").tolist() == [-np.inf]
-
-
 def test_policies_with_costs_are_told_values_and_others_rewards():
     arms, plan = as_arms([lambda rng: rng.random()]), plan_rounds(10, 5, "draws", "doubling")
     with pytest.raises(

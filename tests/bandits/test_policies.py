@@ -8,7 +8,6 @@ import pytest
 
 from amc_pymc.bandits import (
     HOO,
-    LCB,
     POLICIES,
     UCB1,
     IndexPolicy,
@@ -17,7 +16,6 @@ from amc_pymc.bandits import (
     Policy,
     Pull,
     Pulls,
-    RoundRobin,
     RunningRange,
     make_policy,
 )
@@ -296,14 +294,3 @@ def test_bad_settings_are_named(name, setting, value):
 def test_bad_ranges(rewards):
     with pytest.raises(ValueError, match=r"low|pair"):
         UCB1(4, rewards=rewards)
-
-
-def test_bad_requests():
-    with pytest.raises(TypeError, match="rewards must be a pair"):
-        UCB1(4, rewards=3.0)
-    with pytest.raises(TypeError, match="n_arms must be an integer"):
-        UCB1(2.5)
-    with pytest.raises(ValueError, match="n must not be negative, got -1"):
-        UCB1(2).ask(np.random.default_rng(1), -1)
-    assert str(LCB(2).ask(np.random.default_rng(1))) == "pull 0 of arm 0"
-    assert RoundRobin(3).ask(np.random.default_rng(1), 0).arms.size == 0

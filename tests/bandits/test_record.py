@@ -89,7 +89,7 @@ def test_controls_wait_until_they_pay():
 
 def test_careful_variance_is_a_confidence_limit():
     """It falls below the variance with probability a tenth."""
-    rng, runs, n = np.random.default_rng(5), 4000, 5
+    rng, runs, n = np.random.default_rng(5), 2000, 5
     records = [fed(rng.normal(size=n)) for _ in range(runs)]
     below = np.mean([r.careful_variance(r.centre()) < 1.0 for r in records])
     assert upper_factor(4) == pytest.approx(4.0 / chi2.ppf(0.1, 4))
@@ -103,15 +103,6 @@ def test_reported_variance_goes_from_surrogate_to_empirical():
     assert early.reported_variance(0.0) > 0.7 * early.cautious_variance(0.0)
     raised = 1.0 + math.sqrt((late.kurtosis() - 1.0) / late.n)
     assert late.reported_variance(0.0) == pytest.approx(raised * late.relative_variance(), rel=1e-3)
-
-
-def test_a_copy_is_independent():
-    record = fed(np.arange(5.0))
-    other = record.copy()
-    other.add(Sample(np.array([100.0]), np.ones(1), None))
-    assert record.n == 5
-    assert record.centre() == 2.0
-    assert other.n == 6
 
 
 def test_equal_values_are_not_exact_where_others_have_another_mean():

@@ -103,25 +103,6 @@ def test_an_arm_whose_estimate_is_undetermined_is_pulled_again(estimator):
     assert policy.index()[0] == -math.inf
 
 
-@pytest.mark.slow
-def test_controls_reduce_regret_by_what_they_explain():
-    """Pulls of the worse arm fall in about the proportion 1 - rho^2 of the variance."""
-    worse = {}
-    for q in (0, 1):
-        worse[q] = []
-        for seed in range(20):
-            rng, policy = np.random.default_rng([q, seed]), UCBCV(2, n_controls=q)
-            for _ in range(1_000):
-                pull = policy.ask(rng)
-                w = 0.9 * rng.normal()
-                reward = (0.5, 0.0)[pull.arm] + w + math.sqrt(1 - 0.81) * rng.normal()
-                policy.tell(pull, reward, controls=w if q else None)
-            worse[q].append(policy.counts[1])
-    means = {q: np.mean(n) for q, n in worse.items()}
-    errors = {q: np.std(n) / math.sqrt(20) for q, n in worse.items()}
-    assert means[1] + 3 * errors[1] < 0.6 * (means[0] - 3 * errors[0])
-
-
 def test_bad_input():
     for settings, message in [
         ({"n_controls": -1}, "n_controls must not be negative, got -1"),

@@ -8,7 +8,7 @@ from amc_pymc.bandits.arms import as_arms
 from amc_pymc.bandits.combination import Combination, Fold, plan_rounds, run_here
 from amc_pymc.bandits.registry import POLICIES, make_policy
 
-DRAWS, RUNS = 32, 5_000
+DRAWS = 32
 #: Arms of mean 1, all skewed: an arm that has not shown its tail has a low mean and a low variance.
 SHAPES = (1.0, 4.0)
 SETTINGS = {
@@ -111,7 +111,7 @@ class OwnWeights(Combination):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_every_policy(name):
-    values = estimates(lambda: combination(name), RUNS, [11, SEEDS[name]])
+    values = estimates(lambda: combination(name), 5_000, [11, SEEDS[name]])
     assert_mean_one(values)
 
 
@@ -123,15 +123,12 @@ def test_the_default_policy_in_many_runs():
 
 @pytest.mark.slow
 def test_pairs_of_draws():
-    assert_mean_one(estimates(lambda: combination("ucb1", "paired"), 12_000, 13), 0.002)
+    assert_mean_one(estimates(lambda: combination("ucb1", "paired"), 3_000, 13), 0.0045)
 
 
-@pytest.mark.parametrize(
-    ("name", "runs"), [("lcb", 2_500), pytest.param("ucb1", RUNS, marks=pytest.mark.slow)]
-)
-def test_delayed_tells(name, runs):
-    """Weights of folds by their own draws are ten standard errors off in 2,500 runs."""
-    assert_mean_one(estimates(lambda: combination(name, kind=Late), runs, 14))
+def test_delayed_tells():
+    """Weights of folds by their own draws are five standard errors off in 600 runs."""
+    assert_mean_one(estimates(lambda: combination("lcb", kind=Late), 600, 14), 0.0085)
 
 
 @pytest.mark.slow
@@ -160,9 +157,9 @@ def test_random_costs_that_depend_on_values():
         )
         .estimate("predictable")
         .mean
-        for _ in range(12_000)
+        for _ in range(3_000)
     ]
-    assert_mean_one(np.array(values), 0.002)
+    assert_mean_one(np.array(values), 0.0045)
 
 
 @pytest.mark.slow
@@ -171,7 +168,7 @@ def test_allocation_that_looks_inside_its_round_is_biased():
     values = np.array(
         [
             combination("ucb1", kind=InsideItsRound).run(rng).estimate("predictable").mean
-            for _ in range(4_000)
+            for _ in range(2_000)
         ]
     )
     with pytest.raises(AssertionError):
@@ -180,7 +177,7 @@ def test_allocation_that_looks_inside_its_round_is_biased():
 
 @pytest.mark.slow
 def test_weights_from_their_own_draws_are_biased():
-    values = estimates(lambda: combination("ucb1", kind=OwnWeights), 4_000, 17)
+    values = estimates(lambda: combination("ucb1", kind=OwnWeights), 2_000, 17)
     with pytest.raises(AssertionError):
         assert_mean_one(values, 0.02)
 
@@ -190,7 +187,7 @@ def test_same_sample_inverse_variance_weights_are_biased():
     """Which is why they are not the default."""
     rng = np.random.default_rng(18)
     values = np.array(
-        [run_here(combination("ucb1"), rng).estimate("inverse_variance").mean for _ in range(4_000)]
+        [run_here(combination("ucb1"), rng).estimate("inverse_variance").mean for _ in range(2_000)]
     )
     error = values.std(ddof=1) / np.sqrt(values.size)
     assert values.mean() < 1.0 - 5.0 * error
@@ -210,7 +207,7 @@ def test_weights_of_folds_sum_to_one():
 def test_stated_errors_are_those_of_many_runs():
     """Twice the weight in place of its square would make the variance twice as large."""
     arms = as_arms({name: lambda rng: rng.normal(1.0, 1.0) for name in ("a", "b")})
-    runs, rng = 800, np.random.default_rng(12)
+    runs, rng = 500, np.random.default_rng(12)
     found = []
     for _ in range(runs):
         policy = make_policy("round_robin", 2, rewards=RunningRange())

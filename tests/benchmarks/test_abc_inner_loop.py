@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from amc_pymc.likelihood_free.proposal import UTILITIES, best_proposal
-from benchmarks.papers.inner_loop import initial_plays, inner_loop, regret
+from benchmarks.papers.inner_loop import inner_loop, regret
 
 RATES = np.array([0.0, 0.02, 0.05, 0.3, 0.6])
 PI = np.array([0.3, 0.3, 0.2, 0.15, 0.05])
@@ -67,24 +67,6 @@ def test_the_best_proposal_is_approached():
     # Box 0, which never accepts, still has the square root of 1 / n of what is believed of it.
     assert abs(tail[1:] / tail[1:].sum() - wanted[1:]).max() < 0.015
     assert 0.0 < tail[0] < 0.05
-
-
-def test_theorem_3_1():
-    """Where each box is played as often as it says, regret falls nearly as fast as 1 / n."""
-    pi, rates, runs = np.full(2, 0.5), np.array([0.9, 1.0]), 20
-    rng, ratio = np.random.default_rng(6), []
-    for n in (1_000, 100_000):
-        plays = initial_plays(n, 2, 0.9)
-        lost = [
-            inner_loop(pi, rates, n, rng, utility="posterior", plays=plays).regret.mean()
-            for _ in range(runs)
-        ]
-        ratio.append(np.array(lost) * n / math.log(n) ** 2)
-    # R_n n / log^2 n is bounded: by what the first plays cost.
-    even = float(regret(pi, rates, pi, "posterior"))
-    for of in ratio:
-        assert of.mean() < 4.0 / 0.9 * even * 1.5
-    assert ratio[1].mean() < 2.0 * ratio[0].mean()
 
 
 @pytest.mark.parametrize("draw", [False, True])

@@ -11,24 +11,12 @@ from scipy.special import ndtri
 from benchmarks.abc import measures as measures
 from benchmarks.abc import methods as methods
 from benchmarks.abc import peers as bench
-from benchmarks.abc import tables as rows
 from benchmarks.abc.network import Network
-
-
-def run_row(value=0.6, *, method="tree", observation=1, seed=1, **changes):
-    """A finished run."""
-    own = {"kind": "run", "problem": "p", "observation": observation, "budget": 1000}
-    figures = {"simulations": 1000, "effective": 50.0, "tolerance": 0.1, "acceptance": 0.2}
-    more = {"method": method, "seed": seed, "status": "finished", "c2st": value}
-    return {**own, **figures, **more, **changes}
-
 
 # --- measures ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "classifier", ["trees", "mlp", pytest.param("published", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("classifier", ["trees", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_classifier_between_equal_and_disjoint(classifier):
     rng, n = np.random.default_rng(1), 2000
     x, same = rng.normal(size=(2, n, 2))
@@ -75,42 +63,6 @@ def test_quantiles_with_importance_weights():
     assert (
         np.abs(measures.weighted_quantiles(x, weights, levels)[:, 0] - ndtri(levels)) < 4 * error
     ).all()
-
-
-# --- calibration ---------------------------------------------------------------------------------
-
-
-def test_ranks_of_exact_draws_are_uniform():
-    # Posterior N(y / 2, 1 / 2) of a standard normal mean with unit noise.
-    rng, n = np.random.default_rng(13), 2000
-    theta = rng.normal(size=n)
-    y = theta + rng.normal(size=n)
-    for factor, uniform in ((1.0, True), (2.0, False)):
-        spread = math.sqrt(0.5) * factor * rng.normal(size=(rows.RANKS, n))
-        ranks = (0.5 * y + spread < theta).sum(axis=0)
-        assert (rows.uniformity(ranks) > 1e-3) is uniform
-
-
-def test_coverage_of_stated_errors():
-    told = [
-        run_row(mean_errors=[0.1, -0.3], stated_mcse=[0.1, 0.1], flags="", seed=k) for k in (1, 2)
-    ]
-    told += [
-        run_row(
-            mean_errors=[0.1, 0.1],
-            stated_mcse=[0.1, 0.1],
-            flags="the tolerance 1 may shift posterior means",
-            seed=3,
-        )
-    ]
-    np.testing.assert_array_equal(rows.within(told[0], ["mcse"]), [True, False])
-    assert rows.within(told[0], ["error"]) is None
-    twice = told[0] | {"stated_bias": [0.0, 0.2]}
-    np.testing.assert_array_equal(rows.within(twice, ["mcse", "bias"]), [True, True])
-    found = rows.error_table(told).splitlines()[-1]
-    assert "0.67 ± 0.2" in found
-    assert "33" in found.split("|")[-2]
-    assert rows.error_table([run_row()]) == ""
 
 
 # --- rows and tables -----------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.evidence import methods
 from benchmarks.evidence import peers as bench
 from models.beta_binomial import beta_binomial
 
@@ -62,34 +61,3 @@ def test_bridge():
     assert found["lower"] < found["log_evidence"] < found["upper"]
     assert found["evaluations"] >= found["gradients"] > 4 * 400  # a gradient for each step of NUTS
     assert 0.0 < found["nuts_cpu_s"] < found["cpu_s"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("short")
-def test_morphz(monkeypatch):
-    """What the library is given: draws and the model's log density at them."""
-    given = {}
-
-    def evidence(x, values, at, **options):
-        given.update(x=x, values=values, again=[at(row) for row in x[:3]], **options)
-        return [[-2.5, 0.1], [-2.4, 0.1]]
-
-    monkeypatch.setitem(sys.modules, "morphZ", SimpleNamespace(evidence=evidence))
-    problem = beta_binomial()
-    found = bench.prepare_morphz(problem)("tree", 1)
-    assert (found["log_evidence"], found["mcse"]) == (-2.5, 0.1)
-    assert given["morph_type"] == "tree" and given["x"].shape == (800, 1)
-    np.testing.assert_allclose(given["again"], given["values"][:3])
-    # The density of the chance on its unconstrained scale, where the likelihood is part of it.
-    p = 1.0 / (1.0 + np.exp(-given["x"][:, 0]))
-    expected = [problem.log_likelihood(np.array([q])) + math.log(q * (1.0 - q)) for q in p]
-    np.testing.assert_allclose(given["values"], expected, rtol=1e-6)
-    assert found["evaluations"] > 803 and np.std(given["x"]) > 0.1
-
-
-def test_dynesty():
-    pytest.importorskip("dynesty")
-    problem = beta_binomial()
-    found = methods.prepare_dynesty(problem)("50", 1)
-    assert abs(found["log_evidence"] - problem.log_evidence) < 4.0 * found["mcse"] < 1.5
-    assert found["evaluations"] > 50

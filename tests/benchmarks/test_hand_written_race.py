@@ -12,6 +12,7 @@ from benchmarks.tall import hand_written_race as hand
 from benchmarks.tall.problems import PRIOR_SD, logistic_data
 
 N, COEFFICIENTS = 3_000, np.array([0.3, -0.5, 0.8])
+pytestmark = pytest.mark.slow
 Z = hand.signed_rows(logistic_data(N, 1, COEFFICIENTS))
 AT = hand.expand(Z)
 #: Far from the mode, so that residuals differ.
@@ -52,7 +53,6 @@ def pairs(number, seed):
     return AT.mode + z @ AT.factor.T
 
 
-@pytest.mark.slow
 def test_moments():
     """Against importance sampling on all rows."""
     rng = np.random.default_rng(1)
@@ -87,17 +87,3 @@ def test_verdicts_are_those_of_the_package():
         assert not marked.any()
         rounds.add(found[2])
     assert len(rounds) > 4
-
-
-def test_decision_error():
-    """Of the decisions of a chain, with a control variate that leaves much to decide."""
-    rule, marked = NormalRace().rule(N, 2), np.zeros((N + 63) // 64, np.uint64)
-    rng, every, wrong, read, number = np.random.default_rng(3), np.arange(N), 0, [], 4_000
-    for x, x_new in pairs(number, 4):
-        gap = (np.logaddexp(0, -Z @ x) - np.logaddexp(0, -Z @ x_new)).sum() - np.log(rng.random())
-        bias = gap / N - row_changes(x, x_new, every).mean()
-        accepted, rows, _ = decide(x, x_new, bias, rule, marked, rng)
-        wrong += accepted != (gap > 0.0)
-        read.append(rows)
-    assert 100 < np.mean(read) < 0.9 * N
-    assert 0 < wrong < 0.05 * number

@@ -1,6 +1,5 @@
 """The harness: tables, rows on disk, options, intervals, and the tables of the documents."""
 
-import argparse
 import json
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from scipy.stats import beta
 
 from benchmarks import tables as command
 from benchmarks.harness import intervals, results
-from benchmarks.harness.statements import Part, Statement, publish
 from benchmarks.harness.tables import cells, find_tables, markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,29 +54,6 @@ def test_every_committed_file_is_used_and_says_where_it_is_from():
             if found.get("transcribed"):
                 assert f"<!-- table: {path.stem}/{name} -->" in texts
             assert all(len(row) == len(table["headers"]) for row in table["rows"])
-
-
-# --- results, options and jobs -------------------------------------------------------------------
-
-
-def test_publishing_statements(tmp_path, capsys):
-    o = argparse.Namespace(out=str(tmp_path), name="parts", bank="x", record=False)
-    said = [
-        Statement("s 1", "it falls", True, "1 ± 2"),
-        Statement("s 1", "it rises", False, "3"),
-    ]
-    publish(
-        o,
-        {"one": lambda: Part([{"figure": "1"}], "## One", said)},
-        seconds={"bank": 1.0},
-        hidden=("bank",),
-    )
-    out = capsys.readouterr().out
-    assert "| s 1 | it falls | yes | 1 ± 2 |" in out and "| it rises | no | 3 |" in out
-    found = json.loads((tmp_path / "parts.json").read_text())
-    assert [row["figure"] for row in found["rows"]] == ["1", "statements", "statements"]
-    assert set(found["meta"]["seconds"]) == {"bank", "one"}
-    assert "bank" not in found["meta"]["options"]
 
 
 # --- intervals -----------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import make_population
 from benchmarks.papers.lil_ucb import heuristic, lil_ucb
 
+pytestmark = pytest.mark.slow
+
 
 def run_lil(table, rng, bias=None, exact=(), population=None, delta=0.05, **settings):
     population = population or make_population(table.shape[1], exact)

@@ -41,14 +41,6 @@ def test_the_same_coefficients_are_known():
     assert families.size == 10
 
 
-def test_runs_of_forms_follow_each_other():
-    g, eta = graph_and_entries()
-    nodes = [g.make("exp", eta[0]), g.make("exp", eta[1]), g.make("sin", eta[2])]
-    families = Families(g)
-    assert families.add(nodes) == 0
-    assert [(f.first, len(f.table)) for f in families.all] == [(0, 2), (2, 1)]
-
-
 @pytest.mark.parametrize("case", ["operations", "arrays", "kinds"])
 def test_forms_that_differ(case):
     g, eta = graph_and_entries()

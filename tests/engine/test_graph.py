@@ -37,7 +37,7 @@ def arguments(values):
 # --- simplification -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(15))
 def test_simplified_graphs_have_the_values_of_plain_ones(seed):
     rng = np.random.default_rng(seed)
     values = leaves(rng)
@@ -142,13 +142,6 @@ def test_constants_keep_sign_kind_and_nan():
     assert [g.nodes[g.const(v)].kind for v in (True, 1, 1.0)] == ["b", "i", "f"]
 
 
-def test_equal_expressions_are_one_node():
-    g = Graph()
-    x = g.leaf("local", 0)
-    a = g.make("exp", g.make("add", x, g.const(1.0)))
-    assert a == g.make("exp", g.make("add", x, g.const(1.0)))
-
-
 def test_dependence_adds_up():
     g = Graph()
     row, group, local = (g.leaf(op, 0) for op in ("column", "group", "local"))
@@ -226,7 +219,7 @@ def test_first_and_second_derivatives_of_two_arguments(op):
             np.testing.assert_allclose(values(d, at), numeric, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(10))
 def test_derivatives_of_random_graphs(seed):
     rng = np.random.default_rng(1000 + seed)
     values = leaves(rng)
@@ -254,7 +247,7 @@ def test_derivatives_of_random_graphs(seed):
             assert np.abs(a - b).max() < 1e-5 * (1.0 + np.abs(np.stack(found)).max()) ** 2
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_directional_is_the_sum_over_entries(seed):
     """Along a direction v: the partial derivatives by all entries and products times v."""
     rng = np.random.default_rng(2000 + seed)

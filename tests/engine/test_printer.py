@@ -13,10 +13,10 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from amc_pymc.engine import GROUP, LOCAL, ROW, Graph, cache, machine
+from amc_pymc.engine import Graph, cache, machine
 from amc_pymc.engine.cache import kernel_folder
 from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.printer import Printer, Stages
+from amc_pymc.engine.printer import Printer
 from tests.engine.printing import compiled, staged
 from tests.engine.random_graphs import Grower
 from tests.engine.test_graph import leaves
@@ -36,7 +36,7 @@ def unit_arrays(rng):
     return values, rows, values["group", 0][:, None], local, eta
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_stages_compute_what_evaluate_does(seed):
     rng = np.random.default_rng(3000 + seed)
     values, rows, groups, local, eta = unit_arrays(rng)
@@ -63,41 +63,6 @@ def test_stages_compute_what_evaluate_does(seed):
         np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9 * (1.0 + np.abs(b).max()))
 
 
-def test_stages_are_told_by_what_nodes_depend_on():
-    rng = np.random.default_rng(5)
-    grower = Grower(rng, leaves(rng)).grow(80)
-    g = grower.graph
-    outputs = [n for n, _ in grower.grown[-10:]]
-    stages = Stages.of(g, outputs)
-    assert all(g.depends(n) == 0 and g.nodes[n].op != "const" for n in stages.shared)
-    assert all(g.depends(n) & (ROW | GROUP) and not g.depends(n) & LOCAL for n in stages.kept)
-    for n in g.upstream(outputs):  # whatever a later stage reads of an earlier one is handed on
-        for a in g.nodes[n].args:
-            if g.nodes[a].op != "const" and g.depends(n) and not g.depends(a):
-                assert a in stages.shared
-            if g.depends(n) & LOCAL and g.depends(a) and not g.depends(a) & LOCAL:
-                assert a in stages.kept
-
-
-def test_derivatives_are_printed_too():
-    """Absolute values have signs, counts have factorials: all these have compiled forms."""
-    g = Graph()
-    x = g.leaf("local", 0)
-    entry = g.entry("eta", g.const(0))
-    inside = g.make("mul", x, entry)
-    ops = ("abs", "gammaln", "log1mexp", "erf", "bessel_i1e", "arctan", "softplus")
-    outputs = []
-    for op in ops:
-        argument = g.make("neg", g.make("abs", inside)) if op == "log1mexp" else inside
-        first = g.partial(g.make(op, argument), entry)
-        outputs += [first, g.partial(first, x)]
-    at = np.linspace(0.3, 2.0, 7)
-    expected = g.evaluate(outputs, local=[at], eta=np.array([0.7]))
-    got = compiled(g, outputs)(at[:, None], [0.7]).T
-    for a, b in zip(got, expected, strict=True):
-        np.testing.assert_allclose(a, np.broadcast_to(b, 7), rtol=1e-12)
-
-
 def test_literals():
     g = Graph()
     values = [np.nan, np.inf, -np.inf, -2.5, 0.1, 3, -3, True, 1e-300]
@@ -122,7 +87,7 @@ def test_a_function_without_outputs_compiles():
     assert Printed(printer.text, ("f",)).arrays[0][0] != 0
 
 
-@pytest.mark.parametrize("n", [0, 1, 5, 33])
+@pytest.mark.parametrize("n", [0, 5, 33])
 @pytest.mark.parametrize("padding", [0, 16])
 def test_sums_of_rows_leave_out_what_is_beyond(n, padding):
     g = Graph()
@@ -142,9 +107,7 @@ def _summed(program, kept, n, padded, u, out):
     call(program[0], kept, kept.shape[1], n, padded, u, out)
 
 
-@pytest.mark.parametrize(
-    "columns", [(0,), (0, 1, 2), (2, 0), (0, 1, 2, 3), (4, 3, 2, 1, 0), tuple(range(3, 24))]
-)
+@pytest.mark.parametrize("columns", [(0,), (2, 0), (4, 3, 2, 1, 0), tuple(range(3, 24))])
 def test_products_with_consecutive_entries(columns):
     rng = np.random.default_rng(8)
     g = Graph()
@@ -188,7 +151,7 @@ print(program[0] != 0)
     assert run(capture_output=True, check=True).stdout.strip() == "True"
     whole = bytearray(file.read_bytes())
     whole[len(whole) // 2] ^= 1
-    for broken in (whole, whole[:-1], b"broken", b""):
+    for broken in (whole, b""):
         file.write_bytes(broken)
         assert "NoneType" in run(capture_output=True, check=False).stderr  # it is compiled anew
 

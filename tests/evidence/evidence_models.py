@@ -197,33 +197,6 @@ def vague_funnel():
 
 
 @functools.cache
-def swapping_labels():
-    """A mixture of two normal distributions, whose labels may be swapped."""
-    rng = np.random.default_rng(5)
-    y = np.concatenate([rng.normal(-2.0, 1.0, 30), rng.normal(2.0, 1.0, 30)])
-    with pm.Model() as model:
-        w = pm.Dirichlet("w", np.ones(2))
-        mu = pm.Normal("mu", 0.0, 5.0, shape=2)
-        sd = pm.HalfNormal("sd", 2.0, shape=2)
-        pm.NormalMixture("y", w, mu, sd, observed=y)
-    return model
-
-
-@functools.cache
-def process():
-    """Counts whose log rate is a Gaussian process (gp_pois_regr of posteriordb), 13 dimensions."""
-    x = np.arange(-10.0, 11.0, 2.0)
-    counts = np.array([40, 37, 29, 12, 4, 3, 9, 19, 77, 82, 33])
-    with pm.Model() as model:
-        rho, alpha = pm.Gamma("rho", 25.0, 4.0), pm.HalfNormal("alpha", 2.0)
-        f_tilde = pm.Normal("f_tilde", 0.0, 1.0, shape=11)
-        distances = (x[:, None] - x) / rho
-        covariance = alpha**2 * pt.exp(-0.5 * distances**2) + 1e-10 * np.eye(11)
-        pm.Poisson("k", pt.exp(pt.linalg.cholesky(covariance) @ f_tilde), observed=counts)
-    return model
-
-
-@functools.cache
 def far_off():
     """A posterior four standard deviations off the prior, and a tenth as wide."""
     with pm.Model() as model:

@@ -115,29 +115,12 @@ def test_costs_of_slices_are_only_known_afterwards():
     assert costs.sum() == pytest.approx(path.evaluated)
 
 
-def test_known_costs():
-    """One gradient counts for two, at the start and in every move between the ends."""
-    assert importance().cost == 64
-    assert quasi().cost == 256 + 28
-    assert sequential().cost == 256 * 2 * (1 + 2 * 2 * 3)
-
-
 @each
 def test_in_the_form_that_combinations_take(make):
     (arm,) = as_arms({"it": make()})
     assert (arm.scale, arm.batched, arm.cost) == ("log", True, make().cost)
     found = draw(arm, 3, np.random.default_rng(7))
     assert (found.values < 0.0).all()
-
-
-@each
-def test_single_draws(make):
-    path = Counts()
-    arm = make(path)
-    n = 20
-    values = np.array([arm.sample(1, np.random.default_rng(s))[0][0] for s in range(n)])
-    assert np.isfinite(values).all()
-    assert_mean(values, path.log_z, precision=0.3)
 
 
 def test_importance_weights_are_held_in_blocks():
@@ -187,24 +170,6 @@ def test_the_prior_beside_a_net_has_the_share_that_it_is_weighted_by():
     exact = StudentTMixture([1.0], [mean], [[[sd]]], np.inf)
     values, _ = QuasiArm(path, exact).sample(800, np.random.default_rng(16))
     assert_mean(values, path.log_z, precision=2.5e-4)
-
-
-def test_random_quasi_monte_carlo_is_worth_its_cost():
-    path, rng = Counts(), np.random.default_rng(13)
-    price = {}
-    for cls, n in ((ImportanceArm, 300), (QuasiArm, 100)):
-        arm = cls(path, WIDE)
-        price[cls] = np.exp(arm.sample(n, rng)[0] - path.log_z).var() * arm.cost
-    assert price[QuasiArm] < 0.5 * price[ImportanceArm]
-
-
-def test_a_larger_share_of_the_prior_beside_a_net():
-    path = Counts()
-    arm = QuasiArm(path, WIDE, 0.5)
-    assert arm.cost == 512.0
-    values, costs = arm.sample(200, np.random.default_rng(17))
-    assert_mean(values, path.log_z)
-    assert (costs == 512.0).all()
 
 
 def test_no_likelihood_anywhere():

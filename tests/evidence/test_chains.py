@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence.chains import ChainSettings, run_chains, split_r_hat
-from tests.evidence.annealing.problems import FromPrior, Gaussian, TwoModes
-
-SHORT = ChainSettings(chains=16, draws=(128, 512))
+from tests.evidence.annealing.problems import FromPrior, TwoModes
 
 
 class Correlated(FromPrior):
@@ -57,21 +55,6 @@ def test_moments(correlated):
 def test_gradients_are_counted(correlated):
     path, found = correlated
     assert found.gradients == path.differentiated
-
-
-def test_trajectories_are_as_long_as_the_posterior_is_wide(correlated):
-    """In coordinates of unit scale; steps of a trajectory cross a quarter of a period."""
-    assert 2 <= correlated[1].leapfrog <= 8
-
-
-def test_seeds():
-    path = Gaussian([1.0, -1.0], 0.5)
-    x = np.random.default_rng(0).standard_normal((40, 2))
-    one, same, other = (
-        run_chains(path, x, np.random.default_rng(seed), SHORT) for seed in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(one.draws, same.draws)
-    assert (one.draws[:, 0] != other.draws[:, 0]).any()
 
 
 def test_chains_that_cannot_meet_say_so():

@@ -78,17 +78,7 @@ def in_steps(density, seed, steps, **settings):
     return bridge_stage(halves, steps, HMC(), _tuned(halves, HMC(), rng)[0], rng)
 
 
-@pytest.mark.parametrize(
-    "density",
-    [
-        Gaussian(1),
-        pytest.param(Gaussian(5), marks=pytest.mark.slow),
-        Gaussian(30),
-        Heavy(5),
-        pytest.param(Heavy(30), marks=pytest.mark.slow),
-    ],
-    ids=type,
-)
+@pytest.mark.parametrize("density", [Gaussian(1), Gaussian(30), Heavy(5)], ids=type)
 def test_errors(density):
     """Sixty seeds with autocorrelated draws: no bias, and errors as large as stated."""
     found = [stages(density, seed)[-1] for seed in range(60)]
@@ -107,25 +97,14 @@ def test_errors_that_the_halves_share():
     assert 0.84 < z.std() < 1.16  # four standard errors
 
 
-def test_errors_of_slow_chains_and_few_draws():
-    density = Gaussian(30)
-    found = [stages(density, seed, rho=0.9, length=1000)[-1] for seed in range(60)]
-    z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
-    assert 0.63 < z.std() < 1.37
-
-
-@pytest.mark.parametrize("density", [Gaussian(5), Heavy(20)], ids=type)
+@pytest.mark.parametrize(
+    "density", [Gaussian(5), pytest.param(Heavy(20), marks=pytest.mark.slow)], ids=type
+)
 def test_errors_with_annealing(density):
     found = [in_steps(density, seed, 8) for seed in range(40)]
     z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
     assert abs(z.mean()) < 4.0 / math.sqrt(40)
     assert 0.55 < z.std() < 1.45
-
-
-def test_more_steps_make_smaller_errors():
-    few, many = (in_steps(Heavy(30), 1, steps) for steps in (2, 32))
-    assert many.mcse < 0.5 * few.mcse
-    assert many.overlap > few.overlap
 
 
 def test_steps_grow_until_the_target_is_met():
@@ -137,28 +116,11 @@ def test_steps_grow_until_the_target_is_met():
     assert abs(found[-1].log_z - Heavy(30).log_z) < 4.0 * found[-1].mcse
 
 
-def test_the_budget_ends_it():
-    found = stages(Heavy(30), 1, target=1e-6, budget=lambda cost: cost < 1e5)
-    assert [s.steps for s in found] == [1, 16]  # 512 were wanted, 16 are the most that can be had
-    assert found[-1].cost < 1.2e5
-
-
-def test_without_target_the_budget_is_spent():
-    found = stages(Gaussian(2), 1, target=None, budget=lambda cost: cost < 6e4)
-    assert [s.steps for s in found] == [1, 8]
-
-
 def test_costs_are_what_was_evaluated():
     density = Gaussian(3)
     found = stages(density, 1, target=None, budget=lambda cost: cost < 4e4, length=100)
     assert len(found) > 1
     assert sum(s.cost for s in found) == density.values_seen + 2 * density.gradients_seen
-
-
-def test_same_seed_same_numbers():
-    one, two, other = (stages(Heavy(5), seed, target=0.005)[-1] for seed in (1, 1, 2))
-    assert one == two
-    assert one != other
 
 
 def test_fits_do_not_see_the_draws_they_are_bridged_with():
@@ -219,9 +181,3 @@ def test_halves_that_differ_are_not_believed():
         density, x, HMC(), as_generator(1), target=0.5, budget=lambda cost: False
     )
     assert not stage.believed
-
-
-def test_copies_are_counted():
-    density = Gaussian(2)
-    x = np.repeat(density.draws(1, length=100), 5, axis=1)
-    assert halves_of(density, x)[0].copies == pytest.approx(5.0)

@@ -147,18 +147,10 @@ def banana():
 # --- answers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_dim", [5, 30])
-def test_regression(n_dim):
-    known, draws = regression(n_dim)
+def test_regression():
+    known, draws = regression(30)
     tree = estimate(draws(1), known)
     assert_right(tree, known)
-    assert flags_of(tree) == ""
-
-
-def test_one_dimension_within_the_context():
-    with one().model:
-        tree = amc.estimate_evidence(idata=one_draws(), random_seed=1, progressbar=False)
-    assert_right(tree, one())
     assert flags_of(tree) == ""
 
 
@@ -273,19 +265,6 @@ def test_same_seed_same_numbers():
     assert float(first["evidence"]["log_evidence"]) != float(other["evidence"]["log_evidence"])
 
 
-def test_counts():
-    known, draws = banana()
-    compile_before(known.model)
-    tree = estimate(draws(1), known, target_mcse=0.02)
-    found = tree["evidence"]
-    assert int(found["n_gradient"]) > 0
-    stages = tree["evaluations"].to_dataset()
-    cost = (stages["n_likelihood"] + stages["n_gradient"]).sel(stage="bridge") - CHAINS * DRAWS
-    assert float(tree["arms"]["cost"].sum()) == float(cost)  # beside a look at the draws
-    for name in ("n_likelihood", "n_gradient"):
-        assert int(stages[name].sum()) == int(found[name])
-
-
 def test_the_result_has_the_form_of_others(tmp_path):
     known, draws = regression(5)
     tree = estimate(draws(1), known)
@@ -388,14 +367,6 @@ def test_a_stage_begins_if_it_is_expected_to_end_in_time():
         )
 
 
-def test_without_target():
-    known, draws = regression(5)
-    tree = estimate(draws(1), known, target_mcse=None, max_cost=100_000)
-    assert tree["arms"]["arm"].values.tolist() == ["bridge", "annealed_8"]
-    assert tree["arms"]["n_steps"].values.tolist() == [1, 8]
-    assert flags_of(tree) == ""
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -440,11 +411,6 @@ def test_models_that_cannot_be_used():
 def test_arguments_of_runs_without_draws(name, value):
     with pytest.raises(ValueError, match=f"{name}=.* is for runs without idata"):
         estimate(one_draws(), one(), **{name: value})
-
-
-def test_cost_must_be_known():
-    with pytest.raises(ValueError, match="cost must be 'count' or 'cpu'"):
-        estimate(one_draws(), one(), cost="seconds")
 
 
 def test_draws_of_impossible_points():
@@ -496,14 +462,6 @@ def test_draws_of_other_data():
     half = one_draws()
     half["posterior"]["mu"] = abs(half["posterior"]["mu"] - 1.5) + 1.5
     flagged(half, one(), "not distributed as the model's density says")
-
-
-def test_draws_with_a_wider_prior():
-    """The estimate is off by a hundredth of a nat, which is seven standard errors."""
-    with pm.Model() as model:
-        pm.Normal("y", pm.Normal("b", 0.0, 1.0), 1.0, observed=np.full(8, 0.6))
-    draws = np.random.default_rng(1).normal(4.8 / 8.25, 8.25**-0.5, CHAINS * 1000)
-    flagged(tree_of(b=draws), model, "not distributed as the model's density says")
 
 
 def test_chains_that_disagree():
@@ -565,6 +523,7 @@ def test_a_fit_that_does_not_overlap():
     flagged(tree_of(x=draws), model, "hardly overlap", "raise max_cost", max_cost=20_000)
 
 
+@pytest.mark.slow
 def test_a_fit_that_is_impossible_under_the_model():
     """A ring so narrow that no draw of a Gaussian is on it."""
     with pm.Model() as model:
@@ -612,7 +571,7 @@ def test_a_mode_that_the_draws_miss_is_missing():
 def test_draws_of_one_labelling_stand_for_all(swapped):
     # Without folding: half of the evidence, or R-hat above 20.
     known, draws = two_labels()
-    for seed in range(4):
+    for seed in range(2):
         tree = estimate(draws(seed, swapped), known, seed=seed)
         assert_right(tree, known)
         assert not flags_of(tree)

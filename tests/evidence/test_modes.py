@@ -7,7 +7,6 @@ import pytest
 
 from scipy import optimize
 
-from amc_pymc.evidence import modes
 from amc_pymc.evidence.modes import distinct_modes, hessians, laplace_components, maximise
 
 
@@ -94,49 +93,6 @@ def test_rosenbrock_takes_few_evaluations():
     assert target.points < 1.5 * by_scipy
 
 
-def test_rosenbrock_in_ten_dimensions():
-    found = maximise(rosenbrock, np.random.default_rng(3).standard_normal((20, 10)), max_iter=600)
-    assert found.converged.all()
-    # The function has a second local optimum near (-1, 1, ..., 1).
-    good = found.values > -1e-6
-    assert good.sum() > 10
-    np.testing.assert_allclose(found.x[good], 1.0, atol=1e-3)
-    np.testing.assert_allclose(found.values[~good], -3.98658, atol=1e-3)
-
-
-def test_each_start_goes_to_its_own_mode():
-    means = np.array([[-6.0, 0.0], [6.0, 0.0], [0.0, 9.0]])
-    target = gaussians([1.0, 2.0, 3.0], means, [np.eye(2)] * 3)
-    rng = np.random.default_rng(4)
-    starts = np.repeat(means, 5, axis=0) + 0.7 * rng.standard_normal((15, 2))
-    found = maximise(target, starts)
-    np.testing.assert_allclose(found.x, np.repeat(means, 5, axis=0), atol=1e-3)
-
-
-def test_finished_searches_are_left_alone():
-    easy, hard = np.array([[1.0, 1.0]]), np.array([[-2.0, 3.0]])
-    target = Counted(rosenbrock)
-    maximise(target, np.vstack([np.repeat(easy, 50, axis=0), hard]))
-    assert target.points < 3 * 51 + target.calls
-
-
-def test_most_evaluations():
-    target = Counted(rosenbrock)
-    found = maximise(target, np.array([[-1.2, 1.0], [1.0, 1.0]]), max_iter=7)
-    assert target.calls == 7
-    assert found.converged.tolist() == [False, True]
-    # What was reached is not worse than the start.
-    assert found.values[0] > rosenbrock(np.array([[-1.2, 1.0]]))[0][0]
-
-
-def test_a_step_that_loses_is_not_taken():
-    steep = quadratic(np.diag([1e6, 1e6]), np.zeros(2))
-    start = np.array([[1e-3, 2e-3]])
-    for n in (1, 2, 3):
-        assert maximise(steep, start, max_iter=n).values[0] >= steep(start)[0][0]
-    assert maximise(steep, start).values[0] > -1e-6
-
-
 @pytest.mark.parametrize("bad", [-math.inf, math.nan])
 def test_steps_out_of_the_domain_are_shortened(bad):
     def gamma(x):
@@ -159,27 +115,6 @@ def test_no_maximum():
     assert np.isfinite(found.values).all()
 
 
-def test_flat_places_are_maxima():
-    found = maximise(lambda x: (np.zeros(len(x)), np.zeros_like(x)), np.ones((2, 3)))
-    assert found.converged.all()
-    np.testing.assert_array_equal(found.x, 1.0)
-
-
-def test_groups_of_starts_change_nothing(monkeypatch):
-    starts = np.random.default_rng(5).standard_normal((9, 3))
-    whole = maximise(rosenbrock, starts)
-    monkeypatch.setattr(modes, "_GROUP", 4 * 9)
-    groups = maximise(rosenbrock, starts)
-    np.testing.assert_allclose(groups.x, whole.x, rtol=1e-6)
-    assert groups.converged.tolist() == whole.converged.tolist()
-
-
-def test_large_log_densities():
-    """A log density of 1e8 has lost eight digits."""
-    found = maximise(quadratic(np.diag([1.0, 1e6]), np.array([1.0, 2.0]), -1e8), np.zeros((3, 2)))
-    np.testing.assert_allclose(found.x, [[1.0, 2.0]] * 3, atol=1e-2)
-
-
 def test_hessians():
     scale = np.array([1.0, 1e-3, 1e3])
 
@@ -196,12 +131,6 @@ def test_hessians():
                           [math.cos(a), -1.0, 0.0], [0.0, 0.0, -3.0 * c**2]])  # fmt: skip
         np.testing.assert_allclose(h * np.outer(scale, scale), known, atol=2e-4)
         np.testing.assert_array_equal(h, h.T)
-
-
-def test_hessians_take_two_batches():
-    target = Counted(lambda x: -x)
-    hessians(target, np.zeros((5, 3)))
-    assert (target.calls, target.points) == (2, 2 * 5 * 6)
 
 
 def test_hessians_where_there_are_none():

@@ -151,15 +151,6 @@ def test_expensive_arms_are_left_out_when_the_budget_is_small(counts, monkeypatc
     assert make(path, bad, budget=1e-3).arms  # one is always left
 
 
-def test_annealing_from_the_prior_pays_for_what_is_impossible(counts):
-    """However short the path: of 1000 weights 999 are zero."""
-    path, pilot = counts
-    ladder = dataclasses.replace(pilot.ladder, heights=pilot.ladder.heights * 1e-9, possible=0.001)
-    found = make(path, dataclasses.replace(pilot, ladder=ladder))
-    assert list(found.arms)[:2] == ["importance_rqmc", "importance"]
-    assert "smc" in found.left_out
-
-
 def test_discrete_coordinates(discrete):
     path, pilot, kernel = discrete
     found = make(path, pilot, kernel)
@@ -173,15 +164,6 @@ def test_discrete_coordinates(discrete):
     _, costs = arm.sample(2, np.random.default_rng(5))
     one = arms._per_particle(kernel, pilot.ladder, len(arm.betas) - 2, arm.n_moves)
     assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.02)
-
-
-def test_expected_costs_of_a_draw():
-    path, kernel = Counts((6.0, 3.0), (1.0, 4.0)), make_kernel("slice")
-    pilot = explore(path, kernel, np.random.default_rng(6), fitted=False)
-    arm = make(path, pilot, kernel, names=["smc"]).arms["smc"]
-    _, costs = arm.sample(2, np.random.default_rng(7))
-    one = arms._per_particle(kernel, pilot.ladder, len(arm.betas) - 2, arm.n_moves)
-    assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.15)
 
 
 @pytest.mark.parametrize("name", FITTED_CONTINUOUS)
@@ -204,23 +186,6 @@ def test_importance_sampling_of_discrete_coordinates(discrete):
     assert pilot.relative_variance == pytest.approx(variance, rel=0.5)
     hopeless = dataclasses.replace(pilot, relative_variance=1e4)
     assert "importance" in make(path, hopeless, kernel).left_out
-
-
-def test_nothing_fitted_at_all():
-    path = Counts((6.0, 3.0), (1.0, 4.0))
-    pilot = explore(path, HMC, np.random.default_rng(6), fitted=False)
-    assert "importance" in make(path, pilot).left_out
-    with pytest.raises(ValueError, match="arm 'importance' needs a reference"):
-        make(path, pilot, names=["importance"])
-
-
-@pytest.mark.parametrize("names", [["smc", "nested"], ["SMC"], [3], "smc"])
-def test_unknown_names(counts, names):
-    path, pilot = counts
-    path.evaluated = path.differentiated = 0
-    with pytest.raises(ValueError, match=r"arms must be among importance_rqmc, .*smc, got"):
-        make(path, pilot, names=names)
-    assert path.evaluated == path.differentiated == 0
 
 
 def test_a_reference_that_cannot_be_annealed_from(counts):

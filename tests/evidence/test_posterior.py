@@ -109,32 +109,6 @@ def test_copies_that_do_not_move_are_not_taken_for_independent(path, pilot, n):
     assert n == 100 or ess_of(shuffled) > 2.0 * found.distinct
 
 
-def test_discrete_coordinates_alone_are_told_apart_by_ancestors(path, pilot):
-    rng = np.random.default_rng(7)
-    given = hopeless(pilot)
-    found = posterior_draws(path, given, KERNEL, N, rng, discrete=np.ones(3, bool))
-    assert found.distinct == 512
-
-
-def test_seeds(path, pilot):
-    first, again, other = (
-        posterior_draws(path, hopeless(pilot), KERNEL, 50, np.random.default_rng(s)).x
-        for s in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_prior_draws_beside_a_reference(path, pilot):
-    """Many reach a wide rest that a narrow reference leaves, hardly any the rest of a posterior far off."""
-    rng = np.random.default_rng(8)
-    narrow = StudentTMixture([1.0], [[0.0]], [[[0.1]]], math.inf)
-    found = SimpleNamespace(adapted=SimpleNamespace(mixture=narrow))
-    assert effective_beside(Gaussian([0.0], 3.0), found.adapted, rng) > 1000.0
-    assert effective_beside(Gaussian([4.0], 0.02), found.adapted, rng) < 20.0
-    assert effective_beside(path, None, rng) == 0.0
-
-
 def test_prior_draws_beside_a_shifted_reference():
     """With even weights all draws count for which the prior's share of the density exceeds the reference's."""
     reference, share = StudentTMixture([1.0], [[2.0]], [[[1.0]]], math.inf), DEFENSIVE_SHARE

@@ -13,18 +13,6 @@ def gaussian():
     return Gaussian([1.0, -2.0], 0.5)
 
 
-def test_terms_and_gradients_are_those_of_the_path():
-    path, x = gaussian(), np.random.default_rng(1).standard_normal((9, 2))
-    seen = RecordingPath(path)
-    assert seen.n_dim == 2
-    np.testing.assert_array_equal(seen.values(x), path.terms(x))
-    terms, gradients = seen.gradients(x)
-    np.testing.assert_array_equal(terms, path.terms(x))
-    np.testing.assert_array_equal(gradients, path.slopes(x))
-    draws = seen.draw_prior(5, np.random.default_rng(2))
-    np.testing.assert_array_equal(draws, path.draw_prior(5, np.random.default_rng(2)))
-
-
 def test_the_highest_of_all_are_kept():
     """However many calls there were, and in whichever of them the highest points came."""
     path, rng = gaussian(), np.random.default_rng(3)
@@ -41,14 +29,6 @@ def test_the_highest_of_all_are_kept():
     np.testing.assert_array_equal(x, [p for _, p in best[:16]])
     np.testing.assert_array_equal(terms, path.terms(x))
     np.testing.assert_array_equal(seen.highest(3)[0], x[:3])
-
-
-def test_points_are_copies_and_come_once():
-    seen, x = RecordingPath(gaussian()), np.array([[1.0, -2.0], [0.0, 0.0]])
-    seen.values(x)
-    seen.values(x)
-    x[:] = 7.0
-    np.testing.assert_array_equal(seen.highest()[0], [[1.0, -2.0], [0.0, 0.0]])
 
 
 @pytest.mark.parametrize("n", [1, 10])

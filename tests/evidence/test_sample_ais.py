@@ -66,15 +66,13 @@ def test_evidence(known):
     tree = ais(known(), n_steps=200 if known is labels else 40)
     assert_right(tree, known())
     assert flags_of(tree) == ""
+    # Where variables are discrete, there is no fitted reference.
+    assert (tree["evidence"].attrs["reference"] == "prior") == (known is labels)
 
 
 def test_spread_of_errors():
-    z = np.array(
-        [
-            np.divide(*error_of(ais(one(), 50, seed=s, reference="prior", n_steps=20), one()))
-            for s in range(20)
-        ]
-    )
+    runs = [ais(one(), 50, seed=s, reference="prior", n_steps=20) for s in range(20)]
+    z = np.array([np.divide(*error_of(r, one())) for r in runs])
     assert 0.6 < np.sqrt(np.mean(z**2)) < 1.4
 
 
@@ -82,24 +80,24 @@ def test_spread_of_errors():
 @pytest.mark.filterwarnings("ignore:Model evidence")
 @pytest.mark.parametrize("reference", ["prior", "auto"])
 def test_coverage(reference):
-    runs = [ais(one(), 50, seed=s, reference=reference, n_steps=40) for s in range(200)]
+    runs = [ais(one(), 50, seed=s, reference=reference, n_steps=40) for s in range(60)]
     found = [r["evidence"].to_dataset() for r in runs]
     assert np.mean([e.attrs["flags"] != "" for e in found]) <= 0.05
     inside = [
         float(e["log_evidence_lower"]) < one().log_evidence < float(e["log_evidence_upper"])
         for e in found
     ]
-    assert np.mean(inside) >= 0.92
+    assert np.mean(inside) >= 0.95 - 3.0 * np.sqrt(0.95 * 0.05 / 60)
     z = np.array([np.divide(*error_of(r, one())) for r in runs])
-    assert 0.7 < z.std() < 1.3
+    assert abs(z.std() - 1.0) < 4.0 / np.sqrt(2.0 * 60)
     # The evidence itself is unbiased.
     ratio = np.exp([error_of(r, one())[0] for r in runs])
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
 
 
 def test_default_settings():
-    tree = amc.sample_ais(model=one().model, draws=50, random_seed=1, progressbar=False)
-    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 50}
+    tree = amc.sample_ais(model=one().model, draws=20, random_seed=1, progressbar=False)
+    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 20}
     assert tree["annealing"].sizes["temperature"] == 400
     assert_right(tree, one(), largest=0.02)
 
@@ -217,16 +215,6 @@ def test_temperatures():
     assert np.isnan(found["accept"][-1])
 
 
-def test_weights_are_those_of_the_evidence():
-    tree = ais(schools(), 130, chains=3)
-    log_w = tree["weighted_posterior"]["log_weight"].values.ravel()
-    np.testing.assert_allclose(
-        tree["evidence"]["log_evidence"], np.log(np.mean(np.exp(log_w - log_w.max()))) + log_w.max()
-    )
-    w = softmax(log_w)
-    np.testing.assert_allclose(tree["evidence"]["ess"], 1.0 / (w @ w))
-
-
 def test_draws_are_copies_of_particles_of_their_chain():
     tree = ais(schools(), 100, chains=3, reference="prior", n_steps=20)
     chosen = tree["sample_stats"]["particle"]
@@ -272,9 +260,8 @@ def test_sample_stats():
         np.testing.assert_allclose(stats[name], [logp(p) for p in points], rtol=1e-7)
 
 
-@pytest.mark.parametrize("reference", ["prior", "student_t"])
-def test_posterior_moments(reference):
-    tree = ais(one(), 500, reference=reference)
+def test_posterior_moments():
+    tree = ais(one(), 500, reference="prior")
     mu, ess = tree["posterior"]["mu"], float(tree["evidence"]["ess"])
     weighted = tree["weighted_posterior"].to_dataset()
     w = softmax(weighted["log_weight"].values)
@@ -289,7 +276,7 @@ def test_posterior_moments(reference):
         assert abs(variance - 0.5) < 4.0 * 0.5 * np.sqrt(2.0 * factor / ess)
 
 
-@pytest.mark.parametrize(("draws", "chains"), [(1, 3), (3, 1), (251, 1), (260, 2)])
+@pytest.mark.parametrize(("draws", "chains"), [(1, 3), (251, 1)])
 def test_numbers_of_particles(draws, chains):
     tree = ais(one(), draws, chains=chains, n_steps=20)
     for group in ("posterior", "weighted_posterior", "sample_stats"):
@@ -328,7 +315,6 @@ def test_evaluations_are_counted():
 def test_seeds():
     first = ais(one(), 60)
     assert_same(first, ais(one(), 60))
-    assert_same(first, ais(one(), 60, seed=np.int64(1)))
     other = ais(one(), 60, seed=2)
     assert first["evidence"]["log_evidence"] != other["evidence"]["log_evidence"]
     rngs = [np.random.default_rng(5) for _ in range(2)]
@@ -338,8 +324,6 @@ def test_seeds():
         ais(one(), 60, seed=rngs[0])["evidence"]["log_evidence"]
         != third["evidence"]["log_evidence"]
     )
-    fresh = [float(ais(one(), 20, seed=None)["evidence"]["log_evidence"]) for _ in range(2)]
-    assert fresh[0] != fresh[1]
 
 
 def test_a_longer_run_has_the_same_particles():
@@ -349,16 +333,8 @@ def test_a_longer_run_has_the_same_particles():
     )
 
 
-def test_model_of_the_context():
-    with one().model:
-        tree = amc.sample_ais(draws=200, chains=2, n_steps=40, random_seed=1, progressbar=False)
-    assert_same(tree, ais(one()))
-
-
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_processes(method):
-    context = multiprocessing.get_context(method)
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
+def test_processes():
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         parallel = ais(one(), 300, n_steps=20, executor=pool)
     assert_same(parallel, ais(one(), 300, n_steps=20))
 
@@ -399,13 +375,6 @@ def test_interruption_returns_what_there_is(monkeypatch):
     )
     # All three blocks enter the evidence, the reverse run is left out.
     assert 500 < part["evidence"]["ess"] <= 750
-
-
-def test_interruption_of_an_executor():
-    with pytest.warns(UserWarning, match="interrupted after 2 of 4 blocks"):
-        part = ais(one(), 500, executor=Stopping(2), reverse_draws=np.ones((5, 1)))
-    assert dict(part["posterior"].sizes) == {"chain": 1, "draw": 500}
-    assert "reverse_log_evidence" not in part["evidence"].data_vars
 
 
 def test_interruption_before_the_first_block():
@@ -450,11 +419,6 @@ def test_counts(name, value, error, no_work):
         ({"reverse_draws": {"nu": np.ones(4)}}, ValueError, "reverse_draws: draws of mu are missing"),
         ({"reverse_draws": xr.DataTree()}, ValueError, "reverse_draws has no group 'posterior'"),
         ({"reverse_draws": 3}, TypeError, "reverse_draws must be .*3"),
-        ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
-        ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
-        ({"seed": True}, TypeError, "random_seed must be .*True"),
-        ({"seed": -1}, ValueError, "random_seed must not be negative, got -1"),
-        ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
     ],
     ids=lambda v: label(v)[:50],
 )  # fmt: skip
@@ -478,9 +442,7 @@ def test_likelihoods_that_cannot_be(make):
         ais(make())
 
 
-@pytest.mark.parametrize(
-    ("reference", "kernel"), [("prior", "hmc"), ("auto", "hmc"), ("auto", "slice")]
-)
+@pytest.mark.parametrize(("reference", "kernel"), [("prior", "hmc"), ("auto", "slice")])
 def test_half_of_the_prior_is_impossible(reference, kernel):
     tree = ais(half(), reference=reference, kernel=kernel)
     assert_right(tree, half(), largest=0.2)
@@ -490,15 +452,15 @@ def test_half_of_the_prior_is_impossible(reference, kernel):
     assert not np.isnan(log_w).any()
 
 
-@pytest.mark.parametrize("reference", ["prior", "auto"])
-def test_nan_is_counted_as_impossible(reference):
+def test_nan_is_counted_as_impossible():
     with pytest.warns(UserWarning, match=r"the density was nan at [\d,]+ points"):
-        tree = ais(partly_nan(), reference=reference)
+        tree = ais(partly_nan(), reference="prior")
     assert_right(tree, partly_nan(), largest=0.2)
     assert tree["evidence"]["n_nan"] > 0
     assert "nan" in flag_names(tree).split("; ")
 
 
+@pytest.mark.slow
 def test_a_peak_that_annealing_misses_is_flagged():
     with pytest.warns(UserWarning, match=r"found more evidence.*narrow peak"):
         tree = ais(peak(), 250, chains=1, reference="prior", n_steps=400)
@@ -512,12 +474,3 @@ def test_few_effective_particles_are_flagged():
         tree = ais(far_off(), reference="prior", n_steps=2)
     assert "particles are effective" in flags_of(tree) or "a few weights" in flags_of(tree)
     assert_right(ais(far_off(), n_steps=100), far_off())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
-def test_easy_models_are_not_warned_of(known):
-    for seed in range(10):
-        tree = ais(known(), 500, seed=seed, n_steps=200)
-        assert flags_of(tree) == ""
-        assert_right(tree, known(), largest=0.2)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence.mcmc import make_kernel
-from amc_pymc.evidence.modes import prior_searches, prior_summits
+from amc_pymc.evidence.modes import prior_summits
 from amc_pymc.evidence.paths import Joint
 from amc_pymc.evidence.pilot import explore
-from amc_pymc.evidence.settings import DEFAULTS, PilotSettings
+from amc_pymc.evidence.settings import DEFAULTS
 from tests.evidence.annealing.problems import FromPrior, log_normal
 
 
@@ -40,7 +40,7 @@ class TwoWidths(FromPrior):
         return self.wide * rng.standard_normal((n, self.n_dim))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_narrow_mode_far_from_a_wide_one(seed):
     """Searches from 64 prior draws found it in none of these runs."""
     path = TwoWidths()
@@ -73,15 +73,3 @@ def test_summits_leave_out_what_is_impossible():
     assert (found[:, 0] > 0.0).all()
     few = prior_summits(Joint(path), x[:8])
     assert len(few) == np.count_nonzero(np.isfinite(x[:8]).all(axis=1) & (x[:8, 0] > 0.0))
-
-
-def test_searches_follow_what_the_climb_cost():
-    assert prior_searches(5, 0.0) == 2 * DEFAULTS.starts
-    assert prior_searches(5, 1e9) == DEFAULTS.most_searches
-    some = prior_searches(5, 10_000.0)
-    assert some == int(DEFAULTS.search_share * 10_000.0 / (10.0 * math.sqrt(5.0)))
-    assert prior_searches(5, 10_000.0, PilotSettings(search_share=0.5)) == pytest.approx(
-        2 * some, abs=1
-    )
-    assert prior_searches(16, 1e9) == DEFAULTS.most_searches // 2
-    assert prior_searches(100, 1e9) == 2 * DEFAULTS.starts

@@ -15,7 +15,6 @@ from amc_pymc.evidence.symmetry import (
     Block,
     Exchange,
     Images,
-    Symmetries,
     Variables,
     find_symmetries,
 )
@@ -140,15 +139,6 @@ def test_a_simplex_has_an_element_without_a_coordinate():
     np.testing.assert_allclose(np.abs(np.linalg.det(images.matrices)), 1.0)
 
 
-def test_exchanges_that_hardly_move_a_mode_are_left_out():
-    swap = Exchange(np.array([1, 0, 2]), np.ones(3))
-    flip = Exchange(np.arange(3), np.array([1.0, 1.0, -1.0]))
-    symmetries = Symmetries(3, (), (swap, flip))
-    for mode, copies in (([1, 1.1, 3], 2), ([1, 5, 3], 4), ([1, 5, 0], 2), ([1, 1, 0.1], None)):
-        images = symmetries.images(np.array([mode], float), np.eye(3)[None])
-        assert (None if images is None else len(images.exchanges)) == copies
-
-
 def test_a_spread_mixture_is_the_mean_over_images():
     rng = np.random.default_rng(3)
     swap = Exchange(np.array([0, 1, 3, 2]), np.array([1.0, -1.0, 1.0, 1.0]))
@@ -215,17 +205,14 @@ def three_means():
     return model, logsumexp(slices) + 3.0 * np.log(grid[1] - grid[0])
 
 
-def two_planets(vector=True):
+def two_planets():
     """Two sinusoids with amplitudes that are integrated out for each pair of frequencies."""
     rng = np.random.default_rng(5)
     t = np.sort(rng.uniform(0.0, 20.0, 40))
     y = 1.5 * np.sin(1.3 * t + 0.3) + np.sin(2.9 * t) + 0.4 * rng.normal(size=t.size)
     with pm.Model() as model:
-        if vector:
-            f, a, b = (pm.Uniform("f", 0.5, 6.0, shape=2), *(pm.Normal(n, shape=2) for n in "ab"))
-        else:
-            f = [pm.Uniform(f"f{k}", 0.5, 6.0) for k in range(2)]
-            a, b = ([pm.Normal(f"{n}{k}") for k in range(2)] for n in "ab")
+        f = [pm.Uniform(f"f{k}", 0.5, 6.0) for k in range(2)]
+        a, b = ([pm.Normal(f"{n}{k}") for k in range(2)] for n in "ab")
         waves = [a[k] * pm.math.sin(f[k] * t) + b[k] * pm.math.cos(f[k] * t) for k in range(2)]
         pm.Normal("y", waves[0] + waves[1], 0.4, observed=y)
     grid = np.linspace(0.5, 6.0, 441)
@@ -272,7 +259,6 @@ def one_factor():
 MODELS = {
     "three means": (three_means, 6),
     "two planets": (two_planets, 2),
-    "planets as scalars": (lambda: two_planets(vector=False), 2),
     "one factor": (one_factor, 2),
 }
 
@@ -296,12 +282,10 @@ def test_copies_of_modes_of_models(problem):
 
 def test_evidence_of_models_with_copies(problem):
     model, truth, _ = problem
-    for seed in (1, 2, 3):
-        result = amc.estimate_evidence(model, random_seed=seed, progressbar=False)
-        evidence = result["evidence"]
-        error = abs(float(evidence["log_evidence"]) - truth)
-        assert error < 4.0 * float(evidence["log_evidence_mcse"]) + 0.002
-        assert evidence.attrs["flag_names"] == ""
+    evidence = amc.estimate_evidence(model, random_seed=1, progressbar=False)["evidence"]
+    error = abs(float(evidence["log_evidence"]) - truth)
+    assert error < 4.0 * float(evidence["log_evidence_mcse"]) + 0.002
+    assert evidence.attrs["flag_names"] == ""
 
 
 def test_posterior_draws_visit_all_copies():

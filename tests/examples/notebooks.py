@@ -43,8 +43,8 @@ def check_stored(name: str, *, n_pictures: int, most_characters: int) -> None:
     assert not re.search(r"/(home|root|tmp|work|Users)/|https?://", text)
 
 
-def executed(name: str, monkeypatch):
-    """The notebook after a run of its own, in the folder it is in."""
+def executed(name: str, monkeypatch, replaced=("", "")):
+    """The notebook after a run of its own, in the folder it is in, with something replaced in its code."""
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     pytest.importorskip("matplotlib")
@@ -52,6 +52,7 @@ def executed(name: str, monkeypatch):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []
+            cell.source = cell.source.replace(*replaced)
     monkeypatch.delenv("MPLBACKEND", raising=False)  # else the kernel draws nothing inline
     resources = {"metadata": {"path": str(EXAMPLES)}}
     nbclient.NotebookClient(

@@ -2,33 +2,14 @@
 
 import importlib.util
 import re
-import sys
-
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "flights.py"
+from examples.scripts import load
 
-
-def load():
-    spec = importlib.util.spec_from_file_location("flights_example", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-demo = load()
-
-
-@pytest.mark.parametrize("arguments", [["--draws", "0"], ["--rows", "x"], ["--nothing"]])
-def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
-    with pytest.raises(SystemExit):
-        demo.main(arguments)
-    assert "usage:" in capsys.readouterr().err
+demo = load("flights.py")
 
 
 def test_late_arrivals_are_relative_to_the_mean_over_flights():

@@ -1,6 +1,5 @@
 """The scripts of the gallery: each makes its picture, and docs/examples.md shows it."""
 
-import importlib.util
 import re
 import sys
 
@@ -11,11 +10,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from examples.scripts import load
+
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "examples" / "gallery"
 SCRIPTS = sorted(path.stem for path in GALLERY.glob("*.py"))
-#: Scripts that take less than three seconds.
-FAST = {"race", "allocation", "annealing", "bridge"}
+#: Scripts that run in the fast tier; others take three seconds or more.
+FAST = {"race", "bridge"}
 #: Width and height in pixels; other pictures are 1200 x 700.
 SIZES = {
     "race": (990, 396),
@@ -25,18 +26,11 @@ SIZES = {
 }
 
 
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"gallery_{name}", GALLERY / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def made(name, tmp_path, monkeypatch):
     """Return the size of the picture that a script has made, in bytes."""
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--out", str(tmp_path)])
     try:
-        load(name).main()
+        load(f"gallery/{name}.py").main()
     finally:
         plt.close("all")
     return (tmp_path / f"{name}.png").stat().st_size
@@ -50,7 +44,7 @@ def check_picture(path, size):
 
 
 def test_a_race_decides_as_all_rows_do_and_a_control_variate_saves_rows():
-    script = load("race")
+    script = load("gallery/race.py")
     rng = np.random.default_rng(1)
     X, y = script.simulate(rng)
     centre, hessian = script.mode_and_hessian(X, y)

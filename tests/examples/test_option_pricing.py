@@ -1,33 +1,13 @@
 """The example of option pricing: what it prints, and the picture."""
 
-import importlib.util
 import re
-import sys
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "option_pricing.py"
+from examples.scripts import load
 
-
-def load():
-    spec = importlib.util.spec_from_file_location("option_pricing_example", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-demo = load()
-
-
-@pytest.mark.parametrize("arguments", [["--paths", "10"], ["--strikes", "-1"], ["--nothing"]])
-def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
-    with pytest.raises(SystemExit):
-        demo.main(arguments)
-    assert "usage:" in capsys.readouterr().err
+demo = load("option_pricing.py")
 
 
 def test_the_gain_is_the_ratio_of_variances():

@@ -1,26 +1,12 @@
 """The example's handling of data; and, slow, the whole example."""
 
-import importlib.util
-import sys
-
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "tall_regression.py"
+from examples.scripts import load
 
-
-def load():
-    spec = importlib.util.spec_from_file_location("tall_regression_example", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-demo = load()
+demo = load("tall_regression.py")
 
 
 @pytest.fixture
@@ -100,15 +86,6 @@ def test_errors_are_printed_without_a_traceback(write, capsys, tmp_path):
     assert code == 2
     assert "error: there is no column 'c'; the columns are 0 'a', 1 'b'" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--data", "a.csv"], ["--target", "y"], ["--no-header"], ["--rows", "0"]]
-)
-def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
-    with pytest.raises(SystemExit):
-        demo.parse(arguments)
-    assert "usage:" in capsys.readouterr().err
 
 
 @pytest.mark.slow

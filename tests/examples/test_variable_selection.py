@@ -1,26 +1,13 @@
 """The example of variable selection: what it prints, and the picture."""
 
-import importlib.util
 import re
-import sys
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "variable_selection.py"
+from examples.scripts import load
 
-
-def load():
-    spec = importlib.util.spec_from_file_location("variable_selection_example", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-demo = load()
+demo = load("variable_selection.py")
 
 
 def draws_of(gamma):
@@ -47,13 +34,6 @@ def test_indicators_that_never_change_have_no_error():
     assert np.isnan(found["mcse"][[0, 2]]).all()
     assert found["mcse"][1] == pytest.approx(np.sqrt(0.21 / 2000), rel=0.3)
     assert found["rhat"][1] == pytest.approx(1.0, abs=0.02)
-
-
-@pytest.mark.parametrize("arguments", [["--rows", "10"], ["--draws", "x"], ["--nothing"]])
-def test_arguments_that_do_not_fit_are_refused(arguments, capsys):
-    with pytest.raises(SystemExit):
-        demo.main(arguments)
-    assert "usage:" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -31,16 +31,6 @@ def test_summary_has_a_row_per_element_and_the_means_of_the_draws(name):
 
 
 @every_result
-def test_effective_sample_sizes(name):
-    draws = result(name).draws
-    found, posterior = az.ess(draws).to_dataset(), draws["posterior"].to_dataset()
-    assert set(found.data_vars) == set(posterior.data_vars)
-    for variable, ess in found.data_vars.items():
-        varies = posterior[variable].std(("chain", "draw")) > 0.0
-        assert (ess.where(varies, 1.0) > 0.0).all(), variable
-
-
-@every_result
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda p: p.__name__)
 def test_plots_show_every_variable(plot, name):
     draws = result(name).draws

@@ -94,38 +94,9 @@ class Hierarchical:
         return log_evidence, {"Intercept": b0, "x": b1, "sigma": sigma, "1|g_sigma": tau}
 
 
-class Binary:
-    """Logistic regression with two coefficients."""
-
-    def __init__(self):
-        rng = np.random.default_rng(6)
-        self.x = rng.normal(0.5, 1.0, 800)
-        self.y = rng.random(800) < 1 / (1 + np.exp(1.0 - 0.8 * self.x))
-        priors = {n: bmb.Prior("Normal", mu=0.0, sigma=1.5) for n in ("Intercept", "x")}
-        data = pd.DataFrame({"late": self.y.astype(int), "x": self.x})
-        self.model = built("late ~ x", data, family="bernoulli", priors=priors)
-
-    def exact(self):
-        """Log evidence and posterior means, by quadrature over both coefficients."""
-        nodes, weights = np.polynomial.legendre.leggauss(60)
-        b0, b1 = (g.ravel() for g in np.meshgrid(-1.0 + 0.8 * nodes, 0.8 + 0.8 * nodes))
-        linear = b0[:, None] + b1[:, None] * self.x
-        log_likelihood = -np.logaddexp(0.0, np.where(self.y, -linear, linear)).sum(axis=1)
-        log_prior = stats.norm.logpdf([b0, b1], 0.0, 1.5).sum(axis=0)
-        log_terms = log_likelihood + log_prior + np.log(0.64 * np.outer(weights, weights)).ravel()
-        log_evidence = logsumexp(log_terms)
-        mean = np.exp(log_terms - log_evidence) @ np.column_stack([b0, b1])
-        return log_evidence, dict(zip(("Intercept", "x"), mean, strict=True))
-
-
 @pytest.fixture(scope="module")
 def hierarchical():
     return Hierarchical()
-
-
-@pytest.fixture(scope="module")
-def binary():
-    return Binary()
 
 
 def test_racing_a_hierarchical_regression(hierarchical):
@@ -137,14 +108,6 @@ def test_racing_a_hierarchical_regression(hierarchical):
 
 def test_evidence_of_a_hierarchical_regression(hierarchical):
     assert_evidence(hierarchical.model, hierarchical.exact()[0])
-
-
-def test_racing_a_binary_response(binary):
-    assert_means(racing_draws(binary.model, "row"), binary.exact()[1])
-
-
-def test_evidence_of_a_binary_response(binary):
-    assert_evidence(binary.model, binary.exact()[0])
 
 
 def test_the_code_of_the_page_runs():

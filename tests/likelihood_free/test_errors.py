@@ -98,7 +98,7 @@ def test_errors_and_effective_draws_of_adjusted_means(simulate, in_order):
     assert (np.array(effective) <= np.array(kish)).all()
 
 
-@pytest.mark.parametrize("two_modes", [False, True])
+@pytest.mark.parametrize("two_modes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_errors_where_residuals_are_stretched(two_modes):
     rng, data = np.random.default_rng(4), np.array([1.2])
     means, errors = [], []

@@ -44,12 +44,6 @@ def test_flag():
     assert doubt([0.3], 0.1)
 
 
-def test_no_flag_without_knowledge():
-    assert not doubt(np.full(3, np.nan), np.nan)
-    found = doubt([np.nan, 0.9], [np.nan, 0.1])
-    assert "theta[1]" in found[0].happened
-
-
 def normal(rng, theta):
     return theta + math.sqrt(0.1) * rng.standard_normal(theta.shape)
 

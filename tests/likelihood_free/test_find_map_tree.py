@@ -74,20 +74,10 @@ def test_raw_result(model, tmp_path):
         assert back["mode"].attrs["flags"] == attrs["flags"] == ""
 
 
-@pytest.mark.parametrize("policy", ["thompson", "ucb", "hoo"])
-@pytest.mark.parametrize("estimate", ["kde", "box"])
-def test_other_policies_and_estimates(policy, estimate):
-    found = find_MAP_tree(
-        max_simulations=5000, policy=policy, estimate=estimate, model=problem(), random_seed=3,
-        **QUIET,
-    )  # fmt: skip
-    assert abs(found["mu"] - 1.0) < 0.6
-
-
 def test_seeds_decide_everything():
     def run(seed, **kwargs):
         return find_MAP_tree(
-            max_simulations=1000, model=problem(), random_seed=seed, progressbar=False, **kwargs
+            max_simulations=500, model=problem(), random_seed=seed, progressbar=False, **kwargs
         )["mu"]
 
     assert run(1) == run(1) == run(1, cores=2)
@@ -124,17 +114,6 @@ def test_discrete_parameters():
     np.testing.assert_array_equal(raw["mode_se"]["k"], [0.0, 0.0])
 
 
-def test_failed_simulations_are_told():
-    def simulator(rng, mu):
-        if mu < 0.1:
-            raise RuntimeError("too small")
-        return rng.normal(mu, 1.0)
-
-    failing = SimulatorProblem({"mu": stats.expon()}, simulator, 2.0)
-    with pytest.warns(UserWarning, match=r"simulations failed.*too small"):
-        find_MAP_tree(max_simulations=200, model=failing, random_seed=6, progressbar=False)
-
-
 @pytest.mark.parametrize(("irrelevant", "flagged"), [(30, True), (0, False)])
 def test_a_mode_that_is_that_of_the_prior_is_told(irrelevant, flagged):
     """Summaries that do not depend on the parameter hide the one that does."""
@@ -166,25 +145,6 @@ def test_a_tolerance_out_of_reach_is_told():
     assert raw["mode"].attrs["flags"].startswith("the tolerance ended at ")
 
 
-def test_an_interrupt_keeps_what_there_is():
-    calls = []
-
-    def simulator(rng, mu):
-        calls.append(len(mu))
-        if sum(calls) > 3500:
-            raise KeyboardInterrupt
-        return rng.normal(mu, 1.0)
-
-    stopped = SimulatorProblem({"mu": stats.expon()}, simulator, 2.0)
-    with pytest.warns(UserWarning, match=r"interrupted after [\d,]+ of 4,874 simulations"):
-        found, raw = find_MAP_tree(
-            max_simulations=5000, batch_size=500, model=stopped, random_seed=8, return_raw=True,
-            **QUIET,
-        )  # fmt: skip
-    assert 0 < raw["mode"].attrs["simulations"] < 4000
-    assert abs(found["mu"] - 1.0) < 1.0
-
-
 class Interrupting:
     """Interrupts once, after so many simulations; before and after that it simulates."""
 
@@ -204,21 +164,18 @@ def from_checkpoint(folder, after=math.inf, **kwargs):
     return find_MAP_tree(model=stopped, checkpoint=folder, return_raw=True, **given, **QUIET)
 
 
-@pytest.mark.parametrize("policy", ["top_two", "hoo"])
-def test_a_run_goes_on_from_its_checkpoint(policy, tmp_path):
-    _, whole = from_checkpoint(None, policy=policy)
+def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+    _, whole = from_checkpoint(None)
     with pytest.warns(UserWarning, match="interrupted"):
-        _, part = from_checkpoint(tmp_path / "run", after=1500, policy=policy)
+        _, part = from_checkpoint(tmp_path / "run", after=1500)
     done = part["mode"].attrs["simulations"]
     assert 0 < done < 3000
     assert "interrupted after" in part["mode"].attrs["flags"]
     assert len(list((tmp_path / "run").glob("*.npz"))) == done // 300
-    _, again = from_checkpoint(tmp_path / "run", policy=policy)
+    _, again = from_checkpoint(tmp_path / "run")
     xr.testing.assert_identical(again, whole)
     # nothing is left to simulate but a trial, so another estimate costs nothing, and needs no seed
-    box = from_checkpoint(
-        tmp_path / "run", policy=policy, estimate="box", after=130, random_seed=None
-    )
+    box = from_checkpoint(tmp_path / "run", estimate="box", after=130, random_seed=None)
     np.testing.assert_array_equal(box[1]["rounds"]["tolerance"], whole["rounds"]["tolerance"])
 
 
@@ -232,32 +189,9 @@ def test_a_checkpoint_of_another_run_is_refused(name, value, tmp_path):
         from_checkpoint(tmp_path / "run", max_simulations=600, **{name: value})
 
 
-SCRIPT = """
-    import sys, time
-    import numpy as np
-    from scipy import stats
-    import amc_pymc as amc
-
-    def simulator(rng, mu):
-        time.sleep(float(sys.argv[2]))
-        return rng.normal(mu, 1.0)
-
-    problem = amc.SimulatorProblem({"mu": stats.expon()}, simulator, 2.0)
-    found = amc.find_MAP_tree(
-        max_simulations=3000, batched=True, model=problem, random_seed=3, progressbar=False,
-        checkpoint=sys.argv[1] + "/run",
-    )
-    print(repr(float(found["mu"])))
-"""
-
-
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
-        ("max_time", 0.0, ValueError),
-        ("max_time", "long", TypeError),
-        ("checkpoint", 3, TypeError),
-        ("checkpoint", "no/such/folder", ValueError),
         ("max_simulations", 0, ValueError),
         ("max_simulations", 1e4, TypeError),
         ("batch_size", 0, ValueError),
@@ -269,17 +203,9 @@ SCRIPT = """
         ("tolerance", math.nan, ValueError),
         ("tolerance", "small", TypeError),
         ("model", "y", TypeError),
-        ("random_seed", -1, ValueError),
-        ("cores", 0, ValueError),
     ],
 )
 def test_bad_arguments_are_named(name, value, error):
     given = {"max_simulations": 100, "model": problem(), "progressbar": False} | {name: value}
     with pytest.raises(error, match=name):
         find_MAP_tree(**given)
-
-
-def test_nothing_comes_close():
-    never = SimulatorProblem({"mu": stats.expon()}, lambda rng, mu: np.nan * mu, 2.0)
-    with pytest.raises(ValueError, match=r"nan|fail"):
-        find_MAP_tree(max_simulations=100, model=never, random_seed=9, progressbar=False)

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from scipy.special import ndtr
 
@@ -65,17 +64,10 @@ def test_failed_simulations_are_infinitely_far():
     assert np.isinf(found[7]) and np.isfinite(np.delete(found, 7)).all()
 
 
-@pytest.mark.parametrize("thorough", [False, True])
-def test_the_same_seed_learns_the_same(thorough):
+def test_the_same_seed_learns_the_same():
     x, data = scales(250, np.random.default_rng(5))
     found = [
-        learned_distance(
-            ndtr(x),
-            data,
-            np.ones(6),
-            np.random.default_rng(seed),
-            thorough=thorough,
-        )
+        learned_distance(ndtr(x), data, np.ones(6), np.random.default_rng(seed), thorough=False)
         for seed in (1, 1, 2)
     ]
     np.testing.assert_array_equal(found[0], found[1])

@@ -59,25 +59,6 @@ def test_boxes_fill_the_cube(kind, d):
     np.testing.assert_array_equal(found.find(corners)[:-1], np.arange(found.boxes))
 
 
-@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 1000])
-def test_any_number_of_points_descends(n):
-    # Leaves are at unequal depths, so that points arrive at different times.
-    found = from_cuts([(0, 0, 0.5), (2, 0, 0.75), (4, 0, 0.875), (6, 0, 0.9)], 1)
-    u = np.random.default_rng(5).random((n, 1))
-    wanted = np.searchsorted([0.5, 0.75, 0.875, 0.9], u[:, 0], side="right")
-    np.testing.assert_array_equal(
-        found.lower[found.find(u), 0], np.r_[0.0, 0.5, 0.75, 0.875, 0.9][wanted]
-    )
-
-
-def test_draws_are_uniform_in_their_box():
-    found = from_cuts([(0, 1, 0.25), (2, 0, 0.5)], 2)
-    u = found.draw(np.full(20_000, 2), np.random.default_rng(4))
-    lower, upper = found.lower[2], found.upper[2]
-    z = (u.mean(axis=0) - 0.5 * (lower + upper)) / ((upper - lower) / np.sqrt(12 * 20_000))
-    assert (np.abs(z) < 4.0).all()
-
-
 def test_draws_stay_below_the_upper_edge():
     class Top:
         def random(self, shape):

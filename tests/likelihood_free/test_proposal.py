@@ -43,12 +43,12 @@ def test_density_by_hand():
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
 def test_weights_have_mean_one(share, n):
     rng, proposal = np.random.default_rng(2), two_members(share)
-    means = [np.exp(proposal.draw(n, rng).log_ratio).mean() for _ in range(60_000 // n)]
+    means = [np.exp(proposal.draw(n, rng).log_ratio).mean() for _ in range(20_000 // n)]
     assert abs(np.mean(means) - 1.0) < 4.0 * np.std(means) / math.sqrt(len(means)) + 1e-12
 
 
-@pytest.mark.parametrize("n", [1, 3, 9, 10, 11, 29, 99, 100, 1000])
-@pytest.mark.parametrize("share", [0.01, 0.05, 0.07, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("n", [1, 9, 10, 29, 1000])
+@pytest.mark.parametrize("share", [0.01, 0.07, 0.1, 1.0])
 def test_no_weight_exceeds_the_bound(share, n):
     nothing_right = Boxes(from_cuts([(0, 0, 0.5)], 2), np.array([1.0, 0.0]))
     proposal = Proposal((nothing_right,), share)

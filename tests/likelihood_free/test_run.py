@@ -12,21 +12,17 @@ from amc_pymc.likelihood_free.partition import whole_cube
 from amc_pymc.likelihood_free.trees import Cart, Dyadic
 from tests.likelihood_free.problems import NormalMean, TwoModes, UniformProblem, run, settings
 
-OPTIONS = {
-    "cart": {"partition": "cart"},
-    "forest": {"partition": (Cart(random_cuts=True), Cart()) * 2},
-    "dyadic": {"partition": Dyadic(cuts=5)},
-    "window": {"partition": "cart", "window": 3},
-}
+#: Partitions of each kind, utilities, and whether the prior is uniform.
 CASES = [
-    ("cart", "ess"),
-    ("forest", "ess"),
-    *(pytest.param("cart", u, marks=pytest.mark.slow) for u in ("efficiency", "posterior", "kl")),
+    ({"partition": "cart"}, "ess", False),
     *(
-        pytest.param(kind, utility, marks=pytest.mark.slow)
-        for kind in list(OPTIONS)[1:]
-        for utility in ("ess", "efficiency", "posterior", "kl")
-        if (kind, utility) != ("forest", "ess")
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ({"partition": (Cart(random_cuts=True), Cart()) * 2}, "ess", False),
+            ({"partition": "cart"}, "kl", True),
+            ({"partition": Dyadic(cuts=5)}, "efficiency", True),
+            ({"partition": "cart", "window": 3}, "posterior", False),
+        )
     ),
 ]
 
@@ -50,17 +46,15 @@ def sums_of(problem, options, tolerance, n, seeds):
     return np.array(out), np.array(gains)
 
 
-@pytest.mark.parametrize(("kind", "utility"), CASES)
-@pytest.mark.parametrize("prior", [pytest.param("uniform", marks=pytest.mark.slow), "beta"])
-def test_the_posterior_at_a_tolerance(kind, utility, prior):
-    log_density = None if prior == "uniform" else lambda u: beta(2.0, 3.0).logpdf(u[:, 0])
+@pytest.mark.parametrize(("options", "utility", "uniform"), CASES)
+def test_the_posterior_at_a_tolerance(options, utility, uniform):
+    log_density = None if uniform else lambda u: beta(2.0, 3.0).logpdf(u[:, 0])
     problem, tolerance, n = NormalMean(log_density), 0.01, 3000
     z, mean, sd, below = problem.known(tolerance)
-    options = {"utility": utility, **OPTIONS[kind]}
-    sums, gains = sums_of(problem, options, tolerance, n, 25)
+    sums, gains = sums_of(problem, {"utility": utility, **options}, tolerance, n, 25)
     for x, wanted in zip(sums.T, [z, z * mean, z * sd**2, z * below], strict=True):
         assert abs(x.mean() - wanted) < 4.0 * x.std(ddof=1) / math.sqrt(len(x))
-    if prior == "uniform":
+    if uniform:
         assert np.median(gains) > 1.5
 
 
@@ -81,9 +75,9 @@ def minor_masses(seeds):
 @pytest.mark.slow
 def test_a_minor_mode_keeps_its_mass():
     """Not so with mixture weights: an accepted draw raises later proposals where it is, and so lowers its weight."""
-    wanted, own, mixed = minor_masses(200)
+    wanted, own, mixed = minor_masses(100)
     error = own.std(ddof=1) / math.sqrt(len(own))
-    assert error < 0.013 * wanted
+    assert error < 0.02 * wanted
     assert abs(own.mean() - wanted) < 3.0 * error
     assert abs(mixed.mean() - wanted) > 3.0 * mixed.std(ddof=1) / math.sqrt(len(mixed))
 
@@ -109,12 +103,3 @@ def test_all_accepted():
     history = run(always, 1000, settings(partition="cart"), 1)
     w = np.exp(history.log_ratio)
     assert abs(w.mean() - 1.0) < 0.02
-
-
-def test_reproducible():
-    first, again, other = (
-        run(NormalMean(), 1000, settings(partition=Cart(random_cuts=True)), seed)
-        for seed in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(first.u, again.u)
-    assert not np.array_equal(first.u, other.u)

@@ -32,7 +32,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def found(model):
-    return sample(model, max_simulations=20_000)
+    return sample(model, max_simulations=10_000)
 
 
 def known(tolerance):
@@ -99,26 +99,12 @@ def count(rng, k, size):
     return rng.normal(k, 0.5, size=size)
 
 
-def test_the_posterior_of_a_model(found):
-    n = found["posterior"].attrs["effective_draws"]
-    w = np.exp(found["weighted_posterior"]["log_weight"].values[0])
-    mu = found["weighted_posterior"]["mu"].values[0]
-    sd = SD  # at least; wider by the tolerance
-    error = 1.3 * sd / math.sqrt(n)
-    np.testing.assert_allclose(np.average(mu, axis=0, weights=w), [DATA, -DATA], atol=4.0 * error)
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        slow({"proposal": amc.TreeProposal(partition="cart")}),
+        slow({}),
         slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
-        slow({"proposal": amc.TreeProposal(utility="posterior")}),
-        slow({"proposal": amc.TreeProposal(utility="kl")}),
-        slow({"proposal": amc.TreeProposal(window=4, batch_size=300)}),
-        slow({"proposal": amc.TreeProposal(local=False)}),
-        slow({"proposal": amc.TreeProposal(tolerance_factor=0.8)}),
+        slow({"proposal": amc.TreeProposal(window=4, batch_size=300, tolerance_factor=0.8)}),
         {"sampler": amc.sample_abc_rejection},
     ],
     ids=lambda options: ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in options.items()),
@@ -129,7 +115,9 @@ def test_moments(options):
     mean, sd = known(TOLERANCE)
     errors = []
     for seed in range(20):
-        found = sample(tolerance=TOLERANCE, **{**options, "random_seed": seed})
+        found = sample(
+            tolerance=TOLERANCE, max_simulations=4000, **{**options, "random_seed": seed}
+        )
         weighted, posterior = found["weighted_posterior"], found["posterior"]
         assert posterior.attrs["tolerance"] == TOLERANCE
         w, mu = (weighted[k].values.ravel() for k in ("log_weight", "mu"))
@@ -155,14 +143,14 @@ def test_step_posterior(found):
 
 
 def test_seeds():
-    first, again, other = (sample(random_seed=s) for s in (5, 5, 6))
+    first, again, other = (sample(random_seed=s, max_simulations=2000) for s in (5, 5, 6))
     equal(first, again)
     assert not np.array_equal(first["posterior"]["mu"], other["posterior"]["mu"])
 
 
 @pytest.mark.parametrize("batched", [True, False])
 def test_cores_change_nothing(batched):
-    options = {"batched": batched, "random_seed": 2}
+    options = {"batched": batched, "random_seed": 2, "max_simulations": 2000}
     equal(sample(**options), sample(cores=2, **options))
 
 
@@ -197,7 +185,7 @@ def test_step_density(found):
         amc.step_density(found["posterior"].to_dataset())
 
 
-@pytest.mark.parametrize("accepts", [40, 1000, 3000])
+@pytest.mark.parametrize("accepts", [40, 3000])
 def test_rejection_accepts_as_many_as_it_is_told(accepts):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -25,12 +25,6 @@ def test_median_absolute_deviations_are_standard_deviations_of_normal_variables(
     np.testing.assert_allclose(spread, [1.0, 10.0, 0.1], rtol=4.0 * 1.17 / np.sqrt(n))
 
 
-def test_they_do_not_care_for_outliers():
-    s = correlated(10_000)
-    s[:500] *= 1e6
-    np.testing.assert_allclose(pilot_scale(s, OBSERVED, "mad").spread, [1.0, 10.0, 0.1], rtol=0.12)
-
-
 def test_the_distance_is_that_of_scaled_differences():
     scale = SummaryScale(OBSERVED, np.array([2.0, 4.0, 0.5]))
     s = OBSERVED + np.array([[2.0, 0.0, 0.0], [2.0, -4.0, 0.5]])
@@ -55,12 +49,6 @@ def test_the_matrix_gives_the_distance(name):
     scale = pilot_scale(s, OBSERVED, name)
     lengths = np.linalg.norm((s - OBSERVED) @ scale.matrix, axis=1)
     np.testing.assert_allclose(scale.distance(s), lengths)
-
-
-def test_more_statistics_than_simulations_can_be_whitened():
-    s = as_generator(3).standard_normal((40, 100))
-    d = pilot_scale(s, np.zeros(100), "whiten").distance(s)
-    assert np.isfinite(d).all() and (d > 0.0).all()
 
 
 @pytest.mark.parametrize("name", ["mad", "whiten"])
@@ -91,11 +79,6 @@ def test_rows_that_are_not_finite(name, bad):
     np.testing.assert_array_equal(scale.spread, without.spread)
     d = scale.distance(broken)
     assert d[0] == np.inf and np.isfinite(d[1:]).all()
-
-
-def test_no_rows():
-    scale = pilot_scale(correlated(100), OBSERVED, "whiten")
-    assert scale.distance(np.empty((0, 3))).shape == (0,)
 
 
 def test_too_few_rows():

@@ -30,12 +30,6 @@ def hierarchical(**options):
     return amc.SimulatorProblem(prior, normal, [1.0, 2.0], **options)
 
 
-def test_shapes_and_coordinates():
-    prior = ScipyPrior(HIERARCHY)
-    assert prior.shapes == {"mu": (), "tau": (), "x": (2, 3), "n": (), "y": ()}
-    assert prior.n_dim == 10 and prior.coordinates[2] == "x[0,0]" and prior.coordinates[9] == "y"
-
-
 def test_values_are_conditional_quantiles():
     prior, u = ScipyPrior(HIERARCHY), np.random.default_rng(1).random((7, 10))
     found = prior.values(u)
@@ -54,12 +48,6 @@ def test_values_are_conditional_quantiles():
         + stats.norm.logpdf(found["y"], found["x"].sum(axis=(1, 2)), 0.1)
     )  # fmt: skip
     np.testing.assert_allclose(prior.log_density(found), log)
-
-
-def test_shape_of_a_function_without_one():
-    prior = ScipyPrior({"a": (stats.norm(), 3), "b": lambda a: stats.norm(2.0 * a, 1.0)})
-    assert prior.shapes["b"] == (3,)
-    np.testing.assert_allclose(prior.values(np.full((1, 6), 0.5))["b"], 0.0)
 
 
 def test_posterior_of_a_hierarchy():
@@ -82,19 +70,6 @@ def test_posterior_of_a_hierarchy():
     assert abs(float(drawn["mu"].std()) / sd[0] - 1.0) < 0.2
     assert drawn["gap"].dims == ("chain", "draw")
     np.testing.assert_allclose(drawn["gap"], drawn["x"][..., 1] - drawn["x"][..., 0])
-
-
-def test_one_by_one_and_in_processes():
-    problem = hierarchical()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = [
-            amc.sample_abc_tree(
-                model=problem, max_simulations=300, cores=cores, random_seed=2, progressbar=False
-            )
-            for cores in (1, 2)
-        ]
-    np.testing.assert_array_equal(*(f["posterior"]["x"] for f in found))
 
 
 @pytest.mark.parametrize(

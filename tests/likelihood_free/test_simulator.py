@@ -67,16 +67,6 @@ def test_parameters_priors_and_deterministics():
     np.testing.assert_allclose(found["ratio"], values["mu"] / values["sigma"])
 
 
-def test_faces_of_the_cube():
-    problem = problem_of(toy)
-    values = problem.parameters(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    assert all(np.isfinite(v).all() for v in values.values())
-    with pytest.raises(ValueError, match=r"u must have shape \(n, 2\), got \(3,\)"):
-        problem.parameters(np.zeros(3))
-    with pytest.raises(ValueError, match="unit cube"):
-        problem.parameters(np.array([[0.5, 1.5]]))
-
-
 # --- calls --------------------------------------------------------------------------------------
 
 
@@ -140,7 +130,7 @@ def test_calls_are_those_of_pymc(case):
         np.testing.assert_allclose(a, np.stack([call[1][k] for call in wanted]))
 
 
-@pytest.mark.parametrize("observed", [0.5, Y, np.outer(Y, [1.0, 2.0])])
+@pytest.mark.parametrize("observed", [0.5, np.outer(Y, [1.0, 2.0])])
 def test_batches_have_the_distribution_of_single_calls(observed):
     problem = problem_of(lambda: toy(observed))
     u = points(problem, 2000)
@@ -198,33 +188,10 @@ def kernel_of(model, x) -> np.ndarray:
 
 COMBINATIONS = [
     *(("gaussian", s, (5,)) for s in STATISTICS),
-    *((d, s, (5,)) for d in [*DISTANCES][1:] for s in ("identity", "mean", "Python", "PyTensor")),
-    *(
-        (d, s, (3, 2))
-        for d in ("gaussian", "laplace")
-        for s in ("identity", "sort", "mean", "median")
-    ),
+    *((d, s, (5,)) for d in [*DISTANCES][1:] for s in ("identity", "Python")),
+    *(("laplace", s, (3, 2)) for s in ("identity", "sort", "mean", "median")),
     ("gaussian", "Op", (5, 1)),
 ]
-
-
-def test_python_functions_are_not_compiled():
-    """PyMC tries functions on symbols first; those of these tests that are to stay Python do."""
-    called = []
-
-    def noted(name, function):
-        def note(*args):
-            called.append((name, type(args[-1])))
-            return function(*args)
-
-        return note
-
-    statistic = noted("statistic", STATISTICS["Python"])
-    distance = noted("distance", DISTANCES["Python"])
-    problem = problem_of(lambda: toy(sum_stat=statistic, distance=distance))
-    called.clear()
-    problem.distances([np.random.default_rng(1).normal(size=(3, *np.shape(Y)))])
-    assert sorted(called) == [("distance", np.ndarray)] * 3 + [("statistic", np.ndarray)] * 3
 
 
 @pytest.mark.parametrize(("distance", "statistic", "shape"), COMBINATIONS)
@@ -321,22 +288,6 @@ def test_whole_numbers_stay_whole():
 # --- failures -----------------------------------------------------------------------------------
 
 
-def fragile(rng, mu, sigma, size):
-    if mu > 1.0:
-        raise RuntimeError("mu is large")
-    return np.full(size, np.nan) if mu < -1.0 else rng.normal(mu, sigma, size=size)
-
-
-def test_failures_do_not_end_a_run():
-    problem = problem_of(lambda: toy(function=fragile))
-    u = np.array([[0.5, 0.5], [0.9, 0.5], [0.1, 0.5]])
-    found = problem.simulate(u, np.random.default_rng(1))
-    assert np.isfinite(found.distance).tolist() == [True, False, False]
-    assert [(f.index, f.kind) for f in found.failures] == [(1, "error"), (2, "nan")]
-    assert found.failures[0].message == "RuntimeError: mu is large"
-    try_simulator(problem)
-
-
 @pytest.mark.parametrize("kind", ["possible", "impossible"])
 def test_an_error_in_a_batch_spares_other_rows(kind):
     """Also where some rows are not simulated."""
@@ -381,18 +332,6 @@ def test_impossible_parameters_are_failures():
         assert [(f.index, f.kind) for f in found.failures] == [(0, "nan"), (2, "nan")]
 
 
-def test_broken_statistics_are_failures():
-    def statistic(x):
-        if x.mean() > 0.0:
-            raise ArithmeticError("positive")
-        return np.array([x.mean()])
-
-    problem = problem_of(lambda: toy(observed=-np.abs(Y), sum_stat=statistic))
-    found = problem.simulate(np.array([[0.001, 0.5], [0.999, 0.5]]), np.random.default_rng(1))
-    assert np.isfinite(found.distance).tolist() == [True, False]
-    assert found.failures[0].message == "ArithmeticError: positive"
-
-
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("distance", ["gaussian", "laplace", DISTANCES["Python"]])
 def test_statistics_of_another_shape_are_failures(distance, batched):
@@ -433,12 +372,6 @@ def test_simulations_of_any_length_that_a_function_summarises():
         problem = problem_of(lambda: toy(function=lambda *_: np.zeros(4), **settings))
         with pytest.raises(ValueError, match=r"if its length varies.*Python function|batched=True"):
             try_simulator(problem, batched=batched)
-
-
-def test_scalar_parameters_have_axes_as_in_pymc():
-    problem = problem_of(lambda: toy(function=lambda rng, mu, sigma, size: np.zeros(int(mu))))
-    with pytest.raises(ValueError, match=r"As in PyMC, scalar parameters .* int\(x.item\(\)\)"):
-        try_simulator(problem)
 
 
 # --- models -------------------------------------------------------------------------------------
@@ -485,15 +418,6 @@ def with_random_epsilon():
 )
 def test_models_that_cannot_be_simulated(write, message):
     with pytest.raises(ValueError, match=message):
-        problem_of(write)
-
-
-def test_nan_in_symbolic_data():
-    def write():
-        data = pm.Data("data", np.array([1.0, -1.0]))
-        toy(pm.math.log(data))
-
-    with pytest.raises(ValueError, match="data of 'y' have 1 nan among 2 values"):
         problem_of(write)
 
 

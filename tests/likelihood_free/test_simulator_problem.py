@@ -47,17 +47,6 @@ def test_parameters_are_quantiles():
     np.testing.assert_allclose(values["v"][:, 1], stats.norm.ppf(u[:, 9], 5.0, 2.0))
 
 
-def test_log_prior_is_the_sum_of_log_densities():
-    p = problem()
-    u = points(p)
-    values = p.parameters(u)
-    log = stats.norm.logpdf(values["mu"], 1.0, 2.0) + stats.poisson.logpmf(values["k"], 3.0)
-    log += stats.gamma.logpdf(values["w"], 2.0).sum(axis=(1, 2))
-    log += stats.norm.logpdf(values["v"], [0.0, 5.0], [1.0, 2.0]).sum(axis=1)
-    np.testing.assert_allclose(p.log_prior(u), log)
-    assert p.log_density(u) is None
-
-
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize(
     ("distance", "wanted"),
@@ -78,31 +67,6 @@ def test_distances(distance, wanted, batched):
     x = rng.normal(mu[:, None], 1.0, size=(50, 3))
     np.testing.assert_allclose(found.distance, wanted(x))
     assert found.failures == []
-
-
-@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
-def test_data_of_any_shape(shape):
-    def simulator(rng, mu):
-        mu = np.asarray(mu)
-        return mu.reshape(mu.shape + (1,) * len(shape)) + np.zeros(shape)
-
-    p = problem(simulator, {"mu": stats.uniform()}, np.zeros(shape))
-    u = points(p, 5)
-    for batched in (False, True):
-        found = p.simulate(u, np.random.default_rng(1), batched=batched).distance
-        np.testing.assert_allclose(found, u[:, 0] * np.sqrt(np.prod(shape)))
-
-
-def test_failures_do_not_end_a_run():
-    def simulator(rng, mu):
-        if mu > 0.5:
-            raise RuntimeError("too far")
-        return [np.nan if mu < 0.2 else mu]
-
-    p = problem(simulator, {"mu": stats.uniform()}, [0.0])
-    found = p.simulate(np.array([[0.1], [0.3], [0.9]]), np.random.default_rng(1))
-    np.testing.assert_allclose(found.distance, [np.inf, 0.3, np.inf])
-    assert [(f.index, f.kind) for f in found.failures] == [(0, "nan"), (2, "error")]
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -155,19 +119,6 @@ def test_simulators_that_take_one_row_only_are_refused_as_batches():
     try_simulator(p)
 
 
-def test_faces_of_the_cube_are_finite():
-    p = problem()
-    for edge in (0.0, 1.0):
-        values = p.parameters(np.full((1, p.n_dim), edge))
-        assert all(np.isfinite(v).all() for v in values.values())
-
-
-def test_no_points():
-    p = problem()
-    assert p.simulate(np.empty((0, 10)), np.random.default_rng(1)).distance.shape == (0,)
-    assert p.log_prior(np.empty((0, 10))).shape == (0,)
-
-
 class Multivariate:
     def logpdf(self, x):
         return 0.0
@@ -215,9 +166,4 @@ def test_bad_arguments_are_named(settings, error, message):
 )
 def test_simulators_that_do_not_take_their_arguments(simulator, reason):
     with pytest.raises(TypeError, match=r"as simulator\(rng, mu\); its signature is .*" + reason):
-        SimulatorProblem({"mu": stats.norm()}, simulator, 1.0)
-
-
-def test_simulators_of_any_arguments():
-    for simulator in (lambda rng, **given: given["mu"], lambda rng, mu, more=1.0: mu + more):
         SimulatorProblem({"mu": stats.norm()}, simulator, 1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scipy import stats
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import logsumexp, ndtr
 
 from amc_pymc.likelihood_free import smoothing
 from amc_pymc.likelihood_free.smoothing import SmoothingKernel, fit_smoothing, smooth_draws
@@ -82,17 +82,6 @@ def by_definition(kernel, x, weight, compared):
     return out
 
 
-def test_covariances_of_neighbours():
-    rng = np.random.default_rng(9)
-    others, weight = rng.normal(size=(60, 3)), rng.dirichlet(np.ones(60))
-    z = 100.0 + others[:7]
-    found = smoothing.neighbours_covariance(z, 100.0 + others, weight, 12)
-    for point, covariance in zip(others, found, strict=False):
-        near = np.argsort(np.linalg.norm(others - point, axis=1))[:12]
-        expected = np.cov(others[near].T, aweights=weight[near], ddof=0)
-        np.testing.assert_allclose(covariance, expected, atol=1e-10)
-
-
 def test_few_points_in_ten_dimensions():
     """Their kernel density is nearly the distribution they come from; copies have no density at all."""
     rng = np.random.default_rng(3)
@@ -119,13 +108,6 @@ def test_separate_clusters_are_not_bridged():
     right = draws[draws[:, 0] > 3.0]
     assert (np.abs(draws[:, 0]) < 1.5).mean() < 0.005
     assert right.std(axis=0).max() < 0.3
-
-
-def test_more_points_have_narrower_kernels():
-    rng = np.random.default_rng(5)
-    x = rng.normal(size=(24_000, 1))
-    kernel = fit_smoothing(x, equal(len(x)), rng, chosen=(1.0, 0.5))
-    assert kernel.bandwidth == pytest.approx(0.5 * (1000 / 24_000) ** 0.2)
 
 
 @pytest.mark.parametrize(("n", "bandwidth"), [(900, 0.3), (4000, 0.3 * (1000 / 4000) ** 0.2)])
@@ -160,11 +142,3 @@ def test_too_few_points_are_copied(u):
     draws, kernel = smooth_draws(u, equal(len(u)), parents, rng)
     assert kernel is None
     np.testing.assert_array_equal(draws, u[parents])
-
-
-def test_weights_that_vanish():
-    rng = np.random.default_rng(8)
-    x = ndtri(rng.random((100, 1)))
-    weight = np.zeros(100)
-    weight[:5] = 0.2
-    assert np.isfinite(fit_smoothing(x, weight, rng).roots).all()

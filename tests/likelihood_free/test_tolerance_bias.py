@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.likelihood_free import tolerance_bias as module
 from amc_pymc.likelihood_free.adjust import weighted_mean
-from amc_pymc.likelihood_free.tolerance_bias import closest, tolerance_bias
+from amc_pymc.likelihood_free.tolerance_bias import tolerance_bias
 from models.gaussian_known import gaussian_known
 
 D, N, TOLERANCE = 3, 4000, 0.5
@@ -148,21 +147,6 @@ def test_another_estimate():
 # --- what it is given -----------------------------------------------------------------------------
 
 
-def test_only_the_closest_count():
-    theta, log_weight, distance, gaps = simulated(4)
-    distance[:50], log_weight[50:100] = np.inf, -np.inf
-    theta[:100], gaps[:100] = np.nan, np.nan
-    index = closest(log_weight, distance, TOLERANCE)
-    assert (
-        len(index) < len(theta) and (np.diff(distance[index]) >= 0.0).all() and index.min() >= 100
-    )
-    parts = tolerance_bias(theta[index], log_weight[index], distance[index], TOLERANCE, gaps[index])
-    whole = tolerance_bias(theta, log_weight, distance, TOLERANCE, gaps)
-    np.testing.assert_allclose(parts.bias, whole.bias)
-    np.testing.assert_allclose(parts.error, whole.error)
-    assert whole.tolerance >= TOLERANCE
-
-
 def test_scales_and_constants_change_nothing():
     theta, log_weight, distance, gaps = simulated(5)
     plain = tolerance_bias(theta, log_weight, distance, TOLERANCE, gaps)
@@ -172,16 +156,6 @@ def test_scales_and_constants_change_nothing():
     )
     np.testing.assert_allclose(found.bias, plain.bias * units, rtol=1e-5)
     np.testing.assert_allclose(found.error, plain.error * units, rtol=1e-5)
-
-
-def test_many_columns(monkeypatch):
-    theta, log_weight, distance, gaps = simulated(6)
-    values = np.concatenate([theta, theta**2, theta * 2.0], axis=1)
-    whole = tolerance_bias(values, log_weight, distance, TOLERANCE, gaps)
-    monkeypatch.setattr(module, "_BLOCK", 2)
-    parts = tolerance_bias(values, log_weight, distance, TOLERANCE, gaps)
-    np.testing.assert_allclose(parts.bias, whole.bias)
-    np.testing.assert_allclose(parts.error, whole.error)
 
 
 def test_where_nothing_can_be_said():
@@ -200,12 +174,3 @@ def test_more_summaries_than_draws_are_left_out():
     found = tolerance_bias(theta, log_weight, distance, TOLERANCE, gaps)
     plain = tolerance_bias(theta, log_weight, distance, TOLERANCE)
     np.testing.assert_allclose(found.bias, plain.bias)
-
-
-def test_infinite_values_are_no_harm_to_others():
-    theta, log_weight, distance, gaps = simulated(9)
-    plain = tolerance_bias(theta, log_weight, distance, TOLERANCE, gaps)
-    values = np.column_stack([theta, np.full(N, np.inf)])
-    found = tolerance_bias(values, log_weight, distance, TOLERANCE, gaps)
-    np.testing.assert_allclose(found.bias[:D], plain.bias)
-    assert not np.isfinite(found.bias[D])

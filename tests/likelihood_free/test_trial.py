@@ -27,14 +27,6 @@ class Scripted:
         return Simulated(distance, failures, np.full((len(u), 1), end))
 
 
-def test_one_distance_is_enough():
-    problem = Scripted(np.inf, 1.0)
-    found = try_simulator(problem)
-    assert found.numbers.tolist() == [*[np.inf] * 6, *[1.0] * 6]
-    assert problem.calls == [(3, False)] * 4
-    assert found[1:] == (True, 12)
-
-
 def test_batches_are_tried_as_such():
     problem = Scripted(1.0)
     found = try_simulator(problem, batched=True)

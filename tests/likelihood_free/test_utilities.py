@@ -61,21 +61,6 @@ def test_the_scale_of_p_does_not_matter(utility):
         )
 
 
-@pytest.mark.parametrize("utility", UTILITIES)
-def test_where_all_boxes_are_alike(utility):
-    pi = np.random.default_rng(2).dirichlet(np.ones(K))
-    np.testing.assert_allclose(best_proposal(pi, pi, utility), pi)
-    np.testing.assert_allclose(
-        best_proposal(np.array([0.0, 3.0]), np.array([0.9, 0.1]), utility), [0, 1]
-    )
-
-
-def test_drawing_from_the_posterior_gains_what_can_be_left_out():
-    p, pi = posterior(3, zeros=2)
-    assert draws_per_simulation(p, pi, pi) == pytest.approx(1.0)
-    assert draws_per_simulation(p, pi, p) == pytest.approx(1.0 / pi[2:].sum())
-
-
 def test_simulated_efficiency():
     """Kish's effective draws per simulation, over the acceptance of rejection, by simulation."""
     rng = np.random.default_rng(4)

@@ -80,7 +80,10 @@ HEALTHY = {
 }
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in ("scale", "six") else n for n in HEALTHY],
+)
 def test_no_flag_where_widths_are_right(name):
     problem, options = HEALTHY[name]
     assert not flags(sample(problem, max_simulations=6000, **options))

@@ -20,7 +20,6 @@ from amc_pymc.likelihood_free.problem import Failure, Simulated
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.likelihood_free.workers import simulation_workers
 
-METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
 
@@ -104,7 +103,7 @@ def at(bad, what):
 
 
 @pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_numbers_do_not_depend_on_cores(method, batched):
     u = points(2_100)
     expected = run(Walk(), u, batched=batched)
@@ -120,15 +119,6 @@ def test_numbers_do_not_depend_on_the_executor(pool, batched):
     expected = run(Walk(), u, batched=batched)
     with pool(2) as executor:
         same(run(Walk(), u, batched=batched, executor=executor), expected)
-
-
-def test_a_batch_depends_on_its_seed_only():
-    u = points(300)
-    with simulation_workers(Walk(), cores=2, mp_ctx="fork") as simulate:
-        first, other, again = (simulate(u, s) for s in ([1, 2], [1, 3], [1, 2]))
-    same(first, again)
-    assert not np.isin(first.distance, other.distance).any()
-    same(first, run(Walk(), u))
 
 
 def test_rows_have_noise_of_their_own():
@@ -151,56 +141,11 @@ class Summarising(Walk):
         return found._replace(summaries=np.column_stack([found.distance, u]))
 
 
-@pytest.mark.parametrize("settings", [{}, {"cores": 2}, {"batched": True}])
-def test_summaries(settings):
-    u = points(1_300)
-    found = run(Summarising(), u, summaries=True, **settings)
-    np.testing.assert_array_equal(found.summaries, np.column_stack([found.distance, u]))
-    with ThreadPoolExecutor(2) as executor:
-        if "cores" in settings:
-            same(run(Summarising(), u, summaries=True, executor=executor), found)
-
-
 def test_a_culprit_has_no_summaries():
     u = points(700)
     found = run(Summarising(at({u[300, 0]}, die)), u, cores=2, mp_ctx="fork", summaries=True)
     assert found.summaries.shape == (700, 3)
     assert np.flatnonzero(np.isnan(found.summaries).all(axis=1)).tolist() == [300]
-
-
-def test_a_problem_of_scipy():
-    def simulator(rng, mu, k):
-        return rng.normal(mu, 1.0, size=rng.poisson(3.0) + 1).mean() + k
-
-    prior = {"mu": stats.norm(0.0, 2.0), "k": stats.poisson(2.0)}
-    problem = SimulatorProblem(prior, simulator, observed=1.0)
-    u = points(600)
-    expected = run(problem, u)
-    assert len(np.unique(expected.distance)) == 600
-    same(run(problem, u, cores=2), expected)
-    same(run(problem, u), expected)
-
-
-def test_chunks_depend_on_the_size_of_the_batch_only():
-    def sizes(n, batched):
-        told, u = [], np.arange(float(n))[:, None] / n
-
-        class Telling:
-            n_dim = 1
-
-            def simulate(self, u, rng, *, batched=False):
-                told.append(len(u))
-                return Simulated(u[:, 0], [])
-
-        found = run(Telling(), u, batched=batched)
-        np.testing.assert_array_equal(found.distance, u[:, 0])
-        return told
-
-    assert sizes(5, False) == [1] * 5
-    assert sizes(1_000, False) == [4] * 250
-    assert sizes(100_050, False) == [100] * 1_000 + [50]
-    assert sizes(1_500, True) == [1_000, 500]
-    assert max(sizes(3_000_001, True)) == 5_000
 
 
 # --- failures of the simulator --------------------------------------------------------------------
@@ -222,15 +167,14 @@ def test_failures_are_told_in_order(settings):
 # --- workers that die -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, {"batched": True}])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_killed_worker_changes_nothing(method, settings, tmp_path, caplog):
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_killed_worker_changes_nothing(batched, tmp_path, caplog):
     u = points(2_000)
     bad = {u[1_234, 0]}
-    expected = run(Walk(), u, batched=settings.get("batched", False))
+    expected = run(Walk(), u, batched=batched)
     with caplog.at_level(logging.WARNING, "amc_pymc"):
         problem = Walk(at(bad, lambda: once(tmp_path, die)))
-        found = run(problem, u, cores=2, mp_ctx=method, **settings)
+        found = run(problem, u, cores=2, mp_ctx="fork", batched=batched)
     same(found, expected)
     assert (tmp_path / "met").exists()
     assert "A worker process died (SIGKILL); what it did is done again." in caplog.text
@@ -265,22 +209,6 @@ def test_what_follows_a_culprit_does_not_depend_on_workers():
     same(run(problem, u, cores=3, mp_ctx="fork"), first)
 
 
-# --- Ctrl-C ---------------------------------------------------------------------------------------
-
-
-def test_an_interrupt_here():
-    calls = []
-
-    def event(i, x):
-        calls.append(x)
-        if len(calls) == 50:
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(Walk(event), points(400))
-    assert len(calls) == 50
-
-
 # --- executors that lose work ---------------------------------------------------------------------
 
 
@@ -310,8 +238,10 @@ class Losing:
         return future
 
 
-@pytest.mark.parametrize("at_submit", [False, True])
-@pytest.mark.parametrize("error", [BrokenExecutor("x"), KilledWorker("x"), ConnectionError("x")])
+@pytest.mark.parametrize(
+    ("error", "at_submit"),
+    [(BrokenExecutor("x"), True), (KilledWorker("x"), False), (ConnectionError("x"), False)],
+)
 def test_chunks_lost_by_an_executor_are_submitted_again(error, at_submit):
     u = points(700)
     executor = Losing(3, error, at_submit)
@@ -347,16 +277,3 @@ def test_a_problem_that_cannot_be_sent():
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(TypeError, match="problem cannot be sent to other processes"):
             run(problem, points(3), executor=executor)
-
-
-def test_progress_is_told():
-    class Bar:
-        total = 0
-
-        def advance(self, n=1):
-            self.total += n
-
-    for settings in ({}, {"cores": 2}, {"batched": True}):
-        bar = Bar()
-        run(Walk(), points(1_200), bar=bar, **settings)
-        assert bar.total == 1_200

@@ -42,12 +42,6 @@ def test_density_against_scipy(k, d, dof):
     np.testing.assert_allclose(q.log_density(x), by_scipy(q, x), rtol=1e-10, atol=1e-10)
 
 
-def test_many_degrees_of_freedom_are_gaussian():
-    x = np.random.default_rng(2).standard_normal((20, 3))
-    many, gaussian = mixture(2, 3, 1e12), mixture(2, 3, math.inf)
-    np.testing.assert_allclose(many.log_density(x), gaussian.log_density(x), rtol=1e-9)
-
-
 @pytest.mark.parametrize("dof", [1.0, 5.0, math.inf])
 @pytest.mark.parametrize(("k", "d"), [(1, 1), (1, 4), (3, 5)])
 def test_gradient(k, d, dof):
@@ -127,17 +121,6 @@ def test_shares_of_components(how):
     assert counts[2] == 0
     used = [0, 1, 3]
     assert stats.chisquare(counts[used], 5000 * q.weights[used]).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("how", ["sample", "uniforms"])
-@pytest.mark.parametrize("dof", [5.0, math.inf])
-def test_density_integrates_to_one_against_draws(dof, how):
-    """The mean of p / q over draws of q is one for another density p of lighter tails."""
-    q = mixture(3, 3, dof)
-    p = StudentTMixture(q.weights[::-1], q.means, 0.7 * q.choleskys, math.inf)
-    x = draws(q, 20_000, how)
-    ratio = np.exp(p.log_density(x) - q.log_density(x))
-    assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / math.sqrt(len(x))
 
 
 @pytest.mark.parametrize("how", ["sample", "uniforms"])

@@ -17,7 +17,6 @@ from models.arch_order import (
     lagged_rows,
     log_density,
     order_probabilities,
-    reference_probabilities,
     simulate_arch,
     standardise,
 )
@@ -31,16 +30,6 @@ def returns():
 
 
 # --- rows and models ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", [1, 3, 5])
-def test_lagged_rows(returns, order):
-    rows = lagged_rows(returns, order, 5)
-    for n, t in enumerate(range(5, returns.size)):
-        assert rows.r[n] == returns[t]
-        lags = [returns[t - i] ** 2 for i in range(1, order + 1)]
-        np.testing.assert_array_equal(rows.squares[n], lags)
-    assert rows.r.size == returns.size - 5
 
 
 def test_models_agree_with_the_reference(returns):
@@ -122,16 +111,6 @@ def test_probabilities_and_their_errors():
         assert error == pytest.approx(column.std(), rel=0.03)
 
 
-@pytest.mark.slow
-def test_the_true_order_is_found():
-    rng = np.random.default_rng(6)
-    alpha = [0.2, *[0.08] * 10]
-    returns = standardise(simulate_arch(4000, alpha, 8.0, rng))
-    evidences, found = reference_probabilities(returns, (5, 10, 15), draws=4000)
-    assert found["arch10"][0] > 0.9
-    assert all(e.effective_draws > 200 for e in evidences.values())
-
-
 # --- data -----------------------------------------------------------------------------------------
 
 
@@ -145,6 +124,7 @@ def test_simulated_moments():
     assert np.corrcoef(r[1:] ** 2, r[:-1] ** 2)[0, 1] > 0.1
 
 
+@pytest.mark.slow
 def test_rows_are_expanded_in_parameters_where_functions_of_them_fail():
     """Of softplus coefficients with normal scores, prior times surrogate has its mass far from the mode."""
     returns = standardise(

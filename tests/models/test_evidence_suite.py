@@ -82,7 +82,14 @@ def test_suite():
     assert {problem.easy for problem in SUITE.values()} == {True, False}
 
 
-@pytest.mark.parametrize("name", SUITE)
+def each(names):
+    """Slow for models of long series, whose graphs are unrolled."""
+    long = ("earthquakes", "garch")
+    marked = [pytest.param(n, marks=pytest.mark.slow) if n in long else n for n in names]
+    return pytest.mark.parametrize("name", marked)
+
+
+@each(SUITE)
 def test_models_are_fresh_and_of_the_stated_size(name):
     problem = SUITE[name]
     first, second = problem.build(), problem.build()
@@ -107,10 +114,7 @@ HEAVY = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "earthquakes" else n for n in CONTINUOUS],
-)
+@each(CONTINUOUS)
 def test_numpy_and_pymc_agree(name):
     """The likelihoods are equal, and the prior's density is what the transform's volume says."""
     problem = SUITE[name]

@@ -48,7 +48,7 @@ def test_two_components_by_quadrature():
     assert abs(sampled.log_evidence - found) < 4.0 * sampled.error
 
 
-@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize("equal", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_three_components(equal):
     """A quick run with other seeds and settings than the one that is frozen, and Neal's values."""
     frozen = FROZEN[3, equal]

@@ -29,19 +29,6 @@ def data():
     return simulate_intercepts("gaussian", 40, 12, sizes="unbalanced", seed=3)
 
 
-def test_marginal_by_the_dense_covariance(data):
-    Z = np.eye(12)[data.groups["group"]]
-    covariance = SIGMA**2 * np.eye(40) + TAU**2 * Z @ Z.T
-    expected = multivariate_normal.logpdf(data.y, data.X @ BETA, covariance)
-    assert log_marginal(data, BETA, SIGMA, TAU) == pytest.approx(expected)
-    without_beta = multivariate_normal.logpdf(
-        data.y, np.zeros(40), covariance + 4.0 * data.X @ data.X.T
-    )
-    assert given_sds(sums(data), np.array([SIGMA]), np.array([TAU]), 2.0)[0][0] == pytest.approx(
-        without_beta
-    )
-
-
 def test_reference_by_adaptive_integration(data):
     """Evidence and mean of tau over (sigma, tau), by another rule in other coordinates."""
     s = sums(data)

@@ -5,8 +5,9 @@ import pytest
 
 from models import masked_digits as md
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_decoder_rebuilds_and_separates_digits():
     network = md.decoder(5)
     assert md.decoder() is md.decoder(d=5, data="digits") is network

@@ -9,40 +9,6 @@ from scipy import stats
 from scipy.special import ndtr
 
 from models import normal_scores
-from models.normal_scores import NormalScores
-
-
-def gaussian(d=2, mean=2.0, sd=0.5):
-    """A normal likelihood under the standard normal prior, and its log evidence."""
-
-    def log_likelihood(theta):
-        return stats.norm.logpdf(theta, mean, sd).sum(axis=1)
-
-    exact = d * stats.norm.logpdf(mean, 0.0, math.sqrt(1.0 + sd**2))
-    return NormalScores(d, lambda z: z, log_likelihood), exact
-
-
-def test_annealed():
-    scores, exact = gaussian(4)
-    found = normal_scores.annealed_evidence(
-        scores.log_joint, np.ones(4), np.eye(4), particles=500, replicates=8
-    )
-    assert abs(found.log_evidence - exact) < 4.0 * found.error < 0.2
-
-
-def test_slice_moves_leave_the_posterior_as_it_is():
-    """Draws of the exact posterior, moved, are draws of it."""
-    scores, _ = gaussian(1)
-    rng = np.random.default_rng(1)
-    variance = 1.0 / (1.0 + 4.0)
-    z = rng.normal(2.0 * 4.0 * variance, math.sqrt(variance), (4_000, 1))
-    values = scores.log_given(z)
-    for _ in range(3):
-        z, values = normal_scores.slice_move(z, values, scores.log_given, 1.0, rng)
-    expected = stats.norm(1.6, math.sqrt(variance))
-    assert stats.kstest(z[:, 0], expected.cdf).pvalue > 1e-3
-    np.testing.assert_allclose(values, scores.log_given(z))
-
 
 Z = np.array([-7.5, -5.0, -1.0, 0.0, 0.3, 4.0, 7.5])
 

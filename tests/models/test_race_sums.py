@@ -6,12 +6,11 @@ import pytest
 
 from compiled_calls import compiled_on_first_use
 from numba import types
-from scipy.stats import binom, chisquare, norm
+from scipy.stats import binom, norm
 
 from models.race_sums import (
     DECIDED,
     _variance,
-    draw_members,
     make_arms,
     make_sums_rule,
     race_sums,
@@ -74,7 +73,7 @@ def error_at_equal_sums(sizes, first, student, kind="normal", races=4000):
 # --- exactness ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_all_rows_give_the_largest_sum(seed):
     rng = np.random.default_rng(seed)
     sizes = np.append(rng.integers(0, 12, size=rng.integers(1, 9)), [0, 1, 2000])
@@ -103,18 +102,13 @@ ONE_SMALL = (2000, 100)
 MANY = (2000, 500, 200, 60, 20, 5, 2, 1, 1, 0)
 
 
-@pytest.mark.parametrize("kind", ["normal", "uniform"])
-@pytest.mark.parametrize("sizes", [TWO, ONE_SMALL, MANY])
+@pytest.mark.parametrize(
+    ("sizes", "kind"), [(TWO, "normal"), (ONE_SMALL, "uniform"), (MANY, "normal")]
+)
 def test_error_with_equal_sums_is_within_delta(sizes, kind):
     """First batch 50: at a gap of zero, the worst case, at most delta."""
     wrong, races = error_at_equal_sums(sizes, 50, True, kind)
     assert wrong <= binom.isf(1e-3, races, DELTA)
-
-
-def test_normal_deviates_from_three_rows_err_more_often():
-    """What Student's t is for: eq. 27 with the deviates of three rows breaks its promise."""
-    wrong, races = error_at_equal_sums(MANY, 3, False)
-    assert wrong > binom.isf(1e-6, races, 1.5 * DELTA)
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -130,16 +124,3 @@ def test_variance_of_an_estimated_sum_is_unbiased(seen):
     variances = [_variance(s.size * s.var(), seen, n) for s in subsets]
     assert np.mean(variances) == pytest.approx(estimates.var(), abs=1e-12)
     assert estimates.mean() == pytest.approx(rewards.sum())
-
-
-def test_draws_are_uniform_whatever_the_order():
-    """All 10 choices of 3 members out of 5, equally often, from the order of the draw before."""
-    arms = make_arms([2, 5])
-    rng = np.random.default_rng(5)
-    counts: dict[tuple, int] = {}
-    for _ in range(5000):
-        draw_members(arms, 1, 0, 3, rng)
-        key = tuple(sorted(arms.members[2:5]))
-        counts[key] = counts.get(key, 0) + 1
-    assert len(counts) == 10
-    assert chisquare(list(counts.values())).pvalue > 1e-3

@@ -6,31 +6,6 @@ import numpy as np
 import pytest
 
 from models.rejection import RejectionSampler, Students
-from models.simulator_example import (
-    accepted_draws,
-)
-
-
-def test_accepted_draws_are_the_first():
-    calls = []
-
-    def propose(rng, m):
-        x = rng.random((m, 1))
-        calls.append(x)
-        return x, x[:, 0] < 0.1
-
-    got = accepted_draws(propose, np.random.default_rng(1), 700, batch=1000)
-    x = np.concatenate(calls)
-    np.testing.assert_array_equal(got, x[x < 0.1][:700, None])
-    with pytest.raises(RuntimeError, match="5000 proposals gave 0 of 1 draws"):
-        accepted_draws(
-            lambda rng, m: (np.zeros((m, 1)), np.zeros(m, bool)),
-            np.random.default_rng(1),
-            1,
-            batch=5000,
-            max_per_draw=5000,
-        )
-
 
 # --- rejection from a fitted mixture --------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 
 from models import heston as sv
 from models import lotka_volterra as lv
@@ -18,19 +17,6 @@ def assert_means(draws, expected):
 
 
 # --- predators and prey ---------------------------------------------------------------------------
-
-
-def test_births_and_deaths_alone():
-    """Without meetings prey are a Yule process and predators a death process."""
-    rates = np.tile([0.5, 0.0, 0.0, 0.4], (3000, 1))
-    paths = lv.paths(np.random.default_rng(1), rates, start=(20, 30), duration=2.0, n_times=3)
-    np.testing.assert_array_equal(paths[:, 0], np.tile([20.0, 30.0], (3000, 1)))
-    for column, t in ((1, 1.0), (2, 2.0)):
-        grown, kept = math.exp(0.5 * t), math.exp(-0.4 * t)
-        mean = np.array([20.0 * grown, 30.0 * kept])
-        variance = np.array([20.0 * grown * (grown - 1.0), 30.0 * kept * (1.0 - kept)])
-        assert_means(paths[:, column], mean)
-        assert_means(np.square(paths[:, column] - mean), variance)
 
 
 def test_balance_of_births_and_deaths():
@@ -74,19 +60,6 @@ def test_more_animals_fluctuate_less_around_the_equations():
     few = lv.leaps(np.random.default_rng(9), np.tile(rates, (400, 1)), 30.0, 4.0, 1, 500, 20, 0.0)
     ratio = few[:, 0].std(axis=0) / pelts[:, 0].std(axis=0)
     np.testing.assert_allclose(ratio, 10.0, rtol=0.25)
-
-
-@pytest.mark.slow
-def test_pelts_give_the_rates_of_the_differential_equations():
-    """Carpenter's posterior means lie within this posterior, which is wider."""
-    example = lv.hudson_bay()
-    rng = np.random.default_rng(11)
-    theta = example.prior_sample(rng, 60_000)
-    near = theta[example.distance(example.simulate(rng, theta)) < example.epsilon]
-    assert len(near) > 60
-    z = (near.mean(axis=0) - [0.55, 0.028, 0.024, 0.80]) / near.std(axis=0)
-    assert np.abs(z).max() < 2.0
-    assert np.all(near.std(axis=0) < 0.6 * example.prior_sample(rng, 10_000).std(axis=0))
 
 
 # --- queue ----------------------------------------------------------------------------------------

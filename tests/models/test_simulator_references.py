@@ -48,13 +48,6 @@ def test_truncated_normal():
     assert np.abs(draws.std(axis=0) / known.std() - 1.0).max() < 4.0 / 200.0
 
 
-def test_truncated_normal_at_a_tolerance():
-    example, rng = gaussian_uniform(2, observed=[0.9, -0.2]), np.random.default_rng(6)
-    theta = example.prior_sample(rng, 400_000)
-    kept = theta[example.distance(example.simulate(rng, theta)) < 0.4]
-    assert_same_moments(example.epsilon_reference(rng, 20_000, 0.4), kept, np.zeros(len(kept)))
-
-
 def test_autoregression():
     truth = [0.3, 0.4, -0.2, 0.1, 0.0, 2.0]
     example, rng = ar.ar_series(20, truth=truth), np.random.default_rng(7)
@@ -69,15 +62,6 @@ def test_autoregression():
         mean = theta[:, 0] + sum(phi[:, k] * y[t - 1 - k] for k in range(min(4, t)))
         log += -0.5 * ((y[t] - mean) / theta[:, -1]) ** 2 - np.log(theta[:, -1])
     assert_same_moments(example.reference(rng, 20_000), theta, log)
-
-
-def test_prior_is_uniform_where_the_series_is_stationary():
-    phi = ar.coefficients(
-        2.0 * ar.ar_series(20).prior_sample(np.random.default_rng(9), 40_000)[:, 1:-1] - 1.0
-    )
-    box = np.random.default_rng(10).uniform(-1.0, 1.0, (400_000, 4)) * [4.0, 6.0, 4.0, 1.0]
-    inside = box[(np.abs(ar.partial_autocorrelations(box)) < 1.0).all(axis=1)]
-    assert_same_moments(phi, inside, np.zeros(len(inside)))
 
 
 def test_group_means():

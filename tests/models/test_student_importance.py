@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 
-from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from models.student_importance import (
@@ -33,17 +32,3 @@ def test_known_integrals():
     ]
     assert np.abs(z).max() < 5.0
     assert 0.5 < np.sqrt(np.mean(np.square(z))) < 1.8
-
-
-def test_images():
-    """A proposal that sees one hump of a symmetric pair is enough when told of the symmetry."""
-
-    def log_joint(x):
-        return logsumexp(
-            [multivariate_normal(m, SCALE).logpdf(x) for m in (4.0 * MEAN, -4.0 * MEAN)], axis=0
-        )
-
-    components = [Component(1.0, 4.0 * MEAN, 1.3 * SCALE)]
-    found = importance_evidence(log_joint, components, log2_points=9, images=lambda x: [x, -x])
-    assert found.error < 0.01
-    assert abs(found.log_evidence - math.log(2.0)) < 4.0 * found.error

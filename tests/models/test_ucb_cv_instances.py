@@ -32,17 +32,3 @@ def test_moments(number, options):
         assert (
             np.ptp(logs.std(1) - np.sqrt(instance._of_log(np.array(instance.mu_w), 1.0)[1])) < 0.02
         )
-
-
-def test_numbers_of_the_paper():
-    first = make_instance(1)
-    np.testing.assert_allclose(first.means, 0.9 - 0.05 * np.arange(10))
-    np.testing.assert_allclose(first.gaps, 0.05 * np.arange(10), atol=1e-15)
-    np.testing.assert_allclose(first.correlations, math.sqrt(0.5))
-    np.testing.assert_allclose(make_instance(2).means, 1.4 - 0.1 * np.arange(10))
-    np.testing.assert_allclose(make_instance(3).variances, make_instance(3).means)
-    np.testing.assert_allclose(make_instance(4).variances, 2.0)
-    of_log = make_instance(4, parameters="log")
-    np.testing.assert_allclose(of_log.control_means[0], math.exp(0.8 + 0.5))
-    falling = [make_instance(5, var_v=v).correlations[0] for v in (1.0, 1.5, 2.0, 2.5, 3.0)]
-    np.testing.assert_allclose(falling, 1.0 / np.sqrt([2.0, 2.5, 3.0, 3.5, 4.0]))

@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 
@@ -37,28 +35,6 @@ def test_enumeration_against_the_marginal_normal():
     expected = np.exp(log_weight - logsumexp(log_weight))
     np.testing.assert_allclose(found.probabilities, expected, rtol=1e-8)
     np.testing.assert_allclose(found.inclusion, expected @ found.models, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_the_model_has_the_enumerated_posterior():
-    """Integrated over beta and the intercept, whatever the pseudo-prior, gamma has its posterior."""
-    X, y = small("normal", p=1)
-    X = 0.5 * X
-    model = selection_model(X, y, family="normal", inclusion=0.4, tau=0.8, intercept_sd=3.0)
-    logp = model.compile_logp()
-    beta, intercept = np.linspace(-5.0, 5.0, 61), np.linspace(-1.5, 1.5, 31)
-    log_weight = [
-        logsumexp(
-            [
-                logp({"gamma": np.array([g]), "beta": np.array([b]), "intercept": np.array(a)})
-                for b, a in itertools.product(beta, intercept)
-            ]
-        )
-        for g in (0, 1)
-    ]
-    expected = inclusion_probabilities(X, y, inclusion=0.4, tau=0.8, intercept_sd=3.0).inclusion
-    assert expit(log_weight[1] - log_weight[0]) == pytest.approx(expected[0], rel=1e-6)
-    assert 0.05 < expected[0] < 0.95
 
 
 # --- models ---------------------------------------------------------------------------------------

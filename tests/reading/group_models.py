@@ -49,13 +49,6 @@ def either(rows):
 
 
 @accepted()
-def constant_index(x, g, rng):
-    b, sd = pm.Normal("b", 0, 1), pm.HalfNormal("sd", 1)
-    u = pm.Normal("u", 0, sd, shape=G)
-    pm.Normal("y", b * x + u[g], 1, observed=rng.normal(size=N))
-
-
-@accepted()
 def negative_index(x, g, rng):
     b, sd = pm.Normal("b", 0, 1), pm.HalfNormal("sd", 1)
     u = pm.Normal("u", 0, sd, shape=G)
@@ -88,32 +81,10 @@ def gamma_frailty(x, g, rng):
 
 
 @accepted()
-def log_normal_effects(x, g, rng):
-    b, s = pm.Normal("b", 0, 1), pm.HalfNormal("s", 1)
-    u = pm.LogNormal("u", 0, s, shape=G)
-    pm.Poisson("y", u[g] * pt.exp(b * x), observed=rng.poisson(1.0, N))
-
-
-@accepted()
 def student_effects(x, g, rng):
     nu, sd = pm.Gamma("nu", 2, 0.1), pm.HalfNormal("sd", 1)
     u = pm.StudentT("u", nu, mu=0, sigma=sd, shape=G)
     pm.Bernoulli("y", logit_p=x + u[g], observed=rng.integers(0, 2, N))
-
-
-@accepted()
-def truncated_effects(x, g, rng):
-    sd = pm.HalfNormal("sd", 1)
-    u = pm.TruncatedNormal("u", 0, sd, lower=0, upper=3, shape=G)
-    pm.Bernoulli("y", logit_p=x + u[g], observed=rng.integers(0, 2, N))
-
-
-@accepted()
-def beta_effects(x, g, rng):
-    """Success probabilities of groups."""
-    a, b = pm.Gamma("a", 2, 1), pm.Gamma("b", 2, 1)
-    p = pm.Beta("p", a, b, shape=G)
-    pm.Bernoulli("y", p=p[g], observed=rng.integers(0, 2, N))
 
 
 @accepted()
@@ -157,14 +128,6 @@ def location_and_scale(x, g, rng):
 
 
 @accepted()
-def group_covariate(x, g, rng):
-    sd, gamma = pm.HalfNormal("sd", 1), pm.Normal("gamma", 0, 1, shape=2)
-    size = pm.Data("size", rng.normal(size=G))
-    u = pm.Normal("u", gamma[0] + gamma[1] * size, sd * np.sqrt(1.0 + np.arange(G)), shape=G)
-    pm.Normal("y", x + u[g], 1, observed=rng.normal(size=N))
-
-
-@accepted()
 def dummies(x, g, rng):
     """Overlapping one-hot columns, one of ones, one of zeros, and covariates between them."""
     month, day = rng.integers(0, 5, N), rng.integers(0, 4, N)
@@ -204,21 +167,6 @@ def treatment_coded(x, g, rng):
     pm.Normal("y", x + pt.concatenate([[0.0], u])[g + (g > 2)], 1, observed=rng.normal(size=N))
 
 
-@accepted(levels=N)
-def effect_per_row(x, g, rng):
-    b, sd = pm.Normal("b", 0, 1), pm.HalfNormal("sd", 1)
-    u = pm.Normal("u", 0, 1, shape=N)
-    pm.Poisson("y", pt.exp(b * x + sd * u), observed=rng.poisson(1.0, N))
-
-
-@accepted()
-def discrete_change(x, g, rng):
-    """A binary state of the group that shifts its rows."""
-    w, d = pm.Beta("w", 2, 2), pm.Normal("d", 0, 1)
-    k = pm.Bernoulli("k", w, shape=G)
-    pm.Normal("y", x + d * k[g], 1, observed=rng.normal(size=N))
-
-
 @accepted()
 def discrete_uniform_states(x, g, rng):
     """Negative states choose entries from the end."""
@@ -235,33 +183,6 @@ def multinomial_by_group(x, g, rng):
     pm.Categorical("y", logit_p=eta, observed=rng.integers(0, 3, N))
 
 
-@accepted()
-def hurdle_poisson_rows(x, g, rng):
-    """No count at all, or a Poisson count that is not zero."""
-    psi, sd = pm.Beta("psi", 2, 2), pm.HalfNormal("sd", 1)
-    u = pm.Normal("u", 0, sd, shape=G)
-    pm.HurdlePoisson("y", psi=psi, mu=pt.exp(0.3 * x + u[g]), observed=rng.poisson(1.0, N))
-
-
-@accepted()
-def hurdle_negative_binomial_rows(x, g, rng):
-    alpha, sd = pm.HalfNormal("alpha", 2), pm.HalfNormal("sd", 1)
-    u = pm.Normal("u", 0, sd, shape=G)
-    pm.HurdleNegativeBinomial(
-        "y", psi=0.6, mu=pt.exp(0.3 * x + u[g]), alpha=alpha, observed=rng.poisson(1.0, N)
-    )
-
-
-@either
-def group_covariate_from_a_table(x, g, rng):
-    region = np.array([0, 1, 1, 2, 2, 0])
-    sd, r = pm.HalfNormal("sd", 1, shape=3), pm.Normal("r", 0, 1, shape=3)
-    gamma = pm.Normal("gamma", 0, 1)
-    size = pm.Data("size", rng.normal(size=G))
-    u = pm.Normal("u", r[region] + gamma * size, sd[region], shape=G)
-    pm.Normal("y", x + u[g], 1, observed=rng.normal(size=N))
-
-
 # --- refused ---------------------------------------------------------------------------------------
 
 
@@ -269,12 +190,6 @@ def group_covariate_from_a_table(x, g, rng):
 def mean_of_the_effects(x, g, rng):
     u = pm.Normal("u", 0, 1, shape=G)
     pm.Normal("y", x + u[g] - u.mean(), 1, observed=rng.normal(size=N))
-
-
-@refused()
-def sum_of_the_effects(x, g, rng):
-    u = pm.Normal("u", 0, 1, shape=G)
-    pm.Normal("y", u[g] + u.sum() * x, 1, observed=rng.normal(size=N))
 
 
 @refused()
@@ -297,13 +212,6 @@ def used_by_a_potential(x, g, rng):
     pm.Normal("y", x + u[g], 1, observed=rng.normal(size=N))
 
 
-@refused("v depends on it")
-def used_by_a_prior(x, g, rng):
-    u = pm.Normal("u", 0, 1, shape=G)
-    v = pm.Normal("v", u[:2], 1, shape=2)
-    pm.Normal("y", x * v[0] + u[g], 1, observed=rng.normal(size=N))
-
-
 @refused("short depends on it")
 def used_by_other_data(x, g, rng):
     u = pm.Normal("u", 0, 1, shape=G)
@@ -314,43 +222,6 @@ def used_by_other_data(x, g, rng):
 @refused("prior")
 def random_walk(x, g, rng):
     u = pm.GaussianRandomWalk("u", sigma=0.5, init_dist=pm.Normal.dist(0, 1), shape=G)
-    pm.Normal("y", x + u[g], 1, observed=rng.normal(size=N))
-
-
-@refused("prior")
-def auto_regression(x, g, rng):
-    u = pm.AR("u", rho=[0.5], sigma=0.5, init_dist=pm.Normal.dist(0, 1), shape=G)
-    pm.Normal("y", x + u[g], 1, observed=rng.normal(size=N))
-
-
-@refused("prior")
-def gaussian_process(x, g, rng):
-    at = np.arange(G, dtype=float)
-    cov = np.exp(-0.5 * (at[:, None] - at) ** 2) + 0.01 * np.eye(G)
-    scale = pm.HalfNormal("scale", 1)
-    u = pm.MvNormal("u", np.zeros(G), cov=scale**2 * cov)
-    pm.Normal("y", x + u[g], 1, observed=rng.normal(size=N))
-
-
-@refused()
-def gaussian_process_not_centred(x, g, rng):
-    at = np.arange(G, dtype=float)
-    chol = np.linalg.cholesky(np.exp(-0.5 * (at[:, None] - at) ** 2) + 0.01 * np.eye(G))
-    z = pm.Normal("z", 0, 1, shape=G)
-    pm.Normal("y", x + pt.dot(chol, z)[g], 1, observed=rng.normal(size=N))
-
-
-@refused()
-def random_walk_by_cumulative_sum(x, g, rng):
-    z = pm.Normal("z", 0, 1, shape=G)
-    pm.Normal("y", x + pt.cumsum(z)[g], 1, observed=rng.normal(size=N))
-
-
-@refused()
-def ordered_levels(x, g, rng):
-    u = pm.Normal(
-        "u", 0, 1, shape=G, transform=pm.distributions.transforms.ordered, initval=np.arange(G)
-    )
     pm.Normal("y", x + u[g], 1, observed=rng.normal(size=N))
 
 

@@ -1,8 +1,5 @@
-import pickle
-
 from functools import cache
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -76,7 +73,6 @@ def normal_known_mean(n=3000, seed=4):
 
 
 MODELS = {"logistic": logistic, "poisson": poisson_offset, "arch": arch}
-slow = pytest.mark.slow
 
 
 def make(build, settings=None, **kwargs):
@@ -123,21 +119,6 @@ class TestTotal:
         for _ in range(3):
             assert_total_is_exact(control, x + rng.normal(scale=0.5, size=x.size))
 
-    @slow
-    def test_two_dimensional_summary_and_float32_data(self):
-        settings = DataProxy(summary=arch_summary(3000, 5), bins=6)
-        control, x = make(arch, settings, dtype="float32")
-        assert control.rows.arrays[0].dtype == np.float32
-        assert control.n_bins <= 36
-        assert_total_is_exact(control, x + 0.1)
-        assert variance_reduction(control, x, x + 0.05) > 10
-
-    @slow
-    def test_all_directions(self):
-        control, _ = make(arch, DataProxy(summary=arch_summary(3000, 5), bins=3, outliers=0))
-        assert control.exact.size == 0
-        assert control.n_directions == 6 * control.n_bins
-
     def test_against_a_formula(self):
         """Poisson with log mean eta = y'(b, 1): l = k eta - exp(eta) - log k!."""
         control, x = usual("poisson")
@@ -176,12 +157,6 @@ class TestRewards:
             residual = control.residuals(np.array([[s]]), raced(control))
             assert np.abs(residual).max() < 1e-10 * np.abs(values(control, x + s, [0, 1, 2])).max()
 
-    def test_outlying_rows_have_no_control_variate(self):
-        control, x = usual("arch")
-        points = x + np.random.default_rng(7).normal(scale=0.1, size=(4, x.size))
-        plain = np.array([values(control, p, control.exact) for p in points])
-        np.testing.assert_allclose(control.residuals(points, control.exact), plain, rtol=1e-12)
-
     def test_mixed_with_raced_rows(self):
         control, x = usual("logistic")
         rng = np.random.default_rng(8)
@@ -204,38 +179,6 @@ class TestRewards:
             assert np.all(relative[0] == 0.0)
             np.testing.assert_allclose(relative, absolute - absolute[0], atol=1e-13)
 
-    @slow
-    def test_discrete_states(self):
-        """A state in the flat vector picks the coefficient."""
-        rng = np.random.default_rng(10)
-        y = rng.normal(size=2000)
-        with pm.Model() as model:
-            k = pm.Categorical("k", np.ones(3) / 3)
-            pm.StudentT("y", nu=4, mu=pt.as_tensor([-1.0, 0.0, 1.0])[k], observed=y)
-        control = DataControl(extract_rows(model), DataProxy(), np.array([1.0]), rng)
-        for state in (0.0, 1.0, 2.0):
-            assert_total_is_exact(control, np.array([state]))
-        residual = control.residuals(np.array([[0.0], [2.0]]), raced(control))
-        h = [values(control, np.array([s]), raced(control)) for s in (0.0, 2.0)] - residual
-        assert np.corrcoef(h[1] - h[0], residual[1] - residual[0] + h[1] - h[0])[0, 1] > 0.99
-
-    @slow
-    def test_pickles_without_compiled_functions(self):
-        control, x = usual("logistic")
-        points, rows = np.stack([x, x + 0.1]), np.arange(40)
-        expected = control.residuals(points, rows)
-        for module in (pickle, cloudpickle):
-            copy = module.loads(module.dumps(control))
-            np.testing.assert_array_equal(copy.residuals(points, rows), expected)
-            assert copy.population_total(x) == control.population_total(x)
-
-    @slow
-    def test_same_seed_same_bins(self):
-        a, _ = make(arch, n=8000)
-        b, _ = make(arch, n=8000)
-        np.testing.assert_array_equal(a.bin_of_row, b.bin_of_row)
-        assert a.bin_of_row.dtype == np.int32
-
 
 @njit
 def _call(rewards, points, centre, rows):
@@ -245,26 +188,15 @@ def _call(rewards, points, centre, rows):
 class TestVarianceReduction:
     """Chen & Ghahramani (2016), section 5.2: two to three orders with 10 x 10 bins, 20 % out."""
 
-    @pytest.mark.parametrize(
-        "order, summary",
-        [
-            (5, "paper"),
-            *(pytest.param(*p, marks=slow) for p in [(5, "auto"), (30, "paper"), (30, "auto")]),
-        ],
-    )
-    def test_arch(self, order, summary):
-        z = arch_summary(13_000, order) if summary == "paper" else "auto"
-        control, x = make(arch, DataProxy(summary=z), n=13_000, order=order)
+    def test_arch(self):
+        control, x = make(arch, DataProxy(summary=arch_summary(13_000, 5)), n=13_000)
         assert control.exact.size == 2600
         rng = np.random.default_rng(11)
-        got = []
         for scale in (0.02, 0.1, 0.3):
             x_new = x + scale * rng.normal(size=x.size)
-            got.append(variance_reduction(control, x, x_new))
-        print(f"order {order}, {summary}: {control.n_bins} bins, variance / {np.round(got)}")
-        assert min(got) > 10
+            assert variance_reduction(control, x, x_new) > 10
 
-    @slow
+    @pytest.mark.slow
     def test_second_order(self):
         """Halving the width of bins divides third-order residuals by 8, their variance by 64."""
         y = np.random.default_rng(12).random(40_000)
@@ -320,16 +252,6 @@ class TestBins:
             own = next(a for a in control.rows.arrays if a.dtype.kind in "iub" and a.ndim == 1)
             assert not np.any(between & (own == own[inside][0]) & (control.bin_of_row >= 0))
 
-    def test_linear_in_the_data_needs_one_bin(self):
-        rng = np.random.default_rng(15)
-        with pm.Model() as model:
-            rate = pm.Gamma("rate", 1, 1, shape=3)
-            pm.Exponential("y", rate, observed=rng.exponential(size=(1000, 3)))
-        x = np.zeros(3)
-        control = DataControl(extract_rows(model), DataProxy(), x, rng)
-        assert control.n_bins == 1
-        assert np.abs(control.residuals(x[None] + 1, raced(control))).max() < 1e-12
-
 
 def one_value_per_row(rng):
     pm.Normal("y", pm.Normal("u", 0, 1, shape=50), 1, observed=rng.normal(size=50))
@@ -360,20 +282,6 @@ class TestRefusals:
         rows = extract_rows(model)
         with pytest.raises(ValueError, match=message):
             DataControl(rows, DataProxy(), np.zeros(rows.layout.size), rng)
-
-    def test_infinite_data(self):
-        X = np.random.default_rng(18).normal(size=(100, 1))
-        X[7] = -np.inf
-        with pm.Model() as model:
-            b = pm.Normal("b", 0, 1, shape=1)
-            pm.Normal("y", pt.exp(pt.dot(X, pt.exp(b))), 1, observed=np.arange(100.0))
-        rows = extract_rows(model)
-        rng = np.random.default_rng(1)
-        with pytest.raises(ValueError, match=r"infinite data must be constant.*max_bins=60"):
-            DataControl(rows, DataProxy(max_bins=60), np.zeros(1), rng)
-        control = DataControl(rows, DataProxy(), np.zeros(1), rng)
-        assert control.n_bins == 100
-        assert_total_is_exact(control, np.zeros(1))
 
     @pytest.mark.parametrize(
         "x, match",

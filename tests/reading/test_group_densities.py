@@ -11,11 +11,9 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from amc_pymc.reading import group_densities as node_choice
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.group_densities import NODES, TOLERANCE, GroupDensities, choose_nodes
 from amc_pymc.reading.groups import take_groups
-from amc_pymc.steps.model_densities import grouped_densities
 from amc_pymc.tall.samplers.compiled import state_values
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED
@@ -29,10 +27,7 @@ CONTINUOUS = {
     "student_rows": 61,
     "intercept_and_slope": 11,
     "two_observed": 31,
-    "group_covariate": 21,
     "dummies": 31,
-    "hurdle_poisson_rows": 31,
-    "hurdle_negative_binomial_rows": 31,
 }
 DISCRETE = ("discrete_uniform_states", "zero_inflation")
 #: Relative to one nat; the nodes above leave less, but for heavy tails.
@@ -143,33 +138,6 @@ def test_values_at_extreme_standard_deviations(log_sd):
     assert found[4] == pytest.approx(0.0, abs=1e-10)
 
 
-@pytest.mark.parametrize("log_sd", [-8.0, 0.0, 2.0])
-def test_groups_of_ones(log_sd):
-    """Separation: the likelihood of a group of ones has no mode of its own."""
-    groups = taken(example, "separation", True)[2]
-    d = GroupDensities(groups, 61)
-    x = np.zeros(d.layout.size)
-    x[d.layout.slices["sd_group_log__"]] = log_sd
-    found = d.all_values(x)
-    for g in (0, 1, 2):
-        assert found[g] == pytest.approx(marginal(groups, g, x), abs=1e-7 if log_sd < 1 else 1e-3)
-
-
-def test_more_nodes_converge_for_two_effects():
-    x = points(densities("intercept_and_slope"), 1)[0]
-    values = [densities("intercept_and_slope", n).all_values(x) for n in (3, 7, 11)]
-    np.testing.assert_allclose(values[1], values[2], atol=1e-9)  # Gaussian rows: exact from one on
-    np.testing.assert_allclose(values[0], values[2], atol=1e-9)
-
-
-def test_values_do_not_depend_on_where_searches_begin():
-    for name in ("empty_groups_and_groups_of_one", "two_observed"):
-        d, other = densities(name), densities(name)
-        x, y = points(d)
-        other.settle(y + 1.0)
-        np.testing.assert_allclose(d.all_values(x), other.all_values(x), atol=1e-7)
-
-
 # --- derivatives ----------------------------------------------------------------------------------
 
 
@@ -192,18 +160,6 @@ def test_gradient_and_hessian_are_those_of_the_values(name):
         loose = 1e-2 if name == "student_rows" else 1e-5
         assert np.abs(hessian - curvature).max() < loose * (1.0 + np.abs(curvature).max())
         np.testing.assert_allclose(hessian, hessian.T, rtol=1e-9, atol=1e-9)
-
-
-def test_sums_over_some_groups():
-    d = densities("two_observed")
-    x = points(d, 1)[0]
-    groups = np.array([0, 2]), np.array([1, 3, 4, 5])
-    for sums in (
-        lambda *some: d.value_and_gradient(x, *some)[0],
-        lambda *some: d.value_and_gradient(x, *some)[1],
-        lambda *some: d.hessian(x, *some),
-    ):
-        np.testing.assert_allclose(sum(sums(some) for some in groups), sums(), rtol=1e-10)
 
 
 def rewards(d, pair, centre):
@@ -270,7 +226,7 @@ def test_a_change_is_audited_with_more_nodes():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("group_covariate", 3), ("dummies", 3), ("student_effects", 7), ("location_and_scale", 5)],
+    [("dummies", 3), ("student_effects", 7), ("location_and_scale", 5)],
 )
 def test_nodes_are_as_few_as_the_points_allow(name, expected):
     """The error varies by less than the tolerance with the nodes chosen, with fewer by more."""
@@ -289,21 +245,6 @@ def test_nodes_are_as_few_as_the_points_allow(name, expected):
     errors = {k: np.std(totals(k) - fine) for k in choices if k <= expected}
     assert errors.pop(expected) < TOLERANCE and all(e > TOLERANCE for e in errors.values())
     assert len(d.nodes.log_weights) == d.n_nodes**d.groups.program.n_local
-
-
-def test_the_error_of_the_most_nodes_is_theirs_if_no_number_is_accurate_enough(monkeypatch):
-    monkeypatch.setitem(NODES, 1, (2, 3))
-    monkeypatch.setattr(node_choice, "TOLERANCE", 1e-9)
-    d = densities("student_rows", 7)
-    some = points(d, 4)
-    found = choose_nodes(d, some, np.random.default_rng(1))
-    two, three, fine = (
-        np.array([densities("student_rows", k).all_values(x).sum() for x in some])
-        for k in (2, 3, 7)
-    )
-    assert d.n_nodes == 3
-    assert found == pytest.approx(np.std(fine - three), rel=1e-6)
-    assert found != pytest.approx(np.std(three - two), rel=0.1)
 
 
 # --- nodes that races hold ------------------------------------------------------------------------
@@ -326,9 +267,7 @@ def expansion_of_held(d, centre):
     return held.expansion(centre)
 
 
-@pytest.mark.parametrize(
-    "name", ["dummies", "gamma_frailty", "intercept_and_slope", "two_observed"]
-)
+@pytest.mark.parametrize("name", ["gamma_frailty", "intercept_and_slope", "two_observed"])
 def test_races_sum_over_the_nodes_they_hold(name):
     d = densities(name, 7)
     centre = points(d, 1)[0]
@@ -386,18 +325,12 @@ def test_few_held_nodes_beside_all_are_better_than_few_that_move():
     assert d.approximation_error == pytest.approx(abs(held - expected), rel=1e-3)
 
 
-def test_few_groups_hold_no_nodes():
-    d = densities("dummies", 7)
-    choose_nodes(d, points(d, 4, 0.001), np.random.default_rng(1))
-    assert d.most_spread == 0.0 and d.held_nodes is d.nodes
-
-
 # --- draws ----------------------------------------------------------------------------------------
 
 N_DRAWS = 12_000
 
 
-@pytest.mark.parametrize("name", ["gamma_frailty", "student_rows", "two_observed"])
+@pytest.mark.parametrize("name", ["gamma_frailty", "student_rows"])
 def test_draws_have_the_moments_of_the_conditional(name):
     """Standard errors by batches of 100 draws; eight moments are compared."""
     d = densities(name, 7)
@@ -418,27 +351,6 @@ def test_draws_have_the_moments_of_the_conditional(name):
             batches = (draws[:, g] ** power).reshape(-1, 100).mean(axis=1)
             error = batches.std() / np.sqrt(batches.size)
             assert abs(batches.mean() - p @ u**power) < 4.0 * error
-
-
-def test_draws_of_two_effects_have_the_covariance_of_the_conditional():
-    d = densities("intercept_and_slope", 5)
-    x = points(d, 1)[0]
-    rng = np.random.default_rng(11)
-    effects = np.zeros((d.n_units, 2))
-    draws = np.array(
-        [(d.draw_effects(x, effects, 1, rng), effects.copy())[1] for _ in range(N_DRAWS)]
-    )
-    line = np.linspace(-5.0, 5.0, 301)
-    u = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
-    for g in range(2):
-        p = integrand(d.groups, g, x)(u)
-        p = np.exp(p - logsumexp(p))
-        a, b = draws[:, g, 0], draws[:, g, 1]
-        for powers in ((1, 0), (0, 1), (2, 0), (1, 1), (0, 2)):
-            expected = p @ np.prod(u ** np.array(powers), axis=1)
-            batches = (a ** powers[0] * b ** powers[1]).reshape(-1, 100).mean(axis=1)
-            error = batches.std() / np.sqrt(batches.size)
-            assert abs(batches.mean() - expected) < 4.0 * error
 
 
 def test_discrete_effects_are_drawn_with_their_probabilities():
@@ -472,18 +384,6 @@ def test_impossible_effects_are_left_and_never_drawn():
 
 
 # --- the whole model ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["two_observed", "intercept_and_slope", "discrete_uniform_states"])
-def test_compiled_groups_and_the_rest_are_the_model(name):
-    model, factor, _ = taken(ACCEPTED[name][0])
-    point = model.initial_point()
-    d = grouped_densities(model, factor, None, point)  # raises if they are not
-    effects = d.effects(point)
-    back = d.as_point(effects, point)
-    for n in factor.names:
-        np.testing.assert_array_equal(back[n], point[n])
-        assert back[n].dtype == np.asarray(point[n]).dtype
 
 
 def test_proposals_that_are_nan_are_rejected():

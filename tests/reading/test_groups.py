@@ -222,8 +222,3 @@ def test_an_index_out_of_range_is_an_error():
         pm.Normal("y", u[np.array([0, 1, 3])], 1, observed=np.zeros(3))
     with pytest.raises(ValueError, match="index in the data is out of range"):
         find_factors(model)
-
-
-def test_labels_have_no_suffix_of_a_transform():
-    _, factor, _ = taken(ACCEPTED["gamma_frailty"][0])
-    assert factor.label == "u"

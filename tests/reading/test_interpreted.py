@@ -1,7 +1,6 @@
 """Graphs that are interpreted."""
 
 import math
-import tracemalloc
 
 import numpy as np
 import pymc as pm
@@ -77,18 +76,6 @@ def test_plain_functions_change_nothing_that_is_given():
     np.testing.assert_array_equal(shared.get_value(), np.arange(3.0))
 
 
-def test_plain_functions_keep_only_what_is_needed():
-    """One array of the chain, its successor and the input exist at a time."""
-    n, out = 200_000, X
-    for _ in range(10):
-        out = pt.exp(-out)
-    tracemalloc.start()
-    plain_function([X], out.sum())(np.zeros(n))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 5 * 8 * n
-
-
 def test_plain_functions_leave_conditions_and_loops_to_pytensor():
     lazy = ifelse(X[0] > 0.0, X.sum(), X.max())
     total = pytensor.scan(lambda a, b: a + b, [X], [np.float64(0.0)], return_updates=False)
@@ -123,6 +110,7 @@ def test_rows_that_underflow(far):
     np.testing.assert_allclose(found, -np.logaddexp(0.0, -eta))
 
 
+@pytest.mark.slow
 def test_a_step_that_starts_where_rows_underflow(far):
     """The sum of rows and rest is compared with what PyTensor would compute."""
     model, _ = far

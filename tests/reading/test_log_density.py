@@ -6,7 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from amc_pymc.reading.graphs import interpreted_mode, log_densities, log_density, remembering
+from amc_pymc.reading.graphs import interpreted_mode, log_densities, log_density
 
 
 @pytest.fixture
@@ -36,18 +36,6 @@ def test_they_are_those_of_pymc_in_the_order_asked_for(model):
     assert whole == pytest.approx(sum(np.sum(w) for w in wanted), rel=1e-14)
     assert some == pytest.approx(sum(np.sum(w) for w in wanted[:2]), rel=1e-14)
     assert none == 0.0
-
-
-def test_pymc_is_asked_once(model, monkeypatch):
-    asked, logp = [], pm.Model.logp
-    monkeypatch.setattr(pm.Model, "logp", lambda *a, **k: asked.append(1) or logp(*a, **k))
-    with remembering():
-        for part in (model["sd"], model["y"], model["more"]):
-            (one,) = log_densities(model, [part])
-            assert log_densities(model, [part]) == [one]
-    assert len(asked) == 1
-    log_densities(model, [model["y"]])  # outside of the block the model may have changed
-    assert len(asked) == 2
 
 
 def test_a_part_without_a_density_is_no_matter_to_the_others():

@@ -36,15 +36,6 @@ def test_results_are_kept_inside_a_block_only(counted):
     assert square(3) == 9 and calls == [2, 2, 3, 4, 3]
 
 
-def test_an_error_ends_the_block(counted):
-    square, calls = counted
-    with pytest.raises(ValueError, match="stop"), remembering():
-        square(3)
-        raise ValueError("stop")
-    square(3)
-    assert calls == [3, 3]
-
-
 def test_points_and_rows_of_models():
     """Whoever gets a point may change it; data may change between blocks."""
     with pm.Model() as model:

@@ -36,15 +36,6 @@ def student():
     return model
 
 
-def scaled_groups():
-    """No product with a matrix, which takes PyTensor ten seconds to compile."""
-    x, g, y, _ = data()
-    with pm.Model() as model:
-        b, a, s = pm.Normal("b"), pm.Normal("a", shape=5), pm.HalfNormal("s")
-        pm.StudentT("y", nu=4, mu=x[:, 0] * b + a[g], sigma=s, observed=y[:, 0])
-    return model
-
-
 def bivariate():
     """Several values in a row, and a Cholesky factor."""
     _, _, y, _ = data()
@@ -89,7 +80,7 @@ def known_scale():
     return model
 
 
-MODELS = {f.__name__: f for f in (student, scaled_groups, bivariate, one_each, shrunk, known_scale)}
+MODELS = {f.__name__: f for f in (student, bivariate, one_each, shrunk, known_scale)}
 
 
 @functools.cache
@@ -147,19 +138,6 @@ def test_values_and_derivatives(name):
     np.testing.assert_allclose(found, curve * np.outer(mask, mask), rtol=1e-7, atol=1e-8)
 
 
-def test_hessian_in_some_coordinates_is_that_of_finite_differences():
-    whole, (x, *_), units = case("student")
-    expand, h = np.array([0, 2, 5, x.size - 1]), 1e-5
-    densities = RowDensities(whole.rows, expand=expand)
-    expected = np.zeros((x.size, x.size))
-    for k in expand:
-        step = h * np.eye(x.size)[k]
-        after, before = (densities.value_and_gradient(x + s, units)[1] for s in (step, -step))
-        expected[k, expand] = (after - before)[expand] / (2.0 * h)
-    found = densities.hessian(x, units)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["student", "bivariate", "shrunk"])
 def test_residuals(name):
     """Their sums, from derivatives at the centre."""
@@ -178,34 +156,6 @@ def test_residuals(name):
     left = there[0].sum() - at[0].sum() - at[1] @ w - 0.5 * w @ at[2] @ w
     found = state_values(densities.state_rewards, x_new[None], centre, units)
     assert found.sum() == pytest.approx(left, rel=1e-7, abs=1e-8)
-
-
-def horseshoe(n_columns):
-    x = np.random.default_rng(1).normal(size=(20, n_columns))
-    with pm.Model() as model:
-        tau = pm.HalfCauchy("tau", 1)
-        local = pm.HalfCauchy("local", 1, shape=n_columns)
-        z = pm.Normal("z", shape=n_columns)
-        pm.Normal("y", x @ (z * tau * local), 1.0, observed=np.zeros(20))
-    return model
-
-
-def test_source_does_not_grow_with_the_number_of_coefficients():
-    """But for the table of what differs between them."""
-    few, many = (pack_rows(extract_rows(horseshoe(n))).coefficients for n in (24, 240))
-    assert few.size == 24 and many.size == 240
-    few, many = few._values.text, many._values.text
-    assert "number.exp" in few
-    assert len(few.splitlines()) == len(many.splitlines())
-
-
-def test_coefficients_of_different_forms_are_written_out():
-    x = np.random.default_rng(1).normal(size=(20, 4))
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=4)
-        forms = [b[0], pm.math.exp(b[1]), b[2] ** 2, pm.math.tanh(b[3])]
-        pm.Normal("y", x @ pt.stack(forms), 1.0, observed=np.zeros(20))
-    assert pack_rows(extract_rows(model)).coefficients is None
 
 
 def test_rows_that_are_no_scalar_expression_say_why(caplog):

@@ -71,6 +71,7 @@ def test_without_a_scalar_form_pytensor_computes_it():
     check(rest, np.array([0.3, -1.0, 2.0]), scalar=False)
 
 
+@pytest.mark.slow
 def test_derivatives_that_take_too_long_are_left_to_pytensor():
     rest = of_vector(lambda a: reduce(mul, [a[k] for k in range(80)]) - pt.sum(a**2), 80)
     check(rest, np.linspace(0.97, 1.04, 80))

@@ -18,7 +18,6 @@ from amc_pymc.reading import extract_rows
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
 from tests.model_zoo import ZOO, names
-from tests.reading.realistic_models import MODELS
 from tests.reading.zoo_rows import zoo_model, zoo_rows
 
 PYTHON = Mode(linker="py", optimizer=None)
@@ -129,19 +128,6 @@ def test_hidden_rows_are_right_or_refused(name):
     assert_right(p, ZOO[name].discrete)
 
 
-# --- models as people write them ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_realistic_models(name):
-    model = MODELS[name](N_ROWS, np.random.default_rng(sum(map(ord, name))))
-    if name in NOT_SCALAR:
-        with pytest.raises(NotScalar, match=NOT_SCALAR[name]):
-            Program(model)
-        return
-    assert_right(Program(model))
-
-
 # --- columns --------------------------------------------------------------------------------------
 
 
@@ -165,7 +151,6 @@ def one_hot(n, size, seed=0):
     [
         (one_hot(N_ROWS, 6), 1, 2),
         (np.column_stack([one_hot(N_ROWS, 4), one_hot(N_ROWS, 5, 1)]), 2, 3),
-        (np.column_stack([np.ones(N_ROWS), one_hot(N_ROWS, 4)]), 1, 2),
         (np.column_stack([one_hot(N_ROWS, 4)[:, 1:], np.zeros(N_ROWS)]), 1, 2),
         (np.column_stack([one_hot(N_ROWS, 4).astype(int), np.arange(N_ROWS)]), 1, 3),
         (np.column_stack([one_hot(N_ROWS, 2), np.linspace(0, 1, N_ROWS), np.ones(N_ROWS)]), 0, 5),
@@ -174,7 +159,6 @@ def one_hot(n, size, seed=0):
     ids=[
         "one factor",
         "two factors",
-        "intercept",
         "reference and zeros",
         "integers",
         "few",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from dataclasses import dataclass
 from functools import cache
 
@@ -113,14 +111,6 @@ def test_zoo_rows_differ(name):
     assert not np.allclose(full[0], full[1])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", names("accepted"))
-def test_zoo_rows_are_reproducible(name):
-    oracle, (point, *_) = case(name).oracle, case(name).points
-    again = Oracle(build(name, N_ROWS), ZOO[name].observed)
-    np.testing.assert_array_equal(again(point), oracle(point))
-
-
 # Accepted models.
 
 
@@ -149,18 +139,6 @@ def test_hidden_rows_are_right_or_refused(name):
         assert "row_logp" in str(refusal)
         return
     assert_rows_match(rows, case(name).oracle, case(name).points)
-
-
-@pytest.mark.parametrize("n_rows", [1, 2, 3])
-@pytest.mark.parametrize("name", ["logistic_data", "logistic_constants", "iid_normal"])
-def test_very_few_rows_are_right_or_refused(name, n_rows):
-    model = build(name, n_rows)
-    try:
-        rows = extract_rows(model)
-    except NotRowFactorised:
-        return
-    assert rows.n_rows == n_rows
-    assert_rows_match(rows, Oracle(model, ("y",)), random_points(model))
 
 
 # Refused models.
@@ -301,23 +279,3 @@ def test_only_the_rows_asked_are_computed(as_data):
     RowCounter.seen.clear()
     rows(model.initial_point(), np.array([7, 250, 7, 0, 31]))
     assert set(RowCounter.seen) == {5}
-
-
-@pytest.mark.parametrize("name", ["logistic_data", "transposed_in_graph"])
-def test_fifty_rows_of_many_are_cheap(name):
-    """A wide margin on a coarse clock: all the rows are 20,000 times as many."""
-    n_rows = 1_000_000
-    model = build(name, n_rows)
-    rows, oracle, point = extract_rows(model), Oracle(model, ("y",)), random_points(model)[0]
-    idx = np.random.default_rng(9).integers(0, n_rows, 50)
-    np.testing.assert_allclose(rows(point, idx), oracle(point)[idx], rtol=1e-10)
-
-    def best_of(function, repeats):
-        times = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            function()
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    assert best_of(lambda: rows(point, idx), 20) < 0.1 * best_of(lambda: oracle(point), 5)

@@ -135,11 +135,11 @@ def test_the_error_of_smc_covers():
     # is about t with 7 degrees of freedom, of variance 7/5.
     rng = np.random.default_rng(3)
     z = []
-    for _ in range(400):
+    for _ in range(200):
         table = compare_evidence({"m": smc(*(-50.0 - 0.02 + 0.2 * rng.normal(size=8)))})
         z.append((table["log_evidence"].item() + 50.0) / table["log_evidence_mcse"].item())
-    # Kurtosis 5: the variance of 400 of them has a standard error of 7/5 (4 / 400)^(1/2) = 0.14.
-    assert np.var(z) == pytest.approx(7 / 5, abs=0.6)
+    # Kurtosis 5: the variance of 200 of them has a standard error of 7/5 (4 / 200)^(1/2) = 0.2.
+    assert np.var(z) == pytest.approx(7 / 5, abs=0.8)
 
 
 def test_few_chains_of_smc_are_flagged():
@@ -176,16 +176,6 @@ def test_flags():
         "vague": "error above 1 nat",
         "unknown": "error unknown",
     }
-
-
-def test_flags_of_a_whole_result_are_seen():
-    dt = tree(-1.0, 0.1)
-    del dt["evidence"].attrs["flags"]
-    dt.attrs["flags"] = "few effective draws"
-    assert compare_evidence({"m": dt})["flags"].item() == "few effective draws"
-    dt["evidence"].attrs["flag_names"] = "few_effective_draws"
-    table = compare_evidence({"m": dt, "close": (-1.1, 0.1)})
-    assert set(table["flag_names"]) == {"few_effective_draws", "not_separated"}
 
 
 Y = np.array([3.0, 1.0, 2.0, np.nan])
@@ -295,7 +285,7 @@ def test_what_pymc_really_returns():
         mu = pm.Normal("mu", 0.0, 5.0)
         pm.Normal("y", mu, 1.0, observed=y)
         options = {
-            "draws": 500, "cores": 1, "random_seed": 1, "progressbar": False,
+            "draws": 200, "cores": 1, "random_seed": 1, "progressbar": False,
             "compute_convergence_checks": False,
         }  # fmt: skip
         several = pm.sample_smc(chains=4, **options)

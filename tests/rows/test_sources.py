@@ -28,10 +28,6 @@ def arrays(data, folder):
     return data, None
 
 
-def lists(data, folder):
-    return {n: a.tolist() for n, a in data.items()}, None
-
-
 def memmaps(data, folder):
     for name, a in data.items():
         np.save(folder / f"{name}.npy", a)
@@ -85,7 +81,6 @@ def parquet_folder(data, folder):
 
 SOURCES = [
     arrays,
-    lists,
     memmaps,
     zarr_arrays,
     zarr_group,
@@ -179,17 +174,6 @@ def test_a_missing_library_is_named(make, tmp_path, monkeypatch):
         make_store(source, columns=columns)
 
 
-def test_no_library_is_imported_for_arrays():
-    import subprocess
-
-    code = (
-        "import sys, numpy as np; from amc_pymc.rows import Rows, as_rows; as_rows({'y': 1});"
-        "print([m for m in ('zarr', 'dask', 'pyarrow', 'pymc') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]", out
-
-
 # --- bad sources ----------------------------------------------------------------------------------
 
 
@@ -210,10 +194,7 @@ BAD = {
         ValueError,
         r"'X' has the shape \(3,\), that of the pm.Data \(2,\)",
     ),
-    "flat": (changed("X", np.ones(50)), ValueError, r"'X' has the shape"),
     "empty": ({"X": np.ones((0, 2)), "y": np.ones(0)}, ValueError, "at least two rows, got 0"),
-    "one": ({"X": np.ones((1, 2)), "y": np.ones(1)}, ValueError, "at least two rows, got 1"),
-    "number": (changed("y", np.float64(1.0)), ValueError, r"rows\['y'\] must have rows"),
     "text": (changed("y", np.array(["a"] * 50)), TypeError, "'y' must hold numbers, got <U1"),
     "object": (changed("y", object()), TypeError, r"rows\['y'\] must be an array.*object"),
     "masked": (changed("y", np.ma.ones(50)), TypeError, "masked"),
@@ -231,11 +212,10 @@ def test_bad_arrays_are_refused(source, error, message):
         make_store(source)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_named(bad):
+def test_numbers_that_are_not_finite_are_named():
     data = make_data(200_000)
-    data["X"][150_000, 1] = bad
-    with pytest.raises(ValueError, match=rf"'X' at \[1\] must be finite, got {bad} in row 150000"):
+    data["X"][150_000, 1] = np.inf
+    with pytest.raises(ValueError, match=r"'X' at \[1\] must be finite, got inf in row 150000"):
         make_store(data)
 
 
@@ -246,15 +226,13 @@ def test_numbers_that_are_not_finite_are_named(bad):
         ({"X": ["a", "nil"], "y": "y"}, ValueError, "no column 'nil'"),
         ({"X": ["a", "s"], "y": "y"}, TypeError, "column 's' must hold numbers"),
         ({"X": ["a"], "y": "y"}, ValueError, r"shape \(1,\)"),
-        ({"X": "a", "y": "y"}, ValueError, r"'X' has the shape"),
         ({"y": "y"}, ValueError, "columns lacks 'X'"),
         ({"X": ["a", "b"], "y": "y", "z": "y"}, ValueError, "columns has 'z'"),
         ({"X": ["a", 1], "y": "y"}, TypeError, r"columns\['X'\] must be a name or names"),
     ],
 )
-@pytest.mark.parametrize("make", [parquet_file, dask_frame])
-def test_bad_columns_are_refused(make, columns, error, message, tmp_path):
-    source, _ = make(make_data(100), tmp_path)
+def test_bad_columns_are_refused(columns, error, message, tmp_path):
+    source, _ = parquet_file(make_data(100), tmp_path)
     with pytest.raises(error, match=message):
         make_store(source, columns=columns)
 
@@ -271,14 +249,6 @@ def test_missing_values_of_a_table_are_named(kind, tmp_path):
         source = pytest.importorskip("dask.dataframe").from_pandas(table, npartitions=3)
     with pytest.raises(ValueError, match=r"column 'y' \('y'\) must be finite, got nan in row 42"):
         make_store(source, columns=columns_of(make_data(2)))
-
-
-def test_not_finite_entries_of_a_table_name_the_column(tmp_path):
-    table = frame(make_data(100))
-    table.loc[17, "b"] = np.inf
-    table.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match=r"column 'b' \('X'\) must be finite, got inf in row 17"):
-        make_store(tmp_path / "t.parquet", columns=columns_of(make_data(2)))
 
 
 def test_other_bad_tables(tmp_path):

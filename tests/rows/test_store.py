@@ -23,7 +23,7 @@ from rows.packings import (
     table_of,
 )
 
-from amc_pymc.rows import Placeholder, writer
+from amc_pymc.rows import writer
 
 N = 5_000
 BOTH = pytest.mark.parametrize("kind", [Copies, InGroups])
@@ -40,7 +40,7 @@ def facts_of(file):
 # --- what is stored -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [2, 17, 3_000, 400_000])
+@pytest.mark.parametrize("n", [2, 400_000])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_rows_keep_the_order_of_the_source(n, dtype):
     data = make_data(n)
@@ -95,19 +95,6 @@ def test_float32():
     data["X"][:, 0] += 1e6
     with pytest.raises(ValueError, match="or subtract what all rows have in common"):
         make_store(data, dtype="float32")
-
-
-def test_a_placeholder_of_a_smaller_type():
-    """A model of floatX=float32 reads rows of float64, but not numbers that it cannot hold."""
-
-    class Single(Copies):
-        placeholders = (Placeholder("X", (2,), np.dtype(np.float32)), Copies.placeholders[1])
-
-    data = make_data(N)
-    make_store(data, Single())
-    data["X"][5, 0] = 1e300
-    with pytest.raises(ValueError, match=r"'X' at \[0\] must fit float32, got 1e\+300 in row 5"):
-        make_store(data, Single())
 
 
 def test_released_rows_are_read_again():
@@ -189,21 +176,6 @@ def test_a_store_that_is_deleted_is_made_anew(kept):
         np.testing.assert_array_equal(store.data, make_store(data, kind()).data)
 
 
-def test_what_is_said_of_a_store(tmp_path, caplog):
-    caplog.set_level("INFO", logger="amc_pymc")
-    make_store(make_data(N), folder=tmp_path)
-    assert re.search(
-        rf"5,000 rows of 3 columns, 0 MiB, were written to {tmp_path}/rows.npy in 0 s with buffers "
-        r"of 256 MiB; the store is kept",
-        caplog.text,
-    )
-    make_store(make_data(N), folder=tmp_path)
-    assert "made by an earlier run" in caplog.text
-    make_store(data_of(InGroups), InGroups())
-    assert "5,000 rows in 40 groups of 3 columns" in caplog.text
-    assert "removed with the last step that reads it" in caplog.text
-
-
 def other(kind, **attributes):
     return type("Other", (kind,), attributes)()
 
@@ -253,14 +225,6 @@ def test_a_store_of_other_rows_is_refused(kept):
     refused(kept, "the source has changed since")
 
 
-def test_stores_with_and_without_groups_are_told_apart(kept):
-    kind, data, file = kept
-    other = Copies() if kind is InGroups else InGroups()
-    data = data_of(type(other))
-    found, wanted = (r"\[40, 'g'\]", None) if kind is InGroups else (None, r"\[40, 'g'\]")
-    refused((kind, data, file), rf"in none \({found}, not {wanted}\)", other)
-
-
 def changed(place):
     """One bit, counted from the end if negative."""
 
@@ -283,16 +247,10 @@ def described(**facts):
 
 DAMAGE = {
     "cut": (lambda file: os.truncate(file, file.stat().st_size - 8), "bytes, not"),
-    "longer": (lambda file: file.write_bytes(file.read_bytes() + b"more"), "bytes, not"),
-    "empty": (lambda file: file.write_bytes(b""), "bytes, not"),
     "header": (changed(30), "its bytes are damaged"),
     "row": (changed(60_000), "its bytes are damaged"),
-    "end": (changed(-1), "its bytes are damaged"),
     "alone": (lambda file: file.with_suffix(".json").unlink(), "there is no rows.json beside it"),
     "json": (in_json(changed(0)), "rows.json beside it is damaged"),
-    "json bytes": (in_json(lambda f: f.write_bytes(b"\xff")), "rows.json beside it is damaged"),
-    "json cut": (in_json(lambda f: os.truncate(f, 100)), "rows.json beside it is damaged"),
-    "json empty": (in_json(lambda f: f.write_text("")), "rows.json beside it is damaged"),
     "json list": (in_json(lambda f: f.write_text("[1]")), "rows.json beside it is damaged"),
     "format": (described(format=99), "format 99, this version reads format 4"),
     "no table": (described(first=None), "rows.json beside it is damaged"),
@@ -306,9 +264,7 @@ def test_a_damaged_store_is_refused(kept, case):
     refused(kept, message)
 
 
-@pytest.mark.parametrize(
-    "forge", [lambda f: f[::-1], lambda f: f + 1, lambda f: f // 2, lambda f: f[:-1]]
-)
+@pytest.mark.parametrize("forge", [lambda f: f[::-1], lambda f: f + 1, lambda f: f[:-1]])
 def test_a_forged_table_of_groups_is_refused(tmp_path, forge):
     data, file = data_of(InGroups), tmp_path / "rows.npy"
     table = forge(make_store(data, InGroups(), folder=tmp_path).first)
@@ -349,13 +305,6 @@ def test_the_column_of_a_table_is_named(tmp_path):
     message = re.escape("column 'shop' ('g') must number groups from 0 to 39, got 40 in row 1000")
     with pytest.raises(ValueError, match=message):
         make_store(tmp_path / "rows.parquet", InGroups(), columns=COLUMNS)
-
-
-def test_groups_are_whole_numbers():
-    data = data_of(InGroups)
-    data["g"] = data["g"] + np.where(np.arange(N) == 9, 0.5, 0.0)
-    with pytest.raises(ValueError, match=r"'g' must fit the placeholder.*in row 9"):
-        make_store(data, InGroups())
 
 
 class Reading(InGroups):

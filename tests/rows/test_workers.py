@@ -1,8 +1,6 @@
 """Rows that workers of a Dask cluster pack and hold, in a cluster inside this process."""
 
-import builtins
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -129,17 +127,6 @@ def test_the_current_client_is_used(client):
     assert open_source(Rows(arrays(data), client=client), placeholders).client is client
 
 
-def test_collections_that_a_cluster_holds(client):
-    """Their chunks are futures, which this process alone could not compute."""
-    data = make_data()
-    source = {n: client.persist(a) for n, a in arrays(data).items()}
-    partitions, opened = held(source, client=client)
-    np.testing.assert_array_equal(np.concatenate(list(partitions.fetched())), table_of(data))
-    np.testing.assert_array_equal(next(opened.chunks(16))["X"], data["X"][:16])
-    near = Rows(arrays(data), client=None)
-    assert opened.stamp() == open_source(near, Copies.placeholders).stamp()
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -156,14 +143,6 @@ def test_bad_rows_are_named_by_their_numbers_in_the_source(client):
     table.loc[70, "y"] = pd.NA
     partitions, _ = held(dd.from_pandas(table, npartitions=3), COLUMNS, client=client)
     with pytest.raises(ValueError, match=r"'y'.* must be finite, got nan in row 70"):
-        list(partitions.fetched())
-
-
-def test_a_large_number_does_not_fit(client):
-    data = make_data()
-    data["X"][2_500, 0] = 1e300
-    partitions, _ = held(arrays(data), client=client, dtype="float32")
-    with pytest.raises(ValueError, match=r"cannot hold 1e\+300 in row 2500"):
         list(partitions.fetched())
 
 
@@ -192,29 +171,6 @@ def test_a_client_that_is_closed():
     other = pickle.loads(text)
     with pytest.raises(RuntimeError, match=r"others cannot reach it\. Pass cores=1"):
         other.total(sums, 1)
-
-
-def test_distributed_is_named_where_it_is_missing(client, monkeypatch):
-    text = pickle.dumps(held(arrays(make_data()), client=client)[0])
-    partitions = pickle.loads(text)
-    for module in [m for m in sys.modules if m.split(".")[0] == "distributed"]:
-        monkeypatch.delitem(sys.modules, module)
-    real = builtins.__import__
-
-    def no(module, *args, **kwargs):
-        if module.split(".")[0] == "distributed":
-            raise ImportError(module)
-        return real(module, *args, **kwargs)
-
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.setattr(builtins, "__import__", no)
-    for function in (
-        lambda: partitions.total(sums, 1),
-        lambda: Rows(make_data(), client=client),
-    ):
-        with pytest.raises(ImportError, match=r"pip install distributed.*amc-pymc\[rows\]"):
-            function()
-    assert open_source(Rows(arrays(make_data())), Copies.placeholders).client is None
 
 
 def test_rows_that_have_travelled_can_be_packed():

@@ -18,17 +18,6 @@ def slow(n, seconds):
         yield k
 
 
-def test_all_steps():
-    seen = []
-    assert run_loop(range(5), each=seen.append) == (4, "done")
-    assert seen == [0, 1, 2, 3, 4]
-
-
-def test_a_run_without_steps():
-    with pytest.raises(ValueError, match="at least one step"):
-        run_loop([])
-
-
 def test_enough():
     seen = []
     assert run_loop(range(9), each=seen.append, enough=lambda k: k == 2) == (2, "enough")

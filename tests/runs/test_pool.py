@@ -14,7 +14,6 @@ from amc_pymc.rng import spawn_generators
 from amc_pymc.runs import Pool, WorkerDied, run_jobs
 from tests.runs.bars import Bar
 
-METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
 
@@ -104,18 +103,6 @@ def test_processes_stay_for_later_jobs():
     assert os.getpid() not in set.union(*pids)
 
 
-def test_closures_in_processes():
-    with Pool(lambda job: job(), cores=2, mp_ctx="fork") as pool:
-        assert list(pool.map([lambda k=k: k**2 for k in range(5)])) == [0, 1, 4, 9, 16]
-
-
-def test_a_pool_with_nothing_to_do():
-    for settings in ({}, {"cores": 2}):
-        with Pool(walk, **settings) as pool:
-            assert list(pool.map([])) == []
-    assert no_children()
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -153,24 +140,10 @@ def test_errors_that_cannot_be_pickled_come_by_name_and_message(settings):
     assert no_children()
 
 
-def test_threads_raise_the_same_object():
-    known = Own("a", "b")
-
-    def job(k):
-        raise known
-
-    with ThreadPoolExecutor(2) as executor, Pool(job, executor=executor) as pool:
-        with pytest.raises(Own) as caught:
-            list(pool.map(range(3)))
-    assert caught.value is known
-    assert not hasattr(known, "__notes__")
-
-
 # --- workers that die -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_job_whose_worker_dies_is_repeated(method, tmp_path):
+def test_a_job_whose_worker_dies_is_repeated(tmp_path):
     path = str(tmp_path / "met")
 
     def job(given):
@@ -181,7 +154,7 @@ def test_a_job_whose_worker_dies_is_repeated(method, tmp_path):
         return found
 
     expected = [rng.normal() for rng in spawn_generators(5, 8)]
-    with Pool(job, cores=2, mp_ctx=method) as pool:
+    with Pool(job, cores=2, mp_ctx="fork") as pool:
         assert list(pool.map(list(enumerate(spawn_generators(5, 8))))) == expected
     assert os.path.exists(path)
 

@@ -123,7 +123,7 @@ def test_a_mean_of_a_hundred_thousand_rows():
     assert stat(runs, "race_rows").mean() < 200
 
 
-@pytest.mark.parametrize("proposal", ["auto", "random_walk", "surrogate"])
+@pytest.mark.parametrize("proposal", ["random_walk", "surrogate"])
 def test_every_proposal_has_the_closed_form(proposal):
     target = normal_gamma(20_000)
     step = amc.RacingMetropolis(model=target.model, proposal=proposal, transitions_per_draw=2)
@@ -136,7 +136,7 @@ def test_exact_races_are_plain_metropolis_hastings():
     target = normal_gamma(1_000)
     step = amc.RacingMetropolis(model=target.model, race="normal", audits=50)
     step = step.replace(race=amc.ExactRace())
-    runs = sample(target.model, step, 5_000, tune=500, seeds=(1,))
+    runs = sample(target.model, step, 2_500, tune=500, seeds=(1,))
     assert_agree(runs, target.references)
     assert np.all(stat(runs, "race_rows") == 1_000)
     assert np.all(stat(runs, "race_rounds") == 1)
@@ -145,6 +145,7 @@ def test_exact_races_are_plain_metropolis_hastings():
     assert stat(runs, "race_audited").sum() == 100
 
 
+@pytest.mark.slow
 def test_without_a_control_variate():
     """Wrong decisions widen the posterior: exact with all rows, and close to it at a small delta.
 
@@ -171,7 +172,7 @@ def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
     assert abs(shift) > 4 * plain.references["mu"][0][1]
     step = amc.RacingMetropolis(model=target.model, transitions_per_draw=2)
     assert step.prepared.densities.n_units == 20_000
-    assert_agree(sample(target.model, step, 2_500, tune=500, seeds=(1,)), target.references)
+    assert_agree(sample(target.model, step, 1_200, tune=300, seeds=(1,)), target.references)
 
 
 def test_nuts_moves_one_variable_and_races_the_other(compiled_by_pytensor):
@@ -196,16 +197,6 @@ def _covariates(n, d, seed):
     return rng, X, X @ np.linspace(-0.8, 0.8, d)
 
 
-def logistic():
-    rng, X, eta = _covariates(10_000, 4, 1)
-    y = rng.random(10_000) < 1 / (1 + np.exp(1.0 - eta))
-    with pm.Model() as model:
-        a = pm.Normal("a", 0, 2)
-        b = pm.Normal("b", 0, 2, shape=4)
-        pm.Bernoulli("y", logit_p=a + X @ b, observed=y.astype(int))
-    return model
-
-
 def negative_binomial():
     rng, X, eta = _covariates(8_000, 3, 2)
     y = rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(eta)))
@@ -213,17 +204,6 @@ def negative_binomial():
         b = pm.Normal("b", 0, 1, shape=3)
         alpha = pm.Exponential("alpha", 1)
         pm.NegativeBinomial("y", mu=pm.math.exp(X @ b), alpha=alpha, observed=y)
-    return model
-
-
-def student_t():
-    rng, X, eta = _covariates(8_000, 2, 3)
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=2)
-        nu = pm.Gamma("nu", 2, 0.1)
-        sigma = pm.HalfNormal("sigma", 1)
-        y = eta + 0.7 * rng.standard_t(4, size=8_000)
-        pm.StudentT("y", nu=nu, mu=X @ b, sigma=sigma, observed=y)
     return model
 
 
@@ -252,28 +232,10 @@ def by_nuts(build):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("build", [logistic, negative_binomial, student_t, hierarchical])
+@pytest.mark.parametrize("build", [negative_binomial, hierarchical])
 def test_posteriors_agree_with_nuts(build):
     model, references = by_nuts(build)
     step = amc.RacingMetropolis(model=model, transitions_per_draw=10)
-    runs = sample(model, step, 5_000, tune=2_000, seeds=(1, 2, 3))
+    runs = sample(model, step, 5_000, tune=2_000, seeds=(1,))
     assert_agree(runs, references)
     assert amc.decision_error(runs[0]).loc["all", "ci_low"] < 0.05
-
-
-@pytest.mark.slow
-def test_random_walk_agrees_with_nuts():
-    model, references = by_nuts(negative_binomial)
-    step = amc.RacingMetropolis(model=model, proposal="random_walk", transitions_per_draw=10)
-    assert_agree(sample(model, step, 5_000, tune=2_000, seeds=(4, 5)), references)
-
-
-@pytest.mark.slow
-def test_nuts_moves_the_scale_and_races_the_coefficients():
-    model, references = by_nuts(student_t)
-    with model:
-        steps = [
-            amc.RacingMetropolis([model["b"]], transitions_per_draw=5),
-            pm.NUTS([model["sigma"], model["nu"]]),
-        ]
-    assert_agree(sample(model, steps, 2_000, tune=700, seeds=(6,), chains=2), references)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
@@ -84,31 +83,6 @@ def test_a_seed_gives_the_same_draws(run):
     assert ours.sample_stats["race_rows"].mean() < 0.2 * N * 5  # there is a control variate
 
 
-def test_conditional_probabilities_are_exact_ones(run):
-    """Every element given the others, over all states, by the whole model's density."""
-    draws = run_on(run, in_order(), seed=5, draws=400).posterior
-    logp = build(data()).compile_logp()
-    states = [np.array(s) for s in np.ndindex(2, 2)]
-    level = draws["level"].values.reshape(-1, 3)
-    most, count = np.unique(level, axis=0, return_counts=True)
-    fixed = most[count.argmax()]
-    log_p = np.array([float(logp({"there": s, "level": fixed})) for s in states])
-    exact = np.exp(log_p - np.logaddexp.reduce(log_p))
-    there = draws["there"].values.reshape(-1, 2)[(level == fixed).all(axis=1)]
-    share = np.array([(there == s).all(axis=1).mean() for s in states])
-    # a quarter of the draws independent; draws are wrong with probability delta at most
-    error = np.sqrt(exact * (1 - exact) / (len(there) / 4))
-    assert np.all(np.abs(share - exact) < 4 * error + 0.05)
-
-
-def test_exact_races_without_a_control_variate(run):
-    ours = make(data(), race="exact")
-    assert ours.prepared.surrogate is None
-    theirs = in_memory().replace(race=amc.ExactRace())
-    a, b = (run_on(run, s, seed=2, draws=5, tune=2).posterior for s in (ours, theirs))
-    np.testing.assert_array_equal(a["level"], b["level"])
-
-
 def test_conditions_are_raced_without_a_control_variate(run):
     """A change-point is no parameter that rows can be expanded in."""
     t = 10 * np.arange(N) // N
@@ -122,21 +96,6 @@ def test_conditions_are_raced_without_a_control_variate(run):
     assert step.prepared.surrogate is None
     draws = run_on(run, step, draws=40, tune=5).posterior["k"]
     assert np.all(draws.values[:, 5:] == 5)
-
-
-def test_chains_in_processes_are_those_of_one(run):
-    serial = run_on(run, in_order(), seed=5).posterior
-    parallel = run_on(run, in_order(), seed=5, cores=2, mp_ctx="fork").posterior
-    np.testing.assert_array_equal(serial["level"], parallel["level"])
-
-
-def test_a_pickled_step_reads_the_same_store():
-    text = cloudpickle.dumps(in_order())
-    assert len(text) < 8 * N
-    other = cloudpickle.loads(text).prepared.densities
-    for x in points():
-        expected = in_order().prepared.densities.all_values(x)
-        np.testing.assert_array_equal(other.all_values(x), expected)
 
 
 def test_variables_that_others_would_draw():

@@ -11,7 +11,7 @@ from grouped_runs import racing
 import amc_pymc as amc
 
 from amc_pymc.reading.factors import find_factors
-from amc_pymc.steps import grouping, racing_metropolis
+from amc_pymc.steps import racing_metropolis
 from amc_pymc.steps.grouping import chosen_turns
 from amc_pymc.steps.settings import Options
 
@@ -36,23 +36,10 @@ def build(effects=None, mean=None, extra=None, likelihood=None):
     return model
 
 
-def walk(sd):
-    return pm.GaussianRandomWalk("u", sigma=sd, init_dist=pm.Normal.dist(0, 1), shape=N_GROUPS)
-
-
 #: Parts of a model whose effects cannot be integrated out, and the reason.
 REFUSED = {
     "a potential": ({"extra": lambda u: pm.Potential("soft", -(u.sum() ** 2))}, "soft depends on"),
     "flat": ({"effects": lambda sd: pm.Flat("u", shape=N_GROUPS)}, "is improper; give it a pro"),
-    "half flat": ({"effects": lambda sd: pm.HalfFlat("u", shape=N_GROUPS)}, "is improper; give"),
-    "a walk": ({"effects": walk}, "its prior is not a product over levels"),
-    "four": (
-        {
-            "effects": lambda sd: pm.Normal("u", 0.0, sd, shape=(N_GROUPS, 4)),
-            "mean": lambda u: u[GROUP].sum(axis=1),
-        },
-        "it has 4 effects a level, and at most 3 can be",
-    ),
     "kinks": (
         {
             "effects": lambda sd: pm.Normal("u", 0.0, sd, shape=N_GROUPS),
@@ -189,18 +176,6 @@ def message(caplog, model, names, options=None):
     return [record.getMessage() for record in caplog.records]
 
 
-def test_the_log_says_why_nothing_is_integrated_out(caplog, monkeypatch):
-    model = build()
-    (said,) = message(caplog, model, ["sd_log__"])
-    assert said == "Not integrating u out: vars leaves out u."
-    (said,) = message(caplog, model, ["u_log__"])
-    assert said == "Not integrating u out: vars names nothing besides."
-    monkeypatch.setattr(grouping, "_FEW_ROWS", 100)
-    (said,) = message(caplog, model, ["u_log__", "sd_log__"])
-    assert "over 70 groups of 2 rows each would read most" in said
-    assert "(marginalize=['u'] insists)" in said
-
-
 @pytest.mark.parametrize(
     ("groups", "rows", "integrated"),
     [(8, 240, True), (8, 250, False), (49, 250, False), (50, 250, True), (100, 250, False)],
@@ -213,29 +188,6 @@ def test_few_groups_of_many_rows_are_not_integrated_out(groups, rows, integrated
     names = [v.name for v in model.value_vars]
     (turn,) = chosen_turns(model, names, Options(marginalize="auto"))
     assert (turn.factor is not None) == integrated
-
-
-def test_the_log_has_one_line_for_all_factors(caplog):
-    with pm.Model() as model:
-        u, v = (pm.Normal(n, shape=N_GROUPS) for n in "uv")
-        pm.Potential("soft", -(u.sum() ** 2))
-        pm.Normal("obs", u[GROUP] + v[AWAY], 1.0, observed=Y)
-    (said,) = message(caplog, model, ["u"])
-    assert said.startswith("Not integrating ") and "; nor " in said
-    assert "u out: soft depends" in said and "v out: vars leaves out v" in said
-    forecast = amc.racing_forecast(["u", "v"], model=model, progressbar=False)
-    (reason,) = forecast.not_marginalized
-    assert reason.startswith("u: soft depends on it")
-    assert f"not integrated out is {reason}\n" in str(forecast)
-
-
-def test_nothing_is_said_where_there_are_no_groups(caplog):
-    with pm.Model() as model:
-        b = pm.Normal("b", shape=3)
-        scale = pm.HalfNormal("scale", shape=2)
-        pm.Normal("obs", np.stack([X] * 3, axis=1) @ b[[0, 2, 1]], scale.sum(), observed=Y)
-    assert message(caplog, model, ["b", "scale_log__"]) == []
-    assert message(caplog, build(), [], Options(marginalize=None)) == []
 
 
 def test_the_log_says_how_many_transitions_a_draw_is(caplog, monkeypatch):

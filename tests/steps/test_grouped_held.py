@@ -74,10 +74,3 @@ def test_decisions_are_audited_with_many_nodes(idata):
     assert (quadrature.diff("draw") >= 0.0).all()
     # Each chain looks for its own largest error.
     assert (quadrature.isel(draw=0) < quadrature.isel(draw=-1)).all()
-
-
-@pytest.mark.parametrize(("batch_size", "first"), [(None, 20), (30, 30)])
-def test_first_batches_count_groups(model, batch_size, first):
-    with model:
-        step = amc.RacingMetropolis(recover=False, batch_size=batch_size, progressbar=False)
-    assert step.sampler.race == amc.NormalRace(batch_size=first)

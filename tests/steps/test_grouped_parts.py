@@ -8,11 +8,6 @@ import pytest
 
 from grouped_runs import racing
 from pytensor.compile.mode import Mode
-from scipy import stats
-
-from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.steps.preparation import _NODE_WIDTH, _node_points
-from amc_pymc.tall.samplers.raced import GaussianFit
 
 PYTHON = Mode(linker="py", optimizer=None)
 N_ROWS, N_GROUPS, N_REGIONS = 200, 40, 5
@@ -58,58 +53,3 @@ def test_parts_add_up_to_the_model(centred):
         jacobian = 0.0 if centred else -N_REGIONS * point["sd_region_log__"]
         assert found == pytest.approx(float(logp(point)) + jacobian, rel=1e-10)
         assert densities.groups.centring.log_jacobian(x) == pytest.approx(jacobian)
-
-
-def test_effects_are_put_back_where_they_were():
-    model, step = built(True)
-    point = random_point(model, np.random.default_rng(3))
-    densities = step.prepared.densities
-    effects = densities.effects(point)
-    np.testing.assert_array_equal(effects[:, 0], point["level"])
-    np.testing.assert_array_equal(effects[:, 1], point["slope"][:, 0])
-    other = {n: np.zeros_like(v) for n, v in point.items()}
-    found = densities.as_point(effects, other)
-    assert set(found) == {"level", "slope"}
-    for name, value in found.items():
-        np.testing.assert_array_equal(value, point[name])
-
-
-def test_sums_are_those_of_all_groups():
-    _, step = built(True)
-    densities = step.prepared.densities
-    rng = np.random.default_rng(4)
-    x = step.prepared.fit.mean + 0.1 * rng.normal(size=densities.layout.size)
-    densities.settle(x)
-    every = np.arange(densities.n_units)
-    each = densities.values(x, every)
-    assert np.all(each != 0.0)
-    np.testing.assert_allclose(densities.all_values(x), each, rtol=1e-12)
-    total, gradient = densities.value_and_gradient(x)
-    assert total == pytest.approx(each.sum(), rel=1e-9)
-    parts = [densities.value_and_gradient(x, np.array([g]))[1] for g in every]
-    np.testing.assert_allclose(gradient, np.sum(parts, axis=0), rtol=1e-9, atol=1e-9)
-
-
-def test_nodes_are_measured_where_the_order_of_variables_does_not_matter():
-    """Points for names in another order are the same points."""
-    rng = np.random.default_rng(5)
-    a = rng.normal(size=(7, 7))
-    precision, mean = a @ a.T + np.eye(7), rng.normal(size=7)
-    precision[6], precision[:, 6] = 0.0, 0.0  # one that is not continuous
-    one = FlatLayout(("a", "b", "c", "d"), ((3,), (), (2,), ()), ("float64",) * 3 + ("int64",))
-    two = FlatLayout(
-        ("c", "d", "a", "b"), ((2,), (), (3,), ()), ("float64", "int64") + ("float64",) * 2
-    )
-    order = np.array([one.labels().index(label) for label in two.labels()])
-    first, second = (
-        np.array(_node_points(GaussianFit(mean[k], precision[np.ix_(k, k)], at), layout))
-        for k, layout, at in (
-            (np.arange(7), one, np.arange(6)),
-            (order, two, np.array([0, 1, 3, 4, 5, 6])),
-        )
-    )
-    np.testing.assert_allclose(first[:, order], second, rtol=1e-10)
-    assert np.all(first[:, 6] == mean[6]) and np.all(first[0] == mean)
-    many = (first[1:, :6] - mean[:6]) / _NODE_WIDTH
-    squares = np.einsum("ni,ij,nj->n", many, precision[:6, :6], many)
-    assert stats.kstest(squares, stats.chi2(6).cdf).pvalue > 1e-3

@@ -1,11 +1,7 @@
 """Evidence with local effects integrated out."""
 
 import functools
-import logging
 import math
-
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import pymc as pm
@@ -132,17 +128,6 @@ def test_auto_takes_many_effects_and_leaves_few():
     assert chosen_effects(intercepts("normal"), None) is None
 
 
-def test_auto_leaves_few_effects_beside_many_coefficients():
-    g, y = rows("normal")
-    X = np.random.default_rng(1).normal(size=(g.size, 30))
-    with pm.Model() as model:
-        beta = pm.Normal("beta", 0, 1, shape=30)
-        effect = pm.Normal("effect", 0, 1, shape=8)
-        pm.Normal("y", X @ beta + effect[g % 8], 1.0, observed=y)
-    assert chosen_effects(model, "auto") is None
-    assert chosen_effects(model, "effect").variables == ("effect",)
-
-
 def test_effects_may_be_named():
     model = schools()
     for wanted in ("theta", ["theta"], model["theta"], (model["theta"],)):
@@ -161,22 +146,6 @@ def test_effects_may_be_named():
 def test_what_cannot_be_integrated_out_is_told(marginalize, error, match):
     with pytest.raises(error, match=match):
         estimate(schools(), marginalize=marginalize)
-
-
-def test_reasons_name_the_part_of_the_model():
-    g, y = rows("normal")
-    with pm.Model() as model:
-        a = pm.Normal("a", 0, 2)
-        effect = pm.Normal("effect", 0, 1, shape=G)
-        pm.Normal("y", a + effect[g], 1.0, observed=y)
-        pm.Potential("tie", -(effect.sum() ** 2))
-    with pytest.raises(
-        ValueError, match="effect, which cannot be integrated out: tie depends on it"
-    ):
-        estimate(model, marginalize="effect")
-    assert chosen_effects(model, "auto") is None
-    with pytest.raises(ValueError, match="a, which is not one grouping factor"):
-        estimate(model, marginalize="a")
 
 
 def test_something_must_be_left():
@@ -250,22 +219,6 @@ def test_draws_of_effects_are_needed_where_they_stay():
         estimate(intercepts("normal"), idata=draws_of("normal"), marginalize=None)
 
 
-def test_draws_of_discrete_effects_are_not_needed():
-    g, y = rows("normal")
-    with pm.Model() as model:
-        a, p = pm.Normal("a", 0, 2), pm.Beta("p", 2, 2)
-        state = pm.Bernoulli("state", p, shape=G)
-        pm.Normal("y", a + 3.0 * state[g], 1.0, observed=y)
-    found = estimate(model)
-    assert found["evidence"].attrs["quadrature"] == "sum over 2 states"
-    again = estimate(
-        model, idata=xr.DataTree.from_dict({"posterior": found["posterior"].to_dataset()})
-    )
-    gap = float(found["evidence"]["log_evidence"] - again["evidence"]["log_evidence"])
-    error = math.hypot(*(float(t["evidence"]["log_evidence_mcse"]) for t in (found, again)))
-    assert abs(gap) < 4.0 * error
-
-
 def test_too_few_nodes_are_flagged(monkeypatch):
     monkeypatch.setattr(marginal_effects, "_SHARE_OF_TARGET", 1e9)
     with pytest.warns(UserWarning, match="integrating effect out by quadrature"):
@@ -278,29 +231,6 @@ def test_too_few_nodes_are_flagged(monkeypatch):
     assert "quadrature" in flags_of(found)
 
 
-def test_auto_stays_joint_where_groups_cannot_be_printed(monkeypatch, caplog):
-    def fail(*args):
-        raise NotImplementedError("no way")
-
-    module = "amc_pymc.evidence.model.extract_marginals"
-    monkeypatch.setattr(module, fail)
-    model = intercepts("normal").copy()
-    with caplog.at_level(logging.INFO, "amc_pymc"):
-        densities, _ = amc.evidence.model.compiled_particles(model, chosen_effects(model, "auto"))
-    assert set(densities.variables) == {"a", "sd", "effect"}
-    assert "no way" in caplog.text
-    with pytest.raises(ValueError, match="cannot be integrated out: no way"):
-        amc.evidence.model.compiled_particles(model, chosen_effects(model, "effect"))
-
-
 def test_seed_reproduces_a_run(poisson):
     settings = {"draws": 250, "target_mcse": 0.05}
     assert_same(estimate(intercepts("poisson"), **settings), poisson)
-
-
-@pytest.mark.slow
-def test_other_processes_find_the_same(poisson):
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        found = estimate(intercepts("poisson"), draws=250, executor=pool)
-    wanted = float(poisson["evidence"]["log_evidence"])
-    assert float(found["evidence"]["log_evidence"]) == pytest.approx(wanted, abs=1e-9)

@@ -80,35 +80,6 @@ def test_changed_constants_are_refused(models, whole, tmp_path, monkeypatch):
     assert_same(whole, sampled(models, tmp_path / "run"))
 
 
-def test_chains_are_stored_in_the_order_in_which_they_end(models, whole, tmp_path, monkeypatch):
-    """The last chain alone is on disk, as where it was the first to end."""
-    run = module._run_chain
-
-    def stopped(space, plan, numbered, job):
-        record = run(space, plan, numbered, job)
-        return record._replace(complete=bool(plan.adapt or numbered[0] == 2))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_run_chain", stopped)
-        sampled(models, tmp_path / "run")
-    assert len(files(tmp_path / "run")) == 2
-    assert_same(whole, sampled(models, tmp_path / "run", cores=2))
-    assert_same(whole, sampled(models, tmp_path / "run"))
-
-
-def test_without_adaptation(models, tmp_path):
-    plain = sampled(models, adapt=None)
-    assert_same(plain, sampled(models, tmp_path / "run", adapt=None))
-    files(tmp_path / "run")[-1].unlink()
-    assert_same(plain, sampled(models, tmp_path / "run", adapt=None))
-
-
-def test_the_seed_on_disk_is_used(models, tmp_path):
-    first = sampled(models, tmp_path / "run", random_seed=None)
-    files(tmp_path / "run")[-1].unlink()
-    assert_same(first, sampled(models, tmp_path / "run", random_seed=None))
-
-
 def test_interrupted_chains_are_not_stored(models, whole, tmp_path, monkeypatch):
     run = module._run_chain
 

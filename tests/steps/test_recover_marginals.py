@@ -28,7 +28,7 @@ def run(centred=True):
     """The model, and a run without local effects."""
     model = intercepts_model(data(), "gaussian", centred)
     step = racing(model, recover=False)
-    return model, sample(model, step, 700)
+    return model, sample(model, step, 350)
 
 
 @functools.cache
@@ -109,15 +109,6 @@ def test_the_seed_decides():
     assert np.all(one != other)
 
 
-def test_a_single_name_and_a_thinned_run():
-    model, idata = run()
-    some = idata.isel(draw=slice(100, 200, 20))
-    with model:
-        out = amc.recover_marginals(some, var_names="group", random_seed=1, progressbar=False)
-    assert out.posterior["group"].notnull().all()
-    np.testing.assert_array_equal(out.posterior["draw"], some.posterior["draw"])
-
-
 class TestBadInput:
     def test_not_a_run(self):
         model, _ = run()
@@ -148,14 +139,6 @@ class TestBadInput:
         less["posterior"] = idata["posterior"].to_dataset().drop_vars("sigma")
         with pytest.raises(ValueError, match="idata has no draws of sigma"):
             amc.recover_marginals(less, model=model, var_names="group")
-
-    def test_tries(self):
-        with pytest.raises(ValueError, match="tries must be at least 1"):
-            amc.recover_marginals(run()[1], model=run()[0], tries=0)
-
-    def test_no_model(self):
-        with pytest.raises(TypeError, match="model is missing"):
-            amc.recover_marginals(run()[1])
 
     def test_another_model(self):
         with pm.Model() as other:

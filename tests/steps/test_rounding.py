@@ -33,17 +33,16 @@ def effect(values):
     return abs(rest.mean() - other.mean()) * np.sqrt(2 * N) / max(other.std(), 1e-300)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e3, 1e5, 1e6])
+@pytest.mark.parametrize("offset", [1e3, 1e6])
 def test_small_errors_are_allowed(offset):
     values = data(offset)
     assert effect(values) < 0.1
     assert forecast(values, "float32").n_rows == N
 
 
-@pytest.mark.parametrize("offset", [1e7, 1.7e9])
-def test_large_ones_are_refused(offset):
+def test_large_ones_are_refused():
     """Neighbours among floats of 32 bits are two minutes apart in seconds since 1970."""
-    values = data(offset)
+    values = data(1.7e9)
     assert effect(values) > 0.1
     with pytest.raises(ValueError, match=r"float32' cannot hold .*use 'float64', or subtract what"):
         forecast(values, "float32")

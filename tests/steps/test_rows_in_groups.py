@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import functools
 import logging
-import multiprocessing
-import pickle
 
 from dataclasses import replace
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from grouped_runs import assert_agree, example, example_step, racing, sample
+from grouped_runs import example, example_step, racing, sample
 
 import amc_pymc as amc
 
@@ -27,7 +24,6 @@ from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import chosen_turns, possible_factors, stored_group_densities
 from amc_pymc.steps.settings import Options
 from models.grouped import EXAMPLES
-from models.grouped_gaussian import gaussian_reference
 
 #: Rows, groups, and rows of the placeholders.
 SIZE, FEW = (2_400, 600), 150
@@ -112,41 +108,6 @@ def test_sums_of_parts(in_parts):
     assert len(in_parts) > 100
 
 
-def test_residuals_of_parts(in_parts):
-    ours, theirs, (centre, x, y) = pair()
-    for each in (ours, theirs):
-        each.settle(centre)
-    units = np.arange(SIZE[1])
-    found, expected = (d.raced(x, y, centre, units) for d in (ours, theirs))
-    np.testing.assert_array_equal(found, expected)
-    assert np.any(found != 0.0) and len(in_parts) > 20
-
-
-def test_effects_are_drawn_as_in_memory(in_parts):
-    ours, theirs, (x, *_) = pair()
-    drawn = []
-    for each in (ours, theirs):
-        effects = np.zeros((SIZE[1], 1))
-        share = each.draw_effects(x, effects, 3, np.random.default_rng(4))
-        drawn.append((effects, share))
-    np.testing.assert_array_equal(drawn[0][0], drawn[1][0])
-    assert drawn[0][1] == pytest.approx(drawn[1][1], rel=1e-12)
-    assert np.std(drawn[0][0]) > 0.1 and len(in_parts) > 20
-
-
-def test_rows_in_another_order_are_in_the_same_groups():
-    data, _ = example("gaussian", *SIZE)
-    order = np.random.default_rng(6).permutation(SIZE[0])
-    source = {name: a[order] for name, a in source_of(data).items()}
-    (factor,) = find_factors(few_model())
-    point = initial_point_of(few_model())
-    ours = stored_group_densities(few_model(), factor, None, Rows(source), point, progressbar=False)
-    _, theirs, points = pair()
-    assert not np.array_equal(ours.groups.columns, theirs.groups.columns)
-    for x in points:
-        np.testing.assert_allclose(ours.all_values(x), theirs.all_values(x), rtol=1e-6, atol=1e-7)
-
-
 def test_a_seed_gives_the_same_draws():
     ours = sample(few_model(), in_store(), **SEEDED)
     theirs = sample(in_memory()._model, in_memory(), **SEEDED)
@@ -157,47 +118,12 @@ def test_a_seed_gives_the_same_draws():
     assert float(ours.posterior["group"].std()) > 0.1
 
 
-def test_the_forecast_is_that_of_all_rows():
-    data, model = example("gaussian", *SIZE)
-    ours = amc.racing_forecast(rows=source_of(data), model=few_model(), progressbar=False)
-    theirs = amc.racing_forecast(model=model, progressbar=False)
-    assert ours.n_groups == SIZE[1] and ours.n_rows == SIZE[0]
-    assert ours.marginalized == theirs.marginalized == ("group",)
-    assert ours.residual_sd == pytest.approx(theirs.residual_sd, rel=1e-6)
-
-
-@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.slow), "fork"])
-def test_chains_in_processes_are_those_of_one(method):
-    if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"this system has no {method}")
+def test_chains_in_processes_are_those_of_one():
     kwargs = SEEDED | {"draws": 10, "tune": 10}
     serial = sample(few_model(), in_store(), **kwargs).posterior
-    parallel = sample(few_model(), in_store(), **kwargs | {"cores": 2, "mp_ctx": method}).posterior
+    parallel = sample(few_model(), in_store(), **kwargs | {"cores": 2, "mp_ctx": "fork"}).posterior
     for name in ("beta", "group"):
         np.testing.assert_array_equal(serial[name], parallel[name])
-
-
-def test_a_pickled_step_reads_the_same_store():
-    step, (_, _, (x, *_)) = in_store(), pair()
-    text = cloudpickle.dumps(step)
-    rows = step.prepared.densities.groups.store.data
-    assert rows[10:12].tobytes() not in text
-    other = pickle.loads(text).prepared.densities
-    np.testing.assert_array_equal(other.all_values(x), step.prepared.densities.all_values(x))
-
-
-def test_memory_of_rows_that_races_read_is_let_go_of(monkeypatch):
-    """A race over as many groups as fit into 256 MiB of pages, each of them at most one piece."""
-    densities = in_store().prepared.densities
-    store = densities.groups.store
-    store.release()
-    released, real = [], type(store).release
-    monkeypatch.setattr(type(store), "release", lambda self: released.append(1) or real(self))
-    rows_of_a_group = SIZE[0] / SIZE[1]
-    densities.touch(3_000 * rows_of_a_group)
-    assert not released
-    densities.touch(3_000 * rows_of_a_group)
-    assert released
 
 
 def test_effects_can_be_drawn_afterwards(tmp_path, caplog):
@@ -213,19 +139,6 @@ def test_effects_can_be_drawn_afterwards(tmp_path, caplog):
     assert "made by an earlier run" in caplog.text
     theirs = amc.recover_marginals(idata, model=example("gaussian", *SIZE)[1], **kwargs)
     np.testing.assert_array_equal(ours.posterior["group"], theirs.posterior["group"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("centred", [True, False])
-def test_gaussian_posteriors(centred):
-    """Against the closed form, with rows read in parts."""
-    data, _ = example("gaussian", 20_000, 2_000, centred)
-    model = EXAMPLES["gaussian"].build(placeholders(data), centred=centred)
-    step = racing(model, rows=source_of(data))
-    assert step.prepared.densities.n_units == 2_000
-    truth = {name: tuple(m) for name, m in gaussian_reference(data)[0].items()}
-    for seed in (1, 2, 3):
-        assert_agree(sample(model, step, 2_500, seed=seed), truth)
 
 
 # --- models of all kinds --------------------------------------------------------------------------
@@ -250,17 +163,6 @@ def covariates(values, z):
         u = pm.Normal("u", gamma[0] * pm.Data("w", z[::-1].copy()), sd, shape=G)
         mu = (gamma[1] * pt.as_tensor(z) + u)[g] + pt.as_tensor(z)[g] * x
         pm.Normal("obs", mu, 1, observed=y)
-    return model
-
-
-def slopes(values, z):
-    """Non-centred intercepts and slopes with dims."""
-    with pm.Model(coords={"level": range(G), "effect": range(2)}) as model:
-        g, x, y = (pm.Data(n, values[n]) for n in ("g", "x", "y"))
-        u = pm.Normal("u", dims=("level", "effect"))
-        mu, sd = pm.Normal("mu", shape=2), pm.HalfNormal("sd", shape=2)
-        own = mu + sd * u
-        pm.Normal("obs", own[g, 0] + own[g, 1] * x, 1, observed=y)
     return model
 
 
@@ -292,7 +194,7 @@ def chosen_factor(model):
     return next(f for f in find_factors(model) if not f.reason)
 
 
-@pytest.mark.parametrize("build", [covariates, slopes, classes, crossed_with_few])
+@pytest.mark.parametrize("build", [covariates, classes, crossed_with_few])
 def test_models(build):
     rng = np.random.default_rng(8)
     values, z = values_of(rng), rng.normal(size=G)
@@ -312,21 +214,6 @@ def test_models(build):
     logp = whole.compile_fn(whole.logp(), inputs=whole.value_vars, mode=interpreted_mode())
     expected = float(logp(point)) + ours.groups.centring.log_jacobian(x)
     assert got == pytest.approx(expected, rel=1e-10)
-
-
-def test_float32_rounds_the_data_only():
-    data, _ = example("gaussian", *SIZE)
-    point = initial_point_of(few_model())
-    rows = Rows(source_of(data), dtype="float32")
-    (factor,) = find_factors(few_model())
-    ours = stored_group_densities(few_model(), factor, None, rows, point, progressbar=False)
-    assert ours.groups.columns.dtype == np.float32
-    rounded = {n: a.astype(np.float32).astype(a.dtype) for n, a in source_of(data).items()}
-    theirs = stored_group_densities(
-        few_model(), factor, None, Rows(rounded), point, progressbar=False
-    )
-    for x in pair()[2]:
-        np.testing.assert_allclose(ours.all_values(x), theirs.all_values(x), rtol=1e-9, atol=1e-9)
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -427,10 +314,3 @@ def test_several_observed_variables_are_refused():
     with pytest.raises(ValueError, match=message):
         turns_of(model, marginalize="u")
     assert turns_of(model)[0].factor is None
-
-
-def test_variables_that_groups_read_must_be_sampled_here():
-    model, data = few_model(), example("gaussian", *SIZE)[0]
-    moved = [model[n] for n in ("beta", "sigma", "group")]
-    with pytest.raises(ValueError, match="vars leaves out sd_group_log__, on which rows depend"):
-        racing(model, moved, rows=source_of(data))

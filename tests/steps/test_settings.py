@@ -8,8 +8,6 @@ import pytest
 
 import amc_pymc as amc
 
-from amc_pymc.steps.settings import as_audits, as_proposals, as_proxy
-
 SETTINGS = [
     amc.NormalRace,
     amc.BernsteinRace,
@@ -57,26 +55,3 @@ def test_values(kind, name, bad, good):
             kind(**{name: value})
     for value in good:
         assert getattr(kind(**{name: value}), name) == value
-
-
-class TestFromArguments:
-    def test_proposals(self):
-        walk, surrogate = amc.RandomWalkProposal(), amc.SurrogateProposal()
-        assert as_proposals("auto", amc.TaylorProxy()) == (walk, surrogate)
-        assert as_proposals("auto", None) == (walk,)
-        assert as_proposals("random_walk", None) == (walk,)
-        assert as_proposals("surrogate", amc.TaylorProxy()) == (surrogate,)
-        mine = amc.SurrogateProposal(target_accept=0.7)
-        assert as_proposals(mine, None) == (mine,)
-
-    def test_proxy(self):
-        assert as_proxy("auto") == (amc.TaylorProxy(), False)
-        assert as_proxy("taylor") == (amc.TaylorProxy(), True)
-        assert as_proxy(None) == (None, False)
-        mine = amc.TaylorProxy(max_dim=3)
-        assert as_proxy(mine) == (mine, True)
-
-    def test_audits(self):
-        assert as_audits(30) == amc.Audits(30)
-        mine = amc.Audits(5, max_share=None)
-        assert as_audits(mine) is mine

@@ -88,30 +88,6 @@ def test_a_pickled_step_has_no_rows(made):
     assert cloudpickle.dumps(again)  # it can be passed on
 
 
-@needs_sharing
-def test_tables_of_thinning_are_shared(made):
-    _, step = made
-    if step.prepared.thinning is None:
-        return
-    again = pickle.loads(cloudpickle.dumps(step)).prepared.thinning
-    for ours, theirs in zip(step.prepared.thinning, again, strict=True):
-        if isinstance(ours, np.ndarray):
-            np.testing.assert_array_equal(ours, theirs)
-            assert ours.dtype == theirs.dtype and ours.flags.writeable == theirs.flags.writeable
-
-
-@needs_sharing
-@pytest.mark.slow
-def test_the_draws_of_spawned_processes(made, run):
-    model, step = made
-    kwargs = {"model": model, "step": step, "draws": 30, "tune": 30}
-    serial = run(**kwargs).posterior
-    for method in ("spawn", "fork"):
-        parallel = run(**kwargs, cores=2, mp_ctx=method).posterior
-        for name in serial.data_vars:
-            np.testing.assert_array_equal(serial[name], parallel[name])
-
-
 @pytest.fixture(scope="module")
 def spawned():
     """A process that has inherited nothing."""

@@ -49,18 +49,16 @@ def steps_of(model):
 @pytest.mark.parametrize(
     ("make", "args", "name"),
     [
-        (effects, [False, True], "slow_chain"),
+        pytest.param(effects, [False, True], "slow_chain", marks=pytest.mark.slow),
         (effects, [False], ""),
         (indicators, [1.0, 1e4], "excluded"),
         (effects, [True], ""),
-        (indicators, [0.02, 0.05], ""),
     ],
     ids=[
         "non-centred, unknown prior",
         "non-centred",
         "indicators",
         "centred",
-        "small coefficients",
     ],
 )
 def test_slow_chains_are_flagged(run, make, args, name):

@@ -47,33 +47,20 @@ def mixture(rng):
     return pm.NormalMixture("y", [0.4, 0.6], means, 1.0, observed=y)
 
 
-def zero_inflated(rng):
-    y = rng.poisson(np.exp(ETA)) * (rng.random(N) < 0.7)
-    psi = pm.Beta("psi", 2.0, 2.0)
-    return pm.ZeroInflatedPoisson(
-        "y", psi, pm.math.exp(pm.Normal("a", 0.0, 2.0) + 0.5 * X), observed=y
-    )
-
-
 #: Models with two parameters each.
 MODELS = {
     "normal": lambda rng: pm.Normal("y", pm.Normal("a", 0.0, 2.0) + 0.5 * X, pm.HalfNormal("s", 2.0), observed=rng.normal(ETA, 1.3)),
-    "student_t": lambda rng: pm.StudentT("y", nu=4.0, mu=linear(), sigma=0.8, observed=ETA + 0.8 * rng.standard_t(4, N)),
     "logistic": lambda rng: pm.Bernoulli("y", logit_p=linear(), observed=rng.logistic(ETA) > 0),
-    "probit": lambda rng: pm.Bernoulli("y", p=pm.math.invprobit(linear()), observed=rng.normal(ETA) > 0),
     "poisson": lambda rng: pm.Poisson("y", pm.math.exp(linear()), observed=rng.poisson(np.exp(ETA))),
     "negative_binomial": lambda rng: pm.NegativeBinomial("y", mu=pm.math.exp(pm.Normal("a", 0.0, 2.0) + 0.5 * X), alpha=pm.Gamma("s", 2.0, 1.0), observed=rng.negative_binomial(2, 2 / (2 + np.exp(ETA)))),
-    "gamma": lambda rng: pm.Gamma("y", 2.0, 2.0 / pm.math.exp(linear()), observed=rng.gamma(2.0, np.exp(ETA) / 2.0)),
-    "beta": lambda rng: pm.Beta("y", mu=pm.math.sigmoid(linear()), nu=6.0, observed=rng.beta(3.0, 3.0, N)),
     "ordered": ordered,
     "censored_weibull": censored_weibull,
-    "zero_inflated_poisson": zero_inflated,
     "mixture": mixture,
 }  # fmt: skip
 
 
 #: Tested in the fast tier.
-FAST = {"normal", "logistic", "mixture"}
+FAST = {"normal", "logistic"}
 SPEEDS = [pytest.param(n, marks=[] if n in FAST else pytest.mark.slow) for n in MODELS]
 
 
@@ -120,8 +107,8 @@ def test_posteriors_are_those_of_quadrature(name):
     thinning = step.prepared.thinning
     assert thinning is not None and thinning.exact.size < N / 4
     mean, sd = quadrature(model, step.prepared)
-    draws, idata = chain_means(step, 3_000, 7)
-    blocks = draws.reshape(2 * 30, 100, 2)
+    draws, idata = chain_means(step, 2_000, 7)
+    blocks = draws.reshape(2 * 20, 100, 2)
     for power, expected in ((1, mean), (2, np.square(sd) + np.square(mean))):
         means = (blocks**power).mean(axis=1)
         error = means.std(axis=0, ddof=1) / np.sqrt(len(means))
@@ -190,7 +177,7 @@ def levels_model(name):
     return model
 
 
-@pytest.mark.parametrize("name", ["logistic", "normal", "slopes", "pairs"])
+@pytest.mark.parametrize("name", ["normal", "slopes", "pairs"])
 def test_bounds_of_rows_with_levels(name):
     with levels_model(name):
         prepared = amc.RacingMetropolis(race="exact", marginalize=None, progressbar=False).prepared
@@ -205,15 +192,8 @@ def test_most_steps_read_no_row():
     with pm.Model():
         pm.Bernoulli("y", logit_p=x @ pm.Normal("b", 0, 1, shape=3), observed=y)
         step = amc.RacingMetropolis(race="exact", progressbar=False)
-        runs = [
-            pm.sample(
-                400, tune=200, step=step, chains=2, cores=cores, random_seed=2, progressbar=False, quiet=True,
-                mp_ctx="spawn" if cores > 1 else None,
-            )
-            for cores in (1, 2)
-        ]  # fmt: skip
-    assert (runs[0]["sample_stats"]["race_rows"] == 0).mean() > 0.5
-    np.testing.assert_array_equal(runs[0]["posterior"]["b"], runs[1]["posterior"]["b"])
+        found = pm.sample(400, tune=200, step=step, chains=2, cores=1, random_seed=2, progressbar=False, quiet=True)  # fmt: skip
+    assert (found["sample_stats"]["race_rows"] == 0).mean() > 0.5
 
 
 def test_auto_races_where_thinning_costs_more():

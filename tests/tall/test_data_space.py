@@ -33,16 +33,6 @@ class TestQuantileBins:
         if axes == 1:
             assert np.all(count == 6000)
 
-    def test_does_not_depend_on_units(self):
-        z = np.random.default_rng(2).normal(size=(500, 2))
-        a = quantile_bins(z, 7)
-        np.testing.assert_array_equal(a, quantile_bins(z * [1e-6, 1e6] + [3, -4], 7))
-
-    def test_constant_axis_is_one_bin(self):
-        z = np.column_stack([np.arange(10.0), np.full(10, 3.0)])
-        assert np.bincount(quantile_bins(z, 2)).tolist() == [5, 5]
-        assert quantile_bins(z[:, 1:], 10).tolist() == [0] * 10
-
     def test_keys_are_constant_within_bins_and_split_no_further(self):
         rng = np.random.default_rng(3)
         z = rng.normal(size=(2000, 2))
@@ -101,15 +91,6 @@ class TestOutlyingRows:
         inside = np.setdiff1d(np.arange(1000), out)
         assert distance[out].min() > distance[inside].max()
 
-    def test_none_and_share_is_rounded_down(self):
-        z = column(*range(9))
-        labels = np.zeros(9, dtype=int)
-        assert outlying_rows(z, labels, 0).size == outlying_rows(z, labels, 0.0).size == 0
-        assert outlying_rows(z, labels, 0.3).tolist() == [0, 8]
-
-    def test_rows_at_their_reference_stay(self):
-        assert outlying_rows(column(0, 0, 5, 5), np.array([0, 0, 1, 1]), 3).size == 0
-
     def test_all_rows(self):
         with pytest.raises(ValueError, match="outliers=9 leaves none of 9 rows"):
             outlying_rows(column(*range(9)), np.zeros(9, dtype=int), 9)
@@ -139,31 +120,6 @@ class TestBinMoments:
             np.testing.assert_allclose(m.factor[b].T @ m.factor[b], second, rtol=1e-10)
             assert np.abs(m.first[b]).max() < 1e-9
 
-    def test_factors_are_ordered_by_their_length_in_standard_units(self):
-        m = bin_moments(self.y, self.labels)
-        scale = self.y[self.labels >= 0].std(axis=0)
-        for b, rows in enumerate(self.bins()):
-            lengths = np.linalg.svd((rows - m.reference[b]) / scale, compute_uv=False)
-            np.testing.assert_allclose(np.linalg.norm(m.factor[b] / scale, axis=1), lengths)
-
-    def test_fewer_rows_than_directions(self):
-        m = bin_moments(np.eye(3), np.array([0, 0, 1]))
-        assert np.any(m.factor != 0.0, axis=2).tolist() == [[True, False, False], [False] * 3]
-        second = [[0.5, -0.5, 0], [-0.5, 0.5, 0], [0, 0, 0]]
-        np.testing.assert_allclose(m.factor[0].T @ m.factor[0], second, atol=1e-15)
-
-    def test_constant_entries(self):
-        y = np.column_stack([np.arange(6.0), np.full(6, 7.0)])
-        m = bin_moments(y, np.zeros(6, dtype=int))
-        np.testing.assert_allclose(m.factor[0].T @ m.factor[0], [[17.5, 0], [0, 0]])
-
-    def test_rows_by_function(self):
-        for a, b in zip(
-            bin_moments(self.y, self.labels),
-            bin_moments(lambda rows: self.y[rows], self.labels),
-        ):
-            np.testing.assert_array_equal(a, b)
-
     def test_no_rows(self):
         with pytest.raises(ValueError, match="no row in any bin"):
             bin_moments(self.y, np.full(400, -1))
@@ -185,10 +141,6 @@ def test_expansion_sums_exactly_over_a_quadratic():
 
 
 class TestSettings:
-    def test_defaults(self):
-        s = DataProxy()
-        assert (s.summary, s.bins, s.outliers, s.max_bins) == ("auto", 10, 0.2, 2000)
-
     @pytest.mark.parametrize("name", ["bins", "max_bins"])
     def test_counts(self, name):
         with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):

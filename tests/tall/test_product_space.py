@@ -92,19 +92,6 @@ def test_chains_that_never_leave_a_model_know_no_error():
     assert np.isnan(found.log_bf[0, 1])
 
 
-def test_one_chain_as_a_vector_and_one_draw():
-    log_weights = -EVIDENCE[None, :]
-    index = chains(np.random.default_rng(5), log_weights, 100)
-    for x, y in zip(
-        estimate_models(index, log_weights, PRIOR), estimate_models(index[0], log_weights, PRIOR)
-    ):
-        np.testing.assert_array_equal(x, y)
-    found = estimate_models(np.array([[1]]), log_weights, PRIOR)
-    assert found.prob[1] == 1.0
-    assert np.all(np.isnan(found.prob[[0, 2]]))
-    assert np.all(np.isnan(found.prob_mcse))
-
-
 @pytest.mark.parametrize(
     ("index", "expected"),
     [

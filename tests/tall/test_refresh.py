@@ -10,9 +10,7 @@ from scipy import stats
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.tall.refresh import log_surface, propose_with_tails, refresh_of, run_on_surface
-from amc_pymc.tall.samplers.raced import GaussianFit
-from amc_pymc.tall.samplers.surface import gaussian_surface
-from amc_pymc.tall.surrogate import Surface, conditional, rows_of
+from amc_pymc.tall.surrogate import Surface, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 
 #: Two coefficients, N(0, sd^2) and N(0, (sd lam)^2), with normal priors of a = log sd and b = log lam.
@@ -22,7 +20,7 @@ CURVATURE = np.array([[4.0, 1.5], [1.5, 3.0]])
 HIGHEST = 0.5 * SLOPE @ np.linalg.solve(CURVATURE, SLOPE)
 WRITTEN = ("centred", "scaled")
 #: Scales of moves and degrees of freedom of the expansion's tails.
-MOVES = [(0.4, np.inf), (1.0, np.inf), (0.7, 4.0), (1.0, 4.0)]
+MOVES = [(0.4, np.inf), (0.7, 4.0)]
 
 
 def log_p(a, b, z, freedom=np.inf):
@@ -145,17 +143,16 @@ def z_of_batches(values, truth, batches=50):
 @pytest.mark.parametrize("written", WRITTEN)
 def test_a_chain_has_the_moments_of_the_surface(written):
     points, p = grid()
-    refresh, draws = moves(written), np.empty((30_000, 4))
+    refresh, draws = moves(written), np.empty((20_000, 4))
     accepted = run_on_surface(np.zeros(4), refresh, 0.0, draws, np.random.default_rng(1))
     assert 0.6 < accepted < 0.9
     found = statistics(standardised(draws[200:], written))
     assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
 
 
-@pytest.mark.parametrize("repeats", [2, 3])
-def test_several_trajectories_of_a_move_leave_the_surface_invariant(propose, repeats):
+def test_several_trajectories_of_a_move_leave_the_surface_invariant(propose):
     points, p = grid()
-    x, ratios = chain(propose, "centred", 0.5, np.inf, 30_000, 3, repeats)
+    x, ratios = chain(propose, "centred", 0.5, np.inf, 20_000, 3, repeats=2)
     found = statistics(standardised(x[200:], "centred"))
     assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
     heights = log_p_at(x, "centred")
@@ -166,7 +163,7 @@ def test_several_trajectories_of_a_move_leave_the_surface_invariant(propose, rep
 @pytest.mark.parametrize("written", WRITTEN)
 def test_moves_leave_the_surface_invariant_and_are_reversible(propose, written, scale, freedom):
     points, p = grid(freedom)
-    x, _ = chain(propose, written, scale, freedom, 30_000, 2)
+    x, _ = chain(propose, written, scale, freedom, 20_000, 2)
     found = statistics(standardised(x[200:], written))
     assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
     here, there = found[:, :-1], found[:, 1:]
@@ -214,74 +211,11 @@ def test_what_is_known_of_earlier_points_changes_nothing(propose):
             x[k % 4] += 0.1 * rng.normal()
 
 
-def test_coordinates_without_hyperparameters_are_drawn_from_their_gaussian(propose):
-    precision = np.array([[4.0, 1.0, -0.5], [1.0, 2.0, 0.3], [-0.5, 0.3, 1.0]])
-    mean, rng = np.array([1.0, -2.0, 0.5]), np.random.default_rng(6)
-    fit = GaussianFit(mean, precision, np.arange(3))
-    for active in ([0, 1, 2], [0, 2]):
-        refresh = gaussian_surface(fit, np.array(active)).moves()
-        points, draws = np.zeros((2, 3)), np.empty((4_000, 3))
-        points[0] = mean + np.array([0.0, 0.7, 0.0])
-        for k in range(len(draws)):
-            ratio, accepted = propose(points, 1.0, refresh, rng)
-            moved = points - mean
-            change = 0.5 * np.einsum("ka,ab,kb->k", moved, precision, moved)
-            assert ratio == pytest.approx(change[1] - change[0]) and accepted == 1.0
-            points[0] = draws[k] = points[1]
-        others = np.setdiff1d(np.arange(3), active)
-        own = precision[np.ix_(active, active)]
-        pull = precision[np.ix_(active, others)] @ (points[0] - mean)[others]
-        w = (draws[:, active] - mean[active] + np.linalg.solve(own, pull)) @ np.linalg.cholesky(own)
-        errors = np.concatenate([w.mean(axis=0), (w.T @ w / len(w) - np.eye(len(active))).ravel()])
-        assert np.abs(errors).max() < 4.5 * np.sqrt(2.0 / len(w))
-        np.testing.assert_array_equal(draws[:, others], np.tile(points[0, others], (len(w), 1)))
-
-
 def test_impossible_points_are_not_left(propose):
     refresh = refresh_of(surface("centred")._replace(curvature=-1e4 * np.eye(2)))
     points = np.zeros((2, 4))
     assert propose(points, 1.0, refresh, np.random.default_rng(7)) == (-np.inf, 0.0)
     assert log_surface(points[0], refresh) == -np.inf
-
-
-def test_the_marginal_does_not_depend_on_coefficients_that_are_far_from_theirs():
-    """A scale of exp(-20) makes a coefficient of 1 improbable by 1e17 nats."""
-    found = [
-        conditional(np.array([a, 0.0, v, -v]), surface("centred")).value
-        for a in (-20.0, -5.0)
-        for v in (1.0, 1e-9)
-    ]
-    assert found[0] == pytest.approx(found[1], abs=1e-6)
-    assert found[2] == pytest.approx(found[3], abs=1e-6)
-
-
-def test_precisions_that_are_singular_but_for_rounding_are_impossible():
-    """The difference of two coefficients has the scale exp(a), and rows know their sum."""
-    g = Graph()
-    a, v, w = (g.entry("eta", g.const(k)) for k in range(3))
-    z = g.make("mul", g.make("sub", v, w), g.make("exp", g.make("neg", a)))
-    half = g.make("sub", g.make("mul", g.const(-0.5), g.make("mul", z, z)), a)
-    surface = Surface(
-        np.array([-1, 0, 1]),
-        np.array([0, -1, -1]),
-        compiled_terms(Written(g, (Family(half, np.zeros((1, 0)), 0),), ()), 3),
-        rows_of(np.zeros((0, 3))),
-        compiled_terms(Written.nothing(), 2),
-        np.array([1, 2]),
-        np.zeros(2),
-        np.array([1.0, 2.0]),
-        np.eye(2),
-        np.zeros(1),
-    )
-    possible = []
-    for a in np.arange(-20.0, 3.0):
-        found = conditional(np.array([a, 0.1, 0.1]), surface)
-        difference = 1.0 + 2.0 * np.exp(-2.0 * a)
-        expected = 0.5 * (4.5 + 0.5 / difference) - 0.5 * np.log(difference) - a
-        possible.append(found.possible)
-        if found.possible:
-            assert found.value == pytest.approx(expected, abs=1e-3)
-    assert possible == sorted(possible) and 10 < sum(possible) < 20
 
 
 def spike_and_slab(shared):
@@ -346,7 +280,7 @@ def test_indicators_have_their_probabilities(propose, shared):
     refresh = refresh_of(spike_and_slab(shared), np.array([0, 1]))
     refresh.step[0], refresh.leaps[0] = 0.4, 4
     points, rng = np.zeros((2, refresh.surface.inner.size)), np.random.default_rng(5)
-    seen = np.empty((40_000, 2), np.int64)
+    seen = np.empty((20_000, 2), np.int64)
     for k in range(len(seen)):
         propose(points, 0.8, refresh, rng)
         points[0] = points[1]

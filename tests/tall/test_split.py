@@ -50,21 +50,6 @@ def horseshoe():
     logistic(pm.Normal("a", 0.0, 2.0) + X @ (tau * lam * pm.Normal("z", shape=K)))
 
 
-def horseshoe_centred():
-    tau, lam = pm.HalfCauchy("tau", 0.1), pm.HalfCauchy("lam", 1.0, shape=K)
-    logistic(X @ pm.Normal("w", 0.0, tau * lam, shape=K))
-
-
-def crossed():
-    u, w = pm.Normal("u", 0.0, scale("sd"), shape=G), pm.Normal("w", 0.0, scale("sd2"), shape=H)
-    normal(u[G1] + w[G2])
-
-
-def vector_of_sds():
-    sd = scale(shape=2)
-    normal(pm.Normal("u", 0.0, sd[0], shape=G)[G1] + pm.Normal("w", 0.0, sd[1], shape=H)[G2])
-
-
 def not_centred():
     sd = scale(shape=2)
     u, w = pm.Normal("u", shape=G), pm.Normal("w", shape=H)
@@ -81,17 +66,8 @@ def population_mean():
     normal(u[G1])
 
 
-def zero_sum():
-    normal(pm.ZeroSumNormal("u", sigma=scale(), shape=G)[G1])
-
-
 def random_walk():
     normal(first(scale())[G1])
-
-
-def autoregression():
-    u = pm.AR("u", rho=[0.9], sigma=scale(), init_dist=pm.Normal.dist(0.0, 1.0), shape=G)
-    normal(u[G1])
 
 
 def autoregression_of_unknown_strength():
@@ -109,15 +85,6 @@ def laplace():
     logistic(X @ pm.Laplace("b", 0.0, scale(), shape=K))
 
 
-def laplace_as_mixture():
-    v = pm.Exponential("v", 0.5, shape=K)
-    logistic(X @ pm.Normal("b", 0.0, scale() * pm.math.sqrt(v), shape=K))
-
-
-def student():
-    logistic(X @ pm.StudentT("b", nu=4.0, mu=0.0, sigma=scale(), shape=K))
-
-
 def student_as_mixture():
     v = pm.InverseGamma("v", 2.0, 2.0, shape=K)
     logistic(X @ (scale() * pm.math.sqrt(v) * pm.Normal("z", shape=K)))
@@ -128,19 +95,10 @@ def correlated():
     logistic(b[G1, 0] + b[G1, 1] * X[:, 0])
 
 
-def correlated_centred():
-    b = pm.MvNormal("b", np.zeros(2), chol=cholesky(), shape=(G, 2))
-    logistic(b[G1, 0] + b[G1, 1] * X[:, 0])
-
-
 def hsgp():
     eta, length = scale("eta"), pm.InverseGamma("length", 5.0, 2.0)
     gp = pm.gp.HSGP(m=[6], c=1.5, cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=length))
     logistic(gp.prior("f", X=np.linspace(-1.0, 1.0, G)[:, None])[G1])
-
-
-def spline():
-    logistic(np.repeat(X, 3, axis=1)[:, :G] @ first(scale()))
 
 
 def r2d2():
@@ -149,46 +107,13 @@ def r2d2():
     pm.Normal("y", X @ b, sd, observed=Y)
 
 
-def variance():
-    normal(pm.Normal("u", 0.0, pm.math.sqrt(pm.InverseGamma("v", 3.0, 2.0)), shape=G)[G1])
-
-
-def precision():
-    normal(pm.Normal("u", 0.0, tau=1.0 / scale() ** 2, shape=G)[G1])
-
-
 def gamma_precision():
     normal(pm.Normal("u", 0.0, tau=pm.Gamma("tau", 2.0, 1.0), shape=G)[G1])
-
-
-def log_sd():
-    normal(pm.Normal("u", 0.0, pm.math.exp(pm.Normal("log_sd")), shape=G)[G1])
-
-
-def stacked_sds():
-    sd = pm.math.stack([scale("sd"), scale("sd2")])
-    normal(pm.Normal("u", 0.0, sd[np.arange(G) % 2], shape=G)[G1])
-
-
-def an_sd_for_each_kind_of_level():
-    normal(pm.Normal("u", 0.0, scale(shape=3)[np.arange(G) % 3], shape=G)[G1])
 
 
 def with_a_name_in_between():
     b = pm.Deterministic("b", pm.Normal("mu") + scale() * pm.Normal("z", shape=G))
     normal(pm.Deterministic("eta", b[G1] + X[:, 0]))
-
-
-def with_dims():
-    model = pm.modelcontext(None)
-    model.add_coords({"group": np.arange(G), "other": np.arange(H)})
-    sd, w = scale(), pm.Normal("w", dims="other")
-    normal(pm.Normal("u", 0.0, sd, dims="group")[G1] + sd * w[G2])
-
-
-def sd_that_depends_on_data():
-    sd = pm.math.exp(pm.Normal("a") + pm.Normal("b") * LEVEL)
-    normal(pm.Normal("u", 0.0, sd, shape=G)[G1])
 
 
 def shared_sd():
@@ -207,10 +132,6 @@ def cubic():
     logistic(X @ b)
 
 
-def half_normal_coefficients():
-    logistic(X @ pm.HalfNormal("b", scale(), shape=K))
-
-
 def product_of_coefficients():
     """Item response: either factor of a product is Gaussian given the other; the longer one is drawn."""
     u, w = pm.Normal("u", 0.0, scale(), shape=G), pm.Normal("w", 1.0, 0.5, shape=H)
@@ -221,12 +142,6 @@ def ordered_cuts():
     cuts = pm.Normal("cuts", 0.0, 2.0, shape=2, initval=[-1.0, 1.0], transform=ordered)
     u = pm.Normal("u", 0.0, scale(), shape=G)
     pm.OrderedLogistic("y", eta=u[G1], cutpoints=cuts, observed=np.digitize(Y, [-0.5, 1.0]))
-
-
-def ordered_with_covariates():
-    cuts = pm.Normal("cuts", 0.0, 2.0, shape=2, initval=[-1.0, 1.0], transform=ordered)
-    eta = scale() * pm.Normal("u", shape=G)[G1] + X @ pm.Normal("b", shape=K)
-    pm.OrderedLogistic("y", eta=eta, cutpoints=cuts, observed=np.digitize(Y, [-0.5, 1.0]))
 
 
 def complement():
@@ -244,42 +159,24 @@ def curve():
 #: Variables that are Gaussian given the others, and hyperparameters; rows read the others ("s", "cuts", "rate") directly.
 MODELS = {
     horseshoe: ("z a", "tau lam"),
-    horseshoe_centred: ("w", "tau lam"),
-    crossed: ("u w", "sd sd2"),
-    vector_of_sds: ("u w", "sd"),
     not_centred: ("u w b", "sd"),
     scaled_before_indexing: ("mu u", "sd"),
     population_mean: ("mu slope u", "sd"),
-    zero_sum: ("u", "sd"),
     random_walk: ("u", "sd"),
-    autoregression: ("u", "sd"),
     autoregression_of_unknown_strength: ("u", "rho sd"),
     icar: ("u", "sd"),
     laplace: ("", "sd b"),
-    laplace_as_mixture: ("b", "v sd"),
-    student: ("", "sd b"),
     student_as_mixture: ("z", "v sd"),
     correlated: ("z", "c"),
-    correlated_centred: ("b", "c"),
     hsgp: ("f_hsgp_coeffs", "eta length"),
-    spline: ("u", "sd"),
     r2d2: ("z", "s r2 phi"),
-    variance: ("u", "v"),
-    precision: ("u", "sd"),
     gamma_precision: ("u", "tau"),
-    log_sd: ("u", "log_sd"),
-    stacked_sds: ("u", "sd sd2"),
-    an_sd_for_each_kind_of_level: ("u", "sd"),
     with_a_name_in_between: ("mu z", "sd"),
-    with_dims: ("u w", "sd"),
-    sd_that_depends_on_data: ("u", "a b"),
     shared_sd: ("u w", "sd"),
     mixture_of_normals: ("", "sd b"),
     cubic: ("", "sd b"),
-    half_normal_coefficients: ("", "sd b"),
     product_of_coefficients: ("u", "w sd"),
     ordered_cuts: ("u", "sd"),
-    ordered_with_covariates: ("u b", "sd"),
     complement: ("u", "sd"),
     curve: ("mu z", "sd"),
 }

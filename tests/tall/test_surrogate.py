@@ -12,12 +12,10 @@ from amc_pymc.reading.rest import RestDensities
 from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
 from amc_pymc.tall.surrogate import (
     Surface,
-    _inverse,
     backward_solve,
     conditional,
     gradient,
     log_determinant,
-    narrow_order,
     rows_of,
     transposed_product,
 )
@@ -207,49 +205,3 @@ def test_the_gradient_by_hyperparameters(problem):
 def test_a_curvature_that_is_not_definite_is_impossible(problem):
     surface = problem.surface._replace(curvature=problem.surface.curvature - 1e4)
     assert not conditional(problem.x, surface).possible
-
-
-def test_terms_of_priors_add_up_to_the_prior():
-    """Transforms, matrices, sums over events and variables that read others."""
-    with pm.Model() as model:
-        sd = pm.Exponential("sd", 1.0)
-        pm.ZeroSumNormal("zero_sum", sigma=sd, shape=4)
-        pm.StudentT("t", nu=4.0, mu=0.0, sigma=sd, shape=(2, 3))
-        pm.Beta("share", 2.0, 3.0)
-        pm.Dirichlet("shares", np.ones(3))
-        pm.MvNormal("mv", np.zeros(2), np.array([[2.0, 0.3], [0.3, 1.0]]))
-        pm.Potential("extra", -pm.math.sqr(sd - 1.0))
-    layout = layout_of(model)
-    total = log_density(model, [*model.free_RVs, *model.potentials])
-    found = RestDensities(total, model.value_vars, layout).prior_terms
-    graph, families = found.graph, found.families
-    x = np.random.default_rng(2).normal(size=layout.size)
-    values = [graph.evaluate([f.expression], row=f.table.T, eta=x)[0] for f in families]
-    total = sum(np.broadcast_to(v, len(f.table)).sum() for v, f in zip(values, families))
-    assert total == pytest.approx(float(model.compile_logp()(layout.unravel(x))), rel=1e-10)
-    assert max(len(f.table) for f in families) == 6
-
-
-def test_an_order_in_which_factors_have_few_entries():
-    """A chain in any order, and a hub that all are linked with."""
-    rng, size = np.random.default_rng(3), 40
-    chain = np.eye(size) + np.eye(size, k=1) + np.eye(size, k=-1)
-    chain[0] = chain[:, 0] = 1.0
-    mixed = rng.permutation(size)
-    matrix = (chain + size * np.eye(size))[np.ix_(mixed, mixed)]
-    order = narrow_order(matrix)
-    np.testing.assert_array_equal(np.sort(order), np.arange(size))
-    factor = np.linalg.cholesky(matrix[np.ix_(order, order)])
-    assert np.count_nonzero(factor) < 3 * size
-
-
-def test_the_inverse_where_a_matrix_has_entries():
-    rng, size = np.random.default_rng(4), 12
-    for links in (0.1, 0.5, 1.0):
-        root = rng.normal(size=(size, size)) * (rng.random((size, size)) < links)
-        matrix = root @ root.T + np.eye(size)
-        found = _inverse(np.linalg.cholesky(matrix), np.empty((0, len(matrix))))
-        inside = matrix != 0.0
-        np.testing.assert_allclose(
-            found[inside], np.linalg.inv(matrix)[inside], rtol=1e-9, atol=1e-12
-        )

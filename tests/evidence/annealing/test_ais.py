@@ -8,19 +8,14 @@ import pytest
 from amc_pymc.evidence.annealing import anneal, climb, effective_shares, power_schedule
 from amc_pymc.evidence.mcmc import (
     KERNELS,
-    DiscreteMetropolis,
-    Mixed,
     Slice,
     make_kernel,
-    start,
 )
 from amc_pymc.logweights import effective_share
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,
     HalfPlane,
-    LabelAndNumber,
-    TwoModes,
     assert_mean,
     frozen,
 )
@@ -74,23 +69,6 @@ def test_mean_weight_where_half_of_the_prior_is_impossible(name, n_steps):
 
 
 @each
-def test_mean_weight_with_a_discrete_coordinate(name):
-    path = LabelAndNumber()
-    kernel = Mixed(KERNELS[name](coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
-    rng = np.random.default_rng(2)
-    ladder = climb(path, path.draw_prior(400, rng), kernel, rng)
-    assert ladder.tunings[-1].scale.shape == (1, 1)
-    found = anneal(path, path.draw_prior(P, rng), COARSE[5], kernel, ladder, rng)
-    assert_mean(found.log_weights, path.log_z)
-    assert np.isin(found.x[:, 0], [0, 1, 2]).all()
-
-
-def test_mean_weight_with_two_modes():
-    path = TwoModes(2, sd=0.7)
-    assert_mean(run(path, "hmc", 5, n=2 * P).log_weights, path.log_z)
-
-
-@each
 def test_one_step_is_importance_sampling_from_the_prior(name):
     path, rng = Counts(), np.random.default_rng(3)
     x = path.draw_prior(100, rng)
@@ -132,20 +110,6 @@ def test_cumulative_weights_are_those_of_the_members(name):
         assert_mean(found.paths[:, t], log_z)
 
 
-@each
-def test_what_is_given_stays_as_it_was_and_a_generator_decides_everything(name):
-    path, kernel = Counts(), make_kernel(name)
-    x = path.draw_prior(50, np.random.default_rng(4))
-    x.flags.writeable = COARSE[5].flags.writeable = False
-    one, two, other = (
-        anneal(path, x, COARSE[5], kernel, frozen(1.0, np.ones(2)), np.random.default_rng(s))
-        for s in (1, 1, 2)
-    )
-    np.testing.assert_array_equal(one.log_weights, two.log_weights)
-    np.testing.assert_array_equal(one.x, two.x)
-    assert (one.log_weights != other.log_weights).any()
-
-
 def test_all_weights_zero():
     path, rng = HalfPlane(), np.random.default_rng(5)
     x = np.column_stack([-np.ones(20), np.zeros(20)])
@@ -184,14 +148,6 @@ def test_back_from_exact_draws(name, n_steps):
     assert above.mean() - 4.0 * above.std() / math.sqrt(P) > path.log_z
 
 
-def test_back_to_a_base_that_goes_further_than_the_end():
-    """Then the mean is the smaller by the share of the base that is possible: still a bound."""
-    path, rng = HalfPlane(2.0), np.random.default_rng(7)
-    x = path.draw(P, 1.0, rng)
-    back = anneal(path, x, COARSE[3][::-1], make_kernel("hmc"), frozen(0.5, np.ones(2)), rng)
-    assert_mean(back.log_weights, math.log(path.possible) - path.log_z)
-
-
 def test_there_and_back_are_the_same_run():
     """Crooks: where a weight w is seen with frequency a, it is seen Z / w times a on the way back."""
     path, rng = Counts(), np.random.default_rng(8)
@@ -207,14 +163,6 @@ def test_there_and_back_are_the_same_run():
         assert abs(a.mean() - b.mean()) < 4.5 * error, (low, a.mean(), b.mean(), error)
 
 
-def test_one_step_back_is_the_harmonic_mean():
-    path, rng = Counts(), np.random.default_rng(9)
-    x = path.draw(50, 1.0, rng)
-    back = anneal(path, x, COARSE[1][::-1], Slice(), frozen(1.0, np.ones(2)), rng)
-    np.testing.assert_array_equal(back.log_weights, -path.terms(x)[1])
-    assert back.evaluations == 50
-
-
 def test_particles_end_as_draws_from_the_posterior_when_weighted():
     path = Counts()
     found = run(path, "hmc", 5)
@@ -225,28 +173,3 @@ def test_particles_end_as_draws_from_the_posterior_when_weighted():
         mean = w @ values / w.sum()
         error = np.sqrt(w**2 @ (values - mean) ** 2) / w.sum()
         assert (np.abs(mean - f(exact).mean(axis=0)) < 4.5 * error).all()
-
-
-def test_the_problems_are_what_they_say():
-    """Constants by brute force, gradients by differences, draws by moments of the slope."""
-    rng = np.random.default_rng(11)
-    for path in (Gaussian([1.0, -0.5], 0.8), Counts(), HalfPlane(), TwoModes(2, sd=0.7)):
-        x = path.draw_prior(400_000, rng)
-        slope = path.terms(x)[1]
-        assert_mean(slope, path.log_z)
-        near = x[slope > -np.inf][:20]
-        if isinstance(path, HalfPlane):
-            near = near[near[:, 0] > 0.01]
-        _, gradients = path.gradients(near)
-        for d in range(2):
-            h = 1e-5 * np.eye(2)[d]
-            found = (path.terms(near + h) - path.terms(near - h)) / 2e-5
-            np.testing.assert_allclose(found, gradients[:, :, d], rtol=1e-5, atol=1e-6)
-        if not isinstance(path, TwoModes):
-            particles = start(path, path.draw(100_000, 1.0, rng), with_gradient=False)
-            w = np.exp(slope - path.log_z)
-            kept = np.where(slope > -np.inf, slope, 0.0)
-            error = math.hypot((w * kept).std() / 632.0, particles.terms[1].std() / 316.0)
-            assert abs((w * kept).mean() - particles.terms[1].mean()) < 4.5 * error
-    path = LabelAndNumber()
-    assert_mean(path.terms(path.draw_prior(100_000, rng))[1], path.log_z)

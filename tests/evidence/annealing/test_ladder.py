@@ -9,15 +9,13 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 
 from amc_pymc.evidence.annealing import Ladder, climb, cool
-from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, Tuning, make_kernel, start
+from amc_pymc.evidence.mcmc import KERNELS, Tuning, make_kernel, start
 from amc_pymc.evidence.paths import ReferencePath
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,
     HalfPlane,
-    LabelAndNumber,
-    Lossy,
     TwoModes,
     log_normal,
 )
@@ -77,18 +75,6 @@ def test_what_comes_back(name):
 
 
 @each
-def test_particles_are_rough_draws_from_the_end(name):
-    path = Counts((6.0, 3.0), (1.0, 4.0))
-    found = pilot(path, name)
-    exact = path.draw(100_000, 1.0, np.random.default_rng(1))
-    sd = exact.std(axis=0)
-    np.testing.assert_allclose(
-        found.particles.x.mean(axis=0), exact.mean(axis=0), atol=0.25 * sd[0]
-    )
-    np.testing.assert_allclose(found.particles.x.std(axis=0), sd, rtol=0.2)
-
-
-@each
 @pytest.mark.parametrize("n_dim", [1, 2, 10])
 def test_tunings_are_usable(name, n_dim):
     """They accept nearly as often as they should, or are as long as they may be and accept more."""
@@ -114,12 +100,6 @@ def test_the_tuning_of_the_next_cooler_step():
     assert {beta: int(ladder.at(beta).size) for beta in wanted} == wanted
 
 
-def test_scales_of_many_coordinates_are_diagonal():
-    path = Gaussian(np.zeros(65), 1.0)
-    assert pilot(path, n=100).tunings[-1].scale.shape == (65,)
-    assert pilot(Gaussian(np.zeros(64), 1.0), n=100).tunings[-1].scale.shape == (64, 64)
-
-
 def test_no_likelihood_anywhere():
     path, rng = HalfPlane(), np.random.default_rng(3)
     x = np.column_stack([-np.ones(1234), np.zeros(1234)])
@@ -136,15 +116,6 @@ def test_some_likelihood(name):
     assert (found.particles.terms[1] > -np.inf).all()
     assert found.log_z == pytest.approx(path.log_z, abs=0.5)
     assert found.barrier < 2.0
-
-
-def test_more_draws_than_particles():
-    path = HalfPlane()
-    reference = pilot(path, n=200)
-    found = pilot(path, n=5000, n_particles=200)
-    assert found.particles.x.shape == (200, 2)
-    assert found.gradients < reference.gradients + 5000 + 200 * 3 * 16
-    assert found.per_move == (0.0, 3.0)
 
 
 class Steep(Path):
@@ -195,18 +166,6 @@ def test_lineages_tell_the_variance_of_the_normalising_constant():
     weights = np.exp([r.log_z - path.log_z for r in runs])
     expected = np.mean([1.0 / r.lineages for r in runs]) - 1.0 / 200.0
     assert 0.5 < np.var(weights) / expected < 2.0
-
-
-def test_discrete_coordinates():
-    path = LabelAndNumber()
-    discrete = DiscreteMetropolis((0,), ([0, 1, 2],))
-    for kernel in (discrete, Mixed(KERNELS["hmc"](coordinates=(1,)), discrete)):
-        found = pilot(path, kernel)
-        assert found.tunings[-1].scale.shape == (1, 1)
-        assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
-    assert found.log_z == pytest.approx(path.log_z, abs=0.3)
-    assert found.per_move[0] == 1.0
-    assert 3.0 < found.per_move[1] < 4.0
 
 
 def test_from_a_reference():
@@ -271,14 +230,3 @@ def test_cold_particles_are_near_a_mode():
     np.testing.assert_allclose(z.std(axis=0), 1.0, rtol=0.2)
     for a, b in zip(ladder.particles, before, strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_draws_that_are_lost_are_impossible():
-    path = Lossy([3.0, -1.0], 0.3)
-    found = pilot(path, n=2000)
-    assert np.isfinite(found.particles.x).all()
-    assert found.possible == pytest.approx(0.84, abs=0.05)
-    # The posterior is far from what is lost.
-    assert found.log_z == pytest.approx(path.log_z, abs=0.5 * found.barrier)
-    mean, sd = path.moments(1.0)
-    assert np.abs(found.particles.x.mean(axis=0) - mean).max() < 0.3 * sd

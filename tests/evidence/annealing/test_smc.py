@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence import annealing
-from amc_pymc.evidence.annealing import climb, power_schedule, resample, sequential
-from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
-from tests.evidence.annealing.problems import Counts, HalfPlane, LabelAndNumber, assert_mean, frozen
+from amc_pymc.evidence.annealing import power_schedule, resample, sequential
+from amc_pymc.evidence.mcmc import KERNELS, make_kernel
+from tests.evidence.annealing.problems import Counts, HalfPlane, assert_mean, frozen
 
 each = pytest.mark.parametrize("name", KERNELS)
 BETAS = power_schedule(6, 3)
@@ -51,14 +51,6 @@ def test_mean_of_small_runs(name, n_runs, resamplings):
     assert_mean(log_z(found), path.log_z, precision=0.015)
 
 
-@pytest.mark.slow
-def test_mean_of_runs_of_eight(resamplings):
-    path = Counts((6.0, 3.0), (1.0, 4.0))
-    found = runs(path, make_kernel("hmc"), 8, 1500, scale=0.5, betas=power_schedule(4, 1))
-    assert len(resamplings) > 1000
-    assert_mean(log_z(found), path.log_z, precision=0.015)
-
-
 @pytest.mark.parametrize("factor", [0.02, 20.0])
 def test_mean_of_small_runs_with_bad_tunings(factor, resamplings):
     path, betas = Counts((3.0, 1.5), (0.5, 2.0)), power_schedule(4, 2)
@@ -74,18 +66,6 @@ def test_mean_of_small_runs_where_half_of_the_prior_is_impossible(resamplings):
     lost = (log_z(found) == -np.inf).mean()
     assert abs(lost - 1 / 16) < 4.0 * math.sqrt(1 / 16 / 1800)
     assert len(resamplings) > 1000
-    assert_mean(log_z(found), path.log_z, precision=0.015)
-
-
-def test_mean_of_small_runs_with_a_discrete_coordinate(resamplings):
-    path = LabelAndNumber()
-    kernel = Mixed(KERNELS["hmc"](coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
-    rng, betas = np.random.default_rng(1), power_schedule(3, 1)
-    ladder = climb(path, path.draw_prior(300, rng), kernel, rng)
-    found = [
-        sequential(path, path.draw_prior(64, rng), betas, kernel, ladder, rng) for _ in range(250)
-    ]
-    assert len(resamplings) > 100
     assert_mean(log_z(found), path.log_z, precision=0.015)
 
 
@@ -109,33 +89,6 @@ def test_what_comes_back(name, resamplings):
         for s in (1, 1, 2)
     )
     assert one == two != other
-
-
-def test_many_particles_are_close_to_the_truth_and_to_the_posterior():
-    path = Counts(*INFORMATIVE)
-    (found,) = runs(path, make_kernel("hmc"), 5000, 1, n_moves=3)
-    assert found.log_z == pytest.approx(path.log_z, abs=0.1)
-    w = np.exp(found.log_weights - found.log_weights.max())
-    exact = path.draw(100_000, 1.0, np.random.default_rng(3))
-    np.testing.assert_allclose(w @ found.x / w.sum(), exact.mean(axis=0), atol=0.05)
-
-
-def test_without_uneven_weights_nothing_is_resampled(resamplings):
-    """Then the estimate is the mean weight of annealed importance sampling."""
-    path = Counts((0.2, 0.1), (0.1, 0.1))
-    (found,) = runs(path, make_kernel("hmc"), 100, 1)
-    assert not resamplings
-    assert found.log_z == pytest.approx(math.log(np.exp(found.log_weights).mean()))
-
-
-@pytest.mark.parametrize("n_steps", [1, 2, 6])
-def test_all_weights_zero(n_steps):
-    path, rng = HalfPlane(), np.random.default_rng(4)
-    x = np.column_stack([-np.ones(20), np.zeros(20)])
-    betas = power_schedule(n_steps, 1)
-    found = sequential(path, x, betas, make_kernel("hmc"), frozen(1e-3, np.ones(2)), rng)
-    assert found.log_z == -math.inf
-    assert found.x.shape == (20, 2)
 
 
 class Offset:

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence.mcmc import (
-    HMC,
     KERNELS,
     Kernel,
     Particles,
-    Slice,
     Tuning,
     log_target,
     make_kernel,
@@ -226,29 +224,6 @@ def test_kernels_are_values(kernel):
         kernel.coordinates = (0,)
 
 
-def test_kernels_by_name():
-    assert KERNELS == {"slice": Slice, "hmc": HMC}
-    for name, cls in KERNELS.items():
-        assert make_kernel(name) == cls()
-        assert cls.name == name
-    kernel = HMC(7)
-    assert make_kernel(kernel) is kernel
-
-
-@pytest.mark.parametrize(
-    ("kernel", "error", "match"),
-    [
-        ("nuts", ValueError, "'hmc', 'slice'"),
-        (HMC, TypeError, r"write HMC\(\)"),
-        (None, TypeError, "a name or a kernel"),
-        (3, TypeError, "a name or a kernel"),
-    ],
-)
-def test_no_such_kernel(kernel, error, match):
-    with pytest.raises(error, match=match):
-        make_kernel(kernel)
-
-
 def test_targets():
     terms = np.array([[0.0, -1.0, -np.inf], [-np.inf, 2.0, 1.0]])
     np.testing.assert_array_equal(log_target(terms, 0.0), [0.0, -1.0, -np.inf])
@@ -260,17 +235,3 @@ def test_targets():
     x = np.ones((3, 2))
     assert start(path, x, with_gradient=False).gradients is None
     assert start(path, x, with_gradient=True).gradients.shape == (2, 3, 2)
-
-
-@pytest.mark.parametrize("path", CONTINUOUS)
-def test_gradients_of_the_test_paths(path):
-    path = path()
-    x = path.draw(20, 0.5, np.random.default_rng(9))
-    gradients = path.slopes(x)
-    for d in range(path.n_dim):
-        h = np.zeros(path.n_dim)
-        h[d] = 1e-6 * x[:, d].std()
-        difference = (path.terms(x + h) - path.terms(x - h)) / (2 * h[d])
-        np.testing.assert_allclose(
-            gradients[:, :, d], difference, rtol=1e-4, atol=1e-5 / h[d] * 1e-6
-        )

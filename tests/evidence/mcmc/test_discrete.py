@@ -13,7 +13,6 @@ from amc_pymc.evidence.mcmc import (
     Slice,
     Tuning,
     start,
-    tune,
 )
 from tests.evidence.mcmc.paths import LabelsAndCounts, Path
 
@@ -94,24 +93,6 @@ def test_proposals_without_bounds_are_symmetric_and_geometric():
     assert move.evaluations == n
 
 
-@pytest.mark.parametrize("states", [[0, 1], [5, -2, 9, 4]])
-def test_other_states_are_equally_likely(states):
-    class Flat(Path):
-        n_dim = 1
-
-        def terms(self, x):
-            return np.zeros((2, len(x)))
-
-    path, n = Flat(), 10_000
-    kernel = DiscreteMetropolis((0,), (states,))
-    for here in states:
-        particles = start(path, np.full((n, 1), float(here)), with_gradient=False)
-        moved, _ = kernel.step(path, particles, 1.0, NO_TUNING, np.random.default_rng(4))
-        others = [np.sum(moved.x == s) for s in states if s != here]
-        assert sum(others) == n
-        assert len(others) == 1 or stats.chisquare(others).pvalue > 1e-3
-
-
 def test_counts_and_coordinates_left_alone():
     path, rng = LabelsAndCounts(), np.random.default_rng(5)
     x = path.draw(100, 0.5, rng)
@@ -124,24 +105,6 @@ def test_counts_and_coordinates_left_alone():
     assert (moved.x[:, [0, 2]] != x[:, [0, 2]]).any(axis=1).mean() > 0.3
     np.testing.assert_array_equal(moved.terms, path.terms(moved.x))
     assert moved.gradients is None
-
-
-def test_a_single_state_costs_nothing():
-    path, rng = LabelsAndCounts(), np.random.default_rng(6)
-    particles = start(path, path.draw(20, 0.0, rng), with_gradient=False)
-    particles.x[:, 2] = 7
-    particles = start(path, particles.x, with_gradient=False)
-    path.evaluated = 0
-    moved, move = DiscreteMetropolis((2,), ([7],)).step(path, particles, 1.0, NO_TUNING, rng)
-    np.testing.assert_array_equal(moved.x, particles.x)
-    np.testing.assert_array_equal(move.acceptance, 1.0)
-    assert move.evaluations == path.evaluated == 0
-
-
-def test_equal_settings_are_equal():
-    kernels = [DiscreteMetropolis((0, 1), s) for s in (([1, 0], None), (np.array([0, 1]), None))]
-    assert kernels[0] == kernels[1]
-    assert len(set(kernels)) == 1
 
 
 @pytest.mark.parametrize(
@@ -213,16 +176,6 @@ def test_gradients_are_refreshed_where_something_changed():
     assert move.gradients == 500 + changed
 
 
-def test_it_is_tuned_as_its_continuous_part():
-    path, rng = LabelsAndCounts(), np.random.default_rng(5)
-    particles = start(path, path.draw(1000, 1.0, rng), with_gradient=True)
-    kernel = Mixed(HMC(coordinates=(1,)), DISCRETE)
-    tuned = tune(kernel, path, particles, 1.0, rng, scale=np.array([0.01]))
-    assert kernel.max_size == HMC().max_size
-    assert tuned.tuning.size == pytest.approx(HMC().max_size)
-    assert Mixed(Slice(coordinates=(1,)), DISCRETE).max_size == np.inf
-
-
 @pytest.mark.parametrize(
     ("coordinates", "match"),
     [(None, "moves all coordinates"), ((1, 2), r"\[2\] are moved by both")],
@@ -230,10 +183,3 @@ def test_it_is_tuned_as_its_continuous_part():
 def test_bad_mixtures(coordinates, match):
     with pytest.raises(ValueError, match=match):
         Mixed(HMC(coordinates=coordinates), DISCRETE)
-
-
-def test_gradients_must_be_there():
-    path, rng = LabelsAndCounts(), np.random.default_rng(6)
-    particles = start(path, path.draw(10, 1.0, rng), with_gradient=False)
-    with pytest.raises(ValueError, match="with_gradient=True"):
-        Mixed(HMC(coordinates=(1,)), DISCRETE).step(path, particles, 1.0, TUNING, rng)

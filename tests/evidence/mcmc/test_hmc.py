@@ -146,20 +146,6 @@ def test_points_without_gradient_are_neither_left_nor_reached():
     assert (particles.x[~inside] != x[~inside]).mean() > 0.8
 
 
-@pytest.mark.parametrize("n_leapfrog", [1, 2, 3, 8])
-def test_at_the_largest_size_a_gaussian_is_forgotten(n_leapfrog):
-    path, rng = Gaussian(3), np.random.default_rng(7)
-    x, v = rng.standard_normal((2, 50, 3))
-    tuning = Tuning(HMC(n_leapfrog).max_size, np.ones(3))
-    ends = [
-        HMC(n_leapfrog, jitter=0.0)
-        .step(path, start(path, s * x, with_gradient=True), 1.0, tuning, Fixed(v))[0]
-        .x
-        for s in (1.0, -1.0)
-    ]
-    np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("settings", "error"),
     [

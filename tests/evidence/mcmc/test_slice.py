@@ -84,18 +84,6 @@ def test_no_interval_is_longer_than_its_limit(max_widths):
     assert jumps.mean() == pytest.approx(max_widths / 3, rel=0.03)
 
 
-def test_widths_are_standard_deviations():
-    """A Cholesky factor counts by the standard deviations of its covariance."""
-    path, rng = Gaussian(2), np.random.default_rng(3)
-    particles = start(path, rng.standard_normal((100, 2)), with_gradient=False)
-    chol = np.array([[2.0, 0.0], [3.0, 4.0]])
-    dense, sparse = (
-        Slice().step(path, particles, 1.0, Tuning(0.5, s), np.random.default_rng(4))[0].x
-        for s in (chol, np.array([2.0, 5.0]))
-    )
-    np.testing.assert_array_equal(dense, sparse)
-
-
 def test_levels_below_rounding_do_not_hang():
     """With densities of size 1e17 a level is that of the particle itself; it may stay."""
 

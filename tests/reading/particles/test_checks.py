@@ -12,7 +12,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 
 from amc_pymc.likelihood_free.model_prior import PriorTransform
-from amc_pymc.reading.graphs import interpreted_mode, is_random, lowered, opened, rebuilt
+from amc_pymc.reading.graphs import interpreted_mode
 from amc_pymc.reading.particles.model_terms import without_checks
 
 X, SIGMA = pt.scalar("x"), pt.scalar("sigma")
@@ -101,39 +101,3 @@ def test_checks_inside_of_inner_graphs_spoil_their_own_point_only():
     found, possible = cube.values(np.array([[0.3, 0.5], [0.8, 0.5]]))
     assert possible.tolist() == [False, True]
     np.testing.assert_allclose(found["y"][1], 1.0 + np.sqrt(found["scale"][1]))
-
-
-def test_nodes_are_made_anew():
-    x, y = pt.vector("x"), pt.vector("y", shape=(3,))
-    first, second = pt.exp(x), pt.exp(x) + 1.0
-    assert rebuilt([second, x]) == [second, x]
-    found = rebuilt([first, second, x], {x: y})
-    assert [g.type.shape for g in found] == [(3,), (3,), (3,)]
-    assert found[2] is y
-
-
-def test_nodes_are_changed():
-    def change(node, inputs):
-        return [pt.sqr(inputs[0])] if node.op == pt.exp else None
-
-    (found,) = rebuilt([pt.exp(pt.exp(X)) + SIGMA], {SIGMA: pt.as_tensor(1.0)}, change)
-    assert values([found], x=3.0) == [82.0]
-
-
-def test_inner_graphs_are_opened():
-    node = inner_graph().owner
-    (found,) = opened(node, [X, pt.as_tensor(2.0)])
-    assert values([found], x=0.3) == [0.3]
-    assert not any(isinstance(n.op, OpFromGraph) for n in [found.owner])
-
-
-def test_random_graphs():
-    draw = pt.random.normal(X, 1.0)
-    assert is_random([X, draw + 1.0])
-    assert not is_random([X, SIGMA])
-    assert not is_random([draw + 1.0], given=[draw])
-
-
-def test_graphs_without_named_dimensions_stay():
-    graphs = [X + 1.0]
-    assert lowered(graphs) is graphs

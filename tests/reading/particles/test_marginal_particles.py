@@ -15,7 +15,6 @@ from amc_pymc.reading import group_densities as group_totals
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.particles.densities import counted
 from amc_pymc.reading.particles.marginal import MarginalDensities, extract_marginals
-from amc_pymc.tall.groups import hermite_nodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
 G, N = 6, 27
@@ -143,14 +142,6 @@ def test_error_of_few_nodes_is_found_with_its_sign():
     )
 
 
-def test_more_nodes_are_taken_until_they_are_enough():
-    found = densities("poisson")
-    rules = [found.refined(POINTS, t).rule for t in (1.0, 1e-2, 1e-6)]
-    numbers = [int(r.split()[-2]) for r in rules]
-    assert numbers == sorted(set(numbers))
-    assert found.rule == "adaptive Gauss-Hermite, 7 nodes"
-
-
 def test_long_tails_take_the_wide_rule():
     g = np.repeat(np.arange(30), 2)
     y = stats.cauchy.rvs(size=60, random_state=1)
@@ -170,51 +161,6 @@ def test_long_tails_take_the_wide_rule():
             wanted += logsumexp(own + logs) + np.log(18 / 40_000)
         assert value == pytest.approx(wanted, abs=TENTH)
     assert abs(found.quadrature_error(x)) < TENTH
-
-
-def test_correlated_intercepts_and_slopes():
-    g, rng = data()
-    t, y = rng.normal(size=N), rng.poisson(1.5, N)
-    with pm.Model() as model:
-        a = pm.Normal("a", 0, 1)
-        sd, r = pm.HalfNormal("sd", 1, shape=2), pm.Uniform("r", -1, 1)
-        cov = pm.math.stack([sd[0] ** 2, r * sd[0] * sd[1], r * sd[0] * sd[1], sd[1] ** 2])
-        z = pm.Normal("z", 0, 1, shape=(G, 2))
-        u0 = sd[0] * z[:, 0]
-        u1 = sd[1] * (r * z[:, 0] + pm.math.sqrt(1 - r**2) * z[:, 1])
-        pm.Deterministic("cov", cov)
-        pm.Poisson("y", pm.math.exp(a + u0[g] + u1[g] * t), observed=y)
-    x = np.array([[0.2, -0.5, -0.8, 0.7], [0.0, -1.0, 0.1, -0.4]])
-    found = taken(model).refined(x, 1e-6)
-    z = np.linspace(-9, 9, 181)
-    z0, z1 = (v.ravel() for v in np.meshgrid(z, z, indexing="ij"))
-    for value, (a, s0, s1, raw) in zip(found.values(x)[1], x):
-        r, s0, s1 = 2 * expit(raw) - 1, np.exp(s0), np.exp(s1)
-        wanted = 0.0
-        for k in range(G):
-            eta = a + s0 * z0 + s1 * (r * z0 + np.sqrt(1 - r**2) * z1) * t[g == k, None]
-            own = stats.poisson.logpmf(y[g == k, None], np.exp(eta)).sum(axis=0)
-            own += stats.norm.logpdf(z0) + stats.norm.logpdf(z1)
-            wanted += logsumexp(own) + 2 * np.log(z[1] - z[0])
-        assert value == pytest.approx(wanted, abs=1e-5)
-
-
-def test_discrete_effects_are_summed():
-    g, y = rows_of("normal")
-    with pm.Model() as model:
-        a, p = pm.Normal("a", 0, 2), pm.Beta("p", 1, 1)
-        state = pm.Bernoulli("state", p, shape=G)
-        pm.Normal("y", a + 2.0 * state[g], 1.0, observed=y)
-    x = np.array([[0.3, 0.4], [-1.0, -0.2]])
-    found = taken(model)
-    assert found.rule == "sum over 2 states"
-    assert found.refined(x, 1e-9).quadrature_error(x) == 0.0
-    for value, (a, raw) in zip(found.values(x)[1], x):
-        p, wanted = expit(raw), 0.0
-        for k in range(G):
-            each = [stats.norm.logpdf(y[g == k], a + 2.0 * s).sum() for s in (0, 1)]
-            wanted += logsumexp(np.array(each) + np.log([1 - p, p]))
-        assert value == pytest.approx(wanted, abs=ROUNDING)
 
 
 def test_the_rest_of_the_likelihood_and_another_factor_stay():
@@ -295,14 +241,6 @@ def test_points_far_out_are_evaluated():
     assert value == pytest.approx(wanted, abs=2.0)
 
 
-def test_evaluations_are_counted():
-    found = densities("normal")
-    with counted() as counts:
-        found.values(POINTS)
-        found.gradients(POINTS)
-    assert counts.tolist() == [3, 3, 0]
-
-
 def test_impossible_points_have_no_likelihood():
     x = np.array([[np.nan, 0.0], [0.4, -0.3]])
     terms, _ = densities("normal").gradients(x)
@@ -341,13 +279,3 @@ def test_wrong_groups_are_refused(monkeypatch):
     monkeypatch.setattr(group_totals.GroupTotals, "complete", lambda *args: right(*args) + 1e-3)
     with pytest.raises(ValueError, match="report this model"):
         taken(intercepts("normal"))
-
-
-def test_a_part_of_the_groups_tells_the_error_of_all(monkeypatch):
-    found = densities("poisson")
-    coarse = found._groups.refined(POINTS, 1e9)
-    whole = coarse._sampled(POINTS, hermite_nodes(2, 1))
-    monkeypatch.setattr(group_totals, "_WORK", 2 * 3 * (G - 2) * N / G)
-    part = coarse._sampled(POINTS, hermite_nodes(2, 1))
-    assert not np.array_equal(whole, part)
-    np.testing.assert_allclose(part, whole, rtol=0.5)

@@ -7,7 +7,6 @@ import pytest
 from pymc.distributions import transforms
 
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.particles import prior as module
 from amc_pymc.reading.particles.prior import unconstrain
 
 
@@ -45,22 +44,6 @@ def test_all_at_once():
     assert x.shape == (7, layout.size)
     np.testing.assert_allclose(x, singly(model, layout, draws), rtol=1e-12)
     np.testing.assert_allclose(x[:, layout.slices["sigma_log__"]][:, 0], np.log(draws["sigma"]))
-
-
-@pytest.mark.parametrize("wrong", [None, 1.0])
-def test_what_cannot_be_vectorised(monkeypatch, wrong):
-    """Points are transformed one after the other if graphs of many fail, or give something else."""
-
-    def broken(inputs, outputs, arrays):
-        if wrong is None:
-            raise NotImplementedError
-        return np.full((len(arrays[0]), layout.size), wrong)
-
-    model, layout, draws = model_and_draws()
-    monkeypatch.setattr(module, "_at_once", broken)
-    np.testing.assert_allclose(
-        unconstrain(model, layout, draws), singly(model, layout, draws), rtol=1e-12
-    )
 
 
 def test_wrong_shapes():

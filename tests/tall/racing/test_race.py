@@ -77,7 +77,7 @@ def standard_error(p, n=6_000):
 # --- decision errors ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delta", [0.01, pytest.param(0.05, marks=pytest.mark.slow), 0.2, 0.4])
+@pytest.mark.parametrize("delta", [0.01, 0.2])
 def test_error_of_two_arms_that_are_equal_is_delta(delta):
     """The worst case is where the promise is exact: no more wrong verdicts, and not far fewer."""
     error, _ = error_of_two_arms(delta, 200, 0.0)
@@ -93,10 +93,9 @@ def test_half_the_bound_breaks_the_promise():
     assert abs(error - expected) < 5 * standard_error(expected)
 
 
-@pytest.mark.parametrize("lead", [-300.0, -60.0])
-def test_a_hopeless_arm_never_takes_the_place_of_arm_0(lead):
+def test_a_hopeless_arm_never_takes_the_place_of_arm_0():
     """Looks that err do so towards arm 0 only, as long as half-widths are not safe."""
-    n_rows, delta = 5_000, 0.4
+    n_rows, delta, lead = 5_000, 0.4, -60.0
     rng = np.random.default_rng(11)
     table = np.stack([np.zeros(n_rows), normal_scores(n_rows, rng)])
     rule = with_bound(b_normal(delta, 50 / n_rows), 50, n_rows)
@@ -115,7 +114,7 @@ def test_a_hopeless_arm_never_takes_the_place_of_arm_0(lead):
     assert firm.rows == 50
 
 
-@pytest.mark.parametrize("gap", [0.25, 0.75, 1.5])
+@pytest.mark.parametrize("gap", [0.25, 1.5])
 def test_error_and_rows_at_a_gap(gap):
     delta, n_rows, batch_size = 0.1, 5_000, 200
     error, rows = error_of_two_arms(delta, batch_size, gap)
@@ -126,10 +125,9 @@ def test_error_and_rows_at_a_gap(gap):
     assert rows == pytest.approx(expected_rows(sd_gap, n_rows, batch_size, b), rel=0.03)
 
 
-@pytest.mark.parametrize("n_arms", [3, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("arrangement", ["all equal", "one behind", "correlated"])
-def test_error_of_more_arms_is_at_most_delta(n_arms, arrangement):
-    delta, n_rows, batch_size, races = 0.1, 4_000, 200, 4_000
+def test_error_of_more_arms_is_at_most_delta(arrangement):
+    n_arms, delta, n_rows, batch_size, races = 3, 0.1, 4_000, 200, 4_000
     rng = np.random.default_rng([n_arms, len(arrangement)])
     table = np.stack([normal_scores(n_rows, rng) for _ in range(n_arms)])
     if arrangement == "correlated":
@@ -157,7 +155,7 @@ def test_error_of_more_arms_is_at_most_delta(n_arms, arrangement):
 
 
 @pytest.mark.parametrize("batch_size", [1_000, 5_000])
-@pytest.mark.parametrize("n_arms", [2, 3, 5])
+@pytest.mark.parametrize("n_arms", [2, 5])
 def test_all_rows_in_the_first_batch_decide_exactly(batch_size, n_arms):
     rng = np.random.default_rng(n_arms)
     for _ in range(200):
@@ -220,22 +218,6 @@ def test_the_first_batch_decides_at_b_standard_errors(batch_size, offset):
                     assert result.margin == pytest.approx(side * z * error, rel=1e-3)
 
 
-def test_arms_are_compared_by_the_variance_of_their_difference():
-    n_rows, batch_size, b = 5_000, 100, 2.5
-    rng = np.random.default_rng(8)
-    common = 10.0 * rng.normal(size=n_rows)
-    table = np.stack([np.zeros(n_rows), common, common + 0.1 * rng.normal(size=n_rows)])
-    finite = (1 - (batch_size - 1) / (n_rows - 1)) / batch_size
-    for seed in range(20):
-        batch = table[:, same_batch(n_rows, batch_size, seed)]
-        error = np.std(batch[2] - batch[1], ddof=1) * math.sqrt(finite)
-        for z, decided in ((b * (1 - 1e-6), False), (b * (1 + 1e-6), True)):
-            bias = [-1e3, 0.0, z * error - (batch[2] - batch[1]).mean()]
-            rule = with_bound(b, batch_size, n_rows)
-            result = run(table, rule, np.random.default_rng(seed), bias=bias)
-            assert (result.rounds == 1) == decided
-
-
 def test_batches_double_and_all_rows_come_last():
     for n_rows, batch_size, sizes in (
         (1_000, 50, [50, 100, 200, 400, 800, 1_000]),
@@ -272,18 +254,6 @@ def test_impossible_arms_are_dropped_at_once(batch_size):
     assert (result.status, result.margin) == (DECIDED, -np.inf)
 
 
-def test_one_impossible_row_is_found_when_it_is_read():
-    table = np.stack([np.zeros(1_000), np.random.default_rng(2).normal(size=1_000)])
-    table[1] -= table[1].mean()
-    table[1, 321] = -np.inf
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        result = run(table, with_bound(np.inf, 10, 1_000), rng, bias=[0.0, 1e-9])
-        assert (result.winner, result.status) == (0, DECIDED)
-        if result.rows < 1_000:
-            assert 321 in same_batch(1_000, result.rows, seed)
-
-
 @pytest.mark.parametrize("impossible", [0, 1, 2])
 @pytest.mark.parametrize("batch_size", [20, 10_000])
 def test_the_other_arms_race_on(impossible, batch_size):
@@ -304,18 +274,6 @@ def test_rows_that_are_not_finite_end_the_race_and_are_named(value, batch_size):
         result = run(table, with_bound(np.inf, batch_size, 1_000), np.random.default_rng(seed))
         assert (result.status, result.row) == (NOT_FINITE, 700)
         assert result.rows <= 1_000
-
-
-def test_a_row_that_is_not_read_does_no_harm():
-    table = np.stack([np.zeros(1_000), np.random.default_rng(4).normal(size=1_000)])
-    table[1, 700] = np.nan
-    results = [
-        run(table, with_bound(2.5, 10, 1_000), np.random.default_rng(seed), bias=[0.0, 9.0])
-        for seed in range(200)
-    ]
-    read = [700 in same_batch(1_000, 10, seed) for seed in range(200)]
-    assert [r.status == NOT_FINITE for r in results] == read
-    assert all(r.winner == 1 for r in results if r.status == DECIDED)
 
 
 @pytest.mark.parametrize("zero_sd_decides", [False, True])
@@ -371,16 +329,6 @@ def test_equal_seeds_give_equal_races_whatever_came_before():
             for rule in rules
         ]
         assert again == fresh
-
-
-def test_inputs_are_left_alone():
-    rng = np.random.default_rng(1)
-    table = rng.normal(size=(3, 500))
-    bias = np.array([0.0, 0.1, 0.2])
-    before = table.copy()
-    run(table, with_bound(1.0, 20, 500), rng, bias=bias)
-    np.testing.assert_array_equal(bias, [0.0, 0.1, 0.2])
-    np.testing.assert_array_equal(table, before)
 
 
 # --- populations ----------------------------------------------------------------------------------
@@ -460,19 +408,6 @@ def test_exact_rows_may_be_unsorted_and_repeated():
     population = make_population(10, [5, 2, 5])
     assert population.n_raced == 8
     np.testing.assert_array_equal(population.exact, [2, 5])
-
-
-@pytest.mark.parametrize("batch_size", [2, 50, 700, 3000, 4500, 8999, 10_000, 20_000])
-@pytest.mark.parametrize("special", [0.0, -np.inf, np.nan], ids=["ordinary", "impossible", "nan"])
-def test_the_bitmap_is_put_back_after_a_race(batch_size, special):
-    rng = np.random.default_rng(batch_size)
-    population = make_population(10_000, [0, 17, 9_999])
-    base = population.marked.copy()
-    for lead in (0.0, 0.01, 0.05, -0.3, 2.0):
-        points = np.array([[0.0, 0.0, 0.0], [lead, rng.integers(1, 9_000), special]])
-        rule = NormalRace(batch_size=batch_size).rule(9_997, 2)
-        race(alternating(), points, np.zeros(1), np.zeros(2), population, rule, rng)
-        np.testing.assert_array_equal(population.marked, base)
 
 
 def test_arguments_out_of_range():

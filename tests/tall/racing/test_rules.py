@@ -10,7 +10,7 @@ import pytest
 
 from numba import njit
 from scipy.stats import multivariate_normal, norm
-from tall.racing.tables import from_table, normal_scores, points_of, run
+from tall.racing.tables import from_table, points_of, run
 
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import (
@@ -23,7 +23,6 @@ from amc_pymc.tall.racing import (
     bernstein_serfling,
     make_population,
     race,
-    rules,
 )
 from amc_pymc.tall.racing.race import draw_rows
 from amc_pymc.tall.racing.rules import crossing_probability, expected_rows
@@ -85,7 +84,7 @@ def test_bernstein_factors():
 
 @pytest.mark.parametrize("variance", ["pairwise", "marginal"])
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("n_arms", [2, 3, 12])
+@pytest.mark.parametrize("n_arms", [2, 12])
 def test_the_first_round_decides_at_the_half_width(n_arms, known, variance):
     """Batches of one round from NumPy's moments: last arm against the best, all others far off."""
     n_rows, m = 2_000, 60
@@ -163,31 +162,14 @@ def test_a_guarded_marginal_race_looks_at_each_arm():
 # --- promises -------------------------------------------------------------------------------------
 
 
-def test_the_one_sided_constant_matters():
-    """Two arms judged by one side only: the two-sided constant errs more than delta = 0.4."""
-    n_rows, m, delta, n = 6_400, 100, 0.4, 20_000
-    rng = np.random.default_rng(5)
-    arm = normal_scores(n_rows, rng)
-    sums = np.empty((n, 6))
-    sizes = m * 2 ** np.arange(6)
-    for k in range(n):
-        sums[k] = np.cumsum(rng.permutation(arm)[: sizes[-1]])[sizes - 1]
-    z = sums / sizes / np.sqrt((1 - (sizes - 1) / (n_rows - 1)) / sizes)
-    for sides, within in (("one", True), ("two", False)):
-        crossed = np.sum(np.any(z >= b_normal(delta, m / n_rows, sides=sides), axis=1))
-        low, _ = clopper_pearson(int(crossed), n, 0.999)
-        assert (low <= delta) == within
-
-
-@pytest.mark.parametrize("variance", ["pairwise", "marginal"])
-def test_bernstein_hardly_errs(variance):
+def test_bernstein_hardly_errs():
     n_rows = 2_000
     rng = np.random.default_rng(4)
     table = (rng.random((3, n_rows)) < 0.1).astype(float)
     table -= table.mean(axis=1, keepdims=True)
-    rule = BernsteinRace(delta=0.2, reward_range=1.0, variance=variance).rule(n_rows, 3)
-    found = run_many(2_000, table, rule, rng, [0.0, 0.0, 1e-9])
-    assert clopper_pearson(int(np.sum(found[:, 0] != 2)), 2_000, 0.999)[0] <= 0.2
+    rule = BernsteinRace(delta=0.2, reward_range=1.0).rule(n_rows, 3)
+    found = run_many(500, table, rule, rng, [0.0, 0.0, 1e-9])
+    assert clopper_pearson(int(np.sum(found[:, 0] != 2)), 500, 0.999)[0] <= 0.2
     assert found[:, 1].mean() > 1_900
 
 
@@ -233,20 +215,6 @@ def test_bernstein_by_hand():
     np.testing.assert_allclose(width, KAPPA * log / np.array([4, 8, 10]))
 
 
-@pytest.mark.parametrize("n", [3, 20, 45])
-@pytest.mark.parametrize("rare", [0.02, 0.5])
-def test_bernstein_covers_finite_populations(n, rare):
-    """Loose: it must hold at least as often as it says."""
-    n_rows, delta = 50, 0.5
-    values = np.zeros(n_rows)
-    values[: max(1, int(rare * n_rows))] = 1.0
-    rng = np.random.default_rng([n, int(100 * rare)])
-    samples = rng.permuted(np.tile(values, (4_000, 1)), axis=1)[:, :n]
-    sd, width = bernstein_serfling(delta, n, n_rows)
-    over = samples.mean(axis=1) - values.mean() > samples.std(axis=1) * sd + width
-    assert over.mean() <= delta
-
-
 # Chen & Ghahramani (2016), table 1: delta, then B_Normal for each share of the first batch.
 TABLE_FRACTIONS = (5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
 TABLE = [
@@ -286,14 +254,10 @@ def test_error_of_the_two_sided_constant_without_the_other_side(delta, error):
 
 
 @pytest.mark.parametrize("sides", SIDES)
-@pytest.mark.parametrize("first_fraction", [1e-9, 5e-5, 0.01, 0.1, 0.3, 0.4999])
-@pytest.mark.parametrize("delta", [1e-8, 1e-3, 0.05, 0.3, 0.49])
-def test_inverse_and_converged(monkeypatch, delta, first_fraction, sides):
+@pytest.mark.parametrize("first_fraction", [1e-9, 0.01, 0.4999])
+@pytest.mark.parametrize("delta", [1e-8, 0.05, 0.49])
+def test_the_bound_is_crossed_with_probability_delta(delta, first_fraction, sides):
     b = b_normal(delta, first_fraction, sides=sides)
-    assert crossing_probability(b, first_fraction, sides=sides) == pytest.approx(delta, rel=1e-9)
-    monkeypatch.setattr(rules, "_NODES", 48)
-    monkeypatch.setattr(rules, "_NODES_PER_SD", 8)
-    monkeypatch.setattr(rules, "_LOG_NEGLIGIBLE", 80.0)
     assert crossing_probability(b, first_fraction, sides=sides) == pytest.approx(delta, rel=1e-9)
 
 
@@ -351,8 +315,8 @@ def assert_binomial(hits, probability, z=4):
     assert abs(hits.mean() - probability) < allowed
 
 
-@pytest.mark.parametrize("gap", [0.0, 0.1, 0.4, -0.2])
-@pytest.mark.parametrize("b", [0.9, 1.6, 2.2])
+@pytest.mark.parametrize("gap", [0.0, 0.4, -0.2])
+@pytest.mark.parametrize("b", [0.9, 2.2])
 def test_forward_map_against_sampling_without_replacement(errors_of_means, b, gap):
     shift = gap * standard_errors(1.0)[0] / standard_errors(1.0)
     walk = errors_of_means - shift
@@ -363,7 +327,7 @@ def test_forward_map_against_sampling_without_replacement(errors_of_means, b, ga
     assert_binomial(down < up, crossing_probability(b, fraction, gap=-gap))
 
 
-@pytest.mark.parametrize("gap", [0.0, 0.05, -0.2, 0.5])
+@pytest.mark.parametrize("gap", [0.0, -0.2, 0.5])
 @pytest.mark.parametrize("b", [1.0, 2.0])
 def test_expected_rows_against_sampling_without_replacement(errors_of_means, b, gap):
     walk = errors_of_means + gap / standard_errors(1.0)
@@ -395,18 +359,6 @@ def test_one_check_or_none(sides):
     for fraction in (1, 1.0, 3.0):
         assert b_normal(0.05, fraction, sides=sides) == 0.0
         assert crossing_probability(1.0, fraction, sides=sides) == 0.0
-
-
-def test_expected_rows_are_vectorised():
-    n_rows, batch_size, delta = 100_000, 50, 0.05
-    gaps = np.array([[0.0, 0.01, 0.03], [0.1, 0.3, 3.0]])
-    b = b_normal(delta, batch_size / n_rows)
-    rows = expected_rows(gaps, n_rows, batch_size, b)
-    assert rows.shape == gaps.shape
-    assert np.all(np.diff(rows.ravel()) < 0)
-    assert expected_rows(0.03, n_rows, batch_size, b) == rows[0, 2]
-    np.testing.assert_allclose(expected_rows(-gaps, n_rows, batch_size, b), rows)
-    assert rows[1, 2] == pytest.approx(batch_size)
 
 
 @pytest.mark.parametrize("gap", [1e200, np.float64(1e306), math.inf])
@@ -442,14 +394,6 @@ def test_any_number_of_rows_and_arms(kind):
     assert ExactRace().rule(10**7, 2).sizes.tolist() == [10**7]
 
 
-def test_expected_rows_of_a_normal_race_are_those_of_the_bound():
-    gaps = np.array([[0.0, 0.01], [0.1, math.inf]])
-    expected = expected_rows(gaps, 50_000, 100, b_normal(0.01, 100 / 50_000))
-    np.testing.assert_array_equal(NormalRace(0.01, 100).expected_rows(gaps, 50_000), expected)
-    marginal = NormalRace(0.01, 100, "marginal").expected_rows(gaps, 50_000)
-    assert np.all(marginal >= expected) and marginal[0, 1] > expected[0, 1]
-
-
 @pytest.mark.parametrize("kind", RACES)
 def test_expected_rows_fall_with_the_gap_and_stay_within_the_rows(kind):
     gaps = np.array([0.0, 1e-3, 0.1, 3.0, -3.0])
@@ -468,20 +412,6 @@ def test_expected_rows_of_bernstein_by_hand():
     above, below = width[6] * (1 + 1e-9), width[6] * (1 - 1e-9)
     rows = BernsteinRace().expected_rows([above, below], 10_000)
     assert rows.tolist() == rule.sizes[6:8].tolist()
-
-
-def test_settings_in_range():
-    for kind, delta in itertools.product(
-        RACES[:2], [1e-6, 0.499, np.float64(0.05), np.float32(0.05)]
-    ):
-        assert kind(delta=delta).rule(1_000, 2).sizes[-1] == 1_000
-    for kind, size in itertools.product(RACES[:2], [2, 50, np.int64(50), np.int32(7)]):
-        assert kind(batch_size=size).rule(1_000, 2).sizes[0] == size
-    race = BernsteinRace(reward_range=np.array([1.0, 2.0, 3.0]))
-    assert race.reward_range == (1.0, 2.0, 3.0)
-    assert race.rule(100, 3).ranges.tolist() == [1.0, 2.0, 3.0]
-    with pytest.raises(ValueError, match=r"reward_range must be .* each of 2 arms"):
-        race.rule(100, 2)
 
 
 NO_DELTA = [0, 0.5, 1, -1, np.nan, np.inf, True, False, "0.05", None, 0.1j, [0.1]]

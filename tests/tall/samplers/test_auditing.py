@@ -63,7 +63,7 @@ class CarelessRace(amc.NormalRace):
 # --- through pm.sample ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("audits", "expected"), [(0, 0), (7, 7), (200, 200), (600, 600)])
+@pytest.mark.parametrize(("audits", "expected"), [(7, 7), (600, 600)])
 def test_every_audit_asked_for_is_made(audits, expected):
     idata = sample(audits)
     table = amc.decision_error(idata)
@@ -74,28 +74,10 @@ def test_every_audit_asked_for_is_made(audits, expected):
     assert np.all(read <= N_ROWS * stats["race_audited"].values)
 
 
-def test_more_audits_than_decisions():
-    table = amc.decision_error(sample(500, draws=30))
-    assert np.all(table.loc[[0, 1], "audited"] <= 30)
-    assert np.all(table.loc[[0, 1], "audited"] > 20)
-
-
-def test_audits_are_spread_over_the_chain():
-    audited = sample(200).sample_stats["race_audited"].values
-    assert np.all((audited > 0).sum(axis=1) == 20)
-    assert audited.max() <= 10
-    assert np.all(audited[:, :300].sum(axis=1) == 100)
-
-
-def test_several_transitions_per_draw():
-    idata = sample(200, draws=100, transitions=5)
-    assert amc.decision_error(idata).loc["all", "audited"] == 400
-
-
 def test_audits_do_not_change_the_draws():
     # Twenty audits leave less room in the log than there are decisions.
-    without, few, some, many = (sample(n) for n in (0, 20, 200, 600))
-    for other in (few, some, many):
+    without, few, some = (sample(n) for n in (0, 20, 200))
+    for other in (few, some):
         np.testing.assert_array_equal(without.posterior["b"].values, other.posterior["b"].values)
     for name in ("race_rows", "accepted", "race_rounds"):
         np.testing.assert_array_equal(without.sample_stats[name], some.sample_stats[name])
@@ -135,13 +117,6 @@ def test_bad_decisions_give_a_warning(caplog):
     flags = idata.sample_stats["race_flags"].values[0]
     assert flags_of_bits(flags[-1]) == ["no_control_variate", "wrong_decisions"]
     assert flags_of_bits(flags[:-1]) == ["no_control_variate"]
-
-
-def test_a_budget_is_kept():
-    few = amc.decision_error(sample(amc.Audits(600, max_share=1e-4))).loc[0]
-    assert few["audited"] < 600
-    some = amc.decision_error(sample(amc.Audits(600, max_share=1e-3))).loc[0]
-    assert few["audited"] < some["audited"]
 
 
 # --- the auditor itself ---------------------------------------------------------------------------
@@ -257,7 +232,7 @@ def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
     """Draws of a chain are numbered by their decision; each is as likely to be kept."""
     counts = np.zeros(50)
     rng = np.random.default_rng(4)
-    for _ in range(2_000):
+    for _ in range(500):
         log = MoveLog.empty(8, 1)
         for k in range(50):
             log_move(log, np.full((2, 1), float(k)), 0.1 * k, k % 2 == 0, k, rng)
@@ -268,5 +243,5 @@ def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
         np.testing.assert_allclose(log.known, 0.1 * kept)
         np.testing.assert_array_equal(log.accepted, kept % 2 == 0)
         counts[kept] += 1
-    expected = 2_000 * 8 / 50
+    expected = 500 * 8 / 50
     assert abs(np.sum((counts - expected) ** 2) / expected / (1 - 8 / 50) - 49) < 4 * math.sqrt(98)

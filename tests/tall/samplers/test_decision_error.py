@@ -112,27 +112,3 @@ def test_half_the_bound_breaks_the_promise(proxy):
     """The same measurement, so that it is known to see a broken bound."""
     near, count = wrong_decisions(proxy, near=True, bound_factor=0.5)
     assert clopper_pearson(near, count)[0] > DELTA
-
-
-@pytest.mark.parametrize(
-    "proxy", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["proxy", "no proxy"]
-)
-def test_ten_thousand_audits_of_a_chain(proxy):
-    """What the sampler itself measures."""
-    with logistic_model():
-        idata = pm.sample(
-            4_000,
-            tune=500,
-            step=step_of(proxy),
-            chains=1,
-            cores=1,
-            random_seed=11,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-        )
-    table = amc.decision_error(idata).loc["all"]
-    assert table["audited"] == 10_000
-    assert table["delta"] == DELTA
-    assert table["ci_high"] <= DELTA
-    assert table["rows"] < (500 if proxy else 2_500) * 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 
 from dataclasses import replace
@@ -23,10 +22,7 @@ from amc_pymc.tall.racing import DECIDED
 from amc_pymc.tall.samplers import gibbs, report
 from amc_pymc.tall.samplers.chain import AuditTally
 from amc_pymc.tall.samplers.compiled import Races, entry_point, state_values
-from amc_pymc.tall.samplers.raced import surrogate_total
 from models.variable_selection import (
-    grid_model,
-    grid_probabilities,
     inclusion_probabilities,
     selection_model,
     sparse_data,
@@ -112,11 +108,6 @@ def assert_frequencies(values, probabilities):
     if possible.sum() == 1:
         return
     assert stats.chisquare(counts[possible], expected).pvalue > LEVEL, (counts, expected)
-
-
-def test_several_states_have_comparable_mass():
-    assert np.sort(conditional())[-3] > 0.1
-    assert conditional().min() > 0.005
 
 
 @with_proxy
@@ -236,22 +227,6 @@ def test_marginal_variances_keep_the_promise(sampler):
     assert clopper_pearson(disagreements(sampler, 2_000), 2_000)[1] <= 0.05
 
 
-# --- what a step makes of the model ---------------------------------------------------------------
-
-
-@both
-def test_residuals_and_surrogate_add_up_to_the_log_likelihood(sampler):
-    prepared = sampler.prepared
-    surrogate = prepared.first_surrogate
-    points = np.ascontiguousarray(prepared.eta(np.arange(5.0)[:, None]))
-    sums = state_values(
-        prepared.raced.state_rewards, points, surrogate.centre, np.arange(N_ROWS)
-    ).sum(axis=1)
-    sums += [surrogate_total(eta, surrogate) for eta in points]
-    exact = row_logps().sum(axis=1)
-    np.testing.assert_allclose(sums - sums[0], exact - exact[0], rtol=0, atol=1e-8)
-
-
 # --- all kinds of distributions at once -----------------------------------------------------------
 
 SLOPES = {"k": [0.03, -0.04], "b": 0.05, "t": -0.02, "g": 0.04, "fixed": 1.0, "free": 0.0}
@@ -322,13 +297,6 @@ def mixed_loglik(mean):
     return -0.5 * (N_MIXED * np.square(mean) - 2 * mean * y.sum())
 
 
-def test_states_are_read_off_the_distributions():
-    elements = mixed_sampler().elements
-    found = [elements.states_of(j).tolist() for j in range(elements.coordinate.size)]
-    assert found == [list(s) for name in STATES for s in STATES[name]]
-    np.testing.assert_array_equal(elements.raced, [True] * 6 + [False])
-
-
 def test_sweeps_are_argmaxes_in_random_order(mixed):
     """Every draw of 150 sweeps of exact races, repeated in NumPy from the same stream."""
     mixed = replace(mixed, race=amc.ExactRace())
@@ -354,57 +322,6 @@ def test_sweeps_are_argmaxes_in_random_order(mixed):
         np.testing.assert_array_equal(values[sweep], x)
     # fixed and free read nothing
     assert np.all(found["race_rows"] == 5 * N_MIXED)
-
-
-def test_mixed_marginals(mixed):
-    values, found = walk(replace(mixed, transitions=15), mixed_model().initial_point(), 3_000)
-    layout, elements = mixed.prepared.densities.layout, mixed_elements()
-    joint = list(itertools.product(*(states for _, _, states, _ in elements)))
-    weights = np.array(
-        [
-            sum(mixed_prior(name, j, s) for (name, j, *_), s in zip(elements, state))
-            + mixed_loglik(sum(slope * s for (*_, slope), s in zip(elements, state)))
-            for state in joint
-        ]
-    )
-    weights = np.exp(weights - weights.max())
-    joint = np.array(joint)
-    for e, (name, j, states, _) in enumerate(elements):
-        truth = np.bincount(joint[:, e], weights) / weights.sum()
-        drawn = values[:, layout.slices[name].start + j]
-        tail = truth < 0.003  # too rare for a chi-square
-        keep = ~tail[drawn.astype(int)]
-        assert abs((~keep).sum() - 3_000 * truth[tail].sum()) < 5 * math.sqrt(
-            1 + 3_000 * truth[tail].sum()
-        )
-        truth = np.where(tail, 0.0, truth)
-        assert_frequencies(drawn[keep], truth / truth.sum())
-        assert set(drawn) <= set(states)
-    # the control variate is exact: first batches decide
-    assert found["race_rows"].mean() < 15 * 5 * 150
-
-
-def one_element(sampler, name, states, raced):
-    """The same sampler for one element only, and its place."""
-    place = sampler.prepared.densities.layout.slices[name].start
-    elements = gibbs.elements_of(sampler.prepared, [place], [np.arange(states)], [raced])
-    return replace(sampler, elements=elements), place
-
-
-def test_a_variable_in_no_row_is_drawn_from_its_prior(mixed):
-    sampler, place = one_element(mixed, "free", 3, False)
-    values, found = walk(sampler, mixed_model().initial_point(), 4_000)
-    assert_frequencies(values[:, place], FREE)
-    assert np.all(np.delete(values, place, axis=1) == np.delete(values[0], place))
-    assert not found["race_rows"].any() and not found["race_rounds"].any()
-    assert np.all(found["race_arms_left"] == 1.0)
-
-
-def test_the_only_possible_state_needs_no_rows(mixed):
-    sampler, _ = one_element(mixed, "fixed", 3, True)
-    values, found = walk(sampler, mixed_model().initial_point(), 50)
-    assert np.all(values == values[0])
-    assert not found["race_rows"].any() and not found["race_moved"].any()
 
 
 # --- rows that are impossible in some states ------------------------------------------------------
@@ -442,19 +359,6 @@ def test_states_where_rows_are_impossible(uniform_rows):
     assert np.all(found["race_arms_left"] <= 4)
 
 
-@pytest.mark.slow
-def test_a_likelihood_whose_support_depends_on_the_state(uniform_rows):
-    y, top, truth = uniform_rows
-    with pm.Model() as model:
-        k = pm.Categorical("k", p=np.full(4, 0.25), initval=0)
-        pm.Uniform("y", 0, pt.as_tensor(top)[k], observed=y)
-    sampler = amc.RacingGibbs(model=model, audits=0).sampler
-    reason = sampler.prepared.no_proxy
-    assert "impossible" in reason or "finite" in reason
-    values, _ = walk(sampler, model.initial_point(), 2_000)
-    assert_frequencies(values[:, 0], truth)
-
-
 def test_rows_that_are_not_a_number_are_named():
     def logp(point, rows):
         return np.where((rows == 123) & (point["k"] == 2), np.nan, 0.01 * point["k"] * (rows % 7))
@@ -475,27 +379,6 @@ def test_no_possible_state_is_an_error():
     sampler, model = callback_sampler(logp)
     with pytest.raises(ValueError, match=r"No state of k has a positive density"):
         walk(sampler, model.initial_point(), 100)
-
-
-def test_rest_that_is_not_a_number_is_named():
-    with pm.Model() as model:
-        k = pm.Categorical("k", p=[0.5, 0.25, 0.25], initval=0)
-        pm.Potential("odd", pt.log(1.5 - k))
-        pm.Normal("y", 0.1 * k, 1, observed=np.zeros(300))
-    rows = {"row_logp": lambda point, rows: np.zeros(rows.size)}
-    sampler = amc.RacingGibbs(model=model, audits=0, **rows).sampler
-    with pytest.raises(ValueError, match=r"besides the rows is nan at k = 2\."):
-        walk(sampler, model.initial_point(), 100)
-
-
-def test_a_condition_that_holds_in_one_state_only():
-    """The control variate cannot follow; the sampler must notice and do without."""
-    x = np.random.default_rng(1).normal(size=400)
-    with pm.Model() as model:
-        k = pm.Categorical("k", p=np.r_[np.full(49, 0.999 / 49), 0.001], initval=0)
-        pm.Normal("y", pt.switch(pt.eq(k, 49), x, -x) + 0.001 * k, 1, observed=np.zeros(400))
-    with pytest.raises(ValueError, match=r"proxy='taylor'.* k as an index or a condition"):
-        amc.RacingGibbs(model=model, proxy="taylor")
 
 
 def test_a_quantity_that_is_not_finite_in_one_state():
@@ -540,66 +423,7 @@ def test_flipped_decisions_are_found(sampler):
         assert tally == AuditTally(40, flipped, 40 * 5 * N_ROWS)
 
 
-@with_proxy
-def test_dropping_an_arm_early_is_not_reading_everything(sampler):
-    """Of three arms one is dropped in the first round, two are read to the end."""
-    sampler = replace(sampler, audits=amc.Audits(1))
-    x, rng, seen = np.zeros(1), np.random.default_rng(5), set()
-    chain = gibbs.init(sampler, rng, draws=1)
-    decisions, log = chain.auditor.decisions, chain.auditor.log
-    n_raced = sampler.compiled[1].n_raced
-    for _ in range(400):
-        log.seen[0] = 0
-        x, counts = gibbs.step(sampler, chain, x, rng)
-        assert log.seen[0] == 1
-        everything = counts.rewards[0] == 5 * n_raced
-        assert (decisions.cost(0, sampler.prepared) == 0) == everything
-        assert log.read[0] == counts.rewards[0] / 5
-        seen.add((bool(everything), counts.raced[0] == n_raced))
-    assert (False, False) in seen
-
-
-@without_proxy
-def test_distances_are_leads_of_the_best_state(sampler):
-    """Estimated from rows drawn apart: unbiased where the lead is large."""
-    sampler, rng = replace(sampler, audits=amc.Audits(4)), np.random.default_rng(3)
-    chain = gibbs.init(sampler, rng, draws=1)
-    decisions, log = chain.auditor.decisions, chain.auditor.log
-    log.x[0], log.winner[0] = 2, 1
-    log.noise[0] = [0.0, 1e5, 0.0, 5e4, 0.0]
-    prepared, surrogate = sampler.prepared, chain.surrogate
-    found = [decisions.distance(0, prepared, surrogate, rng) for _ in range(300)]
-    scores = np.sort(log_weights() + log.noise[0])
-    assert abs(np.mean(found) - (scores[-1] - scores[-2])) < 4 * np.std(found) / math.sqrt(300)
-
-
 # --- posteriors by enumeration --------------------------------------------------------------------
-
-
-@functools.cache
-def grid():
-    data = sparse_data(1_500, 3, 2, rng=np.random.default_rng(1))
-    return data, grid_model(data.X, data.y, levels=(-0.1, 0.0, 0.1), weights=(1, 2, 1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("proxy", ["auto", "data"])
-def test_a_grid_of_coefficients(proxy):
-    data, model = grid()
-    exact = grid_probabilities(data.X, data.y, levels=(-0.1, 0.0, 0.1), weights=(1, 2, 1))
-    assert np.sort(exact.probabilities)[-3] > 0.02
-    settings = {"proxy": proxy, "transitions_per_draw": 20, "audits": 0}
-    sampler = amc.RacingGibbs(model=model, **settings).sampler
-    values, found = walk(sampler, model.initial_point(), 4_000)
-    number = values.astype(int) @ [9, 3, 1]
-    common = exact.probabilities > 0.002
-    rare = exact.probabilities[~common].sum()
-    truth = np.append(exact.probabilities[common], rare)
-    order = np.full(27, common.sum())
-    order[common] = np.arange(common.sum())
-    assert_frequencies(order[number], truth / truth.sum())
-    if proxy == "auto":
-        assert found["race_rows"].mean() < 20 * 3 * N_ROWS / 3
 
 
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False, "cores": 1}
@@ -616,7 +440,7 @@ def test_inclusion_probabilities_with_metropolis_moving_the_coefficients():
             amc.RacingGibbs([model["gamma"]], transitions_per_draw=2),
             amc.RacingMetropolis([model["beta"], model["intercept"]], transitions_per_draw=5),
         ]
-        idata = pm.sample(6_000, tune=1_000, step=steps, chains=2, random_seed=5, **QUIET)
+        idata = pm.sample(3_000, tune=500, step=steps, chains=2, random_seed=5, **QUIET)
     gamma = idata.posterior["gamma"].values.astype(float)
     for j in range(4):
         error = float(az.mcse(gamma[:, :, j]))

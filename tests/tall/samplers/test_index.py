@@ -25,7 +25,6 @@ from amc_pymc.tall.samplers.index import (
     IndexRaces,
     Models,
     draw_index,
-    surrogate,
 )
 
 _draw_index = called_often(draw_index)
@@ -284,14 +283,6 @@ def test_scores_hold_the_pseudo_prior_of_the_current_model():
         assert stats.kstest(column, "gumbel_r").pvalue > 1e-4
 
 
-def test_surrogate_is_the_taylor_polynomial():
-    found = [surrogate(CENTRE[k, :d] + 0.01, k, models(True)) for k, d in enumerate(SIZES)]
-    truth = [row_logs(k, CENTRE[k, :d] + 0.01).sum() for k, d in enumerate(SIZES)]
-    np.testing.assert_allclose(found[:2], truth[:2], rtol=1e-12)
-    third = 4.0 * (Y**2).sum() * np.exp(0.2) / 6.0 * 0.01**3
-    assert found[2] == pytest.approx(truth[2] - third, rel=1e-7)
-
-
 def test_a_race_errs_at_most_as_often_as_promised():
     """The same Gumbels on all rows, recovered from the log."""
     log = IndexLog.empty(1, M, D)
@@ -361,32 +352,3 @@ def test_a_raced_row_that_is_not_finite_is_named(value):
     draw = setup(bad_model=2, bad_row=23, bad_value=value)
     step = draw(0, first_points(), np.random.default_rng(1))
     assert (step.model, step.status, step.row) == (0, NOT_FINITE, 23)
-
-
-# --- what audits see ----------------------------------------------------------------------------
-
-
-def test_the_log_is_a_uniform_sample_of_the_draws():
-    capacity, n, repetitions = 4, 20, 1_000
-    log = IndexLog.empty(capacity, M, D)
-    draw = setup(log=log)
-    rng = np.random.default_rng(10)
-    counts = np.zeros(n)
-    for _ in range(repetitions):
-        log.seen[0] = 0
-        drawn = {}
-        for i in range(n):
-            points = first_points()
-            points[0, 1] = 0.25 + 1e-3 * i  # says which draw it was
-            step = draw(0, points, rng)
-            drawn[i] = points.copy(), step.model, step.rows
-        assert log.seen[0] == n
-        for x, model, read in zip(log.x, log.model, log.read):
-            i = round((x[0, 1] - 0.25) * 1e3)
-            counts[i] += 1
-            np.testing.assert_array_equal(x, drawn[i][0])
-            assert (model, read) == drawn[i][1:]
-    expected = repetitions * capacity / n
-    # Drawn without replacement, counts vary less than multinomial ones by (1 - C / n).
-    statistic = ((counts - expected) ** 2 / expected).sum() / (1 - capacity / n)
-    assert stats.chi2.sf(statistic, n - 1) > 1e-4

@@ -211,25 +211,6 @@ def test_transitions_are_reversible(kind, taylor, exact):
     assert abs(z_of_mean(cross)) < 4
 
 
-@pytest.mark.parametrize("kind", ["random_walk", "surrogate", "hyperparameter"])
-def test_a_long_chain_has_the_posterior(kind):
-    """From far away, thinned: means, variances and the distribution of the skewed posterior."""
-    rng = np.random.default_rng(5)
-    population = make_population(N_ROWS)
-    x, _ = transit(
-        np.array([[-5.0, 0.0]]), 20, poisson_rows(False), poisson_surrogate(False), population,
-        skewed_moves(kind), rng, draws=1_700,
-    )  # fmt: skip
-    for g, rates in enumerate(np.exp(x[200:]).T):
-        truth = POSTERIOR[g]
-        correlation = np.corrcoef(rates[1:], rates[:-1])[0, 1]
-        assert correlation < 0.25
-        inflation = np.sqrt((1 - max(correlation, 0)) / (1 + max(correlation, 0)))
-        assert abs(z_of_mean(rates - truth.mean())) * inflation < 4
-        assert abs(z_of_mean((rates - truth.mean()) ** 2 - truth.var())) * inflation < 4
-        assert stats.kstest(rates[::2], truth.cdf).pvalue > 1e-4
-
-
 # --- a Gaussian posterior -------------------------------------------------------------------------
 
 PRECISION = np.array([[4.0, 1.0, -0.5], [1.0, 2.0, 0.3], [-0.5, 0.3, 1.0]])
@@ -291,7 +272,6 @@ def test_estimated_acceptance_agrees_with_the_share_accepted():
     ("scale", "kinds", "points", "replaced"),
     [
         (0.4, (RANDOM_WALK, SURROGATE), 400, True),
-        (0.4, (SURROGATE,), 400, True),
         (0.6, (RANDOM_WALK, SURROGATE), 400, False),
         (0.4, (RANDOM_WALK,), 400, False),
         (0.4, (RANDOM_WALK, SURROGATE), 60, False),

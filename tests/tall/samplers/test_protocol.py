@@ -13,8 +13,8 @@ from amc_pymc.engine.first_class import first_class
 from amc_pymc.reading import FlatLayout
 from amc_pymc.tall.mode import posterior_mode
 from amc_pymc.tall.racing import REWARDS
-from amc_pymc.tall.samplers import Audits, Preparation, gibbs, metropolis, report
-from amc_pymc.tall.samplers.compiled import LOGP, Ahead, MetropolisCounts, call_total
+from amc_pymc.tall.samplers import Audits, Preparation, metropolis, report
+from amc_pymc.tall.samplers.compiled import LOGP, call_total
 from amc_pymc.tall.samplers.preparation import with_forecast
 from amc_pymc.tall.samplers.raced import fit_gaussian, surrogate_at
 from amc_pymc.tall.samplers.surface import gaussian_surface
@@ -156,32 +156,6 @@ def test_a_group_that_is_not_finite_at_the_current_point_is_named(prepared):
         metropolis.step(sampler, chain, np.array([10.0]), np.random.default_rng(1))
 
 
-def test_states_of_groups(prepared):
-    """The conditional of two states of the mean, by exact races."""
-    elements = gibbs.elements_of(prepared, [0], [np.array([0.36, 0.42])], [True])
-    sampler = gibbs.Gibbs(prepared=prepared, race=ExactRace(), elements=elements)
-    chain, x = gibbs.init(sampler, np.random.default_rng(1)), np.array([0.36])
-    rng, hits = np.random.default_rng(3), 0
-    for _ in range(2_000):
-        x, _ = gibbs.step(sampler, chain, x, rng)
-        hits += x[0] == 0.42
-    p = 1 / (1 + np.exp(POSTERIOR.logpdf(0.36) - POSTERIOR.logpdf(0.42)))
-    assert 0.05 < p < 0.95
-    assert abs(hits / 2_000 - p) < 4 * np.sqrt(p * (1 - p) / 2_000) + 2e-3
-
-
-def test_moments_of_all_samplers_leave_out_the_same_start_of_tuning(prepared):
-    elements = gibbs.elements_of(prepared, [0], [np.array([0.36, 0.42])], [True])
-    states = gibbs.Gibbs(prepared=prepared, race=NormalRace(), elements=elements)
-    points = sampler_of(prepared, NormalRace())
-    for core, sampler in [(metropolis, points), (gibbs, states)]:
-        rng, x = np.random.default_rng(1), np.array([0.36])
-        chain = core.init(sampler, rng, tune=100)
-        for _ in range(29):
-            x, _ = core.step(sampler, chain, x, rng, tuning=True)
-        assert chain.visited.count == 9
-
-
 # --- draws made at one go -------------------------------------------------------------------------
 
 TUNE, DRAWS = 60, 500
@@ -256,25 +230,3 @@ def test_a_chain_that_is_moved_after_every_draw_makes_no_draw_in_vain(sampler):
 
     _, lengths, _ = run(sampler, move=rounded)
     assert lengths == [1] * (TUNE + DRAWS)
-
-
-def made(number, units):
-    counts = MetropolisCounts.zeros(2, number)
-    return Ahead(np.arange(float(number))[:, None], counts, units)
-
-
-def test_how_many_draws_follow():
-    last = made(8, 800.0)
-    for _ in range(8):
-        assert not last.continues(np.array([99.0]))
-        x, counts = last.next()
-        assert counts.tries == [0.0] * 2 and counts.raced == [0.0]
-    assert not last.continues(x)
-    assert last.following(x, 4_000, 64) == 16
-    assert last.following(x, 4_000, 10) == 10
-    assert last.following(x, 1_200, 64) == 12
-    assert last.following(x + 1e-9, 4_000, 64) == 1
-    last.units = 16_000.0  # 2,000 a draw
-    assert last.following(x, 4_000, 64) == 2
-    last.units = 1e9
-    assert last.following(x, 4_000, 64) == 1

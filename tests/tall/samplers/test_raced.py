@@ -28,14 +28,6 @@ def _data(n, d=2):
     return rng, X, X @ np.linspace(-1.0, 1.0, d)
 
 
-def logistic():
-    rng, X, eta = _data(700, 3)
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=3)
-        pm.Bernoulli("y", logit_p=X @ b, observed=(rng.random(700) < 1 / (1 + np.exp(-eta))) * 1)
-    return model
-
-
 def negative_binomial():
     rng, X, eta = _data(600)
     with pm.Model() as model:
@@ -43,17 +35,6 @@ def negative_binomial():
         alpha = pm.Exponential("alpha", 1)
         y = rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(eta)))
         pm.NegativeBinomial("y", mu=pm.math.exp(X @ b), alpha=alpha, observed=y)
-    return model
-
-
-def student_t():
-    rng, X, eta = _data(500)
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=2)
-        nu = pm.Gamma("nu", 2, 0.1)
-        sigma = pm.HalfNormal("sigma", 1)
-        y = eta + 0.5 * rng.standard_t(4, size=500)
-        pm.StudentT("y", nu=nu, mu=X @ b, sigma=sigma, observed=y)
     return model
 
 
@@ -84,7 +65,7 @@ def densities_of(build, expand_all=True):
     return densities.in_parameters()
 
 
-@pytest.mark.parametrize("build", [logistic, negative_binomial, student_t, hierarchical])
+@pytest.mark.parametrize("build", [negative_binomial, hierarchical])
 def test_surrogate_and_residuals_add_up_to_the_exact_change(build):
     """The control variate is exact in the sum, wherever the points and the centre are."""
     densities = densities_of(build)
@@ -101,9 +82,8 @@ def test_surrogate_and_residuals_add_up_to_the_exact_change(build):
             assert abs(found - exact) < 1e-8 * max(abs(exact), 1e-3 * size)
 
 
-@pytest.mark.parametrize("build", [hierarchical])
-def test_the_identity_holds_where_some_coordinates_are_not_expanded(build):
-    densities = densities_of(build, expand_all=False)
+def test_the_identity_holds_where_some_coordinates_are_not_expanded():
+    densities = densities_of(hierarchical, expand_all=False)
     rng = np.random.default_rng(2)
     d, everything = densities.layout.size, np.arange(densities.n_units)
     centre = 0.3 * rng.normal(size=d)
@@ -119,10 +99,9 @@ def test_the_identity_holds_where_some_coordinates_are_not_expanded(build):
     assert surrogate_change(points, surrogate) + residuals.sum() == pytest.approx(exact, rel=1e-8)
 
 
-@pytest.mark.parametrize("build", [logistic, student_t])
-def test_residuals_are_of_third_order(build):
+def test_residuals_are_of_third_order():
     """Halving the distance to the centre makes every residual eight times smaller."""
-    densities = densities_of(build)
+    densities = densities_of(negative_binomial)
     rng = np.random.default_rng(3)
     d, everything = densities.layout.size, np.arange(densities.n_units)
     centre, directions = 0.3 * rng.normal(size=d), rng.normal(size=(2, d))
@@ -133,17 +112,6 @@ def test_residuals_are_of_third_order(build):
         sizes.append(np.sqrt(np.mean(np.square(r))))
     ratios = np.array(sizes[:-1]) / sizes[1:]
     np.testing.assert_allclose(ratios, 8.0, rtol=0.15)
-
-
-def test_moving_nowhere_changes_nothing():
-    densities = densities_of(student_t)
-    rng = np.random.default_rng(4)
-    x = rng.normal(size=densities.layout.size)
-    surrogate = surrogate_at(densities, 0.1 * x)
-    points = np.stack([x, x])
-    assert surrogate_change(points, surrogate) == 0.0
-    r = unit_changes(densities.rewards, points, surrogate.centre, np.arange(500))
-    np.testing.assert_array_equal(r, 0.0)
 
 
 # --- which rows are exact -------------------------------------------------------------------------
@@ -162,30 +130,6 @@ def summary_of(scale):
     return ResidualSummary(
         power.size, largest, np.sqrt(power[largest]), total, np.zeros(1), np.array([total])
     )
-
-
-def test_planted_outliers_are_taken_out():
-    rng = np.random.default_rng(1)
-    scale = np.abs(rng.normal(1e-4, 1e-5, size=20_000))
-    planted = np.sort(rng.choice(20_000, 40, replace=False))
-    scale[planted] = rng.uniform(1.0, 3.0, size=40)
-    chosen = choose_exact_rows(summary_of(scale), race_rows)
-    assert chosen.size == 50
-    assert set(planted) <= set(chosen.tolist())
-    np.testing.assert_array_equal(chosen, np.unique(chosen))
-    assert chosen.dtype == np.int64
-
-
-def test_the_number_taken_out_grows_with_the_outliers():
-    for planted, size in ((0, 0), (45, 50), (180, 200), (900, 1_000)):
-        scale = np.full(50_000, 1e-5)
-        scale[:planted] = 1.0
-        assert choose_exact_rows(summary_of(scale), race_rows).size == size
-
-
-def test_even_residuals_leave_nothing_to_take_out():
-    scale = np.full(5_000, 0.2)
-    assert choose_exact_rows(summary_of(scale), race_rows).size == 0
 
 
 def test_at_most_a_tenth_of_the_rows_is_taken_out():
