@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from amc_pymc.lazy import attach
 
 if TYPE_CHECKING:
-    from amc_pymc.bandits.arms import ArmError, FailedPull
+    from amc_pymc.bandits.arms import ArmError
     from amc_pymc.bandits.combine_estimators import combine_estimators
     from amc_pymc.evidence.estimate_evidence import estimate_evidence
     from amc_pymc.evidence.sample_ais import sample_ais
@@ -42,7 +42,6 @@ __all__ = [
     "Audits",
     "BernsteinRace",
     "ExactRace",
-    "FailedPull",
     "NormalRace",
     "NotRowFactorised",
     "RacingForecast",
@@ -76,7 +75,7 @@ __all__ = [
 
 #: Public names by module; a module is imported when one of its names is first used.
 _PLACES = {
-    "bandits.arms": ("ArmError", "FailedPull"),
+    "bandits.arms": ("ArmError",),
     "results": ("compare_evidence", "decision_error"),
     "reading": ("NotRowFactorised",),
     "bandits.combine_estimators": ("combine_estimators",),

@@ -37,19 +37,13 @@ out_of_time: the time limit max_time={limit:g} s was over
     raise max_time if its error is too large
 arm_failed: draw {draw:,} of an estimator failed ({error})
     the estimate is of what was drawn before and not exactly unbiased
-    mend the estimator, or let it raise FailedPull where a failure has nothing to do with the value
-arm_silent: {arm!r} has failed in all of its {draws:,} draws
-    the estimate is of the other estimators
-    mend it or leave it out
+    repair the estimator
 arm_constant: all {draws:,} draws of {arm!r} have the same value, from which the estimate is {errors:.1f} standard errors away
     it may not have met its rare values, and its weight is kept small
     draw more, or leave it out
 no_spread: no estimator has returned two different values in {draws:,} draws
     an error of zero does not show that the estimate is exact: values that few draws take may be missing
     draw more, unless you know that every draw is exact
-all_failed: all {draws:,} draws of all estimators have failed
-    there is no estimate
-    mend the estimators
 all_zero: all weights are zero
     there is no estimate
     check that data and model fit together, or use other estimators
@@ -121,7 +115,7 @@ few_effective_particles: only {ess:.0f} of {particles:,} particles are effective
     use more steps
 blocks_missing: {why} after {done} of {blocks} blocks of particles
     the estimate is of these and less precise
-    run again if its error is too large, with checkpoint= from where this one stopped
+    run again if its error is too large
 # Evidence from the user's draws.
 chains_disagree: the chains of idata do not agree (R-hat {r_hat:.2f})
     they have not found the posterior yet, and the estimate may be off by more than its error

@@ -107,11 +107,11 @@ def draw_figure(found: xr.DataTree, strike: float, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    picture = amc.plot_allocation(found, backend="matplotlib")
-    picture.add_title(f"Caplet at strike {strike:g}, sixteen drifts")
+    picture = amc.plot_allocation(found)
+    picture.suptitle(f"Caplet at strike {strike:g}, sixteen drifts")
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.savefig(path, dpi=85)
-    plt.close(picture.get_viz("figure"))
+    plt.close(picture)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -52,7 +52,6 @@ def result(
                     "arm": ("pull", arms),
                     "round": ("pull", rounds),
                     "cost": ("pull", costs),
-                    "failed": ("pull", np.zeros(arms.size, bool)),
                 }
             ),
         }

@@ -28,8 +28,8 @@ Coins
 
 A new policy is a subclass of :class:`Policy` with a ``name`` and ``index()``; it pulls the arm with the largest index.
 One that chooses otherwise also defines ``_choose(rng, arms, n)``, and one that keeps more than means and variances
-``_receive()``. A formula of count, mean and variance is the method ``_bound()`` of a :class:`BoundPolicy`. The class
-itself can be passed wherever a policy is named; to give it a name there, add it to ``registry.py``. The tests of the
+``_receive()``. A formula of count, mean and variance is the method ``_bound()`` of a :class:`BoundPolicy`. To give it
+a name, add it to ``registry.py``. The tests of the
 contract run for all registered policies.
 
 Examples
@@ -61,7 +61,7 @@ from amc_pymc.bandits.indices import (
     kl_upper,
 )
 from amc_pymc.bandits.lcb import LCB
-from amc_pymc.bandits.registry import POLICIES, make_policy, policy_class
+from amc_pymc.bandits.registry import POLICIES, make_policy
 from amc_pymc.bandits.rewards import KnownRange, LogLoss, RewardScale, RunningRange
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV, ControlledMean, batching, jackknife, regression, splitting
@@ -93,7 +93,6 @@ __all__ = [
     "jackknife",
     "kl_upper",
     "make_policy",
-    "policy_class",
     "regression",
     "splitting",
 ]

@@ -15,18 +15,10 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.signals import raise_if_signalled
 
-__all__ = ["Arm", "ArmError", "Cost", "FailedPull", "Sample", "as_arms", "draw", "join_samples"]
+__all__ = ["Arm", "ArmError", "Cost", "Sample", "as_arms", "draw", "join_samples"]
 
-Cost = Literal["count", "cpu"] | Callable[..., float]
+Cost = Literal["count", "cpu"]
 Scale = Literal["natural", "log"]
-
-
-class FailedPull(Exception):
-    """Raised by an estimator for a draw that failed for a reason unrelated to its value.
-
-    Such draws are counted and left out, and the combined estimate stays unbiased. A draw that fails
-    *because* of its value must return a value instead, for example zero for a weight that cannot be computed.
-    """
 
 
 class ArmError(RuntimeError):
@@ -38,19 +30,16 @@ class ArmError(RuntimeError):
         Name of the arm.
     draw : int
         Index of the draw in its request, from 0.
-    partial : Sample or None
-        Draws before the error.
     """
 
     arm: str
     draw: int
-    partial: Sample | None
 
     @classmethod
-    def of(cls, arm: str, draw: int, what: str, partial: Sample | None = None) -> ArmError:
+    def of(cls, arm: str, draw: int, what: str) -> ArmError:
         """Return the error of one draw of an arm."""
         error = cls(f"arm {arm!r} {what}")
-        error.arm, error.draw, error.partial = arm, draw, partial
+        error.arm, error.draw = arm, draw
         return error
 
 
@@ -60,16 +49,14 @@ class Sample(NamedTuple):
     Attributes
     ----------
     values : array (n,)
-        Estimates on the arm's scale; nan for failed draws.
+        Estimates on the arm's scale.
     costs : array (n,)
     controls : array (n, q) or None
-    failed : array of bool (n,)
     """
 
     values: np.ndarray
     costs: np.ndarray
     controls: np.ndarray | None
-    failed: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -185,9 +172,9 @@ def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sa
     arm : Arm
     n : int
     rng : Generator
-    cost : "count", "cpu" or callable
+    cost : "count" or "cpu"
         Cost of a draw. "count" is the cost that the arm returns, else its known cost, else one. "cpu" is
-        seconds of CPU time of this thread. A callable gives ``cost(value)``.
+        seconds of CPU time of this thread.
 
     Returns
     -------
@@ -197,21 +184,22 @@ def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sa
     ------
     ArmError
         If the arm raises an error, or returns the wrong shape, nan or inf, or a cost that is not positive.
-        The error names the arm and the draw; ``partial`` contains earlier draws, if available.
+        The error names the arm and the draw.
     """
-    many = _draw_batch if arm.batched else _draw_singly
-    return many(arm, n, rng, cost)
+    values, costs, controls = (_draw_batch if arm.batched else _draw_singly)(arm, n, rng, cost)
+    wrong = ~((costs > 0.0) & np.isfinite(costs))
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise ArmError.of(
+            arm.name, first, f"has the cost {costs[first]}, which must be positive and finite"
+        )
+    return Sample(values, costs, controls)
 
 
 def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sample:
     begin = time.thread_time()
-    failed = np.zeros(n, bool)
     try:
         found = arm.function(n, rng)
-    except FailedPull:
-        seconds = time.thread_time() - begin
-        costs = np.full(n, _known_cost(arm, seconds / n, cost))
-        return Sample(np.full(n, np.nan), costs, None, ~failed)
     except Exception as error:
         raise_if_signalled(error)
         raise ArmError.of(arm.name, 0, f"raised {type(error).__name__}: {error}") from error
@@ -228,23 +216,14 @@ def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sampl
     if bad.any():
         first = int(bad.argmax())
         raise ArmError.of(arm.name, first, f"returned {values[first]}")
-    if callable(cost):
-        costs = np.array([_cost_of(arm, i, v, cost) for i, v in enumerate(values)])
-    elif cost == "cpu":
-        costs = np.full(n, max(seconds, 1e-9) / max(n, 1))
-    elif costs is None:
-        costs = np.full(n, 1.0 if arm.cost is None else arm.cost)
+    if cost == "cpu" or costs is None:
+        costs = np.full(n, _known_cost(arm, seconds / max(n, 1), cost))
     costs = np.asarray(costs, float)
     if costs.shape != (n,):
         raise ArmError.of(
             arm.name, 0, f"returned costs of shape {costs.shape} where ({n},) was asked for"
         )
-    if not ((costs > 0.0) & np.isfinite(costs)).all():
-        first = int((~((costs > 0.0) & np.isfinite(costs))).argmax())
-        raise ArmError.of(
-            arm.name, first, f"has the cost {costs[first]}, which must be positive and finite"
-        )
-    return Sample(values, costs, _checked_controls(arm, controls, n), failed)
+    return Sample(values, costs, _checked_controls(arm, controls, n))
 
 
 def _checked_controls(arm: Arm, controls: ArrayLike | None, n: int) -> np.ndarray | None:
@@ -265,50 +244,20 @@ def _checked_controls(arm: Arm, controls: ArrayLike | None, n: int) -> np.ndarra
 
 
 def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sample:
-    values, costs = np.full(n, np.nan), np.empty(n)
-    clock = time.thread_time if cost == "cpu" else _no_clock
+    values, costs = np.empty(n), np.empty(n)
     lowest = -math.inf if arm.scale == "natural" else math.nan  # value that is not allowed
     for i in range(n):
-        begin = clock()
+        begin = time.thread_time() if cost == "cpu" else 0.0
         try:
             value = float(arm.function(rng))
-        except FailedPull:
-            costs[i] = _known_cost(arm, clock() - begin, cost)
-            continue
         except Exception as error:
             raise_if_signalled(error)
-            what = f"raised {type(error).__name__}: {error}"
-            raise ArmError.of(arm.name, i, what, _part(values, costs, i)) from error
-        seconds = clock() - begin
+            raise ArmError.of(arm.name, i, f"raised {type(error).__name__}: {error}") from error
         if not value < math.inf or value == lowest:
-            raise ArmError.of(arm.name, i, f"returned {value}", _part(values, costs, i))
-        if callable(cost):
-            spent = _cost_of(arm, i, value, cost)
-        else:
-            spent = _known_cost(arm, seconds, cost)
-        if not 0.0 < spent < math.inf:
-            what = f"has the cost {spent}, which must be positive and finite"
-            raise ArmError.of(arm.name, i, what, _part(values, costs, i))
-        values[i], costs[i] = value, spent
-    return Sample(values, costs, None, np.isnan(values))
-
-
-def _cost_of(arm: Arm, i: int, value: float, cost: Callable[..., float]) -> float:
-    """Return the cost of a value by a function of the user."""
-    try:
-        return float(cost(value))
-    except Exception as error:
-        raise_if_signalled(error)
-        what = f"has no cost: cost({value!r}) raised {type(error).__name__}: {error}"
-        raise ArmError.of(arm.name, i, what) from error
-
-
-def _no_clock() -> float:
-    return 0.0
-
-
-def _part(values: np.ndarray, costs: np.ndarray, n: int) -> Sample:
-    return Sample(values[:n], costs[:n], None, np.isnan(values[:n]))
+            raise ArmError.of(arm.name, i, f"returned {value}")
+        seconds = time.thread_time() - begin if cost == "cpu" else 0.0
+        values[i], costs[i] = value, _known_cost(arm, seconds, cost)
+    return Sample(values, costs, None)
 
 
 def _known_cost(arm: Arm, seconds: float, cost: Cost) -> float:
@@ -328,5 +277,4 @@ def join_samples(samples: Sequence[Sample]) -> Sample | None:
         np.concatenate([s.values for s in samples]),
         np.concatenate([s.costs for s in samples]),
         np.concatenate(controls) if controls else None,
-        np.concatenate([s.failed for s in samples]),
     )

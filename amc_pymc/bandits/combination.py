@@ -39,8 +39,6 @@ class Estimate:
     offset: float
 
 
-#: An arm without any value is given up after failures in so many rounds and in so many draws.
-_FAILED_ROUNDS, _FAILED_DRAWS = 3, 20
 #: Draws from which a variance counts as known when a round is weighted against later ones.
 _KNOWN_DRAWS = 6
 #: Draws with which an arm of varying values can tell whether another of equal values is right.
@@ -170,11 +168,6 @@ class Combination:
     Call :meth:`next_round`, make its draws and pass them to :meth:`record`, until there is no next
     round.
 
-    An arm whose draws have all failed so far gets about 20 draws per round at most, and after 20 failures in
-    three rounds no more: a failing batch is one chance event, however many draws it has, and an arm that never
-    works must not use up the budget. Both depend on failures in earlier rounds only, so the estimate stays
-    unbiased. There are no more rounds if all arms are given up.
-
     Parameters
     ----------
     arms : list of Arm
@@ -202,9 +195,6 @@ class Combination:
         self._budget_left = float(sum(plan.sizes))
         self._payoff: Payoff | None = payoff
         self._group = 1 if payoff is None else PAYOFFS[payoff]
-        self._fruitless = np.zeros(
-            len(arms), np.int64
-        )  # rounds in which all draws of an arm failed
 
     @property
     def spent(self) -> float:
@@ -217,7 +207,7 @@ class Combination:
         Rounds that are smaller than planned are followed by others until the budget is spent.
         """
         number, sizes = len(self.rounds), self.plan.sizes
-        if not sizes or (number and self.rounds[-1].last) or self.given_up.all():
+        if not sizes or (number and self.rounds[-1].last):
             return None
         last = number >= len(sizes) - 1
         size = self._budget_left if last else min(sizes[number], self._budget_left)
@@ -245,28 +235,13 @@ class Combination:
             self._mass = 1.0
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
-        for k, (record, sample) in enumerate(zip(self.records, samples, strict=True)):
+        for record, sample in zip(self.records, samples, strict=True):
             if sample is not None:
                 record.add(sample)
-                self._fruitless[k] += bool(sample.failed.all())
         decided.cost = float(sum(s.costs.sum() for s in samples if s is not None))
         if self.plan.unit == "cost":
             self._budget_left += decided.planned - decided.cost
         self.rounds.append(decided)
-
-    @property
-    def silent(self) -> np.ndarray:
-        """Whether all draws of each arm have failed so far, (K,); not if there are none."""
-        return np.array([r.n == 0 and r.failed > 0 for r in self.records])
-
-    @property
-    def given_up(self) -> np.ndarray:
-        """Whether each arm gets no more draws because all have failed, (K,)."""
-        silent = self.silent
-        if not silent.any():
-            return silent
-        failed = np.array([r.failed for r in self.records])
-        return silent & (failed >= _FAILED_DRAWS) & (self._fruitless >= _FAILED_ROUNDS)
 
     # decisions
 
@@ -288,30 +263,8 @@ class Combination:
         return self._budget_left < self._group * self._least_cost()
 
     def _least_cost(self) -> float:
-        """Return the cost of a draw of the cheapest arm that is not given up."""
-        return float(self._costs()[~self.given_up].min(initial=math.inf))
-
-    def _ask(self, rng: np.random.Generator, n: int, before: Sequence[Pulls] = ()) -> Pulls:
-        """Ask the policy for n pulls: none of arms given up, few in a round of arms that have only failed.
-
-        `before` are the pulls of the same round so far.
-        """
-        silent = self.silent
-        if not silent.any():
-            return self.policy.ask(rng, n, among=self._unsettled())
-        given_up = self.given_up
-        pulls = self.policy.ask(rng, n, among=np.flatnonzero(~given_up))
-        if silent.all():
-            return pulls
-        few, over = math.ceil(_FAILED_DRAWS / self._group), np.zeros(n, bool)
-        for k in np.flatnonzero(silent & ~given_up):
-            left = max(0, few - sum(int((p.arms == k).sum()) for p in before))
-            over[np.flatnonzero(pulls.arms == k)[left:]] = True
-        if not over.any():
-            return pulls
-        self.policy.drop(pulls[over])
-        others = self.policy.ask(rng, int(over.sum()), among=np.flatnonzero(~silent))
-        return Pulls.join([pulls[~over], others])
+        """Return the cost of a draw of the cheapest arm."""
+        return float(self._costs().min())
 
     def _unsettled(self) -> np.ndarray | None:
         """Return the arms to choose among because others have equal values; None for all arms.
@@ -335,7 +288,7 @@ class Combination:
         costs, n_arms = self._costs() * self._group, len(self.arms)
         if self.plan.unit == "draws":
             size = max(size, 1.0)
-            pulls = self._ask(rng, math.ceil(size / self._group))
+            pulls = self.policy.ask(rng, math.ceil(size / self._group), among=self._unsettled())
             counts = pulls.counts(n_arms) * self._group
             counts[pulls.arms[-1]] -= max(0, int(counts.sum() - size))
             return pulls, counts
@@ -343,11 +296,12 @@ class Combination:
         left = size * (1.0 + 1e-12)
         typical, least = float(np.median(costs)), self._least_cost() * self._group
         while True:
-            pulls = self._ask(rng, max(1, math.ceil(left / typical)), asked)
+            n = max(1, math.ceil(left / typical))
+            pulls = self.policy.ask(rng, n, among=self._unsettled())
             spent = np.cumsum(costs[pulls.arms])
             fits = int(np.searchsorted(spent, left, side="right"))
             if fits == 0 and not asked:
-                affordable = np.flatnonzero((costs <= left) & ~self.given_up)
+                affordable = np.flatnonzero(costs <= left)
                 if affordable.size:
                     self.policy.drop(pulls)
                     pulls = self.policy.ask(rng, 1, among=affordable)
@@ -379,20 +333,16 @@ class Combination:
             assert sample is not None
             whole = min(sample.values.size // self._group, len(mine))
             shape, cut = (whole, self._group), whole * self._group
-            good = ~sample.failed[:cut].reshape(shape).any(axis=1)
-            x, cost = (a[:cut].reshape(shape)[good].T for a in (sample.values, sample.costs))
+            x, cost = (a[:cut].reshape(shape).T for a in (sample.values, sample.costs))
             value = x[0] if self._payoff is None else rewards(x, cost, self._payoff, self.scale)
             cost = cost.sum(axis=0)
             controls = sample.controls
             if controls is not None:
                 q = controls.shape[1]
-                controls = controls[:cut].reshape(*shape, q).mean(axis=1)[good]
+                controls = controls[:cut].reshape(*shape, q).mean(axis=1)
             if whole < len(mine):
                 self.policy.drop(mine[whole:])
                 mine = mine[:whole]
-            if not good.all():
-                self.policy.drop(mine[~good])
-                mine = mine[good]
             told.append((mine, value, cost, controls))
         if any(c is not None for _, _, _, c in told):
             # Only some arms may have controls, so each is told on its own.
@@ -409,7 +359,7 @@ class Combination:
         halves = [[_half(s, (j + k) % 2) for k, s in enumerate(samples)] for j in range(2)]
         folds = []
         for mine, rest in (halves, halves[::-1]):
-            if any(s is not None and not s.failed.all() for s in mine):
+            if any(s is not None and s.values.size for s in mine):
                 size = self._planned_cost(
                     np.array([0 if s is None else s.values.size for s in mine])
                 )
@@ -422,7 +372,7 @@ class Combination:
         self, decided: Round, mine: Sequence[Sample | None], known: list[ArmRecord], portion: float
     ) -> Fold:
         """Return a fold, a portion of its round, weighted by records that do not contain it."""
-        drawn = np.array([0 if s is None else int((~s.failed).sum()) for s in mine])
+        drawn = np.array([0 if s is None else s.values.size for s in mine])
         common = common_mean(known)
         careful = np.array([r.careful_variance(common) for r in known])
         likely = np.array([r.cautious_variance(common) for r in known])
@@ -553,9 +503,7 @@ def _half(sample: Sample | None, first: int) -> Sample | None:
     if sample is None:
         return None
     controls = None if sample.controls is None else sample.controls[first::2]
-    return Sample(
-        sample.values[first::2], sample.costs[first::2], controls, sample.failed[first::2]
-    )
+    return Sample(sample.values[first::2], sample.costs[first::2], controls)
 
 
 def _with(record: ArmRecord, sample: Sample | None) -> ArmRecord:
@@ -569,13 +517,12 @@ def _with(record: ArmRecord, sample: Sample | None) -> ArmRecord:
 
 def _fold_mean(sample: Sample, known: ArmRecord, offset: float) -> float:
     """Return the mean over exp(offset), adjusted by controls with the coefficients of `known`."""
-    good = ~sample.failed
-    x = sample.values[good]
+    x = sample.values
     mean = float(np.exp(x - offset).mean() if known.log else x.mean())
     beta = known.coefficients()
     if beta.any():
-        assert sample.controls is not None
-        shift = sample.controls[good].mean(axis=0) - known.arm.control_means
+        assert sample.controls is not None and known.arm.control_means is not None
+        shift = sample.controls.mean(axis=0) - known.arm.control_means
         mean -= math.exp(known.offset - offset) * float(beta @ shift)
     return mean
 
@@ -612,5 +559,4 @@ def combine_arms(
 
 
 def _top(sample: Sample) -> float:
-    good = sample.values[~sample.failed]
-    return float(good.max()) if good.size else -math.inf
+    return float(sample.values.max(initial=-math.inf))

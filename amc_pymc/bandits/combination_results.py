@@ -76,7 +76,6 @@ class History:
             "round": np.repeat([r for _, r, _ in self._samples], sizes),
             "value": np.concatenate([s.values for _, _, s in self._samples]),
             "cost": np.concatenate([s.costs for _, _, s in self._samples]),
-            "failed": np.concatenate([s.failed for _, _, s in self._samples]),
         }
 
     def running(self) -> list[list[Estimate]]:
@@ -112,8 +111,7 @@ def arm_statistics(run: Combination) -> dict[str, np.ndarray]:
         if total > 0.0:
             share += r.weight / total * r.arm_weights
     return {
-        "draws": np.array([r.n + r.failed for r in run.records]),
-        "failed": np.array([r.failed for r in run.records]),
+        "draws": np.array([r.n for r in run.records]),
         **scaled(each, run.scale),
         "relative_variance": np.array(
             [r.relative_variance() if r.n > 1 else np.nan for r in run.records]
@@ -123,17 +121,6 @@ def arm_statistics(run: Combination) -> dict[str, np.ndarray]:
         "weight": share,
         "z_score": _z_scores(run),
     }
-
-
-def running_means(values: np.ndarray, failed: np.ndarray, scale: str) -> np.ndarray:
-    """Return plain averages (n,) of the values up to each one, without failed ones, on the scale of values."""
-    counted = np.maximum(np.cumsum(~failed), 1)
-    if scale == "natural":
-        means: np.ndarray = np.cumsum(np.where(failed, 0.0, values)) / counted
-        return means
-    with np.errstate(divide="ignore"):
-        sums = np.logaddexp.accumulate(np.where(failed, -np.inf, values))
-        return sums - np.log(counted)
 
 
 def _sds(run: Combination) -> np.ndarray:
@@ -184,7 +171,7 @@ def combination_tree(history: History, *, weights: str, policy: Policy, cost: An
         "policy": policy.name,
         "weights": weights,
         "scale": run.scale,
-        "cost": cost if isinstance(cost, str) else "callable",
+        "cost": cost,
         "unbiased": _unbiased(history),
         "stopped": _sentence(history.stopped),
         "rewards_clipped": int(getattr(policy.rewards, "clipped", 0)),
@@ -235,9 +222,8 @@ def _rounds(history: History, names: list[str]) -> xr.Dataset:
 
 
 def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dataset:
-    running = running_means(pulls["value"], pulls["failed"], scale)
     coords = {"pull": np.arange(pulls["value"].size)}
-    out = declared_dataset(PULLS, {**pulls, "running_mean": running}, coords)
+    out = declared_dataset(PULLS, pulls, coords)
     out["arm"].attrs["names"] = names
     out["value"].attrs["scale"] = scale
     return out
@@ -247,13 +233,6 @@ def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[
     """Return flags for an early end, arms that disagree, heavy tails and a missed target."""
     run, arms = history.run, tree["arms"].to_dataset()
     found = [history.stopped, _disagreement(run, arms)]
-    silent = run.silent
-    if not silent.all():
-        found += [
-            flag("arm_silent", arm=r.arm.name, draws=r.failed)
-            for r, none in zip(run.records, silent, strict=True)
-            if none
-        ]
     if run.scale == "log":
         found.append(_heavy_tail(arms))
     else:

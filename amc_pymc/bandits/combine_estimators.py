@@ -2,39 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
+import numpy as np
 import xarray as xr
 
-from amc_pymc.arguments import positive_or_none
-from amc_pymc.bandits.arms import Arm, Cost, as_arms
-from amc_pymc.bandits.combination_run import (
-    Choices,
+from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.bandits.arms import Arm, ArmError, Cost, Sample, as_arms, draw, join_samples
+from amc_pymc.bandits.combination import Combination, Plan, Round, plan_rounds
+from amc_pymc.bandits.combination_results import (
+    History,
     Weights,
-    check_choices,
-    combined,
-    wanted_budget,
+    combination_flags,
+    combination_tree,
+    missed,
 )
-from amc_pymc.bandits.contract import Policy
-from amc_pymc.bandits.payoffs import Payoff
-from amc_pymc.bandits.recorded import open_record
-from amc_pymc.flags import flag_attributes, warn_of
-from amc_pymc.rng import RandomSeed
-from amc_pymc.runs import check_workers
-from amc_pymc.signals import ends_loops
+from amc_pymc.bandits.contract import Policy, Pulls
+from amc_pymc.bandits.lcb import LCB
+from amc_pymc.bandits.payoffs import PAYOFFS, Payoff
+from amc_pymc.bandits.registry import POLICIES, make_policy
+from amc_pymc.bandits.rewards import LogLoss, RunningRange
+from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.progress import progress
+from amc_pymc.rng import RandomSeed, spawn_generators
+from amc_pymc.runs import Pool, check_workers, run_loop
+from amc_pymc.signals import ends_loops, held_back
 
-__all__ = ["combine_estimators"]
+__all__ = [
+    "Budget",
+    "Choices",
+    "Combined",
+    "Weights",
+    "check_choices",
+    "combine_estimators",
+    "combined",
+    "positive_number",
+]
+
+#: Number of draws of each arm in the first round, if the budget allows; variances need several.
+_FIRST_DRAWS = 3
+#: Maximum share of the budget for the first round.
+_FIRST_SHARE = 0.2
+#: Minimum exploration with a target error: share of the cost of the certifying round, and draws of
+#: the arm chosen for it.
+_EXPLORED_SHARE, _EXPLORED_DRAWS = 0.25, 30
+#: Minimum size of the certifying round, relative to the number of draws of the best arm so far.
+_CERTIFYING = 0.5
+#: Draws without a positive value of each arm, or of equal values, after which a run with a target stops.
+_ALL_ALIKE = 10_000
+#: Maximum number of draws in one job, and number of jobs for the draws of one arm in a round.
+_LARGEST_JOB, _JOBS = 65_536, 16
 
 
 @ends_loops
 def combine_estimators(
     arms: Mapping[str, Any] | Sequence[Any],
     *,
-    policy: str | Policy | type[Policy] = "lcb",
+    policy: str | Policy = "lcb",
     draws: int | None = None,
     max_cost: float | None = None,
     target_mcse: float | None = None,
@@ -44,7 +74,6 @@ def combine_estimators(
     rounds: Literal["doubling"] | int = "doubling",
     cores: int | None = 1,
     executor: Executor | None = None,
-    checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -72,7 +101,7 @@ def combine_estimators(
         attributes: ``scale``, "natural" (default) or "log" if values are logarithms of positive estimates, -inf for
         zero; ``cost`` of one draw if it is known in advance; ``control_means`` (q,), the exact means of the
         controls.
-    policy : str, Policy or class, default "lcb"
+    policy : str or Policy, default "lcb"
         Policy that allocates the draws. "lcb": a lower confidence bound on log cost + log variance. The policies of
         the papers, "ucb1", "ucbv", "klucb", "thompson" and others of :mod:`amc_pymc.bandits`, receive
         `payoff` as rewards.
@@ -86,9 +115,9 @@ def combine_estimators(
         it is known how many draws the target needs; these are made in one last, certifying round, which alone
         enters the predictable estimate. If it misses the target, others follow. One of `draws`, `max_cost` and `target_mcse` is needed; a target can be
         combined with a budget.
-    cost : "count", "cpu" or callable, default "count"
+    cost : "count" or "cpu", default "count"
         "count": costs that the estimator returns, else its ``cost``, else one per draw. "cpu": CPU seconds of the
-        drawing thread; a seed then does not reproduce the run. A callable maps each value to its cost.
+        drawing thread; a seed then does not reproduce the run.
     weights : {"predictable", "inverse_variance", "uniform"}
         Which of the three estimates is the main one; all are computed. "inverse_variance" weights all draws by
         estimated variances: most precise, but slightly biased for skewed values. "uniform" is the plain average
@@ -105,12 +134,9 @@ def combine_estimators(
         of ``multiprocessing.Pool``, have none.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
-    checkpoint : str or Path, optional
-        Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results. Arms are compared by their names, costs and a few draws, which are repeated.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
-        two rounds are always completed: the predictable estimate needs both. Without `checkpoint`, later rounds are
+        two rounds are always completed: the predictable estimate needs both. Later rounds are
         shortened to end in time at the rate of earlier ones.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
@@ -133,8 +159,7 @@ def combine_estimators(
         Before any draw, for invalid arguments.
     ArmError
         If an estimator fails before the first round is complete. Later, the results so far are returned with a flag
-        that names the arm and the draw. An estimator may raise :class:`FailedPull` for a draw that failed
-        independently of its value; it is counted and left out.
+        that names the arm and the draw.
 
     Warns
     -----
@@ -166,11 +191,9 @@ def combine_estimators(
     check_choices(choices, used[0].scale)
     budget = wanted_budget(used, draws=draws, max_cost=max_cost, target_mcse=target_mcse, cost=cost)
     limit = positive_or_none("max_time", max_time)
-    told = choices._asdict() | budget._asdict()
-    record, seed = open_record(checkpoint, used, told, random_seed)
     found = combined(
         used, budget, choices, cores=cores, executor=executor, max_time=limit, progressbar=progressbar,
-        random_seed=seed, record=record,
+        random_seed=random_seed,
     )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
     warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Combined estimate")
@@ -182,3 +205,428 @@ def _known_cost(arm: Arm, cost: Cost) -> float | None:
     if cost != "count":
         return None
     return 1.0 if arm.cost is None and not arm.batched else arm.cost
+
+
+class Meter(Protocol):
+    """Measures jobs, wherever they run."""
+
+    def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a function that also returns measurements."""
+
+    def receive(self, found: Any) -> Any:
+        """Note the measurements; return the result."""
+
+
+class Choices(NamedTuple):
+    """Options of the combination; see :func:`amc_pymc.combine_estimators`.
+
+    Attributes
+    ----------
+    policy : str or Policy
+    cost : "count" or "cpu"
+    weights : {"predictable", "inverse_variance", "uniform"}
+    payoff : {"auto", "squared", "paired"}
+    rounds : "doubling" or int
+    """
+
+    policy: str | Policy = "lcb"
+    cost: Cost = "count"
+    weights: Weights = "predictable"
+    payoff: Literal["auto"] | Payoff = "auto"
+    rounds: Literal["doubling"] | int = "doubling"
+
+
+class Budget(NamedTuple):
+    """Maximum number or cost of draws, and the standard error to stop at."""
+
+    total: float
+    unit: Literal["draws", "cost"]
+    target: float | None
+
+
+class Combined(NamedTuple):
+    """Results of a run, and flags of doubts about them."""
+
+    tree: xr.DataTree
+    flags: list[Flag]
+
+
+def combined(
+    arms: list[Arm],
+    budget: Budget,
+    choices: Choices,
+    *,
+    cores: int | None = 1,
+    executor: Executor | None = None,
+    max_time: float | None = None,
+    begin: float | None = None,
+    progressbar: bool = True,
+    random_seed: RandomSeed = None,
+    meter: Meter | None = None,
+) -> Combined:
+    """Run :func:`amc_pymc.combine_estimators`, and return flags instead of warnings.
+
+    What jobs evaluate is measured by `meter`. `max_time` counts from the time `begin` of the monotonic clock, by
+    default from the start of the rounds.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Before any draw, for invalid choices.
+    ArmError, KeyboardInterrupt
+        Before the first round is complete; later they are flags.
+    """
+    bandit, paid = _policy(choices, arms, budget)
+    policy_rng, draw_rng = spawn_generators(random_seed, 2)
+    started = time.monotonic()
+    until = (started if begin is None else begin) + (math.inf if max_time is None else max_time)
+    total = None if budget.target is not None else math.ceil(budget.total)
+
+    def room() -> float:
+        """Return the size of a round that takes half the time left at the present rate, which may change."""
+        now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
+        if max_time is None or len(run.rounds) < 2:
+            return math.inf
+        done = run.spent if budget.unit == "cost" else done
+        return 0.5 * done / max(now - started, 1e-9) * max(until - now, 0.0)
+
+    draw_job = _draw if meter is None else meter.measured(_draw)
+    with (
+        progress("Combining estimators", total, enabled=progressbar) as bar,
+        Pool(draw_job, cores=cores, executor=executor) as pool,
+    ):
+
+        def draws_of(decided: Round, found: list[list[Sample]]) -> None:
+            """Make the draws of a round; append the samples to `found`, a list per arm, as they arrive."""
+            jobs = _jobs(arms, decided)
+            rngs = spawn_generators(draw_rng, len(jobs))
+            packed = [(arms[k], n, g, choices.cost) for (k, n), g in zip(jobs, rngs, strict=True)]
+            for (k, n), result in zip(jobs, pool.map(packed), strict=True):
+                sample = result if meter is None else meter.receive(result)
+                if isinstance(sample, ArmError):
+                    raise sample
+                found[k].append(sample)
+                bar.advance(n if budget.unit == "draws" else round(float(sample.costs.sum())))
+
+        pilot, first = None, list[Sample]()
+        n_untimed = 1  # the predictable estimate needs two rounds
+        if budget.unit == "cost" and any(a.cost is None for a in arms):
+            pilot = Round(0, Pulls([], [], []), np.ones(len(arms), np.int64), last=False)
+            drawn: list[list[Sample]] = [[] for _ in arms]
+            draws_of(pilot, drawn)
+            first = [s for (s,) in drawn]
+            arms = [replace(a, cost=float(s.costs[0])) for a, s in zip(arms, first, strict=True)]
+            n_untimed = 2
+        plan = _plan(arms, budget, 1 if paid is None else PAYOFFS[paid], choices.rounds, first)
+        run = Combination(arms, bandit, plan, paid)
+        history = History(run)
+        if pilot is not None:
+            pilot.last = len(plan.sizes) == 1
+            run.record(pilot, [*first])
+            history.add(pilot, [*first])
+        try:
+            ended = run_loop(
+                _rounds(run, history, draws_of, policy_rng, budget, room),
+                n_untimed=n_untimed,
+                max_time=max_time,
+                begin=begin,
+                enough=lambda _: run.rounds[-1].last,
+            )
+        except ArmError as error:
+            if not history.complete:
+                raise
+            number = history.drawn_of(error.arm) + error.draw + 1
+            history.stopped = flag("arm_failed", draw=number, error=error)
+        else:
+            if ended.why == "interrupted":
+                history.stopped = flag("interrupted")
+            elif ended.why == "max_time":
+                history.stopped = flag("out_of_time", limit=max_time)
+    with held_back():  # all draws are made
+        tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
+        flags = combination_flags(history, tree, budget)
+        flags += list(getattr(bandit.rewards, "flags", ()))
+    if pilot is not None and pilot.last:
+        flags.append(flag("pilot_over_budget", max_cost=budget.total, spent=pilot.cost, least=0.0))
+    return Combined(tree, flags)
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
+def wanted_budget(
+    arms: Sequence[Arm],
+    *,
+    draws: int | None = None,
+    max_cost: float | None = None,
+    target_mcse: float | None = None,
+    cost: Cost = "count",
+) -> Budget:
+    """Return the budget after checking the arguments."""
+    if draws is None and max_cost is None and target_mcse is None:
+        raise ValueError("One of draws, max_cost and target_mcse is needed.")
+    if draws is not None and max_cost is not None:
+        raise ValueError(f"draws={draws!r} and max_cost={max_cost!r} exclude each other.")
+    target = None if target_mcse is None else positive_number("target_mcse", target_mcse)
+    if draws is not None:
+        n = positive_int("draws", draws)
+        if n < len(arms):
+            raise ValueError(
+                f"draws={n} does not give each of {len(arms)} arms one draw; use at least {len(arms)}."
+            )
+        return Budget(n, "draws", target)
+    if max_cost is None:
+        return Budget(math.inf, "cost", target)
+    total = positive_number("max_cost", max_cost)
+    if cost == "count":
+        least = sum(a.cost or 0.0 for a in arms)
+        if total < least:
+            raise ValueError(
+                f"max_cost={total:g} does not pay for one draw of each arm, which costs {least:g}."
+            )
+    return Budget(total, "cost", target)
+
+
+def check_choices(
+    choices: Choices,
+    scale: Literal["natural", "log"],
+    *,
+    n_arms: int | None = None,
+) -> None:
+    """Raise an error for invalid choices, before arms are made.
+
+    Parameters
+    ----------
+    choices : Choices
+    scale : {"natural", "log"}
+        Scale of the arms.
+    n_arms : int, optional
+        Number of arms, if it is known.
+    """
+    _check_cost(choices.cost)
+    if choices.weights not in get_args(Weights):
+        raise ValueError(
+            f"weights must be one of {', '.join(get_args(Weights))}, got {choices.weights!r}."
+        )
+    if choices.payoff not in ("auto", *PAYOFFS):
+        raise ValueError(
+            f"payoff must be one of auto, {', '.join(PAYOFFS)}, got {choices.payoff!r}."
+        )
+    if choices.rounds != "doubling":
+        positive_int("rounds", choices.rounds)
+    if isinstance(choices.policy, Policy):
+        _check_made_policy(choices.policy, scale, n_arms)
+    elif choices.policy not in POLICIES:
+        names = ", ".join(map(repr, sorted(POLICIES)))
+        raise ValueError(f"policy must be a Policy or one of {names}, got {choices.policy!r}.")
+    elif choices.policy == "ucbcv" and scale == "log":
+        raise _wrong_rewards("ucbcv", scale, "none of its own")
+
+
+def _check_made_policy(
+    policy: Policy, scale: Literal["natural", "log"], n_arms: int | None
+) -> None:
+    if policy.asked:
+        raise ValueError(f"policy has been used before ({policy.asked} pulls); pass a fresh one.")
+    if n_arms not in (None, policy.n_arms):
+        raise ValueError(f"policy is of {policy.n_arms} arms, there are {n_arms}.")
+    if isinstance(policy, LCB):
+        if policy.values != scale:
+            raise ValueError(
+                f"policy is for values on the {policy.values} scale, the arms return {scale} ones."
+            )
+    elif (scale == "log") != isinstance(policy.rewards, LogLoss):
+        raise _wrong_rewards(policy.name, scale, type(policy.rewards).__name__)
+
+
+def _wrong_rewards(name: str, scale: str, given: str) -> ValueError:
+    return ValueError(
+        f"policy {name!r} is paid on the {scale} scale of the arms and takes rewards by {given}; on the log "
+        "scale, and only there, use a policy made with rewards=LogLoss()."
+    )
+
+
+def _check_cost(cost: object) -> None:
+    if cost not in get_args(Cost):
+        raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")
+
+
+def positive_number(name: str, value: Any) -> float:
+    """Return the argument `name` as a float if it is positive and finite, else raise an error."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+    return float(value)
+
+
+def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, Payoff | None]:
+    """Return a fresh policy and its payoff, None if it receives values instead."""
+    check_choices(choices, arms[0].scale, n_arms=len(arms))
+    if isinstance(choices.policy, Policy):
+        bandit = choices.policy.copy()
+    else:
+        bandit = make_policy(choices.policy, len(arms), **_settings(choices.policy, arms))
+    if bandit.uses_costs:
+        return bandit, None
+    if choices.payoff != "auto":
+        return bandit, choices.payoff
+    equal = all(a.cost in (None, 1.0) for a in arms) and budget.unit == "draws"
+    return bandit, "squared" if equal else "paired"
+
+
+def _settings(policy: str, arms: list[Arm]) -> dict[str, Any]:
+    """Return arguments of a policy that depend on the problem."""
+    if policy == "lcb":
+        return {"values": arms[0].scale}
+    if policy == "ucbcv":
+        return _controls(arms)
+    return {"rewards": LogLoss() if arms[0].scale == "log" else RunningRange()}
+
+
+def _controls(arms: list[Arm]) -> dict[str, Any]:
+    """Return the number and the means of the controls; the number must be the same for each arm."""
+    sizes = {0 if a.control_means is None else a.control_means.size for a in arms}
+    if len(sizes) > 1:
+        raise ValueError(f"policy 'ucbcv' needs equally many controls of each arm, got {sizes}.")
+    n_controls = sizes.pop()
+    if not n_controls:
+        return {"n_controls": 0}
+    means = np.stack([a.control_means for a in arms])  # type: ignore[misc]
+    return {"n_controls": n_controls, "control_means": means}
+
+
+def _plan(
+    arms: list[Arm],
+    budget: Budget,
+    group: int,
+    rounds: Literal["doubling"] | int,
+    pilot: Sequence[Sample],
+) -> Plan:
+    """Plan a pilot round that has been drawn, if any, a first one with some draws of each arm, and later ones."""
+    each = _FIRST_DRAWS if group == 1 else 2 * group
+    if budget.unit == "draws":
+        costs, before = np.ones(len(arms)), []
+    else:
+        costs = np.array([a.cost or math.nan for a in arms])
+        before = [sum(float(s.costs.sum()) for s in pilot)] if pilot else []
+    total, first = budget.total - sum(before), float(each * costs.sum())
+    if math.isfinite(total):
+        first = min(first, max(float(costs.sum()) * group, _FIRST_SHARE * total), total)
+    else:
+        total = first * 2.0**40
+    if budget.unit == "draws":
+        return plan_rounds(int(total), max(1, int(first)), "draws", rounds)
+    if total < group * costs.min():
+        return Plan(tuple(before), "cost")
+    size = rounds if rounds == "doubling" else rounds * float(costs.mean())
+    return Plan((*before, *plan_rounds(total, first, "cost", size).sizes), "cost")
+
+
+# --- drawing ------------------------------------------------------------------------------------
+
+
+type _Draws = Callable[[Round, list[list[Sample]]], None]
+
+
+def _jobs(arms: list[Arm], decided: Round) -> list[tuple[int, int]]:
+    """Return the arm and the number of draws of each job of a round."""
+    return [
+        (k, size) for k, arm in enumerate(arms) for size in _job_sizes(int(decided.counts[k]), arm)
+    ]
+
+
+def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
+    """Run one job; return an ArmError instead of raising it, because it carries the draws before it."""
+    try:
+        return draw(*job)
+    except ArmError as error:
+        return error
+
+
+def _job_sizes(n: int, arm: Arm) -> list[int]:
+    """Split n draws into jobs, independently of the number of workers."""
+    if n == 0:
+        return []
+    least = arm.draws_per_job or (256 if arm.batched else 1)
+    size = min(max(least, math.ceil(n / _JOBS)), _LARGEST_JOB)
+    return [min(size, n - i) for i in range(0, n, size)]
+
+
+def _rounds(
+    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget,
+    room: Callable[[], float],
+) -> Iterator[None]:  # fmt: skip
+    """Make one round after the other, as large as there is room; with a target, until a last one certifies it.
+
+    A certifying round that misses the target, because draws vary more than earlier ones showed, is followed by others.
+    """
+    if run.rounds:
+        yield  # the pilot
+    while (decided := run.next_round(rng, room())) is not None:
+        _draw_round(run, history, draws_of, decided)
+        yield
+        if budget.target is None:
+            continue
+        counts = _certifying_counts(run, budget, room())
+        if counts is not None:
+            decided = run.certify(counts)
+            _draw_round(run, history, draws_of, decided)
+            history.certified += 1
+            decided.last = run.exhausted or not missed(run, budget.target)
+            yield
+        elif _all_zero(run):
+            history.stopped = flag("all_zero")
+            return
+
+
+def _all_zero(run: Combination) -> bool:
+    """Whether no arm has returned a positive value in so many draws that none is to be expected."""
+    return run.scale == "log" and all(
+        r.offset == -math.inf and r.n >= _ALL_ALIKE for r in run.records
+    )
+
+
+def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: Round) -> None:
+    found: list[list[Sample]] = [[] for _ in run.arms]
+    try:
+        draws_of(decided, found)
+    except (ArmError, KeyboardInterrupt):
+        history.add_incomplete([join_samples(s) for s in found], decided.number)
+        raise
+    samples = [join_samples(s) for s in found]
+    with held_back() as pressed:
+        run.record(decided, samples)
+        history.add(decided, samples)
+    if pressed:
+        raise KeyboardInterrupt
+
+
+def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndarray | None:
+    """Return the draws of the round that reaches the target error; None while that is too uncertain."""
+    assert budget.target is not None
+    variances = run.variances()
+    costs = np.array([r.cost if budget.unit == "cost" else 1.0 for r in run.records])
+    price = np.where(np.isfinite(variances), costs * variances, np.inf)
+    best = int(np.argmin(price))
+    if not math.isfinite(price[best]):
+        return None
+    # Variances have a relative error of about sqrt(2 / n), which the certifying round must allow for.
+    n_best = run.records[best].n
+    margin = 1.0 + 2.0 * math.sqrt(2.0 / n_best)
+    wanted = max(2, math.ceil(margin * float(variances[best]) / budget.target**2))
+    # If few draws suffice, exploration has used many more; a larger certifying round then costs little.
+    wanted = max(wanted, math.ceil(_CERTIFYING * n_best))
+    done = run.spent if budget.unit == "cost" else sum(r.n for r in run.records)
+    left = budget.total - done
+    affordable = left / costs[best]
+    unseen = run.scale == "natural" and variances[best] == 0.0 and n_best < _ALL_ALIKE
+    if affordable < 1.0 or unseen or most < min(wanted, affordable) * costs[best]:
+        return None
+    spent = float(sum(r.n * c for r, c in zip(run.records, costs, strict=True)))
+    enough = n_best >= _EXPLORED_DRAWS and spent >= _EXPLORED_SHARE * wanted * costs[best]
+    if not enough and affordable * costs[best] > spent:
+        return None
+    counts = np.zeros(len(run.arms), np.int64)
+    counts[best] = min(wanted, affordable)
+    return counts

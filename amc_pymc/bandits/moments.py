@@ -173,8 +173,6 @@ class ArmRecord(Moments):
 
     Attributes
     ----------
-    failed : int
-        Number of draws without a value.
     total_cost : float
     """
 
@@ -182,15 +180,12 @@ class ArmRecord(Moments):
         super().__init__(
             arm.scale == "log", 0 if arm.control_means is None else arm.control_means.size
         )
-        self.arm, self.failed, self.total_cost = arm, 0, 0.0
+        self.arm, self.total_cost = arm, 0.0
 
     def add(self, sample: Sample) -> None:
         """Add draws to the moments."""
-        good = ~sample.failed
-        self.failed += int(sample.failed.sum())
         self.total_cost += float(sample.costs.sum())
-        controls = None if sample.controls is None else sample.controls[good]
-        self.include(sample.values[good], controls)
+        self.include(sample.values, sample.controls)
 
     def copy(self) -> ArmRecord:
         """Return an independent copy."""
@@ -201,11 +196,10 @@ class ArmRecord(Moments):
 
     @property
     def cost(self) -> float:
-        """Mean cost of a draw, including failed ones; the known cost before any draw."""
-        drawn = self.n + self.failed
-        if drawn == 0:
+        """Mean cost of a draw; the known cost before any draw."""
+        if self.n == 0:
             return math.nan if self.arm.cost is None else self.arm.cost
-        return self.total_cost / drawn
+        return self.total_cost / self.n
 
     def coefficients(self) -> np.ndarray:
         """Return the regression coefficients (q,) of the controls; zeros with too few draws."""

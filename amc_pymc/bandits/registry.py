@@ -10,7 +10,7 @@ from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV
 
-__all__ = ["POLICIES", "make_policy", "policy_class"]
+__all__ = ["POLICIES", "make_policy"]
 
 #: Policies for a finite number of arms, by name.
 POLICIES: dict[str, type[Policy]] = {
@@ -18,16 +18,16 @@ POLICIES: dict[str, type[Policy]] = {
 }
 
 
-def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: Any) -> Policy:
-    """Make a policy from its name or class, or check a given policy.
+def make_policy(policy: str, n_arms: int, **settings: Any) -> Policy:
+    """Make a policy from its name.
 
     Parameters
     ----------
-    policy : str, Policy class or Policy
+    policy : str
     n_arms : int
         Number of arms K.
     **settings
-        Arguments of the policy; not allowed if a policy is given.
+        Arguments of the policy.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: An
     Raises
     ------
     ValueError
-        If the name is unknown, or the given policy has another number of arms.
+        If the name is unknown.
 
     Examples
     --------
@@ -44,36 +44,7 @@ def make_policy(policy: str | type[Policy] | Policy, n_arms: int, **settings: An
     >>> make_policy("ucb1", 3, c=4.0).n_arms
     3
     """
-    if isinstance(policy, Policy):
-        if policy.n_arms != n_arms:
-            raise ValueError(f"policy is of {policy.n_arms} arms, there are {n_arms}.")
-        if settings:
-            raise TypeError(
-                f"policy is made already, so {', '.join(settings)} must be given where it is made."
-            )
-        return policy
-    return policy_class(policy)(n_arms, **settings)
-
-
-def policy_class(policy: str | type[Policy]) -> type[Policy]:
-    """Return the class of a policy from its name, or the class itself.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If the name is unknown, or `policy` is neither a name nor a Policy class.
-
-    Examples
-    --------
-    >>> from amc_pymc.bandits import policy_class
-    >>> policy_class("ucb1").__name__
-    'UCB1'
-    """
-    if isinstance(policy, str):
-        if policy not in POLICIES:
-            names = ", ".join(map(repr, sorted(POLICIES)))
-            raise ValueError(f"policy must be one of {names}, got {policy!r}.")
-        return POLICIES[policy]
-    if not (isinstance(policy, type) and issubclass(policy, Policy)):
-        raise TypeError(f"policy must be a name, a Policy class or a Policy, got {policy!r}.")
-    return policy
+    if policy not in POLICIES:
+        names = ", ".join(map(repr, sorted(POLICIES)))
+        raise ValueError(f"policy must be a Policy or one of {names}, got {policy!r}.")
+    return POLICIES[policy](n_arms, **settings)

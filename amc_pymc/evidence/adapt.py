@@ -59,8 +59,6 @@ class AdaptedMixture(NamedTuple):
         of its own round, which were not used in its fit, and from all draws. inf if no draw has positive density.
     ess : float
         Effective sample size of all draws.
-    n_evaluations : int
-        Number of points at which the target was evaluated.
     log_mean : float
         Estimate of log Z from all draws; consistent but biased, because proposals were fitted to earlier draws.
     relative_variances : array (rounds,)
@@ -72,7 +70,6 @@ class AdaptedMixture(NamedTuple):
     mixture: StudentTMixture
     relative_variance: float
     ess: float
-    n_evaluations: int
     log_mean: float
     relative_variances: np.ndarray
     folded: StudentTMixture | None = None
@@ -259,9 +256,9 @@ def adapt_mixture(
     at, n = int(variances.argmin()), len(log_weights)
     choice, folded = record.tested[at], None if images is None else tested[at]
     if best == math.inf:
-        return AdaptedMixture(choice, math.inf, 0.0, n, -math.inf, variances, folded)
+        return AdaptedMixture(choice, math.inf, 0.0, -math.inf, variances, folded)
     log_mean = float(logsumexp(log_weights)) - math.log(n)
-    return AdaptedMixture(choice, best, _ess(log_weights), n, log_mean, variances, folded)
+    return AdaptedMixture(choice, best, _ess(log_weights), log_mean, variances, folded)
 
 
 def _evened(mixture: StudentTMixture) -> StudentTMixture:

@@ -20,7 +20,6 @@ __all__ = [
     "Resampled",
     "Tunings",
     "anneal",
-    "anneal_back",
     "barrier_schedule",
     "by_temperature",
     "climb",
@@ -214,7 +213,7 @@ def cool(
     *,
     coldest: float = 64.0,
     n_moves: int = 2,
-) -> tuple[np.ndarray, int, int]:
+) -> np.ndarray:
     """Continue beyond the end of a path, to inverse temperatures above one, to find narrow peaks.
 
     A narrow high peak may hold most of the evidence and still be missed on the way to the posterior,
@@ -234,12 +233,10 @@ def cool(
 
     Returns
     -------
-    x : array (P, D)
+    array (P, D)
         Particles at the largest inverse temperature.
-    evaluations, gradients : int
     """
     particles, beta = ladder.particles, 1.0
-    evaluations = gradients = 0
     size = ladder.tunings[-1].size
     while beta < coldest:
         step = _longest_step(particles.terms[1], 2.0 * beta, kept=0.2)
@@ -249,12 +246,8 @@ def cool(
         scale = _scale(kernel, particles.x)
         tuned = tune(kernel, path, particles, beta, rng, scale=scale, size=size, n_moves=2)
         particles, size = tuned.particles, tuned.tuning.size
-        evaluations += tuned.evaluations
-        gradients += tuned.gradients
-        particles, moved = _moved(kernel, path, particles, beta, tuned.tuning, rng, n_moves)
-        evaluations += int(moved[0])
-        gradients += int(moved[1])
-    return particles.x, evaluations, gradients
+        particles, _ = _moved(kernel, path, particles, beta, tuned.tuning, rng, n_moves)
+    return particles.x
 
 
 def _moved(
@@ -365,7 +358,7 @@ def anneal(
     *,
     n_paths: int = 0,
 ) -> Annealed:
-    r"""Anneal particles from the base of a path to its end (Neal 2001).
+    r"""Anneal particles from the base of a path to its end, or back (Neal 2001).
 
     .. math::
         \log w = \sum_{t=1}^{T} (\beta_t - \beta_{t-1})\, s(x_{t-1}), \qquad
@@ -375,13 +368,17 @@ def anneal(
     the end, for any schedule and any kernel that leaves :math:`f_\beta` invariant, provided both are
     fixed beforehand.
 
+    With falling temperatures and exact draws from the end, the weights have expectation 1 / Z, times the probability
+    under the base that the density of the end is positive. The expectation of :math:`-\log \bar w` is therefore
+    above log Z (Grosse, Ghahramani & Adams 2015, arXiv:1511.02543).
+
     Parameters
     ----------
     path : Path
     x : array (P, D)
-        Independent draws from the base.
+        Independent draws from the density at the first temperature.
     betas : array (T + 1,)
-        Inverse temperatures from 0 to 1.
+        Inverse temperatures from 0 to 1, or from 1 to 0.
     kernel : Kernel
     ladder : Tunings
         Tuning at each inverse temperature.
@@ -414,56 +411,6 @@ def anneal(
         acceptance[t] = float(move.acceptance.mean())
     return Annealed(
         particles.x, log_w, particles.terms[1], paths, log_sums, acceptance, evaluations, gradients
-    )
-
-
-def anneal_back(
-    path: Path,
-    x: np.ndarray,
-    betas: np.ndarray,
-    kernel: Kernel,
-    ladder: Tunings,
-    rng: np.random.Generator,
-) -> Annealed:
-    r"""Anneal particles from the end of a path to its base, for an upper bound of log Z.
-
-    With exact draws x_T from the end and x_{t-1} ~ K_{\beta_{t-1}}(x_t, .), the weights
-
-    .. math:: \log w = -\sum_{t=1}^{T} (\beta_t - \beta_{t-1})\, s(x_t)
-
-    have expectation 1 / Z, times the probability under the base that the density of the end is positive. The
-    expectation of :math:`-\log \bar w` is therefore above log Z (Grosse, Ghahramani & Adams 2015,
-    arXiv:1511.02543).
-
-    Parameters
-    ----------
-    path, betas, kernel, ladder, rng
-        As for :func:`anneal`.
-    x : array (P, D)
-        Draws from the end of the path.
-
-    Returns
-    -------
-    Annealed
-        Runs whose ``log_weights`` estimate 1 / Z.
-    """
-    particles = start(path, x, with_gradient=kernel.needs_gradient)
-    evaluations, gradients = _started(kernel, len(x))
-    log_w = np.zeros(len(x))
-    n_factors = len(betas) - 1
-    log_sums, acceptance = np.empty((2, n_factors)), np.empty(n_factors - 1)
-    for t in range(n_factors, 0, -1):
-        log_w -= (betas[t] - betas[t - 1]) * particles.terms[1]
-        log_sums[:, t - 1] = _log_sums(log_w)
-        if t == 1:
-            break
-        particles, move = kernel.step(path, particles, betas[t - 1], ladder.at(betas[t - 1]), rng)
-        acceptance[t - 2] = float(move.acceptance.mean())
-        evaluations += move.evaluations
-        gradients += move.gradients
-    none = np.empty((0, n_factors))
-    return Annealed(
-        particles.x, log_w, particles.terms[1], none, log_sums, acceptance, evaluations, gradients
     )
 
 

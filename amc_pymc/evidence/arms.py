@@ -16,10 +16,8 @@ import numpy as np
 
 from amc_pymc.evidence.annealing import (
     Ladder,
-    anneal,
     barrier_schedule,
     climb,
-    power_schedule,
     sequential,
 )
 from amc_pymc.evidence.discrete_proposal import DiscreteProposal
@@ -34,7 +32,6 @@ from amc_pymc.mixtures import StudentTMixture, log_mixture_density
 __all__ = [
     "ARMS",
     "GRADIENT_COST",
-    "AnnealingArm",
     "ImportanceArm",
     "Portfolio",
     "QuasiArm",
@@ -44,7 +41,7 @@ __all__ = [
 
 #: Cost of a gradient in evaluations.
 GRADIENT_COST = 2.0
-#: Number of particles annealed, or of importance sampling estimates computed, at once.
+#: Number of importance sampling estimates computed at once.
 _BLOCK = 1024
 #: Number of weights averaged in one importance sampling estimate.
 _FEW = 64
@@ -138,10 +135,8 @@ class QuasiArm:
         return float(top + np.log(np.exp(log_w - top).mean()))
 
 
-class AnnealingArm:
-    """Annealed importance sampling along a path, from its base.
-
-    One estimate is the mean weight of several particles, which take hardly more time than one.
+class SequentialArm:
+    """Sequential Monte Carlo on a fixed schedule; each estimate is a run of many particles.
 
     Parameters
     ----------
@@ -152,49 +147,6 @@ class AnnealingArm:
     kernel : Kernel
     ladder : Ladder
         Frozen ladder.
-    n_particles : int
-        Particles per estimate.
-    """
-
-    scale: ClassVar[str] = "log"
-    draws_per_job: ClassVar[int] = 8
-
-    def __init__(
-        self,
-        path: Path,
-        base: PriorPath | Reference,
-        betas: np.ndarray,
-        kernel: Kernel,
-        ladder: Ladder,
-        *,
-        n_particles: int = 32,
-    ):
-        self.path, self.base, self.betas = path, base, betas
-        self.kernel, self.ladder = kernel, ladder
-        self.n_particles = n_particles
-        one = known_cost(kernel, len(betas) - 2, 1)
-        self.cost = None if one is None else one * n_particles
-
-    def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw the logarithms (n,) of mean weights, and their costs."""
-        values, costs = [], []
-        at_once = max(1, _BLOCK // self.n_particles)
-        for i in range(0, n, at_once):
-            m = min(at_once, n - i)
-            x = draw_base(self.base, m * self.n_particles, rng)
-            run = anneal(self.path, x, self.betas, self.kernel, self.ladder, rng)
-            values.append(log_mean_exp(run.log_weights.reshape(m, -1), axis=1))
-            costs.append(np.full(m, (run.evaluations + GRADIENT_COST * run.gradients) / m))
-        return np.concatenate(values), np.concatenate(costs)
-
-
-class SequentialArm:
-    """Sequential Monte Carlo on a fixed schedule; each estimate is a run of many particles.
-
-    Parameters
-    ----------
-    path, base, betas, kernel, ladder
-        As for :class:`AnnealingArm`.
     n_moves, n_particles : int
         Moves at each temperature, and particles.
     """
@@ -248,17 +200,8 @@ def _weights(
 
 
 #: Names of all arms, in the order of the default portfolio.
-ARMS = (
-    "importance_rqmc",
-    "importance",
-    "ais_reference",
-    "smc_reference",
-    "smc",
-    "ais_400",
-    "ais_2000",
-    "ais_8000",
-)
-_FITTED = {"importance_rqmc", "importance", "ais_reference", "smc_reference"}
+ARMS = ("importance_rqmc", "importance", "smc_reference", "smc")
+_FITTED = {"importance_rqmc", "importance", "smc_reference"}
 #: Relative variance of weights below which annealing from the reference is not tried.
 _GOOD = 3.0
 #: An arm is left out if its expected cost is this many times that of the best one, or if three of its
@@ -285,14 +228,10 @@ class Portfolio:
     arms : dict of str to arm
     left_out : dict of str to str
         Reason for each arm left out.
-    evaluations, gradients : int
-        Cost of pilot runs along paths from the reference.
     """
 
     arms: dict[str, Any] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    evaluations: int = 0
-    gradients: int = 0
 
 
 def make_portfolio(
@@ -318,8 +257,7 @@ def make_portfolio(
     names : sequence of str, optional
         Arms to make regardless of the pilot run. By default, arms are left out if three draws cost more
         than half of the budget, or if their expected cost is more than ten times that of the best one.
-        The expected cost is that of the draws needed for the target, given the expected variance (for
-        annealing: from the barrier of the path), and of at least 30 draws (3 with a fitted reference).
+        The expected cost is that of the draws needed for the target, given the expected variance, and of at least 30 draws (3 with a fitted reference).
     target : float, optional
         Target standard error of the log evidence.
     budget : float
@@ -342,8 +280,8 @@ def make_portfolio(
         fitted = pilot.reference or (name == "importance" and pilot.discrete_proposal)
         if names is not None and not fitted and name in _FITTED:
             raise ValueError(
-                f"arm {name!r} needs a reference fitted to continuous variables; use 'importance', 'smc' or "
-                "'ais_400', 'ais_2000', 'ais_8000' for models with discrete ones."
+                f"arm {name!r} needs a reference fitted to continuous variables; use 'importance' or 'smc' "
+                "for models with discrete ones."
             )
     reference = _reference_path(path, pilot, kernel, rng, out, chosen, forced=names is not None)
     prices: dict[str, tuple[float, float]] = {}
@@ -373,8 +311,7 @@ def _reference_path(
     forced: bool,
 ) -> tuple[Any, Ladder] | None:
     """Return the path from the fitted reference and a pilot run along it, if annealing from it may be worthwhile."""
-    wanted = {"ais_reference", "smc_reference"} & set(chosen)
-    if pilot.adapted is None or pilot.reference is None or not wanted:
+    if pilot.adapted is None or pilot.reference is None or "smc_reference" not in chosen:
         return None
     if not forced and pilot.relative_variance < _GOOD:
         return None
@@ -385,10 +322,8 @@ def _reference_path(
     except ValueError as error:
         if forced:
             raise
-        out.left_out |= dict.fromkeys(wanted, f"annealing from the reference: {error}")
+        out.left_out["smc_reference"] = f"annealing from the reference: {error}"
         return None
-    out.evaluations += ladder.evaluations
-    out.gradients += ladder.gradients
     return bridge, ladder
 
 
@@ -410,33 +345,20 @@ def _arm(
         kind = ImportanceArm if name == "importance" else QuasiArm
         made = kind(path, pilot.reference, pilot.share)
         return made, (_wild(pilot.relative_variance), made.cost)
-    arm: SequentialArm | AnnealingArm
-    if name in ("ais_reference", "smc_reference"):
+    if name == "smc_reference":
         if reference is None:
             return None
         bridge, ladder = reference
         base = bridge.reference
     else:
         bridge, ladder, base = path, pilot.ladder, path
-    if name.startswith("smc"):
-        n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
-        betas = barrier_schedule(n_steps, ladder)
-        one = _per_particle(kernel, ladder, n_steps - 1, _SMC_MOVES)
-        variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
-        n = _particles(variance, target)
-        arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=n)
-        return arm, (one * variance, one * n)
-    if name == "ais_reference":
-        n_steps = max(10, math.ceil(2.0 * ladder.barrier**2))
-        betas = barrier_schedule(n_steps, ladder)
-    else:
-        n_steps = int(name.removeprefix("ais_"))
-        betas = power_schedule(n_steps)
-    arm = AnnealingArm(bridge, base, betas, kernel, ladder)
-    cost = _per_particle(kernel, ladder, n_steps - 1, 1)
-    s2 = 2.0 * ladder.barrier**2 / n_steps - math.log(ladder.possible)
-    variance = math.expm1(s2) if s2 < 700.0 else math.inf
-    return arm, (cost * variance, cost * arm.n_particles)
+    n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
+    betas = barrier_schedule(n_steps, ladder)
+    one = _per_particle(kernel, ladder, n_steps - 1, _SMC_MOVES)
+    variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
+    n = _particles(variance, target)
+    arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=n)
+    return arm, (one * variance, one * n)
 
 
 def _particles(variance: float, target: float | None) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_expit, logsumexp
 
-from amc_pymc.evidence.annealing import anneal, anneal_back
+from amc_pymc.evidence.annealing import anneal
 from amc_pymc.evidence.mcmc import Kernel, Path, Tuning, scale_of, start, tune
 from amc_pymc.evidence.paths import WhitenedPath
 
@@ -500,7 +500,7 @@ def _moved(
     z = chosen.reshape(-1, n_dim)
     same = _Same(tuning)
     up = anneal(half.path, rng.standard_normal(z.shape), betas, kernel, same, rng)
-    down = anneal_back(half.path, z, betas, kernel, same, rng)
+    down = anneal(half.path, z, betas[::-1], kernel, same, rng)
     cost = up.evaluations + down.evaluations + 2 * (up.gradients + down.gradients)
     return up.log_weights, -down.log_weights.reshape(chosen.shape[:2]), cost
 

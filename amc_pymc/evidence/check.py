@@ -17,14 +17,15 @@ from amc_pymc.evidence.modes import (
     searched,
     spread,
 )
-from amc_pymc.evidence.paths import Joint, PriorPath, RecordingPath
-from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
-from amc_pymc.logweights import log_mean_exp
+from amc_pymc.evidence.paths import Joint, PriorPath
+from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE
+from amc_pymc.logweights import effective_share, log_mean_exp
 from amc_pymc.mixtures import StudentTMixture, choose_mixture, log_mixture_density
 
 __all__ = [
     "PER_STEP",
     "clearly_more",
+    "effective_beside",
     "error_of",
     "heaviest",
     "less_than_climb",
@@ -40,85 +41,85 @@ __all__ = [
 
 
 def missed_by(
-    joint: Joint,
-    path: PriorPath,
-    rough: Particles,
-    adapted: AdaptedMixture,
-    rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
+    joint: Joint, rough: Particles, adapted: AdaptedMixture, rng: np.random.Generator
 ) -> tuple[float, np.ndarray]:
     """Estimate the share of the posterior that a mixture misses; also return points where it is too low, if any."""
-    uncovered, alone = share_uncovered(joint, path, adapted, rng, settings)
-    thin = _thin(rough, adapted, settings)
-    return uncovered, np.concatenate([alone if uncovered >= settings.covered else alone[:0], thin])
+    uncovered, alone = share_uncovered(joint, adapted, rng)
+    x, first = np.unique(rough.x, axis=0, return_index=True)
+    thin = heaviest(joint, adapted, x, rough.terms[:, first])
+    covered = uncovered < joint.settings.covered
+    return uncovered, np.concatenate([alone[:0] if covered else alone, thin])
 
 
 def share_uncovered(
-    joint: Joint,
-    path: PriorPath,
-    adapted: AdaptedMixture,
-    rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
+    joint: Joint, adapted: AdaptedMixture, rng: np.random.Generator
 ) -> tuple[float, np.ndarray]:
     """Estimate the share of the posterior where the prior dominates the proposal; also return points there."""
-    drawn = path.draw_prior(settings.checked, rng)
+    drawn = joint.draw_prior(joint.settings.checked, rng)
     x = finite(drawn)  # other draws have density zero
-    log_f = joint.log_density(x)
-    log_prior, log_q = joint.log_prior(x), adapted.mixture.log_density(x)
-    log_w = log_f - log_mixture_density(log_q, log_prior, DEFENSIVE_SHARE)
-    log_odds = math.log(DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
-    alone = (log_prior + log_odds > log_q) & (log_f > -np.inf)
-    if not alone.any():
+    log_alone = _beside(adapted, x, joint.terms(x))
+    if log_alone.max(initial=-math.inf) == -math.inf:
         return 0.0, x[:0]
-    log_alone = np.where(alone, log_w, -np.inf)
     log_share = math.log(DEFENSIVE_SHARE) + float(log_mean_exp(log_alone)) - adapted.log_mean
     log_share += math.log(len(x) / len(drawn))
-    order = np.argsort(-log_alone)[: min(settings.starts, int(alone.sum()))]
-    return math.exp(min(log_share, 0.0)), x[order]
+    order = np.argsort(-log_alone)[: joint.settings.starts]
+    return math.exp(min(log_share, 0.0)), x[order[log_alone[order] > -math.inf]]
 
 
-def _thin(
-    rough: Particles, adapted: AdaptedMixture, settings: PilotSettings = DEFAULTS
-) -> np.ndarray:
-    """Return the rough posterior draws at which the proposal is far below the posterior."""
-    x, first = np.unique(rough.x, axis=0, return_index=True)
-    log_f, log_prior = rough.terms.sum(axis=0)[first], rough.terms[0, first]
-    log_q = adapted.mixture.log_density(x)
-    log_w = log_f - log_mixture_density(log_q, log_prior, DEFENSIVE_SHARE) - adapted.log_mean
-    order = np.argsort(-log_w)[: settings.starts]
-    return x[order[log_w[order] > settings.thin]]
+def effective_beside(
+    path: PriorPath, adapted: AdaptedMixture | None, rng: np.random.Generator
+) -> float:
+    """Return the effective number of 4,096 prior draws in the regions that a fitted mixture misses.
+
+    Importance sampling proposals contain a share of the prior. If many prior draws reach the missed regions, the
+    weights there are even, and the standard error accounts for these regions. If few do, it may be too small.
+
+    Returns
+    -------
+    float
+        Between 0 and 4,096; 0 if there is no mixture.
+    """
+    if adapted is None:
+        return 0.0
+    x = path.draw_prior(DEFAULTS.checked, rng)
+    log_w = _beside(adapted, x, path.values(x))
+    log_w = log_w[log_w > -np.inf]
+    return effective_share(log_w) * log_w.size if log_w.size else 0.0
+
+
+def _beside(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Return log-weights (P,) of prior draws at which the prior dominates the proposal, elsewhere -inf."""
+    log_q, log_f = adapted.mixture.log_density(x), terms.sum(axis=0)
+    log_odds = math.log(DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
+    alone = (terms[0] + log_odds > log_q) & (log_f > -np.inf)
+    log_w = np.full(len(x), -np.inf)
+    log_g = log_mixture_density(log_q[alone], terms[0, alone], DEFENSIVE_SHARE)
+    log_w[alone] = log_f[alone] - log_g
+    return log_w
 
 
 def second_look(
     joint: Joint,
-    seen: RecordingPath,
     adapted: AdaptedMixture,
     laplace: StudentTMixture | None,
     rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
 ) -> tuple[float, np.ndarray]:
     """Search for modes that a mixture misses, from past and new points; return their log evidence and locations."""
     if adapted.log_mean == -math.inf:
         return -math.inf, np.empty((0, joint.n_dim))
-    near = _scattered(seen, adapted.one_copy, rng, settings)
-    blocks = [near[i : i + settings.scan_block] for i in range(0, len(near), settings.scan_block)]
-    x, terms = seen.highest()
+    near, size = _scattered(joint, adapted.one_copy, rng), joint.settings.scan_block
+    blocks = [near[i : i + size] for i in range(0, len(near), size)]
+    x, terms = joint.path.highest()
     x = np.concatenate([x, near])
     terms = np.concatenate([terms, *(joint.terms(block) for block in blocks)], axis=1)
-    starts = np.concatenate(
-        [heaviest(adapted, x, terms, settings), finite(seen.draw_prior(settings.starts, rng))]
-    )
-    return search_again(joint, adapted, laplace, starts, rng, settings)
+    drawn = finite(joint.draw_prior(joint.settings.starts, rng))
+    starts = np.concatenate([heaviest(joint, adapted, x, terms), drawn])
+    return search_again(joint, adapted, laplace, starts, rng)
 
 
-def _scattered(
-    path: PriorPath,
-    mixture: StudentTMixture,
-    rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
-) -> np.ndarray:
+def _scattered(joint: Joint, mixture: StudentTMixture, rng: np.random.Generator) -> np.ndarray:
     """Draw points (n, D) around the components, on a fraction of their scale or of that of the prior."""
-    d = mixture.n_dim
+    d, settings = mixture.n_dim, joint.settings
     n = (
         settings.second
         * max(d, settings.scanned_dimensions)
@@ -129,7 +130,7 @@ def _scattered(
     for mean, chol in zip(mixture.means, mixture.choleskys, strict=True):
         away = rng.standard_normal((n, d)) @ chol.T
         if from_prior:
-            drawn = finite(path.draw_prior(from_prior, rng))
+            drawn = finite(joint.draw_prior(from_prior, rng))
             away[: len(drawn)] = drawn - mean
         low, high = np.log(settings.second_scales)
         scale = np.exp(rng.uniform(low, high, (n, 1)))
@@ -143,7 +144,6 @@ def search_again(
     laplace: StudentTMixture | None,
     starts: np.ndarray,
     rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
     *,
     share: float = DEFENSIVE_SHARE,
 ) -> tuple[float, np.ndarray]:
@@ -152,12 +152,12 @@ def search_again(
     Only modes with a large importance weight count. The mass of the region around them where weights are large is
     estimated by importance sampling from the Laplace approximation.
     """
-    none = -math.inf, np.empty((0, joint.n_dim))
+    none, settings = (-math.inf, np.empty((0, joint.n_dim))), joint.settings
     ends, values = searched(joint, starts)
     if not len(ends):
         return none
     thin = log_weights(adapted, ends, joint.terms(ends), share) > settings.thin
-    ends, values, curvatures = distinct_ends(joint, ends[thin], values[thin], settings)
+    ends, values, curvatures = distinct_ends(joint, ends[thin], values[thin])
     if laplace is not None and len(ends):
         new = _unknown(laplace, ends, curvatures)
         ends, values, curvatures = ends[new], values[new], curvatures[new]
@@ -175,37 +175,29 @@ def search_again(
     return float(log_mass), mixture.means
 
 
-def unvisited(
-    joint: Joint,
-    path: PriorPath,
-    draws: np.ndarray,
-    log_z: float,
-    rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
-) -> float:
+def unvisited(joint: Joint, draws: np.ndarray, log_z: float, rng: np.random.Generator) -> float:
     """Return the log evidence of modes that draws (P, D) with log evidence `log_z` have not visited; -inf if none.
 
     Searches start from prior draws. What they find counts if a mixture fitted to some draws is far below the posterior
     there, and if few of all draws lie at such points.
     """
+    settings = joint.settings
     few = draws[np.linspace(0, len(draws) - 1, settings.weighed_least).astype(int)]
     mixture = choose_mixture(few, None, rng, max_components=6)
-    known = AdaptedMixture(mixture, math.inf, 0.0, 0, log_z, np.empty(0))
-    starts = spread(path.draw_prior(4 * settings.starts, rng), settings.starts, rng)
-    log_mass, _ = search_again(joint, known, None, starts, rng, settings, share=0.0)
+    known = AdaptedMixture(mixture, math.inf, 0.0, log_z, np.empty(0))
+    starts = spread(joint.draw_prior(4 * settings.starts, rng), settings.starts, rng)
+    log_mass, _ = search_again(joint, known, None, starts, rng, share=0.0)
     if log_mass == -math.inf:
         return -math.inf
     there = log_weights(known, few, joint.terms(few), 0.0) > settings.thin
     return log_mass if 3.0 * there.mean() < math.exp(min(log_mass - log_z, 0.0)) else -math.inf
 
 
-def heaviest(
-    adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray, settings: PilotSettings = DEFAULTS
-) -> np.ndarray:
+def heaviest(joint: Joint, adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
     """Return the points with large importance weights, the largest first."""
     log_w = log_weights(adapted, x, terms)
-    order = np.argsort(-log_w)[: settings.starts]
-    return x[order[log_w[order] > settings.thin]]
+    order = np.argsort(-log_w)[: joint.settings.starts]
+    return x[order[log_w[order] > joint.settings.thin]]
 
 
 def log_weights(

@@ -302,14 +302,11 @@ class AdaptedDiscreteProposal(NamedTuple):
         Relative variance of its weights, including the share of the prior, from draws not used in its fit.
     log_mean : float
         Logarithm of the mean weight.
-    evaluations : int
-        Number of points at which the path was evaluated.
     """
 
     mixture: DiscreteProposal
     relative_variance: float
     log_mean: float
-    evaluations: int
 
 
 def adapt_discrete_proposal(
@@ -348,7 +345,7 @@ def adapt_discrete_proposal(
     """
     points, weights = [x], [np.ones(len(x))]
     current = fit_discrete_proposal(x, weights[0], coordinates, states, rng)
-    best, evaluations = AdaptedDiscreteProposal(current, math.inf, -math.inf, 0), 0
+    best = AdaptedDiscreteProposal(current, math.inf, -math.inf)
     for r in range(rounds):
         n = n_first * 2**r
         from_prior = round(share * n)
@@ -356,7 +353,6 @@ def adapt_discrete_proposal(
             [path.draw_prior(from_prior, rng), current.sample(n - from_prior, rng)]
         )
         terms = path.values(drawn)
-        evaluations += n
         log_w = terms.sum(axis=0)
         possible = log_w > -np.inf
         log_w[possible] -= log_mixture_density(
@@ -365,7 +361,7 @@ def adapt_discrete_proposal(
         found = summarise_log_weights(log_w)
         variance, before = found.relative_variance, best.relative_variance
         if variance < before:
-            best = AdaptedDiscreteProposal(current, variance, found.log_mean, 0)
+            best = AdaptedDiscreteProposal(current, variance, found.log_mean)
         settled = variance < _WILD and variance > _PROGRESS * before
         if variance <= _ENOUGH or settled or r == rounds - 1:
             break
@@ -376,7 +372,7 @@ def adapt_discrete_proposal(
             np.concatenate(points), np.concatenate(weights), coordinates, states, rng,
             start=current.mixture,
         )  # fmt: skip
-    return best._replace(evaluations=evaluations)
+    return best
 
 
 def _blocks(n: int) -> list[slice]:

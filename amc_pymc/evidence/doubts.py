@@ -20,12 +20,8 @@ from scipy.stats import t as student
 from amc_pymc.evidence.bridge import bridge
 from amc_pymc.evidence.chains import BridgedChains, missing_evidence
 from amc_pymc.evidence.check import PER_STEP, clearly_more, error_of, share_error
-from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
-from amc_pymc.evidence.settings import DEFENSIVE_SHARE
 from amc_pymc.flags import Flag, flag
-from amc_pymc.logweights import effective_share
-from amc_pymc.mixtures import log_mixture_density
 from amc_pymc.reading.graphs import interpreted_mode, log_densities, lowered
 from amc_pymc.reading.particles.model_terms import layout_of, without_checks
 from amc_pymc.reading.particles.prior import PriorDraws
@@ -38,7 +34,6 @@ __all__ = [
     "copies_missed",
     "covering_error",
     "disagreements",
-    "effective_beside",
     "missed_mode",
     "prior_flags",
     "uncertain",
@@ -108,35 +103,6 @@ def _apart(z: float, error: float, bridged: BridgedChains | None) -> float:
         return 0.0
     high, low = max(z, bridged.log_z), min(z, bridged.log_z)
     return clearly_more(high, error, low, bridged.mcse, _ERRORS)
-
-
-#: Number of prior draws evaluated.
-_DRAWS = 4096
-
-
-def effective_beside(path: PriorPath, pilot: Pilot, rng: np.random.Generator) -> float:
-    """Return the effective number of 4,096 prior draws in the regions that a fitted reference misses.
-
-    Importance sampling proposals contain a share of the prior. If many prior draws reach the missed regions, the
-    weights there are even, and the standard error accounts for these regions. If few do, it may be too small.
-
-    Returns
-    -------
-    float
-        Between 0 and 4,096; 0 if there is no mixture.
-    """
-    if pilot.adapted is None:
-        return 0.0
-    x = path.draw_prior(_DRAWS, rng)
-    terms = path.values(x)
-    log_f, log_prior = terms.sum(axis=0), terms[0]
-    log_q = pilot.adapted.mixture.log_density(x)
-    log_odds = math.log(DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
-    alone = (log_prior + log_odds > log_q) & (log_f > -np.inf)
-    if not alone.any():
-        return 0.0
-    log_w = log_f[alone] - log_mixture_density(log_q[alone], log_prior[alone], DEFENSIVE_SHARE)
-    return effective_share(log_w) * int(alone.sum())
 
 
 #: Draws from each end, degrees of freedom of the reference, minimum effective draws and overlap for a reliable error.

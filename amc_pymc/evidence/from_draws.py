@@ -125,9 +125,7 @@ def evidence_from_draws(
                     flat, search_rng.integers(len(images.exchanges), size=len(flat))
                 )
             with held_back(), tally.stage("search"):
-                log_mass = unvisited(
-                    Joint(densities), densities, flat, stages[-1].log_z, search_rng, settings
-                )
+                log_mass = unvisited(Joint(densities, settings), flat, stages[-1].log_z, search_rng)
             doubts += _unvisited(*numbers.estimate, log_mass)
     tally.add("bridge", counts - tally.total())
     numbers |= tally.numbers()

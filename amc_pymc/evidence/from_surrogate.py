@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import xarray as xr
 
+from amc_pymc.evidence.annealing import resample
 from amc_pymc.evidence.bridge import bridge_draws, variance_of_mean
 from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.mcmc import make_kernel
@@ -183,10 +184,7 @@ def _resampled(
     found: _Correction, number: int, rng: np.random.Generator
 ) -> tuple[PosteriorDraws, np.ndarray]:
     """Return draws of equal weight by systematic resampling, and their terms (2, P); copies are adjacent."""
-    shares = np.exp(found.remainders - found.remainders.max())
-    ends = np.cumsum(shares / shares.sum())
-    chosen = np.searchsorted(ends, (np.arange(number) + rng.random()) / number)
-    chosen = np.minimum(chosen, len(ends) - 1)
+    chosen = resample(found.remainders, number, rng)
     source = "sampling importance resampling from the surrogate"
     drawn = PosteriorDraws(found.x[chosen], len(np.unique(chosen)), source)
     return drawn, found.terms[:, chosen]

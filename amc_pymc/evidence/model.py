@@ -53,7 +53,6 @@ __all__ = [
     "compiled_particles",
     "cost_of",
     "explored",
-    "model_told",
     "one_blas_thread",
     "particle_kernel",
     "pilot_settings",
@@ -184,12 +183,6 @@ def pilot_settings(densities: ParticleDensities) -> PilotSettings:
     return _SPARING if densities.groups is not None else PilotSettings()
 
 
-def model_told(densities: ParticleDensities) -> dict[str, Any]:
-    """Return what identifies a model and its data: variables, and densities at a few points."""
-    x = densities.draw_prior(3, spawn_generators(0, 1)[0])
-    return {"variables": densities.layout, "model or data": densities.values(x).round(6)}
-
-
 def particle_kernel(model: Model, densities: ParticleDensities, kernel: str | Kernel) -> Kernel:
     """Return a kernel that moves all coordinates, the discrete ones by Metropolis."""
     continuous = make_kernel(kernel)
@@ -281,22 +274,11 @@ class Elsewhere:
 
     def receive(self, found: Measurement) -> Any:
         """Count what a job of a measured function evaluated; return its result."""
-        self._note(found.counts, found.x, found.terms)
+        self.counts += found.counts
+        self.seen.add(found.x, found.terms)
         if found.process != os.getpid():
             self.seconds += found.seconds
         return found.result
-
-    def stored(self, found: Measurement) -> dict[str, Any]:
-        """Return what a job evaluated as arrays."""
-        return {"counts": found.counts, "seen": found.x, "seen_terms": found.terms}
-
-    def recall(self, arrays: dict[str, Any]) -> None:
-        """Count what a job of an earlier run evaluated."""
-        self._note(arrays["counts"], arrays["seen"], arrays["seen_terms"])
-
-    def _note(self, counts: np.ndarray, x: np.ndarray, terms: np.ndarray) -> None:
-        self.counts += counts
-        self.seen.add(x, terms)
 
 
 class Measurement(NamedTuple):

@@ -47,6 +47,8 @@ _RADIUS = 0.5
 _DOF, _FLOOR = 5.0, 1e-8
 #: Gain in nats below which three successive steps end a search.
 _SETTLED = 1e-6
+#: Size in nats of residuals that count as noise in a scan.
+_FAINT = 0.02
 #: Relative rounding error of a log density.
 _ROUNDING = 1e-13
 
@@ -60,15 +62,12 @@ class Maxima(NamedTuple):
     values : array (P,)
         Log densities; -inf if the density is zero at the start.
     gradients : array (P, D)
-    n_evaluations : int
-        Number of evaluations of value and gradient.
     converged : array of bool (P,)
     """
 
     x: np.ndarray
     values: np.ndarray
     gradients: np.ndarray
-    n_evaluations: int
     converged: np.ndarray
 
 
@@ -187,7 +186,6 @@ def maximise(
         np.concatenate([g.x for g in groups]),
         np.concatenate([g.values for g in groups]),
         np.concatenate([g.gradients for g in groups]),
-        sum(g.n_evaluations for g in groups),
         np.concatenate([g.converged for g in groups]),
     )
 
@@ -195,17 +193,15 @@ def maximise(
 def _maximise_group(value_and_gradient: ValueAndGradient, x: np.ndarray, max_iter: int) -> Maxima:
     values, gradients = (np.array(v, float) for v in value_and_gradient(x.copy()))
     search = _Search(x, values, gradients)
-    n_evaluations = len(x)
     for _ in range(max_iter - 1):
         rows = np.flatnonzero(search.active)
         if rows.size == 0:
             break
         trial = x[rows] + search.step[rows, None] * search.direction[rows]
         new_values, new_gradients = value_and_gradient(trial)
-        n_evaluations += rows.size
         _judge(search, rows, np.asarray(new_values), np.asarray(new_gradients))
     values[~np.isfinite(values)] = -math.inf
-    return Maxima(x, values, gradients, n_evaluations, search.converged)
+    return Maxima(x, values, gradients, search.converged)
 
 
 def _judge(
@@ -432,16 +428,16 @@ def spread(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def modes_and_mixture(
-    joint: Joint, starts: np.ndarray, settings: PilotSettings = DEFAULTS
+    joint: Joint, starts: np.ndarray
 ) -> tuple[StudentTMixture | None, np.ndarray, np.ndarray]:
     """Return a mixture with a component at each main mode found, these modes, and their log Laplace evidence."""
     none = None, np.empty((0, starts.shape[1])), np.empty(0)
-    x, values, curvature = distinct_ends(joint, *searched(joint, starts), settings)
+    x, values, curvature = distinct_ends(joint, *searched(joint, starts))
     if not len(x):
         return none
     joint.find_images(x, curvature)
-    x, values, curvature = distinct_ends(joint, x, values, settings)
-    keep = distinct_modes(x, values, -curvature)[: settings.modes]
+    x, values, curvature = distinct_ends(joint, x, values)
+    keep = distinct_modes(x, values, -curvature)[: joint.settings.modes]
     mixture = laplace_components(joint.with_gradient, x[keep], curvature[keep])
     # Laplace evidence of a component: log f at its centre over its share of the mixture's density.
     log_evidence = values[keep] + _log_volumes(mixture)
@@ -456,7 +452,7 @@ def searched(joint: Joint, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def distinct_ends(
-    joint: Joint, x: np.ndarray, values: np.ndarray, settings: PilotSettings = DEFAULTS
+    joint: Joint, x: np.ndarray, values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return distinct end points of searches, the highest first, with log densities and Hessians.
 
@@ -466,7 +462,7 @@ def distinct_ends(
     left = np.argsort(-values)
     kept: list[int] = []
     curvatures: list[np.ndarray] = []
-    while left.size and len(kept) < 3 * settings.modes:
+    while left.size and len(kept) < 3 * joint.settings.modes:
         i, left = left[0], left[1:]
         curvature = hessians(joint.gradient, x[[i]])[0]
         if not np.isfinite(curvature).all() or not curvature.any():
@@ -476,7 +472,7 @@ def distinct_ends(
         eigenvalues, vectors = np.linalg.eigh(curvature)
         copies = x[left][None] if joint.images is None else joint.images.every(x[left])
         away = (copies - x[i]) @ vectors * np.sqrt(np.abs(eigenvalues))
-        left = left[np.linalg.norm(away, axis=2).min(axis=0) > settings.same]
+        left = left[np.linalg.norm(away, axis=2).min(axis=0) > joint.settings.same]
     d = x.shape[1]
     return x[kept], values[kept], np.array(curvatures).reshape(-1, d, d)
 
@@ -490,7 +486,7 @@ def prior_searches(n_dim: int, spent: float, settings: PilotSettings = DEFAULTS)
     return int(min(max(affordable, 2 * settings.starts), most))
 
 
-def prior_summits(joint: Joint, x: np.ndarray, settings: PilotSettings = DEFAULTS) -> np.ndarray:
+def prior_summits(joint: Joint, x: np.ndarray) -> np.ndarray:
     """Return the local maxima among points (P, D) that stand out most, those furthest above all their neighbours.
 
     A narrow mode far from a wide one is lower than the slopes of the wide one nearly everywhere, but the point
@@ -499,14 +495,14 @@ def prior_summits(joint: Joint, x: np.ndarray, settings: PilotSettings = DEFAULT
     x = finite(x)
     log_f = joint.log_density(x)
     x, log_f = x[log_f > -np.inf], log_f[log_f > -np.inf]
-    n_neighbours = settings.neighbours * joint.n_dim + 1
+    n_neighbours = joint.settings.neighbours * joint.n_dim + 1
     if len(x) <= n_neighbours:
         return x
     z = (x - np.median(x, axis=0)) / np.maximum(x.std(axis=0), 1e-300)
     _, near = cKDTree(z).query(z, k=n_neighbours)
     prominence = log_f - log_f[near[:, 1:]].max(axis=1)
     summits = np.flatnonzero(prominence >= 0.0)
-    return x[summits[np.argsort(-prominence[summits])][: 2 * settings.starts]]
+    return x[summits[np.argsort(-prominence[summits])][: 2 * joint.settings.starts]]
 
 
 def scan(
@@ -514,7 +510,6 @@ def scan(
     mixture: StudentTMixture,
     log_evidence: np.ndarray,
     rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
 ) -> np.ndarray:
     """Return points near modes with a density far above the Gaussian approximation, which suggests another mode.
 
@@ -522,6 +517,7 @@ def scan(
     on a fraction of its scale, where the chance to hit such a peak is largest. Half of the points returned
     have the largest residuals from the approximation, half the largest ones from a polynomial fitted to these.
     """
+    settings, half = joint.settings, joint.settings.starts // 2
     parts, residual, excess = [], [], []
     scanned = (
         settings.scanned
@@ -536,26 +532,21 @@ def scan(
                 z = scale * rng.standard_normal((min(settings.scan_block, n - i), mixture.n_dim))
                 near = mean + z @ chol.T
                 above = joint.log_density(near) - top + 0.5 * np.vecdot(z, z)
-                odd = unexplained_residuals(z, above, settings)
-                best = _best_of_both(above, odd, settings)
+                odd = unexplained_residuals(z, above)
+                best = _best_of_both(above, odd, half)
                 parts.append(near[best])
                 residual.append(above[best])
                 excess.append(odd[best])
     x = np.concatenate(parts)
-    return x[_best_of_both(np.concatenate(residual), np.concatenate(excess), settings)]
+    return x[_best_of_both(np.concatenate(residual), np.concatenate(excess), half)]
 
 
-def _best_of_both(
-    one: np.ndarray, other: np.ndarray, settings: PilotSettings = DEFAULTS
-) -> np.ndarray:
+def _best_of_both(one: np.ndarray, other: np.ndarray, half: int) -> np.ndarray:
     """Return the indices of the largest values of both arrays, without duplicates."""
-    half = settings.starts // 2
     return np.union1d(np.argsort(-one)[:half], np.argsort(-other)[:half])
 
 
-def unexplained_residuals(
-    z: np.ndarray, residual: np.ndarray, settings: PilotSettings = DEFAULTS
-) -> np.ndarray:
+def unexplained_residuals(z: np.ndarray, residual: np.ndarray) -> np.ndarray:
     """Subtract a polynomial in the coordinates z (n, D) from residuals (n,), and divide by their typical size.
 
     The residuals of a smooth log density that is not quadratic can hide those of a peak. The result is -inf at
@@ -574,7 +565,7 @@ def unexplained_residuals(
     fitted = fitted / scale
     coefficients = np.linalg.lstsq(fitted.T @ fitted, fitted.T @ residual[usual])[0] / scale
     left = residual[good] - terms[good] @ coefficients
-    out[good] = left / (settings.faint + np.quantile(np.abs(left), 0.9))
+    out[good] = left / (_FAINT + np.quantile(np.abs(left), 0.9))
     return out
 
 

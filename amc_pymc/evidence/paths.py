@@ -7,13 +7,14 @@ import threading
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from scipy.linalg import solve_triangular
 
 from amc_pymc.evidence.mcmc import Path
+from amc_pymc.evidence.settings import DEFAULTS, PilotSettings
 from amc_pymc.evidence.symmetry import Images, Symmetries
 
 __all__ = [
@@ -37,34 +38,39 @@ class PriorPath(Path, Protocol):
 
 
 class Joint:
-    """Log of prior times likelihood, with counters of its evaluations.
+    """Log of prior times likelihood, as searches for its modes use it.
 
     Parameters
     ----------
     path : Path
         Path from the prior to the posterior.
+    settings : PilotSettings
+        Effort and thresholds of the searches.
 
     Attributes
     ----------
-    evaluations, gradients : int
-        Number of points at which densities and gradients were evaluated.
     symmetries : Symmetries or None
         Labels and signs that can be exchanged.
     images : Images or None
         Exchanges that lead to all copies of the modes found so far.
     """
 
-    def __init__(self, path: Path):
-        self._path = path
+    def __init__(self, path: Path, settings: PilotSettings = DEFAULTS):
+        self.path: Any = path
+        self.settings = settings
         self.symmetries: Symmetries | None = None
         self.images: Images | None = None
         self._last: tuple[np.ndarray, np.ndarray] | None = None
-        self.evaluations = self.gradients = 0
 
     @property
     def n_dim(self) -> int:
         """Number of dimensions D."""
-        return self._path.n_dim
+        return int(self.path.n_dim)
+
+    def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw from the prior, (n, D)."""
+        drawn: np.ndarray = self.path.draw_prior(n, rng)
+        return drawn
 
     def find_images(self, modes: np.ndarray, curvatures: np.ndarray) -> None:
         """Find all copies of modes (M, D) with Hessians (M, D, D)."""
@@ -73,8 +79,8 @@ class Joint:
 
     def terms(self, x: np.ndarray) -> np.ndarray:
         """Evaluate log prior and log likelihood (2, P) at points (P, D)."""
-        self.evaluations += len(x)
-        return self._path.values(x)
+        terms: np.ndarray = self.path.values(x)
+        return terms
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Evaluate log prior plus log likelihood (P,)."""
@@ -86,13 +92,11 @@ class Joint:
         """Return the log prior (P,), cached for the points of the last `log_density`."""
         if self._last is not None and self._last[0] is x:
             return self._last[1]
-        self.evaluations += len(x)
-        return self._path.values(x)[0]
+        return self.terms(x)[0]
 
     def with_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate log density (P,) and gradient (P, D)."""
-        terms, gradients = self._path.gradients(x)
-        self.gradients += len(x)
+        terms, gradients = self.path.gradients(x)
         return terms.sum(axis=0), gradients.sum(axis=0)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:

@@ -57,6 +57,24 @@ __all__ = [
 ]
 
 
+#: Minimum share of the particles that start with a positive likelihood, and maximum number of prior draws made to find
+#: them, as a multiple of the number of particles.
+_POSSIBLE, _MOST_DRAWN = 0.25, 128
+#: Second moment of the likelihood under the prior, over its squared mean, below which a fit is tried once.
+_CLOSE = 5.0
+#: Rounds of adaptation, and in more dimensions, where fits are expensive.
+_ROUNDS, _FEWER_ROUNDS, _MANY = 10, 5, 60
+#: Relative variance above which no further degrees of freedom of the Laplace mixture are tried.
+_HOPELESS = 5.0
+#: Gap in nats to the largest Laplace evidence beyond which modes are ignored.
+_NEGLIGIBLE = 10.0
+#: Share of the reference on a wider scale, which is 1 + 1.5 / sqrt(D) times as wide.
+_WIDE_SHARE, _WIDER = 0.15, 1.5
+#: Share of the prior in the proposal that is tried as an alternative to one tenth, and factor by which it must reduce
+#: the variance to be used.
+_LARGER_SHARE, _GAIN = 0.5, 0.7
+
+
 class Modes(NamedTuple):
     """Modes (M, D), a mixture with a component at each, and their log Laplace evidence (M,)."""
 
@@ -100,7 +118,6 @@ class Pilot:
     uncovered : float
         Share of the posterior where the prior part of the proposal (one tenth) exceeds the mixture part: regions
         that the mixture misses and prior draws reach.
-    evaluations, gradients : int
     share : float
         Share of the prior in importance sampling proposals.
     relative_variance : float
@@ -122,8 +139,6 @@ class Pilot:
     modes: np.ndarray
     mode_log_evidence: np.ndarray
     uncovered: float
-    evaluations: int
-    gradients: int
     share: float = DEFENSIVE_SHARE
     relative_variance: float = math.inf
     missed: float = -math.inf
@@ -183,61 +198,54 @@ def explore(
     """
     many = chains and path.n_dim > settings.most_fitted
     n = settings.few_particles if many else settings.particles
-    x = _enough_draws(path, n, rng, settings)
+    x = _enough_draws(path, n, rng)
     seen = RecordingPath(path)
     ladder = climb(
         seen if fitted else path, x, kernel, rng,
         n_moves=settings.few_moves if many else settings.moves, n_particles=n, report=report,
     )  # fmt: skip
-    evaluations, gradients, none = ladder.evaluations + len(x), ladder.gradients, x[:0]
-    nothing = Pilot(ladder, None, None, none, np.empty(0), 0.0, evaluations, gradients, unfit=True)
+    nothing = Pilot(ladder, None, None, x[:0], np.empty(0), 0.0, unfit=True)
     try:
         if not fitted:
-            return _with_discrete_proposal(
-                replace(nothing, unfit=False), path, kernel, rng, settings
-            )
-        return _fitted(nothing, path, seen, kernel, rng, settings, many, variables, report)
+            return _with_discrete_proposal(replace(nothing, unfit=False), path, kernel, rng)
+        return _fitted(nothing, Joint(seen, settings), kernel, rng, many, variables, report)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error
 
 
 def _fitted(
     climbed: Pilot,
-    path: PriorPath,
-    seen: RecordingPath,
+    joint: Joint,
     kernel: Kernel,
     rng: np.random.Generator,
-    settings: PilotSettings,
     many: bool,
     variables: Variables | None,
     report: Callable[[str], None],
 ) -> Pilot:
     """Search for modes, and fit a mixture."""
-    ladder, evaluations, gradients = climbed.ladder, climbed.evaluations, climbed.gradients
-    joint = Joint(seen)
+    ladder = climbed.ladder
     report("modes")
     if variables is not None:
         some = np.unique(ladder.particles.x, axis=0)[:: max(len(ladder.particles.x) // 4, 1)]
         joint.symmetries = find_symmetries(joint.terms, variables, some)
     if many:
-        starts = _few_starts(path, ladder, rng, settings)
+        starts = _few_starts(joint, ladder, rng)
     else:
-        cold, evaluated, differentiated = cool(seen, ladder, kernel, rng)
-        evaluations += evaluated
-        gradients += differentiated
-        starts = _starts(joint, seen, ladder, cold, rng, settings)
-    modes = Modes(*modes_and_mixture(joint, starts, settings))
+        cold = cool(joint.path, ladder, kernel, rng)
+        starts = _starts(joint, ladder, cold, rng)
+    modes = Modes(*modes_and_mixture(joint, starts))
     if modes.mixture is not None and not many:
-        odd = scan(joint, modes.mixture, modes.log_evidence, rng, settings)
-        modes = Modes(*modes_and_mixture(joint, np.concatenate([modes.x, odd]), settings))
+        odd = scan(joint, modes.mixture, modes.log_evidence, rng)
+        modes = Modes(*modes_and_mixture(joint, np.concatenate([modes.x, odd])))
     report("fit")
+    adapted = None if modes.mixture is None else laplace_fit(joint, modes.mixture, rng)
     if many:
-        fit = _laplace_only(joint, path, modes, rng, settings)
+        fit = Fit(adapted, modes, 0.0, -math.inf)
     else:
-        fit = _mended(joint, seen, path, ladder, modes, rng, settings)
+        fit = _mended(joint, ladder, modes, adapted, rng)
     share, variance = DEFENSIVE_SHARE, math.inf
     if fit.adapted is not None:
-        share, variance = best_share(ladder.particles, fit.adapted, settings)
+        share, variance = best_share(ladder.particles, fit.adapted)
     return Pilot(
         ladder,
         fit.adapted,
@@ -245,104 +253,77 @@ def _fitted(
         fit.modes.x,
         fit.modes.log_evidence,
         fit.uncovered,
-        evaluations + joint.evaluations,
-        gradients + joint.gradients,
         share,
         variance,
         fit.unseen,
-        unfit=_unfit(fit.adapted, ladder, settings),
+        unfit=_unfit(fit.adapted, ladder, joint.settings),
         images=joint.images,
     )
 
 
-def _starts(
-    joint: Joint,
-    seen: RecordingPath,
-    ladder: Ladder,
-    cold: np.ndarray,
-    rng: np.random.Generator,
-    settings: PilotSettings,
-) -> np.ndarray:
+def _starts(joint: Joint, ladder: Ladder, cold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return starting points (P, D) of mode searches: particles, prior draws, and the highest points seen."""
-    n = prior_searches(seen.n_dim, ladder.evaluations + ladder.gradients, settings)
+    settings = joint.settings
+    n = prior_searches(joint.n_dim, ladder.evaluations + ladder.gradients, settings)
     first = 2 * settings.starts
     sources = [
         spread(ladder.particles.x, 3 * settings.starts, rng),
         spread(cold, settings.starts, rng),
-        spread(seen.draw_prior(2 * first, rng), first, rng),
-        finite(seen.draw_prior(n - first, rng)),
-        seen.highest(settings.starts // 2)[0],
+        spread(joint.draw_prior(2 * first, rng), first, rng),
+        finite(joint.draw_prior(n - first, rng)),
+        joint.path.highest(settings.starts // 2)[0],
     ]
-    if seen.n_dim <= settings.prior_scanned_dimensions:
-        x = seen.draw_prior(settings.prior_scanned, rng)
-        sources.append(prior_summits(joint, x, settings))
+    if joint.n_dim <= settings.prior_scanned_dimensions:
+        x = joint.draw_prior(settings.prior_scanned, rng)
+        sources.append(prior_summits(joint, x))
     return np.concatenate(sources)
 
 
-def _few_starts(
-    path: PriorPath, ladder: Ladder, rng: np.random.Generator, settings: PilotSettings
-) -> np.ndarray:
+def _few_starts(joint: Joint, ladder: Ladder, rng: np.random.Generator) -> np.ndarray:
     """Return starting points of mode searches in many dimensions, where searches are expensive."""
-    n = settings.few_starts
+    n = joint.settings.few_starts
     return np.concatenate(
-        [spread(ladder.particles.x, 3 * n, rng), spread(path.draw_prior(4 * n, rng), n, rng)]
+        [spread(ladder.particles.x, 3 * n, rng), spread(joint.draw_prior(4 * n, rng), n, rng)]
     )
-
-
-def _laplace_only(
-    joint: Joint, path: PriorPath, modes: Modes, rng: np.random.Generator, settings: PilotSettings
-) -> Fit:
-    """Return the Laplace approximation as the fit, if it is good enough."""
-    adapted = None
-    if modes.mixture is not None:
-        adapted = laplace_fit(joint, path, modes.mixture, rng, settings)
-    return Fit(adapted, modes, 0.0, -math.inf)
 
 
 def _mended(
     joint: Joint,
-    seen: RecordingPath,
-    path: PriorPath,
     ladder: Ladder,
     modes: Modes,
+    adapted: AdaptedMixture | None,
     rng: np.random.Generator,
-    settings: PilotSettings,
 ) -> Fit:
     """Fit a mixture and adapt it again as long as checks find that it misses something."""
     rough = ladder.particles
-    adapted = None
-    if modes.mixture is not None:
-        adapted = laplace_fit(joint, path, modes.mixture, rng, settings)
-    uncovered, unseen, missed = 0.0, -math.inf, np.empty((0, path.n_dim))
+    uncovered, unseen, missed = 0.0, -math.inf, np.empty((0, joint.n_dim))
     if adapted is not None:
-        uncovered, missed = missed_by(joint, path, rough, adapted, rng, settings)
+        uncovered, missed = missed_by(joint, rough, adapted, rng)
         if not len(missed):
-            unseen, missed = second_look(joint, seen, adapted, modes.mixture, rng, settings)
-    if adapted is not None and not len(missed):
-        return Fit(adapted, modes, uncovered, unseen)
+            unseen, missed = second_look(joint, adapted, modes.mixture, rng)
+            if not len(missed):
+                return Fit(adapted, modes, uncovered, unseen)
     x = rough.x
     if joint.images is not None and modes.mixture is not None:
         x = joint.images.folded(x, modes.mixture)
     current = choose_mixture(x, None, rng, max_components=6)
-    close = moment(rough, None, 1.0, ladder.log_z) < settings.close
-    attempts = 1 if close else settings.attempts
+    close = moment(rough, None, 1.0, ladder.log_z) < _CLOSE
+    attempts = 1 if close else joint.settings.attempts
     # One more attempt is left for what the second look finds in the last one.
     while adapted is None or (attempts >= 0 and len(missed)):
         attempts -= 1
         if len(missed):
             starts = np.concatenate([modes.x, missed])
-            modes = Modes(*modes_and_mixture(joint, starts, settings))
-        adapted = adapted_to(joint, path, joined(current, modes.mixture, settings), rng, settings)
+            modes = Modes(*modes_and_mixture(joint, starts))
+        adapted = adapted_to(joint, joined(current, modes.mixture), rng)
         current = adapted.one_copy
-        uncovered, missed = missed_by(joint, path, rough, adapted, rng, settings)
+        uncovered, missed = missed_by(joint, rough, adapted, rng)
         if attempts <= 0 or not len(missed):
-            unseen, missed = second_look(joint, seen, adapted, modes.mixture, rng, settings)
+            unseen, missed = second_look(joint, adapted, modes.mixture, rng)
     return Fit(adapted, modes, uncovered, unseen)
 
 
-def overlooked(
-    seen: RecordingPath, found: Pilot, rng: np.random.Generator, settings: PilotSettings = DEFAULTS
-) -> float:
+def overlooked(seen: RecordingPath, found: Pilot, rng: np.random.Generator) -> float:
     """Return the log evidence of modes that were seen after a pilot run and that it does not cover.
 
     Searches start from the highest recorded points whose density is far above the fitted mixture. Usually there
@@ -362,11 +343,11 @@ def overlooked(
     """
     if found.adapted is None or found.adapted.log_mean == -math.inf:
         return -math.inf
-    x, terms = seen.highest()
-    starts = heaviest(found.adapted, x, terms, settings)
+    joint = Joint(seen)
+    starts = heaviest(joint, found.adapted, *seen.highest())
     if not len(starts):
         return -math.inf
-    return search_again(Joint(seen), found.adapted, found.laplace, starts, rng, settings)[0]
+    return search_again(joint, found.adapted, found.laplace, starts, rng)[0]
 
 
 def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettings) -> bool:
@@ -377,11 +358,7 @@ def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettin
 
 
 def _with_discrete_proposal(
-    found: Pilot,
-    path: PriorPath,
-    kernel: Kernel,
-    rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
+    found: Pilot, path: PriorPath, kernel: Kernel, rng: np.random.Generator
 ) -> Pilot:
     """Add a proposal for discrete coordinates to a pilot run, if the kernel moves some."""
     discrete = getattr(kernel, "discrete", kernel)
@@ -391,26 +368,23 @@ def _with_discrete_proposal(
     adapted = adapt_discrete_proposal(
         path, rough.x, discrete.coordinates, discrete.states, rng, share=DEFENSIVE_SHARE
     )
-    share, variance = best_share(rough, adapted, settings)
+    share, variance = best_share(rough, adapted)
     if share == DEFENSIVE_SHARE:  # rough draws may cover regions that the last fit has lost
         seen = moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
         variance = max(variance, seen)
     return replace(
         found,
         discrete_proposal=adapted.mixture,
-        evaluations=found.evaluations + adapted.evaluations,
         share=share,
         relative_variance=variance,
     )
 
 
-def _enough_draws(
-    path: PriorPath, n: int, rng: np.random.Generator, settings: PilotSettings = DEFAULTS
-) -> np.ndarray:
+def _enough_draws(path: PriorPath, n: int, rng: np.random.Generator) -> np.ndarray:
     """Draw n points from the prior, or more if the likelihood is zero at most of them."""
     x = path.draw_prior(n, rng)
     possible = np.count_nonzero(path.values(x)[1] > -np.inf)
-    while possible < settings.possible * n and len(x) < settings.most_drawn * n:
+    while possible < _POSSIBLE * n and len(x) < _MOST_DRAWN * n:
         more = path.draw_prior(len(x), rng)
         possible += np.count_nonzero(path.values(more)[1] > -np.inf)
         x = np.concatenate([x, more])
@@ -418,57 +392,45 @@ def _enough_draws(
 
 
 def adapted_to(
-    joint: Joint,
-    path: PriorPath,
-    mixture: StudentTMixture,
-    rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
-    rounds: int | None = None,
+    joint: Joint, mixture: StudentTMixture, rng: np.random.Generator, rounds: int | None = None
 ) -> AdaptedMixture:
     """Adapt a mixture by importance sampling; with one round it is only assessed."""
     if rounds is None:
-        rounds = settings.rounds if path.n_dim <= settings.many else settings.fewer_rounds
+        rounds = _ROUNDS if joint.n_dim <= _MANY else _FEWER_ROUNDS
     return adapt_mixture(
         joint.log_density,
         joint.log_prior,
-        path.draw_prior,
+        joint.draw_prior,
         mixture,
         rng,
         rounds=rounds,
-        n_per_round=max(500, 100 * path.n_dim),
+        n_per_round=max(500, 100 * joint.n_dim),
         share=DEFENSIVE_SHARE,
-        enough=settings.enough,
-        max_components=min(mixture.components + 4, settings.components),
+        enough=joint.settings.enough,
+        max_components=min(mixture.components + 4, joint.settings.components),
         images=joint.images,
     )
 
 
 def laplace_fit(
-    joint: Joint,
-    path: PriorPath,
-    mixture: StudentTMixture,
-    rng: np.random.Generator,
-    settings: PilotSettings = DEFAULTS,
+    joint: Joint, mixture: StudentTMixture, rng: np.random.Generator
 ) -> AdaptedMixture | None:
     """Return the Laplace mixture if it is close enough to the posterior to need no adaptation, else None."""
-    important = important_part(mixture, settings)
-    for dof in settings.laplace_dofs:
-        other = StudentTMixture(important.weights, important.means, important.choleskys, dof)
-        found = adapted_to(joint, path, other, rng, settings, rounds=1)
-        if found.relative_variance <= settings.laplace_enough:
+    important = important_part(mixture)
+    for dof in joint.settings.laplace_dofs:
+        found = adapted_to(joint, important.with_dof(dof), rng, rounds=1)
+        if found.relative_variance <= joint.settings.laplace_enough:
             return found
-        if found.relative_variance > settings.laplace_hopeless:
+        if found.relative_variance > _HOPELESS:
             return None
     return None
 
 
-def joined(
-    rough: StudentTMixture, modes: StudentTMixture | None, settings: PilotSettings = DEFAULTS
-) -> StudentTMixture:
+def joined(rough: StudentTMixture, modes: StudentTMixture | None) -> StudentTMixture:
     """Combine the mixtures of the particles and of the modes with equal weights."""
     if modes is None:
         return rough
-    modes = important_part(modes, settings)
+    modes = important_part(modes)
     return StudentTMixture(
         np.concatenate([0.5 * rough.weights, 0.5 * modes.weights]),
         np.concatenate([rough.means, modes.means]),
@@ -477,22 +439,20 @@ def joined(
     )
 
 
-def widened(mixture: StudentTMixture, settings: PilotSettings = DEFAULTS) -> StudentTMixture:
+def widened(mixture: StudentTMixture) -> StudentTMixture:
     """Add a wider copy of each component, with a share of its weight."""
-    factor = 1.0 + settings.wider / math.sqrt(mixture.n_dim)
+    factor = 1.0 + _WIDER / math.sqrt(mixture.n_dim)
     return StudentTMixture(
-        np.concatenate(
-            [(1.0 - settings.wide_share) * mixture.weights, settings.wide_share * mixture.weights]
-        ),
+        np.concatenate([(1.0 - _WIDE_SHARE) * mixture.weights, _WIDE_SHARE * mixture.weights]),
         np.concatenate([mixture.means, mixture.means]),
         np.concatenate([mixture.choleskys, factor * mixture.choleskys]),
         mixture.dof,
     )
 
 
-def important_part(mixture: StudentTMixture, settings: PilotSettings = DEFAULTS) -> StudentTMixture:
+def important_part(mixture: StudentTMixture) -> StudentTMixture:
     """Remove components of negligible weight."""
-    keep = mixture.weights > mixture.weights.max() * math.exp(-settings.negligible)
+    keep = mixture.weights > mixture.weights.max() * math.exp(-_NEGLIGIBLE)
     weights = mixture.weights[keep] / mixture.weights[keep].sum()
     return StudentTMixture(weights, mixture.means[keep], mixture.choleskys[keep], mixture.dof)
 
@@ -508,15 +468,13 @@ def moment(
 
 
 def best_share(
-    rough: Particles,
-    adapted: AdaptedMixture | AdaptedDiscreteProposal,
-    settings: PilotSettings = DEFAULTS,
+    rough: Particles, adapted: AdaptedMixture | AdaptedDiscreteProposal
 ) -> tuple[float, float]:
     """Choose the share of the prior in the proposal; also return the relative variance of the weights."""
     usual, larger = (
         max(moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0, 0.0)
-        for share in (DEFENSIVE_SHARE, settings.larger_share)
+        for share in (DEFENSIVE_SHARE, _LARGER_SHARE)
     )
-    if larger < settings.gain * usual:
-        return settings.larger_share, larger
+    if larger < _GAIN * usual:
+        return _LARGER_SHARE, larger
     return DEFENSIVE_SHARE, adapted.relative_variance

@@ -7,7 +7,6 @@ import time
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -18,7 +17,6 @@ from amc_pymc.evidence.annealing import (
     Annealed,
     Ladder,
     anneal,
-    anneal_back,
     by_temperature,
     climb,
     power_schedule,
@@ -31,7 +29,6 @@ from amc_pymc.evidence.model import (
     Tally,
     compiled_particles,
     explored,
-    model_told,
     one_blas_thread,
     particle_kernel,
     running_off,
@@ -47,7 +44,6 @@ from amc_pymc.evidence.results import (
     nan_flags,
 )
 from amc_pymc.flags import Flag, flag
-from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
@@ -55,7 +51,7 @@ from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.runs import Pool, begin_journal, check_workers, name_of, run_loop
+from amc_pymc.runs import Pool, check_workers, run_loop
 from amc_pymc.signals import ends_loops
 from amc_pymc.steps.model_groups import draws_group
 from amc_pymc.steps.stored_draws import draws_of
@@ -65,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sample_ais"]
 
-ReferenceName = Literal["auto", "prior", "laplace", "student_t"]
+ReferenceName = Literal["auto", "prior", "student_t"]
 _REFERENCES = get_args(ReferenceName)
 
 #: Particles in a block, the unit of parallel work and of checkpoints.
@@ -90,7 +86,6 @@ def sample_ais(
     reverse_draws: Any = None,
     cores: int | None = 1,
     executor: Executor | None = None,
-    checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -115,9 +110,8 @@ def sample_ais(
     kernel : {"hmc", "slice"} or Kernel, default "hmc"
         Transition kernel for continuous variables, applied once at each temperature. Discrete variables are updated
         by Metropolis.
-    reference : {"auto", "prior", "laplace", "student_t"}, default "auto"
-        Starting distribution: the prior, normal distributions at all modes, or a mixture of Student t distributions
-        adapted in the pilot run. "auto" is "student_t" if its importance weights have a relative variance below
+    reference : {"auto", "prior", "student_t"}, default "auto"
+        Starting distribution: the prior, or a mixture of Student t distributions adapted in the pilot run. "auto" is "student_t" if its importance weights have a relative variance below
         100, otherwise "prior".
     reverse_draws : DataTree, mapping or array, optional
         Posterior draws, exact or from another sampler, to anneal back to the reference. If they are exact, minus
@@ -128,9 +122,6 @@ def sample_ais(
         of 250.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
-    checkpoint : str or Path, optional
-        Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine.
     progressbar : bool, default True
@@ -194,20 +185,6 @@ def sample_ais(
             f"reference={reference!r} is for continuous variables, the model has discrete ones; use 'prior'."
         )
     back = None if reverse_draws is None else _unconstrained(model, densities, reverse_draws)
-    journal, words = begin_journal(
-        checkpoint,
-        lambda: {
-            "sampler": "annealed importance sampling",
-            "draws": draws,
-            "chains": chains,
-            "n_steps": n_steps,
-            "kernel": name_of(moves),
-            "reference": reference,
-            **model_told(densities),
-        },
-        words,
-        random_seed,
-    )
     blocks = _blocks(draws, chains)
     pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
     tally, done = Tally(), list[_Block]()
@@ -227,23 +204,19 @@ def sample_ais(
         apart = time.process_time() - begin
 
         def annealed() -> Iterator[None]:
-            while (stored := journal.recall(plan.betas)) is not None:
-                done.append(_restored(stored))
-                yield
             jobs = [(plan, n, rng) for (_, n), rng in zip(blocks, rngs, strict=True)]
-            for block in pool.map(jobs[len(done) :]):
-                journal.append(_stored(block), plan.betas)
+            for block in pool.map(jobs):
                 done.append(block)
                 yield
 
         ended = run_loop(
-            annealed(), n_steps=len(blocks), n_untimed=len(journal), max_time=limit, begin=started,
+            annealed(), n_steps=len(blocks), max_time=limit, begin=started,
             each=lambda _: bar.advance(),
         )  # fmt: skip
         begin, reverse = time.process_time(), None
         if back is not None and ended.why == "done":
             with tally.stage("reverse"):
-                reverse = anneal_back(plan.path, back, plan.betas, moves, plan.ladder, back_rng)
+                reverse = anneal(plan.path, back, plan.betas[::-1], moves, plan.ladder, back_rng)
         apart += time.process_time() - begin
     tally.add("annealing", np.sum([block.counts for block in done], axis=0))
     apart += sum(block.seconds for block in done)
@@ -311,17 +284,6 @@ class _Block(NamedTuple):
     counts: np.ndarray
 
 
-def _stored(block: _Block) -> dict[str, Any]:
-    return {**block.run._asdict(), "seconds": block.seconds, "counts": block.counts}
-
-
-def _restored(arrays: dict[str, np.ndarray]) -> _Block:
-    seconds, counts = float(arrays.pop("seconds")), arrays.pop("counts")
-    for name in ("evaluations", "gradients"):
-        arrays[name] = arrays[name].item()
-    return _Block(Annealed(**arrays), seconds, counts)  # type: ignore[arg-type]
-
-
 def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
     """Return the chain and the size of each block of particles."""
     sizes = [min(_BLOCK, draws - i) for i in range(0, draws, _BLOCK)]
@@ -357,19 +319,11 @@ def _plan(
         reference = "student_t" if usable else "prior"
     if reference == "prior":
         return _Plan(densities, densities, betas, kernel, pilot.ladder, reference)
-    base = pilot.reference if reference == "student_t" else _normals(pilot)
+    base = pilot.reference
     assert base is not None
     path = ReferencePath(densities, base)
     ladder = climb(path, base.sample(len(pilot.ladder.particles.x), rng), kernel, rng)
     return _Plan(path, base, betas, kernel, ladder, reference)
-
-
-def _normals(pilot: Pilot) -> StudentTMixture:
-    """Return normal distributions at the modes."""
-    if pilot.laplace is None:
-        raise ValueError("reference='laplace': no mode was found; use 'prior' or 'student_t'.")
-    m = pilot.laplace
-    return StudentTMixture(m.weights, m.means, m.choleskys, math.inf)
 
 
 def _unconstrained(model: Model, densities: ParticleDensities, draws: Any) -> np.ndarray:

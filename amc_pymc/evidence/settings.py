@@ -25,10 +25,6 @@ class PilotSettings:
     most_fitted : int
         Number of dimensions above which, if chains are allowed, the only mixture tried is the Laplace
         approximation.
-    possible : float
-        Minimum share of the particles that start with a positive likelihood.
-    most_drawn : int
-        Maximum number of prior draws made to find them, as a multiple of the number of particles.
     starts : int
         Searches from each source of starting points: twice as many from the prior, three times from particles.
     few_starts : int
@@ -56,28 +52,12 @@ class PilotSettings:
         Scales of the scattered points, as fractions of those of the modes.
     scan_block : int
         Number of scattered points evaluated at once.
-    faint : float
-        Size in nats of residuals that count as noise in the scan.
-    larger_share : float
-        Share of the prior in the proposal that is tried as an alternative to one tenth.
-    gain : float
-        Factor by which this share must reduce the variance to be used.
-    close : float
-        Second moment of the likelihood under the prior, over its squared mean, below which `attempts` is one.
     components : int
         Maximum number of components of a mixture.
     enough, laplace_enough : float
         Relative variance at which a mixture is good enough, and at which a Laplace mixture is not adapted.
     laplace_dofs : tuple of float
         Degrees of freedom tried for the Laplace mixture; many dimensions need many.
-    laplace_hopeless : float
-        Relative variance above which no further degrees of freedom are tried.
-    rounds, fewer_rounds, many : int
-        Rounds of adaptation, and rounds in more than `many` dimensions, where fits are expensive.
-    negligible : float
-        Gap in nats to the largest Laplace evidence beyond which modes are ignored.
-    wide_share, wider : float
-        Share of the reference on a wider scale, which is 1 + `wider` / sqrt(D) times as wide.
     unfit : float
         Relative variance of weights above which a mixture is not trusted on its own.
     thin : float
@@ -104,8 +84,6 @@ class PilotSettings:
     few_particles: int = 128
     few_moves: int = 1
     most_fitted: int = 40
-    possible: float = 0.25
-    most_drawn: int = 128
     starts: int = 32
     few_starts: int = 4
     modes: int = 32
@@ -121,21 +99,10 @@ class PilotSettings:
     scanned_dimensions: int = 10
     scan_scales: tuple[float, ...] = (0.5, 0.35, 0.25, 0.18)
     scan_block: int = 16_384
-    faint: float = 0.02
-    larger_share: float = 0.5
-    gain: float = 0.7
-    close: float = 5.0
     components: int = 40
     enough: float = 0.5
     laplace_enough: float = 0.3
     laplace_dofs: tuple[float, ...] = (20.0, 100.0, 300.0)
-    laplace_hopeless: float = 5.0
-    rounds: int = 10
-    fewer_rounds: int = 5
-    many: int = 60
-    negligible: float = 10.0
-    wide_share: float = 0.15
-    wider: float = 1.5
     unfit: float = 50.0
     thin: float = math.log(20.0)
     checked: int = 4096

@@ -22,7 +22,6 @@ __all__ = [
     "drop_component",
     "fit_student_t_mixture",
     "information_criterion",
-    "iterate",
     "labelled",
     "seeded_labels",
     "split_component",
@@ -122,12 +121,16 @@ def fit_student_t_mixture(
         raise ValueError(f"ridge must be finite and not negative, got {ridge!r}.")
     if sum(given is not None for given in (n_components, start, labels)) != 1:
         raise ValueError("give one of n_components, start and labels.")
-    dofs = _as_dofs(dof, start)
+    dofs = np.atleast_1d(
+        np.asarray((5.0 if start is None else start.dof) if dof is None else dof, float)
+    )
+    if not dofs.size or not (dofs > 0.0).all():
+        raise ValueError(f"dof must be positive, got {dof!r}.")
     strength = ridge * (draws.x.shape[1] + 1.0)
     if start is not None:
         if start.n_dim != draws.x.shape[1]:
             raise ValueError(f"start has {start.n_dim} dimensions, x has {draws.x.shape[1]}.")
-        first = start.with_dof(dofs[np.abs(1.0 / dofs - 1.0 / start.dof).argmin()])
+        mixture = start.with_dof(dofs[np.abs(1.0 / dofs - 1.0 / start.dof).argmin()])
     else:
         if labels is not None:
             found = np.asarray(labels)
@@ -141,21 +144,33 @@ def fit_student_t_mixture(
                 raise ValueError("rng is needed to seed several components.")
             found = seeded_labels(draws, n_components, rng)
         components = np.unique(found, return_inverse=True)[1]
-        first = labelled(draws, components, dofs[len(dofs) // 2], strength)
-    return iterate(
-        draws, first, dofs, target=None if start is None else start.choleskys, strength=strength,
-        n_iter=n_iter, tolerance=tolerance, min_draws=min_draws,
-    )  # fmt: skip
-
-
-def _as_dofs(dof: float | Sequence[float] | None, start: StudentTMixture | None) -> np.ndarray:
-    """Return the degrees of freedom among which the fit chooses."""
-    if dof is None:
-        return np.array([start.dof if start is not None else 5.0])
-    found = np.atleast_1d(np.asarray(dof, float))
-    if not found.size or not (found > 0.0).all():
-        raise ValueError(f"dof must be positive, got {dof!r}.")
-    return found
+        mixture = labelled(draws, components, dofs[len(dofs) // 2], strength)
+    target = None if start is None else start.choleskys
+    x, w = draws
+    last = -math.inf
+    for _ in range(n_iter):
+        distances = mixture.distances(x)
+        member, value = _members(mixture, distances, w)
+        share, counts = _draws_of(member)
+        keep = (np.maximum(counts, share * draws.ess) >= min_draws) & (share > _LEAST_SHARE)
+        keep[share.argmax()] = True
+        if not keep.all():
+            mixture = mixture.part(keep)
+            target = None if target is None else target[keep]
+            last = -math.inf
+            continue
+        if value - last < tolerance:
+            values = [_members(mixture.with_dof(v), distances, w)[1] for v in dofs]
+            best = dofs[int(np.argmax(values))]
+            if len(dofs) == 1 or best == mixture.dof:
+                break
+            mixture, last = mixture.with_dof(best), -math.inf
+            continue
+        last = value
+        if math.isfinite(mixture.dof):  # common factors of the precision do not matter
+            member = member / (mixture.dof + distances)
+        mixture = _maximised(draws, member, share, counts, mixture.dof, target, strength)
+    return mixture
 
 
 def choose_mixture(
@@ -349,69 +364,6 @@ _LEAST_PIVOT, _LIFT = 1e-16, 1e-14
 _FAR = 1e300
 #: Number of candidates for each further centre of k-means++, and of iterations of Lloyd's algorithm.
 _CANDIDATES, _LLOYD = 4, 5
-
-
-def iterate(
-    draws: WeightedDraws,
-    mixture: StudentTMixture,
-    dofs: np.ndarray,
-    *,
-    target: np.ndarray | None,
-    strength: float,
-    n_iter: int,
-    tolerance: float,
-    min_draws: float,
-) -> StudentTMixture:
-    """Repeat steps of expectation-maximisation until the log likelihood hardly increases.
-
-    Parameters
-    ----------
-    draws : WeightedDraws
-    mixture : StudentTMixture
-        Initial mixture.
-    dofs : array (M,)
-        Degrees of freedom to choose from after convergence.
-    target : array (K, D, D) or None
-        Cholesky factors towards which scale matrices are shrunk, each rescaled; None for the pooled matrix.
-    strength : float
-        Number of draws that the target is worth.
-    n_iter : int
-        Maximum number of iterations.
-    tolerance : float
-        Gain of the mean log density per draw below which iterations stop.
-    min_draws : float
-        Number of draws below which a component is dropped.
-
-    Returns
-    -------
-    StudentTMixture
-        The mixture, possibly with fewer components.
-    """
-    x, w = draws
-    last = -math.inf
-    for _ in range(n_iter):
-        distances = mixture.distances(x)
-        member, value = _members(mixture, distances, w)
-        share, counts = _draws_of(member)
-        keep = (np.maximum(counts, share * draws.ess) >= min_draws) & (share > _LEAST_SHARE)
-        keep[share.argmax()] = True
-        if not keep.all():
-            mixture = mixture.part(keep)
-            target = None if target is None else target[keep]
-            last = -math.inf
-            continue
-        if value - last < tolerance:
-            values = [_members(mixture.with_dof(v), distances, w)[1] for v in dofs]
-            best = dofs[int(np.argmax(values))]
-            if len(dofs) == 1 or best == mixture.dof:
-                break
-            mixture, last = mixture.with_dof(best), -math.inf
-            continue
-        last = value
-        if math.isfinite(mixture.dof):  # common factors of the precision do not matter
-            member = member / (mixture.dof + distances)
-        mixture = _maximised(draws, member, share, counts, mixture.dof, target, strength)
-    return mixture
 
 
 def labelled(

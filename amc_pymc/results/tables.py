@@ -125,8 +125,7 @@ log_mean      | weights | float | nats | log | logarithm of the estimate
 log_mean_mcse | weights | float | nats |     | its standard error
 """)
 ARMS = as_table("""
-draws             | arm | int   | draws |     | draws, failed ones included
-failed            | arm | int   | draws |     | draws that failed
+draws             | arm | int   | draws |     | draws
 mean              | arm | float |       |     | mean of the arm's values
 mcse              | arm | float |       |     | its standard error
 log_mean          | arm | float | nats  | log | logarithm of the mean
@@ -159,8 +158,6 @@ arm          | pull | int   |      | | index of the arm, its name is in the attr
 round        | pull | int   |      | | round
 value        | pull | float |      | | value, on the scale of the arms
 cost         | pull | float | cost | | cost
-failed       | pull | bool  |      | | whether the draw failed
-running_mean | pull | float |      | | plain average so far, on the scale of values
 """)
 
 #: Groups of likelihood-free samplers.

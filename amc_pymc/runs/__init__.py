@@ -5,9 +5,7 @@ from amc_pymc.runs.jobs import JobReport, run_jobs
 from amc_pymc.runs.journal import Journal, begin_journal, words_to_store
 from amc_pymc.runs.loop import Ended, run_loop
 from amc_pymc.runs.pool import Pool, check_workers, number_of_cores
-from amc_pymc.runs.records import packed, unpacked
-from amc_pymc.runs.task import TRIES, Task
-from amc_pymc.runs.worker import WorkerDied
+from amc_pymc.runs.processes import TRIES, Task, WorkerDied
 
 __all__ = [
     "TRIES",
@@ -22,9 +20,7 @@ __all__ = [
     "fingerprint",
     "name_of",
     "number_of_cores",
-    "packed",
     "run_jobs",
     "run_loop",
-    "unpacked",
     "words_to_store",
 ]

@@ -17,8 +17,7 @@ import numpy as np
 
 from amc_pymc.progress import ProgressReport
 from amc_pymc.runs.pool import Pool
-from amc_pymc.runs.supervisor import Supervisor
-from amc_pymc.runs.task import Task
+from amc_pymc.runs.processes import Supervisor, Task
 from amc_pymc.signals import on_interrupt
 
 __all__ = ["JobReport", "run_jobs"]

@@ -106,10 +106,6 @@ class Journal:
         assert self.words is not None
         return self.words
 
-    def load(self) -> list[dict[str, np.ndarray]]:
-        """Return all batches in order."""
-        return list(self.batches())
-
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
         """Yield one batch after the other.
 

@@ -14,9 +14,8 @@ from typing import Any, Self
 import cloudpickle
 import numpy as np
 
+from amc_pymc.runs.processes import Supervisor, Task
 from amc_pymc.runs.remote import Copies, check_executor, run_remotely
-from amc_pymc.runs.supervisor import Supervisor
-from amc_pymc.runs.task import Task
 
 __all__ = ["Pool", "check_workers", "number_of_cores"]
 

@@ -16,9 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from amc_pymc.runs.errors import can_be_pickled, portable
-from amc_pymc.runs.supervisor import pickled
-from amc_pymc.runs.task import TRIES, Task
+from amc_pymc.runs.processes import TRIES, Task, can_be_pickled, pickled, portable
 
 __all__ = ["Copies", "check_executor", "run_remotely"]
 

@@ -32,12 +32,8 @@ def main():
     found = amc.sample_abc_tree(
         max_simulations=40_000, model=problem, batched=True, random_seed=1, progressbar=False
     )
-    picture = amc.plot_partition(
-        found,
-        backend="matplotlib",
-        figure_kwargs={"figsize": (11.0, 4.4), "figsize_units": "inches"},
-    )
-    picture.get_viz("plot", "x, y").set_aspect("equal")
+    picture = amc.plot_partition(found, figsize=(11.0, 4.4))
+    picture.axes[-1].set_aspect("equal")
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_boxes.png", dpi=125)
 

@@ -37,11 +37,7 @@ def main():
     found = amc.sample_abc_tree(
         max_simulations=30_000, model=problem, batched=True, random_seed=1, progressbar=False
     )
-    picture = amc.plot_abc(
-        found,
-        backend="matplotlib",
-        figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
-    )
+    picture = amc.plot_abc(found, figsize=(9.6, 5.6))
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_rounds.png", dpi=125)
 

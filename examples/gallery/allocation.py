@@ -31,12 +31,8 @@ def main():
         {f"theta = {theta:g}": caplet.arm(theta) for theta in DRIFTS},
         draws=50_000, random_seed=1, progressbar=False,
     )  # fmt: skip
-    picture = amc.plot_allocation(
-        found,
-        backend="matplotlib",
-        figure_kwargs={"figsize": (9.6, 5.6), "figsize_units": "inches"},
-    )
-    picture.add_title("A bandit finds the importance samplers with the smallest variance")
+    picture = amc.plot_allocation(found, figsize=(9.6, 5.6))
+    picture.suptitle("A bandit finds the importance samplers with the smallest variance")
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "allocation.png", dpi=125)
 

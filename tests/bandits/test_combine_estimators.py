@@ -77,7 +77,6 @@ def test_the_result():
     assert arms["draws"].sel(arm="sharp") > 400
     uniform = pulls["value"].values.mean()
     assert mean_of(found, "uniform") == pytest.approx(uniform)
-    assert float(pulls["running_mean"][-1]) == pytest.approx(uniform)
     running = rounds["running_mean"].isel(round=-1).sel(weights="predictable")
     assert float(running) == pytest.approx(mean_of(found))
     assert found.attrs["unbiased"].startswith("The predictable estimate exactly")
@@ -205,16 +204,13 @@ class Priced(Normal):
         return super().sample(n, rng), np.full(n, self.price)
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["returned", "function"])
-@pytest.mark.parametrize(("unit", "policy"), [(1e-3, "lcb"), (1e6, "ucb1")])
-def test_a_budget_in_any_unit_is_spent_on_the_better_arm(unit, policy, own):
+@pytest.mark.parametrize("policy", ["lcb", "ucb1"])
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e6])
+def test_a_budget_in_any_unit_is_spent_on_the_better_arm(unit, policy):
     """A pilot measures the costs, as a part of the budget."""
-    price = {"sharp": unit, "vague": (3.0 if own else 1.0) * unit}
+    price = {"sharp": unit, "vague": 3.0 * unit}
     arms = {k: Priced(sd, price[k]) for (k, sd) in (("sharp", 0.1), ("vague", 5.0))}
-    cost = "count" if own else lambda value: unit
-    found = amc.combine_estimators(
-        arms, max_cost=1000.0 * unit, cost=cost, policy=policy, random_seed=1
-    )
+    found = amc.combine_estimators(arms, max_cost=1000.0 * unit, policy=policy, random_seed=1)
     spent = found["pulls"]["cost"].values.sum() / unit
     assert 997.0 - 1e-9 <= spent <= 1003.0 + 1e-9
     drawn = found["arms"]["draws"]
@@ -373,8 +369,7 @@ def test_an_arm_that_fails_late(how, words):
     with pytest.warns(UserWarning, match=f"draw 51 .*'bad' {words}"):
         found = amc.combine_estimators({"bad": Fails(50, how)}, draws=400, random_seed=18)
     assert found.attrs["stopped"].startswith("Draw 51")
-    assert found["arms"]["draws"].item() == 50
-    assert found["pulls"].sizes["pull"] == 50
+    assert found["arms"]["draws"].item() == found["pulls"].sizes["pull"] == 48  # of complete jobs
     assert abs(mean_of(found) - 1.0) < 0.2
     assert found.attrs["unbiased"].startswith("Not exactly")
 
@@ -389,38 +384,17 @@ def test_an_arm_that_fails_in_a_worker():
         amc.combine_estimators({"bad": Fails(0, divide)}, draws=100, executor=executor)
 
 
-def test_failed_pulls_are_left_out():
-    def sometimes(rng):
-        if rng.random() < 0.3:
-            raise amc.FailedPull
-        return rng.normal(1.0, 0.1)
+def test_ctrl_c_returns_what_there_is():
+    def stop():
+        raise KeyboardInterrupt
 
-    found = amc.combine_estimators([sometimes, Normal(0.2)], draws=500, random_seed=19)
-    failed = found["pulls"]["failed"].values
-    assert found["arms"]["failed"].values.tolist() == [failed.sum(), 0]
-    assert failed.sum() > 50
-    assert np.isnan(found["pulls"]["value"].values[failed]).all()
-    assert abs(mean_of(found) - 1.0) < 0.05
-
-
-def test_an_arm_without_values_is_flagged_and_the_others_go_on():
-    class Failing:
-        def sample(self, n, rng):
-            raise amc.FailedPull
-
-    for arms, draws in (
-        ({"never": Failing(), "good": Normal(1.0)}, 900),
-        ({"never": Failing(), "good": Normal(1.0)}, 12),
-    ):
-        with pytest.warns(UserWarning, match="'never' has failed in all of its"):
-            found = amc.combine_estimators(arms, draws=draws, random_seed=2)
-        assert found.attrs["flag_names"] == "arm_silent"
-        assert found.attrs["stopped"] == ""
-        assert found["pulls"].sizes["pull"] == draws
-    with pytest.warns(UserWarning, match="draws of all estimators have failed"):
-        found = amc.combine_estimators({"never": Failing()}, draws=900, random_seed=2)
-    assert found.attrs["flag_names"] == "all_failed"
-    assert found["pulls"].sizes["pull"] < 60
+    with pytest.warns(UserWarning, match="Combined estimate: interrupted by the user"):
+        found = amc.combine_estimators({"a": Fails(30, stop)}, draws=400, random_seed=20)
+    assert found.attrs["stopped"] == "Interrupted by the user."
+    assert found.attrs["flag_names"] == "interrupted"
+    assert 6 <= found["pulls"].sizes["pull"] <= 30
+    with pytest.raises(KeyboardInterrupt):
+        amc.combine_estimators({"a": Fails(0, stop)}, draws=400, random_seed=20)
 
 
 def test_arms_that_disagree():

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from amc_pymc.bandits import batching, jackknife, regression, splitting
+from amc_pymc.bandits import batching, jackknife, make_policy, regression, splitting
+from amc_pymc.bandits.arms import as_arms
+from amc_pymc.bandits.combination import Combination, plan_rounds, run_here
 
 OMEGA = np.array([0.3, -1.0, 2.0])
 
@@ -142,3 +144,20 @@ def test_bad_settings():
         batching(x, w, n_batches=2)
     with pytest.raises(ValueError, match="needs 30 rewards, got 10"):
         batching(x, w)
+
+
+def test_controls_of_an_incomplete_group():
+    """A round may end with fewer draws than a reward needs."""
+
+    class Controlled:
+        control_means = (0.5,)
+
+        def sample(self, n, rng):
+            w = rng.random(n)
+            return w + rng.normal(0.5, 0.1, n), None, w[:, None]
+
+    used = as_arms({"a": Controlled(), "b": Controlled()})
+    policy = make_policy("ucbcv", 2, control_means=0.5)
+    run = Combination(used, policy, plan_rounds(101, 9, "draws", 37), "paired")
+    run_here(run, np.random.default_rng(8))
+    assert sum(r.n for r in run.records) == 101

@@ -28,7 +28,7 @@ def fed(values, controls=None, scale="natural", parts=4):
     record = ArmRecord(arm(scale, q))
     for i in np.array_split(np.arange(values.size), parts):
         w = None if controls is None else controls[i]
-        record.add(Sample(values[i], np.full(i.size, 2.0), w, np.isnan(values[i])))
+        record.add(Sample(values[i], np.full(i.size, 2.0), w))
     return record
 
 
@@ -60,12 +60,6 @@ def test_only_zero_weights():
     assert record.centre() == 0.0
     assert record.cautious_variance(0.0) == math.inf
     assert record.careful_variance(0.0) == math.inf
-
-
-def test_failed_draws_cost_and_do_not_count():
-    record = fed(np.array([1.0, np.nan, 3.0, np.nan]))
-    assert (record.n, record.failed, record.total_cost) == (2, 2, 8.0)
-    assert record.centre() == 2.0
 
 
 def test_regression_on_controls_is_least_squares():

@@ -145,7 +145,6 @@ def test_the_frozen_mixture_integrates_the_target(name):
     assert found.relative_variance == found.relative_variances.min()
     # The draws of the adaptation say nearly the same.
     assert abs(found.log_mean - problem.log_z) < 6.0 / math.sqrt(found.ess)
-    assert 0.05 * found.n_evaluations < found.ess < found.n_evaluations
 
 
 def test_a_mode_of_hardly_any_weight_is_drawn_from():
@@ -159,7 +158,6 @@ def test_a_good_start_is_taken_as_it_is():
         start=StudentTMixture([1.0], np.zeros((1, 3)), problem.start.choleskys, 40.0)
     )
     found = problem.adapt()
-    assert found.n_evaluations == 1000
     assert found.mixture is problem.start
 
 
@@ -172,7 +170,6 @@ def test_evaluations_are_counted():
         return problem.log_target(x)
 
     found = problem._replace(log_target=log_target).adapt(n_per_round=300, rounds=4, enough=0.0)
-    assert found.n_evaluations == sum(points) == 300 * len(points)
     assert len(points) == len(found.relative_variances)
 
 
@@ -194,7 +191,6 @@ def test_few_draws(n):
     found = adapt_mixture(problem.log_target, problem.prior, prior_draws, problem.start,
                           np.random.default_rng(1), n_per_round=n, rounds=5)  # fmt: skip
     assert np.isfinite(found.log_mean)
-    assert found.n_evaluations == n * len(found.relative_variances)
     assert all(k == max(round(0.1 * n), 1) for k in drawn)
     assert bool(drawn) == (n > 1)
 
@@ -204,7 +200,7 @@ def test_nothing_found():
     problem = Problem(lambda x: np.full(len(x), -math.inf), -math.inf, np.ones(2), start)
     found = problem.adapt(rounds=3, n_per_round=50)
     assert found.relative_variance == math.inf
-    assert (found.log_mean, found.ess, found.n_evaluations) == (-math.inf, 0.0, 150)
+    assert (found.log_mean, found.ess) == (-math.inf, 0.0)
     assert found.mixture is start
 
 

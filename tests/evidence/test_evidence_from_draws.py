@@ -277,8 +277,8 @@ def test_the_result_has_the_form_of_others(tmp_path):
     assert own - set(tree["evidence"].data_vars) == {"log_evidence_iv", "log_evidence_iv_mcse"}
     table = amc.compare_evidence({"this": tree, "other": (known.log_evidence - 3.0, 0.1)})
     assert table.index[0] == "this"
-    assert amc.plot_evidence(tree, backend="none") is not None
-    assert amc.plot_evidence({"this": tree}, backend="none") is not None
+    assert amc.plot_evidence(tree) is not None
+    assert amc.plot_evidence({"this": tree}) is not None
     tree.to_netcdf(tmp_path / "found.nc")
 
 

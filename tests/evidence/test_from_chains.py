@@ -69,13 +69,12 @@ def test_what_it_took(sharp):
 
 
 def test_nothing_is_fitted_in_many_dimensions(sharp):
-    path, pilot, _, _ = sharp
+    pilot = sharp[1]
     assert pilot.unfit
     assert pilot.adapted is None
     assert pilot.reference is None
     assert len(pilot.modes) == 1
     assert len(pilot.ladder.particles.x) == UNFIT.few_particles
-    assert (pilot.evaluations, pilot.gradients) < (path.evaluated, path.differentiated)
 
 
 def test_laplace_will_do_in_many_dimensions():
@@ -84,7 +83,6 @@ def test_laplace_will_do_in_many_dimensions():
     assert not found.unfit
     assert found.relative_variance < 0.5
     assert found.adapted.log_mean == pytest.approx(path.log_z, abs=0.1)
-    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
 
 
 def test_the_error_counts_chains_that_differ(sharp):

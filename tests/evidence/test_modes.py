@@ -73,7 +73,6 @@ def test_quadratics(d, condition):
     found = maximise(target, 3.0 * rng.standard_normal((16, d)))
     assert found.converged.all()
     np.testing.assert_allclose(found.values, 7.0, atol=1e-3)
-    assert found.n_evaluations == target.points
     value, gradient = target(found.x)
     np.testing.assert_allclose(found.values, value, atol=1e-12)
     np.testing.assert_allclose(found.gradients, gradient, rtol=1e-9, atol=1e-12)
@@ -81,7 +80,8 @@ def test_quadratics(d, condition):
 
 def test_rosenbrock_takes_few_evaluations():
     starts = 2.0 * np.random.default_rng(2).standard_normal((20, 2))
-    found = maximise(rosenbrock, starts)
+    target = Counted(rosenbrock)
+    found = maximise(target, starts)
     assert found.converged.all()
     np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
     by_scipy = sum(
@@ -90,7 +90,7 @@ def test_rosenbrock_takes_few_evaluations():
         ).nfev
         for x in starts
     )
-    assert found.n_evaluations < 1.5 * by_scipy
+    assert target.points < 1.5 * by_scipy
 
 
 @pytest.mark.parametrize("bad", [-math.inf, math.nan])

@@ -10,7 +10,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.evidence.doubts import effective_beside
+from amc_pymc.evidence.check import effective_beside
 from amc_pymc.evidence.mcmc import HMC
 from amc_pymc.evidence.pilot import explore
 from amc_pymc.evidence.results import posterior_draws
@@ -122,5 +122,5 @@ def test_prior_draws_beside_a_shifted_reference():
     found = SimpleNamespace(adapted=SimpleNamespace(mixture=reference))
     # The densities' ratio is exp(2 x - 2).
     p = stats.norm.cdf(1.0 + 0.5 * math.log(share / (1.0 - share)))
-    n = effective_beside(path, found, np.random.default_rng(1))
+    n = effective_beside(path, found.adapted, np.random.default_rng(1))
     assert n == pytest.approx(4096 * p, abs=4.0 * math.sqrt(4096 * p * (1.0 - p)))

@@ -45,7 +45,6 @@ def test_a_narrow_mode_far_from_a_wide_one(seed):
     """Searches from 64 prior draws found it in none of these runs."""
     path = TwoWidths()
     found = explore(path, make_kernel("hmc"), np.random.default_rng(seed))
-    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
     assert len(found.modes) == 2
     assert found.adapted.log_mean == pytest.approx(0.0, abs=0.2)
 

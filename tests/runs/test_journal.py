@@ -58,11 +58,10 @@ def test_batches_come_back_in_order(tmp_path):
     again = Journal(str(tmp_path / "run"), FINGERPRINT)
     assert len(again) == 12
     assert again.begin([9]) == again.words == WORDS
-    assert_batches(again.load(), 12)
     assert_batches(list(again.batches()), 12)
     again.append(batch(12))
-    assert_batches(again.load(), 13)
-    assert_batches(Journal(tmp_path / "run", FINGERPRINT, WORDS).load(), 13)
+    assert_batches(list(again.batches()), 13)
+    assert_batches(list(Journal(tmp_path / "run", FINGERPRINT, WORDS).batches()), 13)
 
 
 def test_nothing_is_written_twice(tmp_path):
@@ -79,7 +78,7 @@ def test_without_a_path_nothing_is_kept():
     log = Journal(None, FINGERPRINT)
     assert log.begin(WORDS) == WORDS
     log.append(batch(0))
-    assert log.load() == [] and len(log) == 0
+    assert list(log.batches()) == [] and len(log) == 0
 
 
 def test_looking_writes_nothing(tmp_path):
@@ -122,8 +121,8 @@ def test_a_run_killed_at_any_step_goes_on(after, n, tmp_path, monkeypatch):
             pass
     resumed = Journal(path, FINGERPRINT)
     assert len(resumed) in (n, n + 1)
-    assert_batches(resumed.load(), len(resumed))
-    assert_batches(begun(path, n + 2).load(), n + 2)
+    assert_batches(list(resumed.batches()), len(resumed))
+    assert_batches(list(begun(path, n + 2).batches()), n + 2)
 
 
 def write_without_end(path):
@@ -150,7 +149,7 @@ def test_a_killed_process(tmp_path):
         finally:
             process.kill()
             process.join()
-        found = Journal(path, {"n": 3}).load()
+        found = list(Journal(path, {"n": 3}).batches())
         assert len(found) >= seen + 10
         assert all((arrays["u"] == k).all() for k, arrays in enumerate(found))
         seen = len(found)
@@ -287,9 +286,9 @@ def test_batches_of_other_places_and_runs_are_refused(tmp_path):
                   tmp_path / "changed.npz", tmp_path / "plain.npz"):  # fmt: skip
         file.write_bytes(other.read_bytes())
         with pytest.raises(ValueError, match=r"000001.npz cannot be read .*checksum.*delete it"):
-            Journal(folder, FINGERPRINT).load()
+            list(Journal(folder, FINGERPRINT).batches())
     file.write_bytes(whole)
-    assert_batches(Journal(folder, FINGERPRINT).load(), 3)
+    assert_batches(list(Journal(folder, FINGERPRINT).batches()), 3)
 
 
 def test_damaged_and_missing_batches(tmp_path):
@@ -301,7 +300,7 @@ def test_damaged_and_missing_batches(tmp_path):
     for content in (b"", b"nothing", whole[: len(whole) // 2], objects.read_bytes()):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"000001.npz cannot be read.*delete it and all files"):
-            log.load()
+            list(log.batches())
     file.unlink()
     with pytest.raises(ValueError, match=r"000001.npz is missing, but there are later ones"):
         Journal(tmp_path / "run", FINGERPRINT)

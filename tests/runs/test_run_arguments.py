@@ -12,16 +12,18 @@ import amc_pymc as amc
 ALL = ["cores", "executor", "checkpoint", "max_time", "progressbar", "random_seed"]
 #: Arguments of likelihood-free samplers, whose `cores` may be an executor.
 SIMULATED = [name for name in ALL if name != "executor"]
+#: Arguments of estimators of evidence, whose runs are short.
+SHORT = [name for name in ALL if name != "checkpoint"]
 SIMULATORS = {"find_MAP_tree", "sample_abc_rejection", "sample_abc_tree"}
 EXPECTED = {
-    "combine_estimators": ALL,
-    "estimate_evidence": ALL,
+    "combine_estimators": SHORT,
+    "estimate_evidence": SHORT,
     "find_MAP_tree": SIMULATED,
     "racing_forecast": ["progressbar"],
     "recover_marginals": ["progressbar", "random_seed"],
     "sample_abc_rejection": SIMULATED,
     "sample_abc_tree": SIMULATED,
-    "sample_ais": ALL,
+    "sample_ais": SHORT,
     "sample_product_space": ALL,
 }
 ANNOTATIONS = {

@@ -27,21 +27,12 @@ from amc_pymc.evidence.mcmc.target import (
 __all__ = ["HMC"]
 
 
-def hamiltonian_step(
-    path: Path,
-    particles: Particles,
-    beta: float,
-    tuning: Tuning,
-    rng: np.random.Generator,
-    *,
-    n_leapfrog: int,
-    jitter: float = 0.0,
-    coordinates: tuple[int, ...] | None = None,
-) -> tuple[Particles, Move]:
-    r"""Move particles by one Hamiltonian trajectory each, accepted or rejected.
+@dataclass(frozen=True)
+class HMC:
+    r"""Hamiltonian Monte Carlo with new velocities in each move.
 
-    With mass matrix :math:`M = (L L^T)^{-1}` and :math:`v = L^T p`, which is standard normal for a
-    momentum p ~ N(0, M), a leapfrog step is
+    With mass matrix :math:`M = (L L^T)^{-1}`, the inverse of the covariance given by the scale, and :math:`v = L^T p`,
+    which is standard normal for a momentum p ~ N(0, M), a leapfrog step is
 
     .. math::
         v \leftarrow v + \tfrac{\epsilon}{2} L^T \nabla \log f(x), \qquad
@@ -50,96 +41,11 @@ def hamiltonian_step(
 
     so no linear system is solved. The energy is :math:`|v|^2 / 2 - \log f(x)`.
 
-    Parameters
-    ----------
-    path, particles, beta, tuning, rng
-        As in :meth:`Kernel.step`.
-    n_leapfrog : int
-    jitter : float, default 0.0
-        Step sizes of the particles are uniform between 1 - jitter and 1 + jitter times the size.
-    coordinates : tuple of int, optional
-        Coordinates to move, by default all.
-
-    Returns
-    -------
-    Particles, Move
-        Particles have gradients; P `n_leapfrog` gradients were evaluated.
-
-    Notes
-    -----
     A trajectory with a position, gradient or energy that is not finite is rejected, and so is its
     reverse. A particle with positive density but no finite gradient therefore does not move. A
     particle at density zero moves in a straight line where the gradient is not finite.
-    """
-    at, n_moved = checked_particles(particles, coordinates)
-    scale = checked_scale(tuning, n_moved)
-    if particles.gradients is None:
-        raise ValueError("particles have no gradients; start them with with_gradient=True")
-    n = len(particles.x)
-    old = log_target(particles.terms, beta)
-    nowhere = np.flatnonzero(old == -np.inf)
-    lost = np.zeros(n, bool)
 
-    x = particles.x.copy()
-    v = rng.standard_normal((n, n_moved))
-    size = np.full((n, 1), float(tuning.size))
-    if jitter:
-        size *= rng.uniform(1.0 - jitter, 1.0 + jitter, (n, 1))
-    chol = scale if scale.ndim == 2 else None
-    reach = size * scale if chol is None else size
-    half_reach = 0.5 * reach
-    old -= 0.5 * np.vecdot(v, v)
-
-    gradients = particles.gradients
-    for k in range(n_leapfrog):
-        with np.errstate(over="ignore", invalid="ignore"):
-            kick = _force(gradients, beta, at, chol, nowhere)
-            kick *= reach if k else half_reach
-            v += kick
-            drift = v * reach
-            x[:, at] += drift if chol is None else drift @ chol.T
-        if not np.isfinite(x).all():
-            strayed = ~np.isfinite(x).all(axis=1)
-            lost |= strayed
-            x[strayed] = particles.x[strayed]
-            v[strayed] = 0.0
-        terms, gradients = path.gradients(x)
-    with np.errstate(over="ignore", invalid="ignore"):
-        kick = _force(gradients, beta, at, chol, nowhere[:0])
-        kick *= half_reach
-        v += kick
-        new = log_target(terms, beta)
-        new -= 0.5 * np.vecdot(v, v)
-    new[lost] = -np.inf
-    probability = acceptance(new, old)
-    accepted = rng.random(n) < probability
-    moved = settle(Particles(x, terms, gradients), particles, accepted)
-    return moved, Move(probability, 0, n * n_leapfrog)
-
-
-def _force(
-    gradients: np.ndarray,
-    beta: float,
-    at: slice | np.ndarray,
-    chol: np.ndarray | None,
-    nowhere: np.ndarray,
-) -> np.ndarray:
-    """Return L^T (if dense) times the gradient; zero for ``nowhere`` particles where not finite."""
-    force = target_gradient(gradients[:, :, at], beta)
-    if chol is not None:
-        force = force @ chol
-    if nowhere.size:
-        undefined = ~np.isfinite(force[nowhere]).all(axis=1)
-        force[nowhere[undefined]] = 0.0
-    return force
-
-
-@dataclass(frozen=True)
-class HMC:
-    """Hamiltonian Monte Carlo with new velocities in each move.
-
-    See :func:`hamiltonian_step`, Duane et al. (1987, doi:10.1016/0370-2693(87)91197-X) and Neal (2011,
-    arXiv:1206.1901). The mass matrix is the inverse of the covariance given by the scale.
+    See Duane et al. (1987, doi:10.1016/0370-2693(87)91197-X) and Neal (2011, arXiv:1206.1901).
 
     Parameters
     ----------
@@ -206,14 +112,65 @@ class HMC:
         tuning: Tuning,
         rng: np.random.Generator,
     ) -> tuple[Particles, Move]:
-        """Move all particles once."""
-        return hamiltonian_step(
-            path,
-            particles,
-            beta,
-            tuning,
-            rng,
-            n_leapfrog=self.n_leapfrog,
-            jitter=self.jitter,
-            coordinates=self.coordinates,
-        )
+        """Move all particles once; they have gradients afterwards."""
+        at, n_moved = checked_particles(particles, self.coordinates)
+        scale = checked_scale(tuning, n_moved)
+        if particles.gradients is None:
+            raise ValueError("particles have no gradients; start them with with_gradient=True")
+        n = len(particles.x)
+        old = log_target(particles.terms, beta)
+        nowhere = np.flatnonzero(old == -np.inf)
+        lost = np.zeros(n, bool)
+
+        x = particles.x.copy()
+        v = rng.standard_normal((n, n_moved))
+        size = np.full((n, 1), float(tuning.size))
+        if self.jitter:
+            size *= rng.uniform(1.0 - self.jitter, 1.0 + self.jitter, (n, 1))
+        chol = scale if scale.ndim == 2 else None
+        reach = size * scale if chol is None else size
+        half_reach = 0.5 * reach
+        old -= 0.5 * np.vecdot(v, v)
+
+        gradients = particles.gradients
+        for k in range(self.n_leapfrog):
+            with np.errstate(over="ignore", invalid="ignore"):
+                kick = _force(gradients, beta, at, chol, nowhere)
+                kick *= reach if k else half_reach
+                v += kick
+                drift = v * reach
+                x[:, at] += drift if chol is None else drift @ chol.T
+            if not np.isfinite(x).all():
+                strayed = ~np.isfinite(x).all(axis=1)
+                lost |= strayed
+                x[strayed] = particles.x[strayed]
+                v[strayed] = 0.0
+            terms, gradients = path.gradients(x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            kick = _force(gradients, beta, at, chol, nowhere[:0])
+            kick *= half_reach
+            v += kick
+            new = log_target(terms, beta)
+            new -= 0.5 * np.vecdot(v, v)
+        new[lost] = -np.inf
+        probability = acceptance(new, old)
+        accepted = rng.random(n) < probability
+        moved = settle(Particles(x, terms, gradients), particles, accepted)
+        return moved, Move(probability, 0, n * self.n_leapfrog)
+
+
+def _force(
+    gradients: np.ndarray,
+    beta: float,
+    at: slice | np.ndarray,
+    chol: np.ndarray | None,
+    nowhere: np.ndarray,
+) -> np.ndarray:
+    """Return L^T (if dense) times the gradient; zero for ``nowhere`` particles where not finite."""
+    force = target_gradient(gradients[:, :, at], beta)
+    if chol is not None:
+        force = force @ chol
+    if nowhere.size:
+        undefined = ~np.isfinite(force[nowhere]).all(axis=1)
+        force[nowhere[undefined]] = 0.0
+    return force

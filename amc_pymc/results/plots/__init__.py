@@ -1,12 +1,7 @@
-"""Plots of results, made with arviz_plots.
+"""Plots of results, made with matplotlib.
 
-All take
-
-* `backend`, {"matplotlib", "bokeh", "plotly", "none"}, by default ``rcParams["plot.backend"]`` of ArviZ,
-* `visuals`, a mapping of names of visuals to options of each, or to False to omit it,
-* further arguments, passed to :meth:`arviz_plots.PlotCollection.wrap`,
-
-and return the :class:`~arviz_plots.PlotCollection`.
+All return the :class:`~matplotlib.figure.Figure`, whose ``axes`` are the plots, and pass further arguments, such as
+``figsize``, to :func:`matplotlib.pyplot.figure`.
 """
 
 from amc_pymc.results.plots.abc import plot_abc

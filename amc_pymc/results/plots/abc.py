@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from amc_pymc.results.common import result_group
-from amc_pymc.results.plots.painting import MOST_DOTS, Painter, percent, sized
+from amc_pymc.results.plots.painting import COLOURS, log_axis, marker_of_rounds, panels
 from amc_pymc.results.tables import ABC
 
 if TYPE_CHECKING:
-    from arviz_plots import PlotCollection
+    from matplotlib.figure import Figure
 
 __all__ = ["ABC_SOURCE", "plot_abc"]
 
 ABC_SOURCE = "amc_pymc.sample_abc_tree or amc_pymc.sample_abc_rejection"
-Visual = Literal["lines", "rounds", "rejection", "ticks", "title", "xlabel", "ylabel", "legend"]
 _OWN, _FINAL, _REJECTION = "tolerance of the round", "final tolerance", "rejection"
-_QUANTITIES = [_OWN, _FINAL, _REJECTION]
 _NEEDED = (
     "tolerance", "simulations", "acceptance", "final_acceptance", "ess", "ess_so_far",
     "final_tolerance", "prior_acceptance",
 )  # fmt: skip
 
 
-def plot_abc(
-    dt: xr.DataTree,
-    *,
-    backend: str | None = None,
-    visuals: Mapping[Visual, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs: Any,
-) -> PlotCollection:
+def plot_abc(dt: xr.DataTree, **figure_kwargs: Any) -> Figure:
     r"""Plot the progress of a likelihood-free run against the number of simulations.
 
     The first plot shows the tolerance of each round, the second the share of its simulations accepted
@@ -45,31 +36,17 @@ def plot_abc(
     ----------
     dt : DataTree
         Result of :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection`.
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-    visuals : mapping of {str : mapping or bool}, optional
-        Options of each visual, or False to omit it:
-
-        * lines -> passed to :func:`~arviz_plots.visuals.line_xy`
-        * rounds, dots at the ends of rounds if there are few
-          -> passed to :func:`~arviz_plots.visuals.scatter_xy`
-        * rejection -> passed to :func:`~arviz_plots.visuals.line_xy`
-        * ticks, of the last plot -> passed to :func:`~arviz_plots.visuals.set_xticks`
-        * title -> passed to :func:`~arviz_plots.visuals.labelled_title`
-        * xlabel, ylabel -> passed to :func:`~arviz_plots.visuals.labelled_x` and
-          :func:`~arviz_plots.visuals.labelled_y`
-        * legend -> passed to :meth:`arviz_plots.PlotCollection.add_legend`
-
-    **pc_kwargs
-        Passed to :meth:`arviz_plots.PlotCollection.wrap`.
+    **figure_kwargs
+        Passed to :func:`matplotlib.pyplot.figure`.
 
     Returns
     -------
-    PlotCollection
+    Figure
 
     Raises
     ------
     TypeError, ValueError
-        If `dt` is not such a result or lacks a group, or an option is unknown.
+        If `dt` is not such a result or lacks a group.
 
     Notes
     -----
@@ -92,102 +69,58 @@ def plot_abc(
     >>> found = amc.sample_abc_rejection(
     ...     max_simulations=10_000, model=problem, batched=True, random_seed=1, progressbar=False
     ... )
-    >>> pc = amc.plot_abc(found, backend="none")
-    >>> pc.get_viz("title", "draws")["string"]
+    >>> figure = amc.plot_abc(found)
+    >>> figure.axes[3].get_title()
     '149 effective draws, rejection 149'
     """
-    from arviz_plots import visuals as draw
-
-    paint = Painter(backend, visuals, get_args(Visual))
     found = result_group(dt, "abc", _NEEDED, ABC_SOURCE)
-    if not found.sizes.get("round", 0):
+    n = found.sizes.get("round", 0)
+    if not n:
         raise ValueError("Group 'abc' of dt must have at least one round, got none.")
-    lines = _lines(found)
-    paint.open(lines, sized(pc_kwargs, paint.backend, 10.0, 7.2, col_wrap=2))
-    paint.colour_by("quantity", _QUANTITIES, plain=_REJECTION)
-    solid, dashes = paint.dashes
-    paint.map_aes("linestyle", "quantity", (solid, solid, dashes), _QUANTITIES)
-    paint.log(lines[["tolerance", "acceptance", "efficiency"]], "x", "y")
-    own = lines.sel(quantity=_QUANTITIES[:2])
-    paint(draw.line_xy, "rejection", lines.sel(quantity=[_REJECTION]), "all", width=1.2)
-    paint(draw.line_xy, "lines", own, "all")
-    if found.sizes["round"] <= MOST_DOTS:
-        level = (own["quantity"] == _FINAL) & (own["tolerance"] > 0.0)
-        dots = own.assign(tolerance=own["tolerance"].where(~level))
-        paint(draw.scatter_xy, "rounds", dots, ["color"], size=14)
-    ticks = _ticks(float(found["simulations"].sum()))
-    paint.ticks(draw.set_xticks, "ticks", "draws", ticks, [f"{t:,.0f}" for t in ticks])
-    paint.label(_texts(found))
-    paint.legend("quantity", title="", **_below(paint.backend))
-    return paint.collection
-
-
-def _below(backend: str) -> dict[str, Any]:
-    """Return options that put a legend below the plots, where it takes no width from them."""
-    return {"loc": "outside lower center", "ncols": 3} if backend == "matplotlib" else {}
-
-
-def _lines(found: xr.Dataset) -> xr.Dataset:
-    """Return lines (quantity, plot_axis, round) against simulations; nan for missing values."""
     size = found["simulations"].values.astype(float)
-    spent = size.cumsum()
-    of_rejection = float(found["prior_acceptance"])
-    none, alone = np.full(len(size), np.nan), np.full(len(size), of_rejection)
-    y = {
-        "tolerance": (found["tolerance"], np.full(len(size), found["final_tolerance"]), none),
-        "acceptance": (found["acceptance"], found["final_acceptance"], alone),
-        "efficiency": (none, found["ess"].values / size, alone),
-        "draws": (none, found["ess_so_far"], of_rejection * spent),
-    }
-    return xr.Dataset(
-        {
-            k: (("quantity", "plot_axis", "step"), _stacked(spent, v, k != "draws"))
-            for k, v in y.items()
-        },
-        {"quantity": _QUANTITIES, "plot_axis": ["x", "y"]},
+    spent, rate = size.cumsum(), float(found["prior_acceptance"])
+    level = np.full(n, float(found["final_tolerance"]))
+    alone, ess = np.full(n, rate), found["ess"].values / size
+    lines: tuple[dict[str, Any], ...] = (
+        {_OWN: found["tolerance"], _FINAL: level},
+        {_OWN: found["acceptance"], _FINAL: found["final_acceptance"], _REJECTION: alone},
+        {_FINAL: ess, _REJECTION: alone},
+        {_FINAL: found["ess_so_far"], _REJECTION: rate * spent},
     )
+    colours = dict(zip((_OWN, _FINAL, _REJECTION), (*COLOURS[:2], "black"), strict=True))
+    figure, axes = panels(4, (10.0, 7.2), figure_kwargs, columns=2)
+    for k, (one, quantities) in enumerate(zip(axes, lines, strict=True)):
+        for name, values in quantities.items():
+            y = np.asarray(values, float)
+            y = np.where(np.isfinite(y) & ((y > 0.0) | (k == 3)), y, np.nan)
+            own = name != _REJECTION and values is not level
+            one.plot(
+                spent, y, label=name, color=colours[name], linestyle="--" if name == _REJECTION else "-",
+                marker=marker_of_rounds(n) if own else "", markersize=4,
+            )  # fmt: skip
+        if k < 3:
+            log_axis(one, "x", spent)
+            log_axis(one, "y", np.concatenate([np.asarray(v, float) for v in quantities.values()]))
+    for one, (title, label) in zip(axes, _texts(found), strict=True):
+        one.set(title=title, xlabel=ABC["simulations"].unit, ylabel=label)
+    axes[3].xaxis.set_major_formatter("{x:,.0f}")
+    handles = axes[1].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3)
+    return figure
 
 
-def _stacked(x: np.ndarray, lines: tuple[Any, ...], on_log: bool) -> np.ndarray:
-    """Stack lines (quantity, 2, round); on a log axis, values that are not positive become nan."""
-    y = np.stack([np.asarray(line, float) for line in lines])
-    usable = np.isfinite(y) & ((y > 0.0) | (not on_log))
-    return np.where(usable[:, None], np.stack([np.broadcast_to(x, y.shape), y], axis=1), np.nan)
-
-
-def _texts(found: xr.Dataset) -> dict[str, dict[str, str]]:
-    """Return the title and labels of each plot."""
-    draws = float(found["ess_so_far"][-1])
-    rate = float(found["prior_acceptance"])
-    n = float(found["simulations"].sum())
-    times = f", {_digits(draws / (n * rate))} × rejection" if rate > 0.0 else ""
-    titles = {
-        "tolerance": f"Tolerance {float(found['final_tolerance']):.3g} in the end",
-        "acceptance": f"Acceptance {percent(float(found['final_acceptance'][-1]))} in the last round",
-        "efficiency": f"Effective draws per simulation{times}",
-        "draws": f"{draws:,.0f} effective draws, rejection {n * rate:,.0f}",
-    }
-    labels = {
-        "tolerance": ABC["tolerance"].label,
-        "acceptance": ABC["acceptance"].label,
-        "efficiency": "per simulation",
-        "draws": ABC["ess_so_far"].label,
-    }
-    simulations = ABC["simulations"].unit
-    return {k: {"title": titles[k], "xlabel": simulations, "ylabel": labels[k]} for k in titles}
-
-
-def _ticks(largest: float) -> np.ndarray:
-    """Return at most six round numbers from zero.
-
-    Examples
-    --------
-    >>> _ticks(30_000.0)
-    array([    0., 10000., 20000., 30000.])
-    """
-    unit = 10.0 ** np.floor(np.log10(largest))
-    step = next(s * unit for s in (0.1, 0.2, 0.5, 1.0, 2.0) if largest <= 5.0 * s * unit)
-    return np.arange(0.0, largest * (1.0 + 1e-9), step)
+def _texts(found: xr.Dataset) -> list[tuple[str, str]]:
+    """Return the title and the label of the y axis of each plot."""
+    draws, rate = float(found["ess_so_far"][-1]), float(found["prior_acceptance"])
+    alone = float(found["simulations"].sum()) * rate
+    times = f", {_digits(draws / alone)} × rejection" if rate > 0.0 else ""
+    share = 100.0 * float(found["final_acceptance"][-1])
+    return [
+        (f"Tolerance {float(found['final_tolerance']):.3g} in the end", ABC["tolerance"].label),
+        (f"Acceptance {_digits(share)} % in the last round", ABC["acceptance"].label),
+        (f"Effective draws per simulation{times}", "per simulation"),
+        (f"{draws:,.0f} effective draws, rejection {alone:,.0f}", ABC["ess_so_far"].label),
+    ]
 
 
 def _digits(x: float) -> str:

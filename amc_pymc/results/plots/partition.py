@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from amc_pymc.results.common import listed, result_group
 from amc_pymc.results.plots.abc import ABC_SOURCE
-from amc_pymc.results.plots.painting import COLOURS, GREY, Painter, panel, sized, xy
+from amc_pymc.results.plots.painting import COLOURS, GREY, panels
 
 if TYPE_CHECKING:
-    from arviz_plots import PlotCollection
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["plot_partition"]
 
-Visual = Literal["fill", "marginal", "rug", "boxes", "draws", "title", "xlabel", "ylabel"]
 #: Maximum number of coordinates shown.
 _MOST = 6
 #: Maximum number of draws in a plot.
@@ -27,13 +27,8 @@ _HUGE, _MARGIN = 1e300, 0.06
 
 
 def plot_partition(
-    dt: xr.DataTree,
-    *,
-    var_names: str | Sequence[str] | None = None,
-    backend: str | None = None,
-    visuals: Mapping[Visual, Mapping[str, Any] | bool] | None = None,
-    **pc_kwargs: Any,
-) -> PlotCollection:
+    dt: xr.DataTree, *, var_names: str | Sequence[str] | None = None, **figure_kwargs: Any
+) -> Figure:
     """Plot the marginal step densities of a likelihood-free run, and its boxes with draws.
 
     There is a plot of the marginal density of each coordinate, with draws below it, and for a problem of two
@@ -47,32 +42,17 @@ def plot_partition(
     var_names : str or sequence of str, optional
         At most six coordinates such as "mu[0]", or variables, which stand for all their coordinates. By
         default the first six coordinates.
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-    visuals : mapping of {str : mapping or bool}, optional
-        Options of each visual, or False to omit it:
-
-        * marginal -> passed to :func:`~arviz_plots.visuals.line_xy`
-        * fill, area below marginals -> passed to :func:`~arviz_plots.visuals.fill_between_y`
-        * rug, draws below marginals -> passed to :func:`~arviz_plots.visuals.scatter_xy`
-        * boxes, their outlines -> passed to :func:`~arviz_plots.visuals.line_xy`
-        * draws, at most 1000 of equal weight -> passed to :func:`~arviz_plots.visuals.scatter_xy`
-        * title -> passed to :func:`~arviz_plots.visuals.labelled_title`
-        * xlabel, ylabel -> passed to :func:`~arviz_plots.visuals.labelled_x` and
-          :func:`~arviz_plots.visuals.labelled_y`
-
-    **pc_kwargs
-        Passed to :meth:`arviz_plots.PlotCollection.wrap`.
+    **figure_kwargs
+        Passed to :func:`matplotlib.pyplot.figure`.
 
     Returns
     -------
-    PlotCollection
-        With plots named after the coordinates, and "a, b" for the boxes of coordinates a and b.
+    Figure
 
     Raises
     ------
     TypeError, ValueError
-        If `dt` is not such a result or lacks a group, a coordinate is unknown or named twice, or an
-        option is unknown.
+        If `dt` is not such a result or lacks a group, or a coordinate is unknown or named twice.
 
     Notes
     -----
@@ -109,13 +89,11 @@ def plot_partition(
     ...         ),
     ...     }
     ... )
-    >>> pc = plot_partition(dt, backend="none")
-    >>> pc.get_viz("marginal", "mu")["y"].tolist()
-    [0.0, 0.45, 0.45, 0.05, 0.05, 0.0]
+    >>> figure = plot_partition(dt)
+    >>> density, edges, _ = figure.axes[0].patches[0].get_data()
+    >>> density.tolist(), edges.tolist()
+    ([0.45, 0.05], [0.0, 2.0, 4.0])
     """
-    from arviz_plots import visuals as draw
-
-    paint = Painter(backend, visuals, get_args(Visual))
     steps = result_group(dt, "step_posterior", ("lower", "upper", "mass"), ABC_SOURCE)
     if "coordinate" not in steps.coords or not steps.sizes.get("box", 0):
         raise ValueError(
@@ -125,33 +103,24 @@ def plot_partition(
     known = [str(name) for name in steps["coordinate"].values]
     names = known[:_MOST] if var_names is None else _expanded(var_names, known)
     draws = _draws(result_group(dt, "posterior", (), ABC_SOURCE), names)
-    of_boxes = ", ".join(names) if len(known) == 2 == len(names) else None
-    plots = [*names, *([of_boxes] if of_boxes else [])]
-    columns = min(len(plots), 3)
-    size = 4.4 * columns, 3.6 * -(-len(plots) // columns)
-    layout = xr.Dataset(dict.fromkeys(plots, 0.0))
-    paint.open(layout, sized(pc_kwargs, paint.backend, *size, col_wrap=3))
-    mass, sides = steps["mass"].values / float(steps["mass"].sum()), []
-    for name in names:
-        sides.append(_side(steps.sel(coordinate=name), draws.get(name)))
-        shown, label = sides[-1][2], name if sides[-1][2] is not None else f"{name}, unit cube"
-        _marginal(paint, name, mass, *sides[-1])
-        paint.set(draw.set_xlim, panel(name), limits=_view(*sides[-1]))
-        unit = "" if shown is None else f" per unit of {name}"
-        paint.label({name: {"xlabel": label, "ylabel": f"density{unit}"}})
-    if of_boxes is not None:
-        (left, right, x), (bottom, top, y) = sides
-        lines = _outlines(left, right, bottom, top)
-        width = min(10.0 / lines.sizes["point"] ** 0.5, 0.8)
-        paint(draw.line_xy, "boxes", xr.Dataset({of_boxes: lines}), color=GREY, width=width)
-        if x is not None and y is not None:
-            dots = xr.Dataset({of_boxes: xy(x, y)})
-            paint(draw.scatter_xy, "draws", dots, color=COLOURS[1], alpha=0.5, size=4.0, width=0.0)
-        paint.set(draw.set_xlim, panel(of_boxes), limits=_view(*sides[0]))
-        paint.set(draw.set_ylim, panel(of_boxes), limits=_view(*sides[1]))
-        paint.label({of_boxes: dict(zip(("xlabel", "ylabel"), names, strict=True))})
-    paint.label({plots[0]: {"title": _title(dt, steps)}})
-    return paint.collection
+    two = len(known) == 2 == len(names)
+    number = len(names) + two
+    size = 4.4 * min(number, 3), 3.6 * -(-number // 3)
+    figure, axes = panels(number, size, figure_kwargs, columns=3)
+    mass = steps["mass"].values / float(steps["mass"].sum())
+    sides = [_side(steps.sel(coordinate=name), draws.get(name)) for name in names]
+    for one, name, side in zip(axes, names, sides):
+        _draw_marginal(one, mass, *side)
+        shown = side[2] is not None
+        one.set(
+            xlim=_view(*side), xlabel=name if shown else f"{name}, unit cube",
+            ylabel=f"density per unit of {name}" if shown else "density",
+        )  # fmt: skip
+    axes[0].set_title(_title(dt, steps))
+    if two:
+        _draw_boxes(axes[-1], *sides)
+        axes[-1].set(xlabel=names[0], ylabel=names[1], xlim=_view(*sides[0]), ylim=_view(*sides[1]))
+    return figure
 
 
 def _expanded(var_names: str | Sequence[str], known: list[str]) -> list[str]:
@@ -191,9 +160,11 @@ def _draws(posterior: xr.Dataset, names: list[str]) -> dict[str, np.ndarray]:
     return {name: v[some][good] for name, v in found.items()} if good.any() else {}
 
 
-def _side(
-    steps: xr.Dataset, draws: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+#: Lower and upper bounds (K,) of boxes along a coordinate, and draws.
+type _Side = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+
+
+def _side(steps: xr.Dataset, draws: np.ndarray | None) -> _Side:
     """Return the lower and upper bounds (K,) of boxes along a coordinate, and draws.
 
     They are in the unit cube, without draws, if bounds on the scale of the parameter are missing or do not rise with
@@ -225,38 +196,33 @@ def _view(lower: np.ndarray, upper: np.ndarray, draws: np.ndarray | None) -> tup
     return max(low, float(draws.min()) - margin), min(high, float(draws.max()) + margin)
 
 
-def _marginal(
-    paint: Painter,
-    name: str,
-    mass: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    draws: np.ndarray | None,
+def _draw_marginal(
+    axes: Axes, mass: np.ndarray, lower: np.ndarray, upper: np.ndarray, draws: np.ndarray | None
 ) -> None:
     """Draw a marginal density as a step function with the area below it, and a rug of draws."""
-    from arviz_plots import visuals as draw
-
     edges = np.unique(np.concatenate([lower, upper]))
     inside = np.diff(np.clip(edges, lower[:, None], upper[:, None]), axis=1)
     density = mass / (upper - lower) @ inside / np.diff(edges)
-    x, y = np.repeat(edges, 2), np.concatenate([[0.0], np.repeat(density, 2), [0.0]])
-    area = np.stack([x, np.zeros_like(x), y])
-    filled = xr.Dataset({name: (("kwarg", "point"), area)}, {"kwarg": ["x", "y_bottom", "y_top"]})
-    paint(draw.fill_between_y, "fill", filled, color=COLOURS[0], alpha=0.25)
-    paint(draw.line_xy, "marginal", xr.Dataset({name: xy(x, y)}), color=COLOURS[0], width=1.5)
+    axes.stairs(density, edges, fill=True, color=COLOURS[0], alpha=0.25)
+    axes.stairs(density, edges, color=COLOURS[0], linewidth=1.5)
     if draws is not None:
         height = np.full_like(draws, -0.03 * float(density.max()))
-        rug = xr.Dataset({name: xy(draws, height)})
-        paint(draw.scatter_xy, "rug", rug, color=COLOURS[1], alpha=0.25, size=20.0, marker="|")
+        axes.plot(draws, height, "|", color=COLOURS[1], alpha=0.25)
 
 
-def _outlines(
-    left: np.ndarray, right: np.ndarray, bottom: np.ndarray, top: np.ndarray
-) -> xr.DataArray:
-    """Return the outlines of boxes as one line with gaps."""
-    gap = np.full(len(left), np.nan)
-    x = np.stack([left, right, right, left, left, gap], axis=1)
-    return xy(x.ravel(), np.stack([bottom, bottom, top, top, bottom, gap], axis=1).ravel())
+def _draw_boxes(axes: Axes, across: _Side, along: _Side) -> None:
+    """Draw the outlines of boxes, and draws."""
+    from matplotlib.collections import PolyCollection
+
+    (left, right, x), (bottom, top, y) = across, along
+    corners = np.stack([left, bottom, right, bottom, right, top, left, top], axis=1)
+    width = min(4.0 / len(left) ** 0.5, 0.8)
+    outlines = PolyCollection(
+        list(corners.reshape(-1, 4, 2)), facecolor="none", edgecolor=GREY, linewidth=width
+    )
+    axes.add_collection(outlines)
+    if x is not None and y is not None:
+        axes.plot(x, y, ".", color=COLOURS[1], alpha=0.5, markersize=4, markeredgewidth=0)
 
 
 def _title(dt: xr.DataTree, steps: xr.Dataset) -> str:

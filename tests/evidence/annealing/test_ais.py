@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.annealing import anneal, anneal_back, climb, effective_shares, power_schedule
+from amc_pymc.evidence.annealing import anneal, climb, effective_shares, power_schedule
 from amc_pymc.evidence.mcmc import (
     KERNELS,
     Slice,
@@ -136,12 +136,12 @@ def test_back_from_exact_draws(name, n_steps):
     ladder = frozen(SIZES[name], np.full(2, 0.7))
     x = path.draw(P, 1.0, rng)
     path.evaluated = path.differentiated = 0
-    back = anneal_back(path, x, COARSE[n_steps], kernel, ladder, rng)
+    back = anneal(path, x, COARSE[n_steps][::-1], kernel, ladder, rng)
     assert_mean(back.log_weights, -path.log_z)
     assert (back.evaluations, back.gradients) == (path.evaluated, path.differentiated)
     assert back.acceptance.shape == (n_steps - 1,)
     w = np.exp(back.log_weights)
-    assert back.ess[0] == pytest.approx(w.sum() ** 2 / (w @ w) / P)
+    assert back.ess[-1] == pytest.approx(w.sum() ** 2 / (w @ w) / P)
     forward = run(path, name, n_steps)
     below, above = forward.log_weights, -back.log_weights
     assert below.mean() + 4.0 * below.std() / math.sqrt(P) < path.log_z
@@ -153,7 +153,7 @@ def test_there_and_back_are_the_same_run():
     path, rng = Counts(), np.random.default_rng(8)
     there = run(path, "hmc", 3, n=2 * P)
     kernel, ladder = make_kernel("hmc"), frozen(SIZES["hmc"], np.full(2, 0.7))
-    back = anneal_back(path, path.draw(2 * P, 1.0, rng), COARSE[3], kernel, ladder, rng)
+    back = anneal(path, path.draw(2 * P, 1.0, rng), COARSE[3][::-1], kernel, ladder, rng)
     cuts = np.quantile(-back.log_weights, [0.01, 0.1, 0.3, 0.5, 0.7, 0.9])
     w = np.exp(there.log_weights - path.log_z)
     for low, high in zip([-np.inf, *cuts], [*cuts, np.inf], strict=True):

@@ -6,7 +6,6 @@ import pytest
 from scipy import stats
 
 from amc_pymc.evidence.mcmc import HMC, Tuning, log_target, start
-from amc_pymc.evidence.mcmc.hmc import hamiltonian_step
 from tests.evidence.mcmc.paths import Banana, Fixed, Gaussian, LogGamma, Path, Scaled
 
 BETA = 0.7
@@ -41,24 +40,15 @@ def test_trajectories_are_those_with_a_mass_matrix(scale, n_leapfrog):
     x, v = path.draw(40, BETA, rng), rng.standard_normal((40, 3))
     p = np.linalg.solve(chol.T, v.T).T
     x_end, p_end = leapfrog(path, x, p, mass, 0.3, n_leapfrog)
-    particles = start(path, x, with_gradient=True)
-    moved, move = hamiltonian_step(
-        path, particles, BETA, Tuning(0.3, scale), Fixed(v), n_leapfrog=n_leapfrog
-    )
+    particles, kernel = start(path, x, with_gradient=True), HMC(n_leapfrog, jitter=0.0)
+    moved, move = kernel.step(path, particles, BETA, Tuning(0.3, scale), Fixed(v))
     np.testing.assert_allclose(moved.x, x_end, rtol=1e-10)
     difference = energy(path, x, p, mass) - energy(path, x_end, p_end, mass)
     np.testing.assert_allclose(move.acceptance, np.exp(np.minimum(difference, 0.0)), rtol=1e-9)
     assert move.acceptance.min() < 0.95
 
     # With the velocity turned round, particles come back to where they were.
-    back, again = hamiltonian_step(
-        path,
-        moved,
-        BETA,
-        Tuning(0.3, scale),
-        Fixed(-(p_end @ chol)),
-        n_leapfrog=n_leapfrog,
-    )
+    back, again = kernel.step(path, moved, BETA, Tuning(0.3, scale), Fixed(-(p_end @ chol)))
     np.testing.assert_allclose(back.x, x, rtol=1e-9)
     np.testing.assert_allclose(again.acceptance, np.exp(np.minimum(-difference, 0.0)), rtol=1e-8)
 
@@ -69,13 +59,8 @@ def test_the_error_of_the_energy_is_of_second_order():
     velocities = Fixed(rng.standard_normal((2000, 2)))
     errors = []
     for n_leapfrog in (8, 16, 32, 64):
-        _, move = hamiltonian_step(
-            path,
-            particles,
-            BETA,
-            Tuning(0.8 / n_leapfrog, np.ones(2)),
-            velocities,
-            n_leapfrog=n_leapfrog,
+        _, move = HMC(n_leapfrog, jitter=0.0).step(
+            path, particles, BETA, Tuning(0.8 / n_leapfrog, np.ones(2)), velocities
         )
         errors.append(-np.log(move.acceptance).mean())
     np.testing.assert_allclose(np.array(errors[:-1]) / errors[1:], 4.0, rtol=0.15)

@@ -40,42 +40,29 @@ def result(**changes):
     return xr.DataTree.from_dict({"abc": found.assign(totals)})
 
 
-def line(pc, name, quantity, key="lines"):
+def line(figure, k, quantity):
     """Points of a line; those left out are left out."""
-    artist = pc.viz[key][name].sel(quantity=quantity).item()
-    points = np.stack([np.asarray(artist["x"], float), np.asarray(artist["y"], float)])
+    (found,) = (x for x in figure.axes[k].lines if x.get_label() == quantity)
+    points = np.array(found.get_xydata(), float).T
     return points[:, np.isfinite(points).all(axis=0)].tolist()
 
 
 def test_lines_are_those_of_the_table():
-    pc = plot_abc(result(), backend="none")
-    assert line(pc, "tolerance", OWN) == [[200.0, 400.0], [2.0, 0.5]]
-    assert line(pc, "tolerance", FINAL) == [[100.0, 200.0, 400.0], [0.5] * 3]
-    assert line(pc, "acceptance", OWN) == [[100.0, 200.0, 400.0], [1.0, 0.2, 0.1]]
-    assert line(pc, "acceptance", FINAL) == [[200.0, 400.0], [0.02, 0.02]]
-    assert line(pc, "efficiency", FINAL) == [[200.0, 400.0], [0.02, 0.015]]
-    for name in ("acceptance", "efficiency"):
-        assert line(pc, name, REJECTION, "rejection") == [[100.0, 200.0, 400.0], [0.005] * 3]
-    assert line(pc, "draws", FINAL) == [[100.0, 200.0, 400.0], [0.0, 2.0, 4.8]]
-    assert line(pc, "draws", REJECTION, "rejection") == [[100.0, 200.0, 400.0], [0.5, 1.0, 2.0]]
-
-
-def test_the_picture_in_matplotlib():
-    pytest.importorskip("matplotlib")
-    pc = plot_abc(result(), backend="matplotlib")
-    figure = pc.get_viz("figure")
-    figure.canvas.draw()
+    figure = plot_abc(result(), figsize=(8.0, 5.0))
+    assert line(figure, 0, OWN) == [[200.0, 400.0], [2.0, 0.5]]
+    assert line(figure, 0, FINAL) == [[100.0, 200.0, 400.0], [0.5] * 3]
+    assert line(figure, 1, OWN) == [[100.0, 200.0, 400.0], [1.0, 0.2, 0.1]]
+    assert line(figure, 1, FINAL) == [[200.0, 400.0], [0.02, 0.02]]
+    assert line(figure, 2, FINAL) == [[200.0, 400.0], [0.02, 0.015]]
+    for k in (1, 2):
+        assert line(figure, k, REJECTION) == [[100.0, 200.0, 400.0], [0.005] * 3]
+    assert line(figure, 3, FINAL) == [[100.0, 200.0, 400.0], [0.0, 2.0, 4.8]]
+    assert line(figure, 3, REJECTION) == [[100.0, 200.0, 400.0], [0.5, 1.0, 2.0]]
     legend = figure.legends[0]
     assert [text.get_text() for text in legend.get_texts()] == [OWN, FINAL, REJECTION]
     assert [h.get_linestyle() for h in legend.get_lines()] == ["-", "-", "--"]
-    drawn = pc.viz["rejection"]["draws"].sel(quantity=REJECTION).item()
-    assert drawn.get_linestyle() == "--"
     assert [ax.get_yscale() for ax in figure.axes] == ["log", "log", "log", "linear"]
-    sized = plot_abc(
-        result(), backend="matplotlib",
-        figure_kwargs={"figsize": (8.0, 5.0), "figsize_units": "inches"},
-    )  # fmt: skip
-    assert sized.get_viz("figure").get_size_inches().tolist() == [8.0, 5.0]
+    assert figure.get_size_inches().tolist() == [8.0, 5.0]
 
 
 def test_a_real_run():
@@ -89,8 +76,8 @@ def test_a_real_run():
     for sample in (amc.sample_abc_tree, amc.sample_abc_rejection):
         with pytest.warns(UserWarning, match="Likelihood-free"):
             found = sample(**options)
-        pc = amc.plot_abc(found, backend="none")
-        x, y = line(pc, "draws", FINAL)
+        figure = amc.plot_abc(found)
+        x, y = line(figure, 3, FINAL)
         assert x[-1] == 2000.0 - 126.0  # of the trial before the run
         weighted = found["weighted_posterior"]
         number, w = weighted["round"].values, np.exp(weighted["log_weight"].values)
@@ -100,4 +87,4 @@ def test_a_real_run():
             assert so_far == pytest.approx(expected)
         assert y[-1] == pytest.approx(found["abc"]["effective_draws"].item())
         if sample is amc.sample_abc_rejection:
-            assert y[-1] == pytest.approx(line(pc, "draws", REJECTION, "rejection")[1][-1])
+            assert y[-1] == pytest.approx(line(figure, 3, REJECTION)[1][-1])

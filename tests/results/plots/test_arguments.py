@@ -1,4 +1,4 @@
-"""The arguments that all plots share: what is refused, and that the message names argument and value."""
+"""The arguments that all plots share: what is drawn and what is refused."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -6,8 +6,8 @@ import pytest
 import xarray as xr
 
 from arviz_base import from_dict
-from arviz_plots import PlotCollection
 from combined_results import result as combined
+from matplotlib.figure import Figure
 
 import amc_pymc as amc
 
@@ -72,51 +72,16 @@ PLOTS = {
 every_plot = pytest.mark.parametrize("name", sorted(PLOTS))
 
 
-def drawn(name, **options):
-    return getattr(amc, name)(PLOTS[name][0](), **{"backend": "none", **options})
-
-
 def test_the_table_has_all_plots():
     assert sorted(PLOTS) == sorted(plots.__all__)
 
 
 @every_plot
-@pytest.mark.parametrize("backend", ["none", "matplotlib"])
-def test_the_collection_is_returned(name, backend):
-    pc = drawn(name, backend=backend)
-    assert isinstance(pc, PlotCollection)
-    assert pc.backend == backend
-    assert "title" in pc.viz.children
-
-
-@every_plot
-@pytest.mark.parametrize("backend", ["bokeh", "plotly"])
-def test_other_libraries_draw_it_or_are_named_as_missing(name, backend):
-    try:
-        pytest.importorskip(backend)
-        pytest.importorskip("webcolors")
-    except pytest.skip.Exception:
-        with pytest.raises(ImportError, match=f"backend='{backend}' needs "):
-            drawn(name, backend=backend)
-    else:
-        assert drawn(name, backend=backend).backend == backend
-
-
-@every_plot
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"backend": "ggplot"}, ValueError, "backend must be one of matplotlib, .*got 'ggplot'"),
-        ({"backend": 3}, ValueError, "backend must be one of .*got 3"),
-        ({"visuals": {"wheel": False}}, ValueError, r"visuals has the keys \['wheel'\]; known are"),
-        ({"visuals": ["title"]}, TypeError, r"visuals must be a mapping .*got \['title'\]"),
-        ({"visuals": {"title": "red"}}, TypeError, r"visuals\['title'\] must be .*got 'red'"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_bad_options_are_refused(name, options, error, message):
-    with pytest.raises(error, match=message):
-        drawn(name, **options)
+def test_a_figure_of_the_wanted_size_is_returned(name):
+    figure = getattr(amc, name)(PLOTS[name][0](), figsize=(7.0, 3.0))
+    assert isinstance(figure, Figure)
+    assert figure.get_size_inches().tolist() == [7.0, 3.0]
+    assert figure.axes[0].get_title()
 
 
 @every_plot
@@ -124,23 +89,10 @@ def test_a_missing_group_is_named(name):
     make, group = PLOTS[name]
     cut = {k: v.to_dataset() for k, v in make().children.items() if k != group}
     with pytest.raises(ValueError, match=rf"no group '?{group}'?, only"):
-        getattr(amc, name)(xr.DataTree.from_dict(cut), backend="none")
+        getattr(amc, name)(xr.DataTree.from_dict(cut))
 
 
 @every_plot
 def test_what_is_no_result_is_refused(name):
     with pytest.raises(TypeError, match=r"dt must be .*got (Dataset|ndarray)"):
-        getattr(amc, name)(np.zeros(3), backend="none")
-
-
-@every_plot
-def test_every_visual_can_be_left_out(name):
-    for key in _visuals(name):
-        assert key not in drawn(name, visuals={key: False}).viz.children
-
-
-def _visuals(name):
-    """Names of the visuals of a plot, from what it says of an unknown one."""
-    with pytest.raises(ValueError, match="known are") as found:
-        drawn(name, visuals={"wheel": False})
-    return str(found.value).rstrip(".").split("known are ")[1].split(", ")
+        getattr(amc, name)(np.zeros(3))

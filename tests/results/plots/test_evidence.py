@@ -41,34 +41,33 @@ ARMS = {
 }
 
 
-def at(pc, visual, name, **row):
-    """Places of an artist of the library 'none' on the axis."""
-    return np.asarray(pc.get_viz(visual, name, **row)["x"], float).ravel()
-
-
-def setting(pc, function, name="log_evidence"):
-    """What was last set of a plot of the library 'none'."""
-    calls = [a for a in pc.get_viz("plot", name) if a["function"] == function]
-    return calls[-1]
+def drawn(figure, k=0):
+    """Names of the rows, their points, intervals and notes."""
+    axes = figure.axes[k]
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    points = axes.lines[-1].get_xdata()
+    intervals = {y[0]: x for x, y in (s.T for s in axes.collections[-1].get_segments())}
+    bounds = [intervals.get(h, [np.nan] * 2) for h in axes.get_yticks()]
+    return names, np.array(points), np.array(bounds), [text.get_text() for text in axes.texts]
 
 
 def test_a_table_is_drawn_relative_to_the_best():
     table = compare_evidence({"a": (-12.0, 0.3), "b": (-10.0, 0.4)})
-    pc = plot_evidence(table, backend="none")
-    assert at(pc, "point", "log_evidence", model="a") == [-2.0]
-    np.testing.assert_allclose(
-        at(pc, "interval", "log_evidence", model="a"), [-2 - Z95 * 0.3, -2 + Z95 * 0.3]
-    )
-    assert pc.get_viz("value", "log_evidence", model="a")["string"] == "−12.00 ± 0.30"
-    assert at(pc, "point", "prob", model="b") == [table.loc["b", "prob"]]
-    p, error = table.loc["b", ["prob", "prob_mcse"]]
-    np.testing.assert_allclose(
-        at(pc, "interval", "prob", model="b"), np.clip([p - Z95 * error, p + Z95 * error], 0, 1)
-    )
-    assert pc.get_viz("value", "prob", model="a")["string"].startswith(f"{1 - p:.3f} ± ")
-    names = setting(pc, "yticks")
-    assert dict(zip(names["labels"], names["ticks"], strict=True)) == {"b": 1.0, "a": 0.0}
-    assert setting(pc, "yticks", "prob")["labels"] == ["", ""]
+    figure = plot_evidence(table)
+    names, points, bounds, notes = drawn(figure)
+    assert names == ["b", "a"]
+    np.testing.assert_allclose(points, [0.0, -2.0])
+    half = Z95 * np.array([0.4, 0.3])
+    np.testing.assert_allclose(bounds, np.stack([points - half, points + half], axis=1))
+    assert notes == ["−10.00 ± 0.40", "−12.00 ± 0.30"]
+    names, points, bounds, notes = drawn(figure, 1)
+    p, error = table["prob"].to_numpy(), table["prob_mcse"].to_numpy()
+    assert names == ["", ""]
+    np.testing.assert_array_equal(points, p)
+    ends = np.stack([p - Z95 * error, p + Z95 * error], axis=1)
+    np.testing.assert_allclose(bounds, np.clip(ends, 0.0, 1.0))
+    assert notes[1].startswith(f"{p[1]:.3f} ± ")
+    np.testing.assert_allclose([bar.get_width() for bar in figure.axes[1].patches], p)
 
 
 def test_results_give_the_same_picture_as_their_table():
@@ -78,65 +77,35 @@ def test_results_give_the_same_picture_as_their_table():
         "c": tree(-10.1, 0.2),
         "d": tree(-2000.0, 0.2),
     }
-    drawn, table = compare_evidence(results), plot_evidence(results, backend="none")
-    expected = plot_evidence(drawn, backend="none")
-    assert setting(table, "yticks")["labels"] == ["b", "c", "a (!)", "d"]
-    assert setting(expected, "yticks")["labels"] == ["b", "c", "a (!)", "d"]
-    for name in ("log_evidence", "prob"):
-        for model in results:
-            for visual in ("point", "interval"):
-                np.testing.assert_allclose(
-                    at(table, visual, name, model=model),
-                    at(expected, visual, name, model=model),
-                    rtol=1e-12,
-                )
-            assert (
-                table.get_viz("value", name, model=model)["string"]
-                == expected.get_viz("value", name, model=model)["string"]
-            )
-    assert "(!) flagged" in table.get_viz("title", "log_evidence")["string"]
+    figure, expected = plot_evidence(results), plot_evidence(compare_evidence(results))
+    assert drawn(figure)[0] == ["b", "c", "a (!)", "d"]
+    assert "(!) flagged" in figure.axes[0].get_title()
+    assert figure.axes[0].get_xscale() == "symlog"
+    for k in range(2):
+        for ours, theirs in zip(drawn(figure, k), drawn(expected, k), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_results_keep_their_own_intervals():
     own = tree(-10.0, 0.4, log_evidence_lower=-10.3, log_evidence_upper=-9.0)
-    pc = plot_evidence({"a": own, "b": tree(-11.0, 0.1)}, backend="none")
-    np.testing.assert_allclose(at(pc, "interval", "log_evidence", model="a"), [-0.3, 1.0])
-
-
-def test_pairs_of_numbers():
-    """The same as the table that compare_evidence makes of them."""
-    pairs = {"a": (-12.0, 0.3), "b": (-10.0, 0.4), "c": (-11.0, 1.5)}
-    of_pairs, of_table = (
-        plot_evidence(data, backend="none") for data in (pairs, compare_evidence(pairs))
-    )
-    for name in ("log_evidence", "prob"):
-        for model in pairs:
-            for what in ("point", "interval"):
-                np.testing.assert_allclose(
-                    at(of_pairs, what, name, model=model), at(of_table, what, name, model=model)
-                )
-    assert setting(of_pairs, "yticks")["labels"] == ["b", "c (!)", "a"]
-    mixed = plot_evidence({"a": (-12.0, 0.3), "b": tree(-10.0, 0.4)}, backend="none")
-    assert setting(mixed, "yticks")["labels"] == ["b", "a"]
+    bounds = drawn(plot_evidence({"a": own, "b": (-11.0, 0.1)}))[2]
+    np.testing.assert_allclose(bounds[0], [-0.3, 1.0])
 
 
 def test_arms_are_drawn_around_the_combined_estimate():
     dt = tree(-10.05, 0.08, arms=ARMS, log_evidence_lower=-10.2, log_evidence_upper=-9.9)
-    pc = plot_evidence(dt, backend="none")
-    np.testing.assert_allclose(at(pc, "point", "log_evidence", arm="a"), [0.05])
-    np.testing.assert_allclose(
-        at(pc, "interval", "log_evidence", arm="b"), [-0.35 - 0.3 * Z95, -0.35 + 0.3 * Z95]
-    )
-    band = pc.get_viz("band", "log_evidence")
-    np.testing.assert_allclose([band["xmin"], band["xmax"]], [-0.15, 0.15])
-    assert at(pc, "point", "weight", arm="b") == [0.1]
-    assert pc.get_viz("value", "weight", arm="b")["string"] == "0.100, 1,000 draws"
-    assert setting(pc, "yticks")["labels"] == ["a", "b (!)", "c"]
-    assert pc.get_viz("value", "log_evidence", arm="c")["string"] == "no estimate"
-    assert pc.viz["point"]["log_evidence"].sel(arm="c").item() is None
-    assert pc.get_viz("title", "log_evidence")["string"] == (
-        "Log evidence: −10.050 ± 0.080; (!) heavy tail"
-    )
+    figure = plot_evidence(dt)
+    names, points, bounds, notes = drawn(figure)
+    assert names == ["a", "b (!)", "c"]
+    np.testing.assert_allclose(points, [0.05, -0.35, np.nan])
+    np.testing.assert_allclose(bounds[1], [-0.35 - 0.3 * Z95, -0.35 + 0.3 * Z95])
+    assert notes[2] == "no estimate"
+    band = figure.axes[0].patches[0]
+    np.testing.assert_allclose([band.get_x(), band.get_x() + band.get_width()], [-0.15, 0.15])
+    _, points, _, notes = drawn(figure, 1)
+    assert points.tolist() == [0.9, 0.1, 0.0]
+    assert notes[1] == "0.100, 1,000 draws"
+    assert figure.axes[0].get_title() == "Log evidence: −10.050 ± 0.080; (!) heavy tail"
 
 
 @pytest.mark.parametrize("error", [np.inf, 1e12])
@@ -145,14 +114,14 @@ def test_results_with_unknown_or_large_errors_are_marked(error):
     infinite = {"log_evidence_lower": -error, "log_evidence_upper": error}
     results = {"a": tree(-5.0, error, **infinite), "b": tree(-5.5, 0.1), "c": tree(-6.0, 1.5)}
     for data in (results, compare_evidence(results)):
-        pc = plot_evidence(data, backend="none")
-        assert setting(pc, "yticks")["labels"] == ["a (!)", "b", "c (!)"]
-        assert pc.viz["interval"]["log_evidence"].sel(model="a").item() is None
-        for name in ("log_evidence", "prob"):
-            assert pc.get_viz("value", name, model="a")["string"].endswith(" ± ?")
-        assert np.abs(setting(pc, "xlim")["lims"]).max() < 10.0
-    pc = plot_evidence(tree(-5.0, error, "few draws", **infinite), backend="none")
-    assert setting(pc, "yticks")["labels"] == ["estimate (!)"]
+        figure = plot_evidence(data)
+        names, _, bounds, notes = drawn(figure)
+        assert names == ["a (!)", "b", "c (!)"]
+        assert np.isnan(bounds[0]).all()
+        assert notes[0].endswith(" ± ?")
+        assert drawn(figure, 1)[3][0].endswith(" ± ?")
+        assert np.abs(figure.axes[0].get_xlim()).max() < 10.0
+    assert drawn(plot_evidence(tree(-5.0, error, "few draws", **infinite)))[0] == ["estimate (!)"]
 
 
 def overlaps(texts):
@@ -162,40 +131,20 @@ def overlaps(texts):
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 12])
-def test_labels_and_figures_do_not_overlap_in_matplotlib(n):
-    pytest.importorskip("matplotlib")
+def test_labels_and_figures_do_not_overlap(n):
     models = {f"a model with a name, {i}": (-1234.5 - 3.0 * i**2, 0.02 * (i + 1)) for i in range(n)}
-    pc = plot_evidence(compare_evidence(models), backend="matplotlib")
-    figure = pc.get_viz("figure")
+    figure = plot_evidence(compare_evidence(models))
     figure.canvas.draw()
     assert len(figure.axes) == (1 if n == 1 else 2)
-    for axes in figure.axes:
-        assert not overlaps([*axes.get_xticklabels(), *axes.texts])
-        assert not overlaps([*axes.get_yticklabels(), *axes.texts])
-        frame = axes.get_window_extent()
-        for text in axes.texts:
-            box = text.get_window_extent()
-            assert frame.x0 < box.x0 and box.x1 < frame.x1
-        for x in np.concatenate([line.get_xdata() for line in axes.lines]):
-            right = min(text.get_position()[0] for text in axes.texts)
-            assert axes.get_xlim()[0] <= x < right
-    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert names == list(models)
+    texts = [text for axes in figure.axes for text in axes.texts]
+    ticks = [t for axes in figure.axes for t in (*axes.get_yticklabels(), *axes.get_xticklabels())]
+    assert not overlaps([*texts, *ticks])
+    assert max(text.get_window_extent().x1 for text in texts) <= figure.bbox.x1
+    assert drawn(figure)[0] == list(models)
 
 
-@pytest.mark.parametrize("backend", ["matplotlib", "plotly", "bokeh"])
-@pytest.mark.parametrize("what", ["models", "far", "arms", "one", "unknown"])
-def test_every_library_draws_every_kind(backend, what):
-    pytest.importorskip(backend)
-    if backend == "plotly":
-        pytest.importorskip("webcolors")
-    data = {
-        "models": lambda: {"a": tree(-1.0, 0.1), "b": tree(-2.0, 0.1)},
-        "far": lambda: compare_evidence({"a": (-1.0, 0.1), "b": (-900.0, 0.1)}),
-        "arms": lambda: tree(-10.0, 0.1, arms=ARMS),
-        "one": lambda: tree(-10.0, 0.0),
-        "unknown": lambda: tree(-10.0, np.nan),
-    }[what]()
-    pc = plot_evidence(data, backend=backend)
-    assert pc.backend == backend
-    assert "log_evidence" in pc.viz["plot"].data_vars
+@pytest.mark.parametrize("error", [0.0, np.nan])
+def test_a_single_result_is_drawn(error):
+    names, points, _, _ = drawn(plot_evidence(tree(-10.0, error)))
+    assert names == ["estimate" if error == 0.0 else "estimate (!)"]
+    assert points.tolist() == [0.0]

@@ -39,28 +39,37 @@ def result(n_dim=2, n=12, *, prior=stats.norm(1.0, 2.0), theta=True, seed=1):
     return xr.DataTree.from_dict({"posterior": posterior, "step_posterior": steps})
 
 
-def drawn(pc, key, name):
-    artist = pc.get_viz(key, name)
-    return np.asarray(artist["x"], float), np.asarray(artist["y"], float)
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+def marginal(axes):
+    """Densities and edges of a marginal density."""
+    density, edges, _ = axes.patches[0].get_data()
+    return density, edges
 
 
 @pytest.mark.parametrize("prior", [stats.norm(1.0, 2.0), stats.uniform(-1.0, 4.0)])
 @pytest.mark.parametrize("theta", [True, False])
 def test_marginal_densities_integrate_to_one(prior, theta):
-    pc = plot_partition(result(3, 40, prior=prior, theta=theta), backend="none")
-    for name in ("x[0]", "x[1]", "x[2]"):
-        x, y = drawn(pc, "marginal", name)
-        assert np.trapezoid(y, x) == pytest.approx(1.0, abs=1e-12)
-        assert np.isfinite(x).all() and (np.diff(x) >= 0.0).all()
-        assert ("unit cube" in pc.get_viz("xlabel", name)["string"]) == (not theta)
-    assert pc.get_viz("title", "x[0]")["string"] == "40 boxes, tolerance 0.25, 321 effective draws"
+    figure = plot_partition(result(3, 40, prior=prior, theta=theta))
+    assert len(figure.axes) == 3
+    for axes in figure.axes:
+        density, edges = marginal(axes)
+        assert density @ np.diff(edges) == pytest.approx(1.0, abs=1e-12)
+        assert (np.diff(edges) > 0.0).all()
+        assert ("unit cube" in axes.get_xlabel()) == (not theta)
+    assert figure.axes[0].get_title() == "40 boxes, tolerance 0.25, 321 effective draws"
 
 
 def test_a_marginal_has_the_mass_of_draws_from_the_boxes():
     lower, upper, mass = boxes(4, 60)
-    x, y = drawn(plot_partition(result(4, 60, theta=False), backend="none"), "marginal", "x[1]")
-    edges = x[::2]
-    expected = y[1:-1:2] * np.diff(edges)
+    density, edges = marginal(plot_partition(result(4, 60, theta=False)).axes[1])
+    expected = density * np.diff(edges)
     rng, n = np.random.default_rng(2), 200_000
     k = rng.choice(60, n, p=mass)
     seen = np.histogram(rng.uniform(lower[k, 1], upper[k, 1]), bins=edges)[0] / n
@@ -72,20 +81,20 @@ def test_a_marginal_has_the_mass_of_draws_from_the_boxes():
 def test_outlines_are_those_of_the_boxes_and_draws_lie_on_them():
     dt = result(2, 12, prior=stats.uniform(-1.0, 4.0))
     steps = dt["step_posterior"]
-    pc = plot_partition(dt, backend="none")
-    corners = set(zip(*(v.tolist() for v in drawn(pc, "boxes", "x[0], x[1]")), strict=True))
+    axes = plot_partition(dt).axes[2]
+    corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
+    corners = set(map(tuple, corners.tolist()))
     for name in ("theta_lower", "theta_upper"):
         assert {tuple(row) for row in steps[name].values.tolist()} <= corners
-    np.testing.assert_allclose(
-        drawn(pc, "draws", "x[0], x[1]"), dt["posterior"]["x"].values.reshape(-1, 2).T
-    )
+    draws = axes.lines[0].get_xydata()
+    np.testing.assert_allclose(draws, dt["posterior"]["x"].values.reshape(-1, 2))
 
 
 def test_coordinates_can_be_chosen():
-    pc = plot_partition(result(8, 20), backend="none")
-    assert list(pc.viz["plot"].data_vars) == [f"x[{d}]" for d in range(6)]
-    pc = plot_partition(result(3, 20), var_names=["x[2]", "x[0]"], backend="none")
-    assert list(pc.viz["plot"].data_vars) == ["x[2]", "x[0]"]
+    figure = plot_partition(result(8, 20))
+    assert [axes.get_xlabel() for axes in figure.axes] == [f"x[{d}]" for d in range(6)]
+    figure = plot_partition(result(3, 20), var_names=["x[2]", "x[0]"])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["x[2]", "x[0]"]
     for bad, error, message in (
         ("y", ValueError, "names 'y'; known are the coordinates 'x"),
         (["x", "x[0]"], ValueError, "each once"),
@@ -93,4 +102,4 @@ def test_coordinates_can_be_chosen():
         (3, TypeError, "a string or a sequence of strings"),
     ):
         with pytest.raises(error, match=message):
-            plot_partition(result(3, 20), var_names=bad, backend="none")
+            plot_partition(result(3, 20), var_names=bad)
