@@ -164,3 +164,9 @@ def test_an_alarm_is_no_failure_of_an_arm(batched):
             draw(Arm("slow", sample, batched), 3, np.random.default_rng(1))
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_minus_infinity_is_a_zero_weight():
+    arm = Batch(scale="log")
+    arm.sample = lambda n, rng: np.full(n, -np.inf)
+    assert draw(as_arms([arm])[0], 2, RNG).values.tolist() == [-np.inf] * 2

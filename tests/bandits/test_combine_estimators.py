@@ -492,3 +492,42 @@ def test_every_flag_is_a_warning_and_an_attribute():
     assert "; ".join(said) == found.attrs["flags"]
     assert found.attrs["flag_names"] == "estimators_disagree; budget_too_small"
     assert all(w.filename == __file__ for w in caught)
+
+
+def test_the_predictable_estimate_is_the_weighted_sum_of_its_folds():
+    """Computed again from the draws: fold j of an arm is every other draw."""
+    found = amc.combine_estimators({"only": Normal(1.0)}, draws=200, random_seed=2)
+    assert mean_of(found) == pytest.approx(found["pulls"]["value"].values.mean())
+
+
+def test_log_scale():
+    arms = {"short": LogNormal(2.0, 1.0), "long": LogNormal(0.5, 4.0)}
+    found = amc.combine_estimators(arms, max_cost=4000.0, random_seed=5)
+    estimate = found["estimate"].sel(weights="predictable")
+    assert abs(float(estimate["log_mean"]) + 2000.0) < 4.0 * float(estimate["log_mean_mcse"])
+    assert float(estimate["log_mean_mcse"]) < 0.03
+    assert float(found["rounds"]["cost"].sum()) <= 4000.0
+    assert found["arms"]["draws"].sel(arm="long") > 800
+    assert found.attrs["scale"] == "log"
+
+
+def test_a_known_cost_is_never_exceeded():
+    arms = {"a": Normal(1.0, cost=7.0), "b": Normal(1.1, cost=11.0)}
+    for budget in (18.0, 25.0, 100.0, 333.0):
+        found = amc.combine_estimators(arms, max_cost=budget, random_seed=12)
+        assert float(found["rounds"]["cost"].sum()) <= budget
+        assert float(found["rounds"]["round_weight"].sum()) == pytest.approx(1.0)
+
+
+def test_max_time_ends_a_long_round(monkeypatch):
+    """On a clock that draws move."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    def slow(rng):
+        now[0] += 1.0
+        return rng.normal()
+
+    with pytest.warns(UserWarning, match="max_time=1000 s was over"):
+        found = amc.combine_estimators([slow], draws=10_000, max_time=1000.0, random_seed=1)
+    assert 1000 < found["pulls"].sizes["pull"] < 1200

@@ -266,3 +266,15 @@ def test_lcb_pending_and_first_pulls():
     lots = waiting.ask(rng, 20)
     assert lots.counts(2).tolist() == [18, 2]  # of the second arm nothing is known yet
     assert waiting.index()[1] == -np.inf
+
+
+def test_lcb_spends_little_on_a_catastrophic_arm():
+    rng = np.random.default_rng(12)
+    for _ in range(20):
+        policy = LCB(3)
+        s = np.array([37.0, 0.5, 1.0])
+        for _ in range(300):
+            pull = policy.ask(rng)
+            policy.tell(pull, rng.normal(-0.5 * s[pull.arm] ** 2, s[pull.arm]))
+        assert policy.counts[0] <= 5
+        assert policy.counts[1] > 200

@@ -54,3 +54,8 @@ def test_policies_with_costs_are_told_values_and_others_rewards():
         ValueError, match=r"policy 'ucb1' is told rewards, not values with payoff=None"
     ):
         Combination(arms, UCB1(1), plan, None)
+
+
+def test_zero_weights_lose_nothing():
+    x = np.full((2, 1), -np.inf)
+    assert rewards(x, np.ones((2, 1)), "paired", "log").tolist() == [-np.inf]

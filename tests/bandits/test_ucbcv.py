@@ -144,3 +144,22 @@ def test_bad_controls():
         plain.tell(plain.ask(rng), 1.0, controls=[1.0])
     policy.tell(many[:0], [], controls=np.zeros((0, 2)))
     policy.tell(many[:0], [])
+
+
+@pytest.mark.slow
+def test_controls_reduce_regret_by_what_they_explain():
+    """Pulls of the worse arm fall in about the proportion 1 - rho^2 of the variance."""
+    worse = {}
+    for q in (0, 1):
+        worse[q] = []
+        for seed in range(20):
+            rng, policy = np.random.default_rng([q, seed]), UCBCV(2, n_controls=q)
+            for _ in range(1_000):
+                pull = policy.ask(rng)
+                w = 0.9 * rng.normal()
+                reward = (0.5, 0.0)[pull.arm] + w + math.sqrt(1 - 0.81) * rng.normal()
+                policy.tell(pull, reward, controls=w if q else None)
+            worse[q].append(policy.counts[1])
+    means = {q: np.mean(n) for q, n in worse.items()}
+    errors = {q: np.std(n) / math.sqrt(20) for q, n in worse.items()}
+    assert means[1] + 3 * errors[1] < 0.6 * (means[0] - 3 * errors[0])

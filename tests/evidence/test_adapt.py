@@ -263,3 +263,39 @@ def test_truncation():
     w = np.exp(log_w)
     np.testing.assert_allclose(np.exp(lw[-1]), 10.0 * w.mean())
     np.testing.assert_array_equal(lw[:-1], 0.0)
+
+
+def test_shares_of_two_modes():
+    q = two_modes(10, factor=2.0, off=1.0).adapt().mixture
+    left = q.weights[q.means[:, 0] < 0.0].sum()
+    assert abs(left - 0.3) < 0.06
+
+
+def test_a_target_with_hard_bounds():
+    """A box: most of the first draws are outside."""
+
+    def log_target(x):
+        return np.where((np.abs(x - 1.0) < 0.5).all(axis=1), 0.0, -math.inf)
+
+    start = StudentTMixture([1.0], np.zeros((1, 3)), [np.eye(3)], 5.0)
+    problem = Problem(log_target, 0.0, np.full(3, 2.0), start)
+    found = problem.adapt()
+    log_w = problem.weigh(found.mixture, 20_000)
+    w = np.exp(log_w)
+    assert abs(w.mean() - 1.0) < 4.0 * w.std() / math.sqrt(20_000)
+    assert w.var() < 2.5
+
+
+def test_balanced_weights_are_unbiased():
+    """Fixed sources, fixed numbers of draws: the mean weight is Z."""
+    problem = banana()
+    rng = np.random.default_rng(6)
+    near, far = (StudentTMixture([1.0], [[m, 0.0]], [np.eye(2)], 5.0) for m in (0.0, 3.0))
+    means = []
+    for _ in range(300):
+        record = adapt.Record(2, 0.0, problem.prior)
+        for q, n in ((near, 20), (far, 60)):
+            x = q.sample(n, rng)
+            record.add(q, q, x, problem.log_target(x))
+        means.append(np.exp(record.log_target - record.log_drawn() - problem.log_z).mean())
+    assert abs(np.mean(means) - 1.0) < 4.0 * np.std(means) / math.sqrt(300)

@@ -202,3 +202,13 @@ def test_a_reference_where_the_prior_cannot_be():
         log_w, _ = ImportanceArm(Box(), NARROW, 0.5).weigh(200, np.random.default_rng(15))
     assert 60 < (log_w == -np.inf).sum() < 140
     assert not np.isnan(log_w).any()
+
+
+@each
+def test_single_draws(make):
+    path = Counts()
+    arm = make(path)
+    n = 20
+    values = np.array([arm.sample(1, np.random.default_rng(s))[0][0] for s in range(n)])
+    assert np.isfinite(values).all()
+    assert_mean(values, path.log_z, precision=0.3)

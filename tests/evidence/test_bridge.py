@@ -119,3 +119,29 @@ def test_chains_that_do_not_mix_say_so():
     alternating = np.tile([1.0, -1.0], (2, 100))
     assert variance_of_mean(alternating + 0.01 * rng.standard_normal((2, 200)))[1] == 1.0
     assert variance_of_mean(np.ones((2, 20))) == (0.0, 1.0)
+
+
+def test_equal_ends():
+    """Works that are all the same tell Z without an error."""
+    found = bridge(np.full(50, 2.0), np.full((2, 25), 2.0))
+    assert found.log_z == pytest.approx(2.0)
+    assert found.variance == pytest.approx(0.0, abs=1e-20)
+    assert found.overlap == pytest.approx(1.0)
+    assert found.effective == pytest.approx(50.0)
+
+
+def test_wide_gaps_make_wide_errors():
+    z, found = z_scores(100, shift=4.0)
+    assert 0.7 < z.std() < 1.3
+    assert found[0].variance > 10.0 * bridge(*works(0)).variance
+
+
+@pytest.mark.slow
+def test_tension():
+    """It is zero on the mean, with the error stated, and not if draws of the upper end are wrong."""
+    _, found = z_scores(rho=0.5)
+    t = np.array([f.tension / f.tension_error for f in found])
+    assert abs(t.mean()) < 4.0 / math.sqrt(len(t))
+    assert 0.8 < t.std() < 1.2
+    wrong = bridge(*works(1, wrong=-1.0))
+    assert abs(wrong.tension) > 5.0 * wrong.tension_error

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.discrete_proposal import adapt_discrete_proposal, fit_discrete_proposal
-from tests.evidence.annealing.problems import FromPrior, assert_mean
+from tests.evidence.annealing.problems import FromPrior, LabelAndNumber, assert_mean
 
 #: Two states, four, one, fifteen, no end.
 STATES = ((0, 1), (-3, 1, 2, 8), (5,), tuple(range(15)), None)
@@ -192,3 +192,37 @@ def test_counts_without_end():
     assert found.relative_variance < 0.4
     log_w, _ = ImportanceArm(path, found.mixture).weigh(50_000, rng)
     assert_mean(log_w, path.log_z)
+
+
+def test_draws_of_a_round_count_as_their_effective_sample_size(monkeypatch):
+    seen = []
+
+    def fit(x, weights, *args, **kwargs):
+        seen.append(weights)
+        return fit_discrete_proposal(x, weights, *args, **kwargs)
+
+    monkeypatch.setattr("amc_pymc.evidence.discrete_proposal.fit_discrete_proposal", fit)
+    path, rng = Spins(), np.random.default_rng(8)
+    adapt_discrete_proposal(path, path.draw_prior(64, rng), range(8), [(0, 1)] * 8, rng, share=0.1)
+    assert len(seen) > 1
+    last = seen[1][64:]
+    assert last.sum() == pytest.approx(last.sum() ** 2 / (last**2).sum())
+
+
+def test_adapted_to_a_label_and_a_number():
+    path, rng = LabelAndNumber(), np.random.default_rng(9)
+    rough = posterior_draws(path, 512, rng)
+    found = adapt_discrete_proposal(path, rough, [0], [(0, 1, 2)], rng, share=0.1)
+    log_w, _ = ImportanceArm(path, found.mixture).weigh(50_000, rng)
+    assert_mean(log_w, path.log_z)
+    assert np.exp(log_w - path.log_z).var() < 0.4
+
+
+@pytest.mark.parametrize("n", [40, 5000])
+def test_a_bad_fit_does_no_harm_to_the_mean(n):
+    """Weights are right whatever is drawn from, and bounded by the prior's share."""
+    path, rng = Spins(), np.random.default_rng(10)
+    wrong = np.ones((n, 8))
+    q = fit_discrete_proposal(wrong, np.ones(n), range(8), [(0, 1)] * 8, rng)
+    log_w, _ = ImportanceArm(path, q).weigh(200_000, rng)
+    assert_mean(log_w, path.log_z, precision=0.02)

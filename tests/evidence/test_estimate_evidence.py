@@ -8,6 +8,7 @@ import warnings
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import arviz as az
@@ -26,7 +27,7 @@ from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ARMS, ImportanceArm
 from amc_pymc.evidence.doubts import missed_mode
 from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
-from amc_pymc.evidence.results import Evidence
+from amc_pymc.evidence.results import Evidence, PosteriorDraws
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.reading.particles.densities import counted
 from tests.evidence.evidence_models import (
@@ -54,6 +55,7 @@ from tests.evidence.evidence_models import (
     potential,
     regression,
     schools,
+    swapping_labels,
     unbounded,
     vague_funnel,
 )
@@ -641,3 +643,85 @@ def test_easy_models_are_not_warned_of(known):
         tree = estimate(known(), seed=seed)
         assert flags_of(tree) == ""
         assert_right(tree, known())
+
+
+def test_the_target_decides():
+    fine, rough = (estimate(one(), target_mcse=t) for t in (0.001, 0.05))
+    assert_right(fine, one(), target=0.0012)
+    assert fine["pulls"]["cost"].sum() > 2.0 * rough["pulls"]["cost"].sum()
+
+
+def test_a_budget_too_small_for_the_target_is_flagged():
+    with pytest.warns(
+        UserWarning, match="Model evidence: the standard error is .* where 0.001 was wanted"
+    ):
+        tree = estimate(one(), arms=own(a=0.5), target_mcse=0.001, max_cost=2e5)
+    assert "where 0.001 was wanted" in flags_of(tree)
+    error, mcse = error_of(tree, one())
+    assert mcse > 0.0012
+    assert abs(error) < 4.5 * mcse
+
+
+@pytest.mark.slow
+def test_a_narrow_peak_is_not_missed_in_silence():
+    with pytest.warns(UserWarning, match="found more evidence"):
+        tree = estimate(peak(), arms=["smc"], target_mcse=0.5)
+    assert "narrow peak" in flags_of(tree)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("weights", "uncovered", "reached", "flagged"),
+    [
+        ({"importance_rqmc": 1.0}, 0.3, 20.0, True),
+        ({"importance_rqmc": 1.0}, 0.3, 500.0, False),  # its prior draws are there
+        ({"importance_rqmc": 1.0}, 0.05, 0.0, False),
+        ({"importance": 0.5, "smc_reference": 0.5}, 0.3, 500.0, True),  # no prior draws
+        ({"smc": 0.95, "importance": 0.05}, 0.3, 0.0, False),  # starts from the prior
+    ],
+)
+def test_a_reference_that_misses_something_is_flagged_if_the_estimate_relies_on_it(
+    weights, uncovered, reached, flagged, monkeypatch
+):
+    monkeypatch.setattr(module, "effective_beside", lambda *args: reached)
+    arms = xr.Dataset({"weight": ("arm", [*weights.values()])}, {"arm": [*weights]})
+    found = SimpleNamespace(tree=xr.DataTree.from_dict({"arms": arms}))
+    flags = module._uncovered(SimpleNamespace(uncovered=uncovered), found, None, None)
+    assert [f.name for f in flags] == ["uncovered"] * flagged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [vague_funnel, swapping_labels], ids=lambda f: f.__name__)
+def test_answers_that_are_right_are_not_flagged(known):
+    for seed in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = estimate(known(), seed=seed)
+        if known is swapping_labels:
+            assert flags_of(tree) == ""
+        else:  # that a few weights carry the sum may well be
+            assert flag_names(tree) in ("", "few_values")
+            assert_right(tree, known())
+
+
+def test_few_different_draws_are_flagged(monkeypatch):
+    def few(path, pilot, kernel, n, rng, *, discrete):
+        return PosteriorDraws(np.repeat(path.draw_prior(10, rng), n // 10, axis=0), 10, "copies")
+
+    monkeypatch.setattr(module, "posterior_draws", few)
+    with pytest.warns(UserWarning, match="only 10 of 200 posterior draws are different"):
+        tree = estimate(one())
+    assert flag_names(tree) == "few_distinct_draws"
+    assert tree["posterior"].attrs["n_distinct"] == 10
+
+
+def test_every_flag_is_a_warning():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tree = estimate(partly_nan(), target_mcse=None, max_cost=100.0)
+    said = [str(w.message) for w in caught if w.category is UserWarning]
+    assert len(said) == 2
+    assert "; ".join(
+        s.removeprefix("Model evidence: ").removesuffix(".") for s in said
+    ) == flags_of(tree)
+    assert all(w.filename.startswith(str(Path(__file__).parent)) for w in caught)

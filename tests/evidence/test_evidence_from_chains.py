@@ -32,6 +32,21 @@ Y = np.random.default_rng(14).normal(0.5, 1.2, 48)
 
 
 @functools.cache
+def horseshoe():
+    """Ten coefficients of which two are large; a reference by 2,000,000 draws, the coefficients integrated out."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((30, 10))
+    y = x[:, :2] @ [2.0, -1.5] + rng.standard_normal(30)
+    with pm.Model() as model:
+        tau = pm.HalfCauchy("tau", 0.5)
+        scales = pm.HalfCauchy("scales", 1.0, shape=10)
+        z = pm.Normal("z", 0.0, 1.0, shape=10)
+        pm.Normal("y", x @ (z * scales * tau), 1.0, observed=y)
+    compile_before(model)
+    return Known(model, -55.470)
+
+
+@functools.cache
 def grouped():
     """48 group means of unknown spread, each seen once: 50 dimensions, one integral over the spread."""
     with pm.Model(coords={"group": range(len(Y))}) as model:
@@ -200,3 +215,10 @@ def right_or_flagged(known, seed, target):
     off = abs(float(found["log_evidence"]) - known.log_evidence)
     assert off < 4.0 * float(found["log_evidence_mcse"]) + 0.01 or found.attrs["flags"]
     assert off < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_horseshoe(seed):
+    """Right, or flagged."""
+    right_or_flagged(horseshoe(), seed, 0.1)

@@ -370,3 +370,29 @@ def test_lost_draws_count_in_the_share_that_is_uncovered():
     kept = norm.sf(-1.0, mean[0], sd)
     # The squared weights of 4,096 draws are at most twice the square of their mean.
     assert share == pytest.approx(0.5 * kept, abs=4.0 * 0.5 / math.sqrt(4096))
+
+
+def test_shares_of_two_modes():
+    path = TwoModes(10)
+    found = look(path, 3)
+    heavy, light = found.mode_log_evidence
+    assert heavy - light == pytest.approx(math.log(7 / 3), abs=1e-3)
+    assert found.modes[0] == pytest.approx(2.0 / 1.01, abs=1e-3)
+    assert found.modes[1] == pytest.approx(-2.0 / 1.01, abs=1e-3)
+    q = found.reference
+    left = q.weights[q.means[:, 0] < 0.0].sum()
+    assert left == pytest.approx(0.3, abs=0.1)
+
+
+def test_nothing_was_overlooked():
+    path = TwoModes(8, sd=0.5)
+    sd = 0.5 / math.hypot(1.0, 0.5 / 3.0)
+    seen, means = pilot.RecordingPath(path), [np.full(8, m) for m in (-1.95, 1.95)]
+    q = StudentTMixture([0.3, 0.7], means, [1.1 * sd * np.eye(8)] * 2, 5.0)
+    seen.values(np.full((1, 8), -1.5))
+    for mixture, log_mean in ((q, path.log_z), (q, -math.inf)):
+        adapted = AdaptedMixture(mixture, 1.0, 100.0, log_mean, np.ones(1))
+        found = pilot.Pilot(None, adapted, q, q.means, np.zeros(2), 0.0)
+        assert pilot.overlooked(seen, found, np.random.default_rng(5)) == -math.inf
+    nothing = pilot.Pilot(None, None, None, q.means[:0], np.empty(0), 0.0)
+    assert pilot.overlooked(seen, nothing, np.random.default_rng(5)) == -math.inf

@@ -209,3 +209,21 @@ def test_a_long_way():
         found = make(path, pilot, **settings)
         assert found.arms
         assert all("nan" not in reason for reason in found.left_out.values())
+
+
+def test_annealing_from_the_prior_pays_for_what_is_impossible(counts):
+    """However short the path: of 1000 weights 999 are zero."""
+    path, pilot = counts
+    ladder = dataclasses.replace(pilot.ladder, heights=pilot.ladder.heights * 1e-9, possible=0.001)
+    found = make(path, dataclasses.replace(pilot, ladder=ladder))
+    assert list(found.arms)[:2] == ["importance_rqmc", "importance"]
+    assert "smc" in found.left_out
+
+
+def test_expected_costs_of_a_draw():
+    path, kernel = Counts((6.0, 3.0), (1.0, 4.0)), make_kernel("slice")
+    pilot = explore(path, kernel, np.random.default_rng(6), fitted=False)
+    arm = make(path, pilot, kernel, names=["smc"]).arms["smc"]
+    _, costs = arm.sample(2, np.random.default_rng(7))
+    one = arms._per_particle(kernel, pilot.ladder, len(arm.betas) - 2, arm.n_moves)
+    assert one * arm.n_particles == pytest.approx(costs.mean(), rel=0.15)

@@ -124,3 +124,10 @@ def test_prior_draws_beside_a_shifted_reference():
     p = stats.norm.cdf(1.0 + 0.5 * math.log(share / (1.0 - share)))
     n = effective_beside(path, found.adapted, np.random.default_rng(1))
     assert n == pytest.approx(4096 * p, abs=4.0 * math.sqrt(4096 * p * (1.0 - p)))
+
+
+def test_discrete_coordinates_alone_are_told_apart_by_ancestors(path, pilot):
+    rng = np.random.default_rng(7)
+    given = hopeless(pilot)
+    found = posterior_draws(path, given, KERNEL, N, rng, discrete=np.ones(3, bool))
+    assert found.distinct == 512

@@ -474,3 +474,22 @@ def test_few_effective_particles_are_flagged():
         tree = ais(far_off(), reference="prior", n_steps=2)
     assert "particles are effective" in flags_of(tree) or "a few weights" in flags_of(tree)
     assert_right(ais(far_off(), n_steps=100), far_off())
+
+
+def test_weights_are_those_of_the_evidence():
+    tree = ais(schools(), 130, chains=3)
+    log_w = tree["weighted_posterior"]["log_weight"].values.ravel()
+    np.testing.assert_allclose(
+        tree["evidence"]["log_evidence"], np.log(np.mean(np.exp(log_w - log_w.max()))) + log_w.max()
+    )
+    w = softmax(log_w)
+    np.testing.assert_allclose(tree["evidence"]["ess"], 1.0 / (w @ w))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
+def test_easy_models_are_not_warned_of(known):
+    for seed in range(10):
+        tree = ais(known(), 500, seed=seed, n_steps=200)
+        assert flags_of(tree) == ""
+        assert_right(tree, known(), largest=0.2)

@@ -15,6 +15,7 @@ from amc_pymc.evidence.symmetry import (
     Block,
     Exchange,
     Images,
+    Symmetries,
     Variables,
     find_symmetries,
 )
@@ -296,3 +297,12 @@ def test_posterior_draws_visit_all_copies():
     n = len(mu) / 6.0
     assert len(counts) == 6
     assert (np.abs(counts - n) < 5.0 * np.sqrt(n)).all()
+
+
+def test_exchanges_that_hardly_move_a_mode_are_left_out():
+    swap = Exchange(np.array([1, 0, 2]), np.ones(3))
+    flip = Exchange(np.arange(3), np.array([1.0, 1.0, -1.0]))
+    symmetries = Symmetries(3, (), (swap, flip))
+    for mode, copies in (([1, 1.1, 3], 2), ([1, 5, 3], 4), ([1, 5, 0], 2), ([1, 1, 0.1], None)):
+        images = symmetries.images(np.array([mode], float), np.eye(3)[None])
+        assert (None if images is None else len(images.exchanges)) == copies

@@ -136,3 +136,13 @@ def test_clopper_pearson_is_scipys(wrong, total, confidence):
     tail = (1 - confidence) / 2
     assert wrong == 0 or binom.sf(wrong - 1, total, low) == pytest.approx(tail)
     assert wrong == total or binom.cdf(wrong, total, high) == pytest.approx(tail)
+
+
+def test_intervals_known_by_hand():
+    table = decision_error(tree(sample_stats=race_stats([10, 20, 0], [0, 20, 0])))
+    high = 1 - 0.025 ** (1 / 10)  # no errors: (1 - p)^10 = 0.025
+    low = 0.025 ** (1 / 20)  # errors only: p^20 = 0.025
+    np.testing.assert_allclose(table["ci_low"][:3], [0, low, 0])
+    np.testing.assert_allclose(table["ci_high"][:3], [high, 1, 1])
+    expected = binomtest(20, 30).proportion_ci(0.95, method="exact")
+    np.testing.assert_allclose(table.loc["all", ["ci_low", "ci_high"]].tolist(), list(expected))

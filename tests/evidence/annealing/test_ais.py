@@ -8,6 +8,8 @@ import pytest
 from amc_pymc.evidence.annealing import anneal, climb, effective_shares, power_schedule
 from amc_pymc.evidence.mcmc import (
     KERNELS,
+    DiscreteMetropolis,
+    Mixed,
     Slice,
     make_kernel,
 )
@@ -16,6 +18,8 @@ from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,
     HalfPlane,
+    LabelAndNumber,
+    TwoModes,
     assert_mean,
     frozen,
 )
@@ -173,3 +177,28 @@ def test_particles_end_as_draws_from_the_posterior_when_weighted():
         mean = w @ values / w.sum()
         error = np.sqrt(w**2 @ (values - mean) ** 2) / w.sum()
         assert (np.abs(mean - f(exact).mean(axis=0)) < 4.5 * error).all()
+
+
+@each
+def test_mean_weight_with_a_discrete_coordinate(name):
+    path = LabelAndNumber()
+    kernel = Mixed(KERNELS[name](coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
+    rng = np.random.default_rng(2)
+    ladder = climb(path, path.draw_prior(400, rng), kernel, rng)
+    assert ladder.tunings[-1].scale.shape == (1, 1)
+    found = anneal(path, path.draw_prior(P, rng), COARSE[5], kernel, ladder, rng)
+    assert_mean(found.log_weights, path.log_z)
+    assert np.isin(found.x[:, 0], [0, 1, 2]).all()
+
+
+def test_mean_weight_with_two_modes():
+    path = TwoModes(2, sd=0.7)
+    assert_mean(run(path, "hmc", 5, n=2 * P).log_weights, path.log_z)
+
+
+def test_one_step_back_is_the_harmonic_mean():
+    path, rng = Counts(), np.random.default_rng(9)
+    x = path.draw(50, 1.0, rng)
+    back = anneal(path, x, COARSE[1][::-1], Slice(), frozen(1.0, np.ones(2)), rng)
+    np.testing.assert_array_equal(back.log_weights, -path.terms(x)[1])
+    assert back.evaluations == 50

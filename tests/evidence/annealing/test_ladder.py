@@ -9,13 +9,15 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 
 from amc_pymc.evidence.annealing import Ladder, climb, cool
-from amc_pymc.evidence.mcmc import KERNELS, Tuning, make_kernel, start
+from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, Tuning, make_kernel, start
 from amc_pymc.evidence.paths import ReferencePath
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,
     HalfPlane,
+    LabelAndNumber,
+    Lossy,
     TwoModes,
     log_normal,
 )
@@ -230,3 +232,26 @@ def test_cold_particles_are_near_a_mode():
     np.testing.assert_allclose(z.std(axis=0), 1.0, rtol=0.2)
     for a, b in zip(ladder.particles, before, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_discrete_coordinates():
+    path = LabelAndNumber()
+    discrete = DiscreteMetropolis((0,), ([0, 1, 2],))
+    for kernel in (discrete, Mixed(KERNELS["hmc"](coordinates=(1,)), discrete)):
+        found = pilot(path, kernel)
+        assert found.tunings[-1].scale.shape == (1, 1)
+        assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
+    assert found.log_z == pytest.approx(path.log_z, abs=0.3)
+    assert found.per_move[0] == 1.0
+    assert 3.0 < found.per_move[1] < 4.0
+
+
+def test_draws_that_are_lost_are_impossible():
+    path = Lossy([3.0, -1.0], 0.3)
+    found = pilot(path, n=2000)
+    assert np.isfinite(found.particles.x).all()
+    assert found.possible == pytest.approx(0.84, abs=0.05)
+    # The posterior is far from what is lost.
+    assert found.log_z == pytest.approx(path.log_z, abs=0.5 * found.barrier)
+    mean, sd = path.moments(1.0)
+    assert np.abs(found.particles.x.mean(axis=0) - mean).max() < 0.3 * sd

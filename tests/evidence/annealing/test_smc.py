@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence import annealing
-from amc_pymc.evidence.annealing import power_schedule, resample, sequential
-from amc_pymc.evidence.mcmc import KERNELS, make_kernel
-from tests.evidence.annealing.problems import Counts, HalfPlane, assert_mean, frozen
+from amc_pymc.evidence.annealing import climb, power_schedule, resample, sequential
+from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
+from tests.evidence.annealing.problems import Counts, HalfPlane, LabelAndNumber, assert_mean, frozen
 
 each = pytest.mark.parametrize("name", KERNELS)
 BETAS = power_schedule(6, 3)
@@ -125,3 +125,35 @@ def test_never_resampled_without_weight(n, offset):
     log_w = np.array([-np.inf, 0.0, -np.inf, 0.1, -np.inf, -np.inf])
     assert set(resample(log_w, n, Offset(offset)).tolist()) <= {1, 3}
     np.testing.assert_array_equal(resample(np.array([-7.0]), n, Offset(offset)), 0)
+
+
+@pytest.mark.slow
+def test_mean_of_small_runs_with_a_discrete_coordinate(resamplings):
+    path = LabelAndNumber()
+    kernel = Mixed(KERNELS["hmc"](coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
+    rng, betas = np.random.default_rng(1), power_schedule(3, 1)
+    ladder = climb(path, path.draw_prior(300, rng), kernel, rng)
+    found = [
+        sequential(path, path.draw_prior(64, rng), betas, kernel, ladder, rng) for _ in range(250)
+    ]
+    assert len(resamplings) > 100
+    assert_mean(log_z(found), path.log_z, precision=0.015)
+
+
+def test_many_particles_are_close_to_the_truth_and_to_the_posterior():
+    path = Counts(*INFORMATIVE)
+    (found,) = runs(path, make_kernel("hmc"), 5000, 1, n_moves=3)
+    assert found.log_z == pytest.approx(path.log_z, abs=0.1)
+    w = np.exp(found.log_weights - found.log_weights.max())
+    exact = path.draw(100_000, 1.0, np.random.default_rng(3))
+    np.testing.assert_allclose(w @ found.x / w.sum(), exact.mean(axis=0), atol=0.05)
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 6])
+def test_all_weights_zero(n_steps):
+    path, rng = HalfPlane(), np.random.default_rng(4)
+    x = np.column_stack([-np.ones(20), np.zeros(20)])
+    betas = power_schedule(n_steps, 1)
+    found = sequential(path, x, betas, make_kernel("hmc"), frozen(1e-3, np.ones(2)), rng)
+    assert found.log_z == -math.inf
+    assert found.x.shape == (20, 2)

@@ -183,3 +183,21 @@ def test_gradients_are_refreshed_where_something_changed():
 def test_bad_mixtures(coordinates, match):
     with pytest.raises(ValueError, match=match):
         Mixed(HMC(coordinates=coordinates), DISCRETE)
+
+
+@pytest.mark.parametrize("states", [[0, 1], [5, -2, 9, 4]])
+def test_other_states_are_equally_likely(states):
+    class Flat(Path):
+        n_dim = 1
+
+        def terms(self, x):
+            return np.zeros((2, len(x)))
+
+    path, n = Flat(), 10_000
+    kernel = DiscreteMetropolis((0,), (states,))
+    for here in states:
+        particles = start(path, np.full((n, 1), float(here)), with_gradient=False)
+        moved, _ = kernel.step(path, particles, 1.0, NO_TUNING, np.random.default_rng(4))
+        others = [np.sum(moved.x == s) for s in states if s != here]
+        assert sum(others) == n
+        assert len(others) == 1 or stats.chisquare(others).pvalue > 1e-3

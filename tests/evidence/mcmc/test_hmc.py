@@ -179,3 +179,17 @@ def test_from_nowhere_to_where_there_is_a_gradient():
     assert 0.1 < arrived.mean() < 0.5
     assert np.isfinite(moved.gradients[:, arrived]).all()
     np.testing.assert_array_equal(move.acceptance, arrived)
+
+
+@pytest.mark.parametrize("n_leapfrog", [1, 2, 3, 8])
+def test_at_the_largest_size_a_gaussian_is_forgotten(n_leapfrog):
+    path, rng = Gaussian(3), np.random.default_rng(7)
+    x, v = rng.standard_normal((2, 50, 3))
+    tuning = Tuning(HMC(n_leapfrog).max_size, np.ones(3))
+    ends = [
+        HMC(n_leapfrog, jitter=0.0)
+        .step(path, start(path, s * x, with_gradient=True), 1.0, tuning, Fixed(v))[0]
+        .x
+        for s in (1.0, -1.0)
+    ]
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
