@@ -193,7 +193,7 @@ def test_a_reference_that_missed_a_mode_is_mended(monkeypatch):
     path, calls = TwoModes(2, sd=0.5), []
     found, choose, adapt = search.modes_and_mixture, pilot.choose_mixture, pilot.adapt_mixture
 
-    def blind(joint, starts, settings):
+    def blind(joint, starts):
         calls.append(len(starts))
         return found(joint, starts[starts.sum(axis=1) > 0.0] if len(calls) < 3 else starts)
 
@@ -272,7 +272,7 @@ def test_a_spike_that_only_the_second_look_finds(monkeypatch):
     """The mixture is adapted again with it."""
     highest, ends, calls = pilot.RecordingPath.highest, search.modes_and_mixture, []
 
-    def blind(joint, starts, settings):
+    def blind(joint, starts):
         calls.append(len(starts))
         return ends(joint, starts[:1] * 0.0 if len(calls) < 3 else starts)
 
