@@ -588,7 +588,7 @@ def test_data_objects_and_constants_are_the_same_rows():
         ({"delta": 0.05, "race": amc.NormalRace(0.2)}, ValueError, "delta=0.05 contradicts race="),
         ({"batch_size": 0}, ValueError, "batch_size must .*got 0"),
         ({"proxy": "none"}, ValueError, "proxy must be .*got 'none'"),
-        ({"proxy": None}, ValueError, "proxy must be 'taylor' or 'data', got None"),
+        ({"proxy": None}, ValueError, "proxy must be 'taylor', got None"),
         ({"proposal": "nuts"}, ValueError, "proposal must be .*got 'nuts'"),
         ({"max_time": 0}, ValueError, "max_time"),
         ({"audits": -1}, ValueError, "audits must be a non-negative integer, got -1"),
