@@ -87,8 +87,10 @@ def pytest_xdist_power_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """Allow racing without a control variate, which takes most of the time to prepare."""
+    """Tests of what is not shipped are slow; racing without a control variate, whose preparation takes long, is allowed."""
     for item in items:
+        if item.path.parent.name in ("models", "benchmarks"):
+            item.add_marker(pytest.mark.slow)
         if item.path.parent.name in ("samplers", "steps"):
             item.add_marker(
                 pytest.mark.filterwarnings("ignore:Racing.*there is no control variate")

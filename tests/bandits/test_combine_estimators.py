@@ -149,6 +149,7 @@ def test_a_target_is_reached_by_a_certifying_round():
     assert "size was fixed before" in found.attrs["unbiased"]
 
 
+@pytest.mark.slow
 def test_certified_estimates_cover_the_truth():
     rng, hits = np.random.default_rng(8), 0
     for _ in range(100):

@@ -204,6 +204,7 @@ def test_weights_of_folds_sum_to_one():
         assert sum(int(r.counts.sum()) for r in run.rounds) == DRAWS
 
 
+@pytest.mark.slow
 def test_stated_errors_are_those_of_many_runs():
     """Twice the weight in place of its square would make the variance twice as large."""
     arms = as_arms({name: lambda rng: rng.normal(1.0, 1.0) for name in ("a", "b")})

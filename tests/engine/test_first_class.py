@@ -148,6 +148,7 @@ def last(x, table):
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_in_a_second_process(tmp_path, monkeypatch):
     """Whatever the sizes of its arrays."""
     (tmp_path / "a_kernel.py").write_text(KERNEL)

@@ -91,6 +91,7 @@ def run(root, *names, **environment):
     return [(float(value), int(hits)) for value, hits in found]
 
 
+@pytest.mark.slow
 def test_a_change_in_another_file_is_noticed(root):
     """Numba alone looks at the file of the function only, and runs what is stale.
 
@@ -106,6 +107,7 @@ def test_a_change_in_another_file_is_noticed(root):
 # --- the folder -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_everything_is_in_one_folder_and_flipped_bits_are_noticed(root):
     sources = set(root.rglob("*"))
     assert run(root) == [(7.0, 0)]

@@ -131,6 +131,7 @@ def _of_rows(program, k, eta, block, n, out):
     call(program[k], eta, block, block.shape[1], n, out, out.shape[1])
 
 
+@pytest.mark.slow
 def test_libraries_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
     g = Graph()
@@ -175,6 +176,7 @@ def test_machine_code_belongs_to_the_source_of_the_package(tmp_path, monkeypatch
         assert len(list(kernel_folder().glob("*.machine"))) == min(n, 2)
 
 
+@pytest.mark.slow
 def test_code_lives_as_long_as_its_addresses():
     """Models of which nothing is left leave no machine code behind; a view of the addresses is enough."""
     g = Graph()

@@ -298,6 +298,7 @@ def test_evaluations_are_counted():
 # --- reproducible ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_seeds():
     first = estimate(one())
     assert_same(first, estimate(one()))
@@ -326,6 +327,7 @@ class Meeting(ImportanceArm):
         return super().sample(n, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [pytest.param("threads", marks=pytest.mark.slow), "fork"])
 def test_what_workers_have_seen_is_not_lost(workers, monkeypatch):
     blinded(monkeypatch)
@@ -588,6 +590,7 @@ def test_nan_that_does_not_matter_is_counted_and_not_flagged():
     assert flags_of(tree) == ""
 
 
+@pytest.mark.slow
 def test_a_narrow_peak():
     tree = estimate(peak())
     assert_right(tree, peak())

@@ -93,6 +93,7 @@ def test_against_closed_forms_and_quadrature(build):
     assert not found["evidence"].attrs["flags"]
 
 
+@pytest.mark.slow
 def test_posterior_draws_are_from_the_posterior():
     model, _ = logistic()
     found = estimated(model)

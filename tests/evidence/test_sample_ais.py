@@ -70,6 +70,7 @@ def test_evidence(known):
     assert (tree["evidence"].attrs["reference"] == "prior") == (known is labels)
 
 
+@pytest.mark.slow
 def test_spread_of_errors():
     runs = [ais(one(), 50, seed=s, reference="prior", n_steps=20) for s in range(20)]
     z = np.array([np.divide(*error_of(r, one())) for r in runs])
@@ -95,6 +96,7 @@ def test_coverage(reference):
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
 
 
+@pytest.mark.slow
 def test_default_settings():
     tree = amc.sample_ais(model=one().model, draws=20, random_seed=1, progressbar=False)
     assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 20}
@@ -312,6 +314,7 @@ def test_evaluations_are_counted():
 # --- reproducible ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_seeds():
     first = ais(one(), 60)
     assert_same(first, ais(one(), 60))

@@ -29,6 +29,7 @@ def by_transformations():
     return pm.observe(pm.do(generative(), {"sigma": 0.7}), {"y": Y})
 
 
+@pytest.mark.slow
 def test_the_evidence_is_the_same():
     one, two = (
         amc.estimate_evidence(m, draws=50, **QUIET) for m in (by_hand(), by_transformations())

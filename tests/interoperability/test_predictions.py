@@ -67,6 +67,7 @@ def test_log_likelihoods_are_those_of_the_draws(name):
         np.testing.assert_allclose(total, expected.sum(-1), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_evidence_without_effects_predicts_once_they_are_recovered(caplog):
     """PyMC would draw effects that were integrated out from their prior, and says so in its log."""
     own = amc.estimate_evidence(groups(), draws=100, **QUIET)

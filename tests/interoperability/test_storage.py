@@ -61,6 +61,7 @@ def assert_same_attributes(one, two, where):
         np.testing.assert_array_equal(value, two[key], err_msg=f"{where} {key}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through", [through_netcdf, through_zarr], ids=["netcdf", "zarr"])
 @pytest.mark.parametrize("name", ALL)
 def test_a_stored_result_is_the_same(name, through, tmp_path):

@@ -87,6 +87,7 @@ def test_likelihood_is_a_potential():
     assert set(found["observed_data"]) == {"y", "z"}
 
 
+@pytest.mark.slow
 def test_two_simulators_and_a_likelihood():
     """The distance is the root of the sum of squares, each in units of its own epsilon; adjusted, the posterior is normal."""
     precision = 1 / PRIOR_SD**2 + 2 / SEEN_SD**2 + 1 / NOISE_SD**2 + 4 / NOISE_SD**2
@@ -100,6 +101,7 @@ def test_two_simulators_and_a_likelihood():
     np.testing.assert_allclose(problem.distances(x), math.sqrt(1.0 + 4.0))
 
 
+@pytest.mark.slow
 def test_shared_parameters_of_different_kinds():
     """A rate that counts with a likelihood and a simulator of counts know."""
     with pm.Model() as model:

@@ -107,6 +107,7 @@ def test_effective_draws_know_of_the_regression():
 # --- Potentials -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_adjusted_draws_stay_where_a_potential_allows_them():
     model = model_of(lambda mu: pm.math.switch(mu[0] < mu[1], 0.0, -np.inf))
     found = sample(model, adjust="regression")
@@ -126,6 +127,7 @@ def test_adjusted_draws_stay_where_a_potential_allows_them():
     assert int(found["step_posterior"]["accepted"].sum()) < before < int(found["abc"]["accepted"])
 
 
+@pytest.mark.slow
 def test_adjusted_draws_have_the_weight_of_a_soft_potential():
     """A normal Potential is a further observation."""
     found = sample(model_of(lambda mu: -0.5 * ((mu[0] - 1.5) / 0.5) ** 2), adjust="regression")

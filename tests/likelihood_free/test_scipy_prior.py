@@ -50,6 +50,7 @@ def test_values_are_conditional_quantiles():
     np.testing.assert_allclose(prior.log_density(found), log)
 
 
+@pytest.mark.slow
 def test_posterior_of_a_hierarchy():
     """Data 1 and 2 with noise 1/2 of x, whose mean is mu: the posterior is normal."""
     precision = np.array([[1.0 + 2.0, -1.0, -1.0], [-1.0, 5.0, 0.0], [-1.0, 0.0, 5.0]])

@@ -55,6 +55,7 @@ def test_points_and_rows_of_models():
         assert rows(model.initial_point(), [0]) == pytest.approx(norm.logpdf(10.0, 19.5))
 
 
+@pytest.mark.slow
 def test_a_read_only_home_is_no_obstacle(tmp_path, monkeypatch):
     """PyTensor has a folder while the process runs, and nothing is left of it."""
     (tmp_path / "home").write_text("")

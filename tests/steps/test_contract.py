@@ -355,6 +355,7 @@ def test_not_blocked(run, linear):
     assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
 
 
+@pytest.mark.slow
 def test_a_gibbs_step_with_nuts(tmp_path):
     case = case_of("gibbs")
     with case.model:
@@ -444,6 +445,7 @@ def test_accepted_is_moved(reference):
     np.testing.assert_array_equal(accepted, moved)
 
 
+@pytest.mark.slow
 def test_several_transitions_per_draw(run, normal):
     raced, triple = (
         amc.RacingMetropolis(model=normal, race="normal", transitions_per_draw=n) for n in (1, 3)

@@ -121,6 +121,7 @@ def normal_gamma(n_rows, **kwargs):
     return NormalGamma(n_rows, **kwargs)
 
 
+@pytest.mark.slow
 def test_a_mean_of_a_hundred_thousand_rows():
     """The control variate is exact here; precision 1/100 + N."""
     n_rows = 100_000
@@ -174,6 +175,7 @@ def test_without_a_control_variate():
     assert_agree(sample(target.model, step, 1_200, tune=400, seeds=(2,)), target.references)
 
 
+@pytest.mark.slow
 def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
     target = normal_gamma(20_000, potential=True, second=3_000)
     plain = normal_gamma(20_000)
@@ -186,6 +188,7 @@ def test_a_potential_and_a_shorter_observed_variable_enter_exactly():
     assert_agree(sample(target.model, step, 1_200, tune=300, seeds=(1,)), target.references)
 
 
+@pytest.mark.slow
 def test_nuts_moves_one_variable_and_races_the_other(compiled_by_pytensor):
     """The control variate expands in tau too, which NUTS has moved since."""
     target = normal_gamma(5_000)

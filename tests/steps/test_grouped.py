@@ -158,6 +158,7 @@ def test_gaussian_posteriors(size, centred, draws):
     assert_agree(sample(model, step, draws), gaussian_truth(*size))
 
 
+@pytest.mark.slow
 def test_eight_schools():
     """Groups of one row, a standard deviation that may be zero."""
     model = eight_schools_model(centred=False)
@@ -219,6 +220,7 @@ def test_customers_agree_with_nuts():
     assert idata.sample_stats["accept"].mean() > 0.4
 
 
+@pytest.mark.slow
 def test_no_more_transitions_than_are_of_use():
     """Nearly all moves are accepted, so that few of them make a draw independent of the last one."""
     step = example_step("poisson", 20_000, 2_000)

@@ -36,6 +36,7 @@ def truth(data):
     return {name: tuple(m) for name, m in gaussian_reference(data)[0].items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", fast(SHAPES, "one huge group, singletons, empty ones"))
 def test_gaussian_groups(shape):
     n_rows, n_groups, settings = SHAPES[shape]
@@ -98,6 +99,7 @@ BINARY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", fast(BINARY, "separated groups"))
 def test_binary_groups(shape):
     ones, size = BINARY[shape]

@@ -43,12 +43,14 @@ def idata(model, step):
         )
 
 
+@pytest.mark.slow
 def test_few_nodes_are_held(step):
     densities = step.sampler.prepared.densities
     assert densities.most_spread > 0.0
     assert len(densities.held_nodes.log_weights) < 7
 
 
+@pytest.mark.slow
 def test_the_log_likelihood_is_that_of_many_nodes(step, idata):
     """At draws of the chain, up to a constant."""
     prepared = step.sampler.prepared

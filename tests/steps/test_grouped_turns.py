@@ -129,6 +129,7 @@ def test_scales_of_effects_that_are_not_centred_move_in_every_turn():
 # --- what is held ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_follow_what_is_held():
     densities = step().prepared.densities
     point = model().initial_point()
@@ -179,6 +180,7 @@ def test_gaussian_groups_leave_nothing_to_the_race():
     assert prepared.forecast.residual_sd < 1e-9 < prepared.forecast.plain_sd
 
 
+@pytest.mark.slow
 def test_a_chain_from_far_out_begins_near_the_mode():
     """Newton steps from far out, where the log density is nearly flat, would lead nowhere."""
     _, crossed = example("crossed", 600, 20)
@@ -221,6 +223,7 @@ def test_turns_agree_with_nuts():
     assert_agree(idata, frozen(grouped_small.FROZEN["crossed"]))
 
 
+@pytest.mark.slow
 def test_a_seed_reproduces_turns_in_any_process():
     own = step()
     first = sample(model(), own, 10, tune=10)

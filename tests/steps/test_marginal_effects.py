@@ -186,6 +186,7 @@ def test_poisson_intercepts_against_brute_force(poisson):
     assert evidence.attrs["quadrature"].startswith("adaptive Gauss-Hermite")
 
 
+@pytest.mark.slow
 def test_effects_can_be_drawn_afterwards(poisson):
     model = intercepts("poisson")
     found = amc.recover_marginals(poisson, model=model, random_seed=1, progressbar=False)
@@ -195,6 +196,7 @@ def test_effects_can_be_drawn_afterwards(poisson):
     assert np.corrcoef(means, np.bincount(g, y))[0, 1] > 0.9
 
 
+@pytest.mark.slow
 def test_eight_schools_with_and_without():
     together = estimate(schools(), marginalize=None, draws=50)
     apart = estimate(schools(), marginalize="theta", draws=50)
@@ -204,6 +206,7 @@ def test_eight_schools_with_and_without():
     assert "theta" not in apart["posterior"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "poisson"])
 def test_draws_of_the_population_are_enough(kind):
     model = intercepts(kind)
@@ -231,6 +234,7 @@ def test_too_few_nodes_are_flagged(monkeypatch):
     assert "quadrature" in flags_of(found)
 
 
+@pytest.mark.slow
 def test_seed_reproduces_a_run(poisson):
     settings = {"draws": 250, "target_mcse": 0.05}
     assert_same(estimate(intercepts("poisson"), **settings), poisson)

@@ -206,6 +206,7 @@ def test_bayes_factors_are_those_of_the_evidence(normal_run):
     assert_evidence(normal_run, NAMES)
 
 
+@pytest.mark.slow
 def test_exact_races_agree_and_read_every_row(models):
     tree = sample(models, draws=1_000, tune=300, race="exact", random_seed=2)
     assert_evidence(tree, NAMES)
@@ -359,6 +360,7 @@ def test_a_hopeless_model_without_adaptation(with_hopeless):
     assert abs(gap["log_bf"] - true) < 4 * gap["log_bf_mcse"]
 
 
+@pytest.mark.slow
 def test_weights_reach_a_hopeless_model(with_hopeless):
     names = ["mean", "hopeless"]
     assert true_log_bf(names)[0, 1] > 100

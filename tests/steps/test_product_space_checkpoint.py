@@ -50,6 +50,7 @@ def files(folder):
     return sorted(folder.glob("*.npz"))
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes(models, whole, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     assert_same(whole, sampled(models, folder))

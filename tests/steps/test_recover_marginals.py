@@ -37,6 +37,7 @@ def recovered(centred=True):
     return amc.recover_marginals(idata, model=model, random_seed=1, progressbar=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("centred", [True, False])
 def test_effects_have_the_posterior(centred):
     idata = recovered(centred)
@@ -57,6 +58,7 @@ def test_given_the_population_parameters_effects_are_independent_normals():
     assert abs(np.corrcoef(z[:, 0], z[:, 1])[0, 1]) < 4 / np.sqrt(len(z))
 
 
+@pytest.mark.slow
 def test_effects_of_another_factor_are_not_its_standard_normals():
     """Draws given those of a second non-centred factor, which the chain would move as effects."""
     rng, shape = np.random.default_rng(3), (2, 50)

@@ -69,6 +69,7 @@ def points():
 # --- the same numbers -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_in_order_are_those_in_memory():
     ours, theirs = stored().prepared.densities, in_memory().prepared.densities
     assert ours.n_units == ours.n_rows == N

@@ -108,6 +108,7 @@ def test_sums_of_parts(in_parts):
     assert len(in_parts) > 100
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_draws():
     ours = sample(few_model(), in_store(), **SEEDED)
     theirs = sample(in_memory()._model, in_memory(), **SEEDED)
@@ -126,6 +127,7 @@ def test_chains_in_processes_are_those_of_one():
         np.testing.assert_array_equal(serial[name], parallel[name])
 
 
+@pytest.mark.slow
 def test_effects_can_be_drawn_afterwards(tmp_path, caplog):
     """From the store that the step has made."""
     data, _ = example("gaussian", *SIZE)
@@ -247,6 +249,7 @@ def test_bad_rows_are_named(name, value, message):
         make_densities(with_change(name, 2_000, value))
 
 
+@pytest.mark.slow
 def test_a_kept_store_is_of_the_same_tables(tmp_path):
     """Numbers of groups that rows choose, wherever they differ."""
     rng = np.random.default_rng(8)

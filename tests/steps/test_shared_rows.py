@@ -95,6 +95,7 @@ def spawned():
         yield pool
 
 
+@pytest.mark.slow
 @needs_sharing
 def test_spawned_processes_read_the_same_rows(made, spawned):
     """Quick, for there is nothing to draw."""

@@ -199,6 +199,7 @@ def test_bounds_of_rows_with_levels(name):
     assert check_bounds(prepared) > 0.02
 
 
+@pytest.mark.slow
 def test_most_steps_read_no_row():
     own = np.random.default_rng(3)
     x, y = own.normal(size=(20_000, 3)), own.random(20_000) < 0.4

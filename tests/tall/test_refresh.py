@@ -142,6 +142,7 @@ def z_of_batches(values, truth, batches=50):
     return (means.mean(axis=-1) - truth) / (means.std(axis=-1, ddof=1) / np.sqrt(batches))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", WRITTEN)
 def test_a_chain_has_the_moments_of_the_surface(written):
     points, p = grid()
@@ -152,6 +153,7 @@ def test_a_chain_has_the_moments_of_the_surface(written):
     assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
 
 
+@pytest.mark.slow
 def test_several_trajectories_of_a_move_leave_the_surface_invariant(propose):
     points, p = grid()
     x, ratios = chain(propose, "centred", 0.5, np.inf, 20_000, 3, repeats=2)

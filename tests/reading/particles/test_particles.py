@@ -351,6 +351,7 @@ def test_printed_code_with_other_values_is_noticed(term, monkeypatch):
     np.testing.assert_allclose(found.values(points(5)), expected(points(5)), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_with_other_values_are_noticed(monkeypatch):
     right, model = module.row_term, build("zero_inflated_poisson", n_rows=40)
     others = build("zero_inflated_poisson", n_rows=40, seed=1)
@@ -829,6 +830,7 @@ def recursion(n):
     return model
 
 
+@pytest.mark.slow
 def test_large_graphs_are_not_put_into_canonical_form(monkeypatch):
     """Which took minutes for a hundred steps of a recursion, as did the rewrites for a check of them."""
     printed = extract_particles(recursion(6))

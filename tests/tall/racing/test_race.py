@@ -375,6 +375,7 @@ def test_every_ordered_sample_is_equally_likely(n_rows, exact, size):
     assert chi_square_level(counts, np.full(counts.size, 1.0 / counts.size)) > 1e-4
 
 
+@pytest.mark.slow
 def test_a_second_batch_is_uniform_over_what_is_left():
     rng = np.random.default_rng(3)
     population = make_population(8, [7])

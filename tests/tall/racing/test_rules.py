@@ -162,6 +162,7 @@ def test_a_guarded_marginal_race_looks_at_each_arm():
 # --- promises -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bernstein_hardly_errs():
     n_rows = 2_000
     rng = np.random.default_rng(4)

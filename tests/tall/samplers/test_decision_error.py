@@ -98,6 +98,7 @@ def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
     return wrong, count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proxy", [True, False], ids=["proxy", "no proxy"])
 def test_fewer_than_delta_of_twelve_thousand_decisions_are_wrong(proxy):
     near, count = wrong_decisions(proxy, near=True)
