@@ -689,7 +689,7 @@ def test_a_reference_that_misses_something_is_flagged_if_the_estimate_relies_on_
     monkeypatch.setattr(module, "effective_beside", lambda *args: reached)
     arms = xr.Dataset({"weight": ("arm", [*weights.values()])}, {"arm": [*weights]})
     found = SimpleNamespace(tree=xr.DataTree.from_dict({"arms": arms}))
-    flags = module._uncovered(SimpleNamespace(uncovered=uncovered), found, None, None)
+    flags = module._uncovered(SimpleNamespace(uncovered=uncovered, adapted=None), found, None, None)
     assert [f.name for f in flags] == ["uncovered"] * flagged
 
 
