@@ -111,14 +111,8 @@ class OwnWeights(Combination):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_every_policy(name):
-    values = estimates(lambda: combination(name), 5_000, [11, SEEDS[name]])
-    assert_mean_one(values)
-
-
-@pytest.mark.slow
-def test_the_default_policy_in_many_runs():
-    values = estimates(lambda: combination("lcb"), 20_000, [12, SEEDS["lcb"]])
-    assert_mean_one(values, 0.0013)
+    values = estimates(lambda: combination(name), 2_000, [11, SEEDS[name]])
+    assert_mean_one(values, 0.0065)
 
 
 @pytest.mark.slow
