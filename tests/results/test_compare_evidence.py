@@ -285,7 +285,7 @@ def test_what_pymc_really_returns():
         mu = pm.Normal("mu", 0.0, 5.0)
         pm.Normal("y", mu, 1.0, observed=y)
         options = {
-            "draws": 200, "cores": 1, "random_seed": 1, "progressbar": False,
+            "draws": 500, "cores": 1, "random_seed": 1, "progressbar": False,
             "compute_convergence_checks": False,
         }  # fmt: skip
         several = pm.sample_smc(chains=4, **options)
