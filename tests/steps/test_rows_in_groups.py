@@ -327,7 +327,9 @@ def test_effects_are_drawn_as_in_memory(in_parts):
         effects = np.zeros((SIZE[1], 1))
         share = each.draw_effects(x, effects, 3, np.random.default_rng(4))
         drawn.append((effects, share))
-    np.testing.assert_allclose(drawn[0][0], drawn[1][0], rtol=1e-12, atol=1e-15)  # sums in another order
+    np.testing.assert_allclose(
+        drawn[0][0], drawn[1][0], rtol=1e-12, atol=1e-15
+    )  # sums in another order
     assert drawn[0][1] == pytest.approx(drawn[1][1], rel=1e-12)
     assert np.std(drawn[0][0]) > 0.1 and len(in_parts) > 20
 
