@@ -184,9 +184,9 @@ def test_rooms_whose_changes_leave_machine_code_as_it_is_have_no_kernels(room):
 
 
 @pytest.mark.slow
-def test_names_of_machine_code_depend_on_all_source_beside_a_function(write):
+def test_names_of_machine_code_depend_on_all_source_beside_a_function(root):
     """That of its package, or beside its file, and that of this package, but nothing that was changed later."""
-    root, names = write(), set()
+    names = set()
     script = "import sys; from amc_pymc.engine.cache import cached_name\n"
     script += "from kernels_of_tests.outer import outer; print(cached_name(outer.py_func, 'a'))"
 
