@@ -262,11 +262,7 @@ def _speeds(prepared: Preparation, rows_read: float) -> tuple[float, float]:
     if surface is not None and surface.moving:
         rng = np.random.default_rng(0)  # draws are timed and forgotten
         seconds += _seconds(lambda: surface.chain(_MOVES, 0.0, rng)) / _MOVES
-        phi = surface.draws[:, surface.hyperparameters]
-        shift = (phi - phi.mean(axis=0))[:, np.ptp(phi, axis=0) > 0.0]
-        if shift.size:
-            lag = np.mean(shift[1:] * shift[:-1], axis=0) / np.mean(shift**2, axis=0)
-            correlation = max(0.0, float(lag.max())) ** surface.repeats
+        correlation = surface.correlation(surface.hyperparameters) ** surface.repeats
     accepted = 0.0 if prepared.forecast is None else prepared.forecast.acceptance
     correlation = 1.0 - accepted * (1.0 - correlation)
     share = (1.0 - correlation) / (1.0 + correlation)

@@ -455,10 +455,8 @@ class _Order:
             (functions, read[size : size + len(functions)]),
             (combinations, read[size + len(functions) :]),
         ))  # fmt: skip
-        self.n_leaves, self.combinations = (
-            len(leaves),
-            np.flatnonzero(read[size + len(functions) :]),
-        )
+        self.n_leaves = len(leaves)
+        self.combinations = np.flatnonzero(read[size + len(functions) :])
         self.coordinates = np.flatnonzero(np.logical_or.reduce(parts))
         self._through = np.flatnonzero(parts[1])
         rough = _rough(graph, family, far)

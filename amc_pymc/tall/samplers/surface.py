@@ -244,13 +244,16 @@ class SurfaceFit:
         step = float(np.clip(self.step * change, 1e-3, 1.0))
         return replace(self, mass=np.ascontiguousarray(mass), step=step)
 
+    def correlation(self, coordinates: np.ndarray) -> float:
+        """Return the largest correlation of successive draws of coordinates that vary, zero if none does."""
+        x = self.draws[:, coordinates]
+        shift = (x - x.mean(axis=0))[:, np.ptp(x, axis=0) > 0.0]
+        lags = np.mean(shift[1:] * shift[:-1], axis=0) / np.mean(shift**2, axis=0)
+        return float(np.max(lags, initial=0.0))
+
     def repeats_needed(self) -> int:
         """Return the number of trajectories after which hyperparameters are nearly independent."""
-        phi = self.draws[:, np.flatnonzero(self.surface.outer >= 0)]
-        shift = phi - phi.mean(axis=0)
-        variance = np.mean(shift**2, axis=0)
-        with np.errstate(all="ignore"):
-            lag = np.nanmax(np.mean(shift[1:] * shift[:-1], axis=0) / variance)
+        lag = self.correlation(np.flatnonzero(self.surface.outer >= 0))
         if not lag > _ALIKE:
             return 1
         return int(
