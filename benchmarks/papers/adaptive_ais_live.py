@@ -95,7 +95,6 @@ def live_runs(bank: Bank, runs: Sequence[Combination], rng) -> list[list[Draws]]
                         fresh.log_weights[part],
                         fresh.evaluations[part] / law.unit,
                         None,
-                        np.zeros(n, bool),
                     )
         for (run, found), of in zip(decided, samples, strict=True):
             run.record(found, of)

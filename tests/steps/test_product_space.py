@@ -207,12 +207,12 @@ def test_bayes_factors_are_those_of_the_evidence(normal_run):
 
 
 @pytest.mark.slow
-def test_exact_races_agree_and_read_every_row(models):
+def test_exact_races_agree_and_compare_models_on_every_row(models):
     tree = sample(models, draws=1_000, tune=300, race="exact", random_seed=2)
     assert_evidence(tree, NAMES)
     rows = tree["sample_stats"]["race_rows"]
     assert np.all(rows.sel(step="index") == N)
-    assert np.all(rows.sel(step="parameters") >= N)
+    assert rows.sel(step="parameters").mean() < N  # most of these moves are decided by thinning
     assert amc.decision_error(tree).loc["all", "delta"] == 0.0
 
 
