@@ -79,7 +79,6 @@ class Options:
     observed_vars: Sequence[Any] | None = None
     delta: float | None = None
     race: Any = "auto"
-    variance: Any = None
     batch_size: int | None = None
     proxy: Any = "auto"
     audits: Any = 200
@@ -93,11 +92,11 @@ class Options:
     race_of_groups: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        named = self.race, self.delta, self.batch_size, self.variance
-        self.race = self.race_of_groups = as_race(*named)
-        if named[0] in ("auto", "normal"):  # remainders of groups have no bounds
+        named = self.race
+        self.race = self.race_of_groups = as_race(named, self.delta, self.batch_size)
+        if named in ("auto", "normal"):  # remainders of groups have no bounds
             size = _GROUPS if self.batch_size is None else self.batch_size
-            self.race_of_groups = as_race("normal", self.delta, size, self.variance)
+            self.race_of_groups = as_race("normal", self.delta, size)
         self.audits = as_audits(self.audits)
         if self.transitions_per_draw != "auto":
             positive_int("transitions_per_draw", self.transitions_per_draw)
