@@ -399,7 +399,6 @@ NO_RANGE = [0, -1.0, np.nan, np.inf, "1", True, [], [1.0, 0.0], {1.0}]
     [
         (RACES[:2], "delta", NO_DELTA, r"delta must lie in \(0, 0.5\), got"),
         (RACES[:2], "batch_size", NO_SIZE, "batch_size must be .*got"),
-        (RACES[:2], "variance", ["both", None, 1], "variance must be one of .*got"),
         (RACES[1:2], "reward_range", NO_RANGE, "reward_range must be .*got"),
     ],
 )
