@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -626,28 +627,23 @@ class SharedThinning:
     """A thinning whose tables, if they are large, are in shared memory and not in pickles."""
 
     def __init__(self, thinning: Thinning):
-        tables = [getattr(thinning, name) for name in _TABLES]
         self.thinning = thinning
-        self._layout = [(table.dtype, table.shape) for table in tables]
-        self._shared = shared_array((1 + sum(table.nbytes for table in tables) // 8,))
+        tables = {name: getattr(thinning, name) for name in _TABLES}
+        self._layout = {name: (table.dtype, table.shape) for name, table in tables.items()}
+        self._shared = shared_array((1 + sum(table.nbytes for table in tables.values()) // 8,))
         if self._shared is not None:
-            for place, table in zip(self._places(self._shared.draft()), tables, strict=True):
-                place[...] = table
-            self._fill()
+            for name, place in self._places(self._shared.draft()).items():
+                place[...] = tables[name]
+            self.thinning = thinning._replace(**self._places(self._shared.data))
 
-    def _places(self, memory: np.ndarray) -> list[np.ndarray]:
+    def _places(self, memory: np.ndarray) -> dict[str, Any]:
         """Return the tables as views of an array."""
-        out, begin = [], 0
-        for dtype, shape in self._layout:
-            end = begin + int(np.prod(shape))
-            out.append(memory.view(dtype)[begin:end].reshape(shape))
+        out, begin = {}, 0
+        for name, (dtype, shape) in self._layout.items():
+            end = begin + math.prod(shape)
+            out[name] = memory.view(dtype)[begin:end].reshape(shape)
             begin = end
         return out
-
-    def _fill(self) -> None:
-        assert self._shared is not None
-        tables: dict[str, Any] = dict(zip(_TABLES, self._places(self._shared.data), strict=True))
-        self.thinning = self.thinning._replace(**tables)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._shared is None:
@@ -658,4 +654,4 @@ class SharedThinning:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._shared is not None:
-            self._fill()
+            self.thinning = self.thinning._replace(**self._places(self._shared.data))

@@ -227,15 +227,12 @@ def state_values(
     return rewards(points, centre, units)
 
 
-@njit(cache=True)
 def unit_changes(
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    points: np.ndarray,
-    centre: np.ndarray,
-    units: np.ndarray,
+    rewards: Any, points: np.ndarray, centre: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
     """Return changes (m,) of the units' residuals from points[0] to points[1]."""
-    return rewards(points, centre, units)[1].copy()
+    found: np.ndarray = state_values(rewards, points, centre, units)[1]
+    return found
 
 
 def entry_point(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
