@@ -36,7 +36,6 @@ from amc_pymc.signals import ends_loops
 from amc_pymc.steps.grouping import Turn
 from amc_pymc.steps.preparation import COMPILING
 from amc_pymc.steps.product_space_results import (
-    STEPS,
     ChainRecord,
     product_space_result,
 )
@@ -369,12 +368,11 @@ def _run_chain(
     tune, draws = plan.tune // m, max(1, plan.draws // m)
     chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
     state = index.init(space, plan.log_weights, rng, draws=plan.draws)
-    visits, visited = np.zeros(plan.draws, np.int64), np.zeros((plan.draws, space.width))
-    stats, past = _no_stats(plan.draws), []
-    kept, complete = 0, True
+    visits, visited = list[int](), list[np.ndarray]()
+    stats, past, complete = list[dict[str, Any]](), list[np.ndarray](), True
     for t in range(plan.tune + plan.draws):
         # The first chain makes a draw in any case, and others if they began in time.
-        if job.stopped or ((kept or (number and t == 0)) and plan.over):
+        if job.stopped or ((visits or (number and t == 0)) and plan.over):
             complete = False
             break
         tuning, k = t < plan.tune, state.current
@@ -384,41 +382,30 @@ def _run_chain(
         found = index.step(space, state, rng, tuning=tuning)
         if not tuning:
             theta = state.theta(space)
-            visits[kept], visited[kept, : theta.size] = state.current, theta
-            _record(stats, kept, moved, index.report(space, state, found), found.evaluations)
-            kept += 1
+            visits.append(state.current)
+            visited.append(np.pad(theta, (0, space.width - theta.size)))
+            stats.append(_stats(moved, index.report(space, state, found), found.evaluations))
         elif plan.adapt:
             ps.wang_landau_step(state.log_weights, state.current, t)
             past.append(state.log_weights.copy())
         job.advance()
     return ChainRecord(
-        visits[:kept],
-        visited[:kept],
-        {k: v[:kept] for k, v in stats.items()},
+        np.array(visits, np.int64),
+        np.array(visited).reshape(-1, space.width),
+        {key: np.array([each[key] for each in stats]) for key in stats[0]} if stats else {},
         np.mean(past[len(past) // 2 :], axis=0) if past else state.log_weights,
         complete,
     )
 
 
-def _no_stats(draws: int) -> dict[str, np.ndarray]:
-    """Allocate the statistics of some draws."""
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (draws, len(STEPS)))
-    shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (draws,))
-    return {key: np.zeros(shape) for key, shape in shapes.items()}
-
-
-def _record(
-    stats: Mapping[str, np.ndarray],
-    s: int,
-    moved: Mapping[str, float],
-    drawn: Mapping[str, float],
-    evaluations: int,
-) -> None:
-    """Store the statistics of draw ``s`` from the steps of the parameters and of the index."""
-    for key in RACE_STATS:
-        stats[key][s] = moved[key], drawn[key]
-    stats["accept"][s] = moved["accept"]
-    stats["race_arms_left"][s] = drawn["race_arms_left"]
+def _stats(
+    moved: Mapping[str, float], drawn: Mapping[str, float], evaluations: int
+) -> dict[str, Any]:
+    """Return the statistics of a draw from the steps of the parameters and of the index."""
     # An exact chain keeps the log-likelihood of the current point; a race evaluates both points.
     points = 2.0 if drawn["race_delta"] > 0.0 else 1.0
-    stats["row_evaluations"][s] = points * moved["race_rows"] + evaluations
+    return {key: (moved[key], drawn[key]) for key in RACE_STATS} | {
+        "accept": moved["accept"],
+        "race_arms_left": drawn["race_arms_left"],
+        "row_evaluations": points * moved["race_rows"] + evaluations,
+    }
