@@ -381,9 +381,8 @@ def _run_chain(
         moved = {} if tuning else report(sampler, chains[k], counts)
         found = index.step(space, state, rng, tuning=tuning)
         if not tuning:
-            theta = state.theta(space)
             visits.append(state.current)
-            visited.append(np.pad(theta, (0, space.width - theta.size)))
+            visited.append(state.points[state.current, 1:].copy())
             stats.append(_stats(moved, index.report(space, state, found), found.evaluations))
         elif plan.adapt:
             ps.wang_landau_step(state.log_weights, state.current, t)

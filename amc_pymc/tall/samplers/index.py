@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scipy import linalg
-
 from amc_pymc.engine.first_class import bound_function, caller
 from amc_pymc.engine.jit import njit
 from amc_pymc.tall.racing import (
@@ -95,15 +93,18 @@ def ask_rewards(
 
 
 class PseudoPrior(NamedTuple):
-    """Gaussian with a mean (D,) and a lower factor (D, D) of the covariance."""
+    """Gaussian with a mean (D,), a lower factor (D, D) of the covariance, its inverse, and log density at the mean."""
 
     mean: np.ndarray
     factor: np.ndarray
+    inverse: np.ndarray
+    highest: float
 
-    def log_density(self, z: np.ndarray) -> float:
-        """Return the log density at mean + factor z."""
-        log_norm = 0.5 * z.size * np.log(2.0 * np.pi) + np.log(np.diag(self.factor)).sum()
-        return float(-log_norm - 0.5 * (z @ z))
+    @classmethod
+    def of(cls, mean: np.ndarray, factor: np.ndarray) -> PseudoPrior:
+        """Return the Gaussian with this mean and factor."""
+        highest = -0.5 * mean.size * np.log(2.0 * np.pi) - np.log(np.diag(factor)).sum()
+        return cls(mean, factor, np.linalg.inv(factor), float(highest))
 
 
 class Model(NamedTuple):
@@ -220,13 +221,13 @@ def draw_index(
     """
     population, scores = races.population, log_prior.copy()
     for k, (model, point) in enumerate(zip(races.models, points)):
-        theta, (mean, factor) = model.theta(point), model.pseudo_prior
+        theta, (mean, factor, inverse, highest) = model.theta(point), model.pseudo_prior
         if k == current:
-            z = linalg.solve_triangular(factor, theta - mean, lower=True)
+            z = inverse @ (theta - mean)
         else:
             z = rng.standard_normal(mean.size)
             theta[:] = mean + factor @ z
-        scores[k] += model.rest(theta) - model.pseudo_prior.log_density(z)
+        scores[k] += model.rest(theta) - highest + 0.5 * (z @ z)
     scores -= np.log(-np.log(1.0 - rng.random(scores.size)))
     scores[np.isnan(scores)] = -np.inf
     arms = np.flatnonzero(scores > -np.inf)
@@ -323,26 +324,28 @@ class ModelSpace:
 
 def _model(prepared: Preparation, prior: PseudoPrior) -> Model:
     """Return a model as draws of the index see it."""
-    rest, control, base = prepared.densities.rest, prepared.control_native, 0.0
+    rest = prepared.densities.rest
     centre, gradient, hessian = prepared.first_surrogate
+    known: Callable[[np.ndarray], float] = prepared.control_total
     if prepared.surrogate is not None:
         base = prepared.raced.value_and_gradient(centre)[0]
 
-    def known(eta: np.ndarray) -> float:
-        u = eta - centre
-        return float(base + gradient @ u + 0.5 * (u @ hessian @ u) + call_total(control, eta))
+        def known(eta: np.ndarray) -> float:
+            u = eta - centre
+            return float(base + gradient @ u + 0.5 * (u @ hessian @ u))
 
-    return Model(prior, lambda theta: call_total(rest, theta), prepared.eta, known)
+    total = entry_point(call_total, (rest, prior.mean))
+    return Model(prior, lambda theta: total(rest, theta), prepared.eta, known)
 
 
 def laplace(prepared: Preparation) -> tuple[PseudoPrior, float]:
     """Return the Laplace approximation of a model, and that of its log evidence."""
     fit, densities = prepared.fit, prepared.densities
     assert fit is not None
-    prior = PseudoPrior(fit.mean, gaussian_factor(fit.precision)[0])
+    prior = PseudoPrior.of(fit.mean, gaussian_factor(fit.precision)[0])
     rows = densities.value_and_gradient(fit.mean)[0]
     rest = densities.rest_value_and_gradient(fit.mean)[0]
-    return prior, rows + rest - prior.log_density(np.zeros(fit.mean.size))
+    return prior, rows + rest - prior.highest
 
 
 def pilot(sampler: Metropolis, rng: np.random.Generator) -> PseudoPrior:
@@ -359,7 +362,7 @@ def pilot(sampler: Metropolis, rng: np.random.Generator) -> PseudoPrior:
     factor, _ = gaussian_factor(fit.precision)
     weight = 10.0 + seen.mean.size  # of the Laplace approximation, in draws
     mixed = (seen.count * seen.covariance() + weight * factor @ factor.T) / (seen.count + weight)
-    return PseudoPrior(seen.mean, np.linalg.cholesky(mixed))
+    return PseudoPrior.of(seen.mean, np.linalg.cholesky(mixed))
 
 
 @dataclass
@@ -394,7 +397,7 @@ def init(
     )
     audit_rng = rng.spawn(1)[0]
     points = np.zeros((m, 1 + width))
-    for k, (mean, factor) in enumerate(space.pseudo_priors):
+    for k, (mean, factor, *_) in enumerate(space.pseudo_priors):
         points[k, 0] = k
         points[k, 1 : 1 + mean.size] = mean + factor @ rng.standard_normal(mean.size)
     return IndexChain(int(rng.integers(m)), points, log_weights.copy(), auditor, audit_rng)

@@ -139,7 +139,7 @@ def known(k, theta, taylor, control=no_control):
 def models(taylor=False, control=no_control, rest=prior_log):
     return [
         Model(
-            PseudoPrior(MEAN[k, :d], CHOL[k, :d, :d]),
+            PseudoPrior.of(MEAN[k, :d], CHOL[k, :d, :d]),
             functools.partial(rest, k),
             as_they_are,
             functools.partial(known, k, taylor=taylor, control=control),
