@@ -25,10 +25,6 @@ from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.moments import ArmRecord
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff, rewards
 
-__all__ = [
-    "Combination", "Estimate", "Fold", "Plan", "Round", "combine_arms", "plan_rounds", "run_here",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Estimate:

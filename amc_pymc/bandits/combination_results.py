@@ -18,8 +18,6 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.results import LARGEST_K, declared_dataset, pareto_k
 from amc_pymc.results.tables import ARMS, ESTIMATE, PULLS, ROUNDS
 
-__all__ = ["History", "Weights", "combination_flags", "combination_tree", "missed"]
-
 Weights = Literal["predictable", "inverse_variance", "uniform"]
 #: Combined estimates.
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)

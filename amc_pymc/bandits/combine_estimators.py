@@ -34,17 +34,6 @@ from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.runs import Pool, check_workers, run_loop
 from amc_pymc.signals import ends_loops, held_back
 
-__all__ = [
-    "Budget",
-    "Choices",
-    "Combined",
-    "Weights",
-    "check_choices",
-    "combine_estimators",
-    "combined",
-    "positive_number",
-]
-
 #: Number of draws of each arm in the first round, if the budget allows; variances need several.
 _FIRST_DRAWS = 3
 #: Maximum share of the budget for the first round.

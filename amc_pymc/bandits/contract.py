@@ -17,8 +17,6 @@ from numpy.typing import ArrayLike
 from amc_pymc.arguments import positive_int
 from amc_pymc.bandits.rewards import RewardScale, Statistics, as_reward_scale
 
-__all__ = ["Bandit", "Policy", "Pull", "Pulls"]
-
 
 class Pull(NamedTuple):
     """Single pull requested by a policy.

@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike
 from amc_pymc.bandits.contract import Bandit
 from amc_pymc.bandits.rewards import Statistics
 
-__all__ = ["HOO", "HOOCell", "HOOPull"]
-
 #: Halvings of a side after which cells reach floating-point precision.
 _FINEST = 50
 

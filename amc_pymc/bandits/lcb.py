@@ -12,8 +12,6 @@ from amc_pymc.bandits.indices import IndexPolicy
 from amc_pymc.bandits.moments import Moments
 from amc_pymc.bandits.rewards import Statistics
 
-__all__ = ["LCB"]
-
 #: Strength of the shrinkage of the kurtosis to that of a Gaussian, in pulls.
 _KURTOSIS_PULLS = 10.0
 #: Number of observed pulls from which the pending pulls of an arm are not limited.

@@ -17,8 +17,6 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.flags import Flag, flag, warn_of
 
-__all__ = ["KnownRange", "LogLoss", "RewardScale", "RunningRange", "Statistics", "as_reward_scale"]
-
 
 @dataclass
 class Statistics:

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike
 from amc_pymc.bandits.contract import Policy
 from amc_pymc.bandits.rewards import RewardScale
 
-__all__ = ["ThompsonSampling"]
-
 
 class ThompsonSampling(Policy):
     r"""Policy that pulls each arm with the posterior probability that it is the best.

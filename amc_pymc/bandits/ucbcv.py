@@ -17,8 +17,6 @@ from amc_pymc.bandits.indices import IndexPolicy
 from amc_pymc.bandits.moments import Moments, regress
 from amc_pymc.bandits.rewards import RunningRange
 
-__all__ = ["UCBCV", "ControlledMean", "batching", "jackknife", "regression", "splitting"]
-
 type Estimator = Literal["regression", "jackknife", "splitting", "batching"]
 
 

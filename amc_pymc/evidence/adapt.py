@@ -22,8 +22,6 @@ from amc_pymc.mixtures import (
     split_component,
 )
 
-__all__ = ["AdaptedMixture", "Record", "adapt_mixture", "temper_weights", "truncate_weights"]
-
 type LogDensity = Callable[[np.ndarray], np.ndarray]
 type Draws = Callable[[int, np.random.Generator], np.ndarray]
 

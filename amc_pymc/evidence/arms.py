@@ -29,16 +29,6 @@ from amc_pymc.evidence.settings import DEFENSIVE_SHARE
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.mixtures import StudentTMixture, log_mixture_density
 
-__all__ = [
-    "ARMS",
-    "GRADIENT_COST",
-    "ImportanceArm",
-    "Portfolio",
-    "QuasiArm",
-    "SequentialArm",
-    "make_portfolio",
-]
-
 #: Cost of a gradient in evaluations.
 GRADIENT_COST = 2.0
 #: Number of importance sampling estimates computed at once.

@@ -15,16 +15,6 @@ from amc_pymc.evidence.check import clearly_more, error_of, less_than_climb
 from amc_pymc.evidence.mcmc import HMC, Kernel, Particles, Path, Tuning, scale_of, start, tune
 from amc_pymc.evidence.pilot import Pilot
 
-__all__ = [
-    "BridgedChains",
-    "ChainSettings",
-    "Chains",
-    "bridge_chains",
-    "missing_evidence",
-    "run_chains",
-    "split_r_hat",
-]
-
 #: Factor by which the predicted length of chains may exceed the maximum before they are given up.
 _MARGIN = 4.0
 

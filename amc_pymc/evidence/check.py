@@ -22,23 +22,6 @@ from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE
 from amc_pymc.logweights import effective_share, log_mean_exp
 from amc_pymc.mixtures import StudentTMixture, choose_mixture, log_mixture_density
 
-__all__ = [
-    "PER_STEP",
-    "clearly_more",
-    "effective_beside",
-    "error_of",
-    "heaviest",
-    "less_than_climb",
-    "log_weights",
-    "missed_by",
-    "prior_error",
-    "search_again",
-    "second_look",
-    "share_error",
-    "share_uncovered",
-    "unvisited",
-]
-
 
 def missed_by(
     joint: Joint, rough: Particles, adapted: AdaptedMixture, rng: np.random.Generator

@@ -21,13 +21,6 @@ from amc_pymc.mixtures import (
     log_mixture_density,
 )
 
-__all__ = [
-    "AdaptedDiscreteProposal",
-    "DiscreteProposal",
-    "adapt_discrete_proposal",
-    "fit_discrete_proposal",
-]
-
 #: Maximum number of states whose probabilities depend on other coordinates.
 _FEW_STATES = 12
 #: Maximum number of predictors of a coordinate, and their minimum correlation with it in standard errors.

@@ -30,15 +30,6 @@ from amc_pymc.rng import spawn_generators
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = [
-    "copies_missed",
-    "covering_error",
-    "disagreements",
-    "missed_mode",
-    "prior_flags",
-    "uncertain",
-    "unlike_chains",
-]
 
 #: Standard errors by which estimates may differ without a flag.
 _ERRORS = 5.0

@@ -91,7 +91,6 @@ from amc_pymc.steps.marginal_effects import (
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["estimate_evidence"]
 
 #: Share of the posterior that the fitted reference may miss without a flag.
 _UNCOVERED = 0.1

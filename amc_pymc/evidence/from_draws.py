@@ -52,14 +52,6 @@ from amc_pymc.steps.stored_draws import (
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = [
-    "TimeLimit",
-    "bridge_flags",
-    "bridge_numbers",
-    "budget_of",
-    "evidence_from_draws",
-    "stage_arms",
-]
 
 #: Limits for flags: effective draws per chain and at most in total, and mean copies of a draw.
 _FEW, _ENOUGH, _COPIES = 100.0, 400.0, 1.5

@@ -40,7 +40,6 @@ from amc_pymc.steps.surrogate_posterior import SurrogatePosterior, surrogate_pos
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["FEWEST_ROWS", "evidence_from_surrogate"]
 
 _log = logging.getLogger("amc_pymc")
 #: Number of rows from which the surrogate is tried.

@@ -47,17 +47,6 @@ from amc_pymc.steps.marginal_effects import CANNOT, LocalEffects
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = [
-    "Elsewhere",
-    "Tally",
-    "compiled_particles",
-    "cost_of",
-    "explored",
-    "one_blas_thread",
-    "particle_kernel",
-    "pilot_settings",
-    "running_off",
-]
 
 _log = logging.getLogger("amc_pymc")
 #: Transforms that act on each element, and those of which a change of sign makes sense.

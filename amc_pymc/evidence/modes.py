@@ -15,23 +15,6 @@ from amc_pymc.evidence.paths import Joint
 from amc_pymc.evidence.settings import DEFAULTS, PilotSettings
 from amc_pymc.mixtures import StudentTMixture
 
-__all__ = [
-    "Maxima",
-    "distinct_ends",
-    "distinct_modes",
-    "finite",
-    "hessians",
-    "laplace_components",
-    "maximise",
-    "modes_and_mixture",
-    "prior_searches",
-    "prior_summits",
-    "scan",
-    "searched",
-    "spread",
-    "unexplained_residuals",
-]
-
 type ValueAndGradient = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 #: Weak Wolfe conditions: minimum gain of a step as a share of the linear prediction, and maximum share of

@@ -17,18 +17,6 @@ from amc_pymc.evidence.mcmc import Path
 from amc_pymc.evidence.settings import DEFAULTS, PilotSettings
 from amc_pymc.evidence.symmetry import Images, Symmetries
 
-__all__ = [
-    "Highest",
-    "Joint",
-    "OneCopy",
-    "PriorPath",
-    "RecordingPath",
-    "Reference",
-    "ReferencePath",
-    "WhitenedPath",
-    "collected",
-]
-
 
 class PriorPath(Path, Protocol):
     """Path from the prior to the posterior that can draw from the prior."""

@@ -41,22 +41,6 @@ from amc_pymc.evidence.symmetry import Images, Variables, find_symmetries
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.mixtures import StudentTMixture, choose_mixture, log_mixture_density
 
-__all__ = [
-    "DEFENSIVE_SHARE",
-    "Pilot",
-    "PilotInterrupted",
-    "PriorPath",
-    "adapted_to",
-    "best_share",
-    "explore",
-    "joined",
-    "laplace_fit",
-    "moment",
-    "overlooked",
-    "widened",
-]
-
-
 #: Minimum share of the particles that start with a positive likelihood, and maximum number of prior draws made to find
 #: them, as a multiple of the number of particles.
 _POSSIBLE, _MOST_DRAWN = 0.25, 128

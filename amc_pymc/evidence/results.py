@@ -32,19 +32,6 @@ from amc_pymc.steps.model_groups import add_data_groups, draws_group
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = [
-    "Answer",
-    "Evidence",
-    "PosteriorDraws",
-    "add_posterior",
-    "effective_size",
-    "evidence_group",
-    "finished",
-    "from_log_weights",
-    "likelihood_as_evidence",
-    "nan_flags",
-    "posterior_draws",
-]
 
 #: Number of draws from the fitted reference that estimate the share of nan densities.
 _LOOKED_AT = 4096

@@ -19,8 +19,6 @@ from scipy.stats import qmc
 
 from amc_pymc.arguments import positive_int
 
-__all__ = ["direction_numbers", "scrambled_points"]
-
 #: Binary digits of the net, and of the random shift below them; 53 in all with the final half unit.
 _DIGITS, _BELOW = 32, 20
 _LARGEST = 2**30

@@ -59,7 +59,6 @@ from amc_pymc.steps.stored_draws import draws_of
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["sample_ais"]
 
 ReferenceName = Literal["auto", "prior", "student_t"]
 _REFERENCES = get_args(ReferenceName)

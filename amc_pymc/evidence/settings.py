@@ -6,8 +6,6 @@ import math
 
 from dataclasses import dataclass
 
-__all__ = ["DEFENSIVE_SHARE", "PilotSettings"]
-
 #: Share of the prior in every fitted proposal; it bounds weights by ten times the largest likelihood.
 DEFENSIVE_SHARE = 0.1
 

@@ -14,8 +14,6 @@ from scipy.special import betaln, gammaincinv, gammaln, ndtri
 
 from amc_pymc.arguments import positive_int
 
-__all__ = ["StudentTMixture", "log_mixture_density"]
-
 #: Numbers in a block of points; two blocks fit in the L2 cache.
 _BLOCK = 32_768
 

@@ -16,8 +16,6 @@ from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.logweights import summarise_log_weights
 from amc_pymc.results.common import CompactTable, normal_interval, with_error
 
-__all__ = ["compare_evidence"]
-
 #: Number of chains below which the standard error of their mean is flagged.
 _FEW_CHAINS = 4
 #: Standard error of a log evidence, in nats, above which the delta method is inaccurate.

@@ -20,8 +20,6 @@ from amc_pymc.runs.pool import Pool
 from amc_pymc.runs.processes import Supervisor, Task
 from amc_pymc.signals import on_interrupt
 
-__all__ = ["JobReport", "run_jobs"]
-
 _POLL_SECONDS = 0.2
 
 

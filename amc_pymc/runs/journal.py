@@ -19,8 +19,6 @@ from numpy.lib import format as npy
 from amc_pymc.rng import RandomSeed, as_generator, seed_words
 from amc_pymc.runs.fingerprints import differences, fingerprint
 
-__all__ = ["Journal", "begin_journal", "words_to_store"]
-
 _FORMAT = 2
 _HEADER = "run.json"
 #: Arrays of a batch that the journal adds: a digest of what it was made from, and a checksum.

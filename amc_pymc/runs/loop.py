@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-__all__ = ["Ended", "run_loop"]
-
 
 class Ended[T](NamedTuple):
     """How a run has ended.

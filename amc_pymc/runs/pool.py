@@ -17,8 +17,6 @@ import numpy as np
 from amc_pymc.runs.processes import Supervisor, Task
 from amc_pymc.runs.remote import Copies, check_executor, run_remotely
 
-__all__ = ["Pool", "check_workers", "number_of_cores"]
-
 
 def number_of_cores(cores: int | None, jobs: int) -> int:
     """Return the number of worker processes, by default that of available cores, at most 4.

@@ -18,8 +18,6 @@ import cloudpickle
 
 from amc_pymc.runs.processes import TRIES, Task, can_be_pickled, pickled, portable
 
-__all__ = ["Copies", "check_executor", "run_remotely"]
-
 #: Maximum number of jobs submitted to an executor at a time.
 _IN_FLIGHT = 256
 #: Maximum number of functions cached in each thread of an executor.

@@ -23,8 +23,6 @@ from amc_pymc.evidence.mcmc.target import (
     log_target,
 )
 
-__all__ = ["DiscreteMetropolis", "Mixed"]
-
 
 @dataclass(frozen=True)
 class DiscreteMetropolis:

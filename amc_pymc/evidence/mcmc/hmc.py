@@ -24,8 +24,6 @@ from amc_pymc.evidence.mcmc.target import (
     target_gradient,
 )
 
-__all__ = ["HMC"]
-
 
 @dataclass(frozen=True)
 class HMC:

@@ -19,8 +19,6 @@ from amc_pymc.evidence.mcmc.target import (
     log_target,
 )
 
-__all__ = ["Slice"]
-
 #: Maximum number of points tried on a slice. The interval has then shrunk to floating-point
 #: resolution, and the particle does not move.
 _MAX_TRIES = 200

@@ -12,22 +12,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = [
-    "Kernel",
-    "Move",
-    "Particles",
-    "Path",
-    "Tuning",
-    "acceptance",
-    "checked_coordinates",
-    "checked_particles",
-    "checked_scale",
-    "log_target",
-    "settle",
-    "start",
-    "target_gradient",
-]
-
 
 class Path(Protocol):
     """Unnormalised densities f_beta(x) = exp(base(x) + beta slope(x)) on R^D, 0 <= beta <= 1.

@@ -14,8 +14,6 @@ from scipy.special import ndtri
 from amc_pymc.arguments import positive_int
 from amc_pymc.evidence.mcmc.target import Kernel, Particles, Path, Tuning, log_target
 
-__all__ = ["Tuned", "scale_of", "tune"]
-
 #: Bounds of step sizes.
 _SMALLEST, _LARGEST = 1e-6, 1e3
 #: Minimum number of acceptance probabilities averaged per step size.
