@@ -16,27 +16,18 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Cost, as_arms
+from amc_pymc.bandits.combination_results import Weights
 from amc_pymc.bandits.combine_estimators import (
     Budget,
     Choices,
     Combined,
-    Weights,
     check_choices,
     combined,
     positive_number,
 )
+from amc_pymc.evidence.adapt import effective_beside, error_of, prior_error
 from amc_pymc.evidence.arms import ARMS, Portfolio, make_portfolio
-from amc_pymc.evidence.chains import BridgedChains, bridge_chains, missing_evidence
-from amc_pymc.evidence.check import effective_beside, error_of, prior_error
-from amc_pymc.evidence.doubts import (
-    copies_missed,
-    covering_error,
-    disagreements,
-    missed_mode,
-    prior_flags,
-    uncertain,
-    unlike_chains,
-)
+from amc_pymc.evidence.chains import BridgedChains, bridge_chains
 from amc_pymc.evidence.from_draws import (
     TimeLimit,
     bridge_flags,
@@ -55,20 +46,27 @@ from amc_pymc.evidence.model import (
     explored,
     one_blas_thread,
     particle_kernel,
+    prior_flags,
     running_off,
 )
-from amc_pymc.evidence.paths import RecordingPath
+from amc_pymc.evidence.modes import RecordingPath
 from amc_pymc.evidence.pilot import Pilot, PilotInterrupted, overlooked
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
     PosteriorDraws,
     add_posterior,
+    copies_missed,
+    covering_error,
+    disagreements,
     effective_size,
     finished,
     likelihood_as_evidence,
+    missed_mode,
     nan_flags,
     posterior_draws,
+    uncertain,
+    unlike_chains,
 )
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
@@ -547,7 +545,7 @@ def _flags_of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> list[Fla
     flags += bridge_flags(bridged.stages, target, run.max_cost, run.limit, _NATS)
     if target is not None and bridged.stages[-1].mcse <= target < bridged.mcse:
         flags.append(flag("own_chains_too_short", error=bridged.mcse, target=target, r_hat=r_hat))
-    if gap := missing_evidence(bridged.log_z, bridged.mcse, pilot):
+    if gap := pilot.exceeds(bridged.log_z, bridged.mcse):
         flags.append(flag("pilot_found_more", other=bridged.log_z + gap))
     return flags
 

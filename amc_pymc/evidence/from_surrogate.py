@@ -21,7 +21,6 @@ import xarray as xr
 
 from amc_pymc.evidence.annealing import resample
 from amc_pymc.evidence.bridge import bridge_draws, variance_of_mean
-from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.mcmc import make_kernel
 from amc_pymc.evidence.model import Tally
 from amc_pymc.evidence.results import (
@@ -30,6 +29,7 @@ from amc_pymc.evidence.results import (
     PosteriorDraws,
     add_posterior,
     effective_size,
+    uncertain,
 )
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles

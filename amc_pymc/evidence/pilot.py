@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.evidence.adapt import AdaptedMixture, adapt_mixture
-from amc_pymc.evidence.annealing import Ladder, climb, cool
-from amc_pymc.evidence.check import (
+from amc_pymc.evidence.adapt import (
+    AdaptedMixture,
+    adapt_mixture,
+    clearly_more,
     error_of,
     heaviest,
     less_than_climb,
@@ -21,6 +22,7 @@ from amc_pymc.evidence.check import (
     search_again,
     second_look,
 )
+from amc_pymc.evidence.annealing import Ladder, climb, cool
 from amc_pymc.evidence.discrete_proposal import (
     AdaptedDiscreteProposal,
     DiscreteProposal,
@@ -28,6 +30,10 @@ from amc_pymc.evidence.discrete_proposal import (
 )
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Particles
 from amc_pymc.evidence.modes import (
+    DEFAULTS,
+    Joint,
+    PilotSettings,
+    RecordingPath,
     finite,
     modes_and_mixture,
     prior_searches,
@@ -35,11 +41,10 @@ from amc_pymc.evidence.modes import (
     scan,
     spread,
 )
-from amc_pymc.evidence.paths import Joint, PriorPath, RecordingPath
-from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
+from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.symmetry import Images, Variables, find_symmetries
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.mixtures import StudentTMixture, choose_mixture, log_mixture_density
+from amc_pymc.mixtures import DEFENSIVE_SHARE, StudentTMixture, choose_mixture, log_mixture_density
 
 #: Minimum share of the particles that start with a positive likelihood, and maximum number of prior draws made to find
 #: them, as a multiple of the number of particles.
@@ -134,6 +139,19 @@ class Pilot:
     def reference(self) -> StudentTMixture | None:
         """Fitted mixture with a share on a wider scale, because posteriors have heavier tails than fits."""
         return None if self.adapted is None else widened(self.adapted.mixture)
+
+    def exceeds(self, log_z: float, error: float) -> float:
+        """Return by how many nats the pilot run exceeds an estimate of the log evidence; 0 if errors explain it.
+
+        Annealing from the prior does not depend on a fitted reference, so evidence that only it finds is missing
+        from the reference. Lower values do not indicate a problem: they are common after too few moves.
+        """
+        if not math.isfinite(log_z):
+            return 0.0
+        gap = less_than_climb(log_z, error, self.ladder)
+        if self.adapted is None:
+            return gap
+        return max(gap, clearly_more(self.adapted.log_mean, error_of(self.adapted), log_z, error))
 
 
 def explore(

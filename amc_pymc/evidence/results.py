@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from amc_pymc.evidence.adapt import PER_STEP, clearly_more, error_of, share_error
 from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
+from amc_pymc.evidence.chains import BridgedChains
 from amc_pymc.evidence.mcmc import Kernel, Particles
 from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
@@ -307,3 +309,68 @@ def _remembered(begin: np.ndarray, now: np.ndarray) -> float:
     a, b = begin - begin.mean(axis=0), now - now.mean(axis=0)
     size = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
     return float(np.max((a * b).sum(axis=0) / np.where(size > 0.0, size, np.inf)))
+
+
+#: Standard errors by which estimates may differ without a flag.
+_ERRORS = 5.0
+
+
+def uncertain(z: float, error: float) -> list[Flag]:
+    """Return a flag if the error is so large that the estimate means little."""
+    return [flag("large_error", error=error)] if z != -math.inf and not error < 1.0 else []
+
+
+def disagreements(z: float, error: float, pilot: Pilot) -> list[Flag]:
+    """Return flags for evidence that the pilot run found and the estimate misses."""
+    if not math.isfinite(z) or not math.isfinite(error):
+        return []
+    ladder, adapted = pilot.ladder, pilot.adapted
+    rough = math.sqrt(PER_STEP * len(ladder.betas) / len(ladder.particles.x))
+    rough = math.hypot(rough, share_error(ladder))
+    flags = []
+    if clearly_more(ladder.log_z, rough, z, error, _ERRORS):
+        flags.append(flag("pilot_found_more", other=ladder.log_z))
+    if adapted is not None and clearly_more(adapted.log_mean, error_of(adapted), z, error, _ERRORS):
+        flags.append(flag("mixture_found_more", other=adapted.log_mean))
+    return flags
+
+
+def missed_mode(z: float, error: float, pilot: Pilot, log_mass: float) -> list[Flag]:
+    """Return a flag if modes outside the fitted mixture, with log evidence `log_mass`, exceed the error."""
+    adapted = pilot.adapted
+    if adapted is None or log_mass == -math.inf or not math.isfinite(z + error):
+        return []
+    total = float(np.logaddexp(adapted.log_mean, log_mass))
+    more = clearly_more(total, error_of(adapted), z, error, _ERRORS)
+    return [flag("missed_mode", total=total)] if more else []
+
+
+def copies_missed(pilot: Pilot, draws: np.ndarray) -> list[Flag]:
+    """Return a flag if chains (P, D) have not visited some copies of the main mode, by exchanges of labels or signs."""
+    if pilot.images is None or not len(pilot.modes):
+        return []
+    missed = int((pilot.images.shares(draws, pilot.modes[0]) == 0.0).sum())
+    copies = len(pilot.images.exchanges)
+    return [flag("copies_missed", missed=missed, copies=copies)] if missed else []
+
+
+def unlike_chains(z: float, error: float, bridged: BridgedChains | None) -> list[Flag]:
+    """Return a flag if chains and their bridge give a clearly different evidence."""
+    if bridged is None or not _apart(z, error, bridged):
+        return []
+    return [flag("chains_find_other", other=bridged.log_z, error=bridged.mcse)]
+
+
+def covering_error(z: float, error: float, pilot: Pilot, bridged: BridgedChains | None) -> float:
+    """Return a standard error whose 95 % interval covers clearly different results of pilot run and chains."""
+    gap = pilot.exceeds(z, error) if math.isfinite(error) else 0.0
+    covering: float = max(error, max(gap, _apart(z, error, bridged)) / 1.959964)
+    return covering
+
+
+def _apart(z: float, error: float, bridged: BridgedChains | None) -> float:
+    """Return the difference from the estimate of chains in nats; 0 if errors explain it or chains are unreliable."""
+    if bridged is None or not bridged.believed or not math.isfinite(z + error):
+        return 0.0
+    high, low = max(z, bridged.log_z), min(z, bridged.log_z)
+    return clearly_more(high, error, low, bridged.mcse, _ERRORS)

@@ -23,7 +23,6 @@ from amc_pymc.evidence.annealing import (
     resample,
 )
 from amc_pymc.evidence.arms import draw_base
-from amc_pymc.evidence.doubts import disagreements, prior_flags, uncertain
 from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
     Tally,
@@ -31,6 +30,7 @@ from amc_pymc.evidence.model import (
     explored,
     one_blas_thread,
     particle_kernel,
+    prior_flags,
     running_off,
 )
 from amc_pymc.evidence.paths import ReferencePath
@@ -38,10 +38,12 @@ from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
+    disagreements,
     finished,
     from_log_weights,
     likelihood_as_evidence,
     nan_flags,
+    uncertain,
 )
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress

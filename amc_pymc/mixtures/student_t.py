@@ -16,6 +16,8 @@ from amc_pymc.arguments import positive_int
 
 #: Numbers in a block of points; two blocks fit in the L2 cache.
 _BLOCK = 32_768
+#: Share of the prior in every fitted proposal; it bounds weights by ten times the largest likelihood.
+DEFENSIVE_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +259,7 @@ class StudentTMixture:
         Examples
         --------
         >>> import numpy as np
-        >>> from amc_pymc.evidence.rqmc import scrambled_points
+        >>> from amc_pymc.evidence.arms import scrambled_points
         >>> from amc_pymc.rng import as_generator
         >>> q = StudentTMixture([1.0], [[1.0, 2.0]], [np.eye(2)], np.inf)
         >>> x = q.from_uniforms(scrambled_points(256, 4, as_generator(1)))

@@ -8,12 +8,17 @@ from typing import ClassVar
 import numpy as np
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.evidence.mcmc import HMC, Move, Particles, Path, Tuning, log_target
-from amc_pymc.evidence.mcmc.target import (
+from amc_pymc.evidence.mcmc import (
+    HMC,
+    Move,
+    Particles,
+    Path,
+    Tuning,
     acceptance,
     checked_coordinates,
     checked_particles,
     checked_scale,
+    log_target,
     settle,
 )
 

@@ -25,9 +25,8 @@ import amc_pymc as amc
 
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ARMS, ImportanceArm
-from amc_pymc.evidence.doubts import missed_mode
 from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
-from amc_pymc.evidence.results import Evidence, PosteriorDraws
+from amc_pymc.evidence.results import Evidence, PosteriorDraws, missed_mode
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.reading.particles.densities import counted
 from tests.evidence.evidence_models import (

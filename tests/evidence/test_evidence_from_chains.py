@@ -16,10 +16,9 @@ from scipy.special import logsumexp, ndtr
 import amc_pymc as amc
 
 from amc_pymc.evidence.chains import BridgedChains
-from amc_pymc.evidence.doubts import covering_error, unlike_chains
 from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
 from amc_pymc.evidence.from_draws import TimeLimit
-from amc_pymc.evidence.results import Evidence
+from amc_pymc.evidence.results import Evidence, covering_error, unlike_chains
 from tests.evidence.evidence_models import (
     Known,
     compile_before,

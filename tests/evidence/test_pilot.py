@@ -13,7 +13,7 @@ from amc_pymc.evidence import modes as search
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, Slice, make_kernel
-from amc_pymc.evidence.paths import Joint
+from amc_pymc.evidence.modes import Joint
 from amc_pymc.evidence.pilot import explore
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (

@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.stats import qmc
 
 from amc_pymc.evidence import rqmc
-from amc_pymc.evidence.rqmc import scrambled_points
+from amc_pymc.evidence.arms import scrambled_points
 
 
 def smooth(u):
