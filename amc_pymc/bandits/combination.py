@@ -57,7 +57,10 @@ class Plan:
 
 
 def plan_rounds(
-    total: float, first: float, unit: Literal["draws", "cost"], rounds: Literal["doubling"] | float
+    total: float,
+    first: float,
+    unit: Literal["draws", "cost"],
+    rounds: Literal["doubling"] | float = "doubling",
 ) -> Plan:
     """Plan a first round, then rounds that double or that all have the same size.
 

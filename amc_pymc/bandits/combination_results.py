@@ -39,17 +39,12 @@ class History:
         self.stopped: Flag | None = None
         self.certified = 0  # rounds made to reach a target error
         self._samples: list[tuple[int, int, Sample]] = []
-        self._running: list[list[Estimate]] = []
-
-    @property
-    def complete(self) -> bool:
-        """Whether at least one round is complete."""
-        return bool(self.run.rounds)
+        self.running: list[list[Estimate]] = []
 
     def add(self, decided: Round, samples: list[Sample | None]) -> None:
         """Add a complete round, after the run has recorded it."""
         self._keep(samples, decided.number)
-        self._running.append([self.run.estimate(w) for w in WEIGHTS])
+        self.running.append([self.run.estimate(w) for w in WEIGHTS])
 
     def add_incomplete(self, samples: list[Sample | None], number: int) -> None:
         """Add draws of an unfinished round, which enter all estimates but the predictable one."""
@@ -75,10 +70,6 @@ class History:
             "value": np.concatenate([s.values for _, _, s in self._samples]),
             "cost": np.concatenate([s.costs for _, _, s in self._samples]),
         }
-
-    def running(self) -> list[list[Estimate]]:
-        """Return the estimates after each round, in the order of ``WEIGHTS``."""
-        return self._running
 
 
 def scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
@@ -114,17 +105,13 @@ def arm_statistics(run: Combination) -> dict[str, np.ndarray]:
         "relative_variance": np.array(
             [r.relative_variance() if r.n > 1 else np.nan for r in run.records]
         ),
-        "sd": _sds(run),
+        "sd": np.sqrt(
+            [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
+        ),
         "cost_per_draw": np.array([r.cost for r in run.records]),
         "weight": share,
         "z_score": _z_scores(run),
     }
-
-
-def _sds(run: Combination) -> np.ndarray:
-    """Return the standard deviation of a value of each arm, (K,), on the log scale of its logarithm."""
-    found = [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
-    return np.sqrt(found)
 
 
 def _z_scores(run: Combination) -> np.ndarray:
@@ -154,7 +141,8 @@ def combination_tree(history: History, *, weights: str, policy: Policy, cost: An
     estimates = scaled([run.estimate(w) for w in WEIGHTS], run.scale)
     arms = arm_statistics(run)
     if run.scale == "log":
-        arms["pareto_k"] = _tails(pulls, len(names))
+        of_arm = [pulls["value"][pulls["arm"] == k] for k in range(len(names))]
+        arms["pareto_k"] = np.array([pareto_k(values) for values in of_arm])
     tree = xr.DataTree.from_dict(
         {
             "/estimate": declared_dataset(ESTIMATE, estimates, {"weights": list(WEIGHTS)}),
@@ -207,7 +195,7 @@ def _unbiased(history: History) -> str:
 
 def _rounds(history: History, names: list[str]) -> xr.Dataset:
     rounds = history.run.rounds
-    running = [scaled(found, history.run.scale) for found in history.running()]
+    running = [scaled(found, history.run.scale) for found in history.running]
     values = {
         "draws": np.stack([r.counts for r in rounds]),
         "arm_weight": np.stack([r.arm_weights for r in rounds]),
@@ -294,11 +282,3 @@ def _missed_target(run: Combination, estimate: xr.Dataset, budget: Any) -> Flag 
     return flag(
         "budget_too_small", error=reached, target=budget.target, budget=given, argument=argument
     )
-
-
-def _tails(pulls: dict[str, np.ndarray], n_arms: int) -> np.ndarray:
-    """Return the Pareto shape k of the largest weights of each arm, (K,); nan for fewer than 25."""
-    out = np.full(n_arms, np.nan)
-    for k in range(n_arms):
-        out[k] = pareto_k(pulls["value"][pulls["arm"] == k])
-    return out

@@ -19,9 +19,8 @@ from amc_pymc.bandits.arms import Cost, as_arms
 from amc_pymc.bandits.combination_results import Weights
 from amc_pymc.bandits.combine_estimators import (
     Budget,
-    Choices,
     Combined,
-    check_choices,
+    check_cost,
     combined,
     positive_number,
 )
@@ -300,7 +299,7 @@ def estimate_evidence(
     for name, value in (("target_mcse", target_mcse), ("max_cost", max_cost)):
         if value is not None:
             positive_number(name, value)
-    check_choices(Choices(cost=cost), "log")
+    check_cost(cost)
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
         _refuse_with_idata(
@@ -639,7 +638,9 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
         found = combined(
             as_arms(_priced(portfolio.arms, price) | run.own),
             Budget(math.inf if left is None else left, "cost", run.target),
-            Choices(_POLICY, run.cost, _WEIGHTS),
+            policy=_POLICY,
+            cost=run.cost,
+            weights=_WEIGHTS,
             cores=run.cores,
             executor=run.executor,
             **run.limit._asdict(),

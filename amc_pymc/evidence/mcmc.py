@@ -145,9 +145,6 @@ def target_gradient(gradients: np.ndarray, beta: float) -> np.ndarray:
     return base.copy() if beta == 0.0 else base + beta * slope
 
 
-Columns = slice | np.ndarray
-
-
 def checked_coordinates(coordinates: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Return coordinates as a tuple of distinct ints; None means all."""
     if coordinates is None:
@@ -160,42 +157,9 @@ def checked_coordinates(coordinates: tuple[int, ...] | None) -> tuple[int, ...] 
     return found
 
 
-def checked_scale(tuning: Tuning, n: int) -> np.ndarray:
-    """Return the scale of a tuning for n coordinates, or raise ValueError if it is invalid."""
-    size, scale = tuning
-    if not (math.isfinite(size) and size > 0.0):
-        raise ValueError(f"tuning.size must be positive and finite, got {size!r}")
-    scale = np.asarray(scale, float)
-    if scale.shape not in ((n,), (n, n)):
-        raise ValueError(
-            f"tuning.scale must be of shape ({n},) or ({n}, {n}) to move {n} coordinates, "
-            f"got {scale.shape}"
-        )
-    if not np.isfinite(scale).all():
-        raise ValueError("tuning.scale must be finite")
-    if not (scale if scale.ndim == 1 else scale.diagonal()).min() > 0.0:
-        raise ValueError("tuning.scale must be positive, a Cholesky factor on its diagonal")
-    return scale
-
-
-def checked_particles(
-    particles: Particles, coordinates: tuple[int, ...] | None
-) -> tuple[Columns, int]:
-    """Check the shapes of particles; return the index of the columns to move and their number."""
-    x, terms, _ = particles
-    if x.ndim != 2 or x.shape[0] == 0 or terms.shape != (2, x.shape[0]):
-        raise ValueError(
-            "particles must have x of shape (P, D) and terms of shape (2, P) with P at least 1, "
-            f"got {x.shape} and {terms.shape}"
-        )
-    if coordinates is None:
-        return slice(None), x.shape[1]
-    if max(coordinates) >= x.shape[1]:
-        raise ValueError(
-            f"coordinates {coordinates} are of a kernel on at least {max(coordinates) + 1} "
-            f"dimensions, the particles have {x.shape[1]}"
-        )
-    return np.array(coordinates), len(coordinates)
+def columns(coordinates: tuple[int, ...] | None) -> slice | np.ndarray:
+    """Return the index of the columns of points that a kernel moves."""
+    return slice(None) if coordinates is None else np.array(coordinates)
 
 
 def acceptance(new: np.ndarray, old: np.ndarray) -> np.ndarray:
@@ -309,11 +273,6 @@ def tune(
         The size is between 1e-6 and 1e3, and at most the `max_size` of the kernel, if any. Kernels
         without tuning make no move and keep the given size.
 
-    Raises
-    ------
-    ValueError
-        If `size` is not positive and finite, or the scale does not match the kernel's coordinates.
-
     Examples
     --------
     >>> import numpy as np
@@ -335,8 +294,6 @@ def tune(
     fixed = kernel.target_acceptance >= 1.0
     if size is None:
         size = _SLICE_SIZE if fixed else 1.0
-    if not (math.isfinite(size) and size > 0.0):
-        raise ValueError(f"size must be positive and finite, got {size!r}")
     if fixed:
         return Tuned(Tuning(float(size), scale), particles, 0, 0)
     low, high = math.log(_SMALLEST), math.log(min(_LARGEST, getattr(kernel, "max_size", _LARGEST)))
@@ -428,11 +385,6 @@ def scale_of(x: ArrayLike, *, dense: bool, shrink: float | None = None) -> np.nd
     array (D,) or (D, D)
         Scale for :class:`Tuning`.
 
-    Raises
-    ------
-    ValueError
-        If x is not of shape (P, D), empty or not finite, or `shrink` is not in [0, 1].
-
     Examples
     --------
     >>> import numpy as np
@@ -446,12 +398,6 @@ def scale_of(x: ArrayLike, *, dense: bool, shrink: float | None = None) -> np.nd
            [ 3., 12.]])
     """
     x = np.asarray(x, float)
-    if x.ndim != 2 or x.size == 0:
-        raise ValueError(f"x must be points of shape (P, D), got shape {x.shape}")
-    if not np.isfinite(x).all():
-        raise ValueError("x must be finite")
-    if shrink is not None and not 0.0 <= shrink <= 1.0:
-        raise ValueError(f"shrink must be between 0 and 1, got {shrink!r}")
     n, n_dim = x.shape
     mean = x.mean(axis=0)
     spread = x.std(axis=0, ddof=1) if n > 1 else np.zeros(n_dim)
@@ -574,17 +520,15 @@ class HMC:
         rng: np.random.Generator,
     ) -> tuple[Particles, Move]:
         """Move all particles once; they have gradients afterwards."""
-        at, n_moved = checked_particles(particles, self.coordinates)
-        scale = checked_scale(tuning, n_moved)
         if particles.gradients is None:
             raise ValueError("particles have no gradients; start them with with_gradient=True")
-        n = len(particles.x)
+        at, scale, n = columns(self.coordinates), tuning.scale, len(particles.x)
         old = log_target(particles.terms, beta)
         nowhere = np.flatnonzero(old == -np.inf)
         lost = np.zeros(n, bool)
 
         x = particles.x.copy()
-        v = rng.standard_normal((n, n_moved))
+        v = rng.standard_normal((n, len(scale)))
         size = np.full((n, 1), float(tuning.size))
         if self.jitter:
             size *= rng.uniform(1.0 - self.jitter, 1.0 + self.jitter, (n, 1))
@@ -705,13 +649,14 @@ class Slice:
         rng: np.random.Generator,
     ) -> tuple[Particles, Move]:
         """Move all particles along each coordinate once."""
-        at, n_moved = checked_particles(particles, self.coordinates)
-        scale = checked_scale(tuning, n_moved)
+        scale = tuning.scale
         sds = scale if scale.ndim == 1 else np.sqrt(np.einsum("ij,ij->i", scale, scale))
         widths = tuning.size * sds
         now = Particles(particles.x.copy(), particles.terms.copy())
         line = _Line(path, now, beta)
-        for d, width in zip(np.arange(now.x.shape[1])[at], widths, strict=True):
+        for d, width in zip(
+            np.arange(now.x.shape[1])[columns(self.coordinates)], widths, strict=True
+        ):
             _move_along(line, int(d), float(width), self.max_widths, rng)
         return now, Move(np.ones(len(now.x)), line.evaluations, 0)
 
@@ -864,7 +809,6 @@ class DiscreteMetropolis:
 
         The tuning is not used. The returned particles have no gradients.
         """
-        checked_particles(particles, self.coordinates)
         n = len(particles.x)
         x, terms = particles.x.copy(), particles.terms.copy()
         log_now = log_target(terms, beta)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -50,7 +50,7 @@ from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.reading.particles.prior import unconstrain
-from amc_pymc.results import LARGEST_K, declared_dataset, described
+from amc_pymc.results import LARGEST_K, declared_dataset, described, result_group
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import Pool, check_workers, run_loop
@@ -84,7 +84,7 @@ def sample_ais(
     n_steps: int = 400,
     kernel: str | Kernel = "hmc",
     reference: ReferenceName = "auto",
-    reverse_draws: Any = None,
+    reverse_draws: xr.DataTree | None = None,
     cores: int | None = 1,
     executor: Executor | None = None,
     max_time: float | None = None,
@@ -114,10 +114,9 @@ def sample_ais(
     reference : {"auto", "prior", "student_t"}, default "auto"
         Starting distribution: the prior, or a mixture of Student t distributions adapted in the pilot run. "auto" is "student_t" if its importance weights have a relative variance below
         100, otherwise "prior".
-    reverse_draws : DataTree, mapping or array, optional
-        Posterior draws, exact or from another sampler, to anneal back to the reference. If they are exact, minus
-        the logarithm of their mean weight is above log Z in expectation. A DataTree with a group ``posterior``, a
-        mapping of names to arrays (P, ...), or unconstrained vectors (P, D).
+    reverse_draws : DataTree, optional
+        Posterior draws, exact or from another sampler, in a group ``posterior``, to anneal back to the reference. If
+        they are exact, minus the logarithm of their mean weight is above log Z in expectation.
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it. Particles are annealed in blocks
         of 250.
@@ -329,29 +328,15 @@ def _plan(
 
 def _unconstrained(model: Model, densities: ParticleDensities, draws: Any) -> np.ndarray:
     """Return the draws to anneal back as unconstrained vectors (P, D)."""
-    if isinstance(draws, xr.DataTree):
-        if "posterior" not in draws.children:
-            raise ValueError("reverse_draws has no group 'posterior'.")
-        group = draws["posterior"].to_dataset()
-        arrays = {n: draws_of(group, n, model) for n in densities.variables if n in group}
-        draws = {n: a.reshape(-1, *a.shape[2:]) for n, a in arrays.items()}
-    if not isinstance(draws, np.ndarray | Mapping):
-        raise TypeError(
-            f"reverse_draws must be a DataTree, a mapping of names to arrays or an array, got {draws!r}."
-        )
-    if isinstance(draws, np.ndarray):
-        if draws.ndim != 2 or draws.shape[1] != densities.n_dim:
-            raise ValueError(
-                f"reverse_draws must have shape (P, {densities.n_dim}), got {draws.shape}."
-            )
-        out = np.asarray(draws, float)
-    else:
-        try:
-            out = unconstrain(model, densities.layout, draws)
-        except ValueError as error:
-            raise ValueError(f"reverse_draws: {error}") from error
-    if not np.isfinite(out).all() or not len(out):
-        raise ValueError("reverse_draws must be finite, and at least one.")
+    group = result_group(draws, "posterior", (), "pm.sample", name="reverse_draws")
+    arrays = {n: draws_of(group, n, model) for n in densities.variables if n in group}
+    flat = {n: a.reshape(-1, *a.shape[2:]) for n, a in arrays.items()}
+    try:
+        out = unconstrain(model, densities.layout, flat)
+    except ValueError as error:
+        raise ValueError(f"reverse_draws: {error}") from error
+    if not np.isfinite(out).all():
+        raise ValueError("reverse_draws must be finite.")
     return out
 
 

@@ -137,9 +137,14 @@ def test_only_discrete_variables():
 # --- both sides -----------------------------------------------------------------------------------
 
 
+def posterior(**draws):
+    group = xr.Dataset({name: (("chain", "draw"), x) for name, x in draws.items()})
+    return xr.DataTree.from_dict({"posterior": group})
+
+
 def test_exact_draws_bound_from_above():
     exact = 1.5 + np.sqrt(0.5) * np.random.default_rng(1).standard_normal(400)
-    tree = ais(one(), reference="prior", reverse_draws={"mu": exact})
+    tree = ais(one(), reference="prior", reverse_draws=posterior(mu=exact[None]))
     above = tree["evidence"].to_dataset()
     assert (
         abs(above["reverse_log_evidence"] - one().log_evidence)
@@ -150,15 +155,19 @@ def test_exact_draws_bound_from_above():
     assert above["log_evidence"] < above["reverse_log_evidence"] + 4.0 * error
     # Few steps: the two sides part, the truth between them.
     rough = [
-        ais(one(), 1000, reference="prior", n_steps=3, reverse_draws={"mu": exact}, seed=s)[
-            "evidence"
-        ]
+        ais(
+            one(),
+            1000,
+            reference="prior",
+            n_steps=3,
+            reverse_draws=posterior(mu=exact[None]),
+            seed=s,
+        )["evidence"]
         for s in range(3)
     ]
     for name, sign in (("log_evidence", -1.0), ("reverse_log_evidence", 1.0)):
         gap = np.mean([sign * (float(e[name]) - one().log_evidence) for e in rough])
         assert gap > -0.1
-    assert_same(tree, ais(one(), reference="prior", reverse_draws=exact[:, None]))
 
 
 @pytest.mark.parametrize("known", [schools, labels], ids=lambda f: f.__name__)
@@ -415,13 +424,10 @@ def test_counts(name, value, error, no_work):
         ({"reference": "posterior"}, ValueError, "reference must be .*'posterior'"),
         ({"reference": None}, ValueError, "reference must be .*None"),
         ({"reference": np.ones(3)}, ValueError, "reference must be"),
-        ({"reverse_draws": np.ones(4)}, ValueError, r"reverse_draws must have shape \(P, 1\)"),
-        ({"reverse_draws": np.ones((4, 2))}, ValueError, r"reverse_draws must have shape \(P, 1\)"),
-        ({"reverse_draws": np.ones((0, 1))}, ValueError, "reverse_draws must be finite, and at least one"),
-        ({"reverse_draws": np.full((2, 1), np.nan)}, ValueError, "reverse_draws must be finite"),
-        ({"reverse_draws": {"nu": np.ones(4)}}, ValueError, "reverse_draws: draws of mu are missing"),
+        ({"reverse_draws": posterior(mu=np.full((1, 2), np.nan))}, ValueError, "reverse_draws must be finite"),
+        ({"reverse_draws": posterior(nu=np.ones((1, 4)))}, ValueError, "reverse_draws: draws of mu are missing"),
         ({"reverse_draws": xr.DataTree()}, ValueError, "reverse_draws has no group 'posterior'"),
-        ({"reverse_draws": 3}, TypeError, "reverse_draws must be .*3"),
+        ({"reverse_draws": 3}, TypeError, "reverse_draws must be"),
     ],
     ids=lambda v: label(v)[:50],
 )  # fmt: skip
