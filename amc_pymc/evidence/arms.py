@@ -121,10 +121,7 @@ class QuasiArm:
         beside = self.path.draw_prior(self.beside, rng)
         x = np.concatenate([beside, self.reference.from_uniforms(u)])
         log_w = _weights(self.path, self.reference, x, self.beside / len(x))
-        top = log_w.max()
-        if top == -np.inf:
-            return -np.inf
-        return float(top + np.log(np.exp(log_w - top).mean()))
+        return float(log_mean_exp(log_w))
 
 
 class SequentialArm:
@@ -328,15 +325,15 @@ def _arm(
     target: float | None,
 ) -> tuple[Any, tuple[float, float]] | None:
     """Make an arm; also return its expected cost times variance and the cost of a draw. None if not possible."""
-    if name == "importance" and pilot.discrete_proposal is not None:
-        alone = ImportanceArm(path, pilot.discrete_proposal, pilot.share)
-        return alone, (_wild(pilot.relative_variance), alone.cost)
     if name in ("importance", "importance_rqmc"):
-        if pilot.adapted is None or pilot.reference is None:
+        proposal: Any = pilot.reference
+        if name == "importance" and pilot.discrete_proposal is not None:
+            proposal = pilot.discrete_proposal
+        if proposal is None:
             return None
         kind = ImportanceArm if name == "importance" else QuasiArm
-        made = kind(path, pilot.reference, pilot.share)
-        return made, (_wild(pilot.relative_variance), made.cost)
+        made, variance = kind(path, proposal, pilot.share), pilot.relative_variance
+        return made, (variance if variance < _WILD else math.inf, made.cost)
     if name == "smc_reference":
         if reference is None:
             return None
@@ -346,32 +343,17 @@ def _arm(
         bridge, ladder, base = path, pilot.ladder, path
     n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
     betas = barrier_schedule(n_steps, ladder)
-    one = _per_particle(kernel, ladder, n_steps - 1, _SMC_MOVES)
+    one = known_cost(kernel, n_steps - 1, _SMC_MOVES)
+    if one is None:  # random: as in the pilot run
+        evaluations, gradients = ladder.per_move
+        first = GRADIENT_COST if kernel.needs_gradient else 1.0
+        one = first + (n_steps - 1) * _SMC_MOVES * (evaluations + GRADIENT_COST * gradients)
     variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
-    n = _particles(variance, target)
-    arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=n)
-    return arm, (one * variance, one * n)
-
-
-def _particles(variance: float, target: float | None) -> int:
-    """Return the number of particles per run with which `_RUNS` runs reach the target."""
     least, most = _SMC_PARTICLES
     wanted = least if target is None else math.ceil(variance / (_RUNS * target**2))
-    return min(max(wanted, least), most)
-
-
-def _wild(variance: float) -> float:
-    return variance if variance < _WILD else math.inf
-
-
-def _per_particle(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
-    """Return the cost of a particle, estimated from the pilot run if it is random."""
-    known = known_cost(kernel, n_steps, n_moves)
-    if known is not None:
-        return known
-    evaluations, gradients = ladder.per_move
-    first = GRADIENT_COST if kernel.needs_gradient else 1.0
-    return first + n_steps * n_moves * (evaluations + GRADIENT_COST * gradients)
+    n = min(max(wanted, least), most)
+    arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=n)
+    return arm, (one * variance, one * n)
 
 
 def _screen(

@@ -38,6 +38,8 @@ from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
+    PosteriorDraws,
+    add_posterior,
     disagreements,
     finished,
     from_log_weights,
@@ -383,29 +385,21 @@ def _add_draws(
 
     Copies of a particle are adjacent, so diagnostics do not treat them as independent.
     """
-    x = np.concatenate([c[0] for c in chains])
     log_w = np.stack([c[1] for c in chains])
     n_chains, n_draws = log_w.shape
     index = np.stack(
         [resample(w, n_draws, rng) if w.max() > -np.inf else np.arange(n_draws) for w in log_w]
     )
     chosen = (index + n_draws * np.arange(n_chains)[:, None]).ravel()
-    values = densities.constrain(x)
-    terms = densities.values(x)
-    draws = {k: v[chosen] for k, v in values.items()}
-    weighted = draws_group(model, values, n_chains=n_chains)
+    x = np.concatenate([c[0] for c in chains])
+    terms, distinct = densities.values(x), sum(len(np.unique(row)) for row in index)
+    drawn = PosteriorDraws(x[chosen], distinct, "annealed particles, resampled")
+    draws, _ = add_posterior(tree, model, densities, drawn, n_chains, terms[:, chosen])
+    particle = described(
+        draws_group(model, {"particle": index.ravel()}, n_chains=n_chains), DRAW_STATS
+    )
+    tree["sample_stats"] = xr.DataTree(tree["sample_stats"].to_dataset().merge(particle))
+    weighted = draws_group(model, densities.constrain(x), n_chains=n_chains)
     weighted["log_weight"] = ("chain", "draw"), log_w
-    weighted = described(weighted, WEIGHTED)
-    stats = {
-        "log_prior": terms[0][chosen],
-        "log_likelihood_sum": terms[1][chosen],
-        "particle": index.ravel(),
-    }
-    stats["lp"] = stats["log_prior"] + stats["log_likelihood_sum"]
-    posterior = draws_group(model, draws, n_chains=n_chains)
-    posterior.attrs["n_distinct"] = sum(len(np.unique(row)) for row in index)
-    tree["posterior"] = xr.DataTree(posterior)
-    told = described(draws_group(model, stats, n_chains=n_chains), DRAW_STATS)
-    tree["sample_stats"] = xr.DataTree(told)
-    tree["weighted_posterior"] = xr.DataTree(weighted)
+    tree["weighted_posterior"] = xr.DataTree(described(weighted, WEIGHTED))
     return draws

@@ -330,7 +330,7 @@ def test_workers_change_nothing(method):
 
 def test_max_time_ends_a_run_after_two_rounds():
     """Without the second the predictable estimate would be nan."""
-    settings = {"draws": 3000, "rounds": 100, "random_seed": 16}
+    settings = {"draws": 3000, "random_seed": 16}
     whole = amc.combine_estimators(two(), **settings)
     with pytest.warns(UserWarning, match="max_time=1e-06 s was over"):
         part = amc.combine_estimators(two(), **settings, max_time=1e-6)
