@@ -71,7 +71,6 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
-from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.results import described, tables
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
@@ -323,7 +322,11 @@ def estimate_evidence(
         return likelihood_as_evidence(model, "estimate_evidence")
     plain = names is None and not own and max_cost is None and cost == "count"
     if plain and target_mcse and _has_many_rows(model, marginalize):
-        tall = _by_surrogate(model, target_mcse, n_draws, n_chains, words, progressbar)
+        with one_blas_thread():
+            tall = evidence_from_surrogate(
+                model, target=target_mcse, draws=n_draws, chains=n_chains, words=words,
+                progressbar=progressbar,
+            )  # fmt: skip
         if tall is not None:
             return tall
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
@@ -355,25 +358,6 @@ def _has_many_rows(model: Model, marginalize: Marginalize) -> bool:
         return row_count(model, model.observed_RVs) >= FEWEST_ROWS
     except NotRowFactorised:
         return False
-
-
-def _by_surrogate(
-    model: Model, target: float, draws: int, chains: int, words: Any, progressbar: bool
-) -> xr.DataTree | None:
-    """Return the estimate from prior times the rows' expansion; None where that is not close to the posterior."""
-    begin = time.process_time()
-    check_evidence_defined(model)
-    (rng,) = spawn_generators(words, 1)
-    with one_blas_thread():
-        found = evidence_from_surrogate(
-            model, target=target, draws=draws, chains=chains, rng=rng, progressbar=progressbar
-        )
-    if found is None:
-        return None
-    answer, evaluations = found
-    answer.flags.extend(prior_flags(model))
-    answer.numbers["cpu_seconds"] = time.process_time() - begin
-    return finished(answer, model, "estimate_evidence", evaluations=evaluations)
 
 
 def _refuse_with_idata(**given: Any) -> None:
@@ -485,13 +469,9 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
     # Chains and a bridge may give the estimate if the user chose no arms.
     by_chains = run.names is None and not run.own and not run.densities.discrete.any()
 
-    def pilot_run() -> Pilot:
-        with _shown("Pilot run", run) as report:
-            return explored(
-                run.model, run.densities, run.moves, rng, chains=by_chains, report=report
-            )
-
-    pilot, spent, seconds = _measured("pilot", pilot_run, run)
+    with _part("pilot", "Pilot run", run) as (report, counts):
+        pilot = explored(run.model, run.densities, run.moves, rng, chains=by_chains, report=report)
+    spent, seconds = cost_of(counts), time.process_time() - begin
     known.append(pilot)
     with run.tally.stage("pilot"):
         run.densities = enough_nodes(run.densities, _typical(pilot), run.target)
@@ -505,7 +485,11 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
 
     bridged = None
     if by_chains and pilot.unfit and allowed(_LEAST):
-        bridged = _chains(run, pilot, allowed)
+        with _part("chains", "Chains", run) as (report, counts):
+            bridged = bridge_chains(
+                run.densities, pilot, run.moves, run.streams[5], target=run.target,
+                budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
+            )  # fmt: skip
         answers = bridged.answers(run.target, pilot)
         if answers or pilot.adapted is None or run.limit.over():
             return _of_chains(run, pilot, bridged)
@@ -579,24 +563,20 @@ def _of_pilot(run: Run, pilot: Pilot) -> Answer:
     return Answer(tree, numbers, flags, attrs)
 
 
-def _measured[T](stage: str, make: Callable[[], T], run: Run) -> tuple[T, float, float]:
-    """Make a part of the run; return also its cost and CPU seconds."""
-    begin = time.process_time()
-    with run.tally.stage(stage), counted() as counts:
-        made = make()
-    return made, cost_of(counts), time.process_time() - begin
-
-
 @contextmanager
-def _shown(what: str, run: Run) -> Iterator[Callable[[str], None]]:
-    """Show the progress of a part of unknown length; the block receives the function that reports its stages."""
-    with progress(what, None, enabled=run.progressbar) as bar:
+def _part(stage: str, what: str, run: Run) -> Iterator[tuple[Callable[[str], None], np.ndarray]]:
+    """Count evaluations of a part of unknown length; the block receives a function to report progress, and counts."""
+    with (
+        progress(what, None, enabled=run.progressbar) as bar,
+        run.tally.stage(stage),
+        counted() as counts,
+    ):
 
-        def report(stage: str) -> None:
+        def report(text: str) -> None:
             bar.advance()
-            bar.update(description=f"{what}: {stage}")
+            bar.update(description=f"{what}: {text}")
 
-        yield report
+        yield report, counts
 
 
 def _typical(pilot: Pilot) -> np.ndarray:
@@ -604,19 +584,6 @@ def _typical(pilot: Pilot) -> np.ndarray:
     particles = pilot.ladder.particles
     order = np.argsort(particles.terms.sum(axis=0), kind="stable")
     return particles.x[order[len(order) // 2 :]]
-
-
-def _chains(run: Run, pilot: Pilot, allowed: Callable[[float, float], bool]) -> BridgedChains:
-    rng = run.streams[5]
-
-    def bridged() -> BridgedChains:
-        with _shown("Chains", run) as report, counted() as counts:
-            return bridge_chains(
-                run.densities, pilot, run.moves, rng, target=run.target,
-                budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
-            )  # fmt: skip
-
-    return _measured("chains", bridged, run)[0]
 
 
 def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float) -> Answer:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,19 +23,22 @@ import xarray as xr
 from amc_pymc.evidence.annealing import resample
 from amc_pymc.evidence.bridge import bridge_draws, variance_of_mean
 from amc_pymc.evidence.mcmc import make_kernel
-from amc_pymc.evidence.model import Tally
+from amc_pymc.evidence.model import Tally, prior_flags
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
     PosteriorDraws,
     add_posterior,
     effective_size,
+    finished,
     uncertain,
 )
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles
+from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.results import declared_dataset, pareto_k
 from amc_pymc.results.tables import ARMS
+from amc_pymc.rng import spawn_generators
 from amc_pymc.steps.surrogate_posterior import SurrogatePosterior, surrogate_posterior
 
 if TYPE_CHECKING:
@@ -86,10 +90,10 @@ def evidence_from_surrogate(
     target: float,
     draws: int,
     chains: int,
-    rng: np.random.Generator,
+    words: list[int],
     progressbar: bool,
-) -> tuple[Answer, xr.Dataset] | None:
-    """Return the evidence of a model with many rows, and evaluations by stage; None if its surrogate is not close.
+) -> xr.DataTree | None:
+    """Return the evidence of a model with many rows; None if its surrogate is not close.
 
     Parameters
     ----------
@@ -98,9 +102,13 @@ def evidence_from_surrogate(
         Standard error of log Z, in nats.
     draws, chains : int
         Posterior draws in the result.
-    rng : numpy.random.Generator
+    words : list of int
+        Seed.
     progressbar : bool
     """
+    begin = time.process_time()
+    check_evidence_defined(model)
+    (rng,) = spawn_generators(words, 1)
     surrogate = surrogate_posterior(model, progressbar)
     if surrogate is None:
         return None
@@ -142,8 +150,10 @@ def evidence_from_surrogate(
         _, flags = add_posterior(tree, model, densities, drawn, chains, terms)
     method = f"prior times expansion of rows, corrected at {len(found.x)} draws"
     attrs = {"weights": "equal", "unbiased": _UNBIASED, "method": method}
-    numbers |= tally.numbers()
-    return Answer(tree, numbers, flags + uncertain(z, error), attrs), tally.dataset()
+    flags += [*uncertain(z, error), *prior_flags(model)]
+    numbers |= tally.numbers() | {"cpu_seconds": time.process_time() - begin}
+    answer = Answer(tree, numbers, flags, attrs)
+    return finished(answer, model, "estimate_evidence", evaluations=tally.dataset())
 
 
 def _normaliser(
