@@ -176,6 +176,16 @@ def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
     return GRADIENT_COST * (1 + n_steps * n_moves * kernel.n_leapfrog)
 
 
+def expected_cost(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
+    """Return the cost of a particle, estimated from the pilot run if it is random."""
+    known = known_cost(kernel, n_steps, n_moves)
+    if known is not None:
+        return known
+    evaluations, gradients = ladder.per_move
+    first = GRADIENT_COST if kernel.needs_gradient else 1.0
+    return first + n_steps * n_moves * (evaluations + GRADIENT_COST * gradients)
+
+
 def _weights(
     path: Path, reference: StudentTMixture | DiscreteProposal, x: np.ndarray, share: float
 ) -> np.ndarray:
@@ -343,11 +353,7 @@ def _arm(
         bridge, ladder, base = path, pilot.ladder, path
     n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
     betas = barrier_schedule(n_steps, ladder)
-    one = known_cost(kernel, n_steps - 1, _SMC_MOVES)
-    if one is None:  # random: as in the pilot run
-        evaluations, gradients = ladder.per_move
-        first = GRADIENT_COST if kernel.needs_gradient else 1.0
-        one = first + (n_steps - 1) * _SMC_MOVES * (evaluations + GRADIENT_COST * gradients)
+    one = expected_cost(kernel, ladder, n_steps - 1, _SMC_MOVES)
     variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
     least, most = _SMC_PARTICLES
     wanted = least if target is None else math.ceil(variance / (_RUNS * target**2))
