@@ -135,8 +135,8 @@ def _z_scores(run: Combination) -> np.ndarray:
 
 def combination_tree(history: History, *, weights: str, policy: Policy, cost: Any) -> xr.DataTree:
     """Return the results of a run."""
-    run = history.run
-    pulls = history.pulls()
+    run, pulls = history.run, history.pulls()
+    stopped = "" if history.stopped is None else history.stopped.happened
     names = [a.name for a in run.arms]
     estimates = scaled([run.estimate(w) for w in WEIGHTS], run.scale)
     arms = arm_statistics(run)
@@ -148,7 +148,7 @@ def combination_tree(history: History, *, weights: str, policy: Policy, cost: An
             "/estimate": declared_dataset(ESTIMATE, estimates, {"weights": list(WEIGHTS)}),
             "/arms": declared_dataset(ARMS, arms, {"arm": names}),
             "/rounds": _rounds(history, names),
-            "/pulls": _pulls(pulls, names, run.scale),
+            "/pulls": declared_dataset(PULLS, pulls, {"pull": np.arange(pulls["value"].size)}),
         }
     )
     tree.attrs = {
@@ -159,18 +159,13 @@ def combination_tree(history: History, *, weights: str, policy: Policy, cost: An
         "scale": run.scale,
         "cost": cost,
         "unbiased": _unbiased(history),
-        "stopped": _sentence(history.stopped),
+        "stopped": stopped and f"{stopped[0].upper()}{stopped[1:]}.",
         "rewards_clipped": int(getattr(policy.rewards, "clipped", 0)),
     }
     tree["estimate"].attrs["headline"] = weights
+    tree["pulls"]["arm"].attrs["names"] = names
+    tree["pulls"]["value"].attrs["scale"] = run.scale
     return tree
-
-
-def _sentence(stopped: Flag | None) -> str:
-    """Return the reason why a run ended early, empty if it did not."""
-    if stopped is None:
-        return ""
-    return f"{stopped.happened[0].upper()}{stopped.happened[1:]}."
 
 
 def _unbiased(history: History) -> str:
@@ -205,14 +200,6 @@ def _rounds(history: History, names: list[str]) -> xr.Dataset:
     }
     coords = {"round": np.arange(len(rounds)), "arm": names, "weights": list(WEIGHTS)}
     return declared_dataset(ROUNDS, values, coords)
-
-
-def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dataset:
-    coords = {"pull": np.arange(pulls["value"].size)}
-    out = declared_dataset(PULLS, pulls, coords)
-    out["arm"].attrs["names"] = names
-    out["value"].attrs["scale"] = scale
-    return out
 
 
 def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[Flag]:

@@ -264,7 +264,7 @@ def combined(
 
         def draws_of(decided: Round, found: list[list[Sample]]) -> None:
             """Make the draws of a round; append the samples to `found`, a list per arm, as they arrive."""
-            jobs = _jobs(arms, decided)
+            jobs = [*_jobs(arms, decided)]
             rngs = spawn_generators(draw_rng, len(jobs))
             packed = [(arms[k], n, g, cost) for (k, n), g in zip(jobs, rngs, strict=True)]
             for (k, n), result in zip(jobs, pool.map(packed), strict=True):
@@ -457,13 +457,6 @@ def _plan(
 type _Draws = Callable[[Round, list[list[Sample]]], None]
 
 
-def _jobs(arms: list[Arm], decided: Round) -> list[tuple[int, int]]:
-    """Return the arm and the number of draws of each job of a round."""
-    return [
-        (k, size) for k, arm in enumerate(arms) for size in _job_sizes(int(decided.counts[k]), arm)
-    ]
-
-
 def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
     """Run one job; return an ArmError instead of raising it, because it carries the draws before it."""
     try:
@@ -472,13 +465,12 @@ def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
         return error
 
 
-def _job_sizes(n: int, arm: Arm) -> list[int]:
-    """Split n draws into jobs, independently of the number of workers."""
-    if n == 0:
-        return []
-    least = arm.draws_per_job or (256 if arm.batched else 1)
-    size = min(max(least, math.ceil(n / _JOBS)), _LARGEST_JOB)
-    return [min(size, n - i) for i in range(0, n, size)]
+def _jobs(arms: list[Arm], decided: Round) -> Iterator[tuple[int, int]]:
+    """Yield the arm and the number of draws of each job of a round, independently of the number of workers."""
+    for k, (arm, n) in enumerate(zip(arms, decided.counts.tolist(), strict=True)):
+        least = arm.draws_per_job or (256 if arm.batched else 1)
+        size = min(max(least, math.ceil(n / _JOBS)), _LARGEST_JOB)
+        yield from ((k, min(size, n - i)) for i in range(0, n, size))
 
 
 def _rounds(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -278,7 +279,7 @@ def _evened(mixture: StudentTMixture) -> StudentTMixture:
     if mixture.components == 1:
         return mixture
     weights = (1.0 - _EVEN) * mixture.weights + _EVEN / mixture.components
-    return StudentTMixture(weights, mixture.means, mixture.choleskys, mixture.dof)
+    return replace(mixture, weights=weights)
 
 
 def _relative_variance(log_weights: np.ndarray, log_ratio: np.ndarray) -> float:
@@ -306,7 +307,9 @@ def _refitted(
     spread = (lambda q: q) if images is None else images.spread
     w = np.exp(lw - logsumexp(lw))
     new = _thinned(_fitted(x, lw, mixture, _DOFS), x, lw, w)
-    most = min(max_components, _known_components(x.shape[1], _ess(lw)))
+    # The number of components whose covariances can be estimated from this effective sample size.
+    d = x.shape[1]
+    most = min(max_components, int(_ess(lw) / (0.5 * (d + 1) * (d + 2))))
     while new.components < most:
         gap = lw + np.where(
             lw > -math.inf, record.log_target - record.log_defensive(spread(new)), 0.0
@@ -319,11 +322,6 @@ def _refitted(
             break
         new = other
     return new
-
-
-def _known_components(d: int, ess: float) -> int:
-    """Return the number of components whose covariances can be estimated from this effective sample size."""
-    return int(ess / (0.5 * (d + 1) * (d + 2)))
 
 
 def _fitted(
@@ -507,7 +505,7 @@ def search_again(
         return none
     mixture = laplace_components(joint.with_gradient, ends, curvatures)
     weights = 0.5 * mixture.weights + 0.5 / mixture.components
-    mixture = StudentTMixture(weights, mixture.means, mixture.choleskys, mixture.dof)
+    mixture = replace(mixture, weights=weights)
     y = mixture.sample(max(settings.weighed_least, settings.weighed * joint.n_dim), rng)
     terms = joint.terms(y)
     thin = log_weights(adapted, y, terms, share) > settings.thin

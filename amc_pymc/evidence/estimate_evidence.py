@@ -474,7 +474,10 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
     spent, seconds = cost_of(counts), time.process_time() - begin
     known.append(pilot)
     with run.tally.stage("pilot"):
-        run.densities = enough_nodes(run.densities, _typical(pilot), run.target)
+        # The denser half of the particles; the others may not have converged.
+        order = np.argsort(pilot.ladder.particles.terms.sum(axis=0), kind="stable")
+        denser = pilot.ladder.particles.x[order[len(order) // 2 :]]
+        run.densities = enough_nodes(run.densities, denser, run.target)
     # Cost of a model evaluation in the user's units.
     price = 1.0 if run.cost == "count" else seconds / spent
 
@@ -579,13 +582,6 @@ def _part(stage: str, what: str, run: Run) -> Iterator[tuple[Callable[[str], Non
         yield report, counts
 
 
-def _typical(pilot: Pilot) -> np.ndarray:
-    """Return the denser half of the particles of a pilot run (P, D); the others may not have converged."""
-    particles = pilot.ladder.particles
-    order = np.argsort(particles.terms.sum(axis=0), kind="stable")
-    return particles.x[order[len(order) // 2 :]]
-
-
 def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float) -> Answer:
     """Combine arms from the pilot run by a bandit; only those that start at the prior if chains have failed."""
     densities, tally = run.densities, run.tally
@@ -635,7 +631,11 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
         flagged = _add_posterior(run, tree, drawn)
         with tally.stage("checks"):
             flags += quadrature(numbers, densities, drawn.x, run.target) + flagged
-    _finish_arms(tree, portfolio)
+    arms = tree["arms"].to_dataset()  # with variables named as in the group `evidence`
+    arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
+    arms["cost"] = arms["draws"] * arms["cost_per_draw"]
+    arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
+    tree["arms"] = xr.DataTree(described(arms, tables.ARMS))
     attrs = {"weights": _WEIGHTS, "unbiased": tree.attrs["unbiased"]}
     return Answer(tree, numbers, flags, attrs)
 
@@ -711,13 +711,3 @@ def _uncovered(
     if annealed < _MATTERS and effective_beside(densities, pilot.adapted, rng) >= _REACHED:
         return []
     return [flag("uncovered", share=pilot.uncovered)]
-
-
-def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
-    """Rename variables as in the group ``evidence``, and add the arms that were left out."""
-    arms = tree["arms"].to_dataset()
-    arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
-    arms["cost"] = arms["draws"] * arms["cost_per_draw"]
-    arms = described(arms, tables.ARMS)
-    arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
-    tree["arms"] = xr.DataTree(arms)

@@ -80,15 +80,6 @@ class PilotInterrupted(KeyboardInterrupt):
         self.pilot = pilot
 
 
-class Fit(NamedTuple):
-    """Fitted mixture, the modes it was made from, and estimates of what it misses."""
-
-    adapted: AdaptedMixture | None
-    modes: Modes
-    uncovered: float
-    unseen: float
-
-
 @dataclass(frozen=True)
 class Pilot:
     """Results of a pilot run. They must be frozen before they are used in an unbiased estimate.
@@ -241,26 +232,16 @@ def _fitted(
         modes = Modes(*modes_and_mixture(joint, np.concatenate([modes.x, odd])))
     report("fit")
     adapted = None if modes.mixture is None else laplace_fit(joint, modes.mixture, rng)
-    if many:
-        fit = Fit(adapted, modes, 0.0, -math.inf)
-    else:
-        fit = _mended(joint, ladder, modes, adapted, rng)
+    uncovered, unseen = 0.0, -math.inf
+    if not many:
+        adapted, modes, uncovered, unseen = _mended(joint, ladder, modes, adapted, rng)
     share, variance = DEFENSIVE_SHARE, math.inf
-    if fit.adapted is not None:
-        share, variance = best_share(ladder.particles, fit.adapted)
+    if adapted is not None:
+        share, variance = best_share(ladder.particles, adapted)
     return Pilot(
-        ladder,
-        fit.adapted,
-        fit.modes.mixture,
-        fit.modes.x,
-        fit.modes.log_evidence,
-        fit.uncovered,
-        share,
-        variance,
-        fit.unseen,
-        unfit=_unfit(fit.adapted, ladder, joint.settings),
-        images=joint.images,
-    )
+        ladder, adapted, modes.mixture, modes.x, modes.log_evidence, uncovered, share, variance, unseen,
+        unfit=_unfit(adapted, ladder, joint.settings), images=joint.images,
+    )  # fmt: skip
 
 
 def _starts(joint: Joint, ladder: Ladder, cold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -295,8 +276,11 @@ def _mended(
     modes: Modes,
     adapted: AdaptedMixture | None,
     rng: np.random.Generator,
-) -> Fit:
-    """Fit a mixture and adapt it again as long as checks find that it misses something."""
+) -> tuple[AdaptedMixture, Modes, float, float]:
+    """Fit a mixture and adapt it again as long as checks find that it misses something.
+
+    Return also the modes it was made from, and estimates of what it does not cover and of what it has not seen.
+    """
     rough = ladder.particles
     uncovered, unseen, missed = 0.0, -math.inf, np.empty((0, joint.n_dim))
     if adapted is not None:
@@ -304,7 +288,7 @@ def _mended(
         if not len(missed):
             unseen, missed = second_look(joint, adapted, modes.mixture, rng)
             if not len(missed):
-                return Fit(adapted, modes, uncovered, unseen)
+                return adapted, modes, uncovered, unseen
     x = rough.x
     if joint.images is not None and modes.mixture is not None:
         x = joint.images.folded(x, modes.mixture)
@@ -322,7 +306,7 @@ def _mended(
         uncovered, missed = missed_by(joint, rough, adapted, rng)
         if attempts <= 0 or not len(missed):
             unseen, missed = second_look(joint, adapted, modes.mixture, rng)
-    return Fit(adapted, modes, uncovered, unseen)
+    return adapted, modes, uncovered, unseen
 
 
 def overlooked(seen: RecordingPath, found: Pilot, rng: np.random.Generator) -> float:
@@ -430,33 +414,18 @@ def laplace_fit(
 
 def joined(rough: StudentTMixture, modes: StudentTMixture | None) -> StudentTMixture:
     """Combine the mixtures of the particles and of the modes with equal weights."""
-    if modes is None:
-        return rough
-    modes = important_part(modes)
-    return StudentTMixture(
-        np.concatenate([0.5 * rough.weights, 0.5 * modes.weights]),
-        np.concatenate([rough.means, modes.means]),
-        np.concatenate([rough.choleskys, modes.choleskys]),
-        rough.dof,
-    )
+    return rough if modes is None else rough.joined(important_part(modes), 0.5)
 
 
 def widened(mixture: StudentTMixture) -> StudentTMixture:
     """Add a wider copy of each component, with a share of its weight."""
     factor = 1.0 + _WIDER / math.sqrt(mixture.n_dim)
-    return StudentTMixture(
-        np.concatenate([(1.0 - _WIDE_SHARE) * mixture.weights, _WIDE_SHARE * mixture.weights]),
-        np.concatenate([mixture.means, mixture.means]),
-        np.concatenate([mixture.choleskys, factor * mixture.choleskys]),
-        mixture.dof,
-    )
+    return mixture.joined(replace(mixture, choleskys=factor * mixture.choleskys), _WIDE_SHARE)
 
 
 def important_part(mixture: StudentTMixture) -> StudentTMixture:
     """Remove components of negligible weight."""
-    keep = mixture.weights > mixture.weights.max() * math.exp(-_NEGLIGIBLE)
-    weights = mixture.weights[keep] / mixture.weights[keep].sum()
-    return StudentTMixture(weights, mixture.means[keep], mixture.choleskys[keep], mixture.dof)
+    return mixture.part(mixture.weights > mixture.weights.max() * math.exp(-_NEGLIGIBLE))
 
 
 def moment(

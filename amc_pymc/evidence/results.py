@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from amc_pymc.evidence.adapt import PER_STEP, clearly_more, error_of, share_erro
 from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.chains import BridgedChains
-from amc_pymc.evidence.mcmc import Kernel, Particles
+from amc_pymc.evidence.mcmc import Kernel
 from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
@@ -66,13 +66,6 @@ def from_log_weights(log_weights: np.ndarray) -> Evidence:
     )
 
 
-def evidence_group(numbers: Mapping[str, Any], flags: Sequence[Flag], **attrs: Any) -> xr.Dataset:
-    """Return the group ``evidence``: numbers with a 95 % interval, and flags as attributes."""
-    lower, upper = normal_interval(numbers["log_evidence"], numbers["log_evidence_mcse"])
-    ends = {"log_evidence_lower": lower, "log_evidence_upper": upper}
-    return declared_dataset(EVIDENCE, {**numbers, **ends}, attrs=flag_attributes(flags) | attrs)
-
-
 class Answer(NamedTuple):
     """Estimate of a run.
 
@@ -114,7 +107,10 @@ def finished(
         Densities that were evaluated, which may have integrated effects out.
     """
     tree, numbers, flags, attrs = answer
-    tree["evidence"] = xr.DataTree(evidence_group(numbers, flags, **attrs))
+    lower, upper = normal_interval(*numbers.estimate)
+    ends = {"log_evidence_lower": lower, "log_evidence_upper": upper}
+    attrs = flag_attributes(flags) | attrs
+    tree["evidence"] = xr.DataTree(declared_dataset(EVIDENCE, {**numbers, **ends}, attrs=attrs))
     if evaluations is not None:
         tree["evaluations"] = xr.DataTree(evaluations)
     describe(tree, densities)
@@ -287,28 +283,15 @@ def _moved(
     begin, tuning = particles.x, ladder.tunings[-1]
     for _ in range(_MOST_MOVES):
         particles, _ = kernel.step(path, particles, 1.0, tuning, rng)
-        if _remembered(begin, particles.x) < _MOVED:
+        a, b = begin - begin.mean(axis=0), particles.x - particles.x.mean(axis=0)
+        size = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
+        # Correlations with the starting points; those of constant coordinates count as 0.
+        if float(np.max((a * b).sum(axis=0) / np.where(size > 0.0, size, np.inf))) < _MOVED:
             break
     continuous = np.ones(path.n_dim, bool) if discrete is None else ~discrete
-    return PosteriorDraws(
-        particles.x,
-        _different(particles, ancestors, continuous),
-        "particles of the pilot run, annealed from the prior, copied and moved",
-    )
-
-
-def _different(particles: Particles, ancestors: np.ndarray, continuous: np.ndarray) -> int:
-    """Count the distinct particles."""
-    if not continuous.any():
-        return len(np.unique(ancestors))
-    return len(np.unique(particles.x[:, continuous], axis=0))
-
-
-def _remembered(begin: np.ndarray, now: np.ndarray) -> float:
-    """Return the largest correlation of a coordinate with its starting values; constant coordinates count as 0."""
-    a, b = begin - begin.mean(axis=0), now - now.mean(axis=0)
-    size = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
-    return float(np.max((a * b).sum(axis=0) / np.where(size > 0.0, size, np.inf)))
+    x = particles.x[:, continuous] if continuous.any() else ancestors[:, None]
+    source = "particles of the pilot run, annealed from the prior, copied and moved"
+    return PosteriorDraws(particles.x, len(np.unique(x, axis=0)), source)
 
 
 #: Standard errors by which estimates may differ without a flag.

@@ -143,6 +143,15 @@ class StudentTMixture:
         weights = weights / total if total > 0.0 else np.full(len(weights), 1.0 / len(weights))
         return StudentTMixture(weights, self.means[keep], self.choleskys[keep], self.dof)
 
+    def joined(self, other: StudentTMixture, share: float) -> StudentTMixture:
+        """Return this mixture with a share of another one, which takes over the degrees of freedom."""
+        return StudentTMixture(
+            np.concatenate([(1.0 - share) * self.weights, share * other.weights]),
+            np.concatenate([self.means, other.means]),
+            np.concatenate([self.choleskys, other.choleskys]),
+            self.dof,
+        )
+
     def with_dof(self, dof: float) -> StudentTMixture:
         """Return the mixture with other degrees of freedom."""
         return StudentTMixture(self.weights, self.means, self.choleskys, dof)
