@@ -380,11 +380,6 @@ def test_an_arm_that_fails_at_once_raises():
         amc.combine_estimators({"bad": Fails(0, divide), "good": Normal(1.0)}, draws=100)
 
 
-def test_an_arm_that_fails_in_a_worker():
-    with ProcessPoolExecutor(2) as executor, pytest.raises(amc.ArmError, match="'bad' raised"):
-        amc.combine_estimators({"bad": Fails(0, divide)}, draws=100, executor=executor)
-
-
 def test_ctrl_c_returns_what_there_is():
     def stop():
         raise KeyboardInterrupt
