@@ -10,14 +10,6 @@ from amc_pymc.results.plots.evidence import plot_evidence
 Z95 = 1.959964
 
 
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
-
 def tree(log_evidence, mcse, flags="", arms=None, **more):
     """A result as estimate_evidence returns it; `arms` are columns over the arms a, b, ..."""
     groups = {
