@@ -333,7 +333,7 @@ def wanted_budget(
         raise ValueError("One of draws, max_cost and target_mcse is needed.")
     if draws is not None and max_cost is not None:
         raise ValueError(f"draws={draws!r} and max_cost={max_cost!r} exclude each other.")
-    target = None if target_mcse is None else positive_number("target_mcse", target_mcse)
+    target = positive_or_none("target_mcse", target_mcse)
     if draws is not None:
         n = positive_int("draws", draws)
         if n < len(arms):
@@ -341,9 +341,9 @@ def wanted_budget(
                 f"draws={n} does not give each of {len(arms)} arms one draw; use at least {len(arms)}."
             )
         return Budget(n, "draws", target)
-    if max_cost is None:
+    total = positive_or_none("max_cost", max_cost)
+    if total is None:
         return Budget(math.inf, "cost", target)
-    total = positive_number("max_cost", max_cost)
     if cost == "count":
         least = sum(a.cost or 0.0 for a in arms)
         if total < least:
@@ -394,15 +394,6 @@ def check_cost(cost: object) -> None:
     """Raise an error if `cost` is not the name of a unit."""
     if cost not in get_args(Cost):
         raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")
-
-
-def positive_number(name: str, value: Any) -> float:
-    """Return the argument `name` as a float if it is positive and finite, else raise an error."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
-    return float(value)
 
 
 def _settings(policy: str, arms: list[Arm]) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from amc_pymc.bandits.combine_estimators import (
     Combined,
     check_cost,
     combined,
-    positive_number,
 )
 from amc_pymc.evidence.adapt import effective_beside, error_of, prior_error
 from amc_pymc.evidence.arms import ARMS, Portfolio, make_portfolio
@@ -295,9 +294,8 @@ def estimate_evidence(
     """
     if target_mcse is None and max_cost is None:
         raise ValueError("One of target_mcse and max_cost is needed.")
-    for name, value in (("target_mcse", target_mcse), ("max_cost", max_cost)):
-        if value is not None:
-            positive_number(name, value)
+    positive_or_none("target_mcse", target_mcse)
+    positive_or_none("max_cost", max_cost)
     check_cost(cost)
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:

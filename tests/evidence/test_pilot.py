@@ -372,16 +372,6 @@ def test_lost_draws_count_in_the_share_that_is_uncovered():
     assert share == pytest.approx(0.5 * kept, abs=4.0 * 0.5 / math.sqrt(4096))
 
 
-def test_shares_of_two_modes():
-    path = TwoModes(10)
-    found = look(path, 3)
-    heavy, light = found.mode_log_evidence
-    assert heavy - light == pytest.approx(math.log(7 / 3), abs=1e-3)
-    assert found.modes[0] == pytest.approx(2.0 / 1.01, abs=1e-3)
-    assert found.modes[1] == pytest.approx(-2.0 / 1.01, abs=1e-3)
-    q = found.reference
-    left = q.weights[q.means[:, 0] < 0.0].sum()
-    assert left == pytest.approx(0.3, abs=0.1)
 
 
 def test_nothing_was_overlooked():
