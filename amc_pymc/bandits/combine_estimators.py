@@ -172,7 +172,7 @@ def combine_estimators(
     check_cost(cost)
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
-    budget = wanted_budget(used, draws=draws, max_cost=max_cost, target_mcse=target_mcse, cost=cost)
+    budget = _budget(used, draws, max_cost, target_mcse, cost)
     limit = positive_or_none("max_time", max_time)
     found = combined(
         used, budget, policy=policy, cost=cost, weights=weights, cores=cores, executor=executor,
@@ -320,13 +320,12 @@ def combined(
 # --- arguments ----------------------------------------------------------------------------------
 
 
-def wanted_budget(
-    arms: Sequence[Arm],
-    *,
-    draws: int | None = None,
-    max_cost: float | None = None,
-    target_mcse: float | None = None,
-    cost: Cost = "count",
+def _budget(
+    arms: list[Arm],
+    draws: int | None,
+    max_cost: float | None,
+    target_mcse: float | None,
+    cost: Cost,
 ) -> Budget:
     """Return the budget after checking the arguments."""
     if draws is None and max_cost is None and target_mcse is None:

@@ -146,8 +146,10 @@ def evidence_from_surrogate(
     tree = xr.DataTree()
     tree["arms"] = xr.DataTree(_arms(numbers, found, tally))
     with tally.stage("posterior"):
-        drawn, terms = _resampled(found, draws * chains, rng)
-        _, flags = add_posterior(tree, model, densities, drawn, chains, terms)
+        chosen = resample(found.remainders, draws * chains, rng)  # copies are adjacent
+        source = "sampling importance resampling from the surrogate"
+        drawn = PosteriorDraws(found.x[chosen], len(np.unique(chosen)), source)
+        _, flags = add_posterior(tree, model, densities, drawn, chains, found.terms[:, chosen])
     method = f"prior times expansion of rows, corrected at {len(found.x)} draws"
     attrs = {"weights": "equal", "unbiased": _UNBIASED, "method": method}
     flags += [*uncertain(z, error), *prior_flags(model)]
@@ -179,24 +181,9 @@ def _remainder(
     remainders = terms.sum(axis=0) - surrogate.log_density(x)
     if not np.isfinite(remainders).all():
         return _Correction(x, terms, remainders, -math.inf, math.inf)
-    return _Correction(x, terms, remainders, *_log_mean(remainders.reshape(len(chains), -1)))
-
-
-def _log_mean(logs: np.ndarray) -> tuple[float, float]:
-    """Return the log of the mean exponential of chains (C, N), and its standard error."""
-    log_mean = float(log_mean_exp(logs.ravel()))
-    variance, _ = variance_of_mean(np.exp(logs - log_mean))
-    return log_mean, math.sqrt(variance)
-
-
-def _resampled(
-    found: _Correction, number: int, rng: np.random.Generator
-) -> tuple[PosteriorDraws, np.ndarray]:
-    """Return draws of equal weight by systematic resampling, and their terms (2, P); copies are adjacent."""
-    chosen = resample(found.remainders, number, rng)
-    source = "sampling importance resampling from the surrogate"
-    drawn = PosteriorDraws(found.x[chosen], len(np.unique(chosen)), source)
-    return drawn, found.terms[:, chosen]
+    log_mean = float(log_mean_exp(remainders))
+    variance, _ = variance_of_mean(np.exp(remainders - log_mean).reshape(len(chains), -1))
+    return _Correction(x, terms, remainders, log_mean, math.sqrt(variance))
 
 
 def _arms(numbers: Evidence, found: _Correction, tally: Tally) -> xr.Dataset:
