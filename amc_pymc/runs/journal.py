@@ -145,12 +145,12 @@ class Journal:
         """Return the arrays of a file, and the digest of what they were made from."""
         assert self.path is not None
         try:
-            with np.load(self.path / _name(k)) as archive:
-                arrays = dict(archive)
+            with (self.path / _name(k)).open("rb") as stream:
+                arrays = dict(np.load(stream))
             checksum = arrays.pop(_CHECKSUM, None)
             if checksum is None or str(checksum) != self._checksum(k, arrays):
                 raise ValueError("its checksum is not that of this batch of this run")
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise self._refusal(
                 f": {_name(k)} cannot be read ({error}); delete it and all files with higher numbers"
             ) from error

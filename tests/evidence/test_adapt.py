@@ -161,8 +161,6 @@ def test_a_good_start_is_taken_as_it_is():
     assert found.mixture is problem.start
 
 
-
-
 def test_more_components_are_not_made_than_asked_for():
     assert banana(bend=1.5).adapt(max_components=1).mixture.components == 1
     assert banana(bend=1.5).adapt(max_components=3, enough=0.0).mixture.components <= 3
@@ -255,8 +253,6 @@ def test_truncation():
     np.testing.assert_array_equal(lw[:-1], 0.0)
 
 
-
-
 def test_a_target_with_hard_bounds():
     """A box: most of the first draws are outside."""
 
@@ -270,5 +266,3 @@ def test_a_target_with_hard_bounds():
     w = np.exp(log_w)
     assert abs(w.mean() - 1.0) < 4.0 * w.std() / math.sqrt(20_000)
     assert w.var() < 2.5
-
-

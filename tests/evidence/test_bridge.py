@@ -134,5 +134,3 @@ def test_wide_gaps_make_wide_errors():
     z, found = z_scores(100, shift=4.0)
     assert 0.7 < z.std() < 1.3
     assert found[0].variance > 10.0 * bridge(*works(0)).variance
-
-

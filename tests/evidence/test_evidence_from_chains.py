@@ -18,6 +18,7 @@ import amc_pymc as amc
 from amc_pymc.evidence.chains import BridgedChains
 from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
 from amc_pymc.evidence.from_draws import TimeLimit
+from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.evidence.results import Evidence, covering_error, unlike_chains
 from tests.evidence.evidence_models import (
     Known,
@@ -167,16 +168,11 @@ def test_estimators_and_chains_that_disagree_are_flagged(unfit, monkeypatch):
 
 
 def test_the_error_covers_what_disagrees():
-    pilot = SimpleNamespace(
-        adapted=None,
-        ladder=SimpleNamespace(
-            log_z=-3.0,
-            betas=np.zeros(11),
-            particles=SimpleNamespace(x=np.zeros((512, 2))),
-            drawn=0,
-            lineages=100.0,
-        ),
+    particles = SimpleNamespace(x=np.zeros((512, 2)))
+    ladder = SimpleNamespace(
+        log_z=-3.0, betas=np.zeros(11), particles=particles, drawn=0, lineages=100.0
     )
+    pilot = Pilot(ladder, None, None, particles.x[:0], np.empty(0), 0.0)
     numbers = Evidence(log_evidence=-3.1, log_evidence_mcse=0.02)
     assert covering_error(*numbers.estimate, pilot, None) == 0.02
     numbers["log_evidence"] = -8.0

@@ -372,8 +372,6 @@ def test_lost_draws_count_in_the_share_that_is_uncovered():
     assert share == pytest.approx(0.5 * kept, abs=4.0 * 0.5 / math.sqrt(4096))
 
 
-
-
 def test_nothing_was_overlooked():
     path = TwoModes(8, sd=0.5)
     sd = 0.5 / math.hypot(1.0, 0.5 / 3.0)
