@@ -284,9 +284,9 @@ def _moved(
     for _ in range(_MOST_MOVES):
         particles, _ = kernel.step(path, particles, 1.0, tuning, rng)
         a, b = begin - begin.mean(axis=0), particles.x - particles.x.mean(axis=0)
-        size = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
+        scale = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
         # Correlations with the starting points; those of constant coordinates count as 0.
-        if float(np.max((a * b).sum(axis=0) / np.where(size > 0.0, size, np.inf))) < _MOVED:
+        if float(np.max((a * b).sum(axis=0) / np.where(scale > 0.0, scale, np.inf))) < _MOVED:
             break
     continuous = np.ones(path.n_dim, bool) if discrete is None else ~discrete
     x = particles.x[:, continuous] if continuous.any() else ancestors[:, None]

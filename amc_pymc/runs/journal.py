@@ -315,7 +315,7 @@ def _write(file: Path, content: bytes | dict[str, np.ndarray]) -> None:
         if isinstance(content, bytes):
             stream.write(content)
         else:
-            np.savez(stream, **content)
+            np.savez(stream, **content)  # type: ignore[arg-type]
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(_partial(file), file)
