@@ -67,8 +67,6 @@ def beta_binomial(
         name="beta_binomial",
         build=build,
         log_evidence=log_evidence(successes, trials, a, b),
-        error=0.0,
-        source="closed form",
         n_dim=1,
         easy=True,
         prior_transform=prior_transform,

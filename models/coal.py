@@ -62,8 +62,6 @@ def coal_discrete() -> EvidenceProblem:
         name="coal_discrete",
         build=build,
         log_evidence=log_evidence(),
-        error=0.0,
-        source="closed form",
         n_dim=3,
         easy=True,
     )

@@ -74,7 +74,6 @@ def contamination(
         name="contamination",
         build=build,
         log_evidence=log_evidence(data, share, (good, bad), scale),
-        error=0.0,
         source="enumeration of the labels",
         n_dim=1 + data.size,
         easy=True,

@@ -67,8 +67,6 @@ def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) ->
         name=f"correlated_gaussian_{d}",
         build=build,
         log_evidence=log_evidence(d, box),
-        error=0.0,
-        source="closed form",
         n_dim=d,
         easy=True,
         prior_transform=prior_transform,

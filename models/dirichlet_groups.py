@@ -81,7 +81,6 @@ def dirichlet_groups() -> EvidenceProblem:
         name="dirichlet_groups",
         build=build,
         log_evidence=log_evidence(y),
-        error=0.0,
         source="closed form given kappa, one-dimensional quadrature",
         n_dim=1 + GROUPS * (k - 1),
         easy=True,

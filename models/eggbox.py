@@ -56,7 +56,6 @@ def eggbox(cells: int = 5, *, power: float = 5.0) -> EvidenceProblem:
         name="eggbox",
         build=build,
         log_evidence=log_evidence(power),
-        error=0.0,
         source="two-dimensional quadrature",
         n_dim=2,
         easy=False,

@@ -33,14 +33,14 @@ class EvidenceProblem:
         Natural logarithm of the integral of prior times likelihood, observed variables and
         potentials both being likelihood. Priors and likelihoods are normalised as PyMC does it: the
         binomial coefficient counts.
-    error : float
-        Standard error of `log_evidence`; 0 if the value is exact up to rounding.
-    source : str
-        Source of the value.
     n_dim : int
         D, the number of unconstrained coordinates. Discrete variables count too.
     easy : bool
         Whether there is one mode and no difficulty, so that a method has no reason to warn.
+    error : float
+        Standard error of `log_evidence`; 0 if the value is exact up to rounding.
+    source : str
+        Source of the value.
     prior_transform : callable or None
         Function from the unit cube (D,) to parameters (D,) with the prior distribution, as needed by nested
         samplers; None for models with discrete variables.
@@ -51,9 +51,9 @@ class EvidenceProblem:
     name: str
     build: Callable[[], pm.Model]
     log_evidence: float
-    error: float
-    source: str
     n_dim: int
     easy: bool
+    error: float = 0.0
+    source: str = "closed form"
     prior_transform: Transform | None = None
     log_likelihood: LogLikelihood | None = None

@@ -86,7 +86,6 @@ def funnel(
         name=name,
         build=build,
         log_evidence=log_evidence(data, scale, sigma),
-        error=0.0,
         source="one-dimensional quadrature",
         n_dim=n_groups + 1,
         easy=False,

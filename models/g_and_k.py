@@ -35,7 +35,7 @@ from scipy.special import gammaln, log_ndtr, ndtri
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.rejection import RejectionSampler
-from models.simulator_example import SimulatorExample, batched, noise_scale
+from models.simulator_example import SimulatorExample, noise_scale, observe
 
 TRUTH = np.array([3.0, 1.0, 2.0, 0.5])
 NAMES = ("A", "B", "g", "k")
@@ -145,13 +145,7 @@ def g_and_k(
     def model() -> pm.Model:
         with pm.Model() as model:
             theta = [pm.Uniform(name, 0.0, UPPER) for name in NAMES]
-            pm.Simulator(
-                "octiles",
-                batched(simulate, (0,) * 4),
-                *theta,
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
+            observe("octiles", simulate, theta, epsilon * scale, observed)
         return model
 
     @functools.cache

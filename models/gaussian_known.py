@@ -24,8 +24,8 @@ from scipy.stats import chi2, ncx2
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
-    batched,
     in_ball,
+    observe,
 )
 
 PRIOR_VARIANCE = NOISE_VARIANCE = 0.1
@@ -113,14 +113,7 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
     def model() -> pm.Model:
         with pm.Model() as model:
             theta = pm.Normal("theta", 0.0, prior_sd, shape=d)
-            pm.Simulator(
-                "x",
-                batched(simulate, (1,)),
-                theta,
-                signature="(d)->()",
-                epsilon=epsilon,
-                observed=observed,
-            )
+            observe("x", simulate, [theta], epsilon, observed)
         return model
 
     def reference(rng: np.random.Generator, n: int) -> np.ndarray:

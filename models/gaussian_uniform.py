@@ -25,8 +25,8 @@ from scipy.stats import truncnorm
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
-    batched,
     in_ball,
+    observe,
 )
 
 NOISE_SD = math.sqrt(0.1)
@@ -74,14 +74,7 @@ def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Sim
     def model() -> pm.Model:
         with pm.Model() as model:
             theta = pm.Uniform("theta", -1.0, 1.0, shape=d)
-            pm.Simulator(
-                "x",
-                batched(simulate, (1,)),
-                theta,
-                signature="(d)->()",
-                epsilon=epsilon,
-                observed=observed,
-            )
+            observe("x", simulate, [theta], epsilon, observed)
         return model
 
     def reference(rng: np.random.Generator, n: int) -> np.ndarray:

@@ -26,7 +26,7 @@ import pymc as pm
 from scipy.special import ndtri
 
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, batched, noise_scale
+from models.simulator_example import SimulatorExample, noise_scale, observe
 
 PRIOR_SD = 2.0
 #: Number of cells of the grid on each side.
@@ -130,17 +130,7 @@ def group_means(
             mu = pm.Normal("mu", 0.0, PRIOR_SD)
             tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 1.0)
             effect = pm.Normal("effect", mu, tau, shape=groups)
-            pm.Simulator(
-                "summaries",
-                batched(simulate, (0, 0, 0, 1)),
-                mu,
-                tau,
-                sigma,
-                effect,
-                signature="(),(),(),(j)->()",
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
+            observe("summaries", simulate, [mu, tau, sigma, effect], epsilon * scale, observed)
         return model
 
     def reference(rng: np.random.Generator, draws: int) -> np.ndarray:

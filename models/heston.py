@@ -25,7 +25,7 @@ import pymc as pm
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, batched, noise_scale
+from models.simulator_example import SimulatorExample, noise_scale, observe
 
 DRIFT = 0.02
 TRUTH = np.array([3.0, 0.3, 0.2, -0.6, 0.6])
@@ -135,13 +135,7 @@ def heston(
                 pm.Uniform(name, lower, upper)
                 for name, lower, upper in zip(NAMES, LOWER, UPPER, strict=True)
             ]
-            pm.Simulator(
-                "summaries",
-                batched(simulate, (0,) * 5),
-                *theta,
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
+            observe("summaries", simulate, theta, epsilon * scale, observed)
         return model
 
     return SimulatorExample(

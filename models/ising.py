@@ -65,7 +65,6 @@ def ising(
         name="ising",
         build=build,
         log_evidence=log_evidence(rows, columns, coupling, field),
-        error=0.0,
         source="enumeration",
         n_dim=n,
         easy=abs(coupling) <= 0.3,

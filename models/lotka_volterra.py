@@ -37,7 +37,7 @@ from scipy.special import ndtri
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, batched, noise_scale
+from models.simulator_example import SimulatorExample, noise_scale, observe
 
 START = (100, 50)
 DURATION, STEP = 30.0, 0.2
@@ -254,13 +254,7 @@ def lotka_volterra(
         with pm.Model() as model:
             lower, upper = (math.log(LOWEST), 0.0) if log else (0.0, 1.0)
             theta = [pm.Uniform(name, lower, upper) for name in names]
-            pm.Simulator(
-                "summaries",
-                batched(simulate, (0,) * 4),
-                *theta,
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
+            observe("summaries", simulate, theta, epsilon * scale, observed)
         return model
 
     return SimulatorExample(
@@ -316,13 +310,7 @@ def hudson_bay(
                 pm.LogNormal(name, np.log(median), RATE_LOG_SD)
                 for name, median in zip(RATE_NAMES, RATE_MEDIANS, strict=True)
             ]
-            pm.Simulator(
-                "log_pelts",
-                batched(simulate, (0,) * 4),
-                *rates,
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
+            observe("log_pelts", simulate, rates, epsilon * scale, observed)
         return model
 
     return SimulatorExample(

@@ -37,8 +37,8 @@ from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
-    batched,
     noise_scale,
+    observe,
 )
 
 TRUTH = np.array([0.6, 0.2])
@@ -158,14 +158,7 @@ def ma2(n: int = 100, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 0.3) 
         with pm.Model() as model:
             theta1 = pm.Triangular("theta1", lower=-2.0, c=0.0, upper=2.0)
             theta2 = pm.Uniform("theta2", pm.math.abs(theta1) - 1.0, 1.0)
-            pm.Simulator(
-                "autocovariances",
-                batched(simulate, (0, 0)),
-                theta1,
-                theta2,
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
+            observe("autocovariances", simulate, [theta1, theta2], epsilon * scale, observed)
         return model
 
     def reference(rng: np.random.Generator, n: int) -> np.ndarray:

@@ -32,7 +32,7 @@ import pymc as pm
 
 from scipy.special import ndtri
 
-from models.simulator_example import SimulatorExample, batched
+from models.simulator_example import SimulatorExample, observe
 
 NOISE = 0.05
 HALF_WIDTH = 4.0
@@ -212,14 +212,7 @@ def masked_digits(
                 theta = pm.Normal("theta", 0.0, 1.0, shape=d)
             else:
                 theta = pm.Uniform("theta", -HALF_WIDTH, HALF_WIDTH, shape=d)
-            pm.Simulator(
-                "pixels",
-                batched(simulate, (1,)),
-                theta,
-                signature="(d)->()",
-                epsilon=epsilon,
-                observed=observed,
-            )
+            observe("pixels", simulate, [theta], epsilon, observed)
         return model
 
     return SimulatorExample(

@@ -22,7 +22,7 @@ import pymc as pm
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, batched, noise_scale
+from models.simulator_example import SimulatorExample, noise_scale, observe
 
 TRUTH = np.array([1.0, 5.0, 0.2])
 LEVELS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
@@ -97,15 +97,7 @@ def mg1_queue(
             theta1 = pm.Uniform("theta1", 0.0, 10.0)
             theta2 = pm.Uniform("theta2", theta1, theta1 + 10.0)
             theta3 = pm.Uniform("theta3", 0.0, 1.0 / 3.0)
-            pm.Simulator(
-                "quantiles",
-                batched(simulate, (0, 0, 0)),
-                theta1,
-                theta2,
-                theta3,
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
+            observe("quantiles", simulate, [theta1, theta2, theta3], epsilon * scale, observed)
         return model
 
     return SimulatorExample(

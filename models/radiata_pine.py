@@ -118,7 +118,6 @@ def radiata_pine(number: Number = 1) -> EvidenceProblem:
         name=f"radiata_pine_{number}",
         build=build,
         log_evidence=log_evidence(number),
-        error=0.0,
         source="closed form, a multivariate t density",
         n_dim=3,
         easy=True,

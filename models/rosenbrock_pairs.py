@@ -78,7 +78,6 @@ def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:
         name=f"rosenbrock_pairs_{n_pairs}",
         build=build,
         log_evidence=log_evidence(n_pairs),
-        error=0.0,
         source="one-dimensional quadrature",
         n_dim=2 * n_pairs,
         easy=False,

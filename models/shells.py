@@ -101,7 +101,6 @@ def shells(
         name=f"shells_{d}",
         build=build,
         log_evidence=log_evidence(d, radius, width, distance, box),
-        error=0.0,
         source="quadrature over the radius",
         n_dim=d,
         easy=False,

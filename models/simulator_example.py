@@ -135,6 +135,31 @@ def batched(simulate: Simulate, core_ndims: tuple[int, ...]) -> Callable[..., np
     return function
 
 
+def observe(name: str, simulate: Simulate, parameters, epsilon, observed: np.ndarray) -> None:
+    """Add a ``pm.Simulator`` of one row of summaries to the model of the context.
+
+    Parameters
+    ----------
+    name : str
+        Name of the observed variable.
+    simulate : callable
+        Function of a generator and parameters (n, D) that returns summaries (n, S).
+    parameters : sequence of scalar or vector variables
+    epsilon : float or array (S,)
+    observed : array (S,)
+    """
+    core_ndims = tuple(parameter.ndim for parameter in parameters)
+    inputs = ",".join("(d)" if ndim else "()" for ndim in core_ndims)
+    pm.Simulator(
+        name,
+        batched(simulate, core_ndims),
+        *parameters,
+        signature=f"{inputs}->()" if any(core_ndims) else None,
+        epsilon=epsilon,
+        observed=observed,
+    )
+
+
 def noise_scale(simulate: Simulate, theta: np.ndarray, n: int = 2000, seed: int = 0) -> np.ndarray:
     """Return standard deviations (S,) of summaries at one parameter vector (D,), by simulation.
 

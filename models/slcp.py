@@ -30,8 +30,8 @@ from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
-    batched,
     noise_scale,
+    observe,
 )
 
 TRUTH = np.array([0.7, -2.9, -1.0, -0.9, 0.6])
@@ -129,14 +129,7 @@ def slcp(
     def model() -> pm.Model:
         with pm.Model() as model:
             theta = pm.Uniform("theta", -WIDTH, WIDTH, shape=5)
-            pm.Simulator(
-                "points",
-                batched(summaries, (1,)),
-                theta,
-                signature="(d)->()",
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
+            observe("points", summaries, [theta], epsilon * scale, observed)
         return model
 
     return SimulatorExample(

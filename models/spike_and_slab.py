@@ -82,8 +82,6 @@ def spike_and_slab(
         name=f"spike_and_slab_{d}",
         build=build,
         log_evidence=log_evidence(d, slab, spike, shift, weight),
-        error=0.0,
-        source="closed form",
         n_dim=d,
         easy=False,
         prior_transform=prior_transform,

@@ -20,7 +20,7 @@ import pymc as pm
 
 from scipy.special import ndtr
 
-from models.simulator_example import SimulatorExample, batched
+from models.simulator_example import SimulatorExample, observe
 
 SD = math.sqrt(5.0)
 
@@ -72,7 +72,7 @@ def toy_points(
     def model() -> pm.Model:
         with pm.Model() as model:
             theta = pm.DiscreteUniform("theta", 1, n_points)
-            pm.Simulator("x", batched(simulate, (0,)), theta, epsilon=epsilon, observed=data)
+            observe("x", simulate, [theta], epsilon, data)
         return model
 
     def draws(rng: np.random.Generator, n: int, weights: np.ndarray) -> np.ndarray:

@@ -78,8 +78,6 @@ def two_modes(
         name=f"two_modes_{d}",
         build=build,
         log_evidence=log_evidence(d, share, distance, sigma, scale),
-        error=0.0,
-        source="closed form",
         n_dim=d,
         easy=False,
         prior_transform=prior_transform,

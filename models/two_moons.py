@@ -28,8 +28,8 @@ import pymc as pm
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
-    batched,
     in_ball,
+    observe,
 )
 
 RADIUS, WIDTH, CENTRE = 0.1, 0.01, 0.25
@@ -81,9 +81,7 @@ def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample
         with pm.Model() as model:
             theta1 = pm.Uniform("theta1", -1.0, 1.0)
             theta2 = pm.Uniform("theta2", -1.0, 1.0)
-            pm.Simulator(
-                "x", batched(simulate, (0, 0)), theta1, theta2, epsilon=epsilon, observed=observed
-            )
+            observe("x", simulate, [theta1, theta2], epsilon, observed)
         return model
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:

@@ -20,8 +20,8 @@ import pymc as pm
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
-    batched,
     in_ball,
+    observe,
 )
 
 HALF_WIDTH = 10.0
@@ -54,9 +54,7 @@ def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> Simulato
         with pm.Model() as model:
             theta1 = pm.Uniform("theta1", -HALF_WIDTH, HALF_WIDTH)
             theta2 = pm.Uniform("theta2", -HALF_WIDTH, HALF_WIDTH)
-            pm.Simulator(
-                "x", batched(simulate, (0, 0)), theta1, theta2, epsilon=epsilon, observed=observed
-            )
+            observe("x", simulate, [theta1, theta2], epsilon, observed)
         return model
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:

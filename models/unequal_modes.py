@@ -81,8 +81,6 @@ def unequal_modes(
         name=f"unequal_modes_{d}",
         build=build,
         log_evidence=log_evidence(d, centre, (wide, narrow)),
-        error=0.0,
-        source="closed form",
         n_dim=d,
         easy=False,
         prior_transform=prior_transform,

@@ -1,6 +1,7 @@
 """What the tests of notebooks share: reading them, what a stored one must be like, running them."""
 
 import re
+import tempfile
 
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def check_stored(name: str, *, n_pictures: int, most_characters: int) -> None:
 
 
 def executed(name: str, monkeypatch, replaced=("", "")):
-    """The notebook after a run of its own, in the folder it is in, with something replaced in its code."""
+    """The notebook after a run of its own, in an empty folder, with something replaced in its code."""
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     pytest.importorskip("matplotlib")
@@ -54,7 +55,7 @@ def executed(name: str, monkeypatch, replaced=("", "")):
             cell.outputs = []
             cell.source = cell.source.replace(*replaced)
     monkeypatch.delenv("MPLBACKEND", raising=False)  # else the kernel draws nothing inline
-    resources = {"metadata": {"path": str(EXAMPLES)}}
+    resources = {"metadata": {"path": tempfile.mkdtemp()}}
     nbclient.NotebookClient(
         notebook, timeout=600, kernel_name="python3", resources=resources
     ).execute()
