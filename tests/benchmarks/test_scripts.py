@@ -68,14 +68,6 @@ def grouped(rows, text):
     assert lme4["status"] == "R is not installed" or "hyper" in lme4
 
 
-def priors(rows, text):
-    not_failed(rows)
-    assert [(r["problem"], r["method"]) for r in rows] == [
-        ("spline", "racing"), ("spline", "nuts"), ("spike_slab_30", "racing")
-    ]  # fmt: skip
-    assert all(r["ess_min"] > 0 and r["ess_per_cpu_s"] > 0 for r in rows)
-
-
 def scale(rows, text):
     finished(rows)
     assert [r["method"] for r in rows] == ["hand", "racing", "stored", *["racing:fork"] * 2]
@@ -155,9 +147,6 @@ SCRIPTS = {
         "--sizes 2e3 --cap 5 --problems intercepts --methods nuts nuts:noncentred advi lme4",
         grouped,
         ("psutil",),
-    ),
-    "tall.priors": Script(
-        "--rows 2e3 --cap 10 --problems spline spike_slab_30", priors, ("psutil",)
     ),
     "tall.scale": Script(
         "--sizes 2e3 --stored 4e3 --memory-rows 2e3 --draws 500 --methods hand racing "
