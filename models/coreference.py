@@ -338,7 +338,7 @@ def sweep(rewards, mentions, clusters, block, order, temperature, rule, audit_sh
     Returns the numbers of factors read, of all factors, of decisions audited and of decisions found wrong.
     """
     read, there, audited, wrong = 0, 0, 0, 0
-    exact = SumsRule(rule.delta, _READ_ALL, rule.student)
+    exact = SumsRule(rule.delta, _READ_ALL)
     for i in order:
         b = block[i]
         take_out(clusters, i, b)
