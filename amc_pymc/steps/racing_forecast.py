@@ -198,7 +198,7 @@ def racing_forecast(
     size = prepared.densities.layout.indices(moved).size
     if forecast is None:
         nan, whole = float("nan"), float(n_rows)
-        text = f"There is no control variate ({prepared.no_proxy}): races will read a large part of the rows."
+        text = f"There is no control variate ({prepared.no_proxy}): races would read a large part of the rows, so use NUTS."
         return RacingForecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
         )
