@@ -15,16 +15,6 @@ import numpy as np
 #: Files whose frames do not count as callers: those of the package, and decorators that are context managers.
 _INSIDE = (os.path.dirname(__file__) + os.sep, os.path.splitext(contextlib.__file__)[0])
 
-__all__ = [
-    "FLAGS",
-    "RACING_FLAGS",
-    "Flag",
-    "flag",
-    "flag_attributes",
-    "flag_bits",
-    "flags_of_bits",
-    "warn_of",
-]
 
 # Name and what happened, what it means for the estimate, what to do.
 _TEXTS = """

@@ -12,17 +12,6 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "LogWeights",
-    "effective_share",
-    "log_mean_exp",
-    "relative",
-    "reported_variance",
-    "summarise_log_weights",
-    "systematic",
-    "trusted_variance",
-]
-
 
 def log_mean_exp(log_weights: ArrayLike, axis: int | None = None) -> np.ndarray | float:
     """Return the logarithm of the mean of exponentials; -inf if all weights are zero.

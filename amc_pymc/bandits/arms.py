@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.signals import raise_if_signalled
 
-__all__ = ["Arm", "ArmError", "Cost", "Sample", "as_arms", "draw", "join_samples"]
-
 Cost = Literal["count", "cpu"]
 Scale = Literal["natural", "log"]
 

@@ -25,10 +25,6 @@ from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.moments import ArmRecord
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff, rewards
 
-__all__ = [
-    "Combination", "Estimate", "Fold", "Plan", "Round", "combine_arms", "plan_rounds", "run_here",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -61,7 +57,10 @@ class Plan:
 
 
 def plan_rounds(
-    total: float, first: float, unit: Literal["draws", "cost"], rounds: Literal["doubling"] | float
+    total: float,
+    first: float,
+    unit: Literal["draws", "cost"],
+    rounds: Literal["doubling"] | float = "doubling",
 ) -> Plan:
     """Plan a first round, then rounds that double or that all have the same size.
 

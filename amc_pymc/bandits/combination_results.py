@@ -18,8 +18,6 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.results import LARGEST_K, declared_dataset, pareto_k
 from amc_pymc.results.tables import ARMS, ESTIMATE, PULLS, ROUNDS
 
-__all__ = ["History", "Weights", "combination_flags", "combination_tree", "missed"]
-
 Weights = Literal["predictable", "inverse_variance", "uniform"]
 #: Combined estimates.
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
@@ -41,17 +39,12 @@ class History:
         self.stopped: Flag | None = None
         self.certified = 0  # rounds made to reach a target error
         self._samples: list[tuple[int, int, Sample]] = []
-        self._running: list[list[Estimate]] = []
-
-    @property
-    def complete(self) -> bool:
-        """Whether at least one round is complete."""
-        return bool(self.run.rounds)
+        self.running: list[list[Estimate]] = []
 
     def add(self, decided: Round, samples: list[Sample | None]) -> None:
         """Add a complete round, after the run has recorded it."""
         self._keep(samples, decided.number)
-        self._running.append([self.run.estimate(w) for w in WEIGHTS])
+        self.running.append([self.run.estimate(w) for w in WEIGHTS])
 
     def add_incomplete(self, samples: list[Sample | None], number: int) -> None:
         """Add draws of an unfinished round, which enter all estimates but the predictable one."""
@@ -77,10 +70,6 @@ class History:
             "value": np.concatenate([s.values for _, _, s in self._samples]),
             "cost": np.concatenate([s.costs for _, _, s in self._samples]),
         }
-
-    def running(self) -> list[list[Estimate]]:
-        """Return the estimates after each round, in the order of ``WEIGHTS``."""
-        return self._running
 
 
 def scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
@@ -116,17 +105,13 @@ def arm_statistics(run: Combination) -> dict[str, np.ndarray]:
         "relative_variance": np.array(
             [r.relative_variance() if r.n > 1 else np.nan for r in run.records]
         ),
-        "sd": _sds(run),
+        "sd": np.sqrt(
+            [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
+        ),
         "cost_per_draw": np.array([r.cost for r in run.records]),
         "weight": share,
         "z_score": _z_scores(run),
     }
-
-
-def _sds(run: Combination) -> np.ndarray:
-    """Return the standard deviation of a value of each arm, (K,), on the log scale of its logarithm."""
-    found = [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
-    return np.sqrt(found)
 
 
 def _z_scores(run: Combination) -> np.ndarray:
@@ -150,19 +135,20 @@ def _z_scores(run: Combination) -> np.ndarray:
 
 def combination_tree(history: History, *, weights: str, policy: Policy, cost: Any) -> xr.DataTree:
     """Return the results of a run."""
-    run = history.run
-    pulls = history.pulls()
+    run, pulls = history.run, history.pulls()
+    stopped = "" if history.stopped is None else history.stopped.happened
     names = [a.name for a in run.arms]
     estimates = scaled([run.estimate(w) for w in WEIGHTS], run.scale)
     arms = arm_statistics(run)
     if run.scale == "log":
-        arms["pareto_k"] = _tails(pulls, len(names))
+        of_arm = [pulls["value"][pulls["arm"] == k] for k in range(len(names))]
+        arms["pareto_k"] = np.array([pareto_k(values) for values in of_arm])
     tree = xr.DataTree.from_dict(
         {
             "/estimate": declared_dataset(ESTIMATE, estimates, {"weights": list(WEIGHTS)}),
             "/arms": declared_dataset(ARMS, arms, {"arm": names}),
             "/rounds": _rounds(history, names),
-            "/pulls": _pulls(pulls, names, run.scale),
+            "/pulls": declared_dataset(PULLS, pulls, {"pull": np.arange(pulls["value"].size)}),
         }
     )
     tree.attrs = {
@@ -173,18 +159,13 @@ def combination_tree(history: History, *, weights: str, policy: Policy, cost: An
         "scale": run.scale,
         "cost": cost,
         "unbiased": _unbiased(history),
-        "stopped": _sentence(history.stopped),
+        "stopped": stopped and f"{stopped[0].upper()}{stopped[1:]}.",
         "rewards_clipped": int(getattr(policy.rewards, "clipped", 0)),
     }
     tree["estimate"].attrs["headline"] = weights
+    tree["pulls"]["arm"].attrs["names"] = names
+    tree["pulls"]["value"].attrs["scale"] = run.scale
     return tree
-
-
-def _sentence(stopped: Flag | None) -> str:
-    """Return the reason why a run ended early, empty if it did not."""
-    if stopped is None:
-        return ""
-    return f"{stopped.happened[0].upper()}{stopped.happened[1:]}."
 
 
 def _unbiased(history: History) -> str:
@@ -209,7 +190,7 @@ def _unbiased(history: History) -> str:
 
 def _rounds(history: History, names: list[str]) -> xr.Dataset:
     rounds = history.run.rounds
-    running = [scaled(found, history.run.scale) for found in history.running()]
+    running = [scaled(found, history.run.scale) for found in history.running]
     values = {
         "draws": np.stack([r.counts for r in rounds]),
         "arm_weight": np.stack([r.arm_weights for r in rounds]),
@@ -219,14 +200,6 @@ def _rounds(history: History, names: list[str]) -> xr.Dataset:
     }
     coords = {"round": np.arange(len(rounds)), "arm": names, "weights": list(WEIGHTS)}
     return declared_dataset(ROUNDS, values, coords)
-
-
-def _pulls(pulls: dict[str, np.ndarray], names: list[str], scale: str) -> xr.Dataset:
-    coords = {"pull": np.arange(pulls["value"].size)}
-    out = declared_dataset(PULLS, pulls, coords)
-    out["arm"].attrs["names"] = names
-    out["value"].attrs["scale"] = scale
-    return out
 
 
 def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[Flag]:
@@ -296,11 +269,3 @@ def _missed_target(run: Combination, estimate: xr.Dataset, budget: Any) -> Flag 
     return flag(
         "budget_too_small", error=reached, target=budget.target, budget=given, argument=argument
     )
-
-
-def _tails(pulls: dict[str, np.ndarray], n_arms: int) -> np.ndarray:
-    """Return the Pareto shape k of the largest weights of each arm, (K,); nan for fewer than 25."""
-    out = np.full(n_arms, np.nan)
-    for k in range(n_arms):
-        out[k] = pareto_k(pulls["value"][pulls["arm"] == k])
-    return out

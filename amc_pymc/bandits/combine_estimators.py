@@ -17,6 +17,7 @@ from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Arm, ArmError, Cost, Sample, as_arms, draw, join_samples
 from amc_pymc.bandits.combination import Combination, Plan, Round, plan_rounds
 from amc_pymc.bandits.combination_results import (
+    WEIGHTS,
     History,
     Weights,
     combination_flags,
@@ -26,24 +27,13 @@ from amc_pymc.bandits.combination_results import (
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff
-from amc_pymc.bandits.registry import POLICIES, make_policy
+from amc_pymc.bandits.registry import make_policy
 from amc_pymc.bandits.rewards import LogLoss, RunningRange
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.runs import Pool, check_workers, run_loop
 from amc_pymc.signals import ends_loops, held_back
-
-__all__ = [
-    "Budget",
-    "Choices",
-    "Combined",
-    "Weights",
-    "check_choices",
-    "combine_estimators",
-    "combined",
-    "positive_number",
-]
 
 #: Number of draws of each arm in the first round, if the budget allows; variances need several.
 _FIRST_DRAWS = 3
@@ -70,8 +60,6 @@ def combine_estimators(
     target_mcse: float | None = None,
     cost: Cost = "count",
     weights: Weights = "predictable",
-    payoff: Literal["auto"] | Payoff = "auto",
-    rounds: Literal["doubling"] | int = "doubling",
     cores: int | None = 1,
     executor: Executor | None = None,
     max_time: float | None = None,
@@ -103,8 +91,9 @@ def combine_estimators(
         controls.
     policy : str or Policy, default "lcb"
         Policy that allocates the draws. "lcb": a lower confidence bound on log cost + log variance. The policies of
-        the papers, "ucb1", "ucbv", "klucb", "thompson" and others of :mod:`amc_pymc.bandits`, receive
-        `payoff` as rewards.
+        the papers, "ucb1", "ucbv", "klucb", "thompson" and others of :mod:`amc_pymc.bandits`, receive as rewards
+        minus the squared value, if `draws` are counted and no estimator has a known cost other than one, else minus
+        the mean cost times half the squared difference of two draws.
     draws : int, optional
         Total number of draws.
     max_cost : float, optional
@@ -122,13 +111,6 @@ def combine_estimators(
         Which of the three estimates is the main one; all are computed. "inverse_variance" weights all draws by
         estimated variances: most precise, but slightly biased for skewed values. "uniform" is the plain average
         used in the papers.
-    payoff : {"auto", "squared", "paired"}
-        Rewards for policies of the papers: minus the squared value, for equal costs; or minus the mean cost times half
-        the squared difference of two draws. "auto" is
-        "squared" if `draws` are counted and no estimator has a known cost other than one, else "paired".
-    rounds : "doubling" or int, default "doubling"
-        An integer is the number of draws of each round after the first; 1 decides after each draw, as in the
-        papers.
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it. Daemonic processes, such as those
         of ``multiprocessing.Pool``, have none.
@@ -187,13 +169,14 @@ def combine_estimators(
     """
     check_workers(cores, executor)
     used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
-    choices = Choices(policy, cost, weights, payoff, rounds)
-    check_choices(choices, used[0].scale)
-    budget = wanted_budget(used, draws=draws, max_cost=max_cost, target_mcse=target_mcse, cost=cost)
+    check_cost(cost)
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
+    budget = _budget(used, draws, max_cost, target_mcse, cost)
     limit = positive_or_none("max_time", max_time)
     found = combined(
-        used, budget, choices, cores=cores, executor=executor, max_time=limit, progressbar=progressbar,
-        random_seed=random_seed,
+        used, budget, policy=policy, cost=cost, weights=weights, cores=cores, executor=executor,
+        max_time=limit, progressbar=progressbar, random_seed=random_seed,
     )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
     warn_of((f for f in found.flags if f.name != "rewards_clipped"), "Combined estimate")
@@ -217,25 +200,6 @@ class Meter(Protocol):
         """Note the measurements; return the result."""
 
 
-class Choices(NamedTuple):
-    """Options of the combination; see :func:`amc_pymc.combine_estimators`.
-
-    Attributes
-    ----------
-    policy : str or Policy
-    cost : "count" or "cpu"
-    weights : {"predictable", "inverse_variance", "uniform"}
-    payoff : {"auto", "squared", "paired"}
-    rounds : "doubling" or int
-    """
-
-    policy: str | Policy = "lcb"
-    cost: Cost = "count"
-    weights: Weights = "predictable"
-    payoff: Literal["auto"] | Payoff = "auto"
-    rounds: Literal["doubling"] | int = "doubling"
-
-
 class Budget(NamedTuple):
     """Maximum number or cost of draws, and the standard error to stop at."""
 
@@ -254,8 +218,10 @@ class Combined(NamedTuple):
 def combined(
     arms: list[Arm],
     budget: Budget,
-    choices: Choices,
     *,
+    policy: str | Policy,
+    cost: Cost,
+    weights: Weights,
     cores: int | None = 1,
     executor: Executor | None = None,
     max_time: float | None = None,
@@ -276,7 +242,7 @@ def combined(
     ArmError, KeyboardInterrupt
         Before the first round is complete; later they are flags.
     """
-    bandit, paid = _policy(choices, arms, budget)
+    bandit, paid = _policy(policy, arms, budget)
     policy_rng, draw_rng = spawn_generators(random_seed, 2)
     started = time.monotonic()
     until = (started if begin is None else begin) + (math.inf if max_time is None else max_time)
@@ -298,9 +264,9 @@ def combined(
 
         def draws_of(decided: Round, found: list[list[Sample]]) -> None:
             """Make the draws of a round; append the samples to `found`, a list per arm, as they arrive."""
-            jobs = _jobs(arms, decided)
+            jobs = [*_jobs(arms, decided)]
             rngs = spawn_generators(draw_rng, len(jobs))
-            packed = [(arms[k], n, g, choices.cost) for (k, n), g in zip(jobs, rngs, strict=True)]
+            packed = [(arms[k], n, g, cost) for (k, n), g in zip(jobs, rngs, strict=True)]
             for (k, n), result in zip(jobs, pool.map(packed), strict=True):
                 sample = result if meter is None else meter.receive(result)
                 if isinstance(sample, ArmError):
@@ -317,7 +283,7 @@ def combined(
             first = [s for (s,) in drawn]
             arms = [replace(a, cost=float(s.costs[0])) for a, s in zip(arms, first, strict=True)]
             n_untimed = 2
-        plan = _plan(arms, budget, 1 if paid is None else PAYOFFS[paid], choices.rounds, first)
+        plan = _plan(arms, budget, 1 if paid is None else PAYOFFS[paid], first)
         run = Combination(arms, bandit, plan, paid)
         history = History(run)
         if pilot is not None:
@@ -333,7 +299,7 @@ def combined(
                 enough=lambda _: run.rounds[-1].last,
             )
         except ArmError as error:
-            if not history.complete:
+            if not run.rounds:
                 raise
             number = history.drawn_of(error.arm) + error.draw + 1
             history.stopped = flag("arm_failed", draw=number, error=error)
@@ -343,7 +309,7 @@ def combined(
             elif ended.why == "max_time":
                 history.stopped = flag("out_of_time", limit=max_time)
     with held_back():  # all draws are made
-        tree = combination_tree(history, weights=choices.weights, policy=bandit, cost=choices.cost)
+        tree = combination_tree(history, weights=weights, policy=bandit, cost=cost)
         flags = combination_flags(history, tree, budget)
         flags += list(getattr(bandit.rewards, "flags", ()))
     if pilot is not None and pilot.last:
@@ -354,20 +320,19 @@ def combined(
 # --- arguments ----------------------------------------------------------------------------------
 
 
-def wanted_budget(
-    arms: Sequence[Arm],
-    *,
-    draws: int | None = None,
-    max_cost: float | None = None,
-    target_mcse: float | None = None,
-    cost: Cost = "count",
+def _budget(
+    arms: list[Arm],
+    draws: int | None,
+    max_cost: float | None,
+    target_mcse: float | None,
+    cost: Cost,
 ) -> Budget:
     """Return the budget after checking the arguments."""
     if draws is None and max_cost is None and target_mcse is None:
         raise ValueError("One of draws, max_cost and target_mcse is needed.")
     if draws is not None and max_cost is not None:
         raise ValueError(f"draws={draws!r} and max_cost={max_cost!r} exclude each other.")
-    target = None if target_mcse is None else positive_number("target_mcse", target_mcse)
+    target = positive_or_none("target_mcse", target_mcse)
     if draws is not None:
         n = positive_int("draws", draws)
         if n < len(arms):
@@ -375,9 +340,9 @@ def wanted_budget(
                 f"draws={n} does not give each of {len(arms)} arms one draw; use at least {len(arms)}."
             )
         return Budget(n, "draws", target)
-    if max_cost is None:
+    total = positive_or_none("max_cost", max_cost)
+    if total is None:
         return Budget(math.inf, "cost", target)
-    total = positive_number("max_cost", max_cost)
     if cost == "count":
         least = sum(a.cost or 0.0 for a in arms)
         if total < least:
@@ -387,48 +352,26 @@ def wanted_budget(
     return Budget(total, "cost", target)
 
 
-def check_choices(
-    choices: Choices,
-    scale: Literal["natural", "log"],
-    *,
-    n_arms: int | None = None,
-) -> None:
-    """Raise an error for invalid choices, before arms are made.
-
-    Parameters
-    ----------
-    choices : Choices
-    scale : {"natural", "log"}
-        Scale of the arms.
-    n_arms : int, optional
-        Number of arms, if it is known.
-    """
-    _check_cost(choices.cost)
-    if choices.weights not in get_args(Weights):
-        raise ValueError(
-            f"weights must be one of {', '.join(get_args(Weights))}, got {choices.weights!r}."
-        )
-    if choices.payoff not in ("auto", *PAYOFFS):
-        raise ValueError(
-            f"payoff must be one of auto, {', '.join(PAYOFFS)}, got {choices.payoff!r}."
-        )
-    if choices.rounds != "doubling":
-        positive_int("rounds", choices.rounds)
-    if isinstance(choices.policy, Policy):
-        _check_made_policy(choices.policy, scale, n_arms)
-    elif choices.policy not in POLICIES:
-        names = ", ".join(map(repr, sorted(POLICIES)))
-        raise ValueError(f"policy must be a Policy or one of {names}, got {choices.policy!r}.")
-    elif choices.policy == "ucbcv" and scale == "log":
+def _policy(policy: str | Policy, arms: list[Arm], budget: Budget) -> tuple[Policy, Payoff | None]:
+    """Return a fresh policy that fits the arms and its payoff, None if it receives values instead."""
+    scale = arms[0].scale
+    if isinstance(policy, Policy):
+        _check_made_policy(policy, scale, len(arms))
+        bandit = policy.copy()
+    elif policy == "ucbcv" and scale == "log":
         raise _wrong_rewards("ucbcv", scale, "none of its own")
+    else:
+        bandit = make_policy(policy, len(arms), **_settings(policy, arms))
+    if bandit.uses_costs:
+        return bandit, None
+    equal = all(a.cost in (None, 1.0) for a in arms) and budget.unit == "draws"
+    return bandit, "squared" if equal else "paired"
 
 
-def _check_made_policy(
-    policy: Policy, scale: Literal["natural", "log"], n_arms: int | None
-) -> None:
+def _check_made_policy(policy: Policy, scale: str, n_arms: int) -> None:
     if policy.asked:
         raise ValueError(f"policy has been used before ({policy.asked} pulls); pass a fresh one.")
-    if n_arms not in (None, policy.n_arms):
+    if n_arms != policy.n_arms:
         raise ValueError(f"policy is of {policy.n_arms} arms, there are {n_arms}.")
     if isinstance(policy, LCB):
         if policy.values != scale:
@@ -446,33 +389,10 @@ def _wrong_rewards(name: str, scale: str, given: str) -> ValueError:
     )
 
 
-def _check_cost(cost: object) -> None:
+def check_cost(cost: object) -> None:
+    """Raise an error if `cost` is not the name of a unit."""
     if cost not in get_args(Cost):
         raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")
-
-
-def positive_number(name: str, value: Any) -> float:
-    """Return the argument `name` as a float if it is positive and finite, else raise an error."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
-    return float(value)
-
-
-def _policy(choices: Choices, arms: list[Arm], budget: Budget) -> tuple[Policy, Payoff | None]:
-    """Return a fresh policy and its payoff, None if it receives values instead."""
-    check_choices(choices, arms[0].scale, n_arms=len(arms))
-    if isinstance(choices.policy, Policy):
-        bandit = choices.policy.copy()
-    else:
-        bandit = make_policy(choices.policy, len(arms), **_settings(choices.policy, arms))
-    if bandit.uses_costs:
-        return bandit, None
-    if choices.payoff != "auto":
-        return bandit, choices.payoff
-    equal = all(a.cost in (None, 1.0) for a in arms) and budget.unit == "draws"
-    return bandit, "squared" if equal else "paired"
 
 
 def _settings(policy: str, arms: list[Arm]) -> dict[str, Any]:
@@ -500,7 +420,6 @@ def _plan(
     arms: list[Arm],
     budget: Budget,
     group: int,
-    rounds: Literal["doubling"] | int,
     pilot: Sequence[Sample],
 ) -> Plan:
     """Plan a pilot round that has been drawn, if any, a first one with some draws of each arm, and later ones."""
@@ -516,24 +435,16 @@ def _plan(
     else:
         total = first * 2.0**40
     if budget.unit == "draws":
-        return plan_rounds(int(total), max(1, int(first)), "draws", rounds)
+        return plan_rounds(int(total), max(1, int(first)), "draws")
     if total < group * costs.min():
         return Plan(tuple(before), "cost")
-    size = rounds if rounds == "doubling" else rounds * float(costs.mean())
-    return Plan((*before, *plan_rounds(total, first, "cost", size).sizes), "cost")
+    return Plan((*before, *plan_rounds(total, first, "cost").sizes), "cost")
 
 
 # --- drawing ------------------------------------------------------------------------------------
 
 
 type _Draws = Callable[[Round, list[list[Sample]]], None]
-
-
-def _jobs(arms: list[Arm], decided: Round) -> list[tuple[int, int]]:
-    """Return the arm and the number of draws of each job of a round."""
-    return [
-        (k, size) for k, arm in enumerate(arms) for size in _job_sizes(int(decided.counts[k]), arm)
-    ]
 
 
 def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
@@ -544,13 +455,12 @@ def _draw(job: tuple[Arm, int, np.random.Generator, Cost]) -> Sample | ArmError:
         return error
 
 
-def _job_sizes(n: int, arm: Arm) -> list[int]:
-    """Split n draws into jobs, independently of the number of workers."""
-    if n == 0:
-        return []
-    least = arm.draws_per_job or (256 if arm.batched else 1)
-    size = min(max(least, math.ceil(n / _JOBS)), _LARGEST_JOB)
-    return [min(size, n - i) for i in range(0, n, size)]
+def _jobs(arms: list[Arm], decided: Round) -> Iterator[tuple[int, int]]:
+    """Yield the arm and the number of draws of each job of a round, independently of the number of workers."""
+    for k, (arm, n) in enumerate(zip(arms, decided.counts.tolist(), strict=True)):
+        least = arm.draws_per_job or (256 if arm.batched else 1)
+        size = min(max(least, math.ceil(n / _JOBS)), _LARGEST_JOB)
+        yield from ((k, min(size, n - i)) for i in range(0, n, size))
 
 
 def _rounds(

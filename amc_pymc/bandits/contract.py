@@ -17,8 +17,6 @@ from numpy.typing import ArrayLike
 from amc_pymc.arguments import positive_int
 from amc_pymc.bandits.rewards import RewardScale, Statistics, as_reward_scale
 
-__all__ = ["Bandit", "Policy", "Pull", "Pulls"]
-
 
 class Pull(NamedTuple):
     """Single pull requested by a policy.
@@ -85,6 +83,16 @@ class Pulls(Sequence[Pull]):
     def counts(self, n_arms: int) -> np.ndarray:
         """Count the pulls of each arm, (K,)."""
         return np.bincount(self.arms, minlength=n_arms)
+
+
+class Told(NamedTuple):
+    """What is told of n pulls: arms, values, costs and coins (n,), and controls (n, q) if they are used."""
+
+    arms: np.ndarray
+    values: np.ndarray
+    costs: np.ndarray
+    coins: np.ndarray
+    controls: np.ndarray | None
 
 
 class Bandit(ABC):
@@ -160,7 +168,7 @@ class Bandit(ABC):
         if len(pulls) == 0:
             return
         w = self._checked_controls(pulls, controls) if self.uses_controls else None
-        self._receive(pulls.arms, values, costs, pulls.coins, w)
+        self._receive(Told(pulls.arms, values, costs, pulls.coins, w))
         for number in pulls.numbers.tolist():
             del self._open[number]
 
@@ -206,15 +214,8 @@ class Bandit(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def _receive(
-        self,
-        arms: np.ndarray,
-        values: np.ndarray,
-        costs: np.ndarray,
-        coins: np.ndarray,
-        controls: np.ndarray | None,
-    ) -> None:
-        """Record values (n,) of pulls of these arms."""
+    def _receive(self, told: Told) -> None:
+        """Record the values of pulls."""
 
     @abstractmethod
     def _release(self, arms: np.ndarray) -> None:
@@ -332,16 +333,10 @@ class Policy(Bandit):
             raise ValueError(f"among must be arms from 0 to {self.n_arms - 1}, got {among!r}.")
         return np.unique(arms)
 
-    def _receive(
-        self,
-        arms: np.ndarray,
-        values: np.ndarray,
-        costs: np.ndarray,
-        coins: np.ndarray,
-        controls: np.ndarray | None,
-    ) -> None:
+    def _receive(self, told: Told) -> None:
         """Record values; subclasses that keep more than moments extend this."""
-        self._seen.add(arms, self.rewards.convert(self._seen, arms, values))
+        rewards = self.rewards.convert(self._seen, told.arms, told.values)
+        self._seen.add(told.arms, rewards)
 
     def _release(self, arms: np.ndarray) -> None:
         self._seen.pending -= np.bincount(arms, minlength=self.n_arms)

@@ -11,10 +11,8 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.contract import Bandit
+from amc_pymc.bandits.contract import Bandit, Told
 from amc_pymc.bandits.rewards import Statistics
-
-__all__ = ["HOO", "HOOCell", "HOOPull"]
 
 #: Halvings of a side after which cells reach floating-point precision.
 _FINEST = 50
@@ -269,15 +267,9 @@ class HOO(Bandit):
             bound = min(bound, max(left.bound, right.bound))
         node.bound = bound
 
-    def _receive(
-        self,
-        arms: np.ndarray,
-        values: np.ndarray,
-        costs: np.ndarray,
-        coins: np.ndarray,
-        controls: np.ndarray | None,
-    ) -> None:
-        clipped = self.rewards.convert(self._range, np.zeros_like(arms), values)
+    def _receive(self, told: Told) -> None:
+        arms = told.arms
+        clipped = self.rewards.convert(self._range, np.zeros_like(arms), told.values)
         unit = (clipped - self._range.low[0]) / self._range.width[0]
         for arm, x in zip(arms.tolist(), unit.tolist(), strict=True):
             for node in self._path(self._nodes[arm]):

@@ -14,11 +14,6 @@ from numpy.typing import ArrayLike
 from amc_pymc.bandits.contract import Policy
 from amc_pymc.bandits.rewards import RewardScale
 
-__all__ = [
-    "KLUCB", "UCB1", "UCBV", "BoundPolicy", "IndexPolicy", "RoundRobin", "kl_upper", "klucb_bound",
-    "ucb1_bound", "ucbv_bound",
-]  # fmt: skip
-
 #: Pulls of a batch that are chosen at the same time t: a share of those before, and at most so many.
 _SLOWLY, _TOGETHER = 16, 256
 

@@ -8,11 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from amc_pymc.bandits.contract import Told
 from amc_pymc.bandits.indices import IndexPolicy
 from amc_pymc.bandits.moments import Moments
-from amc_pymc.bandits.rewards import Statistics
-
-__all__ = ["LCB"]
+from amc_pymc.bandits.rewards import RewardScale
 
 #: Strength of the shrinkage of the kurtosis to that of a Gaussian, in pulls.
 _KURTOSIS_PULLS = 10.0
@@ -22,20 +21,14 @@ _WELL_KNOWN = 30
 _ROUNDING = 2.0**-52
 
 
-class _Values:
+class _Values(RewardScale):
     """Reward scale that keeps values unchanged."""
 
     def __init__(self, log: bool):
         self._log = log
 
-    def begin(self, seen: Statistics) -> None:
-        pass
-
     def usable(self, rewards: np.ndarray) -> np.ndarray:
         return rewards < math.inf if self._log else np.isfinite(rewards)
-
-    def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
-        return rewards
 
 
 class LCB(IndexPolicy):
@@ -170,24 +163,19 @@ class LCB(IndexPolicy):
         rank = np.where(told < 2.0, 2.0, 1.0 * crowded)
         return np.where(told + pending < self.min_pulls, 0.0, rank)
 
-    def _receive(
-        self,
-        arms: np.ndarray,
-        values: np.ndarray,
-        costs: np.ndarray,
-        coins: np.ndarray,
-        controls: np.ndarray | None,
-    ) -> None:
-        new, told = np.bincount(arms, minlength=self.n_arms), self._seen.told
-        told += new
+    def _receive(self, told: Told) -> None:
+        arms, new = told.arms, np.bincount(told.arms, minlength=self.n_arms)
+        self._seen.told[:] += new
         self._seen.pending[:] -= new
-        self._total_costs += np.bincount(arms, costs, self.n_arms)
+        self._total_costs += np.bincount(arms, told.costs, self.n_arms)
         for k in np.unique(arms).tolist():
-            self._moments[k].include(values[arms == k])
-            if told[k] > 1.0:
+            self._moments[k].include(told.values[arms == k])
+            if self._seen.told[k] > 1.0:
                 summary = self._log_summary if self.values == "log" else self._natural_summary
                 loss, self._spread[k] = summary(self._moments[k])
-                self._loss[k] = loss + math.log(max(self._total_costs[k] / told[k], 1e-300))
+                self._loss[k] = loss + math.log(
+                    max(self._total_costs[k] / self._seen.told[k], 1e-300)
+                )
 
     def _variance(self, n: float, squares: float, size: float) -> float:
         """Return the variance of n values, where the prior counts as one more.

@@ -15,8 +15,6 @@ from scipy import special
 from amc_pymc.bandits.arms import Arm, Sample
 from amc_pymc.logweights import trusted_variance
 
-__all__ = ["ArmRecord", "Moments", "Regression", "controls_pay", "regress"]
-
 #: Error probability of the confidence limits used for weights.
 _CAREFUL = 0.1
 #: Share of unexplained variation below which controls count as collinear.

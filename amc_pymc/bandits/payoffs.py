@@ -12,8 +12,6 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["PAYOFFS", "Payoff", "rewards"]
-
 Payoff = Literal["squared", "paired"]
 
 #: Number of draws per reward.

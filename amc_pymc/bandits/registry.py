@@ -10,8 +10,6 @@ from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV
 
-__all__ = ["POLICIES", "make_policy"]
-
 #: Policies for a finite number of arms, by name.
 POLICIES: dict[str, type[Policy]] = {
     cls.name: cls for cls in (LCB, UCB1, UCBV, KLUCB, ThompsonSampling, UCBCV, RoundRobin)

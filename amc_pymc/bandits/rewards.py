@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
 from numpy.typing import ArrayLike
 
 from amc_pymc.flags import Flag, flag, warn_of
-
-__all__ = ["KnownRange", "LogLoss", "RewardScale", "RunningRange", "Statistics", "as_reward_scale"]
 
 
 @dataclass
@@ -71,20 +69,23 @@ class Statistics:
         return mean, np.where(known, self.squares[arms] / n / w**2, 0.25)
 
 
-class RewardScale(Protocol):
-    """Mapping of rewards to [0, 1]."""
+class RewardScale:
+    """Mapping of rewards to [0, 1]; rewards of this base class are finite, and in that range at first."""
 
     def begin(self, seen: Statistics) -> None:
         """Enter the initial ranges into the statistics of a policy."""
+        seen.low[:], seen.width[:] = 0.0, 1.0
 
     def usable(self, rewards: np.ndarray) -> np.ndarray:
         """Whether each reward is valid."""
+        return np.isfinite(rewards)
 
     def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
         """Return the rewards as the policy records them, and update ranges if they change."""
+        return rewards
 
 
-class KnownRange:
+class KnownRange(RewardScale):
     r"""Known interval of rewards, for all arms or for each arm.
 
     Use the narrowest known range, because bounds scale with it. For the squared-sample reduction of Neufeld
@@ -129,10 +130,6 @@ class KnownRange:
         )
         seen.low[:], seen.width[:] = self._low, self._high - self._low
 
-    def usable(self, rewards: np.ndarray) -> np.ndarray:
-        """Whether each reward is finite."""
-        return np.isfinite(rewards)
-
     def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
         """Clip the rewards to the range."""
         low, high = self._low[arms], self._high[arms]
@@ -148,7 +145,7 @@ class KnownRange:
         return np.clip(rewards, low, high)
 
 
-class RunningRange:
+class RunningRange(RewardScale):
     """Range of all rewards observed so far, shared by all arms.
 
     Use it for rewards whose range is unknown. Bounds that need a range then hold only for the rewards
@@ -163,14 +160,6 @@ class RunningRange:
     def __init__(self) -> None:
         self._ends = (math.inf, -math.inf)
 
-    def begin(self, seen: Statistics) -> None:
-        """Enter the range [0, 1] until a reward is observed."""
-        seen.low[:], seen.width[:] = 0.0, 1.0
-
-    def usable(self, rewards: np.ndarray) -> np.ndarray:
-        """Whether each reward is finite."""
-        return np.isfinite(rewards)
-
     def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
         """Widen the range if rewards are outside, and return the rewards."""
         low, high = min(self._ends[0], rewards.min()), max(self._ends[1], rewards.max())
@@ -179,7 +168,7 @@ class RunningRange:
         return rewards
 
 
-class LogLoss:
+class LogLoss(RewardScale):
     """Scale of losses reported as logarithms; the reward is minus the loss.
 
     Losses are recorded relative to the largest one so far, so rewards are in [-1, 0] and losses of any

@@ -8,10 +8,8 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.contract import Policy, Told
 from amc_pymc.bandits.rewards import RewardScale
-
-__all__ = ["ThompsonSampling"]
 
 
 class ThompsonSampling(Policy):
@@ -101,24 +99,18 @@ class ThompsonSampling(Policy):
         theta = rng.beta(a, b, (n, arms.size))
         return arms[(self._seen.low[arms] + self._seen.width[arms] * theta).argmax(axis=1)]
 
-    def _receive(
-        self,
-        arms: np.ndarray,
-        values: np.ndarray,
-        costs: np.ndarray,
-        coins: np.ndarray,
-        controls: np.ndarray | None,
-    ) -> None:
+    def _receive(self, told: Told) -> None:
         seen = self._seen
         scale = seen.low.copy(), seen.width.copy(), seen.mean.copy()
-        x = self.rewards.convert(seen, arms, values)
+        x = self.rewards.convert(seen, told.arms, told.values)
         if any(
             (now != old).any()
             for now, old in zip((seen.low, seen.width, seen.mean), scale, strict=True)
         ):
             self._successes = seen.told * self._unit(np.arange(self.n_arms), seen.mean)
-        seen.add(arms, x)
-        self._successes += np.bincount(arms, coins < self._unit(arms, x), self.n_arms)
+        seen.add(told.arms, x)
+        won = told.coins < self._unit(told.arms, x)
+        self._successes += np.bincount(told.arms, won, self.n_arms)
 
     def _unit(self, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
         """Return rewards of arms on [0, 1]; 1 if the range of the arm is a point."""

@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from amc_pymc.bandits.contract import Pulls
+from amc_pymc.bandits.contract import Pulls, Told
 from amc_pymc.bandits.indices import IndexPolicy
 from amc_pymc.bandits.moments import Moments, regress
 from amc_pymc.bandits.rewards import RunningRange
-
-__all__ = ["UCBCV", "ControlledMean", "batching", "jackknife", "regression", "splitting"]
 
 type Estimator = Literal["regression", "jackknife", "splitting", "batching"]
 
@@ -438,19 +436,12 @@ class UCBCV(IndexPolicy):
             raise ValueError(f"controls of {pulls[i]} are {w[i].tolist()}.")
         return w
 
-    def _receive(
-        self,
-        arms: np.ndarray,
-        values: np.ndarray,
-        costs: np.ndarray,
-        coins: np.ndarray,
-        controls: np.ndarray | None,
-    ) -> None:
-        super()._receive(arms, values, costs, coins, controls)
-        assert controls is not None
-        rows = np.column_stack([values, controls - self._omega[arms]])
-        for k in np.unique(arms).tolist():
-            found = self._estimate(k, rows[arms == k])
+    def _receive(self, told: Told) -> None:
+        super()._receive(told)
+        assert told.controls is not None
+        rows = np.column_stack([told.values, told.controls - self._omega[told.arms]])
+        for k in np.unique(told.arms).tolist():
+            found = self._estimate(k, rows[told.arms == k])
             if found is not None:
                 self._mean[k], self._variance[k], self._df[k] = found
 

@@ -14,23 +14,6 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.evidence.mcmc import Kernel, Particles, Path, Tuning, scale_of, start, tune
 from amc_pymc.logweights import effective_share, log_mean_exp, systematic
 
-__all__ = [
-    "Annealed",
-    "Ladder",
-    "Resampled",
-    "Tunings",
-    "anneal",
-    "barrier_schedule",
-    "by_temperature",
-    "climb",
-    "cool",
-    "effective_shares",
-    "power_schedule",
-    "resample",
-    "sequential",
-    "taken",
-]
-
 #: Effective share of the particles after each step of a pilot run.
 _KEPT = 0.6
 #: Maximum number of coordinates for which kernels use a dense covariance.

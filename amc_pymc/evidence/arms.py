@@ -10,10 +10,14 @@ import math
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from scipy.stats import qmc
+
+from amc_pymc.arguments import positive_int
 from amc_pymc.evidence.annealing import (
     Ladder,
     barrier_schedule,
@@ -24,20 +28,8 @@ from amc_pymc.evidence.discrete_proposal import DiscreteProposal
 from amc_pymc.evidence.mcmc import HMC, Kernel, Path
 from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath
 from amc_pymc.evidence.pilot import Pilot
-from amc_pymc.evidence.rqmc import scrambled_points
-from amc_pymc.evidence.settings import DEFENSIVE_SHARE
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.mixtures import StudentTMixture, log_mixture_density
-
-__all__ = [
-    "ARMS",
-    "GRADIENT_COST",
-    "ImportanceArm",
-    "Portfolio",
-    "QuasiArm",
-    "SequentialArm",
-    "make_portfolio",
-]
+from amc_pymc.mixtures import DEFENSIVE_SHARE, StudentTMixture, log_mixture_density
 
 #: Cost of a gradient in evaluations.
 GRADIENT_COST = 2.0
@@ -129,10 +121,7 @@ class QuasiArm:
         beside = self.path.draw_prior(self.beside, rng)
         x = np.concatenate([beside, self.reference.from_uniforms(u)])
         log_w = _weights(self.path, self.reference, x, self.beside / len(x))
-        top = log_w.max()
-        if top == -np.inf:
-            return -np.inf
-        return float(top + np.log(np.exp(log_w - top).mean()))
+        return float(log_mean_exp(log_w))
 
 
 class SequentialArm:
@@ -185,6 +174,16 @@ def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
     if not isinstance(kernel, HMC):
         return None
     return GRADIENT_COST * (1 + n_steps * n_moves * kernel.n_leapfrog)
+
+
+def expected_cost(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
+    """Return the cost of a particle, estimated from the pilot run if it is random."""
+    known = known_cost(kernel, n_steps, n_moves)
+    if known is not None:
+        return known
+    evaluations, gradients = ladder.per_move
+    first = GRADIENT_COST if kernel.needs_gradient else 1.0
+    return first + n_steps * n_moves * (evaluations + GRADIENT_COST * gradients)
 
 
 def _weights(
@@ -336,15 +335,15 @@ def _arm(
     target: float | None,
 ) -> tuple[Any, tuple[float, float]] | None:
     """Make an arm; also return its expected cost times variance and the cost of a draw. None if not possible."""
-    if name == "importance" and pilot.discrete_proposal is not None:
-        alone = ImportanceArm(path, pilot.discrete_proposal, pilot.share)
-        return alone, (_wild(pilot.relative_variance), alone.cost)
     if name in ("importance", "importance_rqmc"):
-        if pilot.adapted is None or pilot.reference is None:
+        proposal: Any = pilot.reference
+        if name == "importance" and pilot.discrete_proposal is not None:
+            proposal = pilot.discrete_proposal
+        if proposal is None:
             return None
         kind = ImportanceArm if name == "importance" else QuasiArm
-        made = kind(path, pilot.reference, pilot.share)
-        return made, (_wild(pilot.relative_variance), made.cost)
+        made, variance = kind(path, proposal, pilot.share), pilot.relative_variance
+        return made, (variance if variance < _WILD else math.inf, made.cost)
     if name == "smc_reference":
         if reference is None:
             return None
@@ -354,32 +353,13 @@ def _arm(
         bridge, ladder, base = path, pilot.ladder, path
     n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
     betas = barrier_schedule(n_steps, ladder)
-    one = _per_particle(kernel, ladder, n_steps - 1, _SMC_MOVES)
+    one = expected_cost(kernel, ladder, n_steps - 1, _SMC_MOVES)
     variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
-    n = _particles(variance, target)
-    arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=n)
-    return arm, (one * variance, one * n)
-
-
-def _particles(variance: float, target: float | None) -> int:
-    """Return the number of particles per run with which `_RUNS` runs reach the target."""
     least, most = _SMC_PARTICLES
     wanted = least if target is None else math.ceil(variance / (_RUNS * target**2))
-    return min(max(wanted, least), most)
-
-
-def _wild(variance: float) -> float:
-    return variance if variance < _WILD else math.inf
-
-
-def _per_particle(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
-    """Return the cost of a particle, estimated from the pilot run if it is random."""
-    known = known_cost(kernel, n_steps, n_moves)
-    if known is not None:
-        return known
-    evaluations, gradients = ladder.per_move
-    first = GRADIENT_COST if kernel.needs_gradient else 1.0
-    return first + n_steps * n_moves * (evaluations + GRADIENT_COST * gradients)
+    n = min(max(wanted, least), most)
+    arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=n)
+    return arm, (one * variance, one * n)
 
 
 def _screen(
@@ -406,3 +386,90 @@ def _screen(
             continue
         del out.arms[name]
         out.left_out[name] = reason
+
+
+#: Binary digits of the net, and of the random shift below them; 53 in all with the final half unit.
+_DIGITS, _BELOW = 32, 20
+_LARGEST = 2**30
+
+
+@lru_cache(maxsize=64)
+def direction_numbers(m: int, d: int) -> np.ndarray:
+    """Return the columns of the generator matrices as integers (m, d), that is, the points with index 1, 2, 4, ..."""
+    engine = qmc.Sobol(d, scramble=False, bits=_DIGITS)
+    found = np.empty((m, d), np.uint32)
+    engine.fast_forward(1)
+    for k in range(m):
+        # SciPy uses Gray code order, in which index 2^k is at position 2^(k+1) - 1.
+        if k:
+            engine.fast_forward(2**k - 1)
+        found[k] = (engine.random(1)[0] * 2.0**_DIGITS).astype(np.uint32)
+    found.flags.writeable = False
+    return found
+
+
+def _scrambled_columns(columns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Multiply generator matrices by random lower triangular ones with unit diagonals, (m, d)."""
+    m, d = columns.shape
+    # All digits b of a net of 2^m points are among the first m. A random matrix maps each to itself plus
+    # random lower digits.
+    digit = np.arange(m, dtype=np.uint32)[:, None]
+    place = np.uint32(_DIGITS - 1) - digit
+    images = rng.integers(0, 2**_DIGITS, (m, d), np.uint32) >> digit
+    images |= np.uint32(1) << place
+    out = np.zeros((m, d), np.uint32)
+    for b in range(m):
+        present = (columns >> place[b]) & np.uint32(1)
+        out ^= present * images[b]
+    return out
+
+
+def scrambled_points(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw randomised quasi-Monte Carlo points, each uniform on the unit cube and jointly evenly spread.
+
+    Averages over the points are unbiased. Estimate their error from independent calls, not from the
+    points of a single call.
+
+    Parameters
+    ----------
+    n : int
+        Number of points, a power of two up to 2^30.
+    d : int
+        Dimension, up to 21201.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (n, d)
+        Points strictly between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If n is not a power of two, because other numbers of points are not balanced.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.evidence.arms import scrambled_points
+    >>> from amc_pymc.rng import as_generator
+    >>> u = scrambled_points(64, 3, as_generator(1))
+    >>> [sorted(np.floor(64 * column).astype(int).tolist()) == list(range(64)) for column in u.T]
+    [True, True, True]
+    """
+    n, d = positive_int("n", n), positive_int("d", d)
+    if n & (n - 1) or n > _LARGEST:
+        raise ValueError(f"n must be a power of two up to 2^30, got {n}; Sobol' points need it.")
+    if d > qmc.Sobol.MAXDIM:
+        raise ValueError(f"d must be at most {qmc.Sobol.MAXDIM}, got {d}.")
+    m = n.bit_length() - 1
+    points = np.empty((n, d), np.uint32)
+    points[0] = rng.integers(0, 2**_DIGITS, d, np.uint32)
+    if m:
+        columns = _scrambled_columns(direction_numbers(m, d), rng)
+        for k in range(m):
+            np.bitwise_xor(points[: 2**k], columns[k], out=points[2**k : 2 ** (k + 1)])
+    below = (rng.integers(0, 2**_BELOW, d) + 0.5) * 2.0**-_BELOW
+    u = points + below
+    u *= 2.0**-_DIGITS
+    return u

@@ -16,19 +16,6 @@ from amc_pymc.evidence.annealing import anneal
 from amc_pymc.evidence.mcmc import Kernel, Path, Tuning, scale_of, start, tune
 from amc_pymc.evidence.paths import WhitenedPath
 
-__all__ = [
-    "Bridge",
-    "Half",
-    "Stage",
-    "acceptance_ratio",
-    "bridge",
-    "bridge_draws",
-    "bridge_stage",
-    "halves_of",
-    "tension_of",
-    "variance_of_mean",
-]
-
 #: Nats by which the bridge is tilted towards each end to test whether the ends agree.
 _TILT = 2.0
 

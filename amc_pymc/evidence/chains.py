@@ -11,19 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.evidence.bridge import Stage, bridge_draws, tension_of
-from amc_pymc.evidence.check import clearly_more, error_of, less_than_climb
 from amc_pymc.evidence.mcmc import HMC, Kernel, Particles, Path, Tuning, scale_of, start, tune
 from amc_pymc.evidence.pilot import Pilot
-
-__all__ = [
-    "BridgedChains",
-    "ChainSettings",
-    "Chains",
-    "bridge_chains",
-    "missing_evidence",
-    "run_chains",
-    "split_r_hat",
-]
 
 #: Factor by which the predicted length of chains may exceed the maximum before they are given up.
 _MARGIN = 4.0
@@ -271,7 +260,7 @@ class BridgedChains(NamedTuple):
         """Whether the result is reliable, meets the target, and is not below the estimate of the pilot run."""
         wanted = math.inf if target is None else target
         good = self.believed and self.mcse <= wanted
-        return good and missing_evidence(self.log_z, self.mcse, pilot) == 0.0
+        return good and pilot.exceeds(self.log_z, self.mcse) == 0.0
 
 
 def bridge_chains(
@@ -317,17 +306,3 @@ def bridge_chains(
         report=lambda steps: report(f"bridge of {steps} steps"),
     )  # fmt: skip
     return BridgedChains(chains, stages)
-
-
-def missing_evidence(log_z: float, mcse: float, pilot: Pilot) -> float:
-    """Return by how many nats a pilot run exceeds an estimate of the log evidence; 0 if the errors explain it.
-
-    Annealing from the prior does not depend on a fitted reference, so evidence that only it finds is missing from the
-    reference. Lower values do not indicate a problem: they are common if the pilot run made too few moves.
-    """
-    if not math.isfinite(log_z):
-        return 0.0
-    gap = less_than_climb(log_z, mcse, pilot.ladder)
-    if pilot.adapted is None:
-        return gap
-    return max(gap, clearly_more(pilot.adapted.log_mean, error_of(pilot.adapted), log_z, mcse))

@@ -6,13 +6,13 @@ import math
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from scipy.special import expit, log_expit, logit
 
-from amc_pymc.evidence.mcmc import Path
+from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.logweights import summarise_log_weights
 from amc_pymc.mixtures import (
     StudentTMixture,
@@ -20,13 +20,6 @@ from amc_pymc.mixtures import (
     fit_student_t_mixture,
     log_mixture_density,
 )
-
-__all__ = [
-    "AdaptedDiscreteProposal",
-    "DiscreteProposal",
-    "adapt_discrete_proposal",
-    "fit_discrete_proposal",
-]
 
 #: Maximum number of states whose probabilities depend on other coordinates.
 _FEW_STATES = 12
@@ -111,26 +104,6 @@ class _Choice:
     def draw(self, predictors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         below = np.cumsum(self.probabilities(predictors)[:-1], axis=0)
         return self.states[(below <= rng.random(below.shape[1])).sum(axis=0)]
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Fixed probabilities of a coordinate with many states.
-
-    Attributes
-    ----------
-    states, shares : array (S,)
-    """
-
-    states: np.ndarray
-    shares: np.ndarray
-
-    def log_probability(self, predictors: np.ndarray, values: np.ndarray) -> np.ndarray:
-        place = _places(self.states, values)
-        return np.where(self.states[place] == values, np.log(self.shares[place]), -np.inf)
-
-    def draw(self, predictors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return rng.choice(self.states, predictors.shape[1], p=self.shares)
 
 
 @dataclass(frozen=True)
@@ -224,7 +197,7 @@ class DiscreteProposal:
             at += look.size
 
 
-type _Part = _Choice | _Table | _Rounded
+type _Part = _Choice | _Rounded
 
 
 def fit_discrete_proposal(
@@ -287,10 +260,6 @@ def fit_discrete_proposal(
     return DiscreteProposal(n_dim, continuous, mixture, discrete, looks, parts)
 
 
-class _PriorPath(Path, Protocol):
-    def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray: ...
-
-
 class AdaptedDiscreteProposal(NamedTuple):
     """Result of :func:`adapt_discrete_proposal`.
 
@@ -310,7 +279,7 @@ class AdaptedDiscreteProposal(NamedTuple):
 
 
 def adapt_discrete_proposal(
-    path: _PriorPath,
+    path: PriorPath,
     x: np.ndarray,
     coordinates: Sequence[int],
     states: Sequence[Sequence[int] | np.ndarray | None],
@@ -422,7 +391,7 @@ def _part(
         return _rounded(predictors[used], values, weights, used)
     if len(states) > _FEW_STATES:
         seen = np.bincount(_places(states, values), weights, len(states)) + 1.0 / len(states)
-        return _Table(states, (1.0 - even) * seen / seen.sum() + even / len(states))
+        return _Choice(states, np.zeros(1, int), np.log(seen)[:, None], even)
     wanted = (values == states[:, None]).astype(float)
     used = _most_correlated(standard, wanted, weights)
     return _Choice(states, used, _odds(predictors[used], wanted, weights), even)

@@ -16,27 +16,16 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Cost, as_arms
+from amc_pymc.bandits.combination_results import Weights
 from amc_pymc.bandits.combine_estimators import (
     Budget,
-    Choices,
     Combined,
-    Weights,
-    check_choices,
+    check_cost,
     combined,
-    positive_number,
 )
+from amc_pymc.evidence.adapt import effective_beside, error_of, prior_error
 from amc_pymc.evidence.arms import ARMS, Portfolio, make_portfolio
-from amc_pymc.evidence.chains import BridgedChains, bridge_chains, missing_evidence
-from amc_pymc.evidence.check import effective_beside, error_of, prior_error
-from amc_pymc.evidence.doubts import (
-    copies_missed,
-    covering_error,
-    disagreements,
-    missed_mode,
-    prior_flags,
-    uncertain,
-    unlike_chains,
-)
+from amc_pymc.evidence.chains import BridgedChains, bridge_chains
 from amc_pymc.evidence.from_draws import (
     TimeLimit,
     bridge_flags,
@@ -55,26 +44,32 @@ from amc_pymc.evidence.model import (
     explored,
     one_blas_thread,
     particle_kernel,
+    prior_flags,
     running_off,
 )
-from amc_pymc.evidence.paths import RecordingPath
+from amc_pymc.evidence.modes import RecordingPath
 from amc_pymc.evidence.pilot import Pilot, PilotInterrupted, overlooked
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
     PosteriorDraws,
     add_posterior,
+    copies_missed,
+    covering_error,
+    disagreements,
     effective_size,
     finished,
     likelihood_as_evidence,
+    missed_mode,
     nan_flags,
     posterior_draws,
+    uncertain,
+    unlike_chains,
 )
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
-from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.results import described, tables
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
@@ -91,7 +86,6 @@ from amc_pymc.steps.marginal_effects import (
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["estimate_evidence"]
 
 #: Share of the posterior that the fitted reference may miss without a flag.
 _UNCOVERED = 0.1
@@ -300,10 +294,9 @@ def estimate_evidence(
     """
     if target_mcse is None and max_cost is None:
         raise ValueError("One of target_mcse and max_cost is needed.")
-    for name, value in (("target_mcse", target_mcse), ("max_cost", max_cost)):
-        if value is not None:
-            positive_number(name, value)
-    check_choices(Choices(cost=cost), "log")
+    positive_or_none("target_mcse", target_mcse)
+    positive_or_none("max_cost", max_cost)
+    check_cost(cost)
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
         _refuse_with_idata(
@@ -327,7 +320,11 @@ def estimate_evidence(
         return likelihood_as_evidence(model, "estimate_evidence")
     plain = names is None and not own and max_cost is None and cost == "count"
     if plain and target_mcse and _has_many_rows(model, marginalize):
-        tall = _by_surrogate(model, target_mcse, n_draws, n_chains, words, progressbar)
+        with one_blas_thread():
+            tall = evidence_from_surrogate(
+                model, target=target_mcse, draws=n_draws, chains=n_chains, words=words,
+                progressbar=progressbar,
+            )  # fmt: skip
         if tall is not None:
             return tall
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
@@ -359,25 +356,6 @@ def _has_many_rows(model: Model, marginalize: Marginalize) -> bool:
         return row_count(model, model.observed_RVs) >= FEWEST_ROWS
     except NotRowFactorised:
         return False
-
-
-def _by_surrogate(
-    model: Model, target: float, draws: int, chains: int, words: Any, progressbar: bool
-) -> xr.DataTree | None:
-    """Return the estimate from prior times the rows' expansion; None where that is not close to the posterior."""
-    begin = time.process_time()
-    check_evidence_defined(model)
-    (rng,) = spawn_generators(words, 1)
-    with one_blas_thread():
-        found = evidence_from_surrogate(
-            model, target=target, draws=draws, chains=chains, rng=rng, progressbar=progressbar
-        )
-    if found is None:
-        return None
-    answer, evaluations = found
-    answer.flags.extend(prior_flags(model))
-    answer.numbers["cpu_seconds"] = time.process_time() - begin
-    return finished(answer, model, "estimate_evidence", evaluations=evaluations)
 
 
 def _refuse_with_idata(**given: Any) -> None:
@@ -489,16 +467,15 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
     # Chains and a bridge may give the estimate if the user chose no arms.
     by_chains = run.names is None and not run.own and not run.densities.discrete.any()
 
-    def pilot_run() -> Pilot:
-        with _shown("Pilot run", run) as report:
-            return explored(
-                run.model, run.densities, run.moves, rng, chains=by_chains, report=report
-            )
-
-    pilot, spent, seconds = _measured("pilot", pilot_run, run)
+    with _part("pilot", "Pilot run", run) as (report, counts):
+        pilot = explored(run.model, run.densities, run.moves, rng, chains=by_chains, report=report)
+    spent, seconds = cost_of(counts), time.process_time() - begin
     known.append(pilot)
     with run.tally.stage("pilot"):
-        run.densities = enough_nodes(run.densities, _typical(pilot), run.target)
+        # The denser half of the particles; the others may not have converged.
+        order = np.argsort(pilot.ladder.particles.terms.sum(axis=0), kind="stable")
+        denser = pilot.ladder.particles.x[order[len(order) // 2 :]]
+        run.densities = enough_nodes(run.densities, denser, run.target)
     # Cost of a model evaluation in the user's units.
     price = 1.0 if run.cost == "count" else seconds / spent
 
@@ -509,7 +486,11 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
 
     bridged = None
     if by_chains and pilot.unfit and allowed(_LEAST):
-        bridged = _chains(run, pilot, allowed)
+        with _part("chains", "Chains", run) as (report, counts):
+            bridged = bridge_chains(
+                run.densities, pilot, run.moves, run.streams[5], target=run.target,
+                budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
+            )  # fmt: skip
         answers = bridged.answers(run.target, pilot)
         if answers or pilot.adapted is None or run.limit.over():
             return _of_chains(run, pilot, bridged)
@@ -548,7 +529,7 @@ def _flags_of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> list[Fla
     flags += bridge_flags(bridged.stages, target, run.max_cost, run.limit, _NATS)
     if target is not None and bridged.stages[-1].mcse <= target < bridged.mcse:
         flags.append(flag("own_chains_too_short", error=bridged.mcse, target=target, r_hat=r_hat))
-    if gap := missing_evidence(bridged.log_z, bridged.mcse, pilot):
+    if gap := pilot.exceeds(bridged.log_z, bridged.mcse):
         flags.append(flag("pilot_found_more", other=bridged.log_z + gap))
     return flags
 
@@ -583,44 +564,20 @@ def _of_pilot(run: Run, pilot: Pilot) -> Answer:
     return Answer(tree, numbers, flags, attrs)
 
 
-def _measured[T](stage: str, make: Callable[[], T], run: Run) -> tuple[T, float, float]:
-    """Make a part of the run; return also its cost and CPU seconds."""
-    begin = time.process_time()
-    with run.tally.stage(stage), counted() as counts:
-        made = make()
-    return made, cost_of(counts), time.process_time() - begin
-
-
 @contextmanager
-def _shown(what: str, run: Run) -> Iterator[Callable[[str], None]]:
-    """Show the progress of a part of unknown length; the block receives the function that reports its stages."""
-    with progress(what, None, enabled=run.progressbar) as bar:
+def _part(stage: str, what: str, run: Run) -> Iterator[tuple[Callable[[str], None], np.ndarray]]:
+    """Count evaluations of a part of unknown length; the block receives a function to report progress, and counts."""
+    with (
+        progress(what, None, enabled=run.progressbar) as bar,
+        run.tally.stage(stage),
+        counted() as counts,
+    ):
 
-        def report(stage: str) -> None:
+        def report(text: str) -> None:
             bar.advance()
-            bar.update(description=f"{what}: {stage}")
+            bar.update(description=f"{what}: {text}")
 
-        yield report
-
-
-def _typical(pilot: Pilot) -> np.ndarray:
-    """Return the denser half of the particles of a pilot run (P, D); the others may not have converged."""
-    particles = pilot.ladder.particles
-    order = np.argsort(particles.terms.sum(axis=0), kind="stable")
-    return particles.x[order[len(order) // 2 :]]
-
-
-def _chains(run: Run, pilot: Pilot, allowed: Callable[[float, float], bool]) -> BridgedChains:
-    rng = run.streams[5]
-
-    def bridged() -> BridgedChains:
-        with _shown("Chains", run) as report, counted() as counts:
-            return bridge_chains(
-                run.densities, pilot, run.moves, rng, target=run.target,
-                budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
-            )  # fmt: skip
-
-    return _measured("chains", bridged, run)[0]
+        yield report, counts
 
 
 def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float) -> Answer:
@@ -642,7 +599,9 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
         found = combined(
             as_arms(_priced(portfolio.arms, price) | run.own),
             Budget(math.inf if left is None else left, "cost", run.target),
-            Choices(_POLICY, run.cost, _WEIGHTS),
+            policy=_POLICY,
+            cost=run.cost,
+            weights=_WEIGHTS,
             cores=run.cores,
             executor=run.executor,
             **run.limit._asdict(),
@@ -670,7 +629,11 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
         flagged = _add_posterior(run, tree, drawn)
         with tally.stage("checks"):
             flags += quadrature(numbers, densities, drawn.x, run.target) + flagged
-    _finish_arms(tree, portfolio)
+    arms = tree["arms"].to_dataset()  # with variables named as in the group `evidence`
+    arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
+    arms["cost"] = arms["draws"] * arms["cost_per_draw"]
+    arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
+    tree["arms"] = xr.DataTree(described(arms, tables.ARMS))
     attrs = {"weights": _WEIGHTS, "unbiased": tree.attrs["unbiased"]}
     return Answer(tree, numbers, flags, attrs)
 
@@ -746,13 +709,3 @@ def _uncovered(
     if annealed < _MATTERS and effective_beside(densities, pilot.adapted, rng) >= _REACHED:
         return []
     return [flag("uncovered", share=pilot.uncovered)]
-
-
-def _finish_arms(tree: xr.DataTree, portfolio: Portfolio) -> None:
-    """Rename variables as in the group ``evidence``, and add the arms that were left out."""
-    arms = tree["arms"].to_dataset()
-    arms = arms.rename(log_mean="log_evidence", log_mean_mcse="log_evidence_mcse")
-    arms["cost"] = arms["draws"] * arms["cost_per_draw"]
-    arms = described(arms, tables.ARMS)
-    arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
-    tree["arms"] = xr.DataTree(arms)

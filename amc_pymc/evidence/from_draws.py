@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import xarray as xr
 
+from amc_pymc.evidence.adapt import clearly_more, unvisited
 from amc_pymc.evidence.bridge import STEPS, Stage, bridge_draws, tension_of
-from amc_pymc.evidence.check import clearly_more, unvisited
-from amc_pymc.evidence.doubts import prior_flags, uncertain
 from amc_pymc.evidence.mcmc import HMC, Path
 from amc_pymc.evidence.model import (
     Tally,
@@ -22,10 +21,11 @@ from amc_pymc.evidence.model import (
     exchangeable,
     one_blas_thread,
     pilot_settings,
+    prior_flags,
 )
-from amc_pymc.evidence.paths import Joint, OneCopy
-from amc_pymc.evidence.results import Answer, Evidence, effective_size, finished
-from amc_pymc.evidence.settings import PilotSettings
+from amc_pymc.evidence.modes import Joint, PilotSettings
+from amc_pymc.evidence.paths import OneCopy
+from amc_pymc.evidence.results import Answer, Evidence, effective_size, finished, uncertain
 from amc_pymc.evidence.symmetry import Images, find_symmetries
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
@@ -52,14 +52,6 @@ from amc_pymc.steps.stored_draws import (
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = [
-    "TimeLimit",
-    "bridge_flags",
-    "bridge_numbers",
-    "budget_of",
-    "evidence_from_draws",
-    "stage_arms",
-]
 
 #: Limits for flags: effective draws per chain and at most in total, and mean copies of a draw.
 _FEW, _ENOUGH, _COPIES = 100.0, 400.0, 1.5

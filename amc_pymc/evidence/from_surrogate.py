@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,26 +22,28 @@ import xarray as xr
 
 from amc_pymc.evidence.annealing import resample
 from amc_pymc.evidence.bridge import bridge_draws, variance_of_mean
-from amc_pymc.evidence.doubts import uncertain
 from amc_pymc.evidence.mcmc import make_kernel
-from amc_pymc.evidence.model import Tally
+from amc_pymc.evidence.model import Tally, prior_flags
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
     PosteriorDraws,
     add_posterior,
     effective_size,
+    finished,
+    uncertain,
 )
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles
+from amc_pymc.reading.particles.model_terms import check_evidence_defined
 from amc_pymc.results import declared_dataset, pareto_k
 from amc_pymc.results.tables import ARMS
+from amc_pymc.rng import spawn_generators
 from amc_pymc.steps.surrogate_posterior import SurrogatePosterior, surrogate_posterior
 
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["FEWEST_ROWS", "evidence_from_surrogate"]
 
 _log = logging.getLogger("amc_pymc")
 #: Number of rows from which the surrogate is tried.
@@ -87,10 +90,10 @@ def evidence_from_surrogate(
     target: float,
     draws: int,
     chains: int,
-    rng: np.random.Generator,
+    words: list[int],
     progressbar: bool,
-) -> tuple[Answer, xr.Dataset] | None:
-    """Return the evidence of a model with many rows, and evaluations by stage; None if its surrogate is not close.
+) -> xr.DataTree | None:
+    """Return the evidence of a model with many rows; None if its surrogate is not close.
 
     Parameters
     ----------
@@ -99,9 +102,13 @@ def evidence_from_surrogate(
         Standard error of log Z, in nats.
     draws, chains : int
         Posterior draws in the result.
-    rng : numpy.random.Generator
+    words : list of int
+        Seed.
     progressbar : bool
     """
+    begin = time.process_time()
+    check_evidence_defined(model)
+    (rng,) = spawn_generators(words, 1)
     surrogate = surrogate_posterior(model, progressbar)
     if surrogate is None:
         return None
@@ -139,12 +146,16 @@ def evidence_from_surrogate(
     tree = xr.DataTree()
     tree["arms"] = xr.DataTree(_arms(numbers, found, tally))
     with tally.stage("posterior"):
-        drawn, terms = _resampled(found, draws * chains, rng)
-        _, flags = add_posterior(tree, model, densities, drawn, chains, terms)
+        chosen = resample(found.remainders, draws * chains, rng)  # copies are adjacent
+        source = "sampling importance resampling from the surrogate"
+        drawn = PosteriorDraws(found.x[chosen], len(np.unique(chosen)), source)
+        _, flags = add_posterior(tree, model, densities, drawn, chains, found.terms[:, chosen])
     method = f"prior times expansion of rows, corrected at {len(found.x)} draws"
     attrs = {"weights": "equal", "unbiased": _UNBIASED, "method": method}
-    numbers |= tally.numbers()
-    return Answer(tree, numbers, flags + uncertain(z, error), attrs), tally.dataset()
+    flags += [*uncertain(z, error), *prior_flags(model)]
+    numbers |= tally.numbers() | {"cpu_seconds": time.process_time() - begin}
+    answer = Answer(tree, numbers, flags, attrs)
+    return finished(answer, model, "estimate_evidence", evaluations=tally.dataset())
 
 
 def _normaliser(
@@ -170,24 +181,9 @@ def _remainder(
     remainders = terms.sum(axis=0) - surrogate.log_density(x)
     if not np.isfinite(remainders).all():
         return _Correction(x, terms, remainders, -math.inf, math.inf)
-    return _Correction(x, terms, remainders, *_log_mean(remainders.reshape(len(chains), -1)))
-
-
-def _log_mean(logs: np.ndarray) -> tuple[float, float]:
-    """Return the log of the mean exponential of chains (C, N), and its standard error."""
-    log_mean = float(log_mean_exp(logs.ravel()))
-    variance, _ = variance_of_mean(np.exp(logs - log_mean))
-    return log_mean, math.sqrt(variance)
-
-
-def _resampled(
-    found: _Correction, number: int, rng: np.random.Generator
-) -> tuple[PosteriorDraws, np.ndarray]:
-    """Return draws of equal weight by systematic resampling, and their terms (2, P); copies are adjacent."""
-    chosen = resample(found.remainders, number, rng)
-    source = "sampling importance resampling from the surrogate"
-    drawn = PosteriorDraws(found.x[chosen], len(np.unique(chosen)), source)
-    return drawn, found.terms[:, chosen]
+    log_mean = float(log_mean_exp(remainders))
+    variance, _ = variance_of_mean(np.exp(remainders - log_mean).reshape(len(chains), -1))
+    return _Correction(x, terms, remainders, log_mean, math.sqrt(variance))
 
 
 def _arms(numbers: Evidence, found: _Correction, tally: Tally) -> xr.Dataset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import threading
 import time
@@ -16,8 +17,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pytensor
+import pytensor.tensor as pt
 import xarray as xr
 
+from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
 from pymc.logprob.transforms import (
     CircularTransform,
     IntervalTransform,
@@ -25,19 +29,23 @@ from pymc.logprob.transforms import (
     LogTransform,
     SimplexTransform,
 )
+from pytensor.graph.traversal import toposort
+from scipy.stats import t as student
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.evidence.arms import GRADIENT_COST
+from amc_pymc.evidence.bridge import bridge
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Mixed, make_kernel
-from amc_pymc.evidence.paths import Highest, collected
+from amc_pymc.evidence.modes import Highest, PilotSettings, collected
 from amc_pymc.evidence.pilot import Pilot, explore
-from amc_pymc.evidence.settings import PilotSettings
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.factors import element_states
+from amc_pymc.reading.graphs import interpreted_mode, log_densities, lowered
 from amc_pymc.reading.particles.densities import ParticleDensities, counted, extract_particles
 from amc_pymc.reading.particles.marginal import extract_marginals
-from amc_pymc.reading.particles.model_terms import check_evidence_defined
+from amc_pymc.reading.particles.model_terms import check_evidence_defined, layout_of, without_checks
+from amc_pymc.reading.particles.prior import PriorDraws
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
 from amc_pymc.rng import spawn_generators
@@ -47,17 +55,6 @@ from amc_pymc.steps.marginal_effects import CANNOT, LocalEffects
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = [
-    "Elsewhere",
-    "Tally",
-    "compiled_particles",
-    "cost_of",
-    "explored",
-    "one_blas_thread",
-    "particle_kernel",
-    "pilot_settings",
-    "running_off",
-]
 
 _log = logging.getLogger("amc_pymc")
 #: Transforms that act on each element, and those of which a change of sign makes sense.
@@ -362,3 +359,78 @@ class Tally:
             "n_nan": table[:, 2],
         }
         return declared_dataset(EVALUATIONS, columns, {"stage": [*self._stages]})
+
+
+#: Draws from each end, degrees of freedom of the reference, minimum effective draws and overlap for a reliable error.
+_PRIOR_CHECK_DRAWS, _DOF, _FEWEST, _OVERLAP = 1000, 3.0, 25.0, 0.02
+#: Standard errors, and nats, by which an integral may differ from one.
+_PRIOR_CHECK_ERRORS, _PRIOR_CHECK_NATS = 5.0, 0.02
+
+
+def prior_flags(model: Model) -> list[Flag]:
+    """Return flags for free variables whose own log density does not integrate to one under their own draws.
+
+    For each pm.CustomDist the integral is estimated by a bridge between prior draws and draws in which an element of
+    the variable is replaced by one from a Student t distribution.
+    """
+    custom = [rv for rv in model.free_RVs if _is_custom(rv, model)]
+    if not custom:
+        return []
+    (rng,), layout = spawn_generators(0, 1), layout_of(model)
+    x = PriorDraws.from_model(model, layout).draw(2 * _PRIOR_CHECK_DRAWS, rng)
+    x = x[np.isfinite(x).all(axis=1)]
+    flags, point = [], pt.vector("x", dtype="float64")
+    for rv in custom:
+        graphs = layout.substitute(log_densities(model, [rv]), model.value_vars, point)
+        (graph,) = without_checks(lowered(graphs))
+        fn = pytensor.function([point], graph, mode=interpreted_mode(), on_unused_input="ignore")
+        value = model.rvs_to_values[rv]
+        found = _integral(fn, x, layout.slices[value.name], layout.is_continuous(value.name), rng)
+        if found is not None:
+            flags.append(flag("prior_mismatch", variable=rv.name, integral=found))
+    return flags
+
+
+def _is_custom(rv: Any, model: Model) -> bool:
+    others = [other for other in model.basic_RVs if other is not rv]
+    nodes = toposort([rv], blockers=others)
+    return any(isinstance(node.op, CustomDistRV | CustomSymbolicDistRV) for node in nodes)
+
+
+def _integral(
+    log_p: Any, x: np.ndarray, place: slice, continuous: bool, rng: np.random.Generator
+) -> float | None:
+    """Return the integral of a density over a part of the prior draws x (P, D) if it clearly is not one."""
+    fitted, draws = x[: len(x) // 2, place], x[len(x) // 2 :]
+    middle = np.median(fitted, axis=0)
+    scale = 1.5 * np.median(np.abs(fitted - middle), axis=0) + 1e-3 * fitted.std(axis=0)
+    scale = np.where(scale > 0.0, scale, 1.0) if continuous else np.maximum(scale, 1.0)
+    other = draws.copy()
+    other[:, place] = middle + scale * rng.standard_t(_DOF, (len(draws), len(middle)))
+    if not continuous:
+        other[:, place] = np.rint(other[:, place])
+    element = rng.integers(len(middle), size=len(draws))
+
+    def works(points: np.ndarray) -> np.ndarray:
+        z = points[:, place] - middle
+        if continuous:
+            log_q = student.logpdf(z / scale, _DOF) - np.log(scale)
+        else:
+            ends = student.cdf((np.abs(z) + np.array([[[-0.5]], [[0.5]]])) / scale, _DOF)
+            log_q = np.log(np.maximum(ends[1] - ends[0], 1e-300))
+        found = np.array([log_p(p) for p in points], float).reshape(len(points), -1)
+        if found.shape != log_q.shape:  # not one number for each element
+            return np.asarray(found.sum(axis=1) - log_q.sum(axis=1))
+        return np.asarray((found - log_q)[np.arange(len(points)), element])
+
+    ahead, behind = works(other), works(draws)
+    possible = np.isfinite(behind)
+    if possible.sum() < _FEWEST:
+        return 0.0
+    found = bridge(np.where(ahead < math.inf, ahead, -math.inf), behind[None, possible])
+    if not (found.effective >= _FEWEST and found.overlap >= _OVERLAP):
+        return None
+    log_z = found.log_z + math.log(possible.mean())
+    off = abs(log_z) > _PRIOR_CHECK_ERRORS * math.sqrt(found.variance) + _PRIOR_CHECK_NATS
+    off |= abs(found.tension) > _PRIOR_CHECK_ERRORS * found.tension_error + _PRIOR_CHECK_NATS
+    return math.exp(log_z) if off else None

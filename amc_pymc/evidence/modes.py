@@ -1,36 +1,354 @@
-"""Modes of a log density: searches from dispersed points, scans for unexpectedly high density, Laplace mixtures."""
+"""Modes of a log density: settings of the search, searches from dispersed points, scans, Laplace mixtures."""
 
 from __future__ import annotations
 
 import math
+import threading
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scipy.spatial import cKDTree
 
-from amc_pymc.evidence.paths import Joint
-from amc_pymc.evidence.settings import DEFAULTS, PilotSettings
+from amc_pymc.evidence.mcmc import Path
+from amc_pymc.evidence.symmetry import Images, Symmetries
 from amc_pymc.mixtures import StudentTMixture
 
-__all__ = [
-    "Maxima",
-    "distinct_ends",
-    "distinct_modes",
-    "finite",
-    "hessians",
-    "laplace_components",
-    "maximise",
-    "modes_and_mixture",
-    "prior_searches",
-    "prior_summits",
-    "scan",
-    "searched",
-    "spread",
-    "unexplained_residuals",
-]
+
+@dataclass(frozen=True)
+class PilotSettings:
+    """Settings of a pilot run: annealing from the prior, search for modes, fit and check of a mixture.
+
+    Attributes
+    ----------
+    particles, moves : int
+        Number of particles annealed from the prior, and moves of each at each temperature.
+    few_particles, few_moves : int
+        The same if chains are allowed and there are more than `most_fitted` dimensions.
+    most_fitted : int
+        Number of dimensions above which, if chains are allowed, the only mixture tried is the Laplace
+        approximation.
+    starts : int
+        Searches from each source of starting points: twice as many from the prior, three times from particles.
+    few_starts : int
+        The same if chains are allowed and there are more than `most_fitted` dimensions.
+    modes : int
+        Maximum number of modes kept.
+    search_share : float
+        Cost limit of searches from prior draws, as a fraction of the gradients and evaluations of the annealing.
+    search_cost : float
+        Gradients per search in one dimension; the number grows with the square root of the dimension.
+    most_searches : int
+        Maximum number of searches from prior draws; inversely proportional to D above `cheap_dimensions`.
+    cheap_dimensions : int
+    prior_scanned : int
+        Prior draws whose local maxima are starting points, in at most `prior_scanned_dimensions` dimensions.
+    prior_scanned_dimensions : int
+    neighbours : int
+        Number of nearest neighbours per dimension that a local maximum must exceed.
+    same : float
+        Distance in standard deviations within which two searches count as ending at the same mode.
+    scanned : int
+        Number of points scattered around modes; proportional to D above `scanned_dimensions`.
+    scanned_dimensions : int
+    scan_scales : tuple of float
+        Scales of the scattered points, as fractions of those of the modes.
+    scan_block : int
+        Number of scattered points evaluated at once.
+    components : int
+        Maximum number of components of a mixture.
+    enough, laplace_enough : float
+        Relative variance at which a mixture is good enough, and at which a Laplace mixture is not adapted.
+    laplace_dofs : tuple of float
+        Degrees of freedom tried for the Laplace mixture; many dimensions need many.
+    unfit : float
+        Relative variance of weights above which a mixture is not trusted on its own.
+    thin : float
+        Log ratio of posterior to proposal above which the proposal is too low.
+    checked : int
+        Number of prior draws used to check a mixture.
+    covered : float
+        Share of the posterior that a mixture may miss.
+    attempts : int
+        Maximum number of refits of a mixture that misses something.
+    second : int
+        Number of points scattered around the components in the second look; proportional to D above
+        `scanned_dimensions`.
+    second_scales : tuple of float
+        Range of the scales of these points.
+    second_prior : float
+        Share of these points that are prior draws moved towards the components.
+    weighed, weighed_least : int
+        Draws used to estimate the mass of modes found by the second look: per dimension, and at least.
+    """
+
+    particles: int = 512
+    moves: int = 3
+    few_particles: int = 128
+    few_moves: int = 1
+    most_fitted: int = 40
+    starts: int = 32
+    few_starts: int = 4
+    modes: int = 32
+    search_share: float = 0.25
+    search_cost: float = 10.0
+    most_searches: int = 512
+    cheap_dimensions: int = 8
+    prior_scanned: int = 16_384
+    prior_scanned_dimensions: int = 5
+    neighbours: int = 4
+    same: float = 0.05
+    scanned: int = 24_576
+    scanned_dimensions: int = 10
+    scan_scales: tuple[float, ...] = (0.5, 0.35, 0.25, 0.18)
+    scan_block: int = 16_384
+    components: int = 40
+    enough: float = 0.5
+    laplace_enough: float = 0.3
+    laplace_dofs: tuple[float, ...] = (20.0, 100.0, 300.0)
+    unfit: float = 50.0
+    thin: float = math.log(20.0)
+    checked: int = 4096
+    covered: float = 0.01
+    attempts: int = 3
+    second: int = 8192
+    second_scales: tuple[float, float] = (0.1, 0.7)
+    second_prior: float = 0.25
+    weighed: int = 50
+    weighed_least: int = 1000
+
+
+#: Default settings.
+DEFAULTS = PilotSettings()
+
+
+class Joint:
+    """Log of prior times likelihood, as searches for its modes use it.
+
+    Parameters
+    ----------
+    path : Path
+        Path from the prior to the posterior.
+    settings : PilotSettings
+        Effort and thresholds of the searches.
+
+    Attributes
+    ----------
+    symmetries : Symmetries or None
+        Labels and signs that can be exchanged.
+    images : Images or None
+        Exchanges that lead to all copies of the modes found so far.
+    """
+
+    def __init__(self, path: Path, settings: PilotSettings = DEFAULTS):
+        self.path: Any = path
+        self.settings = settings
+        self.symmetries: Symmetries | None = None
+        self.images: Images | None = None
+        self._last: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def n_dim(self) -> int:
+        """Number of dimensions D."""
+        return int(self.path.n_dim)
+
+    def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw from the prior, (n, D)."""
+        drawn: np.ndarray = self.path.draw_prior(n, rng)
+        return drawn
+
+    def find_images(self, modes: np.ndarray, curvatures: np.ndarray) -> None:
+        """Find all copies of modes (M, D) with Hessians (M, D, D)."""
+        if self.symmetries is not None:
+            self.images = self.symmetries.images(modes, -curvatures)
+
+    def terms(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate log prior and log likelihood (2, P) at points (P, D)."""
+        terms: np.ndarray = self.path.values(x)
+        return terms
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate log prior plus log likelihood (P,)."""
+        terms = self.terms(x)
+        self._last = x, terms[0]
+        return terms.sum(axis=0)
+
+    def log_prior(self, x: np.ndarray) -> np.ndarray:
+        """Return the log prior (P,), cached for the points of the last `log_density`."""
+        if self._last is not None and self._last[0] is x:
+            return self._last[1]
+        return self.terms(x)[0]
+
+    def with_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate log density (P,) and gradient (P, D)."""
+        terms, gradients = self.path.gradients(x)
+        return terms.sum(axis=0), gradients.sum(axis=0)
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate the gradient (P, D) of the log density."""
+        return self.with_gradient(x)[1]
+
+
+#: Number of points recorded per call.
+_EACH = 4
+
+_here = threading.local()
+
+
+class Highest:
+    """Points of highest density seen so far; the result does not depend on the order of the calls.
+
+    Parameters
+    ----------
+    kept : int, default 1024
+        Maximum number of points; up to twice as many are held between calls.
+    """
+
+    def __init__(self, kept: int = 1024) -> None:
+        self.kept = kept
+        self._lock = threading.Lock()
+        self._x: list[np.ndarray] = []
+        self._terms: list[np.ndarray] = []
+        self._n, self._floor = 0, -np.inf
+
+    def __len__(self) -> int:
+        return self._n
+
+    def look(self, x: np.ndarray, terms: np.ndarray) -> None:
+        """Record the highest few of the points x (P, D) with their terms (2, P)."""
+        log_f = terms.sum(axis=0)
+        best = np.arange(len(x))
+        if len(x) > _EACH:
+            best = np.argpartition(-log_f, _EACH)[:_EACH]
+        self.add(x[best], terms[:, best])
+
+    def add(self, x: np.ndarray, terms: np.ndarray) -> None:
+        """Record all points that are high enough."""
+        best = terms.sum(axis=0) > self._floor
+        if not best.any():
+            return
+        with self._lock:
+            self._x.append(x[best])
+            self._terms.append(terms[:, best])
+            self._n += int(best.sum())
+            if self._n > 2 * self.kept:
+                self._prune()
+
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the recorded points (n, D) and their terms (2, n); (0, 0) and (2, 0) if there are none."""
+        with self._lock:
+            self._prune()
+            if not self._x:
+                return np.empty((0, 0)), np.empty((2, 0))
+            return np.concatenate(self._x), np.concatenate(self._terms, axis=1)
+
+    def _prune(self) -> None:
+        """Keep only the highest points."""
+        if self._n <= self.kept:
+            return
+        x, terms = np.concatenate(self._x), np.concatenate(self._terms, axis=1)
+        log_f = terms.sum(axis=0)
+        kept = np.argpartition(-log_f, self.kept)[: self.kept]
+        self._x, self._terms = [x[kept]], [terms[:, kept]]
+        self._n, self._floor = self.kept, float(log_f[kept].min())
+
+
+@contextmanager
+def collected(kept: int = 1024) -> Iterator[Highest]:
+    """Collect the highest points that any :class:`RecordingPath` evaluates in this thread.
+
+    Jobs in other threads or processes use it to return the points that they have seen.
+    """
+    outer = getattr(_here, "memory", None)
+    _here.memory = memory = Highest(kept)
+    try:
+        yield memory
+    finally:
+        _here.memory = outer
+
+
+class RecordingPath:
+    """Path from a prior that records where prior times likelihood was highest.
+
+    Samplers discard most points at which they evaluate a density, such as leapfrog steps and rejected
+    proposals. A trajectory that crosses a narrow peak with steps tuned for a wide one is rejected, although
+    it has found the peak.
+
+    Parameters
+    ----------
+    path : PriorPath
+    kept : int, default 1024
+        Maximum number of points that are recorded.
+
+    Attributes
+    ----------
+    memory : Highest
+
+    Notes
+    -----
+    Unpickling gives a recording path with an empty memory. Use :func:`collected` to collect the points evaluated in
+    another process or thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.evidence.modes import RecordingPath
+    >>> class Peak:
+    ...     n_dim = 1
+    ...
+    ...     def values(self, x):
+    ...         return np.stack([0.0 * x[:, 0], -(x[:, 0] ** 2)])
+    >>> seen = RecordingPath(Peak())
+    >>> seen.values(np.array([[3.0], [0.5], [-1.0]])).shape
+    (2, 3)
+    >>> seen.highest(2)[0].ravel()
+    array([ 0.5, -1. ])
+    """
+
+    def __init__(self, path: Path, kept: int = 1024):
+        self.path = path
+        self.memory = Highest(kept)
+
+    @property
+    def n_dim(self) -> int:
+        """Number of dimensions D."""
+        return self.path.n_dim
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """Evaluate base and slope (2, P) at the points x (P, D)."""
+        terms = self.path.values(x)
+        self._look(x, terms)
+        return terms
+
+    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate base and slope (2, P) and their gradients (2, P, D)."""
+        terms, gradients = self.path.gradients(x)
+        self._look(x, terms)
+        return terms, gradients
+
+    def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw from the prior, (n, D)."""
+        return self.path.draw_prior(n, rng)  # type: ignore[attr-defined]
+
+    def highest(self, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return distinct points (n, D) and their terms (2, n), the highest first; by default all recorded points."""
+        x, terms = self.memory.points()
+        x, first = np.unique(x.reshape(-1, self.n_dim), axis=0, return_index=True)
+        terms = terms[:, first]
+        order = np.argsort(-terms.sum(axis=0), kind="stable")[:n]
+        return x[order], terms[:, order]
+
+    def _look(self, x: np.ndarray, terms: np.ndarray) -> None:
+        memory = getattr(_here, "memory", None)
+        (self.memory if memory is None else memory).look(x, terms)
+
+    def __reduce__(self) -> tuple[type[RecordingPath], tuple[Path, int]]:
+        return RecordingPath, (self.path, self.memory.kept)
+
 
 type ValueAndGradient = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.evidence.adapt import AdaptedMixture, adapt_mixture
-from amc_pymc.evidence.annealing import Ladder, climb, cool
-from amc_pymc.evidence.check import (
+from amc_pymc.evidence.adapt import (
+    AdaptedMixture,
+    adapt_mixture,
+    clearly_more,
     error_of,
     heaviest,
     less_than_climb,
@@ -21,6 +22,7 @@ from amc_pymc.evidence.check import (
     search_again,
     second_look,
 )
+from amc_pymc.evidence.annealing import Ladder, climb, cool
 from amc_pymc.evidence.discrete_proposal import (
     AdaptedDiscreteProposal,
     DiscreteProposal,
@@ -28,6 +30,10 @@ from amc_pymc.evidence.discrete_proposal import (
 )
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Particles
 from amc_pymc.evidence.modes import (
+    DEFAULTS,
+    Joint,
+    PilotSettings,
+    RecordingPath,
     finite,
     modes_and_mixture,
     prior_searches,
@@ -35,27 +41,10 @@ from amc_pymc.evidence.modes import (
     scan,
     spread,
 )
-from amc_pymc.evidence.paths import Joint, PriorPath, RecordingPath
-from amc_pymc.evidence.settings import DEFAULTS, DEFENSIVE_SHARE, PilotSettings
+from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.symmetry import Images, Variables, find_symmetries
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.mixtures import StudentTMixture, choose_mixture, log_mixture_density
-
-__all__ = [
-    "DEFENSIVE_SHARE",
-    "Pilot",
-    "PilotInterrupted",
-    "PriorPath",
-    "adapted_to",
-    "best_share",
-    "explore",
-    "joined",
-    "laplace_fit",
-    "moment",
-    "overlooked",
-    "widened",
-]
-
+from amc_pymc.mixtures import DEFENSIVE_SHARE, StudentTMixture, choose_mixture, log_mixture_density
 
 #: Minimum share of the particles that start with a positive likelihood, and maximum number of prior draws made to find
 #: them, as a multiple of the number of particles.
@@ -89,15 +78,6 @@ class PilotInterrupted(KeyboardInterrupt):
     def __init__(self, pilot: Pilot):
         super().__init__("interrupted during the pilot run")
         self.pilot = pilot
-
-
-class Fit(NamedTuple):
-    """Fitted mixture, the modes it was made from, and estimates of what it misses."""
-
-    adapted: AdaptedMixture | None
-    modes: Modes
-    uncovered: float
-    unseen: float
 
 
 @dataclass(frozen=True)
@@ -150,6 +130,19 @@ class Pilot:
     def reference(self) -> StudentTMixture | None:
         """Fitted mixture with a share on a wider scale, because posteriors have heavier tails than fits."""
         return None if self.adapted is None else widened(self.adapted.mixture)
+
+    def exceeds(self, log_z: float, error: float) -> float:
+        """Return by how many nats the pilot run exceeds an estimate of the log evidence; 0 if errors explain it.
+
+        Annealing from the prior does not depend on a fitted reference, so evidence that only it finds is missing
+        from the reference. Lower values do not indicate a problem: they are common after too few moves.
+        """
+        if not math.isfinite(log_z):
+            return 0.0
+        gap = less_than_climb(log_z, error, self.ladder)
+        if self.adapted is None:
+            return gap
+        return max(gap, clearly_more(self.adapted.log_mean, error_of(self.adapted), log_z, error))
 
 
 def explore(
@@ -239,26 +232,16 @@ def _fitted(
         modes = Modes(*modes_and_mixture(joint, np.concatenate([modes.x, odd])))
     report("fit")
     adapted = None if modes.mixture is None else laplace_fit(joint, modes.mixture, rng)
-    if many:
-        fit = Fit(adapted, modes, 0.0, -math.inf)
-    else:
-        fit = _mended(joint, ladder, modes, adapted, rng)
+    uncovered, unseen = 0.0, -math.inf
+    if not many:
+        adapted, modes, uncovered, unseen = _mended(joint, ladder, modes, adapted, rng)
     share, variance = DEFENSIVE_SHARE, math.inf
-    if fit.adapted is not None:
-        share, variance = best_share(ladder.particles, fit.adapted)
+    if adapted is not None:
+        share, variance = best_share(ladder.particles, adapted)
     return Pilot(
-        ladder,
-        fit.adapted,
-        fit.modes.mixture,
-        fit.modes.x,
-        fit.modes.log_evidence,
-        fit.uncovered,
-        share,
-        variance,
-        fit.unseen,
-        unfit=_unfit(fit.adapted, ladder, joint.settings),
-        images=joint.images,
-    )
+        ladder, adapted, modes.mixture, modes.x, modes.log_evidence, uncovered, share, variance, unseen,
+        unfit=_unfit(adapted, ladder, joint.settings), images=joint.images,
+    )  # fmt: skip
 
 
 def _starts(joint: Joint, ladder: Ladder, cold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -293,8 +276,11 @@ def _mended(
     modes: Modes,
     adapted: AdaptedMixture | None,
     rng: np.random.Generator,
-) -> Fit:
-    """Fit a mixture and adapt it again as long as checks find that it misses something."""
+) -> tuple[AdaptedMixture, Modes, float, float]:
+    """Fit a mixture and adapt it again as long as checks find that it misses something.
+
+    Return also the modes it was made from, and estimates of what it does not cover and of what it has not seen.
+    """
     rough = ladder.particles
     uncovered, unseen, missed = 0.0, -math.inf, np.empty((0, joint.n_dim))
     if adapted is not None:
@@ -302,7 +288,7 @@ def _mended(
         if not len(missed):
             unseen, missed = second_look(joint, adapted, modes.mixture, rng)
             if not len(missed):
-                return Fit(adapted, modes, uncovered, unseen)
+                return adapted, modes, uncovered, unseen
     x = rough.x
     if joint.images is not None and modes.mixture is not None:
         x = joint.images.folded(x, modes.mixture)
@@ -320,7 +306,7 @@ def _mended(
         uncovered, missed = missed_by(joint, rough, adapted, rng)
         if attempts <= 0 or not len(missed):
             unseen, missed = second_look(joint, adapted, modes.mixture, rng)
-    return Fit(adapted, modes, uncovered, unseen)
+    return adapted, modes, uncovered, unseen
 
 
 def overlooked(seen: RecordingPath, found: Pilot, rng: np.random.Generator) -> float:
@@ -428,33 +414,18 @@ def laplace_fit(
 
 def joined(rough: StudentTMixture, modes: StudentTMixture | None) -> StudentTMixture:
     """Combine the mixtures of the particles and of the modes with equal weights."""
-    if modes is None:
-        return rough
-    modes = important_part(modes)
-    return StudentTMixture(
-        np.concatenate([0.5 * rough.weights, 0.5 * modes.weights]),
-        np.concatenate([rough.means, modes.means]),
-        np.concatenate([rough.choleskys, modes.choleskys]),
-        rough.dof,
-    )
+    return rough if modes is None else rough.joined(important_part(modes), 0.5)
 
 
 def widened(mixture: StudentTMixture) -> StudentTMixture:
     """Add a wider copy of each component, with a share of its weight."""
     factor = 1.0 + _WIDER / math.sqrt(mixture.n_dim)
-    return StudentTMixture(
-        np.concatenate([(1.0 - _WIDE_SHARE) * mixture.weights, _WIDE_SHARE * mixture.weights]),
-        np.concatenate([mixture.means, mixture.means]),
-        np.concatenate([mixture.choleskys, factor * mixture.choleskys]),
-        mixture.dof,
-    )
+    return mixture.joined(replace(mixture, choleskys=factor * mixture.choleskys), _WIDE_SHARE)
 
 
 def important_part(mixture: StudentTMixture) -> StudentTMixture:
     """Remove components of negligible weight."""
-    keep = mixture.weights > mixture.weights.max() * math.exp(-_NEGLIGIBLE)
-    weights = mixture.weights[keep] / mixture.weights[keep].sum()
-    return StudentTMixture(weights, mixture.means[keep], mixture.choleskys[keep], mixture.dof)
+    return mixture.part(mixture.weights > mixture.weights.max() * math.exp(-_NEGLIGIBLE))
 
 
 def moment(

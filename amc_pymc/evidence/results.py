@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from amc_pymc.evidence.adapt import PER_STEP, clearly_more, error_of, share_error
 from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
-from amc_pymc.evidence.mcmc import Kernel, Particles
+from amc_pymc.evidence.chains import BridgedChains
+from amc_pymc.evidence.mcmc import Kernel
 from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
@@ -32,19 +34,6 @@ from amc_pymc.steps.model_groups import add_data_groups, draws_group
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = [
-    "Answer",
-    "Evidence",
-    "PosteriorDraws",
-    "add_posterior",
-    "effective_size",
-    "evidence_group",
-    "finished",
-    "from_log_weights",
-    "likelihood_as_evidence",
-    "nan_flags",
-    "posterior_draws",
-]
 
 #: Number of draws from the fitted reference that estimate the share of nan densities.
 _LOOKED_AT = 4096
@@ -75,13 +64,6 @@ def from_log_weights(log_weights: np.ndarray) -> Evidence:
         ess=summary.ess,
         pareto_k=pareto_k(log_weights),
     )
-
-
-def evidence_group(numbers: Mapping[str, Any], flags: Sequence[Flag], **attrs: Any) -> xr.Dataset:
-    """Return the group ``evidence``: numbers with a 95 % interval, and flags as attributes."""
-    lower, upper = normal_interval(numbers["log_evidence"], numbers["log_evidence_mcse"])
-    ends = {"log_evidence_lower": lower, "log_evidence_upper": upper}
-    return declared_dataset(EVIDENCE, {**numbers, **ends}, attrs=flag_attributes(flags) | attrs)
 
 
 class Answer(NamedTuple):
@@ -125,7 +107,10 @@ def finished(
         Densities that were evaluated, which may have integrated effects out.
     """
     tree, numbers, flags, attrs = answer
-    tree["evidence"] = xr.DataTree(evidence_group(numbers, flags, **attrs))
+    lower, upper = normal_interval(*numbers.estimate)
+    ends = {"log_evidence_lower": lower, "log_evidence_upper": upper}
+    attrs = flag_attributes(flags) | attrs
+    tree["evidence"] = xr.DataTree(declared_dataset(EVIDENCE, {**numbers, **ends}, attrs=attrs))
     if evaluations is not None:
         tree["evaluations"] = xr.DataTree(evaluations)
     describe(tree, densities)
@@ -298,25 +283,77 @@ def _moved(
     begin, tuning = particles.x, ladder.tunings[-1]
     for _ in range(_MOST_MOVES):
         particles, _ = kernel.step(path, particles, 1.0, tuning, rng)
-        if _remembered(begin, particles.x) < _MOVED:
+        a, b = begin - begin.mean(axis=0), particles.x - particles.x.mean(axis=0)
+        scale = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
+        # Correlations with the starting points; those of constant coordinates count as 0.
+        if float(np.max((a * b).sum(axis=0) / np.where(scale > 0.0, scale, np.inf))) < _MOVED:
             break
     continuous = np.ones(path.n_dim, bool) if discrete is None else ~discrete
-    return PosteriorDraws(
-        particles.x,
-        _different(particles, ancestors, continuous),
-        "particles of the pilot run, annealed from the prior, copied and moved",
-    )
+    x = particles.x[:, continuous] if continuous.any() else ancestors[:, None]
+    source = "particles of the pilot run, annealed from the prior, copied and moved"
+    return PosteriorDraws(particles.x, len(np.unique(x, axis=0)), source)
 
 
-def _different(particles: Particles, ancestors: np.ndarray, continuous: np.ndarray) -> int:
-    """Count the distinct particles."""
-    if not continuous.any():
-        return len(np.unique(ancestors))
-    return len(np.unique(particles.x[:, continuous], axis=0))
+#: Standard errors by which estimates may differ without a flag.
+_ERRORS = 5.0
 
 
-def _remembered(begin: np.ndarray, now: np.ndarray) -> float:
-    """Return the largest correlation of a coordinate with its starting values; constant coordinates count as 0."""
-    a, b = begin - begin.mean(axis=0), now - now.mean(axis=0)
-    size = np.sqrt((a * a).sum(axis=0) * (b * b).sum(axis=0))
-    return float(np.max((a * b).sum(axis=0) / np.where(size > 0.0, size, np.inf)))
+def uncertain(z: float, error: float) -> list[Flag]:
+    """Return a flag if the error is so large that the estimate means little."""
+    return [flag("large_error", error=error)] if z != -math.inf and not error < 1.0 else []
+
+
+def disagreements(z: float, error: float, pilot: Pilot) -> list[Flag]:
+    """Return flags for evidence that the pilot run found and the estimate misses."""
+    if not math.isfinite(z) or not math.isfinite(error):
+        return []
+    ladder, adapted = pilot.ladder, pilot.adapted
+    rough = math.sqrt(PER_STEP * len(ladder.betas) / len(ladder.particles.x))
+    rough = math.hypot(rough, share_error(ladder))
+    flags = []
+    if clearly_more(ladder.log_z, rough, z, error, _ERRORS):
+        flags.append(flag("pilot_found_more", other=ladder.log_z))
+    if adapted is not None and clearly_more(adapted.log_mean, error_of(adapted), z, error, _ERRORS):
+        flags.append(flag("mixture_found_more", other=adapted.log_mean))
+    return flags
+
+
+def missed_mode(z: float, error: float, pilot: Pilot, log_mass: float) -> list[Flag]:
+    """Return a flag if modes outside the fitted mixture, with log evidence `log_mass`, exceed the error."""
+    adapted = pilot.adapted
+    if adapted is None or log_mass == -math.inf or not math.isfinite(z + error):
+        return []
+    total = float(np.logaddexp(adapted.log_mean, log_mass))
+    more = clearly_more(total, error_of(adapted), z, error, _ERRORS)
+    return [flag("missed_mode", total=total)] if more else []
+
+
+def copies_missed(pilot: Pilot, draws: np.ndarray) -> list[Flag]:
+    """Return a flag if chains (P, D) have not visited some copies of the main mode, by exchanges of labels or signs."""
+    if pilot.images is None or not len(pilot.modes):
+        return []
+    missed = int((pilot.images.shares(draws, pilot.modes[0]) == 0.0).sum())
+    copies = len(pilot.images.exchanges)
+    return [flag("copies_missed", missed=missed, copies=copies)] if missed else []
+
+
+def unlike_chains(z: float, error: float, bridged: BridgedChains | None) -> list[Flag]:
+    """Return a flag if chains and their bridge give a clearly different evidence."""
+    if bridged is None or not _apart(z, error, bridged):
+        return []
+    return [flag("chains_find_other", other=bridged.log_z, error=bridged.mcse)]
+
+
+def covering_error(z: float, error: float, pilot: Pilot, bridged: BridgedChains | None) -> float:
+    """Return a standard error whose 95 % interval covers clearly different results of pilot run and chains."""
+    gap = pilot.exceeds(z, error) if math.isfinite(error) else 0.0
+    covering: float = max(error, max(gap, _apart(z, error, bridged)) / 1.959964)
+    return covering
+
+
+def _apart(z: float, error: float, bridged: BridgedChains | None) -> float:
+    """Return the difference from the estimate of chains in nats; 0 if errors explain it or chains are unreliable."""
+    if bridged is None or not bridged.believed or not math.isfinite(z + error):
+        return 0.0
+    high, low = max(z, bridged.log_z), min(z, bridged.log_z)
+    return clearly_more(high, error, low, bridged.mcse, _ERRORS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -23,7 +23,6 @@ from amc_pymc.evidence.annealing import (
     resample,
 )
 from amc_pymc.evidence.arms import draw_base
-from amc_pymc.evidence.doubts import disagreements, prior_flags, uncertain
 from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
     Tally,
@@ -31,6 +30,7 @@ from amc_pymc.evidence.model import (
     explored,
     one_blas_thread,
     particle_kernel,
+    prior_flags,
     running_off,
 )
 from amc_pymc.evidence.paths import ReferencePath
@@ -38,17 +38,21 @@ from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
+    PosteriorDraws,
+    add_posterior,
+    disagreements,
     finished,
     from_log_weights,
     likelihood_as_evidence,
     nan_flags,
+    uncertain,
 )
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.reading.particles.prior import unconstrain
-from amc_pymc.results import LARGEST_K, declared_dataset, described
+from amc_pymc.results import LARGEST_K, declared_dataset, described, result_group
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import Pool, check_workers, run_loop
@@ -59,7 +63,6 @@ from amc_pymc.steps.stored_draws import draws_of
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["sample_ais"]
 
 ReferenceName = Literal["auto", "prior", "student_t"]
 _REFERENCES = get_args(ReferenceName)
@@ -83,7 +86,7 @@ def sample_ais(
     n_steps: int = 400,
     kernel: str | Kernel = "hmc",
     reference: ReferenceName = "auto",
-    reverse_draws: Any = None,
+    reverse_draws: xr.DataTree | None = None,
     cores: int | None = 1,
     executor: Executor | None = None,
     max_time: float | None = None,
@@ -113,10 +116,9 @@ def sample_ais(
     reference : {"auto", "prior", "student_t"}, default "auto"
         Starting distribution: the prior, or a mixture of Student t distributions adapted in the pilot run. "auto" is "student_t" if its importance weights have a relative variance below
         100, otherwise "prior".
-    reverse_draws : DataTree, mapping or array, optional
-        Posterior draws, exact or from another sampler, to anneal back to the reference. If they are exact, minus
-        the logarithm of their mean weight is above log Z in expectation. A DataTree with a group ``posterior``, a
-        mapping of names to arrays (P, ...), or unconstrained vectors (P, D).
+    reverse_draws : DataTree, optional
+        Posterior draws, exact or from another sampler, in a group ``posterior``, to anneal back to the reference. If
+        they are exact, minus the logarithm of their mean weight is above log Z in expectation.
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it. Particles are annealed in blocks
         of 250.
@@ -328,29 +330,15 @@ def _plan(
 
 def _unconstrained(model: Model, densities: ParticleDensities, draws: Any) -> np.ndarray:
     """Return the draws to anneal back as unconstrained vectors (P, D)."""
-    if isinstance(draws, xr.DataTree):
-        if "posterior" not in draws.children:
-            raise ValueError("reverse_draws has no group 'posterior'.")
-        group = draws["posterior"].to_dataset()
-        arrays = {n: draws_of(group, n, model) for n in densities.variables if n in group}
-        draws = {n: a.reshape(-1, *a.shape[2:]) for n, a in arrays.items()}
-    if not isinstance(draws, np.ndarray | Mapping):
-        raise TypeError(
-            f"reverse_draws must be a DataTree, a mapping of names to arrays or an array, got {draws!r}."
-        )
-    if isinstance(draws, np.ndarray):
-        if draws.ndim != 2 or draws.shape[1] != densities.n_dim:
-            raise ValueError(
-                f"reverse_draws must have shape (P, {densities.n_dim}), got {draws.shape}."
-            )
-        out = np.asarray(draws, float)
-    else:
-        try:
-            out = unconstrain(model, densities.layout, draws)
-        except ValueError as error:
-            raise ValueError(f"reverse_draws: {error}") from error
-    if not np.isfinite(out).all() or not len(out):
-        raise ValueError("reverse_draws must be finite, and at least one.")
+    group = result_group(draws, "posterior", (), "pm.sample", name="reverse_draws")
+    arrays = {n: draws_of(group, n, model) for n in densities.variables if n in group}
+    flat = {n: a.reshape(-1, *a.shape[2:]) for n, a in arrays.items()}
+    try:
+        out = unconstrain(model, densities.layout, flat)
+    except ValueError as error:
+        raise ValueError(f"reverse_draws: {error}") from error
+    if not np.isfinite(out).all():
+        raise ValueError("reverse_draws must be finite.")
     return out
 
 
@@ -397,29 +385,21 @@ def _add_draws(
 
     Copies of a particle are adjacent, so diagnostics do not treat them as independent.
     """
-    x = np.concatenate([c[0] for c in chains])
     log_w = np.stack([c[1] for c in chains])
     n_chains, n_draws = log_w.shape
     index = np.stack(
         [resample(w, n_draws, rng) if w.max() > -np.inf else np.arange(n_draws) for w in log_w]
     )
     chosen = (index + n_draws * np.arange(n_chains)[:, None]).ravel()
-    values = densities.constrain(x)
-    terms = densities.values(x)
-    draws = {k: v[chosen] for k, v in values.items()}
-    weighted = draws_group(model, values, n_chains=n_chains)
+    x = np.concatenate([c[0] for c in chains])
+    terms, distinct = densities.values(x), sum(len(np.unique(row)) for row in index)
+    drawn = PosteriorDraws(x[chosen], distinct, "annealed particles, resampled")
+    draws, _ = add_posterior(tree, model, densities, drawn, n_chains, terms[:, chosen])
+    particle = described(
+        draws_group(model, {"particle": index.ravel()}, n_chains=n_chains), DRAW_STATS
+    )
+    tree["sample_stats"] = xr.DataTree(tree["sample_stats"].to_dataset().merge(particle))
+    weighted = draws_group(model, densities.constrain(x), n_chains=n_chains)
     weighted["log_weight"] = ("chain", "draw"), log_w
-    weighted = described(weighted, WEIGHTED)
-    stats = {
-        "log_prior": terms[0][chosen],
-        "log_likelihood_sum": terms[1][chosen],
-        "particle": index.ravel(),
-    }
-    stats["lp"] = stats["log_prior"] + stats["log_likelihood_sum"]
-    posterior = draws_group(model, draws, n_chains=n_chains)
-    posterior.attrs["n_distinct"] = sum(len(np.unique(row)) for row in index)
-    tree["posterior"] = xr.DataTree(posterior)
-    told = described(draws_group(model, stats, n_chains=n_chains), DRAW_STATS)
-    tree["sample_stats"] = xr.DataTree(told)
-    tree["weighted_posterior"] = xr.DataTree(weighted)
+    tree["weighted_posterior"] = xr.DataTree(described(weighted, WEIGHTED))
     return draws

@@ -19,8 +19,6 @@ import numpy as np
 
 from amc_pymc.mixtures import StudentTMixture
 
-__all__ = ["Block", "Exchange", "Images", "Symmetries", "Variables", "find_symmetries"]
-
 #: Largest number of elements along an axis that are exchanged, and of exchanges that are tried.
 _LONGEST, _TRIED = 8, 4096
 #: Largest number of images of a mode.

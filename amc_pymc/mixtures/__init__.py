@@ -7,9 +7,10 @@ from amc_pymc.mixtures.fit import (
     information_criterion,
     split_component,
 )
-from amc_pymc.mixtures.student_t import StudentTMixture, log_mixture_density
+from amc_pymc.mixtures.student_t import DEFENSIVE_SHARE, StudentTMixture, log_mixture_density
 
 __all__ = [
+    "DEFENSIVE_SHARE",
     "StudentTMixture",
     "choose_mixture",
     "drop_component",

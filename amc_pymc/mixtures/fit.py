@@ -15,19 +15,6 @@ from scipy.special import logsumexp
 from amc_pymc.arguments import positive_int
 from amc_pymc.mixtures.student_t import StudentTMixture
 
-__all__ = [
-    "WeightedDraws",
-    "checked_draws",
-    "choose_mixture",
-    "drop_component",
-    "fit_student_t_mixture",
-    "information_criterion",
-    "labelled",
-    "seeded_labels",
-    "split_component",
-    "used_draws",
-]
-
 #: Number of successive fits without improvement after which more components are not tried.
 _PATIENCE = 2
 #: Penalty per parameter, in nats.

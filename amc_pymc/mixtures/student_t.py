@@ -14,10 +14,10 @@ from scipy.special import betaln, gammaincinv, gammaln, ndtri
 
 from amc_pymc.arguments import positive_int
 
-__all__ = ["StudentTMixture", "log_mixture_density"]
-
 #: Numbers in a block of points; two blocks fit in the L2 cache.
 _BLOCK = 32_768
+#: Share of the prior in every fitted proposal; it bounds weights by ten times the largest likelihood.
+DEFENSIVE_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +143,15 @@ class StudentTMixture:
         weights = weights / total if total > 0.0 else np.full(len(weights), 1.0 / len(weights))
         return StudentTMixture(weights, self.means[keep], self.choleskys[keep], self.dof)
 
+    def joined(self, other: StudentTMixture, share: float) -> StudentTMixture:
+        """Return this mixture with a share of another one, which takes over the degrees of freedom."""
+        return StudentTMixture(
+            np.concatenate([(1.0 - share) * self.weights, share * other.weights]),
+            np.concatenate([self.means, other.means]),
+            np.concatenate([self.choleskys, other.choleskys]),
+            self.dof,
+        )
+
     def with_dof(self, dof: float) -> StudentTMixture:
         """Return the mixture with other degrees of freedom."""
         return StudentTMixture(self.weights, self.means, self.choleskys, dof)
@@ -259,7 +268,7 @@ class StudentTMixture:
         Examples
         --------
         >>> import numpy as np
-        >>> from amc_pymc.evidence.rqmc import scrambled_points
+        >>> from amc_pymc.evidence.arms import scrambled_points
         >>> from amc_pymc.rng import as_generator
         >>> q = StudentTMixture([1.0], [[1.0, 2.0]], [np.eye(2)], np.inf)
         >>> x = q.from_uniforms(scrambled_points(256, 4, as_generator(1)))

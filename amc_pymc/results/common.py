@@ -15,10 +15,6 @@ import xarray as xr
 from arviz_stats.base import array_stats
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "LARGEST_K", "CompactTable", "listed", "normal_interval", "pareto_k", "result_group", "with_error",
-]  # fmt: skip
-
 #: Pareto shape of the largest weights above which a few of them dominate the sum.
 LARGEST_K = 0.7
 

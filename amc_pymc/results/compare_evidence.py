@@ -14,9 +14,7 @@ import xarray as xr
 
 from amc_pymc.flags import Flag, flag, warn_of
 from amc_pymc.logweights import summarise_log_weights
-from amc_pymc.results.common import CompactTable, normal_interval, with_error
-
-__all__ = ["compare_evidence"]
+from amc_pymc.results.common import CompactTable, normal_interval, result_group, with_error
 
 #: Number of chains below which the standard error of their mean is flagged.
 _FEW_CHAINS = 4
@@ -263,18 +261,14 @@ def _of_pair(name: str, result: object) -> tuple[float, float]:
 
 def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float]:
     """Return log evidence and standard error from the group ``evidence``."""
-    group = dt["evidence"].to_dataset()
-    values = []
-    for variable in ("log_evidence", "log_evidence_mcse"):
-        if variable not in group:
-            raise ValueError(f"Group 'evidence' of model {name!r} has no {variable}.")
+    needed = ("log_evidence", "log_evidence_mcse")
+    group = result_group(dt, "evidence", needed, "estimate_evidence", name=f"model {name!r}")
+    for variable in needed:
         if group[variable].size != 1:
             raise ValueError(
-                f"{variable} of model {name!r} must be one number, got the shape "
-                f"{group[variable].shape}."
+                f"{variable} of model {name!r} must be one number, got {group[variable].size}."
             )
-        values.append(float(group[variable].item()))
-    return values[0], values[1]
+    return group["log_evidence"].item(), group["log_evidence_mcse"].item()
 
 
 def _of_smc(name: str, dt: xr.DataTree, flags: _Flags) -> tuple[float, float]:

@@ -13,8 +13,6 @@ from scipy import special
 
 from amc_pymc.results.common import CompactTable
 
-__all__ = ["check_confidence", "clopper_pearson", "decision_error"]
-
 _STATS = ("race_delta", "race_audited", "race_wrong", "race_rows", "race_audit_rows")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-__all__ = ["Table", "Variable", "as_table", "declared_dataset", "described"]
-
 #: NumPy dtypes by the name of a declared type.
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "text": np.str_}
 

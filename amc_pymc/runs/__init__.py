@@ -3,8 +3,7 @@
 from amc_pymc.runs.fingerprints import fingerprint, name_of
 from amc_pymc.runs.jobs import JobReport, run_jobs
 from amc_pymc.runs.journal import Journal, begin_journal, words_to_store
-from amc_pymc.runs.loop import Ended, run_loop
-from amc_pymc.runs.pool import Pool, check_workers, number_of_cores
+from amc_pymc.runs.pool import Ended, Pool, check_workers, number_of_cores, run_loop
 from amc_pymc.runs.processes import TRIES, Task, WorkerDied
 
 __all__ = [

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["differences", "fingerprint", "name_of"]
-
 #: Number of elements above which an array is identified by a digest.
 _SMALL = 8
 #: Number of characters above which values are not shown in messages.

@@ -20,8 +20,6 @@ from amc_pymc.runs.pool import Pool
 from amc_pymc.runs.processes import Supervisor, Task
 from amc_pymc.signals import on_interrupt
 
-__all__ = ["JobReport", "run_jobs"]
-
 _POLL_SECONDS = 0.2
 
 
@@ -110,9 +108,16 @@ def run_jobs(
     """
     if executor is not None:
         return _remote(function, jobs, executor, cores, bar, each)
-    if cores == 1:
-        return _serial(function, jobs, bar, each)
-    return _parallel(function, jobs, cores, bar, mp_ctx, each)
+    if cores > 1:
+        return _parallel(function, jobs, cores, bar, mp_ctx, each)
+    done, stop, results = np.zeros(len(jobs), np.int64), np.zeros(1, np.int64), []
+    with on_interrupt(_asking(stop)):
+        for k, job in enumerate(jobs):
+            results.append(function(job, JobReport(done, stop, k, bar)))
+            each(k, results[-1])
+            if stop[0]:
+                break
+    return results
 
 
 def _asking(stop: np.ndarray | Array[Any]) -> Callable[[int, Any], None]:
@@ -124,22 +129,6 @@ def _asking(stop: np.ndarray | Array[Any]) -> Callable[[int, Any], None]:
         stop[0] = 1
 
     return ask_to_stop
-
-
-def _serial(
-    function: Callable[[Any, JobReport], Any],
-    jobs: Sequence[Any],
-    bar: ProgressReport,
-    each: Callable[[int, Any], None],
-) -> list[Any]:
-    done, stop, results = np.zeros(len(jobs), np.int64), np.zeros(1, np.int64), []
-    with on_interrupt(_asking(stop)):
-        for k, job in enumerate(jobs):
-            results.append(function(job, JobReport(done, stop, k, bar)))
-            each(k, results[-1])
-            if stop[0]:
-                break
-    return results
 
 
 def _parallel(

@@ -14,12 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from numpy.lib import format as npy
-
 from amc_pymc.rng import RandomSeed, as_generator, seed_words
 from amc_pymc.runs.fingerprints import differences, fingerprint
-
-__all__ = ["Journal", "begin_journal", "words_to_store"]
 
 _FORMAT = 2
 _HEADER = "run.json"
@@ -149,11 +145,12 @@ class Journal:
         """Return the arrays of a file, and the digest of what they were made from."""
         assert self.path is not None
         try:
-            arrays = _read(self.path / _name(k))
+            with (self.path / _name(k)).open("rb") as stream:
+                arrays = dict(np.load(stream))
             checksum = arrays.pop(_CHECKSUM, None)
             if checksum is None or str(checksum) != self._checksum(k, arrays):
                 raise ValueError("its checksum is not that of this batch of this run")
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise self._refusal(
                 f": {_name(k)} cannot be read ({error}); delete it and all files with higher numbers"
             ) from error
@@ -318,19 +315,7 @@ def _write(file: Path, content: bytes | dict[str, np.ndarray]) -> None:
         if isinstance(content, bytes):
             stream.write(content)
         else:
-            with zipfile.ZipFile(stream, "w") as archive:
-                for name, array in content.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        npy.write_array(member, array, allow_pickle=False)
+            np.savez(stream, **content)  # type: ignore[arg-type]
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(_partial(file), file)
-
-
-def _read(file: Path) -> dict[str, np.ndarray]:
-    arrays = {}
-    with zipfile.ZipFile(file) as archive:
-        for name in archive.namelist():
-            with archive.open(name) as member:
-                arrays[name.removesuffix(".npy")] = npy.read_array(member, allow_pickle=False)
-    return arrays

@@ -24,16 +24,6 @@ from threadpoolctl import threadpool_limits
 
 from amc_pymc.signals import on_interrupt
 
-__all__ = [
-    "TRIES",
-    "Supervisor",
-    "Task",
-    "WorkerDied",
-    "can_be_pickled",
-    "pickled",
-    "portable",
-]
-
 _log = logging.getLogger("amc_pymc")
 #: Seconds that workers have to stop before they are killed.
 _STOP_SECONDS = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,60 +56,8 @@ from amc_pymc.tall.samplers.surface import NoSurface, fit_surface, gaussian_surf
 from amc_pymc.tall.split import TooWide
 from amc_pymc.tall.thinning import Thinning, fit_thinning
 
-# --- time by task ----------------------------------------------------------------------------------
-
-
 #: Name of the task for compilation time.
 COMPILING = "compiling"
-
-
-class Stopwatch:
-    """Wall seconds by task.
-
-    Examples
-    --------
-    >>> watch = Stopwatch()
-    >>> watch.begin("sums")
-    >>> total = sum(range(1_000))
-    >>> watch.begin("mode")
-    >>> watch.end()
-    >>> list(watch.seconds)
-    ['sums', 'mode']
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.task: str | None = None
-        self._since = 0.0
-
-    def begin(self, task: str) -> None:
-        """End the current task and begin another."""
-        self.end()
-        self.task, self._since = task, time.perf_counter()
-
-    def end(self) -> None:
-        """End the current task, if any."""
-        if self.task is not None:
-            passed = time.perf_counter() - self._since
-            self.seconds[self.task] = self.seconds.get(self.task, 0.0) + passed
-            self.task = None
-
-
-def in_words(seconds: Mapping[str, float]) -> str:
-    """Format seconds by task in one line, the longest task first.
-
-    Examples
-    --------
-    >>> in_words({"mode": 0.52, "compiling": 12.31})
-    '12.8 s: compiling 12.3, mode 0.5'
-    """
-    parts = sorted(seconds.items(), key=lambda item: -item[1])
-    return f"{sum(seconds.values()):.1f} s: " + ", ".join(f"{k} {v:.1f}" for k, v in parts)
-
-
-# --- preparation -----------------------------------------------------------------------------------
-
-
 _log = logging.getLogger("amc_pymc")
 #: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
 _FITS_WELL, POOR = 0.9, 0.05
@@ -138,9 +87,8 @@ _MOST_LOST = 0.2
 #: Fields of a thinning with numbers of four bytes for every row.
 _TABLES = ("bounds", "numbers", "pairs", "chances", "aliases")
 _TAKING_APART = "Taking the model apart"
-_OWN = "Searching the mode and making the control variate"
-#: Number of stages shown by the progress bar.
-_STAGES = 4
+#: Largest number of stages shown by the progress bar.
+_STAGES = 5
 
 
 def prepare(
@@ -157,27 +105,21 @@ def prepare(
     ``fit=False`` omits the Gaussian approximation of the posterior, which proposals need;
     ``turn`` specifies what is integrated out.
     """
-    watch = Stopwatch()
-    densities: ModelDensities | GroupedModel | None = None
+    stored, seconds = None, dict[str, float]()
     if options.rows is not None:  # writing a store has its own progress bar
-        watch.begin("store")
-        densities = _stored(model, active_names, options, point, turn)
-    with progress(_TAKING_APART, _STAGES, enabled=options.progressbar) as bar:
-        stages = Stages(bar, watch)
-        with reports_of_compiling(stages.compiling):
-            densities = densities or _densities(model, turn, options, point)
-            preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
-            try:
-                # Matrices are small, and threads of the linear algebra would wait for each other.
-                with threadpool_limits(1, "blas"):
-                    prepared = preparing.run()
-                stages.end("Prepared")
-            except NoProxy as reason:
-                cast(RowDensities, preparing.bare.raced).forget_expansion()
-                prepared = preparing.without_proxy(str(reason))
-                stages.end("Prepared without a control variate")
-    _log.info("Prepared in %s.", in_words(watch.seconds))
-    return replace(prepared, seconds=watch.seconds)
+        begin = time.perf_counter()
+        stored = _stored(model, active_names, options, point, turn)
+        seconds["store"] = time.perf_counter() - begin
+    with _stages(seconds, options.progressbar) as stages:
+        densities = stored or _densities(model, turn, options, point)
+        preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
+        try:
+            prepared = preparing.run()
+        except NoProxy as reason:
+            cast(RowDensities, preparing.bare.raced).forget_expansion()
+            prepared = preparing.without_proxy(str(reason))
+    _log.info("Prepared in %s.", in_words(seconds))
+    return replace(prepared, seconds=seconds)
 
 
 def surface_alone(
@@ -185,56 +127,82 @@ def surface_alone(
 ) -> Preparation | None:
     """Fit prior times surrogate to a model's rows, without moves or decisions; None if there is none."""
     options, names = Options(progressbar=progressbar), [v.name for v in model.value_vars]
-    with progress(_TAKING_APART, _STAGES, enabled=progressbar) as bar:
-        stages = Stages(bar, Stopwatch())
-        with reports_of_compiling(stages.compiling), threadpool_limits(1, "blas"):
-            densities = checked_densities(model, options, point)
-            preparing = _Preparing(model, names, options, True, densities, point, stages)
-            if densities.packed is None:
-                return None
-            try:
-                return preparing.with_surface()
-            except NoProxy as reason:
-                _log.debug("Prior times surrogate is not used: %s", reason)
-                return None
-            finally:
-                stages.end("Prepared")
+    with _stages({}, progressbar) as stages:
+        densities = checked_densities(model, options, point)
+        preparing = _Preparing(model, names, options, True, densities, point, stages)
+        try:
+            return None if densities.packed is None else preparing.with_surface()
+        except NoProxy as reason:
+            _log.debug("Prior times surrogate is not used: %s", reason)
+            return None
+
+
+def in_words(seconds: Mapping[str, float]) -> str:
+    """Format seconds by task in one line, the longest task first.
+
+    Examples
+    --------
+    >>> in_words({"mode": 0.52, "compiling": 12.31})
+    '12.8 s: compiling 12.3, mode 0.5'
+    """
+    parts = sorted(seconds.items(), key=lambda item: -item[1])
+    return f"{sum(seconds.values()):.1f} s: " + ", ".join(f"{k} {v:.1f}" for k, v in parts)
 
 
 class Stages:
-    """Progress of the preparation, and assignment of its time to tasks."""
+    """Progress of the preparation, and wall ``seconds`` by task."""
 
-    def __init__(self, bar: ProgressReport, watch: Stopwatch):
-        self._bar, self._watch, self._left = bar, watch, _STAGES
-        self._text, self._interrupted = _TAKING_APART, ""
-        watch.begin("model")
+    def __init__(self, bar: ProgressReport, seconds: dict[str, float]):
+        self._bar, self._seconds, self._left = bar, seconds, _STAGES
+        self._text, self._task, self._interrupted = _TAKING_APART, "model", ""
+        self._since = time.perf_counter()
 
-    def say(self, text: str, task: str | None = None) -> None:
-        """Change the text, and optionally the task, within a stage."""
+    def _turn_to(self, task: str) -> str:
+        """Begin another task; return the one before."""
+        before, since = self._task, self._since
+        self._task, self._since = task, time.perf_counter()
+        self._seconds[before] = self._seconds.get(before, 0.0) + self._since - since
+        return before
+
+    def say(self, text: str) -> None:
+        """Change the text within a stage."""
         self._text = text
         self._bar.update(description=text)
-        if task is not None:
-            self._watch.begin(task)
 
     def compiling(self, name: str) -> None:
         """Show the name of a function that is being compiled; "" after the last, when the task goes on."""
         shown = f"Compiling {name}, once per installation" if name else self._text
         self._bar.update(description=shown)
-        if self._watch.task != COMPILING:
-            self._interrupted = self._watch.task or ""
-        self._watch.begin(COMPILING if name else self._interrupted)
+        if name and self._task != COMPILING:
+            self._interrupted = self._turn_to(COMPILING)
+        elif not name:
+            self._turn_to(self._interrupted)
 
     def begin(self, text: str, task: str) -> None:
         """Begin the next stage."""
         self._left -= 1
         self._bar.advance()
-        self.say(text, task)
+        self.say(text)
+        self._turn_to(task)
 
-    def end(self, text: str) -> None:
+    def end(self) -> None:
         """Complete all remaining stages."""
-        self._watch.end()
-        self._bar.update(description=text)
+        self._turn_to("")
+        self.say("Prepared")
         self._bar.advance(self._left)
+
+
+@contextlib.contextmanager
+def _stages(seconds: dict[str, float], progressbar: bool) -> Iterator[Stages]:
+    """Show and time the stages of a preparation.
+
+    Matrices are small, and threads of the linear algebra would wait for each other.
+    """
+    with progress(_TAKING_APART, _STAGES, enabled=progressbar) as bar:
+        stages = Stages(bar, seconds)
+        with reports_of_compiling(stages.compiling), threadpool_limits(1, "blas"):
+            yield stages
+            stages.end()
 
 
 def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray:
@@ -325,7 +293,7 @@ class _Preparing:
                 else "the rows are not one expression of numbers"
             )
         if not isinstance(self.options.proxy, TaylorProxy):
-            self.stages.begin(_OWN, "mode")
+            self.stages.begin("Searching the mode and making the control variate", "mode")
             return self.with_gaussian(self.with_own_control(self.options.proxy))
         found = self.with_surface()
         if found is not None:
@@ -356,7 +324,7 @@ class _Preparing:
         raced, race = prepared.raced, self.options.race
         if self.groups is not None:
             race = self.options.race_of_groups
-            self.stages.say("Choosing the nodes of the quadrature", "quadrature nodes")
+            self.stages.begin("Choosing the nodes of the quadrature", "quadrature nodes")
             prepared = _with_nodes(prepared, self.groups)
         self.stages.begin("Compiling races", "residuals")
         if prepared.surrogate is not None:
@@ -659,28 +627,23 @@ class SharedThinning:
     """A thinning whose tables, if they are large, are in shared memory and not in pickles."""
 
     def __init__(self, thinning: Thinning):
-        tables = [getattr(thinning, name) for name in _TABLES]
         self.thinning = thinning
-        self._layout = [(table.dtype, table.shape) for table in tables]
-        self._shared = shared_array((1 + sum(table.nbytes for table in tables) // 8,))
+        tables = {name: getattr(thinning, name) for name in _TABLES}
+        self._layout = {name: (table.dtype, table.shape) for name, table in tables.items()}
+        self._shared = shared_array((1 + sum(table.nbytes for table in tables.values()) // 8,))
         if self._shared is not None:
-            for place, table in zip(self._places(self._shared.draft()), tables, strict=True):
-                place[...] = table
-            self._fill()
+            for name, place in self._places(self._shared.draft()).items():
+                place[...] = tables[name]
+            self.thinning = thinning._replace(**self._places(self._shared.data))
 
-    def _places(self, memory: np.ndarray) -> list[np.ndarray]:
+    def _places(self, memory: np.ndarray) -> dict[str, Any]:
         """Return the tables as views of an array."""
-        out, begin = [], 0
-        for dtype, shape in self._layout:
-            end = begin + int(np.prod(shape))
-            out.append(memory.view(dtype)[begin:end].reshape(shape))
+        out, begin = {}, 0
+        for name, (dtype, shape) in self._layout.items():
+            end = begin + math.prod(shape)
+            out[name] = memory.view(dtype)[begin:end].reshape(shape)
             begin = end
         return out
-
-    def _fill(self) -> None:
-        assert self._shared is not None
-        tables: dict[str, Any] = dict(zip(_TABLES, self._places(self._shared.data), strict=True))
-        self.thinning = self.thinning._replace(**tables)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._shared is None:
@@ -691,4 +654,4 @@ class SharedThinning:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._shared is not None:
-            self._fill()
+            self.thinning = self.thinning._replace(**self._places(self._shared.data))

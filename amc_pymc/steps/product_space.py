@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,19 +28,14 @@ from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 from amc_pymc.runs import (
     JobReport,
-    Journal,
-    begin_journal,
     check_workers,
-    name_of,
     number_of_cores,
     run_jobs,
-    words_to_store,
 )
 from amc_pymc.signals import ends_loops
 from amc_pymc.steps.grouping import Turn
 from amc_pymc.steps.preparation import COMPILING
 from amc_pymc.steps.product_space_results import (
-    STEPS,
     ChainRecord,
     product_space_result,
 )
@@ -59,8 +53,6 @@ if TYPE_CHECKING:
 
 #: Name of the variable that stands for the parameters of a model without any.
 _NO_PARAMETER = "(no parameter)"
-#: Transitions, of each of tuning and sampling, that a run with a checkpoint repeats.
-_TRIED = 20
 
 
 @ends_loops
@@ -84,7 +76,6 @@ def sample_product_space(
     mp_ctx: str | None = None,
     cores: int | None = None,
     executor: Executor | None = None,
-    checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -129,13 +120,9 @@ def sample_product_space(
         Worker processes. None: all cores, at most four. Results do not depend on it.
     executor : concurrent.futures.Executor, optional
         Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
-    checkpoint : str or Path, optional
-        Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results. Batches are the adapted weights and whole chains; models are prepared again,
-        and some draws are repeated, which notices that code has changed.
     max_time : float, optional
-        Seconds after which no further batch starts. The result then depends on the speed of the machine. Batches are
-        single draws here; chains that have begun are tuned to the end. A chain that it ends is not in the checkpoint.
+        Seconds after which no further draw starts; chains that have begun are tuned to the end. The result then depends
+        on the speed of the machine.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
@@ -216,20 +203,7 @@ def sample_product_space(
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
     shared = replace(options.audits, chains=chains)
     samplers = [replace(_sampler(models[n], n, options, proposal), audits=shared) for n in names]
-    told = {
-        "draws": draws,
-        "tune": int(tune),
-        "chains": chains,
-        "prior": prior,
-        "pseudo_prior": pseudo_prior,
-    }
-    told |= {"adapt": adapt, "proposal": name_of(proposal)}
-    told |= {
-        name: repr(getattr(options, name))
-        for name in ("race", "proxy", "audits", "transitions_per_draw")
-    }
-    journal, random_seed = _journal(checkpoint, told, dict(zip(names, samplers)), random_seed)
-    adapting, first, *rngs, trying = spawn_generators(random_seed, 3 + chains)
+    adapting, first, *rngs = spawn_generators(random_seed, 2 + chains)
     pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
     space = ModelSpace(samplers, options.race, shared, pilots)
     log_weights = -space.laplace_log_evidence if adapt else np.log(prior)
@@ -238,28 +212,12 @@ def sample_product_space(
     total = chains * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
     begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
-        trial = None if checkpoint is None else _trial(space, plan, trying)
-        known = list(iter(lambda: journal.recall(trial), None))
         if adapt and plan.tune:
-            if not known:
-                weights = _adapted_weights(space, plan, adapting, bar)
-                journal.append({"log_weights": weights}, trial)
-                known = [{"log_weights": weights}]
-            plan = plan._replace(log_weights=known.pop(0)["log_weights"])
-        done = {int(batch.pop("chain")): _restored(batch) for batch in known}
-        todo = [k for k in range(chains) if k not in done]
-
-        def keep(job: int, record: ChainRecord) -> None:
-            done[todo[job]] = record
-            if record.complete:
-                journal.append(_stored(todo[job], record), trial)
-
+            plan = plan._replace(log_weights=_adapted_weights(space, plan, adapting, bar))
         run = functools.partial(_run_chain, space, plan)
-        run_jobs(
-            run, [(k, rngs[k]) for k in todo], cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx,
-            each=keep,
-        )  # fmt: skip
-        records = [done[k] for k in sorted(done)]
+        records = run_jobs(
+            run, list(enumerate(rngs)), cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx
+        )
     seconds = time.perf_counter() - begin
     tree = product_space_result(
         models, prior, space, plan.tune, records, limit if plan.over else None
@@ -371,52 +329,6 @@ def _observed(model: Model, name: str, observed_vars: Sequence[Any] | None) -> l
     ]
 
 
-# --- checkpoints --------------------------------------------------------------------------------
-
-
-def _journal(
-    checkpoint: str | FilePath | None,
-    told: dict[str, Any],
-    samplers: Mapping[str, Metropolis],
-    random_seed: RandomSeed,
-) -> tuple[Journal, RandomSeed]:
-    """Open the journal of a run; models are told by their modes, with curvature and densities there."""
-    if checkpoint is None:
-        return Journal(None, {}), random_seed
-
-    def facts() -> dict[str, Any]:
-        models = {}
-        for name, sampler in samplers.items():
-            fit, densities = sampler.prepared.fit, sampler.prepared.densities
-            assert fit is not None
-            rows = densities.value_and_gradient(fit.mean)[0]
-            rest = densities.rest_value_and_gradient(fit.mean)[0]
-            numbers = np.concatenate([fit.mean, np.ravel(fit.precision), [rows, rest]])
-            models[name] = [f"{number:.8g}" for number in numbers]
-        return {"sampler": "product space", **told, "models": models}
-
-    return begin_journal(checkpoint, facts, words_to_store(random_seed), random_seed)
-
-
-def _trial(space: ModelSpace, plan: _Plan, rng: np.random.Generator) -> np.ndarray:
-    """Return the numbers of a short chain, which tell whether this code makes the same draws."""
-    short = plan._replace(tune=_TRIED, draws=_TRIED, adapt=True, until=None)
-    with progress("Repeating draws", 2 * _TRIED, enabled=False) as bar:
-        record = _one_chain(space, short, rng, bar)
-    numbers = [record.visits, record.points, record.log_weights, *record.stats.values()]
-    return np.concatenate([np.ravel(n) for n in numbers])
-
-
-def _stored(chain: int, record: ChainRecord) -> dict[str, Any]:
-    found = record._asdict()
-    return {"chain": chain, **found.pop("stats"), **found}
-
-
-def _restored(batch: dict[str, Any]) -> ChainRecord:
-    others = {name: batch.pop(name) for name in ("visits", "points", "log_weights")}
-    return ChainRecord(**others, complete=bool(batch.pop("complete")), stats=batch)
-
-
 # --- a chain ------------------------------------------------------------------------------------
 
 
@@ -440,20 +352,12 @@ def _adapted_weights(
 
     The last weights would be too low for the model that the chain happened to stay in.
     """
-    found = _one_chain(space, plan._replace(draws=0, adapt=True), rng, bar).log_weights
-    log_weights: np.ndarray = found - np.logaddexp.reduce(found)
-    return log_weights
-
-
-def _one_chain(
-    space: ModelSpace, plan: _Plan, rng: np.random.Generator, bar: ProgressReport
-) -> ChainRecord:
-    """Run a chain in this process before the others."""
-    record: ChainRecord
-    (record,) = run_jobs(functools.partial(_run_chain, space, plan), [(0, rng)], bar=bar)
+    run = functools.partial(_run_chain, space, plan._replace(draws=0, adapt=True))
+    (record,) = run_jobs(run, [(0, rng)], bar=bar)
     if not record.complete:
         raise KeyboardInterrupt("Stopped before a draw was kept")
-    return record
+    log_weights: np.ndarray = record.log_weights - np.logaddexp.reduce(record.log_weights)
+    return log_weights
 
 
 def _run_chain(
@@ -464,12 +368,11 @@ def _run_chain(
     tune, draws = plan.tune // m, max(1, plan.draws // m)
     chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
     state = index.init(space, plan.log_weights, rng, draws=plan.draws)
-    visits, visited = np.zeros(plan.draws, np.int64), np.zeros((plan.draws, space.width))
-    stats, past = _no_stats(plan.draws), []
-    kept, complete = 0, True
+    visits, visited = list[int](), list[np.ndarray]()
+    stats, past, complete = list[dict[str, Any]](), list[np.ndarray](), True
     for t in range(plan.tune + plan.draws):
         # The first chain makes a draw in any case, and others if they began in time.
-        if job.stopped or ((kept or (number and t == 0)) and plan.over):
+        if job.stopped or ((visits or (number and t == 0)) and plan.over):
             complete = False
             break
         tuning, k = t < plan.tune, state.current
@@ -478,42 +381,30 @@ def _run_chain(
         moved = {} if tuning else report(sampler, chains[k], counts)
         found = index.step(space, state, rng, tuning=tuning)
         if not tuning:
-            theta = state.theta(space)
-            visits[kept], visited[kept, : theta.size] = state.current, theta
-            _record(stats, kept, moved, index.report(space, state, found), found.evaluations)
-            kept += 1
+            visits.append(state.current)
+            visited.append(state.points[state.current, 1:].copy())
+            stats.append(_stats(moved, index.report(space, state, found), found.evaluations))
         elif plan.adapt:
             ps.wang_landau_step(state.log_weights, state.current, t)
             past.append(state.log_weights.copy())
         job.advance()
     return ChainRecord(
-        visits[:kept],
-        visited[:kept],
-        {k: v[:kept] for k, v in stats.items()},
+        np.array(visits, np.int64),
+        np.array(visited).reshape(-1, space.width),
+        {key: np.array([each[key] for each in stats]) for key in stats[0]} if stats else {},
         np.mean(past[len(past) // 2 :], axis=0) if past else state.log_weights,
         complete,
     )
 
 
-def _no_stats(draws: int) -> dict[str, np.ndarray]:
-    """Allocate the statistics of some draws."""
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(RACE_STATS, (draws, len(STEPS)))
-    shapes |= dict.fromkeys(("accept", "row_evaluations", "race_arms_left"), (draws,))
-    return {key: np.zeros(shape) for key, shape in shapes.items()}
-
-
-def _record(
-    stats: Mapping[str, np.ndarray],
-    s: int,
-    moved: Mapping[str, float],
-    drawn: Mapping[str, float],
-    evaluations: int,
-) -> None:
-    """Store the statistics of draw ``s`` from the steps of the parameters and of the index."""
-    for key in RACE_STATS:
-        stats[key][s] = moved[key], drawn[key]
-    stats["accept"][s] = moved["accept"]
-    stats["race_arms_left"][s] = drawn["race_arms_left"]
+def _stats(
+    moved: Mapping[str, float], drawn: Mapping[str, float], evaluations: int
+) -> dict[str, Any]:
+    """Return the statistics of a draw from the steps of the parameters and of the index."""
     # An exact chain keeps the log-likelihood of the current point; a race evaluates both points.
     points = 2.0 if drawn["race_delta"] > 0.0 else 1.0
-    stats["row_evaluations"][s] = points * moved["race_rows"] + evaluations
+    return {key: (moved[key], drawn[key]) for key in RACE_STATS} | {
+        "accept": moved["accept"],
+        "race_arms_left": drawn["race_arms_left"],
+        "row_evaluations": points * moved["race_rows"] + evaluations,
+    }

@@ -9,15 +9,13 @@ import arviz_base as az
 import numpy as np
 import xarray as xr
 
-from pymc.backends.arviz import coords_and_dims_for_inferencedata
-
 import amc_pymc.tall.product_space as ps
 
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.results import clopper_pearson, declared_dataset, described
 from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
-from amc_pymc.steps.model_groups import add_data_groups
+from amc_pymc.steps.model_groups import add_data_groups, draws_group
 from amc_pymc.tall.samplers.index import ModelSpace
 
 if TYPE_CHECKING:
@@ -149,28 +147,20 @@ def _model_posterior(
     pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
     everywhere = np.concatenate(pools)
     layout = cast(ModelDensities, space.samplers[k].prepared.densities).layout
-    outputs = list(model.unobserved_value_vars)
+    free = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
+    outputs = [v for v in model.unobserved_value_vars if v.name not in free]
     fn = model.compile_fn(outputs, inputs=model.value_vars, point_fn=True, on_unused_input="ignore")
-    chains = []
+    values: dict[str, list[np.ndarray]] = {v.name: [] for v in outputs}
     for pool in pools:
         pool = pool if len(pool) else everywhere
         places = [layout.unravel(x) for x in pool]
-        values = [fn({v.name: place[v.name] for v in model.value_vars}) for place in places]
+        found = [fn({v.name: place[v.name] for v in model.value_vars}) for place in places]
         chosen = ((np.arange(draws) + 0.5) / draws * len(pool)).astype(int)
-        chains.append([np.stack([v[j] for v in values])[chosen] for j in range(len(outputs))])
-    hidden = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
-    posterior = {
-        v.name: np.stack([c[j] for c in chains])
-        for j, v in enumerate(outputs)
-        if v.name not in hidden
-    }
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    visits = [len(p) for p in pools]
-    tree: xr.DataTree = az.from_dict(
-        {"posterior": posterior},
-        coords=coords,
-        dims={n: d for n, d in dims.items() if n in posterior},
-        attrs={"posterior": {"visits_per_chain": visits}},
+        for v, each in zip(outputs, zip(*found)):
+            values[v.name] += [each[c] for c in chosen]
+    posterior = draws_group(model, {n: np.stack(v) for n, v in values.items()}, n_chains=len(pools))
+    tree = xr.DataTree.from_dict(
+        {"posterior": posterior.assign_attrs(visits_per_chain=[len(p) for p in pools])}
     )
     add_data_groups(tree, model)
     return tree

@@ -57,9 +57,6 @@ class RacingGibbs(RacingStep):
         Maximum error probability of a draw, in (0, 0.5).
     race : {"normal", "bernstein", "exact"} or a race such as NormalRace
         ``"exact"`` reads all rows: a plain Gibbs sampler, for validation.
-    variance : {"pairwise", "marginal"}, default "pairwise"
-        Whether states are compared by the variance of their difference or by their own variances.
-        The latter takes K instead of K^2 operations per row, but reads more rows.
     proxy : {"auto", "taylor"} or TaylorProxy or OwnProxy or None
         Control variate. ``"auto"`` expands every row in the quantities that it computes from the
         discrete variables (``gamma * beta``, ``mu[k]``), or uses none if the row is not smooth in
@@ -139,7 +136,6 @@ class RacingGibbs(RacingStep):
         observed_vars: Sequence[Any] | None = None,
         delta: float | None = None,
         race: Literal["normal", "bernstein", "exact"] | Race = "normal",
-        variance: Literal["pairwise", "marginal"] | None = None,
         batch_size: int | None = None,
         proxy: Literal["auto", "taylor"] | TaylorProxy | OwnProxy | None = "auto",
         audits: int | Audits = 200,
@@ -154,7 +150,7 @@ class RacingGibbs(RacingStep):
         blocked: bool = True,
         progressbar: bool = True,
     ):
-        if proxy == "auto" and isinstance(as_race(race, delta, batch_size, variance), ExactRace):
+        if proxy == "auto" and isinstance(as_race(race, delta, batch_size), ExactRace):
             proxy = None  # a control variate would only cost time
         options, model = Options.among(locals()), context_model(model)
         most = positive_int("max_states", max_states)

@@ -7,11 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import arviz_base as az
 import numpy as np
 import xarray as xr
-
-from pymc.backends.arviz import coords_and_dims_for_inferencedata
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.progress import progress
@@ -24,6 +21,7 @@ from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.rows import Rows, as_rows
 from amc_pymc.steps.grouping import grouped_by, stored_group_densities
 from amc_pymc.steps.model_densities import grouped_densities
+from amc_pymc.steps.model_groups import draws_group
 from amc_pymc.steps.stored_draws import draws_of
 
 if TYPE_CHECKING:
@@ -202,13 +200,8 @@ def _with_draws(
 ) -> xr.DataTree:
     """Return a copy of the tree with new draws of some variables."""
     out, posterior = idata.copy(), idata["posterior"].to_dataset()
-    shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    new = az.from_dict(
-        {"posterior": {n: np.reshape(d, (*shape, *np.shape(d[0]))) for n, d in draws.items()}},
-        coords=coords,
-        dims={n: d for n, d in dims.items() if n in draws},
-    )["posterior"].to_dataset()
+    values = {name: np.stack(each) for name, each in draws.items()}
+    new = draws_group(model, values, n_chains=posterior.sizes["chain"])
     new = new.assign_coords(chain=posterior["chain"], draw=posterior["draw"])
     changed = posterior.drop_vars([n for n in new.data_vars if n in posterior]).merge(new)
     out["posterior"] = xr.DataTree(changed.assign_attrs(posterior.attrs))

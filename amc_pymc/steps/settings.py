@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,13 +13,8 @@ from pytensor.graph.basic import Variable
 from amc_pymc.arguments import positive_int
 from amc_pymc.rows import Rows, as_rows
 from amc_pymc.tall.racing import as_race
-from amc_pymc.tall.samplers import (
-    Audits,
-    Proposal,
-    RandomWalkProposal,
-    SurrogateProposal,
-)
-from amc_pymc.tall.samplers.metropolis import KINDS
+from amc_pymc.tall.samplers import Audits, Proposal, RandomWalkProposal, SurrogateProposal
+from amc_pymc.tall.samplers.tuning import KINDS
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,6 @@ class Options:
     observed_vars: Sequence[Any] | None = None
     delta: float | None = None
     race: Any = "auto"
-    variance: Any = None
     batch_size: int | None = None
     proxy: Any = "auto"
     audits: Any = 200
@@ -93,11 +87,11 @@ class Options:
     race_of_groups: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        named = self.race, self.delta, self.batch_size, self.variance
-        self.race = self.race_of_groups = as_race(*named)
-        if named[0] in ("auto", "normal"):  # remainders of groups have no bounds
+        named = self.race
+        self.race = self.race_of_groups = as_race(named, self.delta, self.batch_size)
+        if named in ("auto", "normal"):  # remainders of groups have no bounds
             size = _GROUPS if self.batch_size is None else self.batch_size
-            self.race_of_groups = as_race("normal", self.delta, size, self.variance)
+            self.race_of_groups = as_race("normal", self.delta, size)
         self.audits = as_audits(self.audits)
         if self.transitions_per_draw != "auto":
             positive_int("transitions_per_draw", self.transitions_per_draw)
@@ -139,18 +133,17 @@ class Options:
 
 def as_proposals(proposal: str | Proposal, proxy: Proxy | None) -> tuple[Proposal, ...]:
     """Return the proposals of a step; several for ``"auto"``, which compares them during tuning."""
-    if isinstance(proposal, tuple(kind.settings for kind in KINDS)):
-        return (cast(Proposal, proposal),)
+    if isinstance(proposal, KINDS):
+        return (proposal,)
     if proposal == "auto":
         walk = RandomWalkProposal()
         return (walk,) if proxy is None else (walk, SurrogateProposal())
     for kind in KINDS:
         if proposal == kind.name:
-            return (kind.settings(),)
-    names = ", ".join(repr(kind.name) for kind in KINDS)
-    *first, last = (kind.settings.__name__ for kind in KINDS)
+            return (kind(),)
     raise ValueError(
-        f"proposal must be 'auto', {names}, {', '.join(first)} or {last}, got {proposal!r}"
+        "proposal must be 'auto', 'random_walk', 'surrogate', RandomWalkProposal or SurrogateProposal, "
+        f"got {proposal!r}"
     )
 
 

@@ -8,12 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.evidence.mcmc import HMC, Move, Particles, Path, Tuning, log_target
-from amc_pymc.evidence.mcmc.target import (
+from amc_pymc.evidence.mcmc import (
+    HMC,
+    Move,
+    Particles,
+    Path,
+    Tuning,
     acceptance,
     checked_coordinates,
-    checked_particles,
-    checked_scale,
+    columns,
+    log_target,
     settle,
 )
 
@@ -66,15 +70,14 @@ class RandomWalk:
         rng: np.random.Generator,
     ) -> tuple[Particles, Move]:
         """Move all particles `n_steps` times; the acceptance is the mean over the steps."""
-        at, n_moved = checked_particles(particles, self.coordinates)
-        scale = checked_scale(tuning, n_moved)
+        at, scale = columns(self.coordinates), tuning.scale
         dense = scale.ndim == 2
         n = len(particles.x)
         now, log_now = particles, log_target(particles.terms, beta)
         mean = np.zeros(n)
         for _ in range(self.n_steps):
             x = now.x.copy()
-            z = rng.standard_normal((n, n_moved))
+            z = rng.standard_normal((n, len(scale)))
             x[:, at] += tuning.size * (z @ scale.T if dense else z * scale)
             proposed = Particles(x, path.values(x))
             log_new = log_target(proposed.terms, beta)

@@ -113,10 +113,8 @@ def rules(setting: Setting, ranges: np.ndarray, n_rows: int, rows_per_pull: int)
     delta, arms = setting.delta, setting.arms
     made = {
         "Racing-Normal": NormalRace(delta),
-        "Racing-Normal, marginal": NormalRace(delta, variance="marginal"),
         "Racing-Normal, unguarded": NormalRace(delta),
         "Racing-EBS": BernsteinRace(delta, ranges),
-        "Racing-EBS, marginal": BernsteinRace(delta, ranges, variance="marginal"),
     }
     if setting.race == "lil'UCB":
         return heuristic(delta, ranges, rows_per_pull)
@@ -133,8 +131,6 @@ def races_of(arms: int, kind: str) -> list[str]:
     out = ["Racing-Normal", "Racing-EBS", "lil'UCB"]
     if arms == 2:
         out += ["Korattikara et al.", "Bardenet et al."]
-    if arms == 10:
-        out += ["Racing-Normal, marginal", "Racing-EBS, marginal"]
     if kind == "lognormal":
         out += ["Racing-Normal, unguarded"]
     return out
@@ -219,8 +215,8 @@ def statements(rows: list[dict]) -> list[list[str]]:
         more = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
         return [text, "no" if bad else "yes", f"{cause} ({places}{more})" if bad else ""]
 
-    normal = of("Racing-Normal", "Racing-Normal, marginal", "Racing-Normal, unguarded")
-    bernstein = of("Racing-EBS", "Racing-EBS, marginal")
+    normal = of("Racing-Normal", "Racing-Normal, unguarded")
+    bernstein = of("Racing-EBS")
     easy = [r for r in of("Racing-Normal") if r["sigma"] == 1e-5 and r["kind"] == "uniform"]
     cheaper = [
         r
@@ -232,11 +228,6 @@ def statements(rows: list[dict]) -> list[list[str]]:
         r for r in easy if r["share"] <= min(at(r, n)["share"] for n in ("Racing-EBS", "lil'UCB"))
     ]
     hard = [r for r in of("Racing-Normal") if r["sigma"] == 0.1]
-    marginal = [
-        r
-        for r in of("Racing-Normal, marginal", "Racing-EBS, marginal")
-        if r["share"] < 0.97 * at(r, r["race"].removesuffix(", marginal"))["share"]
-    ]
     lil = [r for r in of("lil'UCB") if r["arms"] == 100 and r["kind"] == "uniform"]
     uniform = [r for r in lil if r["high"] > r["delta"] and r["low"] > r["delta"]]
     original = [
@@ -283,11 +274,6 @@ def statements(rows: list[dict]) -> list[list[str]]:
             "For uniform rewards at sigma = 1e-5 another race reads less",
             exception,
             "50 rows decide, and the bounds for bounded rewards need more",
-        ),
-        verdict(
-            "Marginal variances read more than pairwise ones (D = 10)",
-            marginal,
-            "the races end in different rounds",
         ),
         [
             "lil'UCB errs more than delta for D = 100 and uniform rewards",

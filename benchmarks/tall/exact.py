@@ -117,7 +117,7 @@ def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     """Draws of the compiled loop, one transition each, after tuning by the step itself."""
     from amc_pymc.tall.samplers import metropolis
     from amc_pymc.tall.samplers.compiled import MetropolisCounts
-    from amc_pymc.tall.samplers.metropolis import KINDS
+    from amc_pymc.tall.samplers.tuning import KINDS
 
     sampler, rng = step.sampler, np.random.default_rng(job.seed)
     chain = metropolis.init(sampler, rng, tune=_TUNE, draws=draws)

@@ -32,10 +32,10 @@ def main():
     figure, axis = plt.subplots(figsize=(9.6, 5.6), layout="constrained")
     for policy, colour in zip(POLICIES, COLOURS, strict=False):
         found = amc.combine_estimators(
-            arms, policy=policy, draws=5_000, rounds=50, random_seed=1, progressbar=False
+            arms, policy=policy, draws=5_000, random_seed=1, progressbar=False
         )
-        drawn = found["rounds"]["draws"].cumsum("round")
-        axis.loglog(drawn.sum("arm"), drawn.values @ excess, color=colour, label=policy)
+        regret = excess[found["pulls"]["arm"].values].cumsum()
+        axis.loglog(np.arange(1, regret.size + 1), regret, color=colour, label=policy)
     axis.set(
         xlabel="draws of all estimators", ylabel="regret, draws of the best estimator",
         title="The regret of a policy that learns flattens",

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.arms import as_arms, draw
 from amc_pymc.evidence.annealing import climb, power_schedule
 from amc_pymc.evidence.arms import ImportanceArm, QuasiArm, SequentialArm
 from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
@@ -75,12 +74,6 @@ def test_mean_where_half_of_the_prior_is_impossible(make):
     assert_mean(values, path.log_z, precision=0.015)
 
 
-def test_mean_with_slices():
-    path = Counts()
-    values, _ = sequential(path, "slice").sample(DRAWS["sequential"], np.random.default_rng(4))
-    assert_mean(values, path.log_z)
-
-
 def test_mean_with_a_discrete_coordinate():
     path, rng = LabelAndNumber(), np.random.default_rng(5)
     kernel = Mixed(KERNELS["hmc"](coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
@@ -113,14 +106,6 @@ def test_costs_of_slices_are_only_known_afterwards():
     path.evaluated = 0
     _, costs = arm.sample(5, np.random.default_rng(6))
     assert costs.sum() == pytest.approx(path.evaluated)
-
-
-@each
-def test_in_the_form_that_combinations_take(make):
-    (arm,) = as_arms({"it": make()})
-    assert (arm.scale, arm.batched, arm.cost) == ("log", True, make().cost)
-    found = draw(arm, 3, np.random.default_rng(7))
-    assert (found.values < 0.0).all()
 
 
 def test_importance_weights_are_held_in_blocks():
@@ -202,13 +187,3 @@ def test_a_reference_where_the_prior_cannot_be():
         log_w, _ = ImportanceArm(Box(), NARROW, 0.5).weigh(200, np.random.default_rng(15))
     assert 60 < (log_w == -np.inf).sum() < 140
     assert not np.isnan(log_w).any()
-
-
-@each
-def test_single_draws(make):
-    path = Counts()
-    arm = make(path)
-    n = 20
-    values = np.array([arm.sample(1, np.random.default_rng(s))[0][0] for s in range(n)])
-    assert np.isfinite(values).all()
-    assert_mean(values, path.log_z, precision=0.3)

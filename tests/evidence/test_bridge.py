@@ -134,14 +134,3 @@ def test_wide_gaps_make_wide_errors():
     z, found = z_scores(100, shift=4.0)
     assert 0.7 < z.std() < 1.3
     assert found[0].variance > 10.0 * bridge(*works(0)).variance
-
-
-@pytest.mark.slow
-def test_tension():
-    """It is zero on the mean, with the error stated, and not if draws of the upper end are wrong."""
-    _, found = z_scores(rho=0.5)
-    t = np.array([f.tension / f.tension_error for f in found])
-    assert abs(t.mean()) < 4.0 / math.sqrt(len(t))
-    assert 0.8 < t.std() < 1.2
-    wrong = bridge(*works(1, wrong=-1.0))
-    assert abs(wrong.tension) > 5.0 * wrong.tension_error

@@ -181,17 +181,3 @@ def test_halves_that_differ_are_not_believed():
         density, x, HMC(), as_generator(1), target=0.5, budget=lambda cost: False
     )
     assert not stage.believed
-
-
-@pytest.mark.slow
-def test_errors_of_slow_chains_and_few_draws():
-    density = Gaussian(30)
-    found = [stages(density, seed, rho=0.9, length=1000)[-1] for seed in range(60)]
-    z = np.array([(f.log_z - density.log_z) / f.mcse for f in found])
-    assert 0.63 < z.std() < 1.37
-
-
-def test_copies_are_counted():
-    density = Gaussian(2)
-    x = np.repeat(density.draws(1, length=100), 5, axis=1)
-    assert halves_of(density, x)[0].copies == pytest.approx(5.0)

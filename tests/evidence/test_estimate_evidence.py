@@ -25,16 +25,14 @@ import amc_pymc as amc
 
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ARMS, ImportanceArm
-from amc_pymc.evidence.doubts import missed_mode
 from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
-from amc_pymc.evidence.results import Evidence, PosteriorDraws
+from amc_pymc.evidence.results import Evidence, PosteriorDraws, missed_mode
 from amc_pymc.mixtures import StudentTMixture
 from amc_pymc.reading.particles.densities import counted
 from tests.evidence.evidence_models import (
     EASY,
     SCHOOLS,
     Known,
-    Stopping,
     assert_same,
     by_quadrature,
     compile_before,
@@ -48,7 +46,6 @@ from tests.evidence.evidence_models import (
     labels,
     nan_gradient,
     normal_log,
-    normal_model,
     one,
     partly_nan,
     peak,
@@ -118,12 +115,6 @@ def test_evidence(known):
 
 
 @pytest.mark.slow
-def test_spread_of_errors():
-    z = np.array([np.divide(*error_of(estimate(one(), seed=s), one())) for s in range(20)])
-    assert 0.6 < np.sqrt(np.mean(z**2)) < 1.4
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("arms", ["default", ["importance"], ["smc_reference"], ["smc"]], ids=label)
 def test_coverage(arms):
     n = 200 if arms in ("default", ["importance"]) else 60
@@ -139,10 +130,6 @@ def test_coverage(arms):
     assert 0.6 < z.std() < 1.4
     assert abs(z.mean()) < 4.0 * z.std() / np.sqrt(n)
     assert all(flags_of(r) == "" for r in runs)
-
-
-def test_initval_changes_nothing():
-    assert_same(estimate(normal_model(initval=-40.0)), estimate(one()))
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -310,15 +297,6 @@ def test_seeds():
     assert fifth["evidence"]["log_evidence"] != third["evidence"]["log_evidence"]
 
 
-def test_the_model_comes_first():
-    tree = amc.estimate_evidence(one().model, random_seed=1, progressbar=False, draws=50)
-    assert_same(tree, estimate(one()))
-    with pytest.raises(TypeError, match=r"model must be a pm\.Model.*idata="):
-        amc.estimate_evidence(tree)
-    with pytest.raises(TypeError, match=r"model must be a pm\.Model, got 100"):
-        amc.sample_ais(100)
-
-
 class Meeting(ImportanceArm):
     """Importance sampling that evaluates, with everything else, a point of the narrow peak."""
 
@@ -350,13 +328,6 @@ def test_what_workers_have_seen_is_not_lost(workers, monkeypatch):
         there = estimate(peak(), arms=["importance"], executor=pool)
     assert flag_names(here) == "missed_mode"
     assert_same(here, there)
-
-
-@IGNORING_NAN
-def test_threads():
-    settings = {"known": partly_nan(), "arms": ["importance", "smc"]}
-    with ThreadPoolExecutor(3) as pool:
-        assert_same(estimate(executor=pool, **settings), estimate(**settings))
 
 
 @pytest.mark.slow
@@ -392,14 +363,6 @@ def test_interruption_returns_what_there_is():
     error, mcse = error_of(tree, one())
     assert abs(error) < 5.0 * mcse
     assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 50}
-
-
-def test_interruption_before_the_first_round():
-    """There is the estimate of the pilot run."""
-    with pytest.warns(UserWarning, match="interrupted by the user"):
-        tree = estimate(one(), executor=Stopping(0))
-    assert_right(tree, one(), errors=5.0)
-    assert tree["evidence"].attrs["method"] == "pilot run alone"
 
 
 @pytest.mark.parametrize(
@@ -455,15 +418,6 @@ def test_bad_numbers(name, value, error, no_work):
         estimate(one(), **{name: value})
 
 
-@pytest.mark.parametrize("name", ["draws", "chains"])
-@pytest.mark.parametrize(
-    ("value", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
-)
-def test_counts(name, value, error, no_work):
-    with pytest.raises(error, match=f"{name} must be .*{value}"):
-        estimate(one(), **{name: value})
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -478,6 +432,8 @@ def test_counts(name, value, error, no_work):
         ({"arms": [lambda rng: 1.0]}, ValueError, "arm 'arm_0' must return logarithms"),
         ({"arms": {"mine": lambda rng: 1.0}}, ValueError, "arm 'mine' must return logarithms"),
         ({"cost": "watts"}, ValueError, "cost must be .*'watts'"),
+        ({"draws": 0}, ValueError, "draws must be .*0"),
+        ({"chains": 1.5}, TypeError, r"chains must be .*1\.5"),
         ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
         ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
         ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
@@ -590,12 +546,6 @@ def test_nan_that_does_not_matter_is_counted_and_not_flagged():
     assert flags_of(tree) == ""
 
 
-@pytest.mark.slow
-def test_a_narrow_peak():
-    tree = estimate(peak())
-    assert_right(tree, peak())
-
-
 def blinded(monkeypatch):
     """A pilot run that is left without what it finds of a narrow peak."""
     whole = module.explored
@@ -627,16 +577,6 @@ def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
     numbers = Evidence(log_evidence=z, log_evidence_mcse=0.01)
     assert bool(missed_mode(*numbers.estimate, pilot, log_mass)) is flagged
     assert missed_mode(*numbers.estimate, SimpleNamespace(adapted=None), log_mass) == []
-
-
-@pytest.mark.slow
-def test_a_funnel():
-    """Right; that a few weights carry the sum may well be."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = estimate(vague_funnel())
-    assert flag_names(tree) in ("", "few_values")
-    assert_right(tree, vague_funnel())
 
 
 @pytest.mark.slow

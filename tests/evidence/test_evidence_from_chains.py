@@ -16,10 +16,10 @@ from scipy.special import logsumexp, ndtr
 import amc_pymc as amc
 
 from amc_pymc.evidence.chains import BridgedChains
-from amc_pymc.evidence.doubts import covering_error, unlike_chains
 from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
 from amc_pymc.evidence.from_draws import TimeLimit
-from amc_pymc.evidence.results import Evidence
+from amc_pymc.evidence.pilot import Pilot
+from amc_pymc.evidence.results import Evidence, covering_error, unlike_chains
 from tests.evidence.evidence_models import (
     Known,
     compile_before,
@@ -152,17 +152,6 @@ def test_chains_too_short_for_the_target_are_flagged(unfit, monkeypatch):
     assert abs(found["log_evidence"] - regression().log_evidence) < 4.0 * found["log_evidence_mcse"]
 
 
-def test_estimators_from_the_prior_where_chains_do_not_answer(unfit, monkeypatch):
-    """The fitted reference is left out, and what chains have found is held against the answer."""
-    monkeypatch.setattr(BridgedChains, "answers", lambda self, target, pilot: False)
-    found = estimate(regression(), target_mcse=0.1)
-    assert "method" not in found["evidence"].attrs
-    assert set(found["arms"]["arm"].values) == {"smc"}
-    assert "no fitted mixture is close" in found["arms"].attrs["left_out"]
-    numbers = found["evidence"].to_dataset()
-    assert abs(numbers["log_evidence"] - regression().log_evidence) < 0.5
-
-
 def test_estimators_and_chains_that_disagree_are_flagged(unfit, monkeypatch):
     monkeypatch.setattr(BridgedChains, "answers", lambda self, target, pilot: False)
     monkeypatch.setattr(
@@ -179,16 +168,11 @@ def test_estimators_and_chains_that_disagree_are_flagged(unfit, monkeypatch):
 
 
 def test_the_error_covers_what_disagrees():
-    pilot = SimpleNamespace(
-        adapted=None,
-        ladder=SimpleNamespace(
-            log_z=-3.0,
-            betas=np.zeros(11),
-            particles=SimpleNamespace(x=np.zeros((512, 2))),
-            drawn=0,
-            lineages=100.0,
-        ),
+    particles = SimpleNamespace(x=np.zeros((512, 2)))
+    ladder = SimpleNamespace(
+        log_z=-3.0, betas=np.zeros(11), particles=particles, drawn=0, lineages=100.0
     )
+    pilot = Pilot(ladder, None, None, particles.x[:0], np.empty(0), 0.0)
     numbers = Evidence(log_evidence=-3.1, log_evidence_mcse=0.02)
     assert covering_error(*numbers.estimate, pilot, None) == 0.02
     numbers["log_evidence"] = -8.0

@@ -577,11 +577,6 @@ def test_draws_of_one_labelling_stand_for_all(swapped):
         assert not flags_of(tree)
 
 
-def test_cost_must_be_known():
-    with pytest.raises(ValueError, match="cost must be 'count' or 'cpu'"):
-        estimate(one_draws(), one(), cost="seconds")
-
-
 def test_draws_with_a_wider_prior():
     """The estimate is off by a hundredth of a nat, which is seven standard errors."""
     with pm.Model() as model:

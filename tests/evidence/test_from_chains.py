@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.chains import bridge_chains, missing_evidence
-from amc_pymc.evidence.check import prior_error
+from amc_pymc.evidence.adapt import prior_error
+from amc_pymc.evidence.chains import bridge_chains
 from amc_pymc.evidence.mcmc import make_kernel
+from amc_pymc.evidence.modes import PilotSettings
 from amc_pymc.evidence.pilot import explore
-from amc_pymc.evidence.settings import PilotSettings
 from tests.evidence.annealing.problems import FromPrior, Gaussian, log_normal
 
 HMC = make_kernel("hmc")
@@ -97,7 +97,7 @@ def test_the_error_counts_chains_that_differ(sharp):
 def test_what_the_climb_from_the_prior_has_found(sharp, more, missing):
     _, pilot, found, _ = sharp
     seen = replace(pilot, ladder=replace(pilot.ladder, log_z=found.log_z + more))
-    gap = missing_evidence(found.log_z, found.mcse, seen)
+    gap = seen.exceeds(found.log_z, found.mcse)
     assert gap == pytest.approx(more if missing else 0.0)
     assert found.answers(None, seen) is not missing
 

@@ -8,12 +8,12 @@ import pytest
 from scipy.special import expit
 from scipy.stats import norm
 
-from amc_pymc.evidence import check, pilot
+from amc_pymc.evidence import adapt, pilot
 from amc_pymc.evidence import modes as search
 from amc_pymc.evidence.adapt import AdaptedMixture
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Mixed, Slice, make_kernel
-from amc_pymc.evidence.paths import Joint
+from amc_pymc.evidence.modes import Joint
 from amc_pymc.evidence.pilot import explore
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
@@ -162,7 +162,7 @@ def test_no_likelihood_within_reach():
 def covered(mixture, path, log_mean):
     joint = Joint(path)
     adapted = AdaptedMixture(mixture, 1.0, 1.0, log_mean, np.ones(1))
-    return check.share_uncovered(joint, adapted, np.random.default_rng(7))
+    return adapt.share_uncovered(joint, adapted, np.random.default_rng(7))
 
 
 def test_what_the_mixture_misses_and_prior_draws_see():
@@ -260,7 +260,7 @@ def has_spike(modes):
 def test_a_spike_that_trajectories_have_crossed(monkeypatch):
     """Refused by Metropolis, its points are the highest of all; 498 of 500 pilots found it by them."""
     monkeypatch.setattr(pilot, "scan", lambda joint, mixture, *_: mixture.means)
-    monkeypatch.setattr(check, "_scattered", lambda path, mixture, *_: mixture.means)
+    monkeypatch.setattr(adapt, "_scattered", lambda path, mixture, *_: mixture.means)
     found = [look(SpikeAndSlab(), seed) for seed in range(2)]
     assert all(has_spike(f.modes) for f in found)
     for f in found:
@@ -329,7 +329,7 @@ def test_a_mode_of_no_mass_is_not_overlooked():
     seen.values(np.full((1, 3), 1.0))
     adapted = AdaptedMixture(q, 1.0, 100.0, path.log_z, np.ones(1))
     found = pilot.Pilot(None, adapted, q, q.means, np.zeros(1), 0.0)
-    highest = check.log_weights(adapted, *seen.highest())
+    highest = adapt.log_weights(adapted, *seen.highest())
     assert highest > math.log(20.0)  # it is looked at
     assert pilot.overlooked(seen, found, np.random.default_rng(5)) == -math.inf
 
@@ -365,23 +365,11 @@ def test_lost_draws_count_in_the_share_that_is_uncovered():
     path, rng = Lossy([1.0, 0.0], 1.0), np.random.default_rng(1)
     q = StudentTMixture([1.0], [np.full(2, 60.0)], [0.1 * np.eye(2)], 50.0)
     adapted = AdaptedMixture(q, 1.0, 1.0, path.log_z + math.log(2.0), np.ones(1))
-    share, _ = check.share_uncovered(Joint(path), adapted, rng)
+    share, _ = adapt.share_uncovered(Joint(path), adapted, rng)
     mean, sd = path.moments(1.0)
     kept = norm.sf(-1.0, mean[0], sd)
     # The squared weights of 4,096 draws are at most twice the square of their mean.
     assert share == pytest.approx(0.5 * kept, abs=4.0 * 0.5 / math.sqrt(4096))
-
-
-def test_shares_of_two_modes():
-    path = TwoModes(10)
-    found = look(path, 3)
-    heavy, light = found.mode_log_evidence
-    assert heavy - light == pytest.approx(math.log(7 / 3), abs=1e-3)
-    assert found.modes[0] == pytest.approx(2.0 / 1.01, abs=1e-3)
-    assert found.modes[1] == pytest.approx(-2.0 / 1.01, abs=1e-3)
-    q = found.reference
-    left = q.weights[q.means[:, 0] < 0.0].sum()
-    assert left == pytest.approx(0.3, abs=0.1)
 
 
 def test_nothing_was_overlooked():

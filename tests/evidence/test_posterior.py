@@ -10,12 +10,11 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.evidence.check import effective_beside
+from amc_pymc.evidence.adapt import effective_beside
 from amc_pymc.evidence.mcmc import HMC
 from amc_pymc.evidence.pilot import explore
 from amc_pymc.evidence.results import posterior_draws
-from amc_pymc.evidence.settings import DEFENSIVE_SHARE
-from amc_pymc.mixtures import StudentTMixture, log_mixture_density
+from amc_pymc.mixtures import DEFENSIVE_SHARE, StudentTMixture, log_mixture_density
 from tests.evidence.annealing.problems import Gaussian
 
 KERNEL = HMC()

@@ -8,7 +8,7 @@ import pytest
 
 import amc_pymc as amc
 
-from amc_pymc.evidence.doubts import prior_flags
+from amc_pymc.evidence.model import prior_flags
 
 
 def normal_logp(value, mu):

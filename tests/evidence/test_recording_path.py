@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.paths import RecordingPath, collected
+from amc_pymc.evidence.modes import RecordingPath, collected
 from tests.evidence.annealing.problems import Gaussian, HalfPlane
 
 

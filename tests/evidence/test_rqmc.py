@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 from scipy.stats import qmc
 
-from amc_pymc.evidence import rqmc
-from amc_pymc.evidence.rqmc import scrambled_points
+from amc_pymc.evidence.arms import direction_numbers, scrambled_points
 
 
 def smooth(u):
@@ -19,7 +18,7 @@ def smooth(u):
 
 @pytest.mark.parametrize(("m", "d"), [(1, 1), (6, 5), (10, 62)])
 def test_direction_numbers_are_those_of_scipy(m, d):
-    columns = rqmc.direction_numbers(m, d)
+    columns = direction_numbers(m, d)
     points = np.zeros((2**m, d), np.uint32)
     for i in range(2**m):
         for k in range(m):
@@ -34,14 +33,6 @@ def cells(u, parts):
     """Numbers of points in the boxes with sides 1 / parts."""
     index = np.floor(u * parts).astype(int)
     return np.unique(index, axis=0, return_counts=True)[1]
-
-
-@pytest.mark.parametrize("n", [1, 2, 64, 1024])
-def test_every_coordinate_is_stratified(n):
-    u = scrambled_points(n, 8, np.random.default_rng(n))
-    assert u.shape == (n, 8)
-    for column in u.T:
-        assert sorted(np.floor(n * column).astype(int)) == list(range(n))
 
 
 def test_first_two_coordinates_are_a_net():

@@ -31,7 +31,6 @@ from tests.evidence.evidence_models import (
     flag_names,
     flags_of,
     half,
-    impossible,
     label,
     labels,
     one,
@@ -39,7 +38,6 @@ from tests.evidence.evidence_models import (
     peak,
     regression,
     schools,
-    unbounded,
 )
 
 module = sys.modules[MODULE]
@@ -71,13 +69,6 @@ def test_evidence(known):
 
 
 @pytest.mark.slow
-def test_spread_of_errors():
-    runs = [ais(one(), 50, seed=s, reference="prior", n_steps=20) for s in range(20)]
-    z = np.array([np.divide(*error_of(r, one())) for r in runs])
-    assert 0.6 < np.sqrt(np.mean(z**2)) < 1.4
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Model evidence")
 @pytest.mark.parametrize("reference", ["prior", "auto"])
 def test_coverage(reference):
@@ -96,14 +87,6 @@ def test_coverage(reference):
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / np.sqrt(len(ratio))
 
 
-@pytest.mark.slow
-def test_default_settings():
-    tree = amc.sample_ais(model=one().model, draws=20, random_seed=1, progressbar=False)
-    assert dict(tree["posterior"].sizes) == {"chain": 4, "draw": 20}
-    assert tree["annealing"].sizes["temperature"] == 400
-    assert_right(tree, one(), largest=0.02)
-
-
 @pytest.mark.parametrize("kernel", [*KERNELS, HMC(n_leapfrog=2)], ids=label)
 def test_kernels(kernel):
     tree = ais(schools(), 100, kernel=kernel, reference="prior")
@@ -120,10 +103,6 @@ def test_references(reference):
     assert tree["evidence"].attrs["kernel"] == "hmc"
 
 
-def test_auto_starts_from_the_prior_where_variables_are_discrete():
-    assert ais(labels(), n_steps=200)["evidence"].attrs["reference"] == "prior"
-
-
 def test_only_discrete_variables():
     with pm.Model() as model:
         coin = pm.Bernoulli("coin", 0.3)
@@ -137,9 +116,14 @@ def test_only_discrete_variables():
 # --- both sides -----------------------------------------------------------------------------------
 
 
+def posterior(**draws):
+    group = xr.Dataset({name: (("chain", "draw"), x) for name, x in draws.items()})
+    return xr.DataTree.from_dict({"posterior": group})
+
+
 def test_exact_draws_bound_from_above():
     exact = 1.5 + np.sqrt(0.5) * np.random.default_rng(1).standard_normal(400)
-    tree = ais(one(), reference="prior", reverse_draws={"mu": exact})
+    tree = ais(one(), reference="prior", reverse_draws=posterior(mu=exact[None]))
     above = tree["evidence"].to_dataset()
     assert (
         abs(above["reverse_log_evidence"] - one().log_evidence)
@@ -150,15 +134,19 @@ def test_exact_draws_bound_from_above():
     assert above["log_evidence"] < above["reverse_log_evidence"] + 4.0 * error
     # Few steps: the two sides part, the truth between them.
     rough = [
-        ais(one(), 1000, reference="prior", n_steps=3, reverse_draws={"mu": exact}, seed=s)[
-            "evidence"
-        ]
+        ais(
+            one(),
+            1000,
+            reference="prior",
+            n_steps=3,
+            reverse_draws=posterior(mu=exact[None]),
+            seed=s,
+        )["evidence"]
         for s in range(3)
     ]
     for name, sign in (("log_evidence", -1.0), ("reverse_log_evidence", 1.0)):
         gap = np.mean([sign * (float(e[name]) - one().log_evidence) for e in rough])
         assert gap > -0.1
-    assert_same(tree, ais(one(), reference="prior", reverse_draws=exact[:, None]))
 
 
 @pytest.mark.parametrize("known", [schools, labels], ids=lambda f: f.__name__)
@@ -396,32 +384,22 @@ def no_work(monkeypatch):
     monkeypatch.setattr(module, "explored", work)
 
 
-@pytest.mark.parametrize("name", ["draws", "chains", "n_steps"])
-@pytest.mark.parametrize(
-    ("value", "error"),
-    [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("5", TypeError)],
-)
-def test_counts(name, value, error, no_work):
-    with pytest.raises(error, match=f"{name} must be .*{value}"):
-        ais(one(), **{name: value})
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
+        ({"draws": 0}, ValueError, "draws must be .*0"),
+        ({"chains": True}, TypeError, "chains must be .*True"),
+        ({"n_steps": 1.5}, TypeError, r"n_steps must be .*1\.5"),
         ({"kernel": "nuts"}, ValueError, "kernel must be .*'nuts'"),
         ({"kernel": HMC}, TypeError, "kernel must be"),
         ({"kernel": 3}, TypeError, "kernel must be .*3"),
         ({"reference": "posterior"}, ValueError, "reference must be .*'posterior'"),
         ({"reference": None}, ValueError, "reference must be .*None"),
         ({"reference": np.ones(3)}, ValueError, "reference must be"),
-        ({"reverse_draws": np.ones(4)}, ValueError, r"reverse_draws must have shape \(P, 1\)"),
-        ({"reverse_draws": np.ones((4, 2))}, ValueError, r"reverse_draws must have shape \(P, 1\)"),
-        ({"reverse_draws": np.ones((0, 1))}, ValueError, "reverse_draws must be finite, and at least one"),
-        ({"reverse_draws": np.full((2, 1), np.nan)}, ValueError, "reverse_draws must be finite"),
-        ({"reverse_draws": {"nu": np.ones(4)}}, ValueError, "reverse_draws: draws of mu are missing"),
+        ({"reverse_draws": posterior(mu=np.full((1, 2), np.nan))}, ValueError, "reverse_draws must be finite"),
+        ({"reverse_draws": posterior(nu=np.ones((1, 4)))}, ValueError, "reverse_draws: draws of mu are missing"),
         ({"reverse_draws": xr.DataTree()}, ValueError, "reverse_draws has no group 'posterior'"),
-        ({"reverse_draws": 3}, TypeError, "reverse_draws must be .*3"),
+        ({"reverse_draws": 3}, TypeError, "reverse_draws must be"),
     ],
     ids=lambda v: label(v)[:50],
 )  # fmt: skip
@@ -436,13 +414,6 @@ def test_fitted_references_want_continuous_variables(no_work):
 
 
 # --- hard models ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("make", [impossible, unbounded])
-def test_likelihoods_that_cannot_be(make):
-    message = {"impossible": "likelihood is zero", "unbounded": "'sigma'.* is unbounded"}
-    with pytest.raises(ValueError, match=message[make.__name__]):
-        ais(make())
 
 
 @pytest.mark.parametrize(("reference", "kernel"), [("prior", "hmc"), ("auto", "slice")])
@@ -477,22 +448,3 @@ def test_few_effective_particles_are_flagged():
         tree = ais(far_off(), reference="prior", n_steps=2)
     assert "particles are effective" in flags_of(tree) or "a few weights" in flags_of(tree)
     assert_right(ais(far_off(), n_steps=100), far_off())
-
-
-def test_weights_are_those_of_the_evidence():
-    tree = ais(schools(), 130, chains=3)
-    log_w = tree["weighted_posterior"]["log_weight"].values.ravel()
-    np.testing.assert_allclose(
-        tree["evidence"]["log_evidence"], np.log(np.mean(np.exp(log_w - log_w.max()))) + log_w.max()
-    )
-    w = softmax(log_w)
-    np.testing.assert_allclose(tree["evidence"]["ess"], 1.0 / (w @ w))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("known", EASY, ids=lambda f: f.__name__)
-def test_easy_models_are_not_warned_of(known):
-    for seed in range(10):
-        tree = ais(known(), 500, seed=seed, n_steps=200)
-        assert flags_of(tree) == ""
-        assert_right(tree, known(), largest=0.2)

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence.mcmc import make_kernel
-from amc_pymc.evidence.modes import prior_summits
-from amc_pymc.evidence.paths import Joint
+from amc_pymc.evidence.modes import DEFAULTS, Joint, prior_summits
 from amc_pymc.evidence.pilot import explore
-from amc_pymc.evidence.settings import DEFAULTS
 from tests.evidence.annealing.problems import FromPrior, log_normal
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.evidence.rqmc import scrambled_points
+from amc_pymc.evidence.arms import scrambled_points
 from amc_pymc.mixtures import StudentTMixture, log_mixture_density
 
 

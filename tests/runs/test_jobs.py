@@ -104,21 +104,6 @@ def test_an_exception_surfaces_and_stops_the_others(bad):
     assert time.monotonic() - begun < 15.0
 
 
-def test_an_exception_that_cannot_be_pickled_keeps_its_traceback():
-    def job(k, report):
-        error = ZeroDivisionError(f"job {k}")
-        error.cause = lambda: None
-        raise error
-
-    pytest.importorskip(
-        "tblib.pickling_support"
-    ).install()  # as Dask does, so that errors are pickled with their context
-    with pytest.raises(RuntimeError, match="ZeroDivisionError: job") as caught:
-        run_jobs(job, range(2), cores=2, bar=Bar(), mp_ctx="fork")
-    (note,) = caught.value.__notes__
-    assert "In a worker process" in note and "in job" in note
-
-
 def test_serial_exceptions_surface_and_later_jobs_do_not_run():
     ran = []
 
@@ -132,21 +117,6 @@ def test_serial_exceptions_surface_and_later_jobs_do_not_run():
         run_jobs(job, [0, 1, 2], bar=Bar())
     assert ran == [0, 1]
     assert signal.getsignal(signal.SIGINT) is before
-
-
-@pytest.mark.parametrize(
-    ("cores", "error", "message"),
-    [
-        (0, ValueError, "cores must be at least 1, got 0"),
-        (-2, ValueError, "cores must be at least 1, got -2"),
-        (1.0, TypeError, "cores must be an integer or None, got 1.0"),
-        (True, TypeError, "cores must be an integer or None, got True"),
-        ("2", TypeError, "cores must be an integer or None, got '2'"),
-    ],
-)
-def test_number_of_cores_errors(cores, error, message):
-    with pytest.raises(error, match=message):
-        number_of_cores(cores, 4)
 
 
 def test_number_of_cores(monkeypatch):

@@ -113,7 +113,7 @@ def test_a_run_killed_at_any_step_goes_on(after, n, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "replace", step(os.replace))
         patch.setattr(module.os, "fsync", step(os.fsync))
-        patch.setattr(module.npy, "write_array", step(module.npy.write_array))
+        patch.setattr(np, "savez", step(np.savez))
         patch.setattr(Path, "mkdir", step(Path.mkdir))
         try:
             begun(path, n + 1)

@@ -74,7 +74,6 @@ OWN = {
     (amc.RacingMetropolis, "proposal"): [
         "walk", 3, None, True, amc.SurrogateProposal, ["surrogate"], amc.TaylorProxy(),
     ],
-    (amc.RacingGibbs, "variance"): ["pair", 1, True, ["marginal"]],
     (amc.RacingGibbs, "max_states"): COUNTS,
 }  # fmt: skip
 

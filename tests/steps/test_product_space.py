@@ -462,23 +462,24 @@ def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
 def test_a_run_that_ends_early_keeps_most_of_its_draws(
     models, monkeypatch, short_run, by, chain, draw, shape
 ):
-    seconds, record, begun = [0.0], module._record, []
+    seconds, report, states = [0.0], module.index.report, []
 
-    def count(stats, s, *rest):
-        record(stats, s, *rest)
-        begun.extend([s] * (s == 0))
-        if (len(begun) - 1, s) == (chain, draw):
+    def count(space, state, found):
+        states.append(state)
+        here = sum(s is state for s in states) - 1
+        if (len({id(s) for s in states}) - 1, here) == (chain, draw):
             seconds[0] = 11.0 if by == "clock" else 0.0
             if by == "user":
                 signal.raise_signal(signal.SIGINT)
+        return report(space, state, found)
 
     clock = SimpleNamespace(time=lambda: seconds[0], perf_counter=time.perf_counter)
     monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(module, "_record", count)
+    monkeypatch.setattr(module.index, "report", count)
     message = {"user": "interrupted by the user", "clock": "the time limit max_time=10 s was over"}
     with pytest.warns(UserWarning, match=f"Product space: {message[by]}"):
         tree = sample(models, max_time=10)
-    assert len(begun) == chain + 1
+    assert len({id(s) for s in states}) == chain + 1
     index = tree["posterior"]["model_index"].values
     expected = short_run["posterior"]["model_index"].values[: shape[0], : shape[1]]
     np.testing.assert_array_equal(index, expected)

@@ -14,7 +14,6 @@ from amc_pymc.results.tables import ABC
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ABC_SOURCE", "plot_abc"]
 
 ABC_SOURCE = "amc_pymc.sample_abc_tree or amc_pymc.sample_abc_rejection"
 _OWN, _FINAL, _REJECTION = "tolerance of the round", "final tolerance", "rejection"

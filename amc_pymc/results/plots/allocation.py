@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_allocation"]
 
 _SOURCE = "amc_pymc.combine_estimators"
 #: Maximum number of lines of arms.

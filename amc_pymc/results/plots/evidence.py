@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_evidence"]
 
 #: Range of differences in nats above which the axis becomes logarithmic, and the ratio of the range to the shortest
 #: interval of an arm above which it does.

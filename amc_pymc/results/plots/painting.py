@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "GREY", "draw_rows", "log_axis", "marker_of_rounds", "panels"]
 
 #: Colours that people with colour vision deficiencies can tell apart; Okabe & Ito (2008).
 COLOURS = (

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_partition"]
 
 #: Maximum number of coordinates shown.
 _MOST = 6

@@ -15,7 +15,6 @@ from amc_pymc.results.tables import RACE_STATS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot_race"]
 
 #: Ratio of the largest to the smallest number of rows above which their axis is logarithmic.
 _LOG = 20.0

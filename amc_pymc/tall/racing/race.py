@@ -133,9 +133,8 @@ def forget_all(population: Population) -> None:
 class RaceRule(NamedTuple):
     """Decision rule of a race, built by the functions in :mod:`amc_pymc.tall.racing.rules`.
 
-    After round t the half-width of a mean, or of the gap of two means, is
-    ``sd_factor[t] * sd + range_factor[t] * C``, where sd is the standard deviation with divisor
-    T - 1 of the rewards read (of one arm, or of the differences of two) and C their range.
+    After round t the half-width of the gap of two means is ``sd_factor[t] * sd + range_factor[t] * C``,
+    where sd is the standard deviation with divisor T - 1 of the differences of the rewards read and C their range.
 
     Attributes
     ----------
@@ -147,8 +146,6 @@ class RaceRule(NamedTuple):
     ranges : (K,), (1,) or (0,) array
         Known range of each arm's rewards, largest minus smallest, or one for all arms. If empty, the
         range of the rewards read so far is used.
-    marginal : bool
-        Whether the half-widths of two arms are added, instead of using the half-width of their gap.
     guarded : bool
         Whether a round decides nothing as long as one row holds more than half the squares.
     zero_sd_decides : bool
@@ -164,7 +161,6 @@ class RaceRule(NamedTuple):
     sd_factor: np.ndarray
     range_factor: np.ndarray
     ranges: np.ndarray
-    marginal: bool
     guarded: bool
     zero_sd_decides: bool
     safe_width: float
@@ -227,10 +223,9 @@ def _extremes(values: np.ndarray, a: int, b: int) -> tuple[float, float]:
 class _Seen(NamedTuple):
     """Running moments of the rewards read.
 
-    In pairs, ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
+    ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
     subtracted to avoid cancellation. ``squares`` [a, b] holds the sums of products of deviations of arms a <= b,
-    ``low`` and ``high`` [a, b] the range of their differences, empty if no bound needs it. Arm by arm, ``squares``,
-    ``low`` and ``high`` [a, 0] are those of arm a alone.
+    ``low`` and ``high`` [a, b] the range of their differences, empty if no bound needs it.
     """
 
     mean: np.ndarray
@@ -240,8 +235,8 @@ class _Seen(NamedTuple):
 
 
 @njit(cache=True)
-def _merge_pairs(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
-    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to the moments of n rows, in pairs."""
+def _merge(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
+    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to the moments of n rows."""
     mean, squares, low, high = seen
     k, m = values.shape
     total: int = n + m
@@ -286,77 +281,27 @@ def _merge_pairs(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> i
 
 
 @njit(cache=True)
-def _merge_arms(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
-    """Add a chunk of rewards (k, m) of the remaining arms to the moments of n rows, arm by arm."""
-    mean, squares, low, high = seen
-    k, m = values.shape
-    total: int = n + m
-    for a in range(k):
-        i = arms[a]
-        s = 0.0
-        for j in range(m):
-            s += values[a, j]
-            low[i, 0] = min(low[i, 0], values[a, j])
-            high[i, 0] = max(high[i, 0], values[a, j])
-        chunk_mean = s / m
-        s = 0.0
-        for j in range(m):
-            s += (values[a, j] - chunk_mean) ** 2
-        shift = chunk_mean - mean[i]
-        squares[i, 0] += s + shift * shift * n * m / total
-        mean[i] += shift * m / total
-    return total
-
-
-@njit(cache=True)
-def _half_width(
-    row: int,
-    n: int,
-    squares: float,
-    mean: float,
-    low: float,
-    high: float,
-    known: float,
-    rule: RaceRule,
-) -> float:
-    """Return the half-width from the moments of one arm or of a gap; inf blocks the decision.
-
-    ``known`` is the known range of rewards, 0 if that of the rewards read is used.
-    """
+def _half_width(row: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> float:
+    """Return the half-width of the gap of two arms after n rows; inf blocks the decision."""
+    mean, products, low, high = seen
+    i, j = min(a, b), max(a, b)
     term = rule.range_factor[row]
     if term > 0.0:
-        term *= known if rule.ranges.size else high - low
+        last = rule.ranges.size - 1
+        term *= (
+            rule.ranges[min(i, last)] + rule.ranges[min(j, last)]
+            if last >= 0
+            else high[i, j] - low[i, j]
+        )
+    squares = products[i, i] + products[j, j] - 2.0 * products[i, j]
     if squares <= 0.0:
         return term
     if rule.guarded:
-        largest = max(high - mean, mean - low)
+        lead = mean[i] - mean[j]
+        largest = max(high[i, j] - lead, lead - low[i, j])
         if largest * largest > _DOMINANT_SHARE * squares:
             return np.inf
     return term + rule.sd_factor[row] * math.sqrt(squares / (n - 1.0))
-
-
-@njit(cache=True)
-def _known_range(a: int, rule: RaceRule) -> float:
-    """Return the known range of an arm's rewards, 0 if there is none."""
-    size = rule.ranges.size
-    return rule.ranges[min(a, size - 1)] if size else 0.0
-
-
-@njit(cache=True)
-def _half_width_of_arm(row: int, n: int, a: int, seen: _Seen, rule: RaceRule) -> float:
-    mean, squares, low, high = seen
-    known = _known_range(a, rule)
-    return _half_width(row, n, squares[a, 0], mean[a], low[a, 0], high[a, 0], known, rule)
-
-
-@njit(cache=True)
-def _half_width_of_pair(row: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> float:
-    mean, squares, low, high = seen
-    i, j = min(a, b), max(a, b)
-    lowest, highest = (low[i, j], high[i, j]) if low.size else (0.0, 0.0)
-    s = squares[i, i] + squares[j, j] - 2.0 * squares[i, j]
-    known = _known_range(i, rule) + _known_range(j, rule)
-    return _half_width(row, n, s, mean[i] - mean[j], lowest, highest, known, rule)
 
 
 @njit(cache=True)
@@ -372,17 +317,10 @@ def _eliminate(
         for a in range(alive.size):
             alive[a] = a == best
         return best
-    marginal = rule.marginal
-    half_of_best = 0.0
-    if marginal:
-        half_of_best = _half_width_of_arm(row, n, best, seen, rule)
     for a in range(alive.size):
         if not alive[a] or a == best:
             continue
-        if marginal:
-            half = half_of_best + _half_width_of_arm(row, n, a, seen, rule)
-        else:
-            half = _half_width_of_pair(row, n, best, a, seen, rule)
+        half = _half_width(row, n, best, a, seen, rule)
         if a == 0 and half > rule.safe_width:
             half *= _FIRM_LEAD
         if half <= 0.0:
@@ -409,8 +347,8 @@ def race(
     Parameters
     ----------
     rewards : first-class function of signature ``REWARDS``
-        Compiled row rewards, natural logarithms up to a constant per row common to all arms (which
-        marginal variances do not remove). Returns a new array, which the race overwrites.
+        Compiled row rewards, natural logarithms up to a constant per row common to all arms. Returns
+        a new array, which the race overwrites.
         -inf makes an arm impossible, NaN and +inf end the race.
     points : (K, D) array
         Description of the arms: row k holds the arguments of ``rewards`` for arm k.
@@ -436,11 +374,9 @@ def race(
         raise ValueError("rule is for another number of rows than population holds")
     first = table * rule.sizes.size
     ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[first] > 0.0)
-    marginal, sizes = rule.marginal, rule.sizes
-    wide = 1 if marginal else n_arms
-    kept = n_arms if ranged or marginal else 0
-    low, high = np.full((kept, wide), np.inf), np.full((kept, wide), -np.inf)
-    seen = _Seen(np.zeros(n_arms), np.zeros((n_arms, wide)), low, high)
+    sizes, kept = rule.sizes, n_arms if ranged else 0
+    low, high = np.full((kept, n_arms), np.inf), np.full((kept, n_arms), -np.inf)
+    seen = _Seen(np.zeros(n_arms), np.zeros((n_arms, n_arms)), low, high)
     scores = bias.copy()
     alive = bias > -np.inf
     n_alive = int(np.count_nonzero(alive))
@@ -482,10 +418,7 @@ def race(
                 values = values[possible]
                 arms = arms[possible]
                 arm_points = points[arms]
-            if marginal:
-                n = _merge_arms(n, seen, arms, values)
-            else:
-                n = _merge_pairs(n, seen, arms, values)
+            n = _merge(n, seen, arms, values)
         for a in range(n_arms):
             scores[a] = seen.mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
@@ -510,7 +443,7 @@ _RACE = typeof(RaceResult(0, 0, 0, 0.0, 0, 0, 0, 0))(
     types.float64[::1],
     types.float64[::1],
     typeof(make_population(1)),
-    typeof(RaceRule(_whole, _none, _none, _none, False, False, False, 0.0)),
+    typeof(RaceRule(_whole, _none, _none, _none, False, False, 0.0)),
     types.npy_rng,
     types.int64,
 )

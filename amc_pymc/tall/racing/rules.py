@@ -1,11 +1,8 @@
 """Races by their bounds: settings for ``race=``, and the rules that they give.
 
-A rule has the batch schedule and the required lead of the best arm. A race over D arms divides its error
-probability delta by D' = D - 1 if gaps are judged by the variance of differences ("pairwise"), and by D' = D
-if the half-widths of two arms are added ("marginal"; proposition 3 of Chen & Ghahramani 2016, *Scalable
-Discrete Sampling as a Multi-Armed Bandit Problem*, ICML, PMLR 48:2492-2501). Pairwise costs O(D^2) per row
-and is tighter if the arms' rewards are positively correlated, as they usually are on shared rows; marginal
-costs O(D).
+A rule has the batch schedule and the required lead of the best arm. Gaps are judged by the variance of differences,
+and a race over D arms divides its error probability delta by D - 1 (proposition 3 of Chen & Ghahramani 2016,
+*Scalable Discrete Sampling as a Multi-Armed Bandit Problem*, ICML, PMLR 48:2492-2501).
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Real
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,7 +24,6 @@ from scipy.special import ndtr, ndtri
 from amc_pymc.arguments import positive_int
 from amc_pymc.tall.racing.race import RaceRule
 
-Variance = Literal["pairwise", "marginal"]
 Sides = Literal["two", "one"]
 
 #: Share of the rows beyond which a round reads all rows: drawing without replacement becomes
@@ -51,9 +47,6 @@ class NormalRace:
         In (0, 0.5).
     batch_size : int
         Rows of the first batch; batches double.
-    variance : {"pairwise", "marginal"}
-        Whether arms are compared by the variance of their difference or by their own variances. The
-        latter is looser but cheaper with many arms.
 
     Examples
     --------
@@ -64,7 +57,6 @@ class NormalRace:
 
     delta: float = 0.05
     batch_size: int = 50
-    variance: Variance = "pairwise"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -73,24 +65,22 @@ class NormalRace:
         """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows.
 
         B standard errors decide, with error delta in the worst case (equation 9 of Chen & Ghahramani 2016). For
-        two arms compared pairwise, B is that of a walk absorbed on both sides; otherwise of a walk absorbed on one
-        side, their condition 5. A batch dominated by one row decides nothing, unless rows have no spread but
+        two arms, B is that of a walk absorbed on both sides; for more, of a walk absorbed on one side, their
+        condition 5. A batch dominated by one row decides nothing, unless rows have no spread but
         rounding errors.
         """
         sizes = schedule(n_raced, self.batch_size)
-        two = n_arms == 2 and self.variance == "pairwise"
         first = min(1.0, self.batch_size / max(1, n_raced))
-        share = self.delta / _comparisons(n_arms, self.variance)
-        b = b_normal(share, first, sides="two" if two else "one")
+        share = self.delta / max(1, n_arms - 1)
+        b = b_normal(share, first, sides="two" if n_arms == 2 else "one")
         error = np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
-        return _rule(sizes, self.variance == "marginal", zero_sd_decides)._replace(
+        return _rule(sizes, zero_sd_decides)._replace(
             sd_factor=b * error, guarded=not zero_sd_decides
         )
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
         """Return the expected rows of a two-arm race for gaps in sds of the rows' differences."""
-        marginal, first = self.variance == "marginal", min(1.0, self.batch_size / n_raced)
-        b = b_normal(self.delta / (1 + marginal), first, sides="one" if marginal else "two")
+        b = b_normal(self.delta, min(1.0, self.batch_size / n_raced))
         return np.asarray(expected_rows(np.abs(gap_in_sds), n_raced, self.batch_size, b))
 
 
@@ -118,8 +108,6 @@ class BernsteinRace:
         voids the guarantee*.
     batch_size : int
         Rows of the first batch; batches double.
-    variance : {"pairwise", "marginal"}
-        As for :class:`NormalRace`.
 
     Examples
     --------
@@ -131,7 +119,6 @@ class BernsteinRace:
     delta: float = 0.05
     reward_range: float | Sequence[float] | None = None
     batch_size: int = 2
-    variance: Variance = "pairwise"
 
     def __post_init__(self) -> None:
         _check(self)
@@ -142,11 +129,11 @@ class BernsteinRace:
         The empirical Bernstein-Serfling bound decides, with delta divided by the rounds (equations 6-7 of Chen &
         Ghahramani 2016).
         """
-        sizes, marginal = schedule(n_raced, self.batch_size), self.variance == "marginal"
-        plain = _rule(sizes, marginal, zero_sd_decides)
+        sizes = schedule(n_raced, self.batch_size)
+        plain = _rule(sizes, zero_sd_decides)
         if n_raced == 0:
             return plain
-        share = self.delta / _comparisons(n_arms, self.variance) / max(1, sizes.size - 1)
+        share = self.delta / max(1, n_arms - 1) / max(1, sizes.size - 1)
         sd, width = bernstein_serfling(share, sizes, n_raced)
         sd *= np.sqrt((sizes - 1.0) / sizes)  # from divisor T to T - 1
         ranges = np.atleast_1d(np.array([] if self.reward_range is None else self.reward_range))
@@ -182,7 +169,7 @@ class ExactRace:
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
         """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
-        return _rule(np.array([n_raced], dtype=np.int64), False, False)
+        return _rule(np.array([n_raced], dtype=np.int64), False)
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
         """Return the number of all rows, for any gap."""
@@ -198,18 +185,13 @@ _NAMED: dict[str, Any] = {
 }
 
 
-def as_race(
-    race: str | Race,
-    delta: float | None = None,
-    batch_size: int | None = None,
-    variance: Variance | None = None,
-) -> Race:
+def as_race(race: str | Race, delta: float | None = None, batch_size: int | None = None) -> Race:
     """Return the settings of the race for a step's arguments.
 
     Parameters
     ----------
     race : {"auto", "normal", "bernstein", "exact"} or a race
-    delta, batch_size, variance : optional
+    delta, batch_size : optional
         Settings of a race given by name. Default: those of its class.
 
     Raises
@@ -218,7 +200,7 @@ def as_race(
         If a value is out of range, the name is unknown, or an argument contradicts the race or has
         no meaning for it.
     """
-    arguments = {"delta": delta, "batch_size": batch_size, "variance": variance}
+    arguments = {"delta": delta, "batch_size": batch_size}
     given = {name: value for name, value in arguments.items() if value is not None}
     if isinstance(race, Race):
         for name, value in given.items():
@@ -274,15 +256,10 @@ def schedule(n_raced: int, batch_size: int) -> np.ndarray:
     return np.array([*sizes, n_raced], dtype=np.int64)
 
 
-def _comparisons(n_arms: int, variance: Variance) -> int:
-    return n_arms if variance == "marginal" else max(1, n_arms - 1)
-
-
-def _rule(sizes: np.ndarray, marginal: bool, zero_sd_decides: bool) -> RaceRule:
+def _rule(sizes: np.ndarray, zero_sd_decides: bool) -> RaceRule:
     """Return a rule whose half-widths are zero."""
-    none, zero = np.empty(0), np.zeros(sizes.size)
-    decides = bool(zero_sd_decides)
-    return RaceRule(sizes, zero, zero, none, marginal, False, decides, np.inf)
+    zero = np.zeros(sizes.size)
+    return RaceRule(sizes, zero, zero, np.empty(0), False, bool(zero_sd_decides), np.inf)
 
 
 def _first_below(
@@ -310,8 +287,6 @@ def _check(race: Any) -> None:
     given = dict(vars(race))
     _check_delta(given["delta"])
     object.__setattr__(race, "batch_size", positive_int("batch_size", given["batch_size"], 2))
-    if given["variance"] not in get_args(Variance):
-        raise ValueError(f"variance must be one of {get_args(Variance)}, got {given['variance']!r}")
     if given.get("reward_range") is not None:
         object.__setattr__(race, "reward_range", _as_range(given["reward_range"]))
 
@@ -358,10 +333,9 @@ def b_normal(delta: float, first_fraction: float, *, sides: Sides = "two") -> fl
     first_fraction : float
         Share of the rows in the first batch, m / N.
     sides : {"two", "one"}
-        "two": the race also ends when Z falls to -B. This is exact for two arms compared by their
-        pairwise variance and is used in table 1 of the paper. "one": the race ends only at +B, the
-        paper's condition (5), which is required with more than two arms or marginal variances; B
-        is never smaller.
+        "two": the race also ends when Z falls to -B. This is exact for two arms and is used in
+        table 1 of the paper. "one": the race ends only at +B, the paper's condition (5), which is
+        required with more than two arms; B is never smaller.
 
     Returns
     -------

@@ -26,7 +26,6 @@ from amc_pymc.tall.samplers.raced import (
     Raced,
     Surrogate,
     surrogate_at,
-    surrogate_change,
     surrogate_total,
 )
 from amc_pymc.tall.samplers.tuning import Audits, Moments, Pieces
@@ -86,9 +85,25 @@ def lead(scores: np.ndarray) -> float:
     return float(distance) if np.isfinite(distance) else np.inf
 
 
-def _cost(n_units: int, exact: np.ndarray, arms: int, read: float) -> int:
-    """Return the units of one pass per arm; 0 if the race has read every unit."""
-    return n_units * arms if read < n_units - exact.size else 0
+def _estimated(
+    rewards: Any,
+    etas: np.ndarray,
+    prepared: Preparation,
+    surrogate: Surrogate,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Estimate the log-likelihoods of all units (K,) at points (K, E), up to a constant."""
+    units = sample_units(prepared.densities.n_units, rng)
+    sampled = state_values(rewards, etas, surrogate.centre, units).mean(axis=1)
+    known = [surrogate_total(eta, surrogate) + prepared.control_total(eta) for eta in etas]
+    found: np.ndarray = prepared.densities.n_units * sampled + np.array(known)
+    return found
+
+
+def _passes(number: int, read: float, prepared: Preparation) -> int:
+    """Return the units of some passes; 0 if the race has read every unit."""
+    n_units = prepared.densities.n_units
+    return n_units * number if read < n_units - prepared.exact_rows.size else 0
 
 
 class MoveDecisions:
@@ -99,7 +114,7 @@ class MoveDecisions:
 
     def cost(self, k: int, prepared: Preparation) -> int:
         """Return the units of one pass; 0 if the race has read every unit."""
-        return _cost(prepared.densities.n_units, prepared.exact_rows, 1, self.log.read[k])
+        return _passes(1, self.log.read[k], prepared)
 
     def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
         """Whether the sign of the log ratio on all units agrees with the verdict."""
@@ -111,15 +126,9 @@ class MoveDecisions:
         self, k: int, prepared: Preparation, surrogate: Surrogate, rng: np.random.Generator
     ) -> float:
         """Estimate |log ratio - threshold|."""
-        n_units = prepared.densities.n_units
-        points = prepared.eta(np.stack([self.log.x[k], self.log.x_new[k]]))
-        units = sample_units(n_units, rng)
-        sampled = unit_changes(prepared.residuals.rewards, points, surrogate.centre, units)
-        change = n_units * sampled.mean() + surrogate_change(points, surrogate)
-        if prepared.control is not None:
-            change += prepared.control_total(points[1]) - prepared.control_total(points[0])
-        distance = abs(self.log.known[k] + change)
-        return distance if np.isfinite(distance) else np.inf
+        etas = prepared.eta(np.stack([self.log.x[k], self.log.x_new[k]]))
+        found = _estimated(prepared.residuals.rewards, etas, prepared, surrogate, rng)
+        return lead(found + np.array([0.0, self.log.known[k]]))
 
 
 class StateDecisions:
@@ -130,27 +139,23 @@ class StateDecisions:
         most = int(np.diff(elements.first).max(initial=0))
         self.log = StateLog.empty(capacity, size, most)
 
-    def _points(self, k: int) -> np.ndarray:
-        """Return copies of the point, one with each state, (K, D)."""
+    def _candidates(self, k: int, prepared: Preparation) -> tuple[np.ndarray, np.ndarray]:
+        """Return copies of the point, one with each state (K, D), and their scores without the units (K,)."""
         element = self.log.element[k]
         states = self.elements.states_of(element)
         points = np.repeat(self.log.x[k][None, :], states.size, axis=0)
         points[:, self.elements.coordinate[element]] = states
-        return points
-
-    def _scores(self, k: int, points: np.ndarray, prepared: Preparation) -> np.ndarray:
         rest = [prepared.densities.rest_value_and_gradient(x)[0] for x in points]
-        return np.array(rest) + self.log.noise[k, : len(points)]
+        return points, np.array(rest) + self.log.noise[k, : len(points)]
 
     def cost(self, k: int, prepared: Preparation) -> int:
         """Return the units of one pass per state; 0 if the race has read every unit."""
         arms = self.elements.states_of(self.log.element[k]).size
-        return _cost(prepared.densities.n_units, prepared.exact_rows, arms, self.log.read[k])
+        return _passes(arms, self.log.read[k], prepared)
 
     def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
         """Whether the state drawn has the highest score on all units."""
-        points = self._points(k)
-        scores = self._scores(k, points, prepared)
+        points, scores = self._candidates(k, prepared)
         drawn = self.log.winner[k]
         for a in range(len(points)):
             if a != drawn and scores[a] > -np.inf:
@@ -161,18 +166,11 @@ class StateDecisions:
         self, k: int, prepared: Preparation, surrogate: Surrogate, rng: np.random.Generator
     ) -> float:
         """Estimate the lead of the best state over the second best."""
-        n_units = prepared.densities.n_units
-        points = self._points(k)
-        scores = self._scores(k, points, prepared)
-        possible = np.flatnonzero(np.isfinite(scores))
-        points = np.ascontiguousarray(prepared.eta(points[possible]))
-        units = sample_units(n_units, rng)
-        sampled = state_values(prepared.residuals.state_rewards, points, surrogate.centre, units)
-        scores = scores[possible] + n_units * sampled.mean(axis=1)
-        scores += [surrogate_total(eta, surrogate) for eta in points]
-        if prepared.control is not None:
-            scores += [prepared.control_total(eta) for eta in points]
-        return lead(scores)
+        points, scores = self._candidates(k, prepared)
+        possible = np.isfinite(scores)
+        etas = np.ascontiguousarray(prepared.eta(points[possible]))
+        rewards = prepared.residuals.state_rewards
+        return lead(scores[possible] + _estimated(rewards, etas, prepared, surrogate, rng))
 
 
 class Auditor:

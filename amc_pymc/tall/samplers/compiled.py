@@ -227,15 +227,12 @@ def state_values(
     return rewards(points, centre, units)
 
 
-@njit(cache=True)
 def unit_changes(
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    points: np.ndarray,
-    centre: np.ndarray,
-    units: np.ndarray,
+    rewards: Any, points: np.ndarray, centre: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
     """Return changes (m,) of the units' residuals from points[0] to points[1]."""
-    return rewards(points, centre, units)[1].copy()
+    found: np.ndarray = state_values(rewards, points, centre, units)[1]
+    return found
 
 
 def entry_point(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
@@ -386,29 +383,7 @@ class StateLog(NamedTuple):
         return cls(points, noise, element, winner, np.zeros(capacity), np.zeros(1, np.int64))
 
 
-@record
-class IndexLog(NamedTuple):
-    """Models drawn for the index of a product space.
-
-    ``x`` (C, M, 1 + D) holds the points, ``scores`` (C, M) the models' scores without the units,
-    ``model`` (C,) the model drawn, ``read`` (C,) the number of raced units read.
-    """
-
-    x: np.ndarray
-    scores: np.ndarray
-    model: np.ndarray
-    read: np.ndarray
-    seen: np.ndarray
-
-    @classmethod
-    def empty(cls, capacity: int, n_models: int, size: int) -> IndexLog:
-        """Return a log for ``capacity`` draws of models with at most D = ``size`` parameters."""
-        points, scores = np.zeros((capacity, n_models, 1 + size)), np.zeros((capacity, n_models))
-        model, read = np.zeros((2, capacity), np.int64)
-        return cls(points, scores, model, read, np.zeros(1, np.int64))
-
-
-def without_room[L: (MoveLog, StateLog, IndexLog)](log: L) -> L:
+def without_room[L: Any](log: L) -> L:
     """Return the log without room for entries."""
     return log._replace(x=log.x[:0])
 

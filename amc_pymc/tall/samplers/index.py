@@ -11,8 +11,6 @@ eq. 25).
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,119 +18,59 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numba import types
-
 from amc_pymc.engine.first_class import bound_function, caller
 from amc_pymc.engine.jit import njit
-from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import (
     DECIDED,
     NOT_FINITE,
-    RACE,
     REWARDS,
     Population,
     Race,
     RaceRule,
     make_population,
+    race,
 )
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.chain import Auditor, audited, lead, sample_units
 from amc_pymc.tall.samplers.compiled import (
-    GRADIENT,
-    LOGP,
-    IndexLog,
-    as_they_are,
+    call_total,
     entry_point,
     reservoir_slot,
+    state_values,
     without_room,
 )
 from amc_pymc.tall.samplers.metropolis import Metropolis
+from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import gaussian_factor
 from amc_pymc.tall.samplers.tuning import Audits, Moments
 
-# --- functions over a product space ----------------------------------------------------------------
-# The first entry of a point is the number of its model, followed by the parameters.
+_PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
+_rewards = caller(REWARDS)
 
 
-#: Signatures of functions of points (K, 1 + D): one value per point (K,), and what rows read (K, 1 + E).
-VALUES = types.float64[::1](types.float64[:, ::1])
-PARAMETERS = types.float64[:, ::1](types.float64[:, ::1])
-
-_value, _vector, _rewards = caller(LOGP), caller(GRADIENT), caller(REWARDS)
-
-
-def values_of_models(
-    functions: Sequence[Any], sizes: Sequence[int]
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a first-class function from points (K, 1 + D) to the models' values (K,).
-
-    Parameters
-    ----------
-    functions : sequence of first-class functions
-        One per model, ``theta (D_k,) -> float``.
-    sizes : sequence of int
-        Number of parameters D_k of each model.
-    """
-    return bound_function(ask_values, VALUES, _places(functions, sizes), functions)
-
-
-def parameters_of_models(
-    functions: Sequence[Any], sizes: Sequence[int], lengths: Sequence[int]
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a first-class function from points (K, 1 + D) to what rows read (K, 1 + E).
-
-    ``functions`` map the D_k = ``sizes[k]`` parameters of each model to E_k = ``lengths[k]`` numbers.
-    """
-    arrays = [*_places(functions, sizes), np.array(lengths, np.int64)]
-    return bound_function(ask_parameters, PARAMETERS, arrays, functions)
+# --- models ----------------------------------------------------------------------------------------
 
 
 def rewards_of_models(
     functions: Sequence[Any], sizes: Sequence[int], centres: np.ndarray
 ) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """Return a first-class function from points (K, 1 + D), any centre, rows (m,) to rewards (K, m).
+    """Return a first-class function from points (K, 1 + E), any centre, rows (m,) to rewards (K, m).
+
+    The first entry of a point is the number of its model; what the model's rows read follows.
 
     Parameters
     ----------
     functions : sequence of first-class functions
         One per model, ``(points, centre, rows) -> (K, m)``.
     sizes : sequence of int
-        Number of parameters D_k of each model.
-    centres : array (sum D_k,)
+        What each model's rows read, E_k numbers.
+    centres : array (sum E_k,)
         Concatenated expansion points of the models.
     """
-    arrays = [*_places(functions, sizes), np.ascontiguousarray(centres, float)]
+    places = np.array([f.address for f in functions], np.int64)
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    arrays = [places, ends, np.ascontiguousarray(centres, float)]
     return bound_function(ask_rewards, REWARDS, arrays, functions)
-
-
-def _places(functions: Sequence[Any], sizes: Sequence[int]) -> list[np.ndarray]:
-    """Return addresses of the functions (M,) and offsets of the models' parameters (M + 1,)."""
-    ends = np.concatenate([[0], np.cumsum(sizes)])
-    return [np.array([f.address for f in functions], np.int64), ends.astype(np.int64)]
-
-
-@njit(cache=True)
-def ask_values(points: np.ndarray, places: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return values (K,) at points (K, 1 + D)."""
-    out = np.empty(points.shape[0])
-    for a in range(points.shape[0]):
-        k = np.int64(points[a, 0])
-        out[a] = _value(places[k], (points[a, 1 : 1 + ends[k + 1] - ends[k]].copy(),))
-    return out
-
-
-@njit(cache=True)
-def ask_parameters(
-    points: np.ndarray, places: np.ndarray, ends: np.ndarray, lengths: np.ndarray
-) -> np.ndarray:
-    """Return what rows read (K, 1 + E) at points (K, 1 + D)."""
-    out = np.zeros((points.shape[0], 1 + lengths.max()))
-    for a in range(points.shape[0]):
-        k = np.int64(points[a, 0])
-        out[a, 0] = k
-        theta = points[a, 1 : 1 + ends[k + 1] - ends[k]].copy()
-        out[a, 1 : 1 + lengths[k]] = _vector(places[k], (theta,))
-    return out
 
 
 @njit(cache=True)
@@ -144,66 +82,70 @@ def ask_rewards(
     ends: np.ndarray,
     centres: np.ndarray,
 ) -> np.ndarray:
-    """Return rewards (K, m) of rows at points (K, 1 + D)."""
+    """Return rewards (K, m) of rows at points (K, 1 + E)."""
     out = np.empty((points.shape[0], rows.size))
     for a in range(points.shape[0]):
         k = np.int64(points[a, 0])
-        theta = points[a : a + 1, 1 : 1 + ends[k + 1] - ends[k]].copy()
+        eta = points[a : a + 1, 1 : 1 + ends[k + 1] - ends[k]].copy()
         centre = centres[ends[k] : ends[k + 1]].copy()
-        out[a] = _rewards(places[k], (theta, centre, rows))[0]
+        out[a] = _rewards(places[k], (eta, centre, rows))[0]
     return out
+
+
+class PseudoPrior(NamedTuple):
+    """Gaussian with a mean (D,), a lower factor (D, D) of the covariance, its inverse, and log density at the mean."""
+
+    mean: np.ndarray
+    factor: np.ndarray
+    inverse: np.ndarray
+    highest: float
+
+    @classmethod
+    def of(cls, mean: np.ndarray, factor: np.ndarray) -> PseudoPrior:
+        """Return the Gaussian with this mean and factor."""
+        highest = -0.5 * mean.size * np.log(2.0 * np.pi) - np.log(np.diag(factor)).sum()
+        return cls(mean, factor, np.linalg.inv(factor), float(highest))
+
+
+class Model(NamedTuple):
+    """A model with parameters theta (D,), of which rows read functions eta (E,).
+
+    ``rest`` is the log density without the rows at theta, ``known`` the sum over all rows of their control variates
+    at eta.
+    """
+
+    pseudo_prior: PseudoPrior
+    rest: Callable[[np.ndarray], float]
+    eta: Callable[[np.ndarray], np.ndarray]
+    known: Callable[[np.ndarray], float]
+
+    def theta(self, point: np.ndarray) -> np.ndarray:
+        """Return a view of the parameters in a point (1 + D,), which has room for those of larger models."""
+        return point[1 : 1 + self.pseudo_prior.mean.size]
 
 
 # --- draws of the index ----------------------------------------------------------------------------
 
 
-_PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
+class IndexLog(NamedTuple):
+    """Models drawn for the index of a product space, a uniform sample of C draws.
 
-
-# --- the compiled draw ----------------------------------------------------------------------------
-
-
-@record
-class Models(NamedTuple):
-    """M models with D_k parameters, of which rows read E_k functions eta; arrays are padded to D and E.
-
-    ``sizes`` (M,) holds the D_k, ``lengths`` (M,) the E_k; ``mean`` (M, D), ``chol`` (M, D, D),
-    ``chol_inverse`` and ``log_norm`` (M,) the Gaussian pseudo-priors; ``base`` (M,), ``centre``,
-    ``gradient`` (M, E) and ``hessian`` (M, E, E) the second-order surrogates of summed
-    log-likelihoods; ``centres`` (sum E_k,) the concatenated centres.
+    ``x`` (C, M, 1 + D) holds the points, ``scores`` (C, M) the models' scores without the units,
+    ``model`` (C,) the model drawn, ``read`` (C,) the number of raced units read. ``seen`` (1,) counts all draws.
     """
 
-    sizes: np.ndarray
-    lengths: np.ndarray
-    mean: np.ndarray
-    chol: np.ndarray
-    chol_inverse: np.ndarray
-    log_norm: np.ndarray
-    base: np.ndarray
-    centre: np.ndarray
-    gradient: np.ndarray
-    hessian: np.ndarray
-    centres: np.ndarray
+    x: np.ndarray
+    scores: np.ndarray
+    model: np.ndarray
+    read: np.ndarray
+    seen: np.ndarray
 
-
-@record
-class IndexRaces(NamedTuple):
-    """Arguments of draws of the index.
-
-    ``parameters`` maps points (K, 1 + D) to what rows read, (K, 1 + E). ``rest`` and ``control`` have
-    one value per point: the log density without the rows, and the population sum of the control variate
-    in data space. ``control`` and ``rewards``, of signature :data:`amc_pymc.tall.racing.REWARDS`, take
-    points (K, 1 + E). All are first-class functions.
-    """
-
-    models: Models
-    parameters: Callable[[np.ndarray], np.ndarray]
-    rest: Callable[[np.ndarray], np.ndarray]
-    control: Callable[[np.ndarray], np.ndarray]
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-    population: Population
-    rule: RaceRule
-    race: Any = RACE
+    @classmethod
+    def empty(cls, capacity: int, n_models: int, size: int) -> IndexLog:
+        """Return a log for ``capacity`` draws of models with at most D = ``size`` parameters."""
+        points, scores = np.zeros((capacity, n_models, 1 + size)), np.zeros((capacity, n_models))
+        model, read = np.zeros((2, capacity), np.int64)
+        return cls(points, scores, model, read, np.zeros(1, np.int64))
 
 
 class IndexStep(NamedTuple):
@@ -223,69 +165,33 @@ class IndexStep(NamedTuple):
     row: int
 
 
-@njit(cache=True)
-def _fill(
-    points: np.ndarray,
-    current: int,
-    models: Models,
-    log_pseudo: np.ndarray,
-    rng: np.random.Generator,
-) -> None:
-    """Draw the other models' parameters; write the log pseudo-prior of each model (M,)."""
-    for k in range(models.sizes.size):
-        d = models.sizes[k]
-        theta = points[k, 1 : 1 + d]
-        if k == current:
-            shift = theta - models.mean[k, :d]
-            z = np.zeros(d)
-            for i in range(d):
-                for j in range(i + 1):
-                    z[i] += models.chol_inverse[k, i, j] * shift[j]
-        else:
-            z = np.empty(d)
-            for i in range(d):
-                z[i] = rng.standard_normal()
-            for i in range(d):
-                theta[i] = models.mean[k, i]
-                for j in range(i + 1):
-                    theta[i] += models.chol[k, i, j] * z[j]
-        log_pseudo[k] = models.log_norm[k] - 0.5 * np.dot(z, z)
+@dataclass(eq=False)
+class IndexRaces:
+    """Races between M models, whose rewards take points (K, 1 + E): the number of a model, and eta."""
+
+    models: Sequence[Model]
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    population: Population
+    rule: RaceRule
+    _entry: Any = None
+
+    def race(self, points: np.ndarray, bias: np.ndarray, rng: np.random.Generator) -> Any:
+        """Race the models of some points, whose known means are ``bias`` (K,)."""
+        args = self.rewards, points, np.zeros(1), bias, self.population, self.rule, rng, 0
+        if self._entry is None:
+            self._entry = entry_point(race, args)
+        return self._entry(*args)
+
+    def points_and_totals(self, thetas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return points (K, 1 + E) for parameters (K, 1 + D), and the sums of all rows' control variates (K,)."""
+        models = [self.models[int(x[0])] for x in thetas]
+        etas = [model.eta(model.theta(x)) for model, x in zip(models, thetas)]
+        out = np.zeros((len(etas), 1 + max(map(len, etas), default=0)))
+        for row, x, eta in zip(out, thetas, etas):
+            row[0], row[1 : 1 + eta.size] = x[0], eta
+        return out, np.array([model.known(eta) for model, eta in zip(models, etas)])
 
 
-@njit(cache=True)
-def surrogate(eta: np.ndarray, k: int | np.int64, models: Models) -> float:
-    """Return the second-order surrogate of model k's summed log-likelihood."""
-    d = eta.size
-    u = eta - models.centre[k, :d]
-    total = models.base[k] + np.dot(models.gradient[k, :d], u)
-    for i in range(d):
-        for j in range(d):
-            total += 0.5 * models.hessian[k, i, j] * u[i] * u[j]
-    return total
-
-
-@njit(cache=True)
-def known_totals(etas: np.ndarray, races: IndexRaces) -> np.ndarray:
-    """Return the control variates' sums over all rows at points (K, 1 + E)."""
-    out = races.control(etas)
-    for a in range(etas.shape[0]):
-        k = np.int64(etas[a, 0])
-        out[a] += surrogate(etas[a, 1 : 1 + races.models.lengths[k]], k, races.models)
-    return out
-
-
-@njit(cache=True)
-def estimated_totals(points: np.ndarray, races: IndexRaces, rows: np.ndarray) -> np.ndarray:
-    """Estimate the log-likelihoods of all rows at points (K, 1 + D) from some rows."""
-    etas, population = races.parameters(points), races.population
-    out = known_totals(etas, races)
-    sampled = races.rewards(etas, races.models.centres, rows)
-    for a in range(out.size):
-        out[a] += population.n_rows * sampled[a].mean()
-    return out
-
-
-@njit(cache=True)
 def draw_index(
     current: int,
     points: np.ndarray,
@@ -313,45 +219,43 @@ def draw_index(
     -------
     IndexStep
     """
-    models, population = races.models, races.population
-    n_models = models.sizes.size
-    scores = np.empty(n_models)
-    _fill(points, current, models, scores, rng)
-    other = races.rest(points)
-    for k in range(n_models):
-        noise = -math.log(-math.log(1.0 - rng.random()))
-        scores[k] = log_prior[k] + other[k] - scores[k] + noise
-        if np.isnan(scores[k]):
-            scores[k] = -np.inf
+    population, scores = races.population, log_prior.copy()
+    for k, (model, point) in enumerate(zip(races.models, points)):
+        theta, (mean, factor, inverse, highest) = model.theta(point), model.pseudo_prior
+        if k == current:
+            z = inverse @ (theta - mean)
+        else:
+            z = rng.standard_normal(mean.size)
+            theta[:] = mean + factor @ z
+        scores[k] += model.rest(theta) - highest + 0.5 * (z @ z)
+    scores -= np.log(-np.log(1.0 - rng.random(scores.size)))
+    scores[np.isnan(scores)] = -np.inf
     arms = np.flatnonzero(scores > -np.inf)
-    n_raced, n_exact = population.n_raced, population.exact.size
-    etas = races.parameters(points[arms])
-    bias = scores[arms] + known_totals(etas, races)
-    if n_exact:
-        exact = races.rewards(etas, models.centres, population.exact)
-        for a in range(arms.size):
-            bias[a] += exact[a].sum()
-    seen = n_exact * arms.size
+    n_raced, n_exact, seen = population.n_raced, population.exact.size, 0
+    etas, bias = races.points_and_totals(points[arms])
+    bias += scores[arms]
+    if n_exact and arms.size:
+        bias += state_values(races.rewards, etas, np.zeros(1), population.exact).sum(axis=1)
+        seen = n_exact * arms.size
     # A surrogate or row that is not finite at a pseudo-prior draw excludes the model for now.
-    kept = np.flatnonzero(np.isfinite(bias))
+    kept = np.isfinite(bias)
     arms, etas, bias = arms[kept], etas[kept], bias[kept]
     if arms.size <= 1:
-        winner = arms[0] if arms.size else current
+        winner = int(arms[0]) if arms.size else current
         return IndexStep(winner, 0, n_exact, seen, 0, 1, DECIDED, -1)
-    bias = (bias - bias.max()) / max(1, n_raced)
-    args = etas, models.centres, bias, population, races.rule
-    result = races.race(races.rewards, *args, rng, 0)
+    result = races.race(etas, (bias - bias.max()) / max(1, n_raced), rng)
     read, rounds = result.rows, result.rounds
     if result.status == NOT_FINITE or result.winner < 0:
         return IndexStep(current, read, n_exact, seen, rounds, 0, NOT_FINITE, result.row)
-    winner = arms[result.winner]
-    size = log.x.shape[0]
+    winner, size = int(arms[result.winner]), len(log.x)
     slot = reservoir_slot(log.seen, size, log_rng) if size else 0
     if slot < size:
-        log.x[slot] = points
-        log.scores[slot] = scores
-        log.model[slot] = winner
-        log.read[slot] = read
+        log.x[slot], log.scores[slot], log.model[slot], log.read[slot] = (
+            points,
+            scores,
+            winner,
+            read,
+        )
     seen += result.rewards
     return IndexStep(winner, read, n_exact, seen, rounds, result.arms_left, DECIDED, -1)
 
@@ -379,8 +283,7 @@ class ModelSpace:
     race: Race
     audits: Audits
     pilot_rngs: Sequence[np.random.Generator] = ()
-    sizes: np.ndarray = field(init=False)
-    models: Models = field(init=False)
+    pseudo_priors: list[PseudoPrior] = field(init=False)
     laplace_log_evidence: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -388,46 +291,78 @@ class ModelSpace:
         self.width = int(self.sizes.max())
         self.n_units = self.samplers[0].prepared.densities.n_units
         self.exact = np.unique(np.concatenate([s.prepared.exact_rows for s in self.samplers]))
-        self.models, self.laplace_log_evidence = _describe(self.samplers, self.sizes)
+        found = [laplace(s.prepared) for s in self.samplers]
+        self.pseudo_priors = [prior for prior, _ in found]
+        self.laplace_log_evidence = np.array([evidence for _, evidence in found])
         for k, rng in enumerate(self.pilot_rngs):
-            mean, covariance = pilot(self.samplers[k], rng)
-            _set_pseudo_prior(self.models, k, mean, np.linalg.cholesky(covariance))
+            self.pseudo_priors[k] = pilot(self.samplers[k], rng)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("races", "_entry")}
+        return {k: v for k, v in self.__dict__.items() if k != "races"}
 
     @cached_property
     def races(self) -> IndexRaces:
         """Arguments of draws of the index."""
-        prepared, sizes = [s.prepared for s in self.samplers], self.sizes.tolist()
+        prepared = [s.prepared for s in self.samplers]
+        centres = [p.first_surrogate.centre for p in prepared]
         population = make_population(self.n_units, self.exact)
         zero = all(p.rounding_only for p in prepared)
         rewards = [p.residuals.state_rewards for p in prepared]
-        lengths = self.models.lengths.tolist()
-        maps = [as_they_are if p.cut is None else p.cut.native for p in prepared]
-        rule = self.race.rule(population.n_raced, len(sizes), zero_sd_decides=zero)
         return IndexRaces(
-            self.models,
-            parameters=parameters_of_models(maps, sizes, lengths),
-            rest=values_of_models([p.densities.rest for p in prepared], sizes),
-            control=values_of_models([p.control_native for p in prepared], lengths),
-            rewards=rewards_of_models(rewards, lengths, self.models.centres),
-            population=population,
-            rule=rule,
+            [_model(p, prior) for p, prior in zip(prepared, self.pseudo_priors)],
+            rewards_of_models(rewards, [c.size for c in centres], np.concatenate(centres)),
+            population,
+            self.race.rule(population.n_raced, len(prepared), zero_sd_decides=zero),
         )
-
-    def run(self, *args: Any) -> IndexStep:
-        """Run the compiled draw of the index."""
-        entry = self.__dict__.get("_entry")
-        if entry is None:
-            entry = self.__dict__["_entry"] = entry_point(draw_index, args)
-        return entry(*args)
 
     def totals(self, points: np.ndarray, models: np.ndarray) -> np.ndarray:
         """Return the log-likelihoods of all rows under some models at their points."""
         densities = [s.prepared.densities for s in self.samplers]
         thetas = [points[k, 1 : 1 + self.sizes[k]] for k in models]
         return np.array([densities[k].all_values(t).sum() for k, t in zip(models, thetas)])
+
+
+def _model(prepared: Preparation, prior: PseudoPrior) -> Model:
+    """Return a model as draws of the index see it."""
+    rest = prepared.densities.rest
+    centre, gradient, hessian = prepared.first_surrogate
+    known: Callable[[np.ndarray], float] = prepared.control_total
+    if prepared.surrogate is not None:
+        base = prepared.raced.value_and_gradient(centre)[0]
+
+        def known(eta: np.ndarray) -> float:
+            u = eta - centre
+            return float(base + gradient @ u + 0.5 * (u @ hessian @ u))
+
+    total = entry_point(call_total, (rest, prior.mean))
+    return Model(prior, lambda theta: total(rest, theta), prepared.eta, known)
+
+
+def laplace(prepared: Preparation) -> tuple[PseudoPrior, float]:
+    """Return the Laplace approximation of a model, and that of its log evidence."""
+    fit, densities = prepared.fit, prepared.densities
+    assert fit is not None
+    prior = PseudoPrior.of(fit.mean, gaussian_factor(fit.precision)[0])
+    rows = densities.value_and_gradient(fit.mean)[0]
+    rest = densities.rest_value_and_gradient(fit.mean)[0]
+    return prior, rows + rest - prior.highest
+
+
+def pilot(sampler: Metropolis, rng: np.random.Generator) -> PseudoPrior:
+    """Run a chain of one model; return a Gaussian with its moments, without its first third."""
+    fit = sampler.prepared.fit
+    assert fit is not None
+    sampler = replace(sampler, transitions=_PILOT_TRANSITIONS)
+    chain = metropolis.init(sampler, rng, tune=_PILOT_DRAWS)
+    x, seen = fit.mean.copy(), Moments(fit.mean.size)
+    for t in range(_PILOT_DRAWS):
+        x, _ = metropolis.step(sampler, chain, x, rng, tuning=True)
+        if 3 * t > _PILOT_DRAWS:
+            seen.add(x)
+    factor, _ = gaussian_factor(fit.precision)
+    weight = 10.0 + seen.mean.size  # of the Laplace approximation, in draws
+    mixed = (seen.count * seen.covariance() + weight * factor @ factor.T) / (seen.count + weight)
+    return PseudoPrior.of(seen.mean, np.linalg.cholesky(mixed))
 
 
 @dataclass
@@ -462,10 +397,9 @@ def init(
     )
     audit_rng = rng.spawn(1)[0]
     points = np.zeros((m, 1 + width))
-    for k, d in enumerate(space.sizes):
-        z = rng.standard_normal(d)
+    for k, (mean, factor, *_) in enumerate(space.pseudo_priors):
         points[k, 0] = k
-        points[k, 1 : 1 + d] = space.models.mean[k, :d] + space.models.chol[k, :d, :d] @ z
+        points[k, 1 : 1 + mean.size] = mean + factor @ rng.standard_normal(mean.size)
     return IndexChain(int(rng.integers(m)), points, log_weights.copy(), auditor, audit_rng)
 
 
@@ -481,13 +415,13 @@ def step(
     """
     log = without_room(chain.auditor.log) if tuning else chain.auditor.log
     args = chain.log_weights, space.races, rng, log, chain.audit_rng
-    found = space.run(chain.current, chain.points, *args)
+    found = draw_index(chain.current, chain.points, *args)
     if found.status == NOT_FINITE:
         raise ValueError(
             f"The log-likelihood of a model is not finite in row {found.row} at a draw of its "
             "pseudo-prior; look at its parameters' bounds"
         )
-    chain.current = int(found.model)
+    chain.current = found.model
     return found
 
 
@@ -501,59 +435,6 @@ def report(space: ModelSpace, chain: IndexChain, found: IndexStep) -> dict[str, 
         "race_arms_left": float(found.arms_left),
     }
     return stats | audited(chain.auditor, found.evaluations, space, None, chain.audit_rng)
-
-
-def _describe(samplers: Sequence[Metropolis], sizes: np.ndarray) -> tuple[Models, np.ndarray]:
-    """Return the models' padded pseudo-priors and surrogates, and Laplace log evidences (M,)."""
-    m, width = len(sizes), int(sizes.max())
-    surrogates = [s.prepared.first_surrogate for s in samplers]
-    lengths = np.array([s.centre.size for s in surrogates])
-    wide = int(lengths.max())
-    mean, (centre, gradient) = np.zeros((m, width)), np.zeros((2, m, wide))
-    (chol, inverse), hessian = np.zeros((2, m, width, width)), np.zeros((m, wide, wide))
-    log_norm, base, evidence = np.zeros((3, m))
-    for k, (sampler, found, e) in enumerate(zip(samplers, surrogates, lengths)):
-        if sampler.prepared.surrogate is not None:
-            base[k] = sampler.prepared.raced.value_and_gradient(found.centre)[0]
-            centre[k, :e], gradient[k, :e], hessian[k, :e, :e] = found
-    centres = np.concatenate([c[:e] for c, e in zip(centre, lengths)])
-    pseudo_priors = mean, chol, inverse, log_norm
-    models = Models(sizes, lengths, *pseudo_priors, base, centre, gradient, hessian, centres)
-    for k, (sampler, d) in enumerate(zip(samplers, sizes)):
-        fit, densities = sampler.prepared.fit, sampler.prepared.densities
-        assert fit is not None
-        factor = gaussian_factor(fit.precision)[0]
-        log_det = float(np.log(np.diag(factor)).sum())
-        rows = densities.value_and_gradient(fit.mean)[0]
-        rest = densities.rest_value_and_gradient(fit.mean)[0]
-        evidence[k] = rows + rest + 0.5 * d * np.log(2.0 * np.pi) + log_det
-        _set_pseudo_prior(models, k, fit.mean, factor)
-    return models, evidence
-
-
-def _set_pseudo_prior(models: Models, k: int, mean: np.ndarray, factor: np.ndarray) -> None:
-    """Set the pseudo-prior of model k to a Gaussian with this lower factor of the covariance."""
-    d = mean.size
-    models.mean[k, :d], models.chol[k, :d, :d] = mean, factor
-    models.chol_inverse[k, :d, :d] = np.linalg.inv(factor)
-    models.log_norm[k] = -0.5 * d * np.log(2.0 * np.pi) - np.log(np.diag(factor)).sum()
-
-
-def pilot(sampler: Metropolis, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Run a chain of one model; return mean (D,) and covariance (D, D) without its first third."""
-    fit = sampler.prepared.fit
-    assert fit is not None
-    sampler = replace(sampler, transitions=_PILOT_TRANSITIONS)
-    chain = metropolis.init(sampler, rng, tune=_PILOT_DRAWS)
-    x, seen = fit.mean.copy(), Moments(fit.mean.size)
-    for t in range(_PILOT_DRAWS):
-        x, _ = metropolis.step(sampler, chain, x, rng, tuning=True)
-        if 3 * t > _PILOT_DRAWS:
-            seen.add(x)
-    factor, _ = gaussian_factor(fit.precision)
-    weight = 10.0 + seen.mean.size  # of the Laplace approximation, in draws
-    mixed = seen.count * seen.covariance() + weight * factor @ factor.T
-    return seen.mean, mixed / (seen.count + weight)
 
 
 class IndexDecisions:
@@ -580,7 +461,7 @@ class IndexDecisions:
     ) -> float:
         """Estimate the lead of the best model over the second best."""
         models = np.flatnonzero(np.isfinite(self.log.scores[k]))
+        etas, totals = space.races.points_and_totals(self.log.x[k][models])
         units = sample_units(space.n_units, rng)
-        return lead(
-            self.log.scores[k][models] + estimated_totals(self.log.x[k][models], space.races, units)
-        )
+        sampled = state_values(space.races.rewards, etas, np.zeros(1), units)
+        return lead(self.log.scores[k][models] + totals + space.n_units * sampled.mean(axis=1))

@@ -48,10 +48,11 @@ from amc_pymc.tall.samplers.raced import (
 )
 from amc_pymc.tall.samplers.surface import fit_to_moments, gaussian_surface
 from amc_pymc.tall.samplers.tuning import (
+    KINDS,
+    RANDOM_WALK,
+    SURROGATE,
     Moments,
     Proposal,
-    RandomWalkProposal,
-    SurrogateProposal,
     adapt_scale,
     proposal_weights,
 )
@@ -60,7 +61,6 @@ from amc_pymc.tall.thinning import BROKEN, Thinning
 # --- proposals -------------------------------------------------------------------------------------
 
 
-RANDOM_WALK, SURROGATE = 0, 1
 #: Weight of the first covariance, in draws, when a new one is estimated.
 _SHRINKAGE = 10.0
 #: Scale below which moves on a Gaussian surrogate fit badly.
@@ -116,30 +116,9 @@ def propose(kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generato
     return 0.0
 
 
-class Kind(NamedTuple):
-    """A kind of proposal.
-
-    ``first_scale`` maps the number of coordinates moved to the initial scale, ``most_scale`` is the
-    largest scale in tuning.
-    """
-
-    name: str
-    settings: type
-    first_scale: Callable[[int], float]
-    most_scale: float
-
-
-KINDS = (
-    Kind("random_walk", RandomWalkProposal, lambda a: 2.38 / math.sqrt(a), np.inf),
-    Kind("surrogate", SurrogateProposal, lambda a: 1.0, 1.0),
-)
-NAMES = tuple(kind.name for kind in KINDS)
-
-
 def kinds_of(proposals: Sequence[Proposal]) -> tuple[int, ...]:
     """Return the positions in ``KINDS`` of proposal settings."""
-    settings = [kind.settings for kind in KINDS]
-    return tuple(settings.index(type(p)) for p in proposals)
+    return tuple(KINDS.index(type(p)) for p in proposals)
 
 
 def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[Proposal]) -> Moves:
@@ -154,7 +133,7 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
     refresh = prepared.surface.moves() if prepared.surface is not None else no_refresh()
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),
-        scales=np.array([kind.first_scale(a) for kind in KINDS]),
+        scales=np.array([2.38 / math.sqrt(a), 1.0]),
         active=active,
         whiten=np.linalg.inv(factor),
         walk=factor.copy(),
@@ -528,7 +507,7 @@ def _tune(
         tries = counts.tries[kind]
         if tries:
             acceptance, past = counts.acceptance[kind] / tries, chain.totals.tries[kind]
-            target, most = setting.target_accept, KINDS[kind].most_scale
+            target, most = setting.target_accept, setting.most_scale
             scales[kind] = adapt_scale(scales[kind], acceptance, target, past, most)
     see(chain, sampler.prepared, x)
     if learns_now(chain):

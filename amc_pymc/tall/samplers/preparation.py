@@ -6,7 +6,7 @@ import logging
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -40,37 +40,6 @@ from amc_pymc.tall.samplers.surface import SurfaceFit
 from amc_pymc.tall.thinning import Thinning
 
 
-class ParameterMap(Protocol):
-    """Map from x (D,), partly discrete, to the parameters eta (E,) that units depend on."""
-
-    @property
-    def native(self) -> Any:
-        """First-class ``x (D,) -> eta (E,)``."""
-
-    @property
-    def evaluate(self) -> Any:
-        """The same function for Python."""
-
-    def rough(self) -> np.ndarray:
-        """Return the coordinates of eta that are conditions or indices."""
-
-
-class DataSpaceControl(Protocol):
-    """Control variate in data space: residuals and population sum."""
-
-    @property
-    def total(self) -> Any:
-        """First-class ``eta -> population sum of the control variate``."""
-
-    @property
-    def rewards(self) -> Any:
-        """Residual changes, as in :class:`~amc_pymc.tall.samplers.raced.Raced`."""
-
-    @property
-    def state_rewards(self) -> Any:
-        """Residuals, as in :class:`~amc_pymc.tall.samplers.raced.Raced`."""
-
-
 class Forecast(NamedTuple):
     """Predicted cost of a decision between two independent draws of the Gaussian fit.
 
@@ -92,9 +61,11 @@ class Preparation:
     """Data about a model that are shared by all chains.
 
     ``densities`` is the model as a function of x, ``raced`` the population of units as a function of
-    the parameters eta(x), the same object if ``cut`` is None. ``surrogate`` is None without a Taylor
+    the parameters eta(x), the same object if ``cut`` is None. ``cut`` has this map x (D,) -> eta (E,) for Python
+    (``evaluate``) and as a first-class function (``native``), and the coordinates of eta that are conditions or indices
+    (``rough()``). ``surrogate`` is None without a Taylor
     control variate, ``fit`` is None without a mode. ``control`` is the control variate in data space,
-    if any. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
+    if any, as :class:`amc_pymc.steps.settings.OwnProxy` makes it. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
     control variate is exact up to rounding, ``kinked`` whether log-likelihoods have kinks. ``rows_spent`` counts row evaluations, ``flags`` are
     doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
     variate, ``forecast`` predicts the cost of a decision. ``surface`` is prior times surrogate, with moves tuned on it.
@@ -105,9 +76,9 @@ class Preparation:
     densities: RacedModel
     raced: Raced
     start: np.ndarray
-    cut: ParameterMap | None = None
+    cut: Any = None
     surrogate: Surrogate | None = None
-    control: DataSpaceControl | None = None
+    control: Any = None
     fit: GaussianFit | None = None
     exact_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     rounding_only: bool = False
@@ -126,7 +97,8 @@ class Preparation:
         """Return parameters (..., E) at points (..., D)."""
         if self.cut is None:
             return x
-        return np.apply_along_axis(self.cut.evaluate, -1, x)
+        found: np.ndarray = np.apply_along_axis(self.cut.evaluate, -1, x)
+        return found
 
     @property
     def thinning(self) -> Thinning | None:
@@ -139,14 +111,17 @@ class Preparation:
         return self.surrogate or no_surrogate(self.eta(self.start))
 
     @property
-    def residuals(self) -> Raced | DataSpaceControl:
+    def residuals(self) -> Any:
         """Source of the ``rewards`` and ``state_rewards`` of races."""
         return self.raced if self.control is None else self.control
 
     @property
     def control_native(self) -> Callable[[np.ndarray], float]:
         """First-class population sum of the control variate in data space, zero without one."""
-        return no_control if self.control is None else self.control.total
+        total: Callable[[np.ndarray], float] = (
+            no_control if self.control is None else self.control.total
+        )
+        return total
 
     def control_total(self, eta: np.ndarray) -> float:
         """Return the population sum of the control variate in data space."""

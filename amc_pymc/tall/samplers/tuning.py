@@ -6,6 +6,7 @@ import math
 
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from amc_pymc.tall.samplers.raced import gaussian_factor
 class RandomWalkProposal:
     """Gaussian random walk with covariance and scale adapted during tuning."""
 
+    name: ClassVar[str] = "random_walk"
+    #: Largest scale in tuning.
+    most_scale: ClassVar[float] = math.inf
     target_accept: float = 0.25
 
     def __post_init__(self) -> None:
@@ -37,6 +41,9 @@ class SurrogateProposal:
         Target acceptance rate of the scale.
     """
 
+    name: ClassVar[str] = "surrogate"
+    #: Largest scale in tuning.
+    most_scale: ClassVar[float] = 1.0
     target_accept: float = 0.5
 
     def __post_init__(self) -> None:
@@ -44,6 +51,9 @@ class SurrogateProposal:
 
 
 Proposal = RandomWalkProposal | SurrogateProposal
+#: Kinds of proposals, in the order of arrays with one number for each.
+KINDS = (RandomWalkProposal, SurrogateProposal)
+RANDOM_WALK, SURROGATE = range(len(KINDS))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from tests.evidence.annealing.problems import (
     Gaussian,
     HalfPlane,
     LabelAndNumber,
-    TwoModes,
     assert_mean,
     frozen,
 )
@@ -189,16 +188,3 @@ def test_mean_weight_with_a_discrete_coordinate(name):
     found = anneal(path, path.draw_prior(P, rng), COARSE[5], kernel, ladder, rng)
     assert_mean(found.log_weights, path.log_z)
     assert np.isin(found.x[:, 0], [0, 1, 2]).all()
-
-
-def test_mean_weight_with_two_modes():
-    path = TwoModes(2, sd=0.7)
-    assert_mean(run(path, "hmc", 5, n=2 * P).log_weights, path.log_z)
-
-
-def test_one_step_back_is_the_harmonic_mean():
-    path, rng = Counts(), np.random.default_rng(9)
-    x = path.draw(50, 1.0, rng)
-    back = anneal(path, x, COARSE[1][::-1], Slice(), frozen(1.0, np.ones(2)), rng)
-    np.testing.assert_array_equal(back.log_weights, -path.terms(x)[1])
-    assert back.evaluations == 50

@@ -10,15 +10,12 @@ from scipy.special import logsumexp
 
 from amc_pymc.evidence.annealing import Ladder, climb, cool
 from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, Tuning, make_kernel, start
-from amc_pymc.evidence.paths import ReferencePath
-from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,
     HalfPlane,
     LabelAndNumber,
     Lossy,
-    TwoModes,
     log_normal,
 )
 from tests.evidence.mcmc.paths import Path
@@ -168,17 +165,6 @@ def test_lineages_tell_the_variance_of_the_normalising_constant():
     weights = np.exp([r.log_z - path.log_z for r in runs])
     expected = np.mean([1.0 / r.lineages for r in runs]) - 1.0 / 200.0
     assert 0.5 < np.var(weights) / expected < 2.0
-
-
-def test_from_a_reference():
-    path = TwoModes(2)
-    cholesky = np.broadcast_to(0.4 * np.eye(2), (2, 2, 2))
-    near = StudentTMixture([0.5, 0.5], [[-2.0, -2.0], [2.0, 2.0]], cholesky, 10.0)
-    rng = np.random.default_rng(4)
-    found = climb(ReferencePath(path, near), near.sample(1000, rng), make_kernel("hmc"), rng)
-    assert found.barrier < 1.0
-    assert found.log_z == pytest.approx(path.log_z, abs=0.2)
-    assert pilot(path).barrier > 3.0
 
 
 class Needle(Path):

@@ -9,7 +9,6 @@ import pytest
 from amc_pymc.evidence.mcmc import (
     KERNELS,
     Kernel,
-    Particles,
     Tuning,
     log_target,
     make_kernel,
@@ -152,50 +151,6 @@ def test_other_coordinates_are_left_alone(kernel):
         np.testing.assert_allclose(moved.x[:, [2, 0]], found.x, rtol=1e-12)
         moves += int((moved.x != particles.x).any())
     assert moves > 10
-
-
-@each
-@pytest.mark.parametrize("size", [0.0, -1.0, np.nan, np.inf])
-def test_bad_sizes(kernel, size):
-    particles, rng = begin(kernel, LogGamma(), 5, 1.0)
-    with pytest.raises(ValueError, match=r"tuning\.size must be positive"):
-        kernel.step(LogGamma(), particles, 1.0, Tuning(size, np.ones(3)), rng)
-
-
-@each
-@pytest.mark.parametrize(
-    ("scale", "match"),
-    [
-        (np.ones(2), "shape"),
-        (np.ones((3, 2)), "shape"),
-        (np.array(1.0), "shape"),
-        (np.array([1.0, 0.0, 1.0]), "must be positive"),
-        (np.array([1.0, -1.0, 1.0]), "must be positive"),
-        (np.array([1.0, np.nan, 1.0]), "must be finite"),
-        (np.diag([1.0, 1.0, 0.0]), "on its diagonal"),
-    ],
-)
-def test_bad_scales(kernel, scale, match):
-    path = LogGamma()
-    particles, rng = begin(kernel, path, 5, 1.0)
-    path.evaluated = path.differentiated = 0
-    with pytest.raises(ValueError, match=match):
-        kernel.step(path, particles, 1.0, Tuning(1.0, scale), rng)
-    assert path.evaluated == path.differentiated == 0
-
-
-@each
-def test_bad_particles(kernel):
-    path, rng, tuning = LogGamma(), np.random.default_rng(8), Tuning(1.0, np.ones(3))
-    for x, terms in ((np.zeros(3), np.zeros((2, 1))), (np.zeros((4, 3)), np.zeros((2, 3)))):
-        with pytest.raises(ValueError, match="particles must have x"):
-            kernel.step(path, Particles(x, terms), 1.0, tuning, rng)
-    small = Particles(np.zeros((4, 1)), np.zeros((2, 4)), np.zeros((2, 4, 1)))
-    with pytest.raises(ValueError, match="at least 2 dimensions"):
-        dataclasses.replace(kernel, coordinates=(1,)).step(path, small, 1.0, tuning, rng)
-    if kernel.needs_gradient:
-        with pytest.raises(ValueError, match="with_gradient=True"):
-            kernel.step(path, Particles(np.zeros((4, 3)), np.zeros((2, 4))), 1.0, tuning, rng)
 
 
 @each

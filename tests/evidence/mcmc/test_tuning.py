@@ -90,12 +90,8 @@ def test_sizes_are_bounded(name, target):
 @pytest.mark.parametrize(
     ("settings", "error", "match"),
     [
-        ({"size": 0.0}, ValueError, "size must be positive"),
-        ({"size": -1.0}, ValueError, "size must be positive"),
-        ({"size": np.inf}, ValueError, "size must be positive"),
         ({"n_moves": 0}, ValueError, "n_moves"),
         ({"n_moves": 1.5}, TypeError, "n_moves"),
-        ({"scale": np.ones(3)}, ValueError, "tuning.scale"),
     ],
 )
 def test_bad_settings(settings, error, match):
@@ -160,18 +156,3 @@ def test_scales_are_never_singular(x):
         units = chol / sds[:, None]
         np.testing.assert_allclose(np.sum(units**2, axis=1), 1.0, rtol=1e-9)
         assert np.linalg.eigvalsh(units @ units.T).min() > 1e-7
-
-
-@pytest.mark.parametrize(
-    ("x", "shrink", "match"),
-    [
-        (np.zeros(3), None, "shape"),
-        (np.zeros((0, 3)), None, "shape"),
-        (np.array([[np.nan], [1.0]]), None, "finite"),
-        (np.ones((3, 2)), -0.1, "shrink"),
-        (np.ones((3, 2)), 1.1, "shrink"),
-    ],
-)
-def test_bad_points(x, shrink, match):
-    with pytest.raises(ValueError, match=match):
-        scale_of(x, dense=True, shrink=shrink)

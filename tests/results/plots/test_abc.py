@@ -13,14 +13,6 @@ from amc_pymc.results.plots.abc import plot_abc
 OWN, FINAL, REJECTION = "tolerance of the round", "final tolerance", "rejection"
 
 
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
-
 def result(**changes):
     """A result as sample_abc_tree returns it: three rounds."""
     table = {

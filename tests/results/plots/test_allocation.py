@@ -14,14 +14,6 @@ def equal():
     return result([0, 0, 1] + [1] * 3 + [0] * 6, [0] * 3 + [1] * 3 + [2] * 6, np.ones(12))
 
 
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
-
 def lines(axes):
     """Points of the lines of a plot by label."""
     return {line.get_label(): np.array(line.get_xydata()).T.tolist() for line in axes.lines}

@@ -1,6 +1,5 @@
 """The arguments that all plots share: what is drawn and what is refused."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
@@ -12,12 +11,6 @@ from matplotlib.figure import Figure
 import amc_pymc as amc
 
 from amc_pymc.results import plots
-
-
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    plt.close("all")
 
 
 def of(**groups):

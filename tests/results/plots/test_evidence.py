@@ -10,14 +10,6 @@ from amc_pymc.results.plots.evidence import plot_evidence
 Z95 = 1.959964
 
 
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
-
 def tree(log_evidence, mcse, flags="", arms=None, **more):
     """A result as estimate_evidence returns it; `arms` are columns over the arms a, b, ..."""
     groups = {
@@ -122,25 +114,6 @@ def test_results_with_unknown_or_large_errors_are_marked(error):
         assert drawn(figure, 1)[3][0].endswith(" ± ?")
         assert np.abs(figure.axes[0].get_xlim()).max() < 10.0
     assert drawn(plot_evidence(tree(-5.0, error, "few draws", **infinite)))[0] == ["estimate (!)"]
-
-
-def overlaps(texts):
-    """Whether texts of a drawn figure cover each other."""
-    boxes = [text.get_window_extent() for text in texts if text.get_text()]
-    return any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
-
-
-@pytest.mark.parametrize("n", [1, 2, 8, 12])
-def test_labels_and_figures_do_not_overlap(n):
-    models = {f"a model with a name, {i}": (-1234.5 - 3.0 * i**2, 0.02 * (i + 1)) for i in range(n)}
-    figure = plot_evidence(compare_evidence(models))
-    figure.canvas.draw()
-    assert len(figure.axes) == (1 if n == 1 else 2)
-    texts = [text for axes in figure.axes for text in axes.texts]
-    ticks = [t for axes in figure.axes for t in (*axes.get_yticklabels(), *axes.get_xticklabels())]
-    assert not overlaps([*texts, *ticks])
-    assert max(text.get_window_extent().x1 for text in texts) <= figure.bbox.x1
-    assert drawn(figure)[0] == list(models)
 
 
 @pytest.mark.parametrize("error", [0.0, np.nan])

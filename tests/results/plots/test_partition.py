@@ -39,14 +39,6 @@ def result(n_dim=2, n=12, *, prior=stats.norm(1.0, 2.0), theta=True, seed=1):
     return xr.DataTree.from_dict({"posterior": posterior, "step_posterior": steps})
 
 
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
-
 def marginal(axes):
     """Densities and edges of a marginal density."""
     density, edges, _ = axes.patches[0].get_data()

@@ -21,14 +21,6 @@ def raced(wrong=3, *, delta=0.05, rows=200.0, audited=True, steps=0):
     return from_dict({"sample_stats": stats})
 
 
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    import matplotlib.pyplot as plt
-
-    plt.close("all")
-
-
 def drawn(axes):
     """Names of the rows, their points, intervals and notes."""
     names = [text.get_text() for text in axes.get_yticklabels()]

@@ -50,19 +50,14 @@ def run_many(n, table, rule, rng, bias):
 
 def test_normal_factors():
     n, m = 1_000, 50
-    for n_arms, variance, share, sides in (
-        (2, "pairwise", 1, "two"),
-        (2, "marginal", 2, "one"),
-        (5, "pairwise", 4, "one"),
-        (5, "marginal", 5, "one"),
-    ):
-        rule = NormalRace(delta=0.1, batch_size=m, variance=variance).rule(n, n_arms)
+    for n_arms, share, sides in ((2, 1, "two"), (5, 4, "one")):
+        rule = NormalRace(delta=0.1, batch_size=m).rule(n, n_arms)
         assert rule.sizes.tolist() == [50, 100, 200, 400, 800, 1_000]
         b = b_normal(0.1 / share, m / n, sides=sides)
         expected = [b * math.sqrt((1 - (size - 1) / (n - 1)) / size) for size in rule.sizes]
         np.testing.assert_allclose(rule.sd_factor, expected, atol=1e-15)
         assert not rule.range_factor.any()
-        assert rule.marginal == (variance == "marginal") and rule.guarded
+        assert rule.guarded
 
 
 def test_bernstein_factors():
@@ -82,32 +77,24 @@ def test_bernstein_factors():
 # --- the engine applies them ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variance", ["pairwise", "marginal"])
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("n_arms", [2, 12])
-def test_the_first_round_decides_at_the_half_width(n_arms, known, variance):
+def test_the_first_round_decides_at_the_half_width(n_arms, known):
     """Batches of one round from NumPy's moments: last arm against the best, all others far off."""
     n_rows, m = 2_000, 60
     rng = np.random.default_rng([n_arms, known])
     table = rng.gamma(2.0, size=(n_arms, n_rows)) + 3.0 * rng.normal(size=n_rows)
     ranges = rng.uniform(5, 9, size=n_arms) if known else None
-    rule = BernsteinRace(delta=0.2, batch_size=m, reward_range=ranges, variance=variance).rule(
-        n_rows, n_arms
-    )
-    looks = rule.sizes.size - 1
-    share = 0.2 / (n_arms if variance == "marginal" else n_arms - 1) / looks
+    rule = BernsteinRace(delta=0.2, batch_size=m, reward_range=ranges).rule(n_rows, n_arms)
+    share = 0.2 / (n_arms - 1) / (rule.sizes.size - 1)
     sd, width = bernstein_serfling(share, m, n_rows)
     for seed in range(10):
         rows = np.empty(m, np.int64)
         draw_rows(n_rows, make_population(n_rows).marked, rows, np.random.default_rng(seed))
         batch = table[:, rows]
         x, i = batch[0], batch[-1]
-        if variance == "pairwise":
-            c = ranges[0] + ranges[-1] if known else np.ptp(x - i)
-            half = sd * np.std(x - i) + width * c
-        else:
-            cs = (ranges[0], ranges[-1]) if known else (np.ptp(x), np.ptp(i))
-            half = sd * (np.std(x) + np.std(i)) + width * sum(cs)
+        c = ranges[0] + ranges[-1] if known else np.ptp(x - i)
+        half = sd * np.std(x - i) + width * c
         for factor, decided in ((1 - 1e-9, False), (1 + 1e-9, True)):
             bias = np.full(n_arms, -1e6)
             bias[0] = -x.mean()
@@ -147,18 +134,6 @@ def test_a_known_range_lets_a_batch_without_spread_decide():
     assert run(table, easy, np.random.default_rng(1)).rows == 2
 
 
-def test_a_guarded_marginal_race_looks_at_each_arm():
-    table = 0.01 * np.random.default_rng(1).normal(size=(2, 1_000))
-    table[1] += 5.0
-    rule = NormalRace(variance="marginal").rule(1_000, 2)
-    assert run(table, rule, np.random.default_rng(3)).rounds == 1
-    table[0] = 0.0
-    table[0, 7] = 1.0
-    seen = [run(table, rule, np.random.default_rng(k)) for k in range(40)]
-    dominated = [r.rounds > 1 for r in seen]
-    assert 0 < sum(dominated) < 40 and all(r.winner == 1 for r in seen)
-
-
 # --- promises -------------------------------------------------------------------------------------
 
 
@@ -177,13 +152,12 @@ def test_bernstein_hardly_errs():
 # --- limits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variance", ["pairwise", "marginal"])
-def test_impossible_and_lone_arms(variance):
+def test_impossible_and_lone_arms():
     rng = np.random.default_rng(2)
     table = rng.normal(size=(4, 1_000))
     table[1, ::3] = -np.inf
     table[3, ::2] = -np.inf
-    rule = NormalRace(variance=variance).rule(1_000, 4)
+    rule = NormalRace().rule(1_000, 4)
     result = run(table, rule, rng)
     finite = table[[0, 2]].mean(axis=1)
     assert result.status == DECIDED
@@ -425,7 +399,6 @@ NO_RANGE = [0, -1.0, np.nan, np.inf, "1", True, [], [1.0, 0.0], {1.0}]
     [
         (RACES[:2], "delta", NO_DELTA, r"delta must lie in \(0, 0.5\), got"),
         (RACES[:2], "batch_size", NO_SIZE, "batch_size must be .*got"),
-        (RACES[:2], "variance", ["both", None, 1], "variance must be one of .*got"),
         (RACES[1:2], "reward_range", NO_RANGE, "reward_range must be .*got"),
     ],
 )
@@ -440,12 +413,11 @@ def test_settings_out_of_range(kinds, name, values, message):
     ("given", "race"),
     [
         (("normal", 0.1, 60), NormalRace(0.1, 60)),
-        (("normal", 0.1, 60, "marginal"), NormalRace(0.1, 60, "marginal")),
         (("bernstein", 0.1), BernsteinRace(0.1)),
         (("bernstein", 0.1, 60), BernsteinRace(0.1, batch_size=60)),
         (("bernstein", None, 50), BernsteinRace(batch_size=50)),
         (("exact",), ExactRace()),
-        ((NormalRace(0.2, 70, "marginal"), 0.2, 70, "marginal"), NormalRace(0.2, 70, "marginal")),
+        ((NormalRace(0.2, 70), 0.2, 70), NormalRace(0.2, 70)),
     ],
 )
 def test_races_by_name(given, race):
@@ -459,10 +431,9 @@ def test_races_by_name(given, race):
         *((r, ValueError, "race must be 'auto', 'normal'.*got") for r in ["nrmal", 3, None, True, NormalRace, ["normal"]]),
         *(
             ({"race": race, name: value}, ValueError, rf"{name}={value!r} contradicts race={type(race).__name__}\(")
-            for race in (NormalRace(0.2, 60, "marginal"), ExactRace())
-            for name, value in {"delta": 0.05, "batch_size": 50, "variance": "pairwise"}.items()
+            for race in (NormalRace(0.2, 60), ExactRace())
+            for name, value in {"delta": 0.05, "batch_size": 50}.items()
         ),
-        ({"race": "exact", "variance": "pairwise"}, ValueError, "variance='pairwise' has no meaning for race='exact'"),
         ({"race": "exact", "delta": 0.7}, ValueError, "delta=0.7 has no meaning for race='exact'"),
         ({"race": "bernstein", "batch_size": 2.5}, TypeError, "batch_size"),
     ],
@@ -515,5 +486,3 @@ def test_expected_rows_of_a_normal_race_are_those_of_the_bound():
     gaps = np.array([[0.0, 0.01], [0.1, math.inf]])
     expected = expected_rows(gaps, 50_000, 100, b_normal(0.01, 100 / 50_000))
     np.testing.assert_array_equal(NormalRace(0.01, 100).expected_rows(gaps, 50_000), expected)
-    marginal = NormalRace(0.01, 100, "marginal").expected_rows(gaps, 50_000)
-    assert np.all(marginal >= expected) and marginal[0, 1] > expected[0, 1]

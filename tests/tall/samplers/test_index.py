@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import pytest
 
-from compiled_calls import called_often, compiled_on_first_use
 from scipy import stats
 
 from amc_pymc.engine.first_class import first_class
@@ -18,17 +17,13 @@ from amc_pymc.tall.racing import (
     NormalRace,
     make_population,
 )
-from amc_pymc.tall.samplers.compiled import IndexLog
 from amc_pymc.tall.samplers.index import (
-    PARAMETERS,
-    VALUES,
+    IndexLog,
     IndexRaces,
-    Models,
+    Model,
+    PseudoPrior,
     draw_index,
-    surrogate,
 )
-
-_draw_index = called_often(draw_index)
 
 # Three models of the same rows: a mean, a regression (two parameters), a log scale.
 N = 40
@@ -80,35 +75,17 @@ def prior_log(k, theta):
     return normal_log(theta, 0.0, 1.0 + k).sum()
 
 
-@compiled_on_first_use(VALUES)
-def rest(points):
-    out = np.empty(points.shape[0])
-    for a in range(points.shape[0]):
-        k = int(points[a, 0])
-        sd = 0.5 if k == 2 else 1.0 + k
-        out[a] = 0.0
-        for j in range(2 if k == 1 else 1):
-            out[a] += -0.5 * (points[a, 1 + j] / sd) ** 2 - np.log(sd) - 0.5 * np.log(2 * np.pi)
-    return out
+def as_they_are(theta):
+    return theta
 
 
-@compiled_on_first_use(PARAMETERS)
-def as_they_are(points):
-    return points.copy()
+def no_control(k, theta):
+    return 0.0
 
 
-@compiled_on_first_use(VALUES)
-def no_control(points):
-    return np.zeros(points.shape[0])
-
-
-@compiled_on_first_use(VALUES)
-def some_control(points):
+def some_control(k, theta):
     """The population sum of what ``rewards(control=True)`` leaves out."""
-    out = np.empty(points.shape[0])
-    for a in range(points.shape[0]):
-        out[a] = 7.0 * points[a, 0] + N * points[a, 1]
-    return out
+    return 7.0 * k + N * theta[0]
 
 
 @functools.cache
@@ -135,7 +112,7 @@ def rewards(taylor=False, control=False, bad_model=-1, bad_row=-1, bad_value=0.0
                 if taylor and k < 2:
                     v = 0.0  # quadratic: the expansion is exact
                 if taylor and k == 2:
-                    c = centre[OFFSET[k]]
+                    c = CENTRES[OFFSET[k]]
                     u, q = t - c, Y[n] ** 2 * np.exp(-2.0 * c)
                     v -= -c - 0.5 * q - 0.5 * np.log(2 * np.pi) + (q - 1.0) * u - q * u * u
                 if control:
@@ -148,20 +125,27 @@ def rewards(taylor=False, control=False, bad_model=-1, bad_row=-1, bad_value=0.0
     return out
 
 
-def models(taylor=False):
-    log_norm, base = np.zeros(M), np.zeros(M)
-    inverse, gradient, hessian = np.zeros((M, D, D)), np.zeros((M, D)), np.zeros((M, D, D))
-    for k, d in enumerate(SIZES):
-        factor = CHOL[k, :d, :d]
-        inverse[k, :d, :d] = np.linalg.inv(factor)
-        log_norm[k] = PSEUDO_PRIORS[k].logpdf(MEAN[k, :d])
-        if taylor:
-            centre = CENTRE[k, :d]
-            base[k] = row_logs(k, centre).sum()
-            gradient[k, :d], hessian[k, :d, :d] = row_derivatives(k, centre)
-    return Models(
-        SIZES, SIZES, MEAN, CHOL, inverse, log_norm, base, CENTRE, gradient, hessian, CENTRES
-    )  # fmt: skip
+def known(k, theta, taylor, control=no_control):
+    """Sum over all rows of what rewards leave out."""
+    out = control(k, theta)
+    if taylor:
+        centre = CENTRE[k, : SIZES[k]]
+        gradient, hessian = row_derivatives(k, centre)
+        u = theta - centre
+        out += row_logs(k, centre).sum() + gradient @ u + 0.5 * u @ hessian @ u
+    return out
+
+
+def models(taylor=False, control=no_control, rest=prior_log):
+    return [
+        Model(
+            PseudoPrior.of(MEAN[k, :d], CHOL[k, :d, :d]),
+            functools.partial(rest, k),
+            as_they_are,
+            functools.partial(known, k, taylor=taylor, control=control),
+        )
+        for k, d in enumerate(SIZES)
+    ]
 
 
 def first_points():
@@ -172,20 +156,18 @@ def first_points():
 
 
 def setup(
-    *, taylor=False, exact=(), normal=False, control=no_control, own_rest=rest, log=None, **bad
+    *, taylor=False, exact=(), normal=False, control=no_control, rest=prior_log, log=None, **bad
 ):
     """``draw(current, points, rng)`` with everything else fixed."""
     population = make_population(N, exact)
     rule = (NormalRace(batch_size=10) if normal else ExactRace()).rule(population.n_raced, M)
     reward = rewards(taylor=taylor, control=control is some_control, **bad)
-    races = IndexRaces(
-        models(taylor), as_they_are(), own_rest(), control(), reward, population, rule
-    )
+    races = IndexRaces(models(taylor, control, rest), reward, population, rule)
     log = IndexLog.empty(0, M, D) if log is None else log
     log_rng = as_generator(99)
 
     def draw(current, points, rng, log_prior=LOG_PRIOR):
-        return _draw_index(current, points, log_prior, races, rng, log, log_rng)
+        return draw_index(current, points, log_prior, races, rng, log, log_rng)
 
     return draw
 
@@ -304,28 +286,18 @@ def test_a_race_errs_at_most_as_often_as_promised():
 # --- impossible models --------------------------------------------------------------------------
 
 
-@compiled_on_first_use(VALUES)
-def rest_without_middle(points):
-    out = np.zeros(points.shape[0])
-    for a in range(points.shape[0]):
-        if points[a, 0] == 1.0:
-            out[a] = -np.inf
-    return out
+def rest_without_middle(k, theta):
+    return -np.inf if k == 1 else 0.0
 
 
-@compiled_on_first_use(VALUES)
-def rest_nan_but_first(points):
-    out = np.zeros(points.shape[0])
-    for a in range(points.shape[0]):
-        if points[a, 0] > 0.0:
-            out[a] = np.nan
-    return out
+def rest_nan_but_first(k, theta):
+    return np.nan if k > 0 else 0.0
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"own_rest": rest_without_middle},
+        {"rest": rest_without_middle},
         {"bad_model": 1, "bad_row": 11, "bad_value": -np.inf},
         {"bad_model": 1, "bad_row": 11, "bad_value": -np.inf, "exact": (11,)},
         {"bad_model": 1, "bad_row": 11, "bad_value": np.nan, "exact": (11,)},
@@ -341,7 +313,7 @@ def test_an_impossible_model_is_not_drawn_and_the_others_are(settings):
 
 
 def test_where_nothing_else_is_possible_the_current_model_stays():
-    draw = setup(own_rest=rest_nan_but_first, exact=(3,))
+    draw = setup(rest=rest_nan_but_first, exact=(3,))
     step = draw(0, first_points(), np.random.default_rng(1))
     assert (step.model, step.status, step.rows, step.exact) == (0, DECIDED, 0, 1)
     step = setup()(2, first_points(), np.random.default_rng(1), np.full(M, -np.inf))
@@ -353,11 +325,3 @@ def test_a_raced_row_that_is_not_finite_is_named(value):
     draw = setup(bad_model=2, bad_row=23, bad_value=value)
     step = draw(0, first_points(), np.random.default_rng(1))
     assert (step.model, step.status, step.row) == (0, NOT_FINITE, 23)
-
-
-def test_surrogate_is_the_taylor_polynomial():
-    found = [surrogate(CENTRE[k, :d] + 0.01, k, models(True)) for k, d in enumerate(SIZES)]
-    truth = [row_logs(k, CENTRE[k, :d] + 0.01).sum() for k, d in enumerate(SIZES)]
-    np.testing.assert_allclose(found[:2], truth[:2], rtol=1e-12)
-    third = 4.0 * (Y**2).sum() * np.exp(0.2) / 6.0 * 0.01**3
-    assert found[2] == pytest.approx(truth[2] - third, rel=1e-7)
