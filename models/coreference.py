@@ -34,7 +34,7 @@ from numba import typeof, types
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.race_sums import Arms, SumsRule, make_sums_rule, race_sums
+from models.race_sums import Arms, SumsRule, race_sums
 
 _READ_ALL = 2**62
 
@@ -338,7 +338,7 @@ def sweep(rewards, mentions, clusters, block, order, temperature, rule, audit_sh
     Returns the numbers of factors read, of all factors, of decisions audited and of decisions found wrong.
     """
     read, there, audited, wrong = 0, 0, 0, 0
-    exact = SumsRule(rule.delta, _READ_ALL, rule.student)
+    exact = SumsRule(rule.delta, _READ_ALL)
     for i in order:
         b = block[i]
         take_out(clusters, i, b)
@@ -378,8 +378,6 @@ def run_coreference(
     n_sweeps: int = 20,
     hottest: float = 1.0,
     coldest: float = 0.05,
-    first: int = 3,
-    student: bool = True,
     audit_share: float = 0.02,
 ) -> Trace:
     """Run annealed Gibbs sampling from clusters of one mention each.
@@ -394,8 +392,6 @@ def run_coreference(
         Sweeps over all mentions, each in a new random order.
     hottest, coldest : float
         Temperatures of the first and last sweep, geometric in between.
-    first, student : int, bool
-        See :class:`models.race_sums.SumsRule`.
     audit_share : float
         Share of the decisions, drawn before they are raced, that are repeated on all factors.
 
@@ -411,9 +407,8 @@ def run_coreference(
     True
     """
     rng = as_generator(seed)
-    rule = make_sums_rule(0.05 if race is None else race, first=first, student=student)
-    if race is None:
-        rule, audit_share = rule._replace(first=_READ_ALL), 0.0
+    rule = SumsRule(first=_READ_ALL) if race is None else SumsRule(delta=race)
+    audit_share = 0.0 if race is None else audit_share
     block = np.unique(mentions.block, return_inverse=True)[1].astype(np.int64)
     features = np.ascontiguousarray(mentions.features, dtype=np.float64)
     factor = Factor(features, float(mentions.offset), float(mentions.slope), 0)

@@ -107,7 +107,7 @@ def gaussian_reference(
     data: GroupedData,
     *,
     prior_sd: float = float(PRIOR_SD),
-    sd_scale: float = 1.0,
+    sd_scales: tuple[float, float] = (1.0, 1.0),
     factor: str = "group",
     step: float = 0.25,
 ) -> tuple[dict[str, Moments], float]:
@@ -119,8 +119,8 @@ def gaussian_reference(
         Data with one factor.
     prior_sd : float
         Prior standard deviation of a coefficient.
-    sd_scale : float
-        Scale of the half-normal priors of sigma and tau.
+    sd_scales : tuple of 2 floats
+        Scales of the half-normal priors of sigma and of tau.
     factor : str
     step : float
         Step of the grid of log sigma and log tau, in their posterior standard deviations. Halving it
@@ -136,8 +136,8 @@ def gaussian_reference(
 
     def log_density(x: np.ndarray) -> np.ndarray:
         sigma, tau = np.exp(x.T)
-        prior = 2.0 * math.log(2.0 / sd_scale) - LOG_2PI
-        prior += x.sum(axis=1) - 0.5 * (sigma**2 + tau**2) / sd_scale**2
+        prior = 2.0 * math.log(2.0) - np.log(sd_scales).sum() - LOG_2PI
+        prior += x.sum(axis=1) - 0.5 * np.square(np.exp(x) / sd_scales).sum(axis=1)
         return given_sds(s, sigma, tau, prior_sd)[0] + prior
 
     axes, log_p = grid(log_density, _start(s), step)

@@ -21,6 +21,8 @@ from scipy.special import gammaln, logsumexp
 
 from amc_pymc.rng import as_generator
 from models.evidence_problem import EvidenceProblem
+from models.grouped import GroupedData
+from models.grouped_gaussian import gaussian_reference
 from models.normal_scores import (
     LOG_2PI,
     NormalScores,
@@ -57,38 +59,6 @@ def simulate_counts(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarra
 # --- references ----------------------------------------------------------------------------------
 
 
-def linear_log_evidence(x: np.ndarray, y: np.ndarray, n: int = 161) -> float:
-    """Return log Z of the linear model for (J, R) data, by the trapezoidal rule in log scales."""
-    taus, sigmas = np.linspace(-9.0, 2.0, 4 * n), np.linspace(-1.5, 1.5, n)
-    logs = np.array([[given_scales(x, y, math.exp(t), math.exp(s)) for s in sigmas] for t in taus])
-    half_normals = [
-        u + math.log(2.0) - 0.5 * (np.exp(u) / sd) ** 2 - math.log(sd) - 0.5 * LOG_2PI
-        for u, sd in ((taus, TAU_SD), (sigmas, SIGMA_SD))
-    ]
-    logs += half_normals[0][:, None] + half_normals[1]
-    return float(logsumexp(logs)) + math.log((taus[1] - taus[0]) * (sigmas[1] - sigmas[0]))
-
-
-def given_scales(x: np.ndarray, y: np.ndarray, tau: float, sigma: float) -> float:
-    """Return the log density of y (J, R) with effects and coefficients integrated out."""
-    n_groups, n_rows = x.shape
-    shrink = tau**2 / (sigma**2 * (sigma**2 + n_rows * tau**2))
-
-    def solved(a: np.ndarray) -> np.ndarray:
-        return a / sigma**2 - shrink * a.sum(axis=1, keepdims=True)
-
-    columns = np.stack([np.ones_like(x), x])
-    weighted = np.stack([solved(c) for c in columns])
-    precision = np.tensordot(columns, weighted, axes=([1, 2], [1, 2])) + np.eye(2) / 4.0
-    projected = np.tensordot(weighted, y, axes=([1, 2], [0, 1]))
-    quadratic = float(np.sum(y * solved(y)) - projected @ np.linalg.solve(precision, projected))
-    log_det = n_groups * (
-        (n_rows - 1) * 2.0 * math.log(sigma) + math.log(sigma**2 + n_rows * tau**2)
-    )
-    log_det += float(np.linalg.slogdet(precision)[1]) + 2.0 * math.log(4.0)
-    return -0.5 * (quadratic + log_det + y.size * LOG_2PI)
-
-
 def poisson_given_population(
     theta: np.ndarray, x: np.ndarray, y: np.ndarray, *, nodes: int = 141, reach: float = 7.0
 ) -> np.ndarray:
@@ -115,8 +85,15 @@ def population(z: np.ndarray) -> np.ndarray:
 def reference(family: str, n_groups: int) -> Reference:
     """Return log Z of the ``linear`` or the ``poisson`` model, computed again."""
     if family == "linear":
-        values = [linear_log_evidence(*simulate(n_groups), n=n) for n in (81, 161)]
-        return Reference(values[1], abs(values[1] - values[0]))
+        x, y = simulate(n_groups)
+        design = np.column_stack([np.ones(x.size), x.ravel()])
+        index = np.repeat(np.arange(n_groups), ROWS)
+        data = GroupedData(design, y.ravel(), {"group": index}, {"group": n_groups}, {}, {})
+        scales = float(SIGMA_SD), float(TAU_SD)
+        rule, finer = (
+            gaussian_reference(data, sd_scales=scales, step=step)[1] for step in (0.25, 0.125)
+        )
+        return Reference(finer, abs(finer - rule))
     x, y = simulate_counts(n_groups)
     scores = NormalScores(3, population, lambda theta: poisson_given_population(theta, x, y))
     return grid_evidence(scores, step=0.5, reach=7.0, particles=128)

@@ -19,8 +19,8 @@ error events: D - 1, or the number of arms with rows left after the first round 
 because arms read completely are exact and can win wrongly only through the single error of the best
 arm's own sum.
 
-The first batch is so small (3) that s_k, and V_k with it, is often tiny by chance. With
-``student=True`` the lead is measured by Student's t with Welch's degrees of freedom,
+The first batch is so small (3) that s_k, and V_k with it, is often tiny by chance. Therefore the lead is
+measured by Student's t with Welch's degrees of freedom,
 
 .. math:: \nu = \frac{(V_i + V_j)^2}{V_i^2 / (T_i - 1) + V_j^2 / (T_j - 1)},
 
@@ -51,21 +51,7 @@ import numpy as np
 
 from amc_pymc.engine.jit import njit
 
-__all__ = [
-    "ALL_EXCLUDED",
-    "DECIDED",
-    "NOT_FINITE",
-    "Arms",
-    "SumsResult",
-    "SumsRule",
-    "longest_schedule",
-    "make_arms",
-    "make_sums_rule",
-    "race_sums",
-    "rows_after",
-]
-
-DECIDED, NOT_FINITE, ALL_EXCLUDED = 0, 1, 2
+__all__ = ["Arms", "SumsResult", "SumsRule", "make_arms", "race_sums"]
 
 
 class Arms(NamedTuple):
@@ -91,42 +77,18 @@ class SumsRule(NamedTuple):
         Promised error probability of one decision.
     first : int
         Rewards of each arm in the first round; ``first >= max N_k`` reads all rewards at once.
-    student : bool
-        Whether leads are measured by Student's t (Welch) rather than as normal deviates.
     """
 
-    delta: float
-    first: int
-    student: bool
+    delta: float = 0.05
+    first: int = 3
 
 
 class SumsResult(NamedTuple):
-    """Outcome of one race.
-
-    ``rows`` counts the rewards read from all arms; it is zero if only one arm is possible.
-
-    If ``status`` is not ``DECIDED``, ``winner`` is -1: the reward of ``row`` of ``arm`` is NaN or +inf
-    (or the bias of ``arm``, then ``row`` is -1), or every arm is excluded by -inf.
-    """
+    """Outcome of one race: the winner, -1 if a reward is not finite, and the numbers of rewards read and of rounds."""
 
     winner: int
     rows: int
     rounds: int
-    status: int
-    arm: int
-    row: int
-
-
-def make_sums_rule(delta: float = 0.05, *, first: int = 3, student: bool = True) -> SumsRule:
-    """Build the rule of a race of sums from checked arguments.
-
-    Examples
-    --------
-    >>> from models.race_sums import make_sums_rule
-    >>> make_sums_rule(0.05).first
-    3
-    """
-    return SumsRule(float(delta), int(first), bool(student))
 
 
 def make_arms(sizes) -> Arms:
@@ -227,15 +189,6 @@ def _merge(mean, comoment, seen, values):
 
 
 @njit(cache=True)
-def _first_bad(values):
-    """Return the position of the first reward that is NaN or +inf, else -1."""
-    for j in range(values.size):
-        if np.isnan(values[j]) or values[j] == np.inf:
-            return j
-    return -1
-
-
-@njit(cache=True)
 def _variance(comoment, seen, size):
     """Return V_k, the variance of the estimated sum of an arm; zero once it is exact."""
     if seen >= size:
@@ -244,7 +197,7 @@ def _variance(comoment, seen, size):
 
 
 @njit(cache=True)
-def _eliminate(alive, scores, comoment, seen, size, bound, student):
+def _eliminate(alive, scores, comoment, seen, size, bound):
     """Drop arms that the best arm leads by more than B standard errors; return the best arm."""
     best = -1
     for k in range(alive.size):
@@ -264,29 +217,14 @@ def _eliminate(alive, scores, comoment, seen, size, bound, student):
         if total <= 0.0:
             alive[k] = False
             continue
-        z = lead / math.sqrt(total)
-        if student:
-            inverse_df = 0.0
-            if v_best > 0.0:
-                inverse_df += (v_best / total) ** 2 / (seen[best] - 1.0)
-            if v > 0.0:
-                inverse_df += (v / total) ** 2 / (seen[k] - 1.0)
-            z = _deviate(z, 1.0 / inverse_df)
-        if z > bound:
+        inverse_df = 0.0
+        if v_best > 0.0:
+            inverse_df += (v_best / total) ** 2 / (seen[best] - 1.0)
+        if v > 0.0:
+            inverse_df += (v / total) ** 2 / (seen[k] - 1.0)
+        if _deviate(lead / math.sqrt(total), 1.0 / inverse_df) > bound:
             alive[k] = False
     return best
-
-
-@njit(cache=True)
-def _check_biases(bias):
-    """Return the number of possible arms, and the first arm whose bias is NaN or +inf, else -1."""
-    possible = 0
-    for k in range(bias.size):
-        if np.isnan(bias[k]) or bias[k] == np.inf:
-            return possible, k
-        if bias[k] > -np.inf:
-            possible += 1
-    return possible, -1
 
 
 @njit(cache=True)
@@ -302,7 +240,7 @@ def race_sums(rewards, context, arms, bias, rule, rng):
     arms : Arms
         Members are permuted within their arms.
     bias : (K,) array
-        Natural logarithms, including Gumbel noise; -inf excludes an arm.
+        Natural logarithms, including Gumbel noise; finite.
     rule : SumsRule
     rng : numpy.random.Generator
 
@@ -312,28 +250,20 @@ def race_sums(rewards, context, arms, bias, rule, rng):
 
     Notes
     -----
-    A reward of -inf excludes its arm immediately. The first arm wins ties.
+    The first arm wins ties.
     """
     n_arms = bias.size
     size = arms.size
-    n_alive, bad = _check_biases(bias)
-    if bad >= 0:
-        return SumsResult(-1, 0, 0, NOT_FINITE, bad, -1)
     mean = np.zeros(n_arms)
     comoment = np.zeros(n_arms)
     seen = np.zeros(n_arms, dtype=np.int64)
     scores = bias.copy()
-    alive = np.empty(n_arms, dtype=np.bool_)
-    n_long, largest = 0, 0
-    for k in range(n_arms):
-        alive[k] = bias[k] > -np.inf
-        if alive[k]:
-            largest = max(largest, size[k])
-            n_long += size[k] > rule.first
-    events = min(n_alive - 1, n_long) * (longest_schedule(largest, rule.first) - 1)
+    alive = np.ones(n_arms, dtype=np.bool_)
+    n_long = np.count_nonzero(size > rule.first)
+    events = min(n_arms - 1, n_long) * (longest_schedule(size.max(), rule.first) - 1)
     bound = _upper_quantile(rule.delta / events) if events > 0 else 0.0
-    rounds, read, winner = 0, 0, -1
-    while n_alive > 1:
+    rounds, read, winner = 0, 0, 0
+    while np.count_nonzero(alive) > 1:
         unread = 0
         for k in range(n_arms):
             if not alive[k]:
@@ -346,26 +276,14 @@ def race_sums(rewards, context, arms, bias, rule, rng):
             rows = arms.members[arms.start[k] + seen[k] : arms.start[k] + target]
             values = rewards(k, rows, context)
             read += m
-            bad = _first_bad(values)
-            if bad >= 0:
-                return SumsResult(-1, read, rounds + 1, NOT_FINITE, k, rows[bad])
-            if np.min(values) == -np.inf:
-                alive[k] = False
-                n_alive -= 1
-                continue
+            if not np.isfinite(values).all():
+                return SumsResult(-1, read, rounds + 1)
             mean[k], comoment[k] = _merge(mean[k], comoment[k], seen[k], values)
             seen[k] = target
             scores[k] = size[k] * mean[k] + bias[k]
             unread += size[k] - target
         rounds += 1
-        if n_alive == 0:
-            break
-        winner = _eliminate(alive, scores, comoment, seen, size, bound, rule.student)
-        n_alive = np.count_nonzero(alive)
+        winner = _eliminate(alive, scores, comoment, seen, size, bound)
         if unread == 0:
             break
-    if n_alive == 0:
-        return SumsResult(-1, read, rounds, ALL_EXCLUDED, -1, -1)
-    if winner < 0 or not alive[winner]:
-        winner = int(np.argmax(alive))
-    return SumsResult(winner, read, rounds, DECIDED, -1, -1)
+    return SumsResult(winner, read, rounds)

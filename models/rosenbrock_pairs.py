@@ -16,7 +16,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from scipy.integrate import quad
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 
 from models.evidence_problem import EvidenceProblem
 
@@ -42,13 +42,6 @@ def log_evidence(n_pairs: int) -> float:
     area = quad(along, -ALONG, ALONG, epsabs=0.0, epsrel=1e-12, limit=500)[0]
     area *= math.sqrt(math.pi / STEEPNESS) / (2.0 * ALONG * (HIGH - LOW))
     return n_pairs * math.log(area)
-
-
-def log_evidence_on_a_grid(n_pairs: int, n: int = 3_000) -> float:
-    """Return log Z by the midpoint rule in both coordinates."""
-    x = ALONG * ((2.0 * np.arange(n) + 1.0) / n - 1.0)
-    y = LOW + (HIGH - LOW) * (np.arange(n) + 0.5) / n
-    return n_pairs * float(logsumexp(log_pair(x[:, None], y)) - 2.0 * math.log(n))
 
 
 def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:

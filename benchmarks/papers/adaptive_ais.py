@@ -48,7 +48,7 @@ from benchmarks.harness.statements import Part, publish
 from benchmarks.papers.adaptive_ais_bank import COVARIATES, load_banks, make_banks, save_banks
 from benchmarks.papers.adaptive_ais_figure import figure
 from benchmarks.papers.adaptive_ais_kernels import kernels
-from benchmarks.papers.adaptive_ais_live import engine
+from benchmarks.papers.adaptive_ais_live import live
 
 QUICK = {
     "rows": [5, 50],
@@ -58,7 +58,6 @@ QUICK = {
     "runs": 50,
     "budget": 25.0,
     "kernel_draws": 100,
-    "engine_runs": 8,
     "live_runs": 2,
     "live_rows": 5,
     "live_budget": 10.0,
@@ -78,12 +77,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--runs", type=int, default=200, help="replays of each policy")
     p.add_argument("--budget", type=float, default=200.0, help="in draws of the dearest arm")
     p.add_argument("--kernel-draws", type=int, default=800, help="of appendix G, at most")
-    p.add_argument("--engine-runs", type=int, default=100)
     p.add_argument("--live-runs", type=int, default=8)
     p.add_argument("--live-rows", type=int, default=10)
     p.add_argument("--live-budget", type=float, default=15.0)
-    p.add_argument("--parts", nargs="+", default=["figure", "kernels", "engine"],
-                   choices=("figure", "kernels", "engine"))  # fmt: skip
+    p.add_argument("--parts", nargs="+", default=["figure", "kernels", "live"],
+                   choices=("figure", "kernels", "live"))  # fmt: skip
     p.add_argument("--name", default="adaptive_ais", help="of the files with the results")
     return p
 
@@ -105,8 +103,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         makers |= {f"figure, {c}": partial(figure, o, banks, c) for c in o.covariates}
     if "kernels" in o.parts:
         makers["kernels"] = partial(kernels, o, banks)
-    if "engine" in o.parts:
-        makers["engine and live runs"] = partial(engine, o, banks)
+    if "live" in o.parts:
+        makers["live runs"] = partial(live, o, banks)
     publish(o, makers, seconds=seconds, hidden=("data", "load"))
 
 

@@ -1,4 +1,4 @@
-"""The package's rounds on a bank and on fresh draws; see ``adaptive_ais.py``."""
+"""The package's rounds on a bank beside fresh draws; see ``adaptive_ais.py``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from benchmarks.papers.adaptive_ais_bank import Bank, Draws, draw
 from benchmarks.papers.adaptive_ais_replays import Law, choose
 
 WEIGHTS = ("predictable", "inverse_variance", "uniform")
-ENGINE = ("lcb", "thompson", "ucb1", "round_robin")
 
 
 class BankArm:
@@ -102,52 +101,19 @@ def live_runs(bank: Bank, runs: Sequence[Combination], rng) -> list[list[Draws]]
     return drawn
 
 
-def engine(options, banks: Sequence[Bank]) -> Part:
-    """The package's own rounds and weights on the banks, and live runs beside replays."""
-    lines, rows = [], []
-    for bank in banks:
-        p, law = bank.problem, Law.of(bank, "counted")
-        unit = options.budget / (law.variances * law.mean_costs).min()
-        for policy in ENGINE:
-            rng = np.random.default_rng([options.seed, 30, p.rows, ENGINE.index(policy)])
-            found = [
-                outcome(run_here(combination(bank, policy, options.budget), rng))
-                for _ in range(options.engine_runs)
-            ]
-            squared = unit * np.array([o.errors for o in found]) ** 2
-            share = np.mean([o.counts * law.mean_costs for o in found], axis=0)
-            lines.append(
-                [p.covariates, str(p.rows), policy, *(interval(squared[:, j]) for j in range(3)),
-                 " / ".join(f"{s:.0%}" for s in share / share.sum())]
-            )  # fmt: skip
-            rows.append(
-                {"figure": "engine", "covariates": p.covariates, "T": p.rows, "policy": policy,
-                 "cost": "counted", "t": options.budget, "runs": options.engine_runs,
-                 **{w: float(squared[:, j].mean()) for j, w in enumerate(WEIGHTS)}}
-            )  # fmt: skip
-    heads = ["covariates", "T", "policy", *WEIGHTS, "shares of cost"]
-    text = (
-        "## The package's rounds and weights\n\nDoubling rounds, losses of log-values, counted costs, "
-        f"{options.engine_runs} runs: loss at t = {options.budget:g} times t / min_k V_k delta_k.\n\n"
-        + markdown(heads, lines)
-    )
-    live = live_part(options, banks)
-    return Part([*rows, *live.rows], f"{text}\n\n{live.text}", live.statements)
-
-
-def live_part(options, banks: Sequence[Bank]) -> Part:
+def live(options, banks: Sequence[Bank]) -> Part:
     """Live runs and replays of the same plans."""
     bank = next(b for b in banks if b.problem.rows == options.live_rows)
     rng = np.random.default_rng([options.seed, 40])
     names = ("lcb", "thompson")
     budget, law = options.live_budget, Law.of(bank, "counted")
-    live = {
+    fresh = {
         name: [combination(bank, name, budget) for _ in range(options.live_runs)] for name in names
     }
-    drawn = live_runs(bank, [run for of in live.values() for run in of], rng)
+    drawn = live_runs(bank, [run for of in fresh.values() for run in of], rng)
     lines, gaps = [], []
     for name in names:
-        ours = [outcome(run) for run in live[name]]
+        ours = [outcome(run) for run in fresh[name]]
         theirs = [
             outcome(run_here(combination(bank, name, budget), rng))
             for _ in range(20 * options.live_runs)

@@ -3,7 +3,7 @@
     python -m benchmarks.papers.coreference            # 7 runs a method, some ten minutes on one core
     python -m benchmarks.papers.coreference --quick    # 2 runs on small data
 
-Figure 3 of Chen & Ghahramani (2016): B-cubed F1 against factor evaluations and against sweeps, for
+Figure 3 of Chen & Ghahramani (2016): B-cubed F1 against factor evaluations, for
 digits as mentions of ten entities and for clusters with power-law sizes up to 2,000; the saving of
 evaluations near convergence; the decision error measured under the same Gumbel noise, beside delta.
 """
@@ -17,18 +17,13 @@ import numpy as np
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.jobs import Result, say
-from benchmarks.harness.tables import decision_error_cell, markdown, number, percent
+from benchmarks.harness.tables import decision_error_cell, markdown, number
 from models.coreference import Mentions, Trace, digit_mentions, power_law_mentions, run_coreference
 
 _NAME = "coreference"
 DELTA = 0.05
-#: How a method decides: o of run_coreference.
-METHODS: dict[str, dict] = {
-    "exact": {"race": None},
-    "racing": {"race": DELTA},
-    "racing, first batch 6": {"race": DELTA, "first": 6},
-    "racing, normal deviates": {"race": DELTA, "student": False},
-}
+#: Promised error of a decision, by method.
+METHODS: dict[str, float | None] = {"exact": None, "racing": DELTA}
 #: Sweeps at the end of a run that count as "near convergence".
 LAST = 5
 
@@ -47,49 +42,41 @@ def main(o: argparse.Namespace) -> None:
     rows: list[Result] = []
     parts = ["# Author coreference: annealed Gibbs sampling from singletons"]
     for name, (mentions, audit_share) in data_sets(o.quick).items():
-        traces = {
-            method: run_all(mentions, audit_share, settings, o)
-            for method, settings in METHODS.items()
-        }
-        seconds = {method: time_of(mentions, settings, o) for method, settings in METHODS.items()}
+        traces = {m: run_all(mentions, audit_share, race, o) for m, race in METHODS.items()}
+        seconds = {m: time_of(mentions, race, o) for m, race in METHODS.items()}
         found = [summary(name, m, traces[m], traces["exact"], seconds[m]) for m in METHODS]
         rows += found
-        parts += [heading(name, mentions, o), table(found)]
-        parts += ["F1 by sweep:", by_sweep(traces), "F1 by factor evaluations:", by_cost(traces)]
+        table = markdown(HEADERS, map(line, found))
+        parts += [heading(name, mentions, o), table, "F1 by factor evaluations:", by_cost(traces)]
     text = "\n\n".join(parts)
     print(text)
     results.save(o, _NAME, rows, text)
 
 
-def run_all(mentions, audit_share, settings, o) -> list[Trace]:
+def run(mentions, seed: int, audit_share: float, race: float | None, o) -> Trace:
+    """One run."""
+    return run_coreference(
+        mentions,
+        race=race,
+        seed=seed,
+        n_sweeps=o.sweeps,
+        hottest=o.hottest,
+        audit_share=audit_share,
+    )
+
+
+def run_all(mentions, audit_share, race, o) -> list[Trace]:
     """All runs of one method; run r of every method has the same seed."""
     out = []
     for r in range(o.runs):
-        out.append(
-            run_coreference(
-                mentions,
-                seed=o.seed + r,
-                n_sweeps=o.sweeps,
-                hottest=o.hottest,
-                audit_share=audit_share,
-                **settings,
-            )
-        )
-        say(f"... {settings} run {r}")
+        out.append(run(mentions, o.seed + r, audit_share, race, o))
+        say(f"... {race} run {r}")
     return out
 
 
-def time_of(mentions, settings, o) -> float:
+def time_of(mentions, race, o) -> float:
     """Seconds of a sweep near convergence, without audits."""
-    trace = run_coreference(
-        mentions,
-        seed=o.seed,
-        n_sweeps=o.sweeps,
-        hottest=o.hottest,
-        audit_share=0.0,
-        **settings,
-    )
-    return float(np.median(np.diff(trace.seconds)[-LAST:]))
+    return float(np.median(np.diff(run(mentions, o.seed, 0.0, race, o).seconds)[-LAST:]))
 
 
 def per_sweep(traces: list[Trace]) -> np.ndarray:
@@ -157,11 +144,6 @@ HEADERS = (
 )
 
 
-def table(rows: list[Result]) -> str:
-    """One line per method."""
-    return markdown(HEADERS, [line(r) for r in rows])
-
-
 def line(r: Result) -> list[str]:
     """One method."""
     largest = (
@@ -178,18 +160,6 @@ def line(r: Result) -> list[str]:
         number(r["seconds_per_sweep"]),
         decision_error_cell(r) if r["audited"] else "-",
     ]
-
-
-def by_sweep(traces: dict[str, list[Trace]]) -> str:
-    """F1 and share of the factors read, averaged over runs."""
-    n = len(traces["exact"][0].f1)
-    sweeps = [s for s in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30) if s < n]
-    lines = []
-    for method, runs in traces.items():
-        f1 = np.mean([t.f1 for t in runs], axis=0)
-        share = np.mean([t.read_share for t in runs], axis=0)
-        lines.append([method, *(f"{f1[s]:.3f} ({percent(share[s])})" for s in sweeps)])
-    return markdown(["F1 (factors read)", *map(str, sweeps)], lines)
 
 
 def by_cost(traces: dict[str, list[Trace]]) -> str:

@@ -8,14 +8,11 @@ the expansion over all rows needs only the first two moments of the bins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from numbers import Integral
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from scipy import linalg
-
-_MAX_AXES = 3
 
 
 class BinMoments(NamedTuple):
@@ -37,7 +34,7 @@ def quantile_bins(
     bins: int,
     *,
     keys: Iterable[np.ndarray] = (),
-    max_bins: int | None = None,
+    max_bins: int = 2_000,
 ) -> np.ndarray:
     """Assign rows to the non-empty cells of a grid of marginal quantiles.
 
@@ -49,7 +46,7 @@ def quantile_bins(
         Number of quantile bins of each axis.
     keys : iterable of (N,) arrays
         Cells are split until each key is constant within a bin.
-    max_bins : int, optional
+    max_bins : int
         Maximum number of bins.
 
     Returns
@@ -65,42 +62,34 @@ def quantile_bins(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.data_space import quantile_bins
+    >>> from benchmarks.papers.data_bins import quantile_bins
     >>> z = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> quantile_bins(z, 3)
     array([0, 0, 1, 1, 2, 2], dtype=int32)
     >>> quantile_bins(z, 2, keys=[np.array([0, 1, 0, 1, 1, 1])])
     array([0, 1, 0, 2, 2, 2], dtype=int32)
     """
-    summary = check_summary(summary)
     labels = np.zeros(summary.shape[0], dtype=np.int64)
     levels = np.arange(1, bins) / bins
     for z in summary.T:
         labels = labels * bins + np.searchsorted(np.quantile(z, levels), z, side="right")
     labels = _renumber(labels)
-    n_cells = labels.max() + 1
-    if max_bins is not None and n_cells > max_bins:
-        raise ValueError(
-            f"{bins} bins on each of {summary.shape[1]} axes make {n_cells} cells in use, more "
-            f"than max_bins={max_bins}; take fewer bins or raise max_bins"
-        )
     for key in keys:
         values, code = np.unique(key, return_inverse=True)
         if values.size == 1:
             continue
         labels = _renumber(labels * values.size + code)
-        n_bins = labels.max() + 1
-        if max_bins is not None and n_bins > max_bins:
-            raise ValueError(
-                "Integer data (labels, counts, group numbers) and infinite data must be constant "
-                f"within a bin, and that splits {n_cells} cells into {n_bins} bins or more, more "
-                f"than max_bins={max_bins}. Cast counts to float in the model, take fewer bins, "
-                "raise max_bins, or use another proxy."
-            )
+    n_bins = labels.max() + 1
+    if n_bins > max_bins:
+        raise ValueError(
+            f"There are {n_bins} bins in use, more than max_bins={max_bins}. Integer data (labels, counts, "
+            "group numbers) and infinite data must be constant within a bin: cast counts to float in the "
+            "model, take fewer bins, or use another proxy."
+        )
     return labels.astype(np.int32)
 
 
-def outlying_rows(summary: np.ndarray, labels: np.ndarray, share: float | int) -> np.ndarray:
+def outlying_rows(summary: np.ndarray, labels: np.ndarray, share: float) -> np.ndarray:
     """Return the rows farthest from the mean of their bin in the standardised summary.
 
     Parameters
@@ -109,8 +98,8 @@ def outlying_rows(summary: np.ndarray, labels: np.ndarray, share: float | int) -
         Each axis is divided by its standard deviation over all rows.
     labels : (N,) int array
         Bins, as returned by :func:`quantile_bins`.
-    share : float or int
-        Share of the rows (float, rounded down) or their number (int).
+    share : float
+        Share of the rows, rounded down.
 
     Returns
     -------
@@ -120,16 +109,12 @@ def outlying_rows(summary: np.ndarray, labels: np.ndarray, share: float | int) -
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.data_space import outlying_rows
+    >>> from benchmarks.papers.data_bins import outlying_rows
     >>> outlying_rows(np.array([[0.0], [0.1], [0.2], [9.0], [5.0]]), np.array([0, 0, 0, 0, 1]), 0.2)
     array([3])
     """
-    summary = check_summary(summary)
-    check_share("share", share)
     n_rows = summary.shape[0]
-    n_out = int(share) if _is_integer(share) else int(np.floor(share * n_rows))
-    if n_out >= n_rows:
-        raise ValueError(f"outliers={share!r} leaves none of {n_rows} rows to be raced")
+    n_out = int(share * n_rows)
     count = np.bincount(labels)
     square = np.zeros(n_rows)
     for z in summary.T:
@@ -164,7 +149,7 @@ def bin_moments(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.data_space import bin_moments
+    >>> from benchmarks.papers.data_bins import bin_moments
     >>> y = np.array([[0.0], [2.0], [5.0], [7.0]])
     >>> m = bin_moments(y, np.array([0, 0, 1, 1]))
     >>> m.reference.ravel(), np.square(m.factor).ravel().round(12)
@@ -174,8 +159,6 @@ def bin_moments(
     labels = np.asarray(labels)
     order = np.argsort(labels, kind="stable")
     order = order[np.searchsorted(labels[order], 0) :]
-    if not order.size:
-        raise ValueError("labels leave no row in any bin")
     count = np.bincount(labels[order])
     members = np.split(order, np.cumsum(count)[:-1])
     reference = np.stack([get(rows).mean(axis=0) for rows in members])
@@ -210,35 +193,3 @@ def _factors(second: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 def _renumber(labels: np.ndarray) -> np.ndarray:
     return np.unique(labels, return_inverse=True)[1].reshape(-1)
-
-
-# --- checks -------------------------------------------------------------------------------------
-
-
-def check_summary(given: Any) -> np.ndarray:
-    """Return a summary as an array (N, S); raise an error if it is not one."""
-    summary: np.ndarray = np.asarray(given, dtype=np.float64)
-    if summary.ndim != 2 or not 1 <= summary.shape[1] <= _MAX_AXES or not summary.shape[0]:
-        raise ValueError(
-            f"summary must have shape (N, S) with S in 1..{_MAX_AXES}, got {summary.shape}"
-        )
-    bad = np.flatnonzero(~np.isfinite(summary).all(axis=1))
-    if bad.size:
-        raise ValueError(f"summary must be finite; row {bad[0]} is {summary[bad[0]]}")
-    return summary
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def check_share(name: str, value: Any) -> None:
-    """Raise an error unless a value is a number of rows or a share of them."""
-    if _is_integer(value) and value >= 0:
-        return
-    if isinstance(value, float | np.floating) and 0.0 <= value < 1.0:
-        return
-    raise ValueError(
-        f"{name} must be a share of the rows (float in [0, 1)) or a number of rows (int >= 0), "
-        f"got {value!r}"
-    )

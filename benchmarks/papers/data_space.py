@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.engine import Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.machine import Printed
@@ -34,8 +33,6 @@ from amc_pymc.tall.samplers.compiled import LOGP, call_total, state_values
 from benchmarks.papers import data_kernels
 from benchmarks.papers.data_bins import (
     bin_moments,
-    check_share,
-    check_summary,
     outlying_rows,
     quantile_bins,
 )
@@ -59,8 +56,8 @@ class DataProxy:
         most at the starting point, or the data themselves if at most two numbers per row.
     bins : int
         Number of quantile bins of each axis of the summary; ``bins ** S`` cells.
-    outliers : float or int
-        Share (float) or number (int) of the rows farthest from their reference in the summary. They
+    outliers : float
+        Share of the rows farthest from their reference in the summary. They
         are evaluated at every decision and not raced.
     max_bins : int
         Maximum number of bins; more raise an error.
@@ -74,18 +71,8 @@ class DataProxy:
 
     summary: Literal["auto"] | np.ndarray = "auto"
     bins: int = 10
-    outliers: float | int = 0.2
+    outliers: float = 0.2
     max_bins: int = 2000
-
-    def __post_init__(self) -> None:
-        if isinstance(self.summary, np.ndarray):
-            check_summary(self.summary)
-        elif self.summary != "auto":
-            error = ValueError if isinstance(self.summary, str) else TypeError
-            raise error(f"summary must be 'auto' or an array, got {self.summary!r}")
-        check_share("outliers", self.outliers)
-        for name in ("bins", "max_bins"):
-            positive_int(name, getattr(self, name))
 
     def control(self, rows: Any, x: np.ndarray, rng: np.random.Generator) -> Any:
         """Return the control variate of the rows of a model; see :class:`amc_pymc.steps.settings.OwnProxy`."""
@@ -160,7 +147,6 @@ class DataControl:
             )
         self.rows = rows
         self.n_rows = rows.n_rows
-        x = self._checked_point("x", x)
         self._varies = tuple(a.dtype.kind == "f" and _all_finite(a) for a in rows.arrays)
         self._check_data()
         self._written = _written(rows, self._varies)
@@ -216,15 +202,6 @@ class DataControl:
 
     # --- construction ---------------------------------------------------------------------------
 
-    def _checked_point(self, name: str, x) -> np.ndarray:
-        x = np.asarray(x, dtype=np.float64)
-        size = self.rows.layout.size
-        if x.shape != (size,):
-            raise ValueError(f"{name} must have shape ({size},), got {x.shape}")
-        if not np.all(np.isfinite(x)):
-            raise ValueError(f"{name} must be finite, got {x}")
-        return x
-
     def _check_data(self) -> None:
         if not any(a.size for a in self._arrays(True)):
             raise ValueError(
@@ -247,13 +224,9 @@ class DataControl:
 
     def _summary(self, summary, x, rng) -> np.ndarray:
         if isinstance(summary, np.ndarray):
-            out = summary
-        else:
-            axes = _leading_axes(*self._gradient_sample(x, rng))
-            out = np.concatenate([self._data(c) @ axes for c in consecutive(self.n_rows)])
-        if out.shape[0] != self.n_rows:
-            raise ValueError(f"summary has {out.shape[0]} rows, the model {self.n_rows}")
-        return out
+            return summary
+        axes = _leading_axes(*self._gradient_sample(x, rng))
+        return np.concatenate([self._data(c) @ axes for c in consecutive(self.n_rows)])
 
     def _gradient_sample(self, x, rng):
         """Return data vectors of some rows, and gradients of the log-likelihood in them at x (n, Dy)."""

@@ -2,7 +2,6 @@
 
     python -m benchmarks.tall.first_draw                                        # half an hour
     python -m benchmarks.tall.first_draw --shapes negative_binomial --methods racing
-    python -m benchmarks.tall.first_draw --shapes ordered_logistic --methods racing --profile
     python -m benchmarks.tall.first_draw --quick                                # two shapes, 500 rows
 
 Prints tables in Markdown and writes them, JSON and CSV into results/. What "cold", "warm" and
@@ -12,15 +11,13 @@ Prints tables in Markdown and writes them, JSON and CSV into results/. What "col
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import shutil
 import statistics
 import sys
 import tempfile
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import results
@@ -58,7 +55,9 @@ HEADERS = ("shape", "method", *_TIMES, *_STEPS, "run")
 def main(options: argparse.Namespace) -> None:
     """Measure all shapes and methods, print and save the tables."""
     rows: list[Result] = []
-    with package_kernels(options) as kernels, tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
+        kernels = Path(scratch) / "caches"
+        compile_package(kernels, options)
         for shape in options.shapes:
             for method in options.methods:
                 rows.append(measure(shape, method, kernels, Path(scratch), options))
@@ -69,45 +68,23 @@ def main(options: argparse.Namespace) -> None:
 
 def save(rows: Sequence[Result], options: argparse.Namespace) -> None:
     """Keep what has been measured so far."""
-    kept = [{k: v for k, v in row.items() if k != "profiles"} for row in rows]
-    results.save(options, _NAME, kept, report(rows, options))
+    results.save(options, _NAME, rows, report(rows, options))
 
 
 # --- measurements --------------------------------------------------------------------------------
 
 
-@contextmanager
-def package_kernels(options: argparse.Namespace) -> Iterator[Path]:
-    """A folder of caches that hold the package's own kernels and nothing else."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(options.package_kernels or Path(scratch) / "caches")
-        source = folder / "source"  # Numba compiles anew what has changed, which would be timed
-        kept = source.read_text() if source.exists() else None
-        if any("racing" in m for m in options.methods) and kept != package_digest():
-            say("... compiling the package's own kernels")
-            shutil.rmtree(folder, ignore_errors=True)
-            compile_package(folder, options.limit)
-            source.write_text(package_digest())
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-
-
-def package_digest() -> str:
-    """Hash of the package's source."""
-    digest = hashlib.sha256()
-    for path in sorted((ROOT / "amc_pymc").rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def compile_package(folder: Path, limit: float) -> None:
-    """Fill a folder of caches by `python -m amc_pymc.compile`, and take the models' kernels out."""
+def compile_package(folder: Path, options: argparse.Namespace) -> None:
+    """Fill a folder of caches with the package's own kernels and nothing else, by `python -m amc_pymc.compile`."""
+    folder.mkdir(parents=True)
+    if not any("racing" in m for m in options.methods):
+        return
+    say("... compiling the package's own kernels")
     command = [sys.executable, "-m", "amc_pymc.compile"]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    folder.mkdir(parents=True)
     log = folder / "log"
     environment = worker_environment(1, str(folder)) | {"PYTHONPATH": path}
-    status = run_command(command, environment, log, limit)
+    status = run_command(command, environment, log, options.limit)
     if status != "exit code 0":
         tail = log.read_text(errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"amc_pymc.compile: {status}: {' '.join(tail)}")
@@ -126,7 +103,6 @@ def measure(
     caches are those that this method left in the folder `scratch` for the shapes before.
     """
     row: Result = {"shape": shape, "method": method, "n_rows": options.rows, "status": "finished"}
-    row["profiles"] = {}
     job = Job(shape, method, options.rows, options.seed, cap=0.0)
     with tempfile.TemporaryDirectory() as fresh:
         caches, shared = Path(fresh) / "caches", scratch / method
@@ -137,8 +113,6 @@ def measure(
             _add(row, state, _run(job, str(folder), state, options))
             if row["status"] != "finished":
                 break
-        if row["status"] == "finished" and options.profile:
-            _profile(row, kernels, str(caches), options)
     return row
 
 
@@ -157,22 +131,6 @@ def _add(row: Result, state: str, result: Result) -> None:
     row |= {f"{state}_step_cpu_s": result["step"]["cpu_s"]}
     for module, times in result["imports"].items():
         row |= {f"{state}_import_{module}_{key}": value for key, value in times.items()}
-
-
-def _profile(row: Result, kernels: Path, caches: str, options: argparse.Namespace) -> None:
-    """Run once more under cProfile, in a folder like that of the state; profiles are kept as files."""
-    folder = Path(options.out).resolve() / "profiles"
-    folder.mkdir(parents=True, exist_ok=True)
-    state = options.profile
-    if state == "cold":
-        shutil.rmtree(caches)
-        shutil.copytree(kernels, caches)
-    target = folder / f"{row['shape']}-{row['method']}-{state}.prof"
-    method = f"{row['method']}:profile:{target}"
-    job = Job(row["shape"], method, options.rows, options.seed, cap=0.0)
-    result = _run(job, caches, f"{state}, profiled", options)
-    row["profiles"][state] = result.get("profile", result["status"])
-    print(row["profiles"][state], flush=True)
 
 
 # --- the report ----------------------------------------------------------------------------------
@@ -266,19 +224,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     p.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     p.add_argument("--rows", type=int, default=3_000)
     p.add_argument("--limit", type=float, default=600.0, help="wall seconds of one process")
-    p.add_argument(
-        "--profile",
-        nargs="?",
-        const="warm",
-        choices=STATES[:2],
-        help="run once more under cProfile, print it, and keep it in the folder profiles",
-    )
-    p.add_argument(
-        "--package-kernels",
-        metavar="FOLDER",
-        help="keep the package's own kernels here, for further runs of the same source; made anew if "
-        "that has changed",
-    )
     quick = {"shapes": ["bivariate_normal", "negative_binomial"], "rows": 500}
     return parse(p, argv, quick)
 

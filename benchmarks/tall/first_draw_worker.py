@@ -5,8 +5,6 @@ Only the standard library is imported before the clock starts, so that imports c
 
 from __future__ import annotations
 
-import cProfile
-import pstats
 import sys
 
 from collections.abc import Callable
@@ -15,7 +13,6 @@ from typing import Any
 from benchmarks.harness.jobs import Stopwatch, serve
 
 Step = Callable[[], Any]
-_PROFILED = 25
 
 
 # --- methods: what to import, and what to do at the end of the model block ------------------------
@@ -111,37 +108,17 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.tall.first_draw_models import SHAPES
 
     model = SHAPES[job["problem"]](np.random.default_rng(job["seed"]), job["n_rows"])
-    name, *options = job["method"].split(":", 2)
-    load, method = METHODS[name]
+    load, method = METHODS[job["method"]]
     watch = Stopwatch()
     load()
-    imports[name] = watch.read()
+    imports[job["method"]] = watch.read()
     make, draw = method(model, job["seed"])
-    profile = cProfile.Profile() if "profile" in options else None
-    if profile:
-        profile.enable()
     watch = Stopwatch()
     step = make()
     made = watch.read()
     draw(step)
     total = watch.read()
-    result = {**job, "status": "finished", "imports": imports, "step": made, **total}
-    if profile:
-        profile.disable()
-        result["profile"] = _report(profile, options[-1])
-    return result
-
-
-def _report(profile: cProfile.Profile, target: str) -> str:
-    """The functions with most cumulative time; all go into a file for `pstats`, if one is named."""
-    import io
-
-    text = io.StringIO()
-    stats = pstats.Stats(profile, stream=text)
-    stats.sort_stats("cumulative").print_stats(_PROFILED)
-    if target != "profile":
-        stats.dump_stats(target)
-    return text.getvalue()
+    return {**job, "status": "finished", "imports": imports, "step": made, **total}
 
 
 def attempt(job: dict[str, Any]) -> dict[str, Any]:

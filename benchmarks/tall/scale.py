@@ -34,7 +34,7 @@ METHODS = ("hand", "racing", "racing:10")
 #: Draws of a chain; of the race written by hand, whose draws cost nothing else, and of chains whose
 #: memory is watched.
 _DRAWS, _HAND_DRAWS, _WATCHED_DRAWS = 20_000, 100_000, 20_000
-_PRIME_ROWS, _AIM_ROWS = 2_000, 1_000_000
+_PRIME_ROWS = 2_000
 _CHAINS = 4
 HEADERS = (
     "D",
@@ -174,7 +174,6 @@ def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
             "## Memory of chains side by side, while sampling",
             markdown(MEMORY_HEADERS, [memory_line(r, rows) for r in several]),
         ]
-    parts += ["## Aims", markdown(("aim", "measured", "met"), aims(rows))]
     return "\n\n".join(parts)
 
 
@@ -245,36 +244,6 @@ def of_one_chain(row: Result, rows: Sequence[Result]) -> float:
     same = [r for r in rows if (r["method"], r["n_rows"]) == (row["method"], row["n_rows"])]
     one = next((r for r in same if r["chains"] == 1), {})
     return row.get("sampling_pss_mb", math.nan) / one.get("sampling_pss_mb", math.nan)
-
-
-def aims(rows: Sequence[Result]) -> list[list[str]]:
-    """What was aimed at, beside what was measured."""
-    out = []
-    for row in rows:
-        where = f"D = {row['columns']}, N = {row['n_rows']:,}, {row['method']}"
-        share = of_hand(row, rows)
-        if row["family"] == "racing" and not watched(row) and math.isfinite(share):
-            found = f"{number(1.0 / share)} times as long"
-            out.append(
-                [f"a step within 1.3 x of the hand-written: {where}", found, share >= 1 / 1.3]
-            )
-        if row["method"] == "racing" and row["columns"] == 10 and row["n_rows"] == _AIM_ROWS:
-            rate = row["ess_per_cpu_s"]
-            out.append([f"10,200 ESS/s: {where}", number(rate), rate >= 10_200])
-        if row["family"] == "stored":
-            out.append(
-                [
-                    f"below 1.5 GB resident: {where}",
-                    f"{number(row['peak_mb'])} MB",
-                    row["peak_mb"] < 1_500,
-                ]
-            )
-        if watched(row) and row["chains"] > 1:
-            ratio = of_one_chain(row, rows)
-            out.append(
-                [f"four chains within 1.3 x of one's memory: {where}", number(ratio), ratio <= 1.3]
-            )
-    return [[aim, found, "yes" if met else "no"] for aim, found, met in out]
 
 
 def save(rows: Sequence[Result], options: argparse.Namespace) -> None:

@@ -11,35 +11,24 @@ from scipy.special import ndtri
 from benchmarks.abc import measures as measures
 from benchmarks.abc import methods as methods
 from benchmarks.abc import peers as bench
-from benchmarks.abc.network import Network
 
 # --- measures ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classifier", ["trees", pytest.param("mlp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        "trees",
+        pytest.param("mlp", marks=pytest.mark.slow),
+        pytest.param("published", marks=pytest.mark.slow),
+    ],
+)
 def test_classifier_between_equal_and_disjoint(classifier):
     rng, n = np.random.default_rng(1), 2000
     x, same = rng.normal(size=(2, n, 2))
     found = measures.c2st(same, x, classifier=classifier)
     assert abs(found - 0.5) < 4.0 * 0.5 / math.sqrt(2 * n)
     assert measures.c2st(same + 6.0, x, classifier=classifier) > 0.99
-
-
-def test_compiled_network_is_that_of_scikit_learn():
-    # Rounding differs, which a few epochs do not amplify.
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.neural_network import MLPClassifier
-
-    rng = np.random.default_rng(4)
-    x, y = rng.normal(size=(1050, 3)).astype(np.float32), rng.integers(2, size=1050)
-    x[y == 1] += 0.5
-    ours = Network(30, max_iter=6, seed=5).fit(x, y)
-    with pytest.warns(ConvergenceWarning):
-        peer = MLPClassifier((30, 30), max_iter=6, random_state=5).fit(x, y)
-    np.testing.assert_allclose(ours.losses, peer.loss_curve_, rtol=1e-5)
-    for mine, theirs in zip(ours.weights, peer.coefs_ + peer.intercepts_, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-5)
-    np.testing.assert_array_equal(ours.predict(x), peer.predict(x))
 
 
 def test_wasserstein_of_a_shift():

@@ -10,7 +10,7 @@ from models.coreference import (
     singletons,
     sweep,
 )
-from models.race_sums import make_sums_rule
+from models.race_sums import SumsRule
 from tests.compiled_calls import called_often
 
 
@@ -62,7 +62,7 @@ def test_stationary_distribution():
     p = np.exp(log_p / 2.5)
     p /= p.sum()
     clusters = singletons(np.zeros(4, dtype=np.int64))
-    rng, rule = np.random.default_rng(4), make_sums_rule(0.05, first=100)
+    rng, rule = np.random.default_rng(4), SumsRule(first=100)
     n_sweeps, n_batches = 20_000, 50
     one_sweep = called_often(sweep)
     draws = np.empty(n_sweeps, dtype=np.int64)
