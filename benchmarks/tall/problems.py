@@ -60,6 +60,8 @@ class Problem:
     logistic: bool
     #: Whether rows are in groups, see :mod:`benchmarks.tall.grouped_problems`.
     grouped: ClassVar[bool] = False
+    #: Whether racing_forecast is asked as well.
+    forecast: ClassVar[bool] = False
 
     def model(self, data: Data, options: tuple[str, ...] = ()):
         """The model in the form that a method's options ask for."""

@@ -54,7 +54,16 @@ def racing(problem: Problem, job: Job) -> Outcome:
     tune = job.tune or (_EXACT_TUNE if exact else _TURNS_TUNE if step.later else _RACING_TUNE)
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
     made = sum(part.sampler.transitions for part in (step, *step.later))
-    return race_figures(outcome, idata, job.n_rows * made)
+    outcome = race_figures(outcome, idata, job.n_rows * made)
+    if problem.forecast:
+        forecast = amc.racing_forecast(model=model, progressbar=False)
+        outcome.extra |= {
+            "forecast_ess_per_cpu_s": forecast.effective_draws,
+            "forecast_nuts_ess_per_cpu_s": forecast.nuts_effective_draws,
+            "pays": forecast.pays,
+            "doubts": [flag.name for flag in forecast.flags],
+        }
+    return outcome
 
 
 def gibbs(problem: Problem, job: Job) -> Outcome:

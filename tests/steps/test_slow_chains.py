@@ -10,7 +10,7 @@ import pytest
 import amc_pymc as amc
 
 from amc_pymc.flags import flags_of_bits
-from models.item_response import item_response_model, simulate_responses
+from models.priors import EXAMPLES
 
 GROUP = np.arange(2_000) % 20
 
@@ -86,7 +86,8 @@ def test_a_start_that_is_not_used_is_flagged(normal, normal_step, run, start, na
 
 def test_a_poor_expansion_is_flagged_before_sampling():
     """Two-parameter item response, of which each person informs a product of unknown quantities."""
-    with item_response_model(simulate_responses(50)):
+    example = EXAMPLES["item_response"]
+    with example.model(example.simulate(2_000, 1)):
         with pytest.warns(UserWarning, match="of independent moves would be accepted") as caught:
             step = amc.RacingMetropolis()
         assert len(caught) == 1

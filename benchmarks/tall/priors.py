@@ -1,0 +1,169 @@
+"""Priors of many coefficients on tall data: RacingMetropolis against nutpie.
+
+    python -m benchmarks.tall.priors                              # all models of models/priors.py
+    python -m benchmarks.tall.priors --problems horseshoe_40 spline
+    python -m benchmarks.tall.priors --quick                      # three models, some minutes
+
+Prints tables in Markdown and writes them, JSON and CSV into results/. What the columns
+and methods mean: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import ClassVar
+
+from benchmarks.harness import results
+from benchmarks.harness.jobs import Result
+from benchmarks.harness.tables import markdown, number, times_faster, with_error
+from benchmarks.tall.bench import (
+    Bench,
+    columns,
+    compare,
+    conditions,
+    figures,
+    parser,
+    shown,
+    start,
+    table,
+)
+from benchmarks.tall.problems import Problem
+from models.priors import EXAMPLES
+
+_NAME = "tall_priors"
+METHODS = ("racing", "nuts")
+_PEER = "nuts"
+#: Models with indicators, which NUTS does not sample.
+_DISCRETE = ("spike_slab_30", "spike_slab_200", "two_normals")
+#: Draws and tuning; NUTS, of which a draw takes hundreds of passes over the rows here, makes fewer.
+_SIZES = {"racing": {"draws": 4_000, "tune": 1_000}, "nuts": {"draws": 500, "tune": 300}}
+
+
+class PriorProblem(Problem):
+    """A model of ``models/priors.py``; RacingMetropolis decides whether to integrate a factor out."""
+
+    grouped: ClassVar[bool] = True
+    forecast: ClassVar[bool] = True
+
+
+PROBLEMS = {
+    name: PriorProblem(name, e.title, e.simulate, e.model, e.variables, False)
+    for name, e in EXAMPLES.items()
+}
+
+
+def main(bench: Bench) -> None:
+    """Run all problems and methods, print and save the tables."""
+    options = bench.options
+    rows: list[Result] = []
+    for problem in options.problems:
+        n_rows = int(float(options.rows or EXAMPLES[problem].n_rows))
+        found = {}
+        for method in options.methods:
+            if method == _PEER and problem in _DISCRETE:
+                continue
+            found[method] = bench.run(bench.job(problem, method, n_rows, **_SIZES[method]))
+        for method, result in found.items():
+            peer = found.get(_PEER, {})
+            judged = method != _PEER and peer.get("status") == "finished"
+            against = compare(result, peer) if judged else {}
+            rows.append({**figures(result), **against})
+        print(table(COLUMNS, rows[-len(found) :]), flush=True)
+    text = report(rows, options)
+    print(text)
+    results.save(options, _NAME, rows, text)
+
+
+def report(rows: list[Result], options) -> str:
+    """All tables."""
+    how = (
+        f"{conditions(options)} Times are CPU seconds; set-up is compilation and, for racing, the search of the mode. "
+        "Effective draws are those of the variable with fewest, bulk or tail. Mean errors are against NUTS of the same run, where it has finished. "
+        "The advice is the forecast's before sampling, with its doubts."
+    )
+    return "\n\n".join(
+        [
+            "# Priors of many coefficients",
+            "\n".join(f"- `{p}`: {PROBLEMS[p].title}" for p in options.problems),
+            how,
+            table(COLUMNS, rows),
+            "## Against NUTS",
+            markdown(*against_peer(rows)),
+        ]
+    )
+
+
+COLUMNS = columns(
+    ("problem", "method", "N", "draws", "set-up s", "warm-up s", "sample s", "ESS min", "of", "R-hat", "accepted",
+     "ESS/s sampling", "max mean error / sd", "peak MB", "run"),
+    {
+        "set-up s": shown("setup_cpu_s"),
+        "warm-up s": shown("warmup_cpu_s"),
+        "sample s": shown("sample_cpu_s"),
+        "ESS min": shown("ess_min"),
+        "of": lambda row: row["ess_min_of"],
+        "R-hat": shown("r_hat", 4),
+        "accepted": shown("accepted"),
+        "ESS/s sampling": shown("ess_per_cpu_s"),
+        "max mean error / sd": lambda row: with_error(
+            row.get("bias_mean"), row.get("bias_mean_mcse")
+        ),
+    },
+)  # fmt: skip
+
+
+def seconds_to_1000(row: Result) -> float:
+    """CPU seconds to a thousand effective draws, warm-up but not set-up included."""
+    rate = row["ess_per_cpu_s"]
+    return row.get("warmup_cpu_s", math.nan) + 1000.0 / rate if rate > 0 else math.nan
+
+
+def advice(row: Result) -> str:
+    """What the forecast says."""
+    pays = {True: "racing", False: "NUTS"}.get(row.get("pays"), "")
+    return ", ".join([pays, *row.get("doubts", [])])
+
+
+def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
+    """Effective draws per CPU second beside those of NUTS."""
+    headers = [
+        "problem", "N", "racing ESS/s", "NUTS ESS/s", "sampling", "time to 1000 ESS", "R-hat", "forecast: racing", "NUTS",
+        "advice",
+    ]  # fmt: skip
+    out = []
+    for row in rows:
+        peers = [r for r in rows if r["problem"] == row["problem"] and r["method"] == _PEER]
+        if row["method"] == _PEER:
+            continue
+        peer = peers[0] if peers else {}
+        rates = row["ess_per_cpu_s"], peer.get("ess_per_cpu_s", math.nan)
+        out.append(
+            [
+                row["problem"],
+                f"{row['n_rows']:,}",
+                number(rates[0]),
+                number(rates[1]) if rates[1] > 0 else peer.get("status", "discrete variables"),
+                times_faster(rates[0] / rates[1]) if rates[1] > 0 else "",
+                times_faster(seconds_to_1000(peer) / seconds_to_1000(row)) if rates[1] > 0 else "",
+                number(row["r_hat"], 4),
+                number(row.get("forecast_ess_per_cpu_s"), 2),
+                number(row.get("forecast_nuts_ess_per_cpu_s"), 2),
+                advice(row),
+            ]
+        )
+    return headers, out
+
+
+def options():
+    """Options of this script."""
+    p = parser(__doc__, METHODS)
+    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    p.add_argument("--rows", default=None, help="number of rows, by default that of each model")
+    p.set_defaults(cap=240.0)
+    return p
+
+
+if __name__ == "__main__":
+    quick = {"rows": "1e4", "cap": 20.0, "problems": ["horseshoe_40", "crossed", "spline"]}
+    start("benchmarks.tall.priors", PROBLEMS, options(), main, quick)
