@@ -109,7 +109,7 @@ class ElementReader:
         open_axes = [k for k, i in enumerate(index) if self.graph.number(i) is None]
         axis = min(open_axes, key=lambda k: shape[k], default=None)
         if axis is None or shape[axis] > _MOST_CASES:
-            raise NotScalar("a shape or a slice depends on data")
+            raise NotScalar(f"data choose an element of {type(variable.owner.op).__name__}")
         cases = [
             self.element(variable, (*index[:axis], self.const(k), *index[axis + 1 :]))
             for k in range(shape[axis])

@@ -53,9 +53,7 @@ class RacingForecast:
     exact_rows : int
         Rows evaluated at every decision.
     pays : bool
-        Whether a decision is expected to read less than a tenth of the rows, moves are accepted, and racing has more
-        ``effective_draws`` than NUTS. How well the chain mixes on the posterior itself is not measured: see R-hat and
-        the flag ``slow_chain`` of a run.
+        Whether moves are accepted and racing has more ``effective_draws`` than NUTS.
     suggestion : str
     n_groups : int
         Groups that are raced instead of rows, 0 if rows are raced; ``residual_sd`` and ``plain_sd`` then refer to
@@ -77,8 +75,8 @@ class RacingForecast:
     flags : tuple of Flag
         Doubts about the forecast and about runs; each has a ``name`` and a ``message``.
     effective_draws, nuts_effective_draws : float
-        Expected effective draws per CPU second of sampling, from timed moves and rows, and those of NUTS, from timed
-        gradients, of which an effective draw takes 15 or more.
+        Expected effective draws per CPU second of sampling, from timed moves and rows and from correlations on the
+        surrogate, and those of NUTS, from timed gradients, of which an effective draw takes 15 or more.
     """
 
     n_rows: int
@@ -112,16 +110,19 @@ class RacingForecast:
                 f"{_listed(self.coefficients)} are Gaussian given {_listed(self.hyperparameters)}\n"
             )
         groups += "".join(f"not integrated out is {each}\n" for each in self.not_marginalized)
+        size = f"{self.n_rows:,} rows, {self.n_parameters} parameters\n{groups}"
+        advice = self.suggestion + "".join(f"\n{f.message}" for f in self.flags)
+        if math.isnan(self.residual_sd):
+            return size + advice
         return (
-            f"{self.n_rows:,} rows, {self.n_parameters} parameters\n{groups}"
-            f"sd of a row's change: {self.plain_sd:.2g}, with control variate "
+            f"{size}sd of a row's change: {self.plain_sd:.2g}, with control variate "
             f"{self.residual_sd:.2g}\n"
             f"rows per decision: {self.plain_rows:,.0f}, with control variate "
             f"{self.expected_rows:,.3g} ({100.0 * self.expected_rows / self.n_rows:.2g}% of the rows), "
             f"{'exact' if self.exact else 'by a race'}; accepted: {self.acceptance:.0%}\n"
             f"effective draws per CPU second: about {_rounded(self.effective_draws)}; NUTS: "
             f"{_rounded(self.nuts_effective_draws)} or less\n"
-            f"{self.suggestion}" + "".join(f"\n{f.message}" for f in self.flags)
+            f"{advice}"
         )
 
 
@@ -197,7 +198,7 @@ def racing_forecast(
     size = prepared.densities.layout.indices(moved).size
     if forecast is None:
         nan, whole = float("nan"), float(n_rows)
-        text = f"There is no control variate ({prepared.no_proxy}): races will read a large part of the rows."
+        text = f"There is no control variate ({prepared.no_proxy}): races would read a large part of the rows, so use NUTS."
         return RacingForecast(
             n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
         )
@@ -214,7 +215,7 @@ def racing_forecast(
         read * rows_per_unit,
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
-        share < 0.1 and forecast.acceptance > POOR and speeds[0] > speeds[1],
+        forecast.acceptance > POOR and speeds[0] > speeds[1],
         _suggestion(share, n_rows, forecast.acceptance, speeds) + _turns(later),
         0 if factor is None else densities.n_units,
         () if factor is None else factor.variables,
@@ -282,10 +283,10 @@ def _seconds(call: Callable[[], object]) -> float:
 def _suggestion(share: float, n_rows: int, acceptance: float, speeds: tuple[float, float]) -> str:
     if acceptance <= POOR:
         return f"Only {acceptance:.0%} of the moves would be accepted: use NUTS."
-    if share < 0.1 and not speeds[0] > speeds[1]:
-        return "Racing reads few rows, but its moves cost more than those of NUTS: use NUTS."
+    if speeds[0] > speeds[1]:
+        return "Racing pays: use RacingMetropolis(). Check R-hat: mixing is estimated on the surrogate."
     if share < 0.1:
-        return "Racing pays: use RacingMetropolis(). This judges rows per decision, not mixing."
+        return "Racing reads few rows, but its moves cost more than those of NUTS: use NUTS."
     if n_rows < 20_000:
         return "Too few rows for racing to pay: use NUTS."
     return (

@@ -40,6 +40,7 @@ def test_doubts_are_flags_that_warn(model, delta, name, message):
     assert caught[0].filename == __file__
     assert found.flags[0].message in str(caught[0].message)
     assert str(found).endswith(found.flags[0].message)
+    assert "nan" not in str(found)
 
 
 def test_without_doubts():
@@ -49,3 +50,4 @@ def test_without_doubts():
     found = amc.racing_forecast(model=model, progressbar=False)
     assert found.flags == () and str(found).endswith(found.suggestion)
     assert found.effective_draws > found.nuts_effective_draws > 0.0  # over a hundred times
+    assert found.pays
