@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -245,55 +246,47 @@ def bessel_ie(order, x):
     return sign * total / math.sqrt(6.283185307179586 * size)
 
 
+_OF_NUMPY = (
+    *(
+        "sqrt",
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sinh",
+        "cosh",
+        "arctan",
+    ),
+    *("arcsin", "arccos", "arcsinh", "arccosh", "arctanh", "abs", "sign", "maximum", "minimum"),
+    *("floor", "ceil", "mod", "isnan", "isinf"),
+)
 #: NumPy and SciPy implementations of the operations, on arrays that broadcast.
-ARRAY = {
+ARRAY: dict[str, Callable[..., Any]] = {
+    **{name: getattr(np, name) for name in _OF_NUMPY},
+    **{name: getattr(np, f"logical_{name}") for name in ("and", "or", "xor", "not")},
+    **{name: getattr(special, name) for name in ("erf", "erfc", "erfcx", "gamma", "gammaln")},
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.true_divide,
     "neg": np.negative,
     "pow": lambda a, b: np.power(np.asarray(a, float), b),
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
     "sigmoid": special.expit,
     "softplus": lambda x: np.logaddexp(0.0, x),
     "log1mexp": lambda x: np.where(
         np.asarray(x) > -np.log(2.0), np.log(-np.expm1(x)), np.log1p(-np.exp(x))
     ),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "tanh": np.tanh,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "arctan": np.arctan,
-    "arcsin": np.arcsin,
-    "arccos": np.arccos,
-    "arcsinh": np.arcsinh,
-    "arccosh": np.arccosh,
-    "arctanh": np.arctanh,
-    "erf": special.erf,
-    "erfc": special.erfc,
-    "erfcx": special.erfcx,
-    "gamma": special.gamma,
-    "gammaln": special.gammaln,
     "digamma": special.digamma,
     "trigamma": lambda x: special.polygamma(1, x),
     "tetragamma": lambda x: special.polygamma(2, x),
-    "abs": np.abs,
-    "sign": np.sign,
     "held": np.asarray,
     "bessel_i0e": special.i0e,
     "bessel_i1e": special.i1e,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "floor": np.floor,
-    "ceil": np.ceil,
     "floordiv": np.floor_divide,
-    "mod": np.mod,
     "int": lambda x: np.trunc(x).astype(np.int64),
     "float": lambda x: np.asarray(x, float),
     "switch": np.where,
@@ -303,26 +296,14 @@ ARRAY = {
     "ge": np.greater_equal,
     "eq": np.equal,
     "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "xor": np.logical_xor,
-    "not": np.logical_not,
-    "isnan": np.isnan,
-    "isinf": np.isinf,
 }
 
 _compiled = njit(cache=True, error_model="numpy")
 _MATH = {
-    **{
-        name: getattr(math, name)
-        for name in ("expm1", "log1p", "sin", "cos", "tan", "tanh", "sinh")
-    },
-    **{name: getattr(math, name) for name in ("cosh", "erf", "erfc", "gamma")},
-    **{
-        f"arc{name}": getattr(math, f"a{name}")
-        for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
-    },
-    "gammaln": math.lgamma,
+    **{n: n for n in ("expm1", "log1p", "sin", "cos", "tan", "tanh", "sinh", "cosh")},
+    **{n: n for n in ("erf", "erfc", "gamma")},
+    **{f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "gammaln": "lgamma",
 }
 
 
@@ -332,20 +313,14 @@ def _of_math(function: Callable[[float], float]) -> Callable[[float], float]:
 
 #: Functions that printed code calls; Numba compiles each once, when the first model needs it.
 CALLED = {
-    "exp": exp,
-    "log": log,
-    "sigmoid": sigmoid,
-    "softplus": softplus,
-    "log1mexp": log1mexp,
-    "digamma": digamma,
-    "trigamma": trigamma,
-    "tetragamma": tetragamma,
-    "erfcx": erfcx,
-    "sign": sign,
+    **{
+        f.__name__: f
+        for f in (exp, log, sigmoid, softplus, log1mexp, digamma, trigamma, tetragamma, erfcx, sign)
+    },
     "bessel_i0e": _compiled(lambda x: bessel_ie(0, x)),
     "bessel_i1e": _compiled(lambda x: bessel_ie(1, x)),
     "pow": _compiled(lambda x, y: x**y),
     "floordiv": _compiled(lambda x, y: x // y),
     "mod": _compiled(lambda x, y: x % y),
-    **{name: _compiled(_of_math(f)) for name, f in _MATH.items()},
+    **{name: _compiled(_of_math(getattr(math, f))) for name, f in _MATH.items()},
 }

@@ -422,22 +422,6 @@ def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
 # --- indexing, shapes --------------------------------------------------------------------------------
 
 
-@_rule(Subtensor)
-def _subtensor(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a slice."""
-    x, *rest = node.inputs
-    kept = iter(index)
-    own = []
-    for axis, at in enumerate(indices_from_subtensor(rest, node.op.idx_list)):
-        if isinstance(at, slice):
-            start, _, step = _slice(r, at, r.shape(x)[axis])
-            own.append(_stepped(r, next(kept), start, step))
-        else:
-            own.append(_inside(r, r.element(at), r.shape(x)[axis]))
-    own += list(kept)
-    return r.element(x, tuple(own))
-
-
 def _slice(r: ElementReader, at: slice, length: int) -> tuple[int, int, int]:
     """Return start, length and step of a slice of constants."""
 
@@ -465,22 +449,22 @@ def _inside(r: ElementReader, i: int, length: int) -> int:
     return r.make("switch", r.make("lt", i, r.const(0)), _stepped(r, i, length, 1), i)
 
 
-@_rule(AdvancedSubtensor)
-def _advanced_subtensor(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a tensor indexed by arrays."""
-    x, *rest = node.inputs
-    return r.element(x, _advanced_index(r, node, x, rest, index))
-
-
-def _advanced_index(r: ElementReader, node, x, rest, index: Index) -> Index:
-    """Return the index into x of an element of ``x[i, j, :]`` by NumPy's rules."""
+def _parts(node, x: Variable, rest: Sequence[Variable]) -> list:
+    """Return what a node selects along each axis of x: a slice, a number or an array."""
     parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    parts += [slice(None)] * (x.type.ndim - len(parts))
+    return parts + [slice(None)] * (x.type.ndim - len(parts))
+
+
+@_rule(Subtensor, AdvancedSubtensor)
+def _subtensor(r: ElementReader, node, index: Index) -> int:
+    """Read an element of ``x[i, j, :]`` by NumPy's rules."""
+    x, *rest = node.inputs
+    parts = _parts(node, x, rest)
     arrays = [k for k, p in enumerate(parts) if not isinstance(p, slice)]
     if any(parts[k].type.dtype == "bool" for k in arrays):
         raise NotScalar("a mask has no scalar form")
-    ndim = max(parts[k].type.ndim for k in arrays)
-    together = arrays == list(range(arrays[0], arrays[0] + len(arrays)))
+    ndim = max((parts[k].type.ndim for k in arrays), default=0)
+    together = arrays == list(range(arrays[0], arrays[-1] + 1)) if arrays else False
     first = arrays[0] if together else 0
     chosen = index[first : first + ndim]
     kept = iter((*index[:first], *index[first + ndim :]))
@@ -492,7 +476,7 @@ def _advanced_index(r: ElementReader, node, x, rest, index: Index) -> Index:
             own.append(_stepped(r, next(kept), start, step))
         else:
             own.append(_inside(r, r.broadcast(part, chosen), length))
-    return tuple(own)
+    return r.element(x, tuple(own))
 
 
 @_rule(IncSubtensor)
@@ -501,9 +485,7 @@ def _set_subtensor(r: ElementReader, node, index: Index) -> int:
     x, y, *rest = node.inputs
     numbers = [r.number(i) for i in index]
     inside: list[int] = []
-    parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    parts += [slice(None)] * (x.type.ndim - len(parts))
-    for axis, at in enumerate(parts):
+    for axis, at in enumerate(_parts(node, x, rest)):
         if isinstance(at, slice):
             start, number, step = _slice(r, at, r.shape(x)[axis])
             chosen = range(start, start + step * number, step)
