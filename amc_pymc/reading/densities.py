@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pytensor
@@ -276,7 +276,7 @@ class RowDensities:
         self.rows_evaluated += self.n_units
         return self.packed.total(n_impossible, self._z(x))[0] == 0
 
-    def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
+    def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Return the sum over all rows of l_n(x_new) - l_n(x), without a control variate."""
         if self.packed is None:
             pairs = zip(self._chunks(x), self._chunks(x_new))

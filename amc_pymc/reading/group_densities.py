@@ -6,6 +6,7 @@ import copy
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rest import RestDensities
+from amc_pymc.rng import as_generator
 from amc_pymc.rows import AROUND
 from amc_pymc.tall.groups import (
     GroupKernels,
@@ -30,6 +32,8 @@ from amc_pymc.tall.racing import REWARDS
 
 #: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
+#: Range over held nodes of the change of the log integrand, in nats, above which nodes are moved.
+_MOST_SPREAD = 1.0
 #: Bytes of groups in a store that are read before their memory is released.
 _PART = 64 * 2**20
 #: Change of the log-likelihood in nats below which proposals are rejected whatever the quadrature error.
@@ -51,6 +55,15 @@ class GroupDensities:
     -----
     ``modes`` (G, q) and ``factors`` (G, q, q) locate the nodes at the point where :meth:`settle` was
     last called. Mode searches start there, and control variates use these nodes.
+
+    Population sums of control variates use all ``nodes``, as many as the likelihood needs. A race
+    samples only residuals, for which fewer ``held_nodes``, fixed where they are stored, are enough.
+    Let L_K be the likelihood by K held nodes, h_K the second-order Taylor polynomial of its logarithm
+    around the centre, and h the polynomial for all nodes. A race decides by
+
+        sum_g h_g + sum_g (log L_K,g - h_K,g).
+
+    The error of using fewer nodes therefore enters only through third derivatives.
     """
 
     #: Name of a unit in messages.
@@ -66,6 +79,8 @@ class GroupDensities:
         self.mask = np.zeros(self.layout.size)
         self.mask[self.expand] = 1.0
         self.discrete = groups.states is not None
+        #: ``_MOST_SPREAD`` if races hold nodes, else zero.
+        self.most_spread = np.zeros(1)
         self.set_nodes(n_nodes or _FIRST[q])
         self.modes = np.zeros((self.n_units, q))
         self.factors = np.tile(np.eye(q), (self.n_units, 1, 1))
@@ -88,11 +103,18 @@ class GroupDensities:
     # --- nodes ----------------------------------------------------------------------------------
 
     def set_nodes(self, number: int) -> None:
-        """Set the number of nodes along each axis; audits use twice as many."""
+        """Set the number of nodes along each axis, all moved to the modes; audits use twice as many."""
         states, q = self.groups.states, self.groups.program.n_local
         self.n_nodes = number if states is None else len(states)
         self.nodes = hermite_nodes(number, q) if states is None else state_nodes(states)
         self.finer = self.nodes if self.discrete else hermite_nodes(2 * number + 1, q)
+        self.hold_nodes(None)
+
+    def hold_nodes(self, number: int | None) -> None:
+        """Let races hold ``number`` nodes along each axis; None moves all nodes to the modes."""
+        q = self.groups.program.n_local
+        self.held_nodes = self.nodes if number is None else hermite_nodes(number, q)
+        self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
         self.__dict__.pop("rewards", None)  # bound to the nodes of before
 
     # --- names, numbers and costs -----------------------------------------------------------------
@@ -110,7 +132,7 @@ class GroupDensities:
     @property
     def race_cost(self) -> float:
         """Cost of racing one group, in log-likelihoods of one row; measured."""
-        a_row = 13.0 + 3.5 * len(self.nodes.log_weights)
+        a_row = (12.0 if self.most_spread[0] else 13.0) + 3.5 * len(self.held_nodes.log_weights)
         return self.n_rows / self.n_units * a_row
 
     @property
@@ -175,16 +197,38 @@ class GroupDensities:
         g = self.groups
         return [g.columns, g.first, g.group_data, self.modes, self.factors]
 
+    @property
+    def _races(self) -> list[Any]:
+        held = [*self.held_nodes, self.most_spread]
+        return [self.mask, *self.places, *held, *self.nodes, self.counter, self.kernels.program]
+
     @cached_property
     def rewards(self) -> Any:
         """First-class ``(points (2, E), centre, groups (m,)) -> (2, m)``; row 0 is zero."""
-        bound = [self.mask, *self.places, *self.nodes, self.counter, self.kernels.program]
-        return bound_function(self.kernels.rewards, REWARDS, bound)
+        return bound_function(self.kernels.rewards, REWARDS, self._races)
 
     @property
     def state_rewards(self) -> Any:
         """Not available: no sampler needs residuals of groups at several points."""
         raise NotImplementedError
+
+    def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
+        """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""
+        self.rows_evaluated += int(idx.size * self.race_cost / 4)
+        pair, rewards = np.stack([x, x_new]), self.kernels.rewards
+        parts = [rewards(pair, centre, p, *self._races)[1] for p in self._parts(idx)]
+        return np.concatenate(parts)
+
+    def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
+        """Return the change of some groups' summed log-likelihood as approximated in races."""
+        rest = self.raced(x, x_new, surrogate[0], idx).sum()
+        return float(rest + self.expanded_change(x, x_new, surrogate))
+
+    def expanded_change(self, x, x_new, surrogate) -> float:
+        """Return the change of the summed control variates of a surrogate (centre, gradient, Hessian)."""
+        centre, gradient, hessian = surrogate
+        u, v = self.mask * (x_new - x), self.mask * (x_new + x - 2.0 * centre)
+        return float(gradient @ u + 0.5 * u @ hessian @ v)
 
     # --- full passes ----------------------------------------------------------------------------
 
@@ -209,15 +253,19 @@ class GroupDensities:
         """Whether all groups have a finite log-likelihood at x."""
         return bool(np.isfinite(self.all_values(x)).all())
 
-    def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
+    def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Return the change of the summed log-likelihood from x to x_new, with twice the nodes.
 
-        It is compared with that for the nodes in use to update :attr:`approximation_error`.
+        ``surrogate`` (centre, gradient, Hessian) defines the control variates of races. The change is
+        compared with that of a race over all groups to update :attr:`approximation_error`.
         """
-        coarse = float(np.sum(self.all_values(x_new) - self.all_values(x)))
+        units = np.arange(self.n_units)
+        if surrogate is None:
+            coarse = float(np.sum(self.all_values(x_new) - self.all_values(x)))
+        else:
+            coarse = self.raced_change(x, x_new, surrogate, units)
         if self.discrete:
             return coarse
-        units = np.arange(self.n_units)
         fine = float(
             np.sum(self.values(x_new, units, self.finer) - self.values(x, units, self.finer))
         )
@@ -225,10 +273,10 @@ class GroupDensities:
             self.approximation_error = max(self.approximation_error, abs(fine - coarse))
         return fine
 
-    def settle(self, x: np.ndarray) -> None:
-        """Move the stored nodes to the modes at x."""
-        self.settled = True
-        self.values(x, np.arange(self.n_units), keep=True)
+    def settle(self, x: np.ndarray, idx: np.ndarray | None = None) -> None:
+        """Move the stored nodes of some groups (default all) to the modes at x."""
+        self.settled = idx is None
+        self.values(x, np.arange(self.n_units) if idx is None else idx, keep=True)
 
     def value_and_gradient(self, x: np.ndarray, idx: np.ndarray | None = None):
         """Return the summed log-likelihood of some groups (default all) and its gradient (E,)."""
@@ -239,14 +287,16 @@ class GroupDensities:
         """Return the Hessian (E, E) of the summed log-likelihood."""
         return self.sums(x[None], 2, idx)[2][0]
 
-    def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return gradient (E,) and Hessian (E, E) of the groups' control variates around x.
+    def expansion(
+        self, x: np.ndarray, idx: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return gradient (E,) and Hessian (E, E) of some or all groups' control variates around x.
 
-        The sums use the stored nodes, which the first call moves to the modes at x.
+        The sums use the stored nodes, which the first call for all groups moves to the modes at x.
         """
-        if not self.settled:
+        if idx is None and not self.settled:
             self.settle(x)
-        _, gradient, hessian = self.sums(x[None], 2, climbs=False)
+        _, gradient, hessian = self.sums(x[None], 2, idx, climbs=False)
         return gradient[0], hessian[0]
 
     def sums(self, xs: np.ndarray, order: int, idx: np.ndarray | None = None, climbs: bool = True):
@@ -265,6 +315,7 @@ class GroupDensities:
         """Remove the control variate."""
         self.expand = np.empty(0, np.int64)
         self.mask[:] = 0.0
+        self.hold_nodes(None)
 
     def forget_centre(self) -> None:
         """Make the next expansion move the nodes to the modes at its centre.
@@ -506,10 +557,20 @@ def _some(xs: np.ndarray, number: int) -> np.ndarray:
 #: Numbers of nodes along each axis that are tried, by the number of effects. One node would suffice for Gaussian
 #: groups, but their second derivatives by log standard deviations are fourth moments, which need three.
 NODES = {1: (3, 5, 7, 11, 15, 21), 2: (3, 5, 7, 11), 3: (3, 5, 7)}
+#: Numbers of fixed nodes along each axis that races may use, by the number of effects.
+_HELD = {1: (2, 3, 5, 7), 2: (2, 3, 5), 3: (2, 3)}
 #: Largest standard deviation of the quadrature error over points of a posterior, in nats.
 TOLERANCE = 0.03
 #: Number of rows on which the quadrature error is measured.
 _SAMPLE = 200_000
+#: Conditions for fixed nodes in races: smallest number of groups (with few groups, a standard
+#: deviation varies widely), largest relative cost of a decision, and bound on its error, in nats.
+_MANY_GROUPS, _CHEAPER, HELD_TOLERANCE = 250, 0.85, 0.1
+#: Simulation of the cost of decisions: groups in the first batch, half-width in standard errors,
+#: largest distance of a log ratio from its threshold, pairs of points, decisions per pair, and
+#: factor by which distances of points from the centre are shrunk.
+_FIRST_BATCH, _HALF_WIDTH, _FARTHEST, _PAIRS, _TRIALS, _NEARER = 20, 2.6, 2.0, 8, 40, 2 / 3
+_COST_SEED = 20161
 
 
 def choose_nodes(
@@ -532,8 +593,8 @@ def choose_nodes(
     Returns
     -------
     float
-        Standard deviation over the points of the error, in nats, for the smallest number that is accurate
-        enough. If it is not below ``TOLERANCE``, no number is, and it
+        Standard deviation over the points of the error of moved (not fixed) nodes, in nats, for the
+        smallest number that is accurate enough. If it is not below ``TOLERANCE``, no number is, and it
         is the error of the largest, compared with twice as many nodes.
     """
     if densities.discrete:
@@ -550,6 +611,8 @@ def choose_nodes(
     else:
         densities.set_nodes(choices[-1])
         error = _error_of_most(densities, points, some)
+    enough = [k for k in choices if k >= densities.n_nodes]
+    _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()
     return error
 
@@ -575,3 +638,66 @@ def _error_of_most(densities: GroupDensities, points, some: np.ndarray) -> float
         (densities.values(x, few, densities.finer) - densities.values(x, few)).sum() for x in points
     ]
     return float(densities.n_units / few.size * np.std(changes))
+
+
+def _choose_held(
+    densities: GroupDensities, choices: Sequence[int], points, some: np.ndarray, changes: np.ndarray
+) -> None:
+    """Let races use fixed nodes if this makes them cheaper and is accurate enough.
+
+    ``choices`` are candidate numbers of moved nodes, the first of which is accurate enough by
+    itself; ``changes`` are those of the log-likelihood from the first point.
+    """
+    if densities.n_units < _MANY_GROUPS:
+        return
+    centre, scale = points[0], densities.n_units / some.size
+    expanded = {}
+    for number in choices[:3]:
+        densities.set_nodes(number)
+        densities.settle(centre, some)
+        surrogate = centre, *densities.expansion(centre, some)
+        expanded[number] = [densities.expanded_change(centre, x, surrogate) for x in points]
+    densities.set_nodes(choices[0])
+    most = _CHEAPER * _decision_cost(densities, points, some)
+    for held in _HELD[densities.groups.program.n_local]:
+        densities.hold_nodes(held)
+        if _decision_cost(densities, points, some) > most:
+            continue
+        rest = [densities.raced(centre, x, centre, some).sum() for x in points]
+        for number, known in expanded.items():
+            if np.ptp(scale * (np.array(known) + rest) - changes) < HELD_TOLERANCE:
+                densities.set_nodes(number)
+                densities.hold_nodes(held)
+                return
+    densities.hold_nodes(None)
+
+
+def _decision_cost(densities: GroupDensities, points, some: np.ndarray) -> float:
+    """Estimate the cost of a decision, in log-likelihoods of one row, where chains will be.
+
+    Chains are nearer to the centre than the points, which serve to measure errors.
+    """
+    rng, centre = as_generator(_COST_SEED), points[0]
+    near = [centre + _NEARER * (x - centre) for x in points[1 : _PAIRS + 2]]
+    residuals = [densities.raced(x, y, centre, some) for x, y in pairwise(near)]
+    n_units = densities.n_units
+    needed = [_groups_needed(r, n_units, rng) for r in residuals for _ in range(_TRIALS)]
+    return float(np.mean(needed) * densities.race_cost)
+
+
+def _groups_needed(residuals: np.ndarray, n_units: int, rng: np.random.Generator) -> int:
+    """Simulate how many of ``n_units`` groups a race reads, given residuals (m,) of a sample.
+
+    The distance of the log ratio from its threshold is uniform. A batch decides if its half-width
+    is smaller and no group contributes more than half of the sum of squares.
+    """
+    distance, size = _FARTHEST * rng.random(), _FIRST_BATCH
+    order = rng.permutation(residuals.size)
+    while size < residuals.size:
+        batch = residuals[order[:size]]
+        squares = (batch - batch.mean()) ** 2
+        width = _HALF_WIDTH * n_units * np.sqrt(squares.mean() / size)
+        if width < distance and squares.max() <= 0.5 * squares.sum():
+            return size
+        size *= 2
+    return n_units

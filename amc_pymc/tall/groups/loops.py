@@ -53,6 +53,7 @@ from amc_pymc.tall.groups.parts import (
     node_weights,
     padded,
     rooms,
+    spread,
 )
 from amc_pymc.tall.groups.printed import (
     DISCRETE,
@@ -133,13 +134,16 @@ def values(
 
 @_compiled
 def _expansion(
-    program, at, du, dv, shared, kept, block, size, group, mode, factor, nodes, log_weights
+    program, at, du, dv, shared, kept, block, size, group, mode, factor, nodes, log_weights, terms
 ):
-    """Return the derivatives of log L along du, and the mixed second derivative along du and dv."""
+    """Return the derivatives of log L along du, and the mixed second derivative along du and dv.
+
+    Writes the logarithms of integrand times weight at the nodes to ``terms`` (K,).
+    """
     width, whole = kept.shape[1], padded(size)
     call(program[JET + ROWS], at, du, dv, shared, block, block.shape[1], whole, kept, width)
     n_nodes = log_weights.size
-    jets, terms = np.empty((n_nodes, 4)), np.empty(n_nodes)
+    jets = np.empty((n_nodes, 4))
     u = np.empty(program[N_LOCAL])
     for k in range(n_nodes):
         node_place(program, mode, factor, nodes[k], u)
@@ -160,14 +164,16 @@ def _expansion(
 
 @_compiled
 def rewards(
-    points, centre, units, mask, rows, first, groups, modes, factors, nodes, log_weights, counter,
-    program,
+    points, centre, units, mask, rows, first, groups, modes, factors, nodes, log_weights, most_spread,
+    moved_nodes, moved_log_weights, counter, program,
 ):  # fmt: skip
     """Return residual changes of groups from points[0] to points[1], in row 1 of (2, m).
 
     With u = points[1] - points[0] and v = points[1] + points[0] - 2 centre over the coordinates in
     ``mask`` (1 or 0), the control variate changes by d_u log L + d_u d_v log L / 2 at the centre, with
-    nodes at the stored modes. Log-likelihoods use nodes around the modes at both points.
+    ``nodes`` at the stored modes. Log-likelihoods use the same nodes, unless changes of the log
+    integrand from the centre range over more than ``most_spread`` (1,) between nodes; then they use
+    ``moved_nodes`` around the modes at both points.
     """
     at, du, dv = np.empty(mask.size), np.empty(mask.size), np.empty(mask.size)
     directions(points, centre, mask, at, du, dv)
@@ -176,8 +182,10 @@ def rewards(
     call(program[JET + SHARED], at, du, dv, jets)
     q = program[N_LOCAL]
     block, kept = rooms(program, first, units)
-    kept_jets = room_of(program, JET, kept.shape[1])
+    kept_there, kept_jets = np.empty(kept.shape), room_of(program, JET, kept.shape[1])
     mode, factor = np.empty(q), np.empty((q, q))
+    at_centre = np.empty(log_weights.size)
+    old, new = np.empty(log_weights.size), np.empty(log_weights.size)
     out = np.zeros((2, units.size))
     for n in range(units.size):
         g = units[n]
@@ -185,14 +193,25 @@ def rewards(
         counter[0] += size
         slope, curvature = _expansion(
             program, at, du, dv, jets, kept_jets, block, size, groups[g], modes[g], factors[g],
-            nodes, log_weights,
+            nodes, log_weights, at_centre,
         )  # fmt: skip
-        moved = (block, size, groups[g], mode, factor, nodes, log_weights)
-        copy_vector(mode, modes[g])
-        copy_matrix(factor, factors[g])
-        before = _value(program, points[0], here, kept, *moved)
-        after = _value(program, points[1], there, kept, *moved)
-        change = -math.inf if after == -math.inf else after - before
+        near = most_spread[0] > 0.0
+        if near:
+            keep_rows(program, VALUE, points[0], here, block, size, kept)
+            keep_rows(program, VALUE, points[1], there, block, size, kept_there)
+            held = (size, groups[g], modes[g], factors[g], nodes, log_weights)
+            _log_terms(program, points[0], here, kept, *held, old)
+            _log_terms(program, points[1], there, kept_there, *held, new)
+            near = spread(old, at_centre) <= most_spread[0] >= spread(new, at_centre)
+        if near:
+            change = log_sum(new) - log_sum(old)
+        else:
+            moved = (block, size, groups[g], mode, factor, moved_nodes, moved_log_weights)
+            copy_vector(mode, modes[g])
+            copy_matrix(factor, factors[g])
+            before = _value(program, points[0], here, kept, *moved)
+            after = _value(program, points[1], there, kept, *moved)
+            change = -math.inf if after == -math.inf else after - before
         out[1, n] = change if change == -math.inf else change - slope - 0.5 * curvature
     return out
 

@@ -112,6 +112,19 @@ def node_weights(terms):
 
 
 @_compiled
+def spread(terms, others):
+    """Return the range over nodes of changes of the log integrand; nan if one is nan."""
+    low, high = math.inf, -math.inf
+    for k in range(terms.size):
+        change = terms[k] - others[k]
+        if math.isnan(change):
+            return math.nan
+        low = min(low, change)
+        high = max(high, change)
+    return high - low
+
+
+@_compiled
 def add_covariance(hessian, at_node, weights):
     """Add the covariance over nodes of the gradients (K, E) to a matrix (E, E)."""
     size = hessian.shape[0]

@@ -119,7 +119,7 @@ class MoveDecisions:
     def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
         """Whether the sign of the log ratio on all units agrees with the verdict."""
         points = self.log.x[k], self.log.x_new[k]
-        change = prepared.densities.change(*points)
+        change = prepared.densities.change(*points, surrogate)
         return bool(self.log.known[k] + change > 0.0) == bool(self.log.accepted[k])
 
     def distance(

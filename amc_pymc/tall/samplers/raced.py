@@ -254,8 +254,11 @@ class Raced(Protocol):
     def release(self) -> None:
         """Release memory that holds pages of mapped files."""
 
-    def change(self, x: np.ndarray, x_new: np.ndarray, /) -> float:
-        """Return the sum over all units of l_n(x_new) - l_n(x)."""
+    def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None, /) -> float:
+        """Return the sum over all units of l_n(x_new) - l_n(x).
+
+        ``surrogate`` is the surrogate of the races, needed for :attr:`approximation_error`.
+        """
 
     def value_and_gradient(
         self, x: np.ndarray, units: np.ndarray | None = None, /
