@@ -49,6 +49,8 @@ class ElementReader:
         Columns of data, to which elements of constant arrays are added that are indexed by data.
     families : Families, optional
         Families to which coefficients of long products are added if they are functions of parameters.
+    loops : bool
+        Whether long products of columns and parameters are loops, leaves "dot", and not sums.
     """
 
     def __init__(
@@ -57,11 +59,12 @@ class ElementReader:
         leaves: Mapping[Variable, Callable[[Index], int]],
         columns: Any = None,
         families: Families | None = None,
+        loops: bool = True,
     ):
         self.graph = graph
         self.leaves = dict(leaves)
         self.columns = columns
-        self.families = families
+        self.families, self.loops = families, loops
         self._negative: dict[int, bool] = {}
         self._memo: dict[tuple[Variable, Index], int] = {}
 
@@ -109,7 +112,8 @@ class ElementReader:
         open_axes = [k for k, i in enumerate(index) if self.graph.number(i) is None]
         axis = min(open_axes, key=lambda k: shape[k], default=None)
         if axis is None or shape[axis] > _MOST_CASES:
-            raise NotScalar(f"data choose an element of {type(variable.owner.op).__name__}")
+            source = variable if variable.owner is None else type(variable.owner.op).__name__
+            raise NotScalar(f"data choose an element of {source}")
         cases = [
             self.element(variable, (*index[:axis], self.const(k), *index[axis + 1 :]))
             for k in range(shape[axis])

@@ -296,21 +296,10 @@ def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Famil
         graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
         for k, n in enumerate(shape)
     )
-    expression = ElementReader(graph, leaves, columns).element(tensor, index)
-    (expression,), used = columns.used([_without_products(graph, expression)])
+    expression = ElementReader(graph, leaves, columns, loops=False).element(tensor, index)
+    (expression,), used = columns.used([expression])
     size = int(np.prod(shape))
     table = np.zeros((size, len(used)))
     for k, column in enumerate(used):
         table[:, k] = column.values
     return Family(expression, table, 0)
-
-
-def _without_products(graph: Graph, expression: int) -> int:
-    """Write products of columns with entries as sums."""
-    change = {}
-    for n in graph.leaves([expression], "dot"):
-        array, first, columns = graph.nodes[n].value
-        entries = [graph.entry(array, graph.const(first + k)) for k in range(len(columns))]
-        terms = [graph.make("mul", graph.leaf("column", c), e) for c, e in zip(columns, entries)]
-        change[n] = graph.sum(terms)
-    return graph.replaced([expression], change)[0]

@@ -299,7 +299,7 @@ def _long_dot(r: ElementReader, x, own, axes) -> int | None:
 def _loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
     """Return a dot product of columns with consecutive entries or derived coefficients, or None."""
     g = r.graph
-    for data, entries in ((left, right), (right, left)):
+    for data, entries in ((left, right), (right, left)) if r.loops else ():
         found = [_column(g, d) for d in data]
         if None in found:
             continue
