@@ -16,6 +16,7 @@ from amc_pymc.flags import Flag, warn_of
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import Turn, chosen_turns, possible_factors, reasons_against
+from amc_pymc.steps.model_densities import checked_densities
 from amc_pymc.steps.preparation import POOR, prepare
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy
@@ -31,6 +32,8 @@ _SHOWN = 8
 _GRADIENTS = 15
 #: CPU seconds of a draw that ``pm.sample`` spends on other things.
 _OVERHEAD = 5e-5
+#: Number of gradients of the groups' log-likelihood that a draw of another factor, in its turn, costs.
+_GRADIENTS_OF_TURN = 12
 #: Number of moves, and of repetitions, that are timed.
 _MOVES, _REPETITIONS = 10, 3
 
@@ -205,7 +208,10 @@ def racing_forecast(
     exact = prepared.thinning is not None
     read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
     share = read * rows_per_unit / n_rows
-    speeds = _speeds(prepared, read * rows_per_unit)
+    speeds = (
+        _speed(prepared, read * rows_per_unit, len(later)),
+        _speed_of_nuts(prepared, model, options, point),
+    )
     densities, factor = prepared.densities, prepared.densities.factor
     return RacingForecast(
         n_rows,
@@ -254,20 +260,35 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _speeds(prepared: Preparation, rows_read: float) -> tuple[float, float]:
-    """Return expected effective draws per CPU second of sampling: of racing, and of NUTS."""
+def _speed(prepared: Preparation, rows_read: float, n_turns: int) -> float:
+    """Return expected effective draws of racing per CPU second, with further factors in ``n_turns`` turns."""
     model, surface, correlation = prepared.densities, prepared.surface, 0.0
-    x = prepared.start if prepared.fit is None else prepared.fit.mean
-    gradient = _seconds(lambda: model.value_and_gradient(x))
-    seconds = _OVERHEAD + rows_read * gradient / model.n_rows
+    gradient = _seconds_of_gradient(prepared)
+    seconds = _OVERHEAD + (rows_read / model.n_rows + _GRADIENTS_OF_TURN * n_turns) * gradient
     if surface is not None and surface.moving:
         rng = np.random.default_rng(0)  # draws are timed and forgotten
         seconds += _seconds(lambda: surface.chain(_MOVES, 0.0, rng)) / _MOVES
         correlation = surface.correlation(surface.hyperparameters) ** surface.repeats
     accepted = 0.0 if prepared.forecast is None else prepared.forecast.acceptance
     correlation = 1.0 - accepted * (1.0 - correlation)
-    share = (1.0 - correlation) / (1.0 + correlation)
-    return share / seconds, 1.0 / (_GRADIENTS * gradient + _OVERHEAD)
+    return (1.0 - correlation) / (1.0 + correlation) / seconds
+
+
+def _speed_of_nuts(
+    prepared: Preparation, model: Model, options: Options, point: dict[str, np.ndarray]
+) -> float:
+    """Return expected effective draws of NUTS per CPU second, which integrates nothing out."""
+    if prepared.densities.factor is None or options.rows is not None:
+        gradient = _seconds_of_gradient(prepared)
+    else:
+        rows = checked_densities(model, options, point)
+        gradient = _seconds(lambda: rows.value_and_gradient(rows.layout.ravel(point)))
+    return 1.0 / (_GRADIENTS * gradient + _OVERHEAD)
+
+
+def _seconds_of_gradient(prepared: Preparation) -> float:
+    x = prepared.start if prepared.fit is None else prepared.fit.mean
+    return _seconds(lambda: prepared.densities.value_and_gradient(x))
 
 
 def _seconds(call: Callable[[], object]) -> float:
