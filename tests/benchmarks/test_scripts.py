@@ -84,7 +84,7 @@ def first_draw(rows, text):
 
 
 def discrete_synthetic(rows, text):
-    assert len(rows) == 2 * (27 * 5 + 9)
+    assert len(rows) == 2 * (27 * 4 + 9)
     assert all(0.0 < r["share"] <= 1.0 and r["low"] <= r["error"] <= r["high"] for r in rows)
 
 
