@@ -48,8 +48,10 @@ from amc_pymc.reading.rows import (
     choose_observed,
     constant_data,
     extract_rows,
+    row_count,
 )
 from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.signals import raise_if_signalled
 
 # --- states of discrete variables ------------------------------------------------------------------
 
@@ -242,6 +244,8 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
     list of Factor
         ``reason`` says why a factor cannot be integrated out, and is empty if it can.
     """
+    if not _may_have_groups(model, observed_vars):
+        return []
     try:
         sources = row_sources(model, observed_vars)
         reads = [_Reads(s) for s in sources]
@@ -269,6 +273,27 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
             factor = Factor(here, n_levels, effects, levels, _user_names(here, model))
             out.append(replace(factor, reason=_reason(factor, model, sources, reads)))
     return sorted(out, key=lambda f: -f.n_levels)
+
+
+def _may_have_groups(model, observed_vars) -> bool:
+    """Whether rows index a variable by data, or a variable has an entry for each row.
+
+    Only the graph is inspected, because extracting rows takes several passes over the data.
+    """
+    try:
+        observed = choose_observed(model, observed_vars)
+        logps = lowered(log_densities(model, observed))
+        lengths = {row_count(model, [rv]) for rv in observed}
+    except Exception as error:  # extracting the rows reports the error
+        raise_if_signalled(error)
+        return True
+    values = set(model.value_vars)
+    if any(shape[:1] and shape[0] in lengths for shape in _names_and_shapes(model)[1]):
+        return True
+    return any(
+        isinstance(node.op, AdvancedSubtensor) and values & set(ancestors([node.inputs[0]]))
+        for node in toposort(logps)
+    )
 
 
 def row_sources(model, observed_vars) -> tuple[RowLogp, ...]:

@@ -222,3 +222,16 @@ def test_an_index_out_of_range_is_an_error():
         pm.Normal("y", u[np.array([0, 1, 3])], 1, observed=np.zeros(3))
     with pytest.raises(ValueError, match="index in the data is out of range"):
         find_factors(model)
+
+
+def test_rows_of_a_model_without_groups_are_not_extracted(monkeypatch):
+    """That takes several passes over the data, before every preparation."""
+
+    def refuse(*args):
+        raise AssertionError("rows were extracted")
+
+    monkeypatch.setattr("amc_pymc.reading.factors.extract_rows", refuse)
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", shape=3)
+        pm.Normal("y", np.ones((50, 3)) @ slopes, 1.0, observed=np.zeros(50))
+    assert find_factors(model) == []
