@@ -30,7 +30,8 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, io_toposort, toposort
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import Add, Mul
-from pytensor.tensor import as_tensor, constant, zeros
+from pytensor.scalar.math import Log1mexp, Softplus
+from pytensor.tensor import as_tensor, constant, exp, expm1, log, log1p, maximum, switch, zeros
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import variadic_add
 from pytensor.tensor.random.type import RandomType
@@ -62,6 +63,19 @@ def _narrow(fgraph: Any, node: Apply) -> list[Variable] | None:
     return [reduce(Elemwise(op), node.inputs)]
 
 
+@node_rewriter([Elemwise])
+def _by_arrays(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Write functions that PyTensor evaluates one number at a time by those of NumPy, which take arrays."""
+    op, x, dtype = node.op.scalar_op, node.inputs[0], node.outputs[0].type.dtype
+    if not isinstance(op, Softplus | Log1mexp):
+        return None
+    x = x.astype(dtype)
+    if isinstance(op, Softplus):
+        return [(maximum(x, 0.0) + log1p(exp(-abs(x)))).astype(dtype)]
+    near = x > -np.log(2.0)
+    return [switch(near, log(-expm1(x)), log1p(-exp(x))).astype(dtype)]
+
+
 class _RewritersOnce(Mode):
     """Mode that creates its rewriters once.
 
@@ -80,7 +94,9 @@ def interpreted_mode() -> Mode:
     They are made numerically stable, as in PyTensor's own modes: otherwise the logarithm of a logistic function
     underflows. Nothing is compiled.
     """
-    mode = _RewritersOnce(linker="py", optimizer="fast_compile").register((in2out(_narrow), 100.0))
+    mode = _RewritersOnce(linker="py", optimizer="fast_compile").register(
+        (in2out(_narrow, _by_arrays, name="by_arrays"), 100.0)
+    )
     mode = mode.including("stabilize")
     return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
 
