@@ -246,24 +246,11 @@ def bessel_ie(order, x):
     return sign * total / math.sqrt(6.283185307179586 * size)
 
 
+#: Operations that have NumPy's names.
 _OF_NUMPY = (
-    *(
-        "sqrt",
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "tanh",
-        "sinh",
-        "cosh",
-        "arctan",
-    ),
-    *("arcsin", "arccos", "arcsinh", "arccosh", "arctanh", "abs", "sign", "maximum", "minimum"),
-    *("floor", "ceil", "mod", "isnan", "isinf"),
-)
+    "sqrt exp expm1 log log1p sin cos tan tanh sinh cosh arctan arcsin arccos arcsinh arccosh "
+    "arctanh abs sign maximum minimum floor ceil mod isnan isinf"
+).split()
 #: NumPy and SciPy implementations of the operations, on arrays that broadcast.
 ARRAY: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in _OF_NUMPY},

@@ -208,11 +208,17 @@ def racing_forecast(
     exact = prepared.thinning is not None
     read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
     share = read * rows_per_unit / n_rows
-    speeds = (
-        _speed(prepared, read * rows_per_unit, len(later)),
-        _speed_of_nuts(prepared, model, options, point),
-    )
     densities, factor = prepared.densities, prepared.densities.factor
+    x = prepared.start if prepared.fit is None else prepared.fit.mean
+    gradient = of_rows = _seconds(lambda: densities.value_and_gradient(x))
+    if factor is not None and options.rows is None:  # NUTS integrates nothing out
+        rows_alone = checked_densities(model, options, point)
+        start = rows_alone.layout.ravel(point)
+        of_rows = _seconds(lambda: rows_alone.value_and_gradient(start))
+    speeds = (
+        _speed(prepared, read * rows_per_unit, len(later), gradient),
+        1.0 / (_GRADIENTS * of_rows + _OVERHEAD),
+    )
     return RacingForecast(
         n_rows,
         size,
@@ -260,11 +266,10 @@ def _turns(later: Sequence[Turn]) -> str:
     )
 
 
-def _speed(prepared: Preparation, rows_read: float, n_turns: int) -> float:
+def _speed(prepared: Preparation, rows_read: float, n_turns: int, gradient: float) -> float:
     """Return expected effective draws of racing per CPU second, with further factors in ``n_turns`` turns."""
-    model, surface, correlation = prepared.densities, prepared.surface, 0.0
-    gradient = _seconds_of_gradient(prepared)
-    seconds = _OVERHEAD + (rows_read / model.n_rows + _GRADIENTS_OF_TURN * n_turns) * gradient
+    surface, correlation, n_rows = prepared.surface, 0.0, prepared.densities.n_rows
+    seconds = _OVERHEAD + (rows_read / n_rows + _GRADIENTS_OF_TURN * n_turns) * gradient
     if surface is not None and surface.moving:
         rng = np.random.default_rng(0)  # draws are timed and forgotten
         seconds += _seconds(lambda: surface.chain(_MOVES, 0.0, rng)) / _MOVES
@@ -272,23 +277,6 @@ def _speed(prepared: Preparation, rows_read: float, n_turns: int) -> float:
     accepted = 0.0 if prepared.forecast is None else prepared.forecast.acceptance
     correlation = 1.0 - accepted * (1.0 - correlation)
     return (1.0 - correlation) / (1.0 + correlation) / seconds
-
-
-def _speed_of_nuts(
-    prepared: Preparation, model: Model, options: Options, point: dict[str, np.ndarray]
-) -> float:
-    """Return expected effective draws of NUTS per CPU second, which integrates nothing out."""
-    if prepared.densities.factor is None or options.rows is not None:
-        gradient = _seconds_of_gradient(prepared)
-    else:
-        rows = checked_densities(model, options, point)
-        gradient = _seconds(lambda: rows.value_and_gradient(rows.layout.ravel(point)))
-    return 1.0 / (_GRADIENTS * gradient + _OVERHEAD)
-
-
-def _seconds_of_gradient(prepared: Preparation) -> float:
-    x = prepared.start if prepared.fit is None else prepared.fit.mean
-    return _seconds(lambda: prepared.densities.value_and_gradient(x))
 
 
 def _seconds(call: Callable[[], object]) -> float:
