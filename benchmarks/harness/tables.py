@@ -17,12 +17,13 @@ def markdown(headers: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _line(entries: Sequence[str]) -> str:
+    entries = [entry.replace("|", "\\|") for entry in entries]
     return "|" + "|".join(f" {entry} " if entry else " " for entry in entries) + "|"
 
 
 def cells(line: str) -> list[str]:
     """The cells of a line of a table."""
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
 
 
 def find_tables(text: str) -> dict[str, Result]:

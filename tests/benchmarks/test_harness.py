@@ -16,7 +16,7 @@ from benchmarks.harness import intervals, results
 from benchmarks.harness.tables import cells, find_tables, markdown
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = {"headers": ["method", "s"], "rows": [["a \\| b", "1 ± 2"], ["", "3,000"]]}
+TABLE = {"headers": ["method", "s"], "rows": [["1|h_sigma", "1 ± 2"], ["", "3,000"]]}
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -24,6 +24,7 @@ TABLE = {"headers": ["method", "s"], "rows": [["a \\| b", "1 ± 2"], ["", "3,000
 
 def test_tables_are_read_as_they_are_written():
     text = markdown(TABLE["headers"], TABLE["rows"])
+    assert text.splitlines()[-2] == "| 1\\|h_sigma | 1 ± 2 |"
     assert text.splitlines()[-1] == "| | 3,000 |"
     report = f"# All\n\n{text}\n\nWords | words.\n\n{text}\n\n## Costs: in s, on one core\n{text}\n"
     assert find_tables(report) == {"all": TABLE, "all_2": TABLE, "costs": TABLE}
