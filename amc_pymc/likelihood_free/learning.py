@@ -42,7 +42,6 @@ from amc_pymc.likelihood_free.trees import (
     Cart,
     Dyadic,
     Partitioner,
-    check_partitioner,
     checked_partition,
 )
 from amc_pymc.logweights import relative, systematic
@@ -83,7 +82,7 @@ PartitionName = Literal["forest", "cart", "dyadic", "bart"]
 Utility = Literal["ess", "efficiency", "posterior", "kl"]
 #: Trees of a forest. Random cuts keep weights even; the best cuts find narrow posteriors with few
 #: simulations, but are not worth their cost with many.
-_FOREST = (Cart(random_cuts=True),) * 2 + (Cart(random_beyond=10_000),) * 2
+_FOREST = (Cart(random_beyond=0),) * 2 + (Cart(random_beyond=10_000),) * 2
 #: Partitions of a proposal by name.
 _PARTITIONS: dict[str, Callable[[], tuple[Partitioner, ...]]] = {
     "forest": lambda: _FOREST,
@@ -164,8 +163,6 @@ class TreeProposal:
         for own in given if isinstance(given, tuple) else (given,):
             if isinstance(own, str) or not callable(own):
                 one_of("partition", own, PartitionName, "or a callable")
-            else:
-                check_partitioner(own)
         one_of("utility", self.utility, Utility)
         allowed = self.utility == "ess"
         if self.local is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.likelihood_free.accepted import Accepted, deal, effective, effective_of_first
 from amc_pymc.likelihood_free.adjust import adjusted_effective, adjusted_mean, weighted_mean
 from amc_pymc.likelihood_free.choose import AdjustName, adjust_run
-from amc_pymc.likelihood_free.history import History
+from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.problem import (
     Problem,
     accepted,
@@ -25,7 +24,6 @@ from amc_pymc.likelihood_free.problem import (
     student_kernel,
     values_at,
 )
-from amc_pymc.likelihood_free.scale import SummaryScale
 from amc_pymc.likelihood_free.smoothing import smooth_draws
 from amc_pymc.likelihood_free.step_posterior import fit_step_posterior, quantile_corners
 from amc_pymc.likelihood_free.tolerance_bias import (
@@ -40,7 +38,7 @@ from amc_pymc.results import declared_dataset, described, pareto_k
 from amc_pymc.results.tables import ABC, ABC_SIMULATIONS, DRAW_STATS, STEP_POSTERIOR, WEIGHTED
 from amc_pymc.steps.model_groups import add_data_groups, draws_group
 
-__all__ = ["AbcRun", "abc_tree_data"]
+__all__ = ["abc_tree_data"]
 
 #: Number of chains of posterior draws.
 _CHAINS = 4
@@ -51,44 +49,6 @@ _FEW, _HEAVY = 100.0, 0.1
 #: Squared errors at pseudo-observed data, in posterior variances, outside of which a warning is given, and standard
 #: errors by which they must differ from one.
 _CALIBRATED, _SURE = (0.5, 1.6), 3.0
-
-
-@dataclass
-class AbcRun:
-    """A finished run.
-
-    Attributes
-    ----------
-    problem : Problem
-    model : pm.Model or None
-    history : History
-    observed : array (S,)
-        Summary statistics of the data.
-    rng : numpy.random.Generator
-        Generator for draws after the run.
-    seconds : list of float
-        Simulation time of each batch; nan for batches from a checkpoint.
-    flags : list of Flag
-    scale : SummaryScale or None
-        Scale of the distance if it comes from a pilot batch; None for the problem's own distance.
-    learned : bool
-        Whether the distance is between learned summaries.
-    """
-
-    problem: Problem
-    model: Any
-    history: History
-    observed: np.ndarray = field(default_factory=lambda: np.empty(0))
-    rng: np.random.Generator = None  # type: ignore[assignment]
-    seconds: list[float] = field(default_factory=list)
-    flags: list[Flag] = field(default_factory=list)
-    scale: SummaryScale | None = None
-    learned: bool = False
-
-    def elements(self, u: np.ndarray) -> np.ndarray:
-        """Return all elements (n, K) of all variables at points (n, D) of the cube."""
-        values = values_at(self.problem, u).values()
-        return np.concatenate([v.reshape(len(u), -1).astype(float) for v in values], axis=1)
 
 
 class _Draws(NamedTuple):
@@ -130,20 +90,8 @@ def _plain(run: AbcRun, found: Accepted, told: dict[str, Any]) -> _Draws:
 
 def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None:
     """Return adjusted draws; None if the prior density is zero at all of them."""
-    history, problem = run.history, run.problem
-    assert history.summaries is not None
-    log_weight = history.log_weight
-    if any(
-        r.log_density is not None for r in history.rounds
-    ):  # weights of a prior uniform in the cube
-        log_weight = np.concatenate(
-            [math.log(r.proposal.gain) - np.log(r.proposal.density(r.u)) for r in history.rounds]
-        )
-    result = adjust_run(
-        history.u, history.summaries, run.observed, history.distance, log_weight, found, adjust,
-        run.rng.spawn(1)[0], root=None if run.scale is None else run.scale.matrix,
-        distance_is_learned=run.learned, log_density=problem.log_density,
-    )  # fmt: skip
+    problem = run.problem
+    result = adjust_run(run, found, adjust)
     draws, chosen = result.draws, result.choice.candidate
     if draws is None:
         return None
@@ -152,7 +100,7 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
         told |= {"summaries": "learned", "regression": result.regression}
     if adjust == "auto":
         told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
-    squares, error = result.calibration
+    squares, error = result.choice.calibration
     beyond = np.abs(squares - 1.0) > _SURE * error
     run.flags += _miscalibrated(problem, np.where(beyond, squares, 1.0))
     excess = max(0.0, float(np.where(beyond, squares, 1.0).max()) - 1.0)

@@ -16,11 +16,11 @@ from amc_pymc.arguments import boolean, positive_int, positive_or_none
 from amc_pymc.flags import flag
 from amc_pymc.likelihood_free.accepted import accept, effective, final_tolerance
 from amc_pymc.likelihood_free.choose import AdjustName
-from amc_pymc.likelihood_free.history import History, batch_sizes
+from amc_pymc.likelihood_free.history import AbcRun, History, batch_sizes
 from amc_pymc.likelihood_free.learned import exchangeable_features, learned_distance
 from amc_pymc.likelihood_free.learning import TreeProposal, one_of, rounds
 from amc_pymc.likelihood_free.problem import Problem, Simulated, accepted
-from amc_pymc.likelihood_free.results import AbcRun, abc_tree_data
+from amc_pymc.likelihood_free.results import abc_tree_data
 from amc_pymc.likelihood_free.run import as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.scale import FEWEST_PILOTS, pilot_scale
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem

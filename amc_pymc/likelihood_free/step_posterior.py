@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.likelihood_free.partition import whole_cube
 from amc_pymc.likelihood_free.problem import Problem, are_whole, labels
-from amc_pymc.likelihood_free.trees import fit_cart
+from amc_pymc.likelihood_free.trees import Cart
 from amc_pymc.rng import as_generator
 
 __all__ = ["StepPosterior", "fit_step_posterior", "quantile_corners", "step_density"]
@@ -167,9 +167,7 @@ def fit_step_posterior(
     for_cuts = rng.random(len(u)) < 0.5
     partition = whole_cube(u.shape[1])
     if for_cuts.any():
-        partition = fit_cart(
-            u[for_cuts], kernel_values[for_cuts], rng, max_leaves=boxes, min_samples=_MIN_SAMPLES
-        )
+        partition = Cart(boxes, _MIN_SAMPLES)(u[for_cuts], kernel_values[for_cuts], None, rng)
     others = ~for_cuts[hit]
     if others.any() and weight[others].sum() > 0.0:
         hit, weight = hit[others], weight[others] / weight[others].sum()

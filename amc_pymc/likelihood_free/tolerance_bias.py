@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.likelihood_free.accepted import effective_of_first
+from amc_pymc.likelihood_free.accepted import closest_first, effective_of_first
 from amc_pymc.logweights import relative
 
 __all__ = [
@@ -188,25 +188,17 @@ def _nested(
     log_weight: np.ndarray, distance: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, Sequence[int]]:
     """Return the closest simulations in order and the window sizes; both are empty if none is accepted."""
-    order = np.flatnonzero(np.isfinite(distance) & (log_weight > -np.inf))
-    order = order[np.argsort(distance[order], kind="stable")]
+    order, weight = closest_first(distance, log_weight)
     kept = int(np.searchsorted(distance[order], tolerance, side="right"))
     if kept == 0:
         return order[:0], []
-    sizes = _sizes(relative(log_weight[order]), kept)
-    return order[: sizes[-1]], sizes
-
-
-def _sizes(weight: np.ndarray, kept: int) -> Sequence[int]:
-    """Return numbers of closest simulations in windows; the first window has `kept`."""
-    effective = effective_of_first(weight)
-    sizes = [kept]
+    effective, sizes = effective_of_first(weight), [kept]
     for step in range(1, _WINDOWS):
         more = np.flatnonzero(effective[sizes[-1] :] >= effective[kept - 1] * _STEP**step)
         if not len(more):
             break
         sizes.append(sizes[-1] + int(more[0]) + 1)
-    return sizes
+    return order[: sizes[-1]], sizes
 
 
 def _windows(
