@@ -385,13 +385,13 @@ def best_candidate(
     mean = best.mean(axis=1)
     # Regressions by mode are linear ones where there is one mode: of equal scores, take the simpler kind.
     top = int(np.flatnonzero(mean >= mean.max() - _TIE)[0])
-    if prefer_first and not (mean[top] - mean[0]) > _standard_error(best[top] - best[0]):
-        gain, top = 0.0, 0
-        error = _standard_error(best[int(np.flatnonzero(mean >= mean.max() - _TIE)[0])] - best[0])
-    else:
-        top = _with_more_draws(best, [tried[c] for c in alive], top)
-        gain, error = float((best[top] - best[0]).mean()), _standard_error(best[top] - best[0])
-    return Choice(tried[alive[top]], gain, error, _calibration(squares[alive[top]]))
+    gain = best[top] - best[0]
+    if prefer_first and not gain.mean() > _standard_error(gain):
+        return Choice(tried[0], 0.0, _standard_error(gain), _calibration(squares[0]))
+    top = _with_more_draws(best, [tried[c] for c in alive], top)
+    gain, chosen = best[top] - best[0], alive[top]
+    found = _calibration(squares[chosen])
+    return Choice(tried[chosen], float(gain.mean()), _standard_error(gain), found)
 
 
 def _standard_error(values: np.ndarray) -> float:
