@@ -173,10 +173,6 @@ class History:
         """Batch number (N,) of each simulation."""
         return np.repeat(np.arange(len(self.rounds)), [len(r.u) for r in self.rounds])
 
-    def last(self, rounds: int | None) -> History:
-        """Return the history of the last rounds only, or of all for None."""
-        return self if rounds is None else History(self.rounds[-rounds:])
-
     def _each(self, of: Callable[[Round], np.ndarray]) -> np.ndarray:
         return np.concatenate([of(r) for r in self.rounds])
 

@@ -228,4 +228,4 @@ def as_problem(model: Model | SimulatorProblem | None) -> tuple[Problem, Any]:
     if isinstance(model, SimulatorProblem):
         return model, None
     model = context_model(model, single=True)
-    return ModelProblem.from_model(model), model
+    return ModelProblem(model), model

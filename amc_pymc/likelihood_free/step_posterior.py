@@ -119,8 +119,6 @@ def fit_step_posterior(
     weight: np.ndarray,
     rng: np.random.Generator,
     coordinates: list[str],
-    *,
-    strength: float = 1.0,
 ) -> StepPosterior:
     r"""Fit the boxes of a regression tree and their posterior masses.
 
@@ -128,7 +126,8 @@ def fit_step_posterior(
 
     .. math:: \frac{N_k + c\, |\Omega_k| / |\Omega_{\mathrm{parent}}|}{N_{\mathrm{parent}} + c}
 
-    with N the effective number of accepted simulations in a box, from the half that was not used for choosing cuts.
+    with c = 1 and N the effective number of accepted simulations in a box, from the half that was not used for
+    choosing cuts.
 
     Parameters
     ----------
@@ -142,8 +141,6 @@ def fit_step_posterior(
         Weights of the accepted simulations, which sum to one.
     rng : numpy.random.Generator
     coordinates : list of str
-    strength : float
-        Number c of draws that a uniform density within the parent counts for.
 
     Returns
     -------
@@ -179,7 +176,7 @@ def fit_step_posterior(
         volume[partition.parent[node]] += volume[node]
     for node, above in enumerate(partition.parent[1:], start=1):
         part = volume[node] / volume[above]
-        mass[node] = mass[above] * (n[node] + strength * part) / (n[above] + strength)
+        mass[node] = mass[above] * (n[node] + part) / (n[above] + 1.0)
     counts = np.round(count[leaves]).astype(np.int64)
     return StepPosterior(coordinates, partition.lower, partition.upper, mass[leaves], counts)
 

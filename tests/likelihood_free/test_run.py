@@ -21,7 +21,7 @@ CASES = [
             ({"partition": (Cart(random_beyond=0), Cart()) * 2}, "ess", False),
             ({"partition": "cart"}, "kl", True),
             ({"partition": Dyadic(cuts=5)}, "efficiency", True),
-            ({"partition": "cart", "window": 3}, "posterior", False),
+            ({"partition": "cart"}, "posterior", False),
         )
     ),
 ]
