@@ -62,7 +62,7 @@ def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
 def checked_data(what: str, data: np.ndarray) -> np.ndarray:
     """Return observed data; raise an error if they are not numbers, empty or not finite."""
     if data.dtype.kind not in "biuf":
-        raise TypeError(f"{what}: must be numbers, got dtype {data.dtype}.")
+        raise TypeError(f"{what} must be numbers, got dtype {data.dtype}.")
     if data.size == 0:
         raise ValueError(f"{what}: empty, of shape {data.shape}.")
     for kind, bad in (("nan", np.isnan(data)), ("infinite", np.isinf(data))):

@@ -14,11 +14,19 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.likelihood_free.learned import learned_distance
 from amc_pymc.likelihood_free.learning import one_of
 from amc_pymc.likelihood_free.map_mode import Mode, estimate_mode
-from amc_pymc.likelihood_free.map_search import MapHistory, MapPolicy, map_batches, map_rounds
+from amc_pymc.likelihood_free.map_search import (
+    MapHistory,
+    MapPolicy,
+    lowered,
+    map_batches,
+    map_rounds,
+)
+from amc_pymc.likelihood_free.partition import whole_cube
 from amc_pymc.likelihood_free.problem import Failure, Problem, gaussian_kernel
-from amc_pymc.likelihood_free.run import as_problem, failure_flags, simulation_run
+from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
@@ -36,6 +44,8 @@ Estimate = Literal["kde", "box"]
 _FAR = 2.0
 #: Estimated bias, in units of the standard error without it, above which a warning is given.
 _BIASED = 3.0
+#: Minimum simulations to learn summaries from; mean kernel value with learned summaries, and minimum sum of these.
+_TO_LEARN, _LABEL, _LABELS = 500, 0.02, 200.0
 #: Mean kernel value at the mode over that of draws from the prior below which, and effective share of these draws
 #: above which, a warning is given.
 _NARROWS, _MOST = 1.5, 0.5
@@ -159,6 +169,7 @@ def find_MAP_tree(
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
     failures: list[Failure] = []
+    summaries: list[np.ndarray] = []
     settings = {"policy": policy, "tolerance": lowest}
     if policy == "hoo":  # its boxes depend on the budget
         settings["max_simulations"] = max_simulations
@@ -166,10 +177,13 @@ def find_MAP_tree(
         "MAP-Tree", problem, map_batches, settings, max_simulations=max_simulations,
         batch_size=batch_size, batched=batched, cores=cores, checkpoint=checkpoint, max_time=max_time,
         progressbar=progressbar, random_seed=random_seed,
+        summaries=1 < len(problem.observed_summaries) <= MOST_SUMMARIES,
     ) as run:  # fmt: skip
 
         def simulate(u: np.ndarray, b: int) -> np.ndarray:
             found, before = run.simulate(u, b), sum(run.sizes[:b])
+            if found.summaries is not None:
+                summaries.append(found.summaries)
             failures.extend(f._replace(index=before + f.index) for f in found.failures)
             return found.distance
 
@@ -183,7 +197,12 @@ def find_MAP_tree(
     mode = estimate_mode(
         history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )
-    flags += _flags(problem, history, mode, lowest)
+    doubts, learned = _flags(problem, history, mode, lowest), False
+    if summaries and len(u) >= _TO_LEARN and any(f.name == "mode_of_prior" for f in doubts):
+        learned, history = True, _with_learned_summaries(problem, history, summaries, run.rngs[-1])
+        mode = estimate_mode(history, problem.parameters, problem.log_prior, estimate=estimate)
+        doubts = [flag("mode_by_learning"), *_flags(problem, history, mode, None)]
+    flags += doubts
     warn_of(flags, "Likelihood-free inference")
     values = problem.parameters(mode.u[None])
     if hasattr(problem, "deterministics"):
@@ -199,9 +218,28 @@ def find_MAP_tree(
         "simulations": len(u),
         "policy": policy,
         "estimate": estimate,
+        "summaries": "learned" if learned else "given",
         **flag_attributes(flags),
     }
     return values, _tree(problem, model, values, history, mode, attrs)
+
+
+def _with_learned_summaries(
+    problem: Problem, history: MapHistory, summaries: list[np.ndarray], rng: np.random.Generator
+) -> MapHistory:
+    """Return the simulations with distances between learned summaries, at a tolerance for these."""
+    u, data = history.u, np.concatenate(summaries)[: len(history.u)]
+    distance = learned_distance(u, data, problem.observed_summaries, rng, thorough=True)
+    distance[np.isinf(history.distance)] = np.inf
+    tolerance = lowered(distance, math.inf, kernel_values=max(_LABEL, _LABELS / len(u)))
+    out = MapHistory(whole_cube(problem.n_dim))
+    out.add(u, distance, tolerance, problem.log_prior)
+    parts = np.split(distance, np.cumsum([len(r.u) for r in history.rounds])[:-1])
+    out.rounds = [
+        r._replace(distance=part, tolerance=tolerance)
+        for r, part in zip(history.rounds, parts, strict=True)
+    ]
+    return out
 
 
 def _told(history: MapHistory) -> str:

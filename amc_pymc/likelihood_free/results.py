@@ -35,7 +35,14 @@ from amc_pymc.likelihood_free.tolerance_bias import (
     tolerance_doubt,
 )
 from amc_pymc.results import declared_dataset, described, pareto_k
-from amc_pymc.results.tables import ABC, ABC_SIMULATIONS, DRAW_STATS, STEP_POSTERIOR, WEIGHTED
+from amc_pymc.results.tables import (
+    ABC,
+    ABC_SIMULATIONS,
+    DRAW_STATS,
+    PROBABILITIES,
+    STEP_POSTERIOR,
+    WEIGHTED,
+)
 from amc_pymc.steps.model_groups import add_data_groups, draws_group
 
 __all__ = ["abc_tree_data"]
@@ -181,7 +188,11 @@ def abc_tree_data(
         observed = np.asarray(problem.observed)  # type: ignore[attr-defined]
         dims = [f"observed_dim_{i}" for i in range(observed.ndim)]
         tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
-    flags += _flags(drawn, plain, unique, wanted) + _probability_doubt(run, plain)
+    flags += _flags(drawn, plain, unique, wanted)
+    probabilities, doubt = _probabilities(run, drawn, plain)
+    if probabilities:
+        tree["probabilities"] = xr.DataTree(probabilities)
+    flags += doubt
     flags += tolerance_doubt(estimates, names, plain.tolerance)
     flags += spread_doubt(estimates, names, plain.tolerance)
     tree["abc"].attrs |= flag_attributes(flags)
@@ -344,23 +355,39 @@ def _flags(drawn: _Draws, plain: Accepted, unique: int, wanted: float | None) ->
     return out
 
 
-def _probability_doubt(run: AbcRun, plain: Accepted) -> list[Flag]:
-    """Return a flag if the tolerance may change the probability of a whole number."""
-    history, found = run.history, {}
+def _probabilities(run: AbcRun, drawn: _Draws, plain: Accepted) -> tuple[xr.Dataset, list[Flag]]:
+    """Return probabilities of whole numbers with their errors, and a flag if the tolerance may change one much.
+
+    Mass moves between the values of a variable, so the error of each is at least the largest change of any.
+    """
+    history, problem = run.history, run.problem
     index = closest(history.log_weight, history.distance, plain.tolerance)
     distance = history.distance[index]
-    for name, value in values_at(run.problem, history.u[index]).items():
-        if value.dtype.kind in "iub":
-            columns = value.reshape(len(value), -1).T
-            for label, column in zip(labels(name, value.shape[1:]), columns, strict=True):
-                for whole in np.unique(column[distance <= plain.tolerance])[:_VALUES]:
-                    found[f"{label}={whole}"] = column == whole
-    if not found:
-        return []
-    indicators = np.array([*found.values()], float).T
+    near, here = (values_at(problem, u) for u in (history.u[index], drawn.u))
+    events, owners, columns = [], [], []
+    for name, value in near.items():
+        if value.dtype.kind not in "iub":
+            continue
+        each = zip(
+            value.reshape(len(value), -1).T, here[name].reshape(len(drawn.u), -1).T, strict=True
+        )
+        for label, (all_near, own) in zip(labels(name, value.shape[1:]), each, strict=True):
+            wholes = np.unique(np.concatenate([all_near[distance <= plain.tolerance], own]))
+            for whole in wholes[:_VALUES]:
+                events.append(f"{label}={whole}")
+                owners.append(label)
+                columns.append((all_near == whole, own == whole))
+    if not events:
+        return xr.Dataset(), []
+    indicators, own = (np.array(c, float).T for c in zip(*columns, strict=True))
     shift = tolerance_bias(indicators, history.log_weight[index], distance, plain.tolerance)
+    mean, mcse = weighted_mean(drawn.accepted.weight, own)
     sizes = np.nan_to_num(np.hypot(shift.bias, shift.error))
-    size, name = max(zip(sizes.tolist(), found, strict=True))
-    if size < _PROBABILITY:
-        return []
-    return [flag("uncertain_probabilities", tolerance=plain.tolerance, name=name, size=size)]
+    owner = np.array(owners)
+    doubt = np.array([sizes[owner == label].max() for label in owners])
+    rows = np.stack([mean, mcse, doubt, np.hypot(mcse, doubt)])
+    coords = {"statistic": ["mean", "mcse", "tolerance_error", "error"], "event": events}
+    table = declared_dataset(PROBABILITIES, {"probability": rows}, coords)
+    size, event = max(zip(sizes.tolist(), events, strict=True))
+    told = {"tolerance": plain.tolerance, "name": event, "size": size}
+    return table, [flag("uncertain_probabilities", **told)] if size >= _PROBABILITY else []

@@ -21,7 +21,7 @@ from amc_pymc.likelihood_free.learned import exchangeable_features, learned_dist
 from amc_pymc.likelihood_free.learning import TreeProposal, one_of, rounds
 from amc_pymc.likelihood_free.problem import Problem, Simulated, accepted
 from amc_pymc.likelihood_free.results import abc_tree_data
-from amc_pymc.likelihood_free.run import as_problem, failure_flags, simulation_run
+from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.scale import FEWEST_PILOTS, pilot_scale
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.rng import RandomSeed
@@ -42,8 +42,6 @@ _NAMES = {
 }  # fmt: skip
 #: Default options of the proposals.
 _DEFAULT = TreeProposal()
-#: Maximum number of summary statistics stored without `adjust`, to estimate the bias due to the tolerance.
-_MOST_SUMMARIES = 100
 
 
 @ends_loops
@@ -281,7 +279,7 @@ def _sample(
     run = AbcRun(problem, model, History(), learned=distance_scale == "learned")
     data = problem.observed_summaries[None]
     run.observed = (data if features is None else features(data))[0]
-    kept = adjust != "none" or len(run.observed) <= _MOST_SUMMARIES or run.learned
+    kept = adjust != "none" or len(run.observed) <= MOST_SUMMARIES or run.learned
     settings: dict[str, Any] = {
         "adjust": adjust,
         "exchangeable": exchangeable,

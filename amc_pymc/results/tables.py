@@ -191,6 +191,9 @@ accepted      | box            | int   | | | accepted simulations in the box
 theta_lower   | box coordinate | float | | | lower corner on the scale of the parameters
 theta_upper   | box coordinate | float | | | upper corner on the scale of the parameters
 """)
+PROBABILITIES = as_table("""
+probability | statistic event | float | | | probability of a whole number: mean, mcse, tolerance_error (change by the tolerance), error (total)
+""")
 ABC_SIMULATIONS = as_table("""
 distance   | simulation            | float |      |     | distance between simulation and data
 log_weight | simulation            | float | nats | log | prior density over that of the proposal
@@ -226,7 +229,7 @@ RESULTS: dict[str, dict[str, Table]] = {
     "sample_ais": _EVIDENCE | {"annealing": ANNEALING} | _DRAWS,
     "combine_estimators": _COMBINED,
     "sample_abc_tree": {"abc": ABC, "step_posterior": STEP_POSTERIOR}
-    | {"simulations": ABC_SIMULATIONS}
+    | {"simulations": ABC_SIMULATIONS, "probabilities": PROBABILITIES}
     | _DRAWS,
     "find_MAP_tree": {"box": MAP_BOX, "rounds": MAP_ROUNDS},
 }
