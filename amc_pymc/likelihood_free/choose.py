@@ -134,7 +134,7 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
         root = (
             distance_root(summaries, run.observed, distance)
             if run.scale is None
-            else run.scale.matrix
+            else np.diag(1.0 / run.scale.spread)
         )
         raw = Space("raw", summaries, np.zeros(len(at), int), data[None], root)
         if learned is not None and run.learned:

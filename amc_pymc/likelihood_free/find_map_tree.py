@@ -25,13 +25,14 @@ from amc_pymc.likelihood_free.map_search import (
     map_rounds,
 )
 from amc_pymc.likelihood_free.partition import whole_cube
-from amc_pymc.likelihood_free.problem import Failure, Problem, gaussian_kernel
+from amc_pymc.likelihood_free.problem import Problem, gaussian_kernel
 from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
 from amc_pymc.signals import ends_loops
+from amc_pymc.steps.model_groups import draws_group
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -168,7 +169,6 @@ def find_MAP_tree(
     tolerance = positive_or_none("tolerance", tolerance)
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
-    failures: list[Failure] = []
     summaries: list[np.ndarray] = []
     settings = {"policy": policy, "tolerance": lowest}
     if policy == "hoo":  # its boxes depend on the budget
@@ -181,10 +181,9 @@ def find_MAP_tree(
     ) as run:  # fmt: skip
 
         def simulate(u: np.ndarray, b: int) -> np.ndarray:
-            found, before = run.simulate(u, b), sum(run.sizes[:b])
+            found = run.simulate(u, b)
             if found.summaries is not None:
                 summaries.append(found.summaries)
-            failures.extend(f._replace(index=before + f.index) for f in found.failures)
             return found.distance
 
         states = map_rounds(
@@ -193,7 +192,7 @@ def find_MAP_tree(
         )  # fmt: skip
         history = run.follow(states, _told)
     u, flags = history.u, run.flags
-    flags += failure_flags(problem, [f for f in failures if f.index < len(u)], u)
+    flags += failure_flags(problem, run.failures, u)
     mode = estimate_mode(
         history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )
@@ -275,42 +274,29 @@ def _tree(
     mode: Mode,
     attrs: dict[str, Any],
 ) -> xr.DataTree:
-    dims, rounds = _dims(model, values), history.rounds
     ends = np.cumsum([math.prod(shape) for shape in problem.shapes.values()])
     errors = {
-        name: (dims[name], part.reshape(shape))
+        name: part.reshape(shape)
         for (name, shape), part in zip(
             problem.shapes.items(), np.split(mode.se, ends[:-1]), strict=True
         )
     }
-    box = history.best_box(errors=1.0)
+
+    def group(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
+        found = draws_group(model, {k: v[None] for k, v in arrays.items()}, n_chains=1)
+        return found.isel(chain=0, draw=0, drop=True)
+
+    rounds, box = history.rounds, history.best_box(errors=1.0)
     corners = {"lower": history.partition.lower[box], "upper": history.partition.upper[box]}
     names = ("tolerance", "accepts", "boxes", "value", "incumbent")
     columns = {name: np.array([getattr(r, name) for r in rounds]) for name in names}
     columns["simulations"] = np.array([len(r.u) for r in rounds])
-    found = xr.Dataset({k: (dims[k], v) for k, v in values.items()}, attrs=attrs)
-    mode_se, coordinate = xr.Dataset(errors), {"coordinate": problem.coordinates}
+    coordinate = {"coordinate": problem.coordinates}
     return xr.DataTree.from_dict(
         {
-            "mode": found.assign_coords(_coords(model, found)),
-            "mode_se": mode_se.assign_coords(_coords(model, mode_se)),
+            "mode": group(values).assign_attrs(attrs),
+            "mode_se": group(errors),
             "box": declared_dataset(MAP_BOX, corners, coordinate),
             "rounds": declared_dataset(MAP_ROUNDS, columns, coordinate),
         }
     )
-
-
-def _dims(model: Model | None, values: Mapping[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
-    """Return the dims of each variable: those of the model, else names made from the variable's name."""
-    named = {} if model is None else model.named_vars_to_dims
-    out = {}
-    for name, value in values.items():
-        given = named.get(name) or [None] * value.ndim
-        out[name] = tuple(d or f"{name}_dim_{i}" for i, d in enumerate(given))
-    return out
-
-
-def _coords(model: Model | None, dataset: xr.Dataset) -> dict[str, Any]:
-    known = {} if model is None else model.coords
-    names = [str(d) for d in dataset.dims]
-    return {d: list(known[d]) for d in names if known.get(d) is not None}

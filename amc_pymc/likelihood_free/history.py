@@ -130,16 +130,6 @@ class History:
         return np.concatenate(kept) if len(kept) == len(found) else None
 
     @property
-    def failures(self) -> list[Failure]:
-        """All failures, with indices among all simulations."""
-        starts = np.cumsum([0, *(len(r.u) for r in self.rounds)]).tolist()
-        return [
-            f._replace(index=f.index + start)
-            for r, start in zip(self.rounds, starts, strict=False)
-            for f in r.simulated.failures
-        ]
-
-    @property
     def log_density(self) -> np.ndarray:
         """Natural log prior density in the cube (N,), up to a constant; 0 if the prior is uniform."""
         return np.concatenate(
@@ -195,6 +185,7 @@ class AbcRun:
         Generator for draws after the run.
     seconds : list of float
         Simulation time of each batch; nan for batches from a checkpoint.
+    failures : list of Failure
     flags : list of Flag
     scale : SummaryScale or None
         Scale of the distance if it comes from a pilot batch; None for the problem's own distance.
@@ -208,6 +199,7 @@ class AbcRun:
     observed: np.ndarray = field(default_factory=lambda: np.empty(0))
     rng: np.random.Generator = None  # type: ignore[assignment]
     seconds: list[float] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     flags: list[Flag] = field(default_factory=list)
     scale: SummaryScale | None = None
     learned: bool = False

@@ -298,8 +298,6 @@ def _rounds(run: AbcRun, drawn: _Draws) -> xr.Dataset:
     }
     if run.scale is not None:
         values["summary_scale"] = run.scale.spread
-        if run.scale.root is not None:
-            values["summary_root"] = run.scale.root
     values = {k: np.asarray(v) if isinstance(v, list) else v for k, v in values.items()}
     return declared_dataset(ABC, values, {"round": np.arange(len(rounds))})
 
@@ -322,8 +320,9 @@ def _simulations(run: AbcRun) -> xr.Dataset:
     """Return all simulations with their parameters, positions, distances, weights and failures."""
     history = run.history
     failure = np.full(len(history), "", dtype="<U7")
-    for failed in history.failures:
-        failure[failed.index] = failed.kind
+    for failed in run.failures:
+        if failed.index < len(failure):
+            failure[failed.index] = failed.kind
     columns: dict[str, Any] = {
         "distance": history.distance,
         "log_weight": history.log_weight,

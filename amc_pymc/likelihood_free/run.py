@@ -67,6 +67,8 @@ class SimulationRun:
     flags : list of Flag
     seconds : list of float
         Simulation time of each batch; nan for batches from the journal.
+    failures : list of Failure
+        Failures with indices among all simulations.
     """
 
     description: str
@@ -79,12 +81,18 @@ class SimulationRun:
     workers: Simulate
     journal: Journal
     seconds: list[float] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._n_recalled, self._begin = len(self.journal), time.monotonic()
 
     def simulate(self, u: np.ndarray, b: int) -> Simulated:
         """Simulate batch b at points (n, D) of the unit cube, unless the journal has it."""
+        found, before = self._simulated(u, b), sum(self.sizes[:b])
+        self.failures += [f._replace(index=before + f.index) for f in found.failures]
+        return found
+
+    def _simulated(self, u: np.ndarray, b: int) -> Simulated:
         stored = self.journal.recall(u)
         if stored is not None:
             self.bar.advance(len(u))
@@ -219,6 +227,7 @@ def _fingerprint(problem: Problem, trial: Trial) -> dict[str, Any]:
 
 def failure_flags(problem: Problem, failures: list[Failure], u: np.ndarray) -> list[Flag]:
     """Return a flag about failed simulations at points (N, D), unless few failed and none raised an error."""
+    failures = [f for f in failures if f.index < len(u)]  # none of a batch that was interrupted
     few = len(failures) <= _MANY_FAILED * len(u)
     if few and not any(f.kind == "error" for f in failures):
         return []

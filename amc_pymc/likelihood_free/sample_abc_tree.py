@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sample_abc_rejection", "sample_abc_tree"]
 
-DistanceScale = Literal["mad", "whiten", "learned"]
+DistanceScale = Literal["mad", "learned"]
 
 #: Names reserved in results.
 _NAMES = {
@@ -95,10 +95,9 @@ def sample_abc_tree(
         Whether observations along the first axis of the data are independent and identically distributed. Summary
         statistics are then moments and quantiles, which do not depend on the order, and `distance_scale` is by
         default "mad".
-    distance_scale : {None, "mad", "whiten", "learned"}, default None
+    distance_scale : {None, "mad", "learned"}, default None
         Replace the distance of the model by a Euclidean distance between summary statistics, in units of their
-        median absolute deviations ("mad") or of their principal axes ("whiten") in the first batch. The units are
-        fixed during the run, because changing them would change the posterior. `tolerance` has the same units and
+        median absolute deviations in the first batch ("mad"). The units are fixed during the run, because changing them would change the posterior. `tolerance` has the same units and
         is by default the lowest that the budget allows. "learned" is the distance between posterior means and
         second moments, which are learned again from all simulations before each batch.
     proposal : TreeProposal, optional
@@ -303,10 +302,10 @@ def _sample(
                 some = np.isfinite(summaries).all(axis=1)
                 made = np.full((len(u), len(run.observed)), np.nan)
                 made[some], summaries = features(summaries[some]), made
-            if distance_scale is not None and distance_scale != "learned":
+            if distance_scale == "mad":
                 assert summaries is not None
                 if run.scale is None:
-                    run.scale = pilot_scale(summaries, run.observed, distance_scale)
+                    run.scale = pilot_scale(summaries, run.observed)
                 distance = run.scale.distance(summaries)
             return Simulated(distance, failures, summaries if kept else None)
 
@@ -323,10 +322,10 @@ def _sample(
             ),
             _told,
         )  # fmt: skip
-    run.seconds, run.flags = simulated.seconds, simulated.flags
+    run.seconds, run.flags, run.failures = simulated.seconds, simulated.flags, simulated.failures
     if run.learned:
         run.history.score_again(learn(run.history, run.rng.spawn(1)[0], thorough=True))
-    run.flags += failure_flags(problem, run.history.failures, run.history.u)
+    run.flags += failure_flags(problem, run.failures, run.history.u)
     if run.scale is not None and np.isinf(run.scale.spread).any():
         left_out = ", ".join(map(str, np.flatnonzero(np.isinf(run.scale.spread))))
         run.flags.append(

@@ -75,7 +75,7 @@ class StepPosterior(NamedTuple):
 
         Raises
         ------
-        TypeError, ValueError
+        ValueError
             If elements are missing or not numeric, are whole numbers, or depend on each other in the prior: boxes of
             the cube are then not boxes of parameters.
         """
@@ -84,20 +84,11 @@ class StepPosterior(NamedTuple):
                 "parameters are whole numbers or depend on each other in the prior: boxes are on the unit cube only; "
                 "use cube(u)."
             )
-        if not isinstance(parameters, Mapping):
-            raise TypeError(
-                f"parameters must map {', '.join(map(repr, self.coordinates))} to arrays, got {parameters!r}."
-            )
         missing = [c for c in self.coordinates if c not in parameters]
         if missing:
             raise ValueError(f"parameters lacks {', '.join(missing)}.")
-        try:
-            columns = [np.atleast_1d(np.asarray(parameters[c], float)) for c in self.coordinates]
-            theta = np.stack(columns, axis=1)
-        except (TypeError, ValueError) as error:
-            raise type(error)(
-                f"parameters must be numbers, in arrays of one length: {error}."
-            ) from None
+        columns = [np.atleast_1d(np.asarray(parameters[c], float)) for c in self.coordinates]
+        theta = np.stack(columns, axis=1)
         if theta.ndim != 2 or np.isnan(theta).any():
             raise ValueError("parameters must be numbers or arrays (n,), and not nan.")
         return self._density(theta, self.theta_lower, self.theta_upper)

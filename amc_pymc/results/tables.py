@@ -181,7 +181,6 @@ largest_weight   |                     | float |             | | share of the la
 pareto_k         |                     | float |             | | Pareto shape of the largest weights, nan for fewer than 25
 prior_acceptance |                     | float |             | | acceptance probability of draws from the prior
 summary_scale    | summary             | float |             | | spread of the summary statistic in the first batch
-summary_root     | summary summary_bis | float |             | | root of the inverse covariance of summary statistics
 """)
 STEP_POSTERIOR = as_table("""
 lower         | box coordinate | float | | | lower corner of the box in the unit cube

@@ -42,7 +42,7 @@ BAD = [
     ({"adjust": "cubic"}, "adjust must be one of 'none', .* got 'cubic'"),
     ({"exchangeable": 1, "adjust": "auto"}, "exchangeable must be .* got 1"),
     ({"exchangeable": True}, "exchangeable=True needs data of two observations"),
-    ({"distance_scale": "learnt"}, "distance_scale must be one of 'mad', 'whiten', 'learned'"),
+    ({"distance_scale": "learnt"}, "distance_scale must be one of 'mad', 'learned'"),
     ({"model": "model"}, "model must be a pm.Model"),
     ({"batched": "no"}, "batched must be .* got 'no'"),
 ]
