@@ -124,7 +124,8 @@ def find_MAP_tree(
     dict of str to array, or tuple (dict, xarray.DataTree)
         Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The tree has the
         groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean kernel value, its
-        standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, ``flags`` and ``flag_names``,
+        standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, ``summaries`` ("learned" if simulations near the mode of the
+        given distance came no closer to the data than draws from the prior), ``flags`` and ``flag_names``,
         separated by "; "), ``mode_se`` (standard errors of free variables relative to the mode at the lowest
         tolerance, estimated bias included; nan if unknown, 0 if discrete), ``box`` (corners of the best box in the
         unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log density, its

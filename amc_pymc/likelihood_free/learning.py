@@ -327,7 +327,9 @@ def next_proposal(
     places = [member.find(u[judges]) for member in forests[0]]  # the same for all exponents
     boxes = [_unseen_density(members, places, unseen[:, judges]) for members in forests]
     best = int(np.argmin([(worth / (share + (1.0 - share) * b)).sum() for b in boxes]))
-    density, kernels, shares = boxes[best], (), ()
+    density = boxes[best]
+    kernels: tuple[Kernels, ...] = ()
+    shares: tuple[float, ...] = ()
     if options.local:
         near = _worth(history.log_ratio) * np.where(near > _NEAR, near, 0.0)
         fits, part = fit_kernels(u, near, rng)
