@@ -285,7 +285,7 @@ def _tree(
 
     def group(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
         found = draws_group(model, {k: v[None] for k, v in arrays.items()}, n_chains=1)
-        return found.isel(chain=0, draw=0, drop=True)
+        return found.isel(chain=0, draw=0, drop=True).drop_attrs(deep=False)  # such as the time
 
     rounds, box = history.rounds, history.best_box(errors=1.0)
     corners = {"lower": history.partition.lower[box], "upper": history.partition.upper[box]}
