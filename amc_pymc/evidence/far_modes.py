@@ -14,6 +14,8 @@ from amc_pymc.mixtures import StudentTMixture
 _SHARE, _ROUNDS = 0.5, 25
 #: Rounds with several modes, if every mode is reached by at least this share of the draws.
 _FEWER_ROUNDS, _OFTEN = 4, 1.0 / 64.0
+#: Rounds with a single mode.
+_FEWEST_ROUNDS = 2
 #: Share of the gradient that leads to a known mode, below which a search starts, and searches per round.
 _STRAY, _SEARCHES = 0.8, 256
 #: Slope at a point over that of the normal approximation, above which it leads to another, narrower mode.
@@ -28,14 +30,14 @@ def find_far_modes(
     """Look for modes from prior draws.
 
     A narrow mode beside a wide one is reached from few prior draws. Most draws lead to known modes, which one gradient
-    shows; searches start from the others. One round is enough for a single mode, and more are made if few draws reach
-    one of several modes.
+    shows; searches start from the others. There are two rounds for a single mode, and more if few draws reach one of
+    several modes.
 
     Parameters
     ----------
     joint : Joint
     modes : Modes
-        Those that are known.
+        Those that are known, at least one.
     spent : int
         Evaluations and gradients of the annealing, which limit the number of draws.
     rng : numpy.random.Generator
@@ -50,16 +52,20 @@ def find_far_modes(
     """
     n = max(int(_SHARE * spent), 1)
     for done in range(1, _ROUNDS + 1):
+        assert modes.mixture is not None
         strays, counts = scan_prior(joint, modes.mixture, n, rng)
         if len(strays):
             known = len(modes.x)
             modes = modes_and_mixture(joint, np.concatenate([modes.x, strays]))
             if len(modes.x) > known:
                 continue
-        often = done >= _FEWER_ROUNDS and counts.min() >= _OFTEN * n
-        if len(modes.x) == 1 or often:
+        if len(modes.x) == 1:
+            if done >= _FEWEST_ROUNDS:
+                break
+        elif done >= _FEWER_ROUNDS and counts.min() >= _OFTEN * n:
             break
     else:
+        assert modes.mixture is not None
         _, counts = scan_prior(joint, modes.mixture, n, rng)
     rare = softmax(modes.log_evidence)[counts < _RARE].sum()
     return modes, float(rare) if len(modes.x) > 1 else 0.0
