@@ -163,14 +163,14 @@ def with_products(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.engine import Families, Graph
+    >>> from amc_pymc.engine import Graph
     >>> from amc_pymc.reading.coefficients import with_products
-    >>> from amc_pymc.engine.row_kernels import row_program
+    >>> from amc_pymc.engine.row_kernels import RowProgram
     >>> g = Graph()
     >>> effect = g.entry("eta", g.leaf("column", 1, "i"))
     >>> scaled = g.make("mul", g.make("exp", g.entry("eta", g.const(0))), effect)
     >>> error = g.make("sub", g.leaf("column", 0), scaled)
-    >>> row = row_program(g, g.make("mul", error, error), 2, Families(g), 4)
+    >>> row = RowProgram(g, g.make("mul", error, error), 2, n_parameters=4)
     >>> found, data = with_products(row, np.array([[0.5, 1], [0.1, 3], [0.2, 2]]))
     >>> found.families[0].table.ravel(), data.shape  # the indices 1 to 3, and no new column
     (array([1., 2., 3.]), (3, 2))

@@ -77,8 +77,7 @@ class RestDensities:
         if centring is not None:
             plain, log_jacobian = centring.symbolic_plain(self._point)
         if held is not None:
-            (rest,) = held.substitute([rest], value_vars)
-        value_vars = [v for v in value_vars if v.name in layout.names]
+            (rest,) = held.layout.substitute([rest], value_vars, held.shared)
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
         self._layout, self._centring, self._held = layout, centring, held

@@ -24,7 +24,6 @@ from amc_pymc.reading.graphs import interpreted_function
 from amc_pymc.reading.groups import GroupExpressions, Groups, group_expressions, sorted_by_level
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
-    InMemory,
     PackedRows,
     lowered_rows,
     packed_columns,
@@ -32,7 +31,7 @@ from amc_pymc.reading.packed_rows import (
 )
 from amc_pymc.reading.row_program import Column, Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
-from amc_pymc.rows import Placeholder, RowStore
+from amc_pymc.rows import InMemory, Placeholder, RowStore
 from amc_pymc.signals import raise_if_signalled
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupKernels, printed_groups
 
@@ -165,9 +164,10 @@ class RowPacking:
             )
         return out
 
-    def pack_placeholders(self) -> np.ndarray:
-        """Return the columns of the rows that the model holds."""
-        return self._pack(self._data.first, 0)
+    def placeholder_rows(self) -> PackedRows:
+        """Return the kernels of the rows that the model holds."""
+        rows = self._pack(self._data.first, 0)
+        return self.packed(InMemory(rows.shape, lambda out: np.copyto(out, rows)))
 
     def packed(self, store: InMemory | RowStore) -> PackedRows:
         """Return the kernels of stored rows."""
@@ -449,7 +449,8 @@ class GroupPacking(RowPacking):
     def placeholders_in_groups(self) -> Groups:
         """Return the groups of the placeholder rows in the model."""
         self._now = self.levels(self._data.first)
-        packed = self.pack_placeholders()
+        packed = self._pack(self._data.first, 0)
         order, first = sorted_by_level(self._now, self.n_levels)
-        rows = packed[np.append(order, np.repeat(order[-1:], ROWS_BEYOND))]
-        return self.expressions.groups(rows.T, first, order)
+        rows = packed[np.append(order, np.repeat(order[-1:], ROWS_BEYOND))].T
+        store = InMemory(rows.shape, lambda out: np.copyto(out, rows))
+        return self.expressions.groups(store, first, order)

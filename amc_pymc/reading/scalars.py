@@ -47,7 +47,6 @@ from pytensor.tensor.subtensor import (
 from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
 from amc_pymc.engine import Graph
-from amc_pymc.engine.families import DERIVED
 from amc_pymc.reading.element_reader import RULES, ElementReader, Index, NotScalar
 from amc_pymc.reading.graphs import opened, rebuilt
 
@@ -326,7 +325,7 @@ def _derived_loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -
             continue
         first = r.families.add(coefficients)
         if first is not None:
-            return g.leaf("dot", (DERIVED, first, tuple(columns)))
+            return g.leaf("dot", ("eta", first, tuple(columns)))
     return None
 
 

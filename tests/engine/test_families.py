@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.engine import Families, Graph, beside_parameters
+from amc_pymc.engine import Families, Graph
 
 ETA = np.array([0.3, -1.0, 2.0, 0.5, 1.5])
 
@@ -51,17 +51,17 @@ def test_forms_that_differ(case):
     }[case]
     families = Families(g)
     assert families.add(nodes) is None
-    assert families.all == [] and families.size == 0
+    assert families.all == []
 
 
 def test_coefficients_stand_after_parameters():
     g, eta = graph_and_entries()
-    families = Families(g)
-    families.add([g.make("exp", eta[k]) for k in (0, 1)])
+    families = Families(g, begin=len(ETA))
+    begin = families.add([g.make("exp", eta[k]) for k in (0, 1)])
     first = families.add([g.make("sin", eta[k]) for k in (2, 3)])
-    product = g.leaf("dot", ("derived", first, (0, 1)))
-    chosen = g.entry("derived", g.leaf("column", 2, "i"))
-    (total,) = beside_parameters(g, [g.make("add", product, chosen)], len(ETA))
+    product = g.leaf("dot", ("eta", first, (0, 1)))
+    place = g.make("add", g.const(begin), g.leaf("column", 2, "i"))
+    total = g.make("add", product, g.entry("eta", place))
     eta = np.concatenate([ETA, np.exp(ETA[:2]), np.sin(ETA[2:4])])
     row = [2.0, 3.0, 1]
     (found,) = g.evaluate([total], row=row, eta=eta)
