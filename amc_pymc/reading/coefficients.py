@@ -115,7 +115,7 @@ class Coefficients:
     def _jacobian(self, x: np.ndarray) -> Any:
         """Return the derivatives (W, D) of the coefficients by x."""
         program, table = self.arrays
-        found, begin = [sparse.csr_array((0, x.size))], 0
+        found = [sparse.csr_array((0, x.size))]
         for f in range(program[N_FAMILIES]):
             _, n, n_leaves = family_at(program, f)
             values, at = derivatives_of(x, program, table, f)
@@ -124,7 +124,6 @@ class Coefficients:
             found.append(
                 sparse.csr_array((values[1 : 1 + n_leaves].ravel(), where), shape=(n, x.size))
             )
-            begin += n
         return sparse.vstack(found)
 
 

@@ -383,7 +383,7 @@ def group_expressions(
     ]
     level = leaves.levels[0]
     row = _chosen_by_source(graph, outputs, columns, sources)
-    prior = prior_expression(factor, model, graph, group_columns, leaves.of)
+    prior = prior_expression(factor, model, graph, group_columns, leaves.of(group_columns))
     scales = find_scales(graph, [row, prior], leaves.entries) if centring else {}
     row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
     reads = _reads(graph, [row, prior], leaves.entries, layout)
@@ -419,7 +419,7 @@ class _Leaves:
 
     def of(self, columns: Columns):
         """Return a function ``(name, index) -> node`` for expressions that read these columns."""
-        entry = parameter_leaf(self.graph, self.layout, columns=[columns])
+        entry = parameter_leaf(self.graph, self.layout, columns)
         return partial(self._leaf, columns, entry)
 
     def _leaf(self, columns: Columns, entry, name: str, index: Index) -> int:

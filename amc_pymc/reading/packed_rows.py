@@ -177,7 +177,7 @@ def lowered_rows(
     ``arrays`` take the place of the rows' data. Raise ``NotScalar`` if an operation has no scalar form.
     """
     graph, families = columns.graph, Families(columns.graph, rows.layout.size)
-    leaf = parameter_leaf(graph, rows.layout, columns=[columns])
+    leaf = parameter_leaf(graph, rows.layout, columns)
     row = row_expression(rows, graph, columns, leaf, arrays, families)
     (row,), used = columns.used(columns.with_codes([row]))
     program = RowProgram(graph, row, len(used), tuple(families.all), rows.layout.size)

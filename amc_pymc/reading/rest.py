@@ -289,7 +289,7 @@ def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Famil
         raise NotScalar("the shape of a log density is not known")
     columns = Columns(graph, "column")
     numbers = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
-    own = parameter_leaf(graph, layout, columns=[columns])
+    own = parameter_leaf(graph, layout, columns)
     leaves = {v: partial(own, name) for v, name in inputs.items()}
     index = tuple(
         graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
