@@ -283,18 +283,13 @@ def _may_have_groups(model, observed_vars) -> bool:
     """
     try:
         observed = choose_observed(model, observed_vars)
-        logps = lowered(log_densities(model, observed))
+        indexed = indexed_by_data(model, observed)
         lengths = {row_count(model, [rv]) for rv in observed}
     except Exception as error:  # extracting the rows reports the error
         raise_if_signalled(error)
         return True
-    values = set(model.value_vars)
-    if any(shape[:1] and shape[0] in lengths for shape in _shapes(model).values()):
-        return True
-    return any(
-        isinstance(node.op, AdvancedSubtensor) and values & set(ancestors([node.inputs[0]]))
-        for node in toposort(logps)
-    )
+    long = (shape[:1] and shape[0] in lengths for shape in _shapes(model).values())
+    return bool(indexed) or any(long)
 
 
 def row_sources(model, observed_vars) -> tuple[RowLogp, ...]:
@@ -522,10 +517,8 @@ def _shapes(model) -> dict[str, tuple[int, ...]]:
     return {name: np.shape(value) for name, value in initial_point_of(model).items()}
 
 
-def chosen_by_data(model, sources, factor: Factor) -> set[str]:
-    """Return the names of variables that data index, directly or through functions of them."""
-    names = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
-    readers = [rv for rv in model.basic_RVs if rv.name in names]
+def indexed_by_data(model, readers: Sequence[Variable]) -> set[str]:
+    """Return the names of variables that data index in some densities, directly or through functions of them."""
     above: set[Variable] = set()
     for node in toposort(lowered(log_densities(model, readers))):
         if isinstance(node.op, AdvancedSubtensor):

@@ -20,7 +20,7 @@ from amc_pymc.engine import Graph
 from amc_pymc.reading.element_reader import Index
 from amc_pymc.reading.factors import (
     Factor,
-    chosen_by_data,
+    indexed_by_data,
     local_slots,
     prior_expression,
     row_sources,
@@ -369,7 +369,8 @@ def group_expressions(
     if factor.reason:
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
     whole = sources[0].layout
-    chosen = chosen_by_data(model, sources, factor)
+    readers = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
+    chosen = indexed_by_data(model, [rv for rv in model.basic_RVs if rv.name in readers])
     kept = [n for n in whole.names if n not in {*factor.names, *held}]
     # Variables with levels come last: the places of others do not depend on the number of levels.
     sizes = dict(zip(whole.names, whole.sizes))
