@@ -137,9 +137,8 @@ class PackedRows:
 
     def gradient(self, z: np.ndarray, rows: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         """Return the summed log-likelihood of some or all rows at z, and its gradient."""
-        found = (loops.gradient(z, some, self.data, self.functions) for some in self.chunks(rows))
-        value, slopes = map(sum, zip(*found, strict=True))
-        return value, slopes
+        found = [loops.gradient(z, some, self.data, self.functions) for some in self.chunks(rows)]
+        return sum(value for value, _ in found), sum(slopes for _, slopes in found)
 
     def hessian(self, z: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the Hessian of the summed log-likelihood of some or all rows at z."""
