@@ -15,8 +15,6 @@ import numpy as np
 
 from amc_pymc.engine.graph import Graph
 
-#: Name of the array that holds coefficients while expressions are built.
-DERIVED = "derived"
 #: Largest number of families that coefficients of one product form.
 _MOST_RUNS = 3
 
@@ -42,6 +40,12 @@ class Family:
 class Families:
     """Coefficients of a graph, grouped into families.
 
+    Parameters
+    ----------
+    graph : Graph
+    begin : int
+        Position in "eta" from which the coefficients are read.
+
     Examples
     --------
     >>> from amc_pymc.engine import Families, Graph
@@ -59,15 +63,10 @@ class Families:
     [array([5., 6., 7.])]
     """
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, begin: int = 0):
+        self.graph, self._begin = graph, begin
         self.all: list[Family] = []
         self._known: dict[tuple[int, ...], int] = {}
-
-    @property
-    def size(self) -> int:
-        """Number of coefficients."""
-        return sum(len(f.table) for f in self.all)
 
     def add(self, nodes: Sequence[int]) -> int | None:
         """Add coefficients, a family for each run of the same form; return the position of the first.
@@ -79,9 +78,11 @@ class Families:
             found = self._runs(key)
             if found is None:
                 return None
-            self._known[key] = self.size
+            size = sum(len(f.table) for f in self.all)
+            self._known[key] = self._begin + size
             for expression, table in found:
-                self.all.append(Family(expression, table, self.size))
+                self.all.append(Family(expression, table, size))
+                size += len(table)
         return self._known[key]
 
     def _runs(self, nodes: tuple[int, ...]) -> list[tuple[int, np.ndarray]] | None:
@@ -150,17 +151,3 @@ class _Common:
             return None
         self.columns.append(np.array([self.graph.number(n) for n in nodes], float))
         return self.graph.leaf("column", len(self.columns) - 1, kind)
-
-
-def beside_parameters(graph: Graph, nodes: Sequence[int], size: int) -> list[int]:
-    """Return nodes that read coefficients from ``eta``, after its ``size`` parameters."""
-    change = {}
-    for n in graph.leaves(nodes, "dot"):
-        name, first, columns = graph.nodes[n].value
-        if name == DERIVED:
-            change[n] = graph.leaf("dot", ("eta", size + first, columns))
-    for n in graph.leaves(nodes, "entry"):
-        if graph.nodes[n].value == DERIVED:
-            place = graph.make("add", graph.const(size), graph.nodes[n].args[0])
-            change[n] = graph.entry("eta", place)
-    return graph.replaced(nodes, change)

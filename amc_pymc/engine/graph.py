@@ -44,7 +44,7 @@ _LEAVES = {"const", "column", "group", "local", "dot"}
 _KEEPS_KIND = {
     *("add", "sub", "mul", "neg", "abs", "sign", "held", "maximum", "minimum", "floordiv", "mod")
 }
-_TRUTH = {"lt", "gt", "le", "ge", "eq", "ne", "and", "or", "xor", "not", "isnan", "isinf"}
+TRUTH = {"lt", "gt", "le", "ge", "eq", "ne", "and", "or", "xor", "not", "isnan", "isinf"}
 
 
 @dataclass
@@ -88,13 +88,17 @@ class Graph:
 
     def make(self, op: str, *args: int) -> int:
         """Add an operation on nodes, simplified where this is easy."""
-        simple = self._simplified(op, args)
+        numbers = [self.number(a) for a in args]
+        if op != "held" and all(v is not None for v in numbers):
+            with np.errstate(all="ignore"):
+                return self.const(ARRAY[op](*map(_as_number, numbers)).item())
+        simple = _SIMPLE[op](self, args, numbers) if op in _SIMPLE else None
         if simple is not None:
             return simple
         kinds = [self.nodes[a].kind for a in args]
         if op == "switch":
             kind = _FLOAT if _FLOAT in kinds[1:] else max(kinds[1:])
-        elif op in _TRUTH:
+        elif op in TRUTH:
             kind = _BOOLEAN
         elif op == "int":
             kind = _INTEGER
@@ -129,14 +133,6 @@ class Graph:
         self._depends.append(own)
         self._known[node] = len(self.nodes) - 1
         return self._known[node]
-
-    def _simplified(self, op: str, args: tuple[int, ...]) -> int | None:
-        numbers = [self.number(a) for a in args]
-        if op != "held" and all(v is not None for v in numbers):
-            with np.errstate(all="ignore"):
-                return self.const(ARRAY[op](*map(_as_number, numbers)).item())
-        rule = _SIMPLE.get(op)
-        return rule(self, args, numbers) if rule else None
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -232,14 +228,19 @@ class Graph:
     def _tangent(self, n: int, slopes: Sequence[int | None]) -> int | None:
         """Return the derivative of an operation from those of its arguments."""
         node = self.nodes[n]
+        if node.op in _FLAT or all(s is None for s in slopes):
+            return None
         if node.op in _CHOICES:
             return self._chosen_tangent(node, slopes)
-        terms = []
-        for k, slope in enumerate(slopes):
-            partial = None if slope is None else _derivative(self, node, n, k)
-            if slope is not None and partial is not None:
-                terms.append(self.make("mul", partial, slope))
-        return self.sum(terms) if terms else None
+        if node.op not in DERIVATIVE_RULES:
+            raise NotImplementedError(f"{node.op} has no derivative here")
+        rule = DERIVATIVE_RULES[node.op]
+        terms = (
+            self.make("mul", rule(self, node.args, n, k), slope)
+            for k, slope in enumerate(slopes)
+            if slope is not None
+        )
+        return self.sum(list(terms))
 
     def _chosen_tangent(self, node: Node, slopes: Sequence[int | None]) -> int | None:
         """Select the derivative of the chosen argument, because that of the other may be infinite."""
@@ -287,7 +288,7 @@ class Graph:
                     values[n] = sum(np.asarray(row[c], float) * b for c, b in zip(columns, at))
                 else:
                     arguments = [values[a] for a in node.args]
-                    if node.op not in _TRUTH:
+                    if node.op not in TRUTH:
                         arguments = [_as_number(a) for a in arguments]
                     values[n] = ARRAY[node.op](*arguments)
         return [values[n] for n in nodes]
@@ -376,18 +377,16 @@ def _simple_comparison(op: str) -> Callable:
     return rule
 
 
-def _simple_and(g: Graph, args, numbers) -> int | None:
-    for k in (0, 1):
-        if numbers[k] is not None:
-            return args[1 - k] if numbers[k] else g.const(False)
-    return args[0] if args[0] == args[1] else None
+def _simple_logical(decisive: bool) -> Callable:
+    """Return the rule of an operation whose result is ``decisive`` if an argument is."""
 
+    def rule(g: Graph, args, numbers) -> int | None:
+        for k in (0, 1):
+            if numbers[k] is not None:
+                return g.const(decisive) if bool(numbers[k]) is decisive else args[1 - k]
+        return args[0] if args[0] == args[1] else None
 
-def _simple_or(g: Graph, args, numbers) -> int | None:
-    for k in (0, 1):
-        if numbers[k] is not None:
-            return g.const(True) if numbers[k] else args[1 - k]
-    return args[0] if args[0] == args[1] else None
+    return rule
 
 
 def _simple_pow(g: Graph, args, numbers) -> int | None:
@@ -421,8 +420,8 @@ _SIMPLE: dict[str, Callable[[Graph, tuple, list], int | None]] = {
     "div": _simple_div,
     "neg": _simple_neg,
     "switch": _simple_switch,
-    "and": _simple_and,
-    "or": _simple_or,
+    "and": _simple_logical(False),
+    "or": _simple_logical(True),
     "pow": _simple_pow,
     "log": _simple_log,
     "ge": _simple_comparison("ge"),
@@ -435,18 +434,7 @@ _SIMPLE: dict[str, Callable[[Graph, tuple, list], int | None]] = {
 # --- rules of differentiation -------------------------------------------------------------------
 
 
-def _derivative(g: Graph, node: Node, number: int, k: int) -> int | None:
-    """Return the derivative of an operation with respect to its k-th argument; None if zero."""
-    if node.op in _FLAT:
-        return None
-    try:
-        rule = DERIVATIVE_RULES[node.op]
-    except KeyError:
-        raise NotImplementedError(f"{node.op} has no derivative here") from None
-    return rule(g, node.args, number, k)
-
-
 #: Piecewise constant operations; ``held`` is the identity, treated as a constant.
-_FLAT = {*_TRUTH, "held", "sign", "floor", "ceil", "int", "floordiv"}
+_FLAT = {*TRUTH, "held", "sign", "floor", "ceil", "int", "floordiv"}
 #: Operations that choose between their last two arguments, and the comparison that selects the first.
 _CHOICES = {"switch": "", "maximum": "ge", "minimum": "le"}

@@ -12,7 +12,7 @@ import math
 
 from collections.abc import Callable, Mapping, Sequence
 
-from amc_pymc.engine.graph import Graph, Node
+from amc_pymc.engine.graph import TRUTH, Graph, Node
 
 #: Nodes of a lower and an upper bound; the same node if a value does not change within the box.
 type Interval = tuple[int, int]
@@ -84,7 +84,7 @@ class _Bounds:
         while stack:
             n = stack.pop()
             node = self.g.nodes[n]
-            if n in self._values or node.op in _TRUE_OR_FALSE or node.op == "held":
+            if n in self._values or node.op in TRUTH or node.op == "held":
                 continue
             self._values.add(n)
             stack.extend(node.args[1:] if node.op == "switch" else node.args)
@@ -105,7 +105,7 @@ class _Bounds:
             return _rising(self, n, parts)
         if node.op in _DECREASING:
             return _falling(self, n, parts)
-        if node.op in _TRUE_OR_FALSE:
+        if node.op in TRUTH:
             self.require(self._decided(node, parts))
             return n, n
         rule = _RULES.get(node.op)
@@ -360,7 +360,6 @@ _INCREASING = {
     *("arcsin", "arcsinh", "arccosh", "arctanh", "erf", "float"),
 }
 _DECREASING = {"neg", "erfc", "erfcx", "log1mexp", "arccos"}
-_TRUE_OR_FALSE = {"lt", "gt", "le", "ge", "eq", "ne", "and", "or", "xor", "not", "isnan", "isinf"}
 _RULES: dict[str, Rule] = {
     "add": _sum,
     "sub": _sum,

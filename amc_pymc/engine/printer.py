@@ -12,13 +12,15 @@ of a function of rows that reads its results, the number of results, and the num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from llvmlite import ir
+from numba.core import cgutils
 
 from amc_pymc.engine.functions import CALLED
 from amc_pymc.engine.graph import LOCAL, Graph
@@ -129,7 +131,7 @@ class Printer:
             f.store("out", f.number(n), ir.Constant(_WORD, k))
         for k, n in enumerate(places):
             f.store("at", f.integer(n), ir.Constant(_WORD, k))
-        f.end()
+        f.builder.ret_void()
 
     def each_row(
         self,
@@ -155,8 +157,7 @@ class Printer:
             rows[n] = outputs.index(n) if n in outputs else number
             number += n not in outputs
             f.add_columns(self.graph.nodes[n].value, rows[n])
-        with f.loop(f.argument["n"]) as j:
-            f.row = j
+        with f.each_row("n"):
             f.read_rows("kept", "stride", kept)
             for n in dots:
                 f.known[n] = f.load_row("out", "out_stride", rows[n])
@@ -165,7 +166,7 @@ class Printer:
                     f.store_row("out", "out_stride", k, f.number(n))
             for k, n in enumerate(places):
                 f.store_row("at", "out_stride", k, f.integer(n))
-        f.end()
+        f.builder.ret_void()
         return number
 
     def sum_of_rows(
@@ -183,19 +184,18 @@ class Printer:
         """
         f = _Function(self, name, arrays)
         f.read("shared", shared)
-        zero = ir.Constant(_DOUBLE, 0.0)
-        with f.loop(f.argument["padded"], [zero] * len(outputs)) as j:
-            f.row = j
+        b, zero = f.builder, ir.Constant(_DOUBLE, 0.0)
+        sums = [cgutils.alloca_once_value(b, zero) for _ in outputs]
+        with f.each_row("padded"):
             f.read_rows("kept", "stride", kept)
-            inside = f.builder.icmp_signed("<", j, f.argument["n"])
-            f.sums = [
-                f.builder.fadd(total, f.builder.select(inside, f.number(n), zero), flags=_ANY_ORDER)
-                for total, n in zip(f.sums, outputs)
-            ]
-        for k, total in enumerate(f.sums):
+            inside = b.icmp_signed("<", f.row, f.argument["n"])
+            for total, n in zip(sums, outputs):
+                value = b.select(inside, f.number(n), zero)
+                b.store(b.fadd(b.load(total), value, flags=_ANY_ORDER), total)
+        for k, total in enumerate(sums):
             place = ir.Constant(_WORD, k)
-            f.store("out", f.builder.fadd(f.load("out", place), total, flags=_FUSED), place)
-        f.end()
+            f.store("out", b.fadd(f.load("out", place), b.load(total), flags=_FUSED), place)
+        b.ret_void()
 
     def stage(
         self,
@@ -246,17 +246,18 @@ class _Function:
                 argument.add_attribute("noalias")
         self.argument = dict(zip(arguments, self._function.args))
         self.builder = ir.IRBuilder(self._function.append_basic_block())
-        #: Number of the row in the innermost loop, and sums that the loop accumulates.
+        #: Number of the row within a loop over rows.
         self.row: Any = None
-        self.sums: list[Any] = []
         self.known: dict[int, Any] = {}
 
-    def end(self) -> None:
-        self.builder.ret_void()
-
-    def loop(self, stop, sums: Sequence[Any] = ()):
-        """Return a loop over 0, ..., stop - 1; values known inside are forgotten after it."""
-        return _Loop(self, stop, sums)
+    @contextmanager
+    def each_row(self, number: str) -> Iterator[None]:
+        """Execute code for each row; values known inside are forgotten afterwards."""
+        known = dict(self.known)
+        with cgutils.for_range(self.builder, self.argument[number]) as loop:
+            self.row = loop.index
+            yield
+        self.known, self.row = known, None
 
     # --- memory -------------------------------------------------------------------------------------
 
@@ -296,14 +297,15 @@ class _Function:
     def add_columns(self, dot, k: int) -> None:
         """Write sums of columns times consecutive entries to row k of ``out``."""
         array, first, columns = dot
-        self._fill_row(k)
+        with self.each_row("n"):
+            self.store_row("out", "out_stride", k, ir.Constant(_DOUBLE, 0.0))
         done = 0
         if list(columns) == list(range(columns[0], columns[0] + len(columns))):
             rounds = len(columns) // _COLUMNS_AT_ONCE
             if rounds > 1:
                 done = rounds * _COLUMNS_AT_ONCE
-                with self.loop(ir.Constant(_WORD, rounds)) as step:
-                    start = self.builder.mul(step, ir.Constant(_WORD, _COLUMNS_AT_ONCE))
+                with cgutils.for_range(self.builder, ir.Constant(_WORD, rounds)) as step:
+                    start = self.builder.mul(step.index, ir.Constant(_WORD, _COLUMNS_AT_ONCE))
                     few = [self._plus(start, m) for m in range(_COLUMNS_AT_ONCE)]
                     places = [self._plus(f, first) for f in few]
                     self._add_few(array, places, [self._plus(f, columns[0]) for f in few], k)
@@ -312,21 +314,15 @@ class _Function:
             places = [ir.Constant(_WORD, first + start + m) for m in range(len(few))]
             self._add_few(array, places, [ir.Constant(_WORD, c) for c in few], k)
 
-    def _fill_row(self, k: int) -> None:
-        with self.loop(self.argument["n"]) as j:
-            self.row = j
-            self.store_row("out", "out_stride", k, ir.Constant(_DOUBLE, 0.0))
-
     def _add_few(self, array: str, places: Sequence[Any], columns: Sequence[Any], k: int) -> None:
         """Add some columns times entries to row k of ``out``, in one pass over the rows."""
         b = self.builder
         factors = [self.load(array, place) for place in places]
         begins = [b.mul(self.argument["stride"], c, flags=("nsw",)) for c in columns]
-        with self.loop(self.argument["n"]) as j:
-            self.row = j
+        with self.each_row("n"):
             total = self.load_row("out", "out_stride", k)
             for factor, begin in zip(factors, begins):
-                column = self.load("block", b.add(begin, j, flags=("nsw",)))
+                column = self.load("block", b.add(begin, self.row, flags=("nsw",)))
                 total = b.fadd(total, b.fmul(column, factor, flags=_FUSED), flags=_FUSED)
             self.store_row("out", "out_stride", k, total)
 
@@ -425,46 +421,6 @@ class _Function:
         if value.type == _TRUTH:
             return value
         return self.builder.fcmp_unordered("!=", value, ir.Constant(_DOUBLE, 0.0))
-
-
-class _Loop:
-    """Context whose code is executed for each row."""
-
-    def __init__(self, function: _Function, stop, sums: Sequence[Any]):
-        self._f, self._stop, self._first = function, stop, sums
-
-    def __enter__(self):
-        f, b = self._f, self._f.builder
-        before = b.block
-        self._body, self._after = f._function.append_basic_block(), f._function.append_basic_block()
-        any_row = b.icmp_signed(">", self._stop, ir.Constant(_WORD, 0))
-        b.cbranch(any_row, self._body, self._after)
-        b.position_at_end(self._body)
-        self._row = b.phi(_WORD)
-        self._row.add_incoming(ir.Constant(_WORD, 0), before)
-        self._sums = [b.phi(s.type) for s in self._first]
-        for phi, s in zip(self._sums, self._first):
-            phi.add_incoming(s, before)
-        self._before, self._known = before, dict(f.known)
-        f.sums = list(self._sums)
-        return self._row
-
-    def __exit__(self, *_):
-        f, b = self._f, self._f.builder
-        last = b.block
-        following = b.add(self._row, ir.Constant(_WORD, 1), flags=("nsw",))
-        self._row.add_incoming(following, last)
-        for phi, s in zip(self._sums, f.sums):
-            phi.add_incoming(s, last)
-        b.cbranch(b.icmp_signed("<", following, self._stop), self._body, self._after)
-        b.position_at_end(self._after)
-        ends = []
-        for s, first in zip(f.sums, self._first):
-            phi = b.phi(s.type)
-            phi.add_incoming(first, self._before)
-            phi.add_incoming(s, last)
-            ends.append(phi)
-        f.sums, f.known, f.row = ends, self._known, None
 
 
 # --- operations -------------------------------------------------------------------------------------

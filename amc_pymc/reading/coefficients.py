@@ -115,7 +115,7 @@ class Coefficients:
     def _jacobian(self, x: np.ndarray) -> Any:
         """Return the derivatives (W, D) of the coefficients by x."""
         program, table = self.arrays
-        found, begin = [sparse.csr_array((0, x.size))], 0
+        found = [sparse.csr_array((0, x.size))]
         for f in range(program[N_FAMILIES]):
             _, n, n_leaves = family_at(program, f)
             values, at = derivatives_of(x, program, table, f)
@@ -124,7 +124,6 @@ class Coefficients:
             found.append(
                 sparse.csr_array((values[1 : 1 + n_leaves].ravel(), where), shape=(n, x.size))
             )
-            begin += n
         return sparse.vstack(found)
 
 
@@ -163,14 +162,14 @@ def with_products(
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.engine import Families, Graph
+    >>> from amc_pymc.engine import Graph
     >>> from amc_pymc.reading.coefficients import with_products
-    >>> from amc_pymc.engine.row_kernels import row_program
+    >>> from amc_pymc.engine.row_kernels import RowProgram
     >>> g = Graph()
     >>> effect = g.entry("eta", g.leaf("column", 1, "i"))
     >>> scaled = g.make("mul", g.make("exp", g.entry("eta", g.const(0))), effect)
     >>> error = g.make("sub", g.leaf("column", 0), scaled)
-    >>> row = row_program(g, g.make("mul", error, error), 2, Families(g), 4)
+    >>> row = RowProgram(g, g.make("mul", error, error), 2, n_parameters=4)
     >>> found, data = with_products(row, np.array([[0.5, 1], [0.1, 3], [0.2, 2]]))
     >>> found.families[0].table.ravel(), data.shape  # the indices 1 to 3, and no new column
     (array([1., 2., 3.]), (3, 2))

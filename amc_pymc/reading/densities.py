@@ -22,15 +22,7 @@ from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.packed_rows import (
-    NO_SCALAR_FORM,
-    PackedRows,
-    change,
-    consecutive,
-    hessian,
-    n_impossible,
-    pack_rows,
-)
+from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, consecutive, pack_rows
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import CallbackRows, RowLogp
 from amc_pymc.tall import terms
@@ -245,15 +237,12 @@ class RowDensities:
 
     # --- full passes ----------------------------------------------------------------------------
 
-    def _z(self, x: np.ndarray) -> np.ndarray:
-        return self._kernels.z(np.asarray(x, float))
-
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Return the log-likelihoods (m,) of some rows at x."""
         idx = np.asarray(idx, np.int64)
         if self.packed is None:
             return self._function(x, idx)
-        out = self.packed.values(self._z(x), idx)
+        out = self.packed.values(self.packed.z(x), idx)
         self.touch(len(idx))
         return out
 
@@ -271,22 +260,17 @@ class RowDensities:
 
     def all_finite(self, x: np.ndarray) -> bool:
         """Whether all rows have a finite log-likelihood at x."""
-        if self.packed is None:
-            return all(bool(np.isfinite(values).all()) for values in self.value_chunks(x))
-        self.rows_evaluated += self.n_units
-        return self.packed.total(n_impossible, self._z(x))[0] == 0
+        return all(bool(np.isfinite(values).all()) for values in self.value_chunks(x))
 
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Return the sum over all rows of l_n(x_new) - l_n(x), without a control variate."""
-        if self.packed is None:
-            pairs = zip(self._chunks(x), self._chunks(x_new))
-            return float(sum(np.sum(there - here) for here, there in pairs))
-        return self.packed.total(change, self._z(x), self._z(x_new))[0]
+        pairs = zip(self._chunks(x), self._chunks(x_new))
+        return float(sum(np.sum(there - here) for here, there in pairs))
 
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """Return the summed log-likelihood of ``rows`` (default all) and its gradient (D,)."""
         self.rows_evaluated += 3 * (self.n_units if rows is None else len(rows))
-        value, slopes = self._kernels.total(loops.gradient, self._z(x), rows=rows)
+        value, slopes = self._kernels.gradient(self._kernels.z(x), rows)
         if self.coefficients is None:
             return value, slopes
         return value, self.coefficients.gradient(x, slopes)
@@ -298,11 +282,10 @@ class RowDensities:
         """
         number, packed = self.n_units if rows is None else len(rows), self._kernels
         self.rows_evaluated += 5 * number * len(self.expand)
-        z = self._z(x)
-        (out,) = packed.total(hessian, z, rows=rows)
+        z = packed.z(x)
+        out = packed.hessian(z, rows)
         if self.coefficients is not None:
-            slopes = packed.total(loops.gradient, z, rows=rows)[1]
-            out = self.coefficients.hessian(x, slopes, out)
+            out = self.coefficients.hessian(x, packed.gradient(z, rows)[1], out)
         mask = self._mask()
         return out * np.outer(mask, mask)
 

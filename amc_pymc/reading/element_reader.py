@@ -45,7 +45,7 @@ class ElementReader:
         Graph to which expressions are added.
     leaves : mapping of variables to callables
         ``index -> node`` for the inputs of the tensor graph; an index is a tuple of nodes.
-    columns : Columns, optional
+    columns : Columns
         Columns of data, to which elements of constant arrays are added that are indexed by data.
     families : Families, optional
         Families to which coefficients of long products are added if they are functions of parameters.
@@ -57,7 +57,7 @@ class ElementReader:
         self,
         graph: Graph,
         leaves: Mapping[Variable, Callable[[Index], int]],
-        columns: Any = None,
+        columns: Any,
         families: Families | None = None,
         loops: bool = True,
     ):
@@ -128,7 +128,7 @@ class ElementReader:
             return self._number(data.reshape(())[()])
         numbers = [self.graph.number(i) for i in index]
         if None in numbers:
-            if self.columns is None or any(self.graph.leaves([i], "entry") for i in index):
+            if self.graph.leaves(index, "entry"):
                 raise Unaddressable("a constant array is indexed by data")
             return self.columns.derived(("table", id(data)), lambda: data, index)
         return self._number(data[tuple(numbers)])
@@ -148,16 +148,13 @@ class ElementReader:
 
     def whole(self, node: int) -> int | None:
         """Return the value of an expression that is always the same integer from 1 to 19, or None."""
-        value = self.graph.number(node)
-        if value is None and self.columns is not None:
-            value = self.columns.alike(node)
+        value = self.columns.alike(node)
         return int(value) if value in range(1, _MOST_TERMS) else None
 
     def may_be_negative(self, index: int) -> bool:
         """Whether an index, a node, may be negative."""
         if index not in self._negative:
-            unknown = self.columns is None
-            self._negative[index] = unknown or self.columns.may_be_negative(index)
+            self._negative[index] = self.columns.may_be_negative(index)
         return self._negative[index]
 
     def shape(self, variable: Variable) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import logging
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -282,18 +283,13 @@ def _may_have_groups(model, observed_vars) -> bool:
     """
     try:
         observed = choose_observed(model, observed_vars)
-        logps = lowered(log_densities(model, observed))
+        indexed = indexed_by_data(model, observed)
         lengths = {row_count(model, [rv]) for rv in observed}
     except Exception as error:  # extracting the rows reports the error
         raise_if_signalled(error)
         return True
-    values = set(model.value_vars)
-    if any(shape[:1] and shape[0] in lengths for shape in _names_and_shapes(model)[1]):
-        return True
-    return any(
-        isinstance(node.op, AdvancedSubtensor) and values & set(ancestors([node.inputs[0]]))
-        for node in toposort(logps)
-    )
+    long = (shape[:1] and shape[0] in lengths for shape in _shapes(model).values())
+    return bool(indexed) or any(long)
 
 
 def row_sources(model, observed_vars) -> tuple[RowLogp, ...]:
@@ -398,8 +394,12 @@ def _reason(factor: Factor, model, sources, reads: Sequence[_Reads]) -> str:
         s.observed_vars[0] for s, levels in zip(sources, factor.levels) if np.any(levels < 0)
     ]
     if without:
-        return _rows_without_levels(without, factor, sources)
-    improper = [n for n in factor.names if _improper(n, model)]
+        others = [n for s in sources for n in s.observed_vars if n not in without]
+        advice = f"; pass observed_vars={others} to race the others alone" if others else ""
+        return f"rows of {' and '.join(without)} do not belong to a level{advice}"
+    effects_of = {v.name: model.values_to_rvs[v].owner for v in model.value_vars}
+    # The integral over a variable with a flat prior may not exist.
+    improper = [n for n in factor.names if isinstance(effects_of[n].op, FlatRV | HalfFlatRV)]
     if improper:
         shown = ", ".join(_user_names(improper, model))
         return f"the prior of {shown} is improper; give it a proper one"
@@ -410,7 +410,7 @@ def _reason(factor: Factor, model, sources, reads: Sequence[_Reads]) -> str:
     columns = Columns(graph, "group")
     try:
         prior = prior_expression(
-            factor, model, graph, columns, lambda c: parameter_leaf(graph, layout, columns=[c])
+            factor, model, graph, columns, parameter_leaf(graph, layout, columns)
         )
         if continuous == {False}:
             states_of_effects(model, factor)
@@ -431,18 +431,6 @@ def _reason(factor: Factor, model, sources, reads: Sequence[_Reads]) -> str:
         if any(r.kinked(slots, x, np.median(effects, axis=0), half) for r in reads):
             return "log-likelihoods of its rows have kinks, which quadrature does not resolve (use NUTS)"
     return ""
-
-
-def _rows_without_levels(without: Sequence[str], factor: Factor, sources) -> str:
-    others = [n for s in sources for n in s.observed_vars if n not in without]
-    advice = f"; pass observed_vars={others} to race the others alone" if others else ""
-    return f"rows of {' and '.join(without)} do not belong to a level{advice}"
-
-
-def _improper(name: str, model) -> bool:
-    """Whether a variable's prior is flat; the integral over the variable may then not exist."""
-    node = next(model.values_to_rvs[v] for v in model.value_vars if v.name == name).owner
-    return node is not None and isinstance(node.op, FlatRV | HalfFlatRV)
 
 
 def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
@@ -466,20 +454,19 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
     return f"{' and '.join(used)} {verb} on it too{advice}"
 
 
-def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf=None) -> int:
+def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf) -> int:
     """Return the log density of one group's local effects, adding the columns that it reads.
 
-    ``leaf(columns)`` returns a function ``(name, index) -> node`` for elements of other variables.
+    ``leaf(name, index)`` returns the node of an element of another variable.
     """
     number = columns.node(("group",), lambda: np.arange(factor.n_levels))
-    slots = local_slots(factor, model)
-    other = leaf(columns) if leaf else (lambda name, index: graph.entry("eta", graph.const(0)))
+    slots, shapes = local_slots(factor, model), _shapes(model)
 
     def element(name: str, index: Index) -> int:
         if name not in slots:
             if number in index:
                 raise NotScalar(f"{_user_names((name,), model)[0]} has a value for each level too")
-            return other(name, index)
+            return leaf(name, index)
         if index[0] != number:
             raise NotScalar("levels depend on each other")
         return slots[name](graph, index)
@@ -489,7 +476,12 @@ def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf
         if value.name not in factor.names:
             continue
         (logp,) = lowered(log_densities(model, [model.values_to_rvs[value]]))
-        logp, leaves = _with_known_shapes(logp, model, element)
+        memo = constant_data(logp, model.value_vars, "prior")
+        leaves = {}
+        for v in model.value_vars:
+            memo[v] = v.type.clone(shape=shapes[v.name])(v.name)
+            leaves[memo[v]] = partial(element, v.name)
+        logp = stabilised(rebuilt([logp], memo)[0])
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
         reader = ElementReader(graph, leaves, columns)
@@ -502,51 +494,31 @@ def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf
 
 def local_slots(factor: Factor, model) -> dict:
     """Return for each local variable a function ``(graph, index) -> node`` of its effects."""
-    point_shapes = dict(zip(*_names_and_shapes(model)))
-    out, start = {}, 0
+    shapes, out, start = _shapes(model), {}, 0
     for value in model.value_vars:
         if value.name not in factor.names:
             continue
-        shape = point_shapes[value.name][1:]
         kind = "f" if value.dtype.startswith("float") else "i"
-        out[value.name] = _slot(start, shape, kind)
-        start += int(np.prod(shape))
+        out[value.name] = partial(_slot, start, shapes[value.name][1:], kind)
+        start += int(np.prod(shapes[value.name][1:]))
     return out
 
 
-def _slot(start: int, shape: tuple[int, ...], kind: str):
-    def node(graph: Graph, index: Index) -> int:
-        at = [graph.number(i) for i in index[1:]]
-        if None in at:
-            raise NotScalar("its effects are chosen by data")
-        place = int(np.ravel_multi_index(at, shape)) if shape else 0
-        return graph.leaf("local", start + place, kind)
-
-    return node
+def _slot(start: int, shape: tuple[int, ...], kind: str, graph: Graph, index: Index) -> int:
+    at = [graph.number(i) for i in index[1:]]
+    if None in at:
+        raise NotScalar("its effects are chosen by data")
+    place = int(np.ravel_multi_index(at, shape)) if shape else 0
+    return graph.leaf("local", start + place, kind)
 
 
-def _names_and_shapes(model):
-    point = initial_point_of(model)
-    names = [v.name for v in model.value_vars]
-    return names, [np.shape(point[n]) for n in names]
+def _shapes(model) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of value variables."""
+    return {name: np.shape(value) for name, value in initial_point_of(model).items()}
 
 
-def _with_known_shapes(logp: Variable, model, element):
-    """Return the graph with evaluated data and value variables of known shape, and its leaves."""
-    memo = constant_data(logp, model.value_vars, "prior")
-    leaves = {}
-    for value, shape in zip(model.value_vars, _names_and_shapes(model)[1]):
-        new = value.type.clone(shape=shape)(value.name)
-        memo[value] = new
-        leaves[new] = lambda index, name=value.name: element(name, index)
-    (out,) = rebuilt([logp], memo)
-    return stabilised(out), leaves
-
-
-def chosen_by_data(model, sources, factor: Factor) -> set[str]:
-    """Return the names of variables that data index, directly or through functions of them."""
-    names = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
-    readers = [rv for rv in model.basic_RVs if rv.name in names]
+def indexed_by_data(model, readers: Sequence[Variable]) -> set[str]:
+    """Return the names of variables that data index in some densities, directly or through functions of them."""
     above: set[Variable] = set()
     for node in toposort(lowered(log_densities(model, readers))):
         if isinstance(node.op, AdvancedSubtensor):

@@ -19,7 +19,7 @@ from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.rng import as_generator
-from amc_pymc.rows import AROUND
+from amc_pymc.rows import AROUND, InMemory
 from amc_pymc.tall.groups import (
     GroupKernels,
     Nodes,
@@ -162,23 +162,23 @@ class GroupDensities:
 
     def touch(self, n_rows: float) -> None:
         """Count rows read at random; the memory mapped for them is released now and then."""
-        store, columns = self.groups.store, self.groups.columns
-        if store is not None:  # regions that reading a group maps, on average
-            width = columns.itemsize * len(columns)
-            regions = 1.0 + self.n_rows / self.n_units * width / AROUND
-            store.touch(n_rows / max(1.0, self.n_rows) * self.n_units * regions)
+        columns = self.groups.columns
+        width = columns.itemsize * len(columns)
+        regions = (
+            1.0 + self.n_rows / self.n_units * width / AROUND
+        )  # mapped for a group, on average
+        self.groups.store.touch(n_rows / max(1.0, self.n_rows) * self.n_units * regions)
 
     def release(self) -> None:
         """Release the memory mapped for rows in a store, if any."""
-        if self.groups.store is not None:
-            self.groups.store.release()
+        self.groups.store.release()
 
     def _parts(self, idx: np.ndarray) -> Iterator[np.ndarray]:
         """Yield units in parts whose rows take a bounded amount of memory.
 
-        Without a store there is one part. With a store, memory is released after each part.
+        Rows in memory are one part. The memory of a store is released after each part.
         """
-        if self.groups.store is None or not idx.size:
+        if isinstance(self.groups.store, InMemory) or not idx.size:
             yield idx
             return
         first, columns = self.groups.first, self.groups.columns

@@ -9,7 +9,7 @@ integrated out one group at a time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from amc_pymc.engine import Graph
 from amc_pymc.reading.element_reader import Index
 from amc_pymc.reading.factors import (
     Factor,
-    chosen_by_data,
+    indexed_by_data,
     local_slots,
     prior_expression,
     row_sources,
@@ -30,7 +30,7 @@ from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.layout import FlatLayout, Held, HeldColumn
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.rows import RowStore, SharedArray, shared_array
+from amc_pymc.rows import InMemory, RowStore
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
 # --- centred effects -------------------------------------------------------------------------------
@@ -206,11 +206,14 @@ class GroupExpressions:
     group_columns: tuple[Column, ...]
     level: int
 
-    def groups(self, rows: np.ndarray, first: np.ndarray, order: np.ndarray) -> Groups:
-        """Create the groups of rows that are sorted by level."""
-        groups = _group_data(self.group_columns, self.factor.n_levels)
-        held = _held_columns(self.row_columns, rows), _held_columns(self.group_columns, groups.T)
-        return Groups(**self.__dict__, rows=rows, first=first, group_data=groups, order=order,
+    def groups(self, rows: InMemory, first: np.ndarray, order: np.ndarray) -> Groups:
+        """Create the groups of rows (C, N + 16) that are sorted by level."""
+        n_groups, columns = self.factor.n_levels, self.group_columns
+        groups = np.zeros((n_groups, max(1, len(columns))))
+        for k, column in enumerate(columns):
+            groups[:, k] = column.values
+        held = _held_columns(self.row_columns, rows.data), _held_columns(columns, groups.T)
+        return Groups(**self.__dict__, store=rows, first=first, group_data=groups, order=order,
                       held_rows=held[0], held_groups=held[1])  # fmt: skip
 
 
@@ -220,8 +223,9 @@ class Groups(GroupExpressions):
 
     Attributes
     ----------
-    rows : (C, N + 16) array
-        Columns of the rows, sorted by group and padded with copies of the last row.
+    store : InMemory or RowStore
+        Columns of the rows, sorted by group and padded with copies of the last row: an array (C, N + 16) in memory, or
+        a store of rows (N + 16, C).
     first : (G + 1,) int64 array
         First row of each group, and the number of rows.
     group_data : (G, B) array
@@ -229,30 +233,21 @@ class Groups(GroupExpressions):
     order : (N,) int64 array
         Position in the data of each sorted row.
     held_rows, held_groups : tuple of HeldColumn
-        Columns of held variables in ``rows`` and ``group_data``.
-    shared : SharedArray or None
-        Shared memory of ``rows``, if processes share them.
-    store : RowStore or None
-        Store of the rows (N + 16, C) if they are not in memory; ``rows`` then holds none of them.
+        Columns of held variables in the data of rows and of groups.
     """
 
-    rows: np.ndarray
+    store: InMemory | RowStore
     first: np.ndarray
     group_data: np.ndarray
     order: np.ndarray
     held_rows: tuple[HeldColumn, ...] = ()
     held_groups: tuple[HeldColumn, ...] = ()
-    shared: SharedArray | None = None
-    store: RowStore | None = None
 
     def __getstate__(self):
         # Unsorted data are not needed after unpickling.
-        state = self.__dict__ | {"row_columns": (), "group_columns": (), "order": self.order[:0]}
-        return state if self.shared is None else state | {"rows": None}
+        return self.__dict__ | {"row_columns": (), "group_columns": (), "order": self.order[:0]}
 
     def __setstate__(self, state):
-        if state["shared"] is not None:
-            state = state | {"rows": state["shared"].data}
         self.__dict__.update(state)
 
     @property
@@ -263,7 +258,7 @@ class Groups(GroupExpressions):
     @property
     def columns(self) -> np.ndarray:
         """Columns (C, N + 16) that kernels read, in memory or memory-mapped."""
-        return self.rows if self.store is None else self.store.data.T
+        return self.store.data if isinstance(self.store, InMemory) else self.store.data.T
 
     @property
     def n_groups(self) -> int:
@@ -275,7 +270,8 @@ class Groups(GroupExpressions):
         if self.held is None:
             return
         self.held.take(point)
-        for data, columns in ((self.rows, self.held_rows), (self.group_data.T, self.held_groups)):
+        held = (self.columns, self.held_rows), (self.group_data.T, self.held_groups)
+        for data, columns in held:
             for k, positions in columns:
                 data[k] = self.held.values[positions]
 
@@ -315,11 +311,10 @@ def take_groups(
     parts = [columns.part(k) for k in range(len(sources))]
     found = group_expressions(model, factor, sources, columns, parts, held=held, centring=centring)
     order, first = sorted_by_level(np.concatenate(factor.levels), factor.n_levels)
-    shared = shared_array((max(1, len(found.row_columns)), order.size + ROWS_BEYOND))
-    draft = None if shared is None else shared.draft()
-    rows = _row_data(found.row_columns, [s.n_rows for s in sources], order, draft)
-    groups = found.groups(rows, first, order)
-    return groups if shared is None else replace(groups, rows=shared.data, shared=shared)
+    shape = max(1, len(found.row_columns)), order.size + ROWS_BEYOND
+    n_rows = [s.n_rows for s in sources]
+    rows = InMemory(shape, lambda out: _write_rows(found.row_columns, n_rows, order, out))
+    return found.groups(rows, first, order)
 
 
 def sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -374,7 +369,8 @@ def group_expressions(
     if factor.reason:
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
     whole = sources[0].layout
-    chosen = chosen_by_data(model, sources, factor)
+    readers = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
+    chosen = indexed_by_data(model, [rv for rv in model.basic_RVs if rv.name in readers])
     kept = [n for n in whole.names if n not in {*factor.names, *held}]
     # Variables with levels come last: the places of others do not depend on the number of levels.
     sizes = dict(zip(whole.names, whole.sizes))
@@ -388,7 +384,7 @@ def group_expressions(
     ]
     level = leaves.levels[0]
     row = _chosen_by_source(graph, outputs, columns, sources)
-    prior = prior_expression(factor, model, graph, group_columns, leaves.of)
+    prior = prior_expression(factor, model, graph, group_columns, leaves.of(group_columns))
     scales = find_scales(graph, [row, prior], leaves.entries) if centring else {}
     row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
     reads = _reads(graph, [row, prior], leaves.entries, layout)
@@ -424,14 +420,14 @@ class _Leaves:
 
     def of(self, columns: Columns):
         """Return a function ``(name, index) -> node`` for expressions that read these columns."""
-        entry = parameter_leaf(self.graph, self.layout, columns=[columns])
+        entry = parameter_leaf(self.graph, self.layout, columns)
         return partial(self._leaf, columns, entry)
 
     def _leaf(self, columns: Columns, entry, name: str, index: Index) -> int:
         if name in self.slots:
             self.levels.append(index[0])
             return self.slots[name](self.graph, index)
-        if self.held is not None and name in self.held.names:
+        if self.held is not None and name in self.held.layout.names:
             return columns.held(self.held.layout, name, index)
         node = entry(name, index)
         self.entries[node] = name
@@ -477,14 +473,10 @@ def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:
     return out
 
 
-def _row_data(columns, n_rows: Sequence[int], order, out: np.ndarray | None) -> np.ndarray:
-    """Return columns (C, N + 16) of the ordered rows, in ``out`` if it is given.
-
-    Columns of one source are zero in rows of others.
-    """
+def _write_rows(columns, n_rows: Sequence[int], order, out: np.ndarray) -> None:
+    """Write columns (C, N + 16) of the ordered rows; those of one source are zero in rows of others."""
     starts = np.concatenate([[0], np.cumsum(n_rows)])
     n = int(starts[-1])
-    out = np.zeros((max(1, len(columns)), n + ROWS_BEYOND)) if out is None else out
     for k, (source, array, held) in enumerate(columns):
         begin = 0 if source is None else int(starts[source])
         if held:
@@ -496,12 +488,3 @@ def _row_data(columns, n_rows: Sequence[int], order, out: np.ndarray | None) -> 
             whole[begin : begin + len(array)] = array
             out[k, :n] = whole[order]
     out[:, n:] = out[:, n - 1 : n]
-    return out
-
-
-def _group_data(columns: Sequence[Column], n_groups: int) -> np.ndarray:
-    """Stack columns side by side, (G, B)."""
-    if not columns:
-        return np.zeros((n_groups, 1))
-    each = [np.broadcast_to(column.values, n_groups) for column in columns]
-    return np.ascontiguousarray(np.stack(each, axis=1), dtype=float)

@@ -107,10 +107,12 @@ class FlatLayout:
         return out
 
     def substitute(self, outputs: Sequence[Variable], value_vars, x: TensorVariable) -> list:
-        """Return graphs of ``value_vars`` as graphs of the symbolic flat vector x."""
+        """Return graphs in which entries of the symbolic flat vector x replace the ``value_vars`` of this layout."""
         values = self.split(x)
         replace = {
-            v: v.type.filter_variable(values[v.name], allow_convert=True) for v in value_vars
+            v: v.type.filter_variable(values[v.name], allow_convert=True)
+            for v in value_vars
+            if v.name in values
         }
         return clone_replace(list(outputs), replace, rebuild_strict=False)
 
@@ -153,21 +155,6 @@ class Held:
         """The vector of values, not a copy."""
         return self.shared.get_value(borrow=True, return_internal_type=True)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the held value variables."""
-        return self.layout.names
-
     def take(self, point: Mapping[str, np.ndarray]) -> None:
         """Copy the values of a point."""
         self.values[:] = self.layout.ravel(point)
-
-    def substitute(self, outputs: Sequence, value_vars: Sequence) -> list:
-        """Return graphs in which entries of the vector replace held variables."""
-        values = self.layout.split(self.shared)
-        replace = {
-            v: v.type.filter_variable(values[v.name], allow_convert=True)
-            for v in value_vars
-            if v.name in values
-        }
-        return clone_replace(list(outputs), replace, rebuild_strict=False)

@@ -6,23 +6,22 @@ are computed in chunks of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from functools import cached_property
 
 import numpy as np
 
 from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_rows, row_program
+from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_rows
 from amc_pymc.reading.coefficients import Coefficients, reads, with_products
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.rows import RowStore, SharedArray, shared_array
+from amc_pymc.rows import InMemory, RowStore
 
 #: Errors of rows that are not one expression of numbers, or too long a one.
 NO_SCALAR_FORM = NotScalar, TooLarge, RecursionError
@@ -31,35 +30,6 @@ NO_SCALAR_FORM = NotScalar, TooLarge, RecursionError
 CHUNK, _FEW = 16_384, 4_096
 #: Integers of this magnitude or more are refused, because floats may not represent them exactly.
 _LARGEST = 2**53
-
-
-class InMemory(NamedTuple):
-    """Columns of data (N, C) in memory, and their file in memory if processes share them."""
-
-    columns: np.ndarray | None
-    shared: SharedArray | None = None
-
-    @property
-    def data(self) -> np.ndarray:
-        """Columns of data (N, C)."""
-        if self.shared is not None:
-            return self.shared.data
-        assert self.columns is not None
-        return self.columns
-
-    def release(self) -> None:
-        """Do nothing: the data stay in memory."""
-
-    def touch(self, n_rows: float) -> None:
-        """Do nothing: the data stay in memory."""
-
-    @classmethod
-    def of(cls, shape: tuple[int, int], fill: Callable[[np.ndarray], Any]) -> InMemory:
-        """Return columns that a function has filled, in shared memory if they are large."""
-        shared = shared_array(shape)
-        columns = np.zeros(shape) if shared is None else shared.draft()
-        fill(columns)
-        return cls(columns) if shared is None else cls(None, shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +77,7 @@ class PackedRows:
         n_before = len(program.families)
         program, data = with_products(program, store.data, may_add, discrete)
         if may_add and data is not store.data:
-            store = InMemory.of(data.shape, partial(_copy, data))
+            store = InMemory(data.shape, lambda out: np.copyto(out, data))
         chosen = any(reads(program.graph, f, discrete) for f in program.families[n_before:])
         alone, coefficients = separated(program, chosen)
         printed = printed_rows(alone, second_order=second_order)
@@ -129,6 +99,7 @@ class PackedRows:
 
     def z(self, x: np.ndarray) -> np.ndarray:
         """Return what rows read at x."""
+        x = np.asarray(x, float)
         return x if self.coefficients is None else self.coefficients.evaluate(x)
 
     def in_coefficients(self) -> PackedRows:
@@ -164,10 +135,14 @@ class PackedRows:
             yield chunk
             self.store.release()
 
-    def total(self, kernel: Callable, *points: Any, rows: np.ndarray | None = None) -> tuple:
-        """Return sums over some or all rows of what ``kernel(*points, rows, data, functions)`` returns."""
-        each = (kernel(*points, some, self.data, self.functions) for some in self.chunks(rows))
-        return tuple(sum(parts) for parts in zip(*each, strict=True))
+    def gradient(self, z: np.ndarray, rows: np.ndarray | None = None) -> tuple[float, np.ndarray]:
+        """Return the summed log-likelihood of some or all rows at z, and its gradient."""
+        found = [loops.gradient(z, some, self.data, self.functions) for some in self.chunks(rows)]
+        return sum(value for value, _ in found), sum(slopes for _, slopes in found)
+
+    def hessian(self, z: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the Hessian of the summed log-likelihood of some or all rows at z."""
+        return sum(loops.hessian(z, some, self.data, self.functions) for some in self.chunks(rows))
 
     def __getstate__(self):
         return state_without_caches(self) | {"program": None}
@@ -189,7 +164,7 @@ def pack_rows(rows: RowLogp, *, second_order: bool = True) -> PackedRows:
     """
     program, used = lowered_rows(rows, Columns(Graph(), "column"))
     shape = rows.n_rows, max(1, len(used))
-    store = InMemory.of(shape, lambda out: packed_columns(used, rows.n_rows, out))
+    store = InMemory(shape, lambda out: packed_columns(used, rows.n_rows, out))
     return PackedRows.of(program, store, rows.layout.discrete, second_order=second_order)
 
 
@@ -200,11 +175,12 @@ def lowered_rows(
 
     ``arrays`` take the place of the rows' data. Raise ``NotScalar`` if an operation has no scalar form.
     """
-    graph, families = columns.graph, Families(columns.graph)
-    leaf = parameter_leaf(graph, rows.layout, columns=[columns])
+    graph, families = columns.graph, Families(columns.graph, rows.layout.size)
+    leaf = parameter_leaf(graph, rows.layout, columns)
     row = row_expression(rows, graph, columns, leaf, arrays, families)
     (row,), used = columns.used(columns.with_codes([row]))
-    return row_program(graph, row, len(used), families, rows.layout.size), used
+    program = RowProgram(graph, row, len(used), tuple(families.all), rows.layout.size)
+    return program, used
 
 
 def packed_columns(
@@ -219,30 +195,7 @@ def packed_columns(
     return out
 
 
-def _copy(data: np.ndarray, out: np.ndarray) -> None:
-    out[:] = data
-
-
-# --- sums over rows --------------------------------------------------------------------------------
-
-
 def consecutive(n_rows: int) -> Iterator[np.ndarray]:
     """Yield the numbers of all rows in chunks."""
     for start in range(0, n_rows, CHUNK):
         yield np.arange(start, min(start + CHUNK, n_rows))
-
-
-def hessian(z, rows, data, functions) -> tuple[np.ndarray]:
-    """Return the Hessian of the summed log-likelihood of some rows."""
-    return (loops.hessian(z, rows, data, functions),)
-
-
-def change(z, z_new, rows, data, functions) -> tuple[float]:
-    """Return the change of the summed log-likelihood of some rows from z to z_new."""
-    here, there = (loops.values(at, rows, data, functions) for at in (z, z_new))
-    return (float(np.sum(there - here)),)
-
-
-def n_impossible(z, rows, data, functions) -> tuple[int]:
-    """Return the number of rows whose log-likelihoods are not finite."""
-    return (int((~np.isfinite(loops.values(z, rows, data, functions))).sum()),)

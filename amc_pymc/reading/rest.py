@@ -77,8 +77,7 @@ class RestDensities:
         if centring is not None:
             plain, log_jacobian = centring.symbolic_plain(self._point)
         if held is not None:
-            (rest,) = held.substitute([rest], value_vars)
-        value_vars = [v for v in value_vars if v.name in layout.names]
+            (rest,) = held.layout.substitute([rest], value_vars, held.shared)
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
         self._layout, self._centring, self._held = layout, centring, held
@@ -290,7 +289,7 @@ def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Famil
         raise NotScalar("the shape of a log density is not known")
     columns = Columns(graph, "column")
     numbers = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
-    own = parameter_leaf(graph, layout, columns=[columns])
+    own = parameter_leaf(graph, layout, columns)
     leaves = {v: partial(own, name) for v, name in inputs.items()}
     index = tuple(
         graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))

@@ -6,6 +6,7 @@ import hashlib
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -24,7 +25,6 @@ from amc_pymc.reading.graphs import interpreted_function
 from amc_pymc.reading.groups import GroupExpressions, Groups, group_expressions, sorted_by_level
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
-    InMemory,
     PackedRows,
     lowered_rows,
     packed_columns,
@@ -32,7 +32,7 @@ from amc_pymc.reading.packed_rows import (
 )
 from amc_pymc.reading.row_program import Column, Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
-from amc_pymc.rows import Placeholder, RowStore
+from amc_pymc.rows import InMemory, Placeholder, RowStore
 from amc_pymc.signals import raise_if_signalled
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupKernels, printed_groups
 
@@ -143,7 +143,8 @@ class RowPacking:
         where = f"rows {first} to {first + m - 1} of the source"
         try:
             self._arrays[:] = self._data.evaluate(chunk)
-            expected = self._graph_values(m)
+            with np.errstate(all="ignore"):
+                expected = np.broadcast_to(self._row_function(m, *self._arrays), (m,))
             self._columns.compute()
             self._columns.check_signs(first)
         except IndexError as error:
@@ -165,9 +166,10 @@ class RowPacking:
             )
         return out
 
-    def pack_placeholders(self) -> np.ndarray:
-        """Return the columns of the rows that the model holds."""
-        return self._pack(self._data.first, 0)
+    def placeholder_rows(self) -> PackedRows:
+        """Return the kernels of the rows that the model holds."""
+        rows = self._pack(self._data.first, 0)
+        return self.packed(InMemory(rows.shape, lambda out: np.copyto(out, rows)))
 
     def packed(self, store: InMemory | RowStore) -> PackedRows:
         """Return the kernels of stored rows."""
@@ -179,10 +181,6 @@ class RowPacking:
         arrays, length = self._rows.array_inputs(), pt.lscalar("length")
         values = self._rows.graph_of_rows(pt.constant(self._point), arrays, length)
         return interpreted_function([length, *arrays], values)
-
-    def _graph_values(self, m: int) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.broadcast_to(self._row_function(m, *self._arrays), (m,))
 
 
 class _Data:
@@ -196,15 +194,14 @@ class _Data:
         names = ", ".join(rows.observed_vars)
         self.per_row, self._others, self._n_rows = cut.per_row, cut.others, rows.n_rows
         self._shared = _row_data(model, cut, rows.n_rows, names)
-        self.placeholders = tuple(_placeholder(v) for v in self._shared)
+        self.first = {v.name: v.get_value(borrow=True) for v in self._shared}
+        self.placeholders = tuple(
+            Placeholder(name, np.shape(v)[1:], np.asarray(v).dtype)
+            for name, v in self.first.items()
+        )
         reads = [v for v in (*cut.others, *rest_data) if set(ancestors([v])) & set(self._shared)]
         self._fixed = list(dict.fromkeys(reads))
-        inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in self._shared]
-        outputs = clone_replace(
-            [*cut.per_row, *self._fixed], dict(zip(self._shared, inputs)), rebuild_strict=False
-        )
-        self._function = interpreted_function(inputs, outputs)
-        self.first = {v.name: v.get_value(borrow=True) for v in self._shared}
+        self._function = _of_rows(self._shared, [*cut.per_row, *self._fixed])
         self._known = self._call(self.first)[1]
 
     def _call(self, chunk) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -266,9 +263,7 @@ class _Data:
         """Return the names of the ``pm.Data`` behind the k-th data of rows, and a function of these."""
         found = set(ancestors([self.per_row[k]]))
         own = [v for v in self._shared if v in found]
-        inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in own]
-        (output,) = clone_replace([self.per_row[k]], dict(zip(own, inputs)), rebuild_strict=False)
-        return tuple(str(v.name) for v in own), interpreted_function(inputs, output)
+        return tuple(str(v.name) for v in own), _of_rows(own, self.per_row[k])
 
     def _names(self, variables) -> str:
         found = set(ancestors(variables)) & set(self._shared)
@@ -363,9 +358,11 @@ def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVar
     return sorted(found, key=lambda v: str(v.name))
 
 
-def _placeholder(variable: SharedVariable) -> Placeholder:
-    value = np.asarray(variable.get_value(borrow=True))
-    return Placeholder(variable.name, value.shape[1:], value.dtype)
+def _of_rows(shared: Sequence[SharedVariable], outputs) -> Callable[..., Any]:
+    """Return graphs as a function of any number of rows of some data."""
+    inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in shared]
+    graphs = clone_replace(outputs, dict(zip(shared, inputs)), rebuild_strict=False)
+    return interpreted_function(inputs, graphs)
 
 
 # --- rows in groups --------------------------------------------------------------------------------
@@ -449,7 +446,8 @@ class GroupPacking(RowPacking):
     def placeholders_in_groups(self) -> Groups:
         """Return the groups of the placeholder rows in the model."""
         self._now = self.levels(self._data.first)
-        packed = self.pack_placeholders()
+        packed = self._pack(self._data.first, 0)
         order, first = sorted_by_level(self._now, self.n_levels)
-        rows = packed[np.append(order, np.repeat(order[-1:], ROWS_BEYOND))]
-        return self.expressions.groups(rows.T, first, order)
+        rows = packed[np.append(order, np.repeat(order[-1:], ROWS_BEYOND))].T
+        store = InMemory(rows.shape, lambda out: np.copyto(out, rows))
+        return self.expressions.groups(store, first, order)

@@ -90,7 +90,7 @@ class Columns:
 
     def derived(self, key, array: Callable[[], np.ndarray], index: Sequence[int]) -> int:
         """Return the column of the elements of an array at indices computed from columns."""
-        if any(self.graph.leaves(index, leaf) for leaf in ("entry", "local")):
+        if not self._of_data(index):
             raise Unaddressable("an array of data is indexed by parameters")
 
         def values():
@@ -104,28 +104,26 @@ class Columns:
         sources = {"row" if self.kind == "column" else "group": self.arrays}
         return self.graph.evaluate(nodes, **sources)
 
+    def _of_data(self, nodes: Sequence[int]) -> bool:
+        """Whether expressions depend on data alone."""
+        return not any(self.graph.leaves(nodes, leaf) for leaf in ("entry", "local", "dot"))
+
     def always(self, array: np.ndarray) -> bool:
         """Whether a truth value is the same in all units."""
         return bool(array.all() or not array.any())
 
     def may_be_negative(self, index: int) -> bool:
         """Whether an index is negative in some unit, or depends on more than data."""
-        g = self.graph
-        if g.leaves([index], "entry") or g.leaves([index], "local"):
-            return True
-        (values,) = self._evaluated([index])
-        return bool(np.any(values < 0))
+        return not self._of_data([index]) or bool(np.any(self._evaluated([index])[0] < 0))
 
     def makes(self, node: int) -> bool:
         """Whether an expression depends on these columns alone."""
-        leaves = {"column": ROW, "group": GROUP}
-        no_more = not any(self.graph.leaves([node], leaf) for leaf in ("entry", "dot"))
-        return self.graph.depends(node) == leaves[self.kind] and no_more
+        own = {"column": ROW, "group": GROUP}[self.kind]
+        return self.graph.depends(node) == own and self._of_data([node])
 
     def alike(self, node: int) -> float | None:
         """Return the value of an expression of data if it is the same in all units, else None."""
-        g = self.graph
-        if any(g.leaves([node], leaf) for leaf in ("entry", "local", "dot")):
+        if not self._of_data([node]):
             return None
         (values,) = self._evaluated([node])
         first = np.ravel(values)[0]
@@ -271,7 +269,7 @@ def row_expression(
         shape = (1, *shapes[name][1:]) if local else shapes[name]
         new = placeholder.type.clone(shape=shape)(name)
         memo[placeholder] = new
-        leaves[new] = _value_leaf(rows, name, columns, leaf) if local else _named(name, leaf)
+        leaves[new] = _value_leaf(rows, name, columns, leaf) if local else partial(leaf, name)
     for k, row_input in enumerate(rows._inputs):
         array, axis = row_input.array, row_input.axis
         own = [*array.shape[1 : axis + 1], 1, *array.shape[axis + 1 :]]
@@ -294,13 +292,11 @@ def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
     return position
 
 
-def parameter_leaf(
-    graph: Graph, layout: FlatLayout, array: str = "eta", columns: Sequence[Columns] = ()
-):
-    """Return ``(name, index) -> node``, which reads elements of a flat vector of parameters.
+def parameter_leaf(graph: Graph, layout: FlatLayout, columns: Columns | None = None):
+    """Return ``(name, index) -> node``, which reads elements of the flat vector of parameters.
 
-    Positions that depend on data become columns, in those of ``columns`` that are of their kind.
-    An expression then does not depend on where in the vector a variable begins.
+    Positions that depend on data become columns, if these are given. An expression then does not depend
+    on where in the vector a variable begins.
     """
     shapes = dict(zip(layout.names, layout.shapes))
 
@@ -310,18 +306,13 @@ def parameter_leaf(
         position = flat_position(graph, index, shapes[name])
         start = graph.const(layout.slices[name].start)
         position = graph.make("add", start, position)
-        for each in columns:
-            if graph.number(position) is None and each.makes(position):
-                places = partial(np.arange, layout.size)
-                position = each.derived(("position",), places, (position,))
-        entry = graph.entry(array, position)
+        if columns is not None and graph.number(position) is None and columns.makes(position):
+            places = partial(np.arange, layout.size)
+            position = columns.derived(("position",), places, (position,))
+        entry = graph.entry("eta", position)
         return entry if layout.is_continuous(name) else graph.make("int", entry)
 
     return leaf
-
-
-def _named(name: str, leaf):
-    return lambda index: leaf(name, index)
 
 
 def _value_leaf(rows: RowLogp, name: str, columns: Columns, leaf):

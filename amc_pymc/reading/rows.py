@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 import pickle
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,10 +111,6 @@ def _constant_value(value: Variable):
         return value.data
     if isinstance(value, SharedVariable):
         return value.get_value(borrow=True)
-    return _evaluate_one(value)
-
-
-def _evaluate_one(value: Variable):
     return plain_function([], value)()
 
 
@@ -229,6 +226,8 @@ def data_stamps(model) -> dict[SharedVariable, bytes]:
 
 _SHORT_SHAPE_VECTOR = 8
 _MAX_PLANS = 32
+#: Number of rows from which arrays of as many entries may not be constants.
+_MANY = 1_000
 #: Seed of the rows and points on which rows are verified, independent of the user's seed.
 _SEED = 20161
 
@@ -403,10 +402,10 @@ def _extracted(model, observed: tuple) -> RowLogp:
     frontier = data_frontier(logps, model.value_vars)
     data = evaluated(frontier, names[0])
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
-    xs = possible_points(model, layout, point, rng, 3)
+    xs, x = possible_points(model, layout, point, rng, 3), pt.vector("x")
+    own = _summed(layout.substitute(logps, model.value_vars, x))
     for make in functions_for_few(logps, n_rows):
-        oracle = _oracle(logps, model.value_vars, layout, make)
-        checks = _checks(oracle, xs, n_rows, names[0], rng)
+        checks = _checks(make([x], own), xs, n_rows, names[0], rng)
         if all(np.isfinite(check.values).all() for check in checks):
             break
     failure: Exception | None = None
@@ -419,7 +418,6 @@ def _extracted(model, observed: tuple) -> RowLogp:
             failure = failure or error
             continue
         if problem is None:
-            object.__setattr__(rows, "_cut", _data_cut(frontier, plan))
             return rows
         failure = failure or problem
     if len(observed) > 1:
@@ -454,12 +452,6 @@ def _row_plans(frontier, data, values, layout, n_rows):
         yield {key: axis for key, axis in choice if axis is not None}
 
 
-def _data_cut(frontier, plan) -> DataCut:
-    """Split the frontier by a plan into data of each row and other data."""
-    rows = (v for k, v in enumerate(frontier) if plan.get(k, "length") != "length")
-    return DataCut(tuple(rows), tuple(v for k, v in enumerate(frontier) if k not in plan))
-
-
 def _stands_for_length(value, n_rows: int) -> bool:
     value = np.asarray(value)
     if value.dtype.kind not in "iu" or value.ndim > 1 or value.size > _SHORT_SHAPE_VECTOR:
@@ -470,16 +462,17 @@ def _stands_for_length(value, n_rows: int) -> bool:
 def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLogp:
     length = pt.lscalar("n_rows")
     memo: dict[Variable, Variable] = {}
-    inputs = []
+    inputs, per_row, others = [], [], []
     for k, (var, value) in enumerate(zip(frontier, data)):
         if k not in plan:
+            others.append(var)
             memo[var] = _as_constant(var, value)
         elif plan[k] == "length":
             memo[var] = _length_graph(np.asarray(value), n_rows, length, var)
         else:
-            row_input = _row_input(var, np.asarray(value), plan[k])
-            inputs.append(row_input)
-            memo[var] = row_input.placeholder
+            per_row.append(var)
+            inputs.append(_row_input(var, np.asarray(value), plan[k]))
+            memo[var] = inputs[-1].placeholder
     placeholders = {}
     row_local = []
     for v in values:
@@ -487,17 +480,17 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
         if v.name in plan:
             memo[v] = placeholders[v.name] = v.type.clone(shape=(None, *v.type.shape[1:]))(v.name)
             row_local.append(v.name)
-    outs = [_per_row(out) for out in rebuilt(logps, memo, _opened)]
     return RowLogp(
         n_rows=n_rows,
         observed_vars=names,
         value_vars=tuple(v.name for v in values),
         layout=layout,
         row_local=tuple(row_local),
-        _output=sum(outs[1:], start=outs[0]),
+        _output=_summed(rebuilt(logps, memo, _opened)),
         _values=placeholders,
         _inputs=tuple(inputs),
         _length=length,
+        _cut=DataCut(tuple(per_row), tuple(others)),
     )
 
 
@@ -523,8 +516,10 @@ def _length_graph(value, n_rows, length, var):
     return pt.stack(parts).astype(var.type.dtype)
 
 
-def _per_row(logp):
-    return logp.sum(axis=tuple(range(1, logp.type.ndim))) if logp.type.ndim > 1 else logp
+def _summed(logps):
+    """Return the sum of elementwise log densities, and over all axes but the first."""
+    rows = (p.sum(axis=tuple(range(1, p.type.ndim))) if p.type.ndim > 1 else p for p in logps)
+    return reduce(operator.add, rows)
 
 
 def _opened(node, inputs):
@@ -534,13 +529,6 @@ def _opened(node, inputs):
 
 
 # --- verification ------------------------------------------------------------------------------
-
-
-def _oracle(logps, value_vars, layout, make: MakeFunction):
-    x = pt.vector("x")
-    outs = [_per_row(o) for o in layout.substitute(logps, value_vars, x)]
-    total = sum(outs[1:], start=outs[0])
-    return make([x], total)
 
 
 def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray]:
@@ -590,7 +578,10 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
 
 def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Exception | None:
     """Return the first difference from the model's own elementwise log-likelihood, or None."""
-    _refuse_long_constants(rows, rows.n_rows)
+    if rows.n_rows >= _MANY:
+        for v in ancestors([rows._output]):  # the cost of a row would be O(N)
+            if isinstance(v, Constant) and np.size(v.data) >= rows.n_rows:
+                return ValueError("data of N entries are used other than row by row")
     for name in rows.row_local:
         entries = [check.x[rows.layout.slices[name]] for check in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
@@ -603,12 +594,3 @@ def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Ex
         if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):
             return ValueError("the value of a row depends on the other rows")
     return None
-
-
-def _refuse_long_constants(rows: RowLogp, n_rows: int) -> None:
-    """Refuse constants of N entries in the graph, which would make the cost of a row O(N)."""
-    if n_rows < 1000:
-        return
-    for v in ancestors([rows._output]):
-        if isinstance(v, Constant) and np.size(v.data) >= n_rows:
-            raise ValueError("data of N entries are used other than row by row")

@@ -47,7 +47,7 @@ from pytensor.tensor.subtensor import (
 from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
 from amc_pymc.engine import Graph
-from amc_pymc.engine.families import DERIVED
+from amc_pymc.engine.functions import ARRAY
 from amc_pymc.reading.element_reader import RULES, ElementReader, Index, NotScalar
 from amc_pymc.reading.graphs import opened, rebuilt
 
@@ -84,18 +84,12 @@ def _open_inner(node, inputs):
 #: Smallest number of terms of a dot product that becomes a loop.
 _LONG = 4
 
-_SAME = {
-    "Sub": "sub", "TrueDiv": "div", "Neg": "neg", "Pow": "pow", "Exp": "exp", "Expm1": "expm1",
-    "Log": "log", "Log1p": "log1p", "Sqrt": "sqrt", "Sigmoid": "sigmoid", "Softplus": "softplus",
-    "Log1mexp": "log1mexp", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Tanh": "tanh",
-    "Sinh": "sinh", "Cosh": "cosh", "ArcTan": "arctan", "Erf": "erf", "Erfc": "erfc",
-    "Erfcx": "erfcx", "GammaLn": "gammaln", "Psi": "digamma",
-    "ArcSin": "arcsin", "ArcCos": "arccos", "ArcSinh": "arcsinh", "ArcCosh": "arccosh",
-    "ArcTanh": "arctanh", "Gamma": "gamma", "I0e": "bessel_i0e", "I1e": "bessel_i1e", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "IntDiv": "floordiv",
-    "Mod": "mod", "Switch": "switch", "LT": "lt", "GT": "gt", "LE": "le", "GE": "ge", "EQ": "eq",
-    "NEQ": "ne", "XOR": "xor", "IsNan": "isnan", "IsInf": "isinf", "Invert": "not",
+#: Operations of a graph that have another name than PyTensor's in lower case.
+_RENAMED = {
+    "TrueDiv": "div", "IntDiv": "floordiv", "NEQ": "ne", "Invert": "not", "Psi": "digamma",
+    "I0e": "bessel_i0e", "I1e": "bessel_i1e",
 }  # fmt: skip
-
+#: Operations of two arguments of which PyTensor's have several.
 _FOLDS = {
     "Add": "add",
     "Mul": "mul",
@@ -118,8 +112,6 @@ def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
     name = type(op).__name__
     if name in _TRUTH_ONLY and any(r.graph.nodes[a].kind != "b" for a in args):
         raise NotScalar(f"{name} of numbers has no scalar form")
-    if name in _SAME:
-        return r.make(_SAME[name], *args)
     if name in _FOLDS:
         total = args[0]
         for a in args[1:]:
@@ -135,7 +127,10 @@ def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
             inner = [r._number(i.data) if isinstance(i, Constant) else memo[i] for i in node.inputs]
             memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
         return memo[op.fgraph.outputs[0]]
-    raise NotScalar(f"{name} has no scalar form")
+    own = _RENAMED.get(name, name.lower())
+    if own not in ARRAY or own == "trigamma":  # the second derivative of which is no operation
+        raise NotScalar(f"{name} has no scalar form")
+    return r.make(own, *args)
 
 
 def _scaled_log(base: float) -> Callable[..., int]:
@@ -326,7 +321,7 @@ def _derived_loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -
             continue
         first = r.families.add(coefficients)
         if first is not None:
-            return g.leaf("dot", (DERIVED, first, tuple(columns)))
+            return g.leaf("dot", ("eta", first, tuple(columns)))
     return None
 
 

@@ -12,7 +12,7 @@ import os
 import tempfile
 import weakref
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -116,41 +116,50 @@ class _Writable:
         self.__array_interface__ = array.__array_interface__ | {"data": data}
 
 
-class SharedArray:
-    """An array of floats in a file in memory.
+class InMemory:
+    """An array of floats, which processes share if it is large.
 
-    The object can be pickled. Other processes map the same memory, as long as the original object
-    exists. Writing to :attr:`data` changes the array in this process only.
+    The object can be pickled. A small array is part of the pickle. Of a large one other processes map the same memory,
+    as long as the original object exists. Writing to :attr:`data` changes the array in this process only.
 
     Parameters
     ----------
     shape : sequence of int
-    handle : int
-        Handle of an empty file, open for reading and writing. It is closed with this object.
+    fill : callable
+        Writes to the array, which is zero.
 
-    Attributes
-    ----------
-    path : str
-        Path of the file for other processes.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.rows import InMemory
+    >>> array = InMemory((2, 2), lambda out: np.fill_diagonal(out, 1.0))
+    >>> array.shared, array.data.sum()
+    (False, np.float64(2.0))
     """
 
-    def __init__(self, shape: Sequence[int], handle: int):
+    def __init__(self, shape: Sequence[int], fill: Callable[[np.ndarray], Any]):
         self.shape = tuple(int(n) for n in shape)
-        self._handle: int | None = handle
-        self._end = weakref.finalize(self, os.close, handle)
-        self.path = f"/proc/{os.getpid()}/fd/{handle}"
-        os.ftruncate(handle, self.n_bytes)
-        self._inode = _inode(handle)
+        self._handle = _memory_file() if self.n_bytes >= _LEAST else None
+        #: Path of the file for other processes.
+        self.path: str | None = None
+        if self._handle is None:
+            self.data = np.zeros(self.shape)
+            fill(self.data)
+            return
+        weakref.finalize(self, os.close, self._handle)
+        self.path, self._inode = f"/proc/{os.getpid()}/fd/{self._handle}", _inode(self._handle)
+        os.ftruncate(self._handle, self.n_bytes)
+        fill(self._mapped(self._handle, mmap.ACCESS_WRITE))
+
+    @property
+    def shared(self) -> bool:
+        """Whether processes share the array."""
+        return self.path is not None
 
     @property
     def n_bytes(self) -> int:
         """Size of the array in bytes."""
         return 8 * int(np.prod(self.shape, dtype=int))
-
-    def draft(self) -> np.ndarray:
-        """Return the array, initially zero, to be filled before :attr:`data` is read."""
-        assert self._handle is not None, "only who made the array fills it"
-        return self._mapped(self._handle, mmap.ACCESS_WRITE)
 
     @cached_property
     def data(self) -> np.ndarray:
@@ -163,6 +172,7 @@ class SharedArray:
         """
         if self._handle is not None:
             return self._mapped(self._handle, mmap.ACCESS_COPY)
+        assert self.path is not None
         try:
             with open(self.path, "rb") as file:
                 if _inode(file.fileno()) != self._inode:
@@ -179,23 +189,23 @@ class SharedArray:
         mapped = mmap.mmap(handle, self.n_bytes, access=access)
         return np.frombuffer(mapped, np.float64).reshape(self.shape)
 
+    def release(self) -> None:
+        """Do nothing: the data stay in memory."""
+
+    def touch(self, n_rows: float) -> None:
+        """Do nothing: the data stay in memory."""
+
     def __getstate__(self) -> dict[str, Any]:
+        if self.path is None:
+            return self.__dict__
         return {"shape": self.shape, "path": self.path, "_inode": self._inode, "_handle": None}
 
 
-def shared_array(shape: Sequence[int]) -> SharedArray | None:
-    """Create an array of floats in shared memory; None if it is small or this is not supported.
-
-    Examples
-    --------
-    >>> from amc_pymc.rows import shared_array
-    >>> shared_array((1000, 2)) is None
-    True
-    """
-    large = 8 * int(np.prod(shape, dtype=int)) >= _LEAST
-    if large and hasattr(os, "memfd_create") and _FILES.is_dir():
+def _memory_file() -> int | None:
+    """Open a file in memory; None if the system has none."""
+    if hasattr(os, "memfd_create") and _FILES.is_dir():
         with contextlib.suppress(OSError):  # not permitted
-            return SharedArray(shape, os.memfd_create("amc_pymc-rows"))
+            return os.memfd_create("amc_pymc-rows")
     return None
 
 

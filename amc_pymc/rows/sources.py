@@ -173,13 +173,19 @@ class TableSource(Source):
         self.shapes = {n: () if isinstance(c, str) else (len(c),) for n, c in columns.items()}
         self.dtypes = {n: np.result_type(*(known[c] for c in o)) for n, o in self.labels.items()}
 
+    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
+        chosen = {n: self.columns[n] for n in names}
+        for read in self._tables(
+            size, list(dict.fromkeys(c for n in names for c in self.labels[n]))
+        ):
+            yield {
+                n: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
+                for n, c in chosen.items()
+            }
 
-def put_together(read: Mapping[str, np.ndarray], columns: Chosen) -> dict[str, np.ndarray]:
-    """Return the columns of a block by the name of their ``pm.Data``."""
-    return {
-        name: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
-        for name, c in columns.items()
-    }
+    def _tables(self, size: int, columns: list[str]) -> Iterator[dict[str, np.ndarray]]:
+        """Yield some columns in blocks of rows that are read at once, of ``size`` rows if possible."""
+        raise NotImplementedError
 
 
 class ParquetSource(TableSource):
@@ -197,12 +203,10 @@ class ParquetSource(TableSource):
             raise ValueError(f"rows: {path} cannot be read as Parquet: {error}") from error
         super().__init__(columns, {f.name: _numpy_type(f.type) for f in self._table.schema})
 
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        own = list(dict.fromkeys(c for n in names for c in self.labels[n]))
+    def _tables(self, size: int, columns: list[str]) -> Iterator[dict[str, np.ndarray]]:
         ahead = {"batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
-        for batch in self._table.to_batches(columns=own, batch_size=size, **ahead):
-            read = {c: _column(batch.column(c)) for c in own}
-            yield put_together(read, {n: self.columns[n] for n in names})
+        for batch in self._table.to_batches(columns=columns, batch_size=size, **ahead):
+            yield {c: _column(batch.column(c)) for c in columns}
 
     def stamp(self) -> list[Any]:
         """Return paths, sizes and modification times of the files, and the columns."""
@@ -232,18 +236,16 @@ class DaskTable(TableSource):
         (lengths,) = computed([frame[self.names[:1]].map_partitions(len)])
         self.n_rows = int(sum(lengths))
 
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        own = list(dict.fromkeys(c for n in names for c in self.labels[n]))
-        for part in self._frame[own].to_delayed():
+    def _tables(self, size: int, columns: list[str]) -> Iterator[dict[str, np.ndarray]]:
+        for part in self._frame[columns].to_delayed():
             (frame,) = computed([part])
-            read = {
-                c: frame[c].to_numpy(float, na_value=np.nan)
-                if frame[c].hasnans
-                else frame[c].to_numpy(_pandas_type(frame[c].dtype))
-                for c in own
-            }
             if len(frame):
-                yield put_together(read, {n: self.columns[n] for n in names})
+                yield {
+                    c: frame[c].to_numpy(float, na_value=np.nan)
+                    if frame[c].hasnans
+                    else frame[c].to_numpy(_pandas_type(frame[c].dtype))
+                    for c in columns
+                }
 
 
 def _pandas_type(kind: Any) -> np.dtype:

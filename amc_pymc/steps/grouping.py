@@ -337,8 +337,7 @@ def stored_group_densities(
         refuse_other_steps(checked, [n for n in active_names if n not in factor.names])
     check_groups(model, checked, point)
     store = stored_groups(rows, source, packing, progressbar=progressbar)
-    none = few.rows[:, :0]
-    groups = replace(few, store=store, first=store.first, rows=none, order=np.empty(0, np.int64))
+    groups = replace(few, store=store, first=store.first, order=np.empty(0, np.int64))
     densities = grouped_model(model, groups)
     check_rows_finite(densities, densities.ravel(point), "the initial point")
     return densities

@@ -16,7 +16,6 @@ from amc_pymc.reading.factors import Factor
 from amc_pymc.reading.graphs import functions_for_few, log_densities, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import Groups, take_groups
-from amc_pymc.reading.packed_rows import InMemory
 from amc_pymc.reading.row_packing import RowPacking
 from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points, row_count
 from amc_pymc.rng import as_generator
@@ -216,8 +215,7 @@ def stored_densities(
         model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
     )
     source = open_source(rows, packing.placeholders)
-    few = packing.packed(InMemory(packing.pack_placeholders()))
-    check_densities(model, plain.of_packed(few), point)
+    check_densities(model, plain.of_packed(packing.placeholder_rows()), point)
     store = stored_rows(rows, source, packing, progressbar=options.progressbar)
     densities = plain.of_packed(packing.packed(store))
     check_rows_finite(densities, densities.ravel(point), "the initial point")

@@ -27,7 +27,7 @@ from amc_pymc.reading.factors import element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.rng import as_generator
-from amc_pymc.rows import shared_array
+from amc_pymc.rows import InMemory
 from amc_pymc.steps.grouping import Turn, stored_group_densities
 from amc_pymc.steps.model_densities import (
     SEED,
@@ -627,14 +627,16 @@ class SharedThinning:
     """A thinning whose tables, if they are large, are in shared memory and not in pickles."""
 
     def __init__(self, thinning: Thinning):
-        self.thinning = thinning
         tables = {name: getattr(thinning, name) for name in _TABLES}
         self._layout = {name: (table.dtype, table.shape) for name, table in tables.items()}
-        self._shared = shared_array((1 + sum(table.nbytes for table in tables.values()) // 8,))
-        if self._shared is not None:
-            for name, place in self._places(self._shared.draft()).items():
+
+        def fill(memory: np.ndarray) -> None:
+            for name, place in self._places(memory).items():
                 place[...] = tables[name]
-            self.thinning = thinning._replace(**self._places(self._shared.data))
+
+        size = 1 + sum(table.nbytes for table in tables.values()) // 8
+        self._memory = InMemory((size,), fill)
+        self.thinning = thinning._replace(**self._places(self._memory.data))
 
     def _places(self, memory: np.ndarray) -> dict[str, Any]:
         """Return the tables as views of an array."""
@@ -646,12 +648,9 @@ class SharedThinning:
         return out
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._shared is None:
-            return self.__dict__
         none: dict[str, Any] = dict.fromkeys(_TABLES)
         return self.__dict__ | {"thinning": self.thinning._replace(**none)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self._shared is not None:
-            self.thinning = self.thinning._replace(**self._places(self._shared.data))
+        self.thinning = self.thinning._replace(**self._places(self._memory.data))

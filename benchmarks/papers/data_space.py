@@ -371,7 +371,7 @@ def _written(rows: RowLogp, varies: Sequence[bool]) -> _WrittenRows:
     graph = Graph()
     columns = Columns(graph, "column")
     try:
-        leaf = parameter_leaf(graph, rows.layout, columns=[columns])
+        leaf = parameter_leaf(graph, rows.layout, columns)
         row = row_expression(rows, graph, columns, leaf)
         starts, dim = _starts(rows, varies)
         places = _places(columns, rows, starts, _read(graph, row))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.engine import Families, Graph, beside_parameters
+from amc_pymc.engine import Families, Graph
 
 ETA = np.array([0.3, -1.0, 2.0, 0.5, 1.5])
 
@@ -28,7 +28,7 @@ def test_constants_and_entries_differ():
     families = Families(g)
     assert families.add(nodes) == 0
     (family,) = families.all
-    assert family.table.shape[0] == families.size == 3
+    assert family.table.shape[0] == 3
     np.testing.assert_allclose(evaluated(g, family), g.evaluate(nodes, eta=ETA))
 
 
@@ -38,7 +38,7 @@ def test_the_same_coefficients_are_known():
     cubes = [g.make("mul", s, e) for s, e in zip(squares, eta)]
     families = Families(g)
     assert [families.add(n) for n in (squares, cubes, squares)] == [0, 5, 0]
-    assert families.size == 10
+    assert sum(len(f.table) for f in families.all) == 10
 
 
 @pytest.mark.parametrize("case", ["operations", "arrays", "kinds"])
@@ -51,17 +51,17 @@ def test_forms_that_differ(case):
     }[case]
     families = Families(g)
     assert families.add(nodes) is None
-    assert families.all == [] and families.size == 0
+    assert families.all == []
 
 
 def test_coefficients_stand_after_parameters():
     g, eta = graph_and_entries()
-    families = Families(g)
-    families.add([g.make("exp", eta[k]) for k in (0, 1)])
+    families = Families(g, begin=len(ETA))
+    begin = families.add([g.make("exp", eta[k]) for k in (0, 1)])
     first = families.add([g.make("sin", eta[k]) for k in (2, 3)])
-    product = g.leaf("dot", ("derived", first, (0, 1)))
-    chosen = g.entry("derived", g.leaf("column", 2, "i"))
-    (total,) = beside_parameters(g, [g.make("add", product, chosen)], len(ETA))
+    product = g.leaf("dot", ("eta", first, (0, 1)))
+    place = g.make("add", g.const(begin), g.leaf("column", 2, "i"))
+    total = g.make("add", product, g.entry("eta", place))
     eta = np.concatenate([ETA, np.exp(ETA[:2]), np.sin(ETA[2:4])])
     row = [2.0, 3.0, 1]
     (found,) = g.evaluate([total], row=row, eta=eta)

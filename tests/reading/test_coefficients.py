@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from amc_pymc.engine import Families, Graph
-from amc_pymc.engine.row_kernels import row_program
+from amc_pymc.engine import Graph
+from amc_pymc.engine.row_kernels import RowProgram
 from amc_pymc.reading import coefficients
 from amc_pymc.reading.coefficients import with_products
 
@@ -112,7 +112,7 @@ def values(program, data, x):
 def test_rows_have_the_same_values(mean, may_add):
     rng, row = np.random.default_rng(1), Row()
     error = row.sub(row.data(0), mean(row))
-    program = row_program(row.graph, row.mul(error, error), 5, Families(row.graph), D)
+    program = RowProgram(row.graph, row.mul(error, error), 5, n_parameters=D)
     data = data_of(rng)
     found, columns = with_products(program, data, may_add)
     number, added = CASES[mean]
@@ -129,6 +129,6 @@ def test_rows_have_the_same_values(mean, may_add):
 def test_products_with_too_many_levels_stay(monkeypatch):
     monkeypatch.setattr(coefficients, "_MOST", 5)
     row = Row()
-    program = row_program(row.graph, scaled(row), 5, Families(row.graph), D)
+    program = RowProgram(row.graph, scaled(row), 5, n_parameters=D)
     data = data_of(np.random.default_rng(1))
     assert with_products(program, data)[0] is program

@@ -42,7 +42,7 @@ def complete(groups, x, effects):
     local = [effects[:, j] for j in range(effects.shape[1])]
     (rows,) = program.graph.evaluate(
         [program.row],
-        row=[c[: groups.n_rows] for c in groups.rows],
+        row=[c[: groups.n_rows] for c in groups.columns],
         local=[u[levels] for u in local],
         eta=x,
     )
@@ -153,7 +153,7 @@ def test_one_hot_columns_are_codes():
     """Three columns that are left are one product and one entry; zeros and ones are not read."""
     _, _, groups = taken(ACCEPTED["dummies"][0])
     g = groups.program.graph
-    assert groups.rows.shape[0] < 9
+    assert groups.columns.shape[0] < 9
     chosen = g.leaves([groups.program.row], "entry")
     assert sum(bool(g.depends(n)) for n in chosen) == 2
 

@@ -13,7 +13,7 @@ import pytest
 
 from rows.packings import Copies, InGroups, make_data, make_store
 
-from amc_pymc.rows import files, shared_array
+from amc_pymc.rows import InMemory, files
 
 N = 2_000
 
@@ -104,7 +104,7 @@ KILLED = """
     from pathlib import Path
     import tempfile
     tempfile.tempdir = {temporary!r}
-    from amc_pymc.rows import files, shared_array
+    from amc_pymc.rows import files
     if {kind!r} == "named":
         files._FILES = Path("/no/such/folder")
     from rows.packings import Copies, InGroups, make_data, make_store
@@ -183,10 +183,12 @@ in_memory = pytest.mark.skipif(
 SHAPE = (300_000, 8)
 
 
+def numbers(out):
+    out[:] = np.arange(out.size).reshape(out.shape)
+
+
 def make():
-    array = shared_array(SHAPE)
-    array.draft()[:] = np.arange(np.prod(SHAPE)).reshape(SHAPE)
-    return array
+    return InMemory(SHAPE, numbers)
 
 
 def run(code, *arguments):
@@ -244,9 +246,8 @@ def test_a_killed_process_leaves_no_shared_memory(tmp_path):
         import os, sys, tempfile, time
         tempfile.tempdir = sys.argv[1]
         import numpy as np
-        from amc_pymc.rows import shared_array
-        array = shared_array((300_000, 8))
-        array.draft()[:] = 1.0
+        from amc_pymc.rows import InMemory
+        array = InMemory((300_000, 8), lambda out: out.fill(1.0))
         assert array.data.sum() == 2_400_000
         ours, theirs = os.pipe()
         child = os.fork()
@@ -273,13 +274,15 @@ def test_a_killed_process_leaves_no_shared_memory(tmp_path):
 
 @in_memory
 def test_small_arrays_and_other_systems(monkeypatch):
-    assert shared_array((1_000, 2)) is None
+    small = InMemory((1_000, 2), numbers)
+    assert not small.shared
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(small)).data, small.data)
     monkeypatch.setattr(files, "_FILES", Path("/no/such/folder"))
-    assert shared_array(SHAPE) is None
+    assert not make().shared
     monkeypatch.undo()
 
     def refused(name):
         raise PermissionError(name)
 
     monkeypatch.setattr(os, "memfd_create", refused)
-    assert shared_array(SHAPE) is None
+    assert not make().shared

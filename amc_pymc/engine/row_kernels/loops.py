@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amc_pymc.engine import Families, Family, Graph, beside_parameters
+from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import (
     DOTS_AT,
@@ -76,14 +76,6 @@ class RowProgram:
     n_columns: int
     families: tuple[Family, ...] = ()
     n_parameters: int = 0
-
-
-def row_program(
-    graph: Graph, row: int, n_columns: int, families: Families, n_parameters: int
-) -> RowProgram:
-    """Return the program of a row whose expression may read coefficients of some families."""
-    (row,) = beside_parameters(graph, [row], n_parameters)
-    return RowProgram(graph, row, n_columns, tuple(families.all), n_parameters)
 
 
 def printed_rows(

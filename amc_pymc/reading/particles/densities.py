@@ -31,7 +31,13 @@ from pytensor.tensor.random.type import RandomType
 from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.factors import Factor
-from amc_pymc.reading.graphs import functions_for_few, lowered, remembering, state_without_caches
+from amc_pymc.reading.graphs import (
+    functions_for_few,
+    lowered,
+    plain_function,
+    remembering,
+    state_without_caches,
+)
 from amc_pymc.reading.group_densities import GroupTotals
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.model_terms import (
@@ -39,7 +45,6 @@ from amc_pymc.reading.particles.model_terms import (
     layout_of,
     model_log_likelihood,
     model_logp,
-    observed_values,
     without_checks,
 )
 from amc_pymc.reading.particles.prior import PriorDraws
@@ -489,7 +494,8 @@ def particles_of(model, free_RVs, likelihood, *, check: bool = True) -> Particle
     graphs = [prior + draws.log_constant, log_likelihood, *model.replace_rvs_by_values(shown)]
     graphs = without_checks(lowered(layout.substitute(graphs, values, x)))
     outputs = [v.name for v in shown], Batched([x], graphs[2:])
-    sizes = [int(np.size(v)) for v in observed_values(model)]
+    observed = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    sizes = [int(np.size(v)) for v in plain_function([], observed)()]
     rows = None if others else row_term(model, layout)
     found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes), rows)
     if check:

@@ -153,14 +153,6 @@ def value_name(name: str, transform) -> str:
     return name if transform is None else get_transformed_name(name, transform)
 
 
-def observed_values(model) -> list:
-    """Return the observed values of a model."""
-    values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
-    if not values:
-        return []
-    return plain_function([], values)()
-
-
 # --- checks of a model -----------------------------------------------------------------------------
 
 
