@@ -36,7 +36,7 @@ from amc_pymc.steps.model_densities import (
     grouped_densities,
     stored_densities,
 )
-from amc_pymc.steps.settings import Options, OwnProxy, TaylorProxy
+from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers import Preparation
@@ -236,7 +236,7 @@ def _densities(
     model: Model, turn: Turn | None, options: Options, point: dict[str, np.ndarray]
 ) -> ModelDensities | GroupedModel:
     """Return the densities of the turn's groups, or of rows if it has none."""
-    if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
+    if turn is not None and turn.factor is not None and options.proxy is not None:
         args = model, turn.factor, options.observed_vars, point
         densities = grouped_densities(*args, turn.held)
         if densities.expand.size >= densities.reads.size:
@@ -292,9 +292,6 @@ class _Preparing:
                 if own
                 else "the rows are not one expression of numbers"
             )
-        if not isinstance(self.options.proxy, TaylorProxy):
-            self.stages.begin("Searching the mode and making the control variate", "mode")
-            return self.with_gaussian(self.with_own_control(self.options.proxy))
         found = self.with_surface()
         if found is not None:
             found = self.finished(found)
@@ -312,8 +309,7 @@ class _Preparing:
     def without_proxy(self, reason: str) -> Preparation:
         """Return the preparation without a control variate, or raise an error if the user insists."""
         if self.options.insist:
-            name = self.options.name_of_proxy
-            raise ValueError(f"proxy={name} cannot be used: {reason}") from None
+            raise ValueError(f"proxy='taylor' cannot be used: {reason}") from None
         flags, spent = self.bare.flags, self.densities.rows_evaluated
         if self.options.race.delta > _SMALL_DELTA:
             flags += (flag("no_control_variate", reason=reason),)
@@ -493,30 +489,6 @@ class _Preparing:
                 raise NoProxy(
                     f"what the rows make of {', '.join(names)} is not finite in some state"
                 )
-
-    # --- control variates of the user ------------------------------------------------------------
-
-    def with_own_control(self, proxy: OwnProxy) -> Preparation:
-        """Make the user's control variate, at the posterior mode if there is one."""
-        densities = self.rows
-        assert densities is not None
-        x, flags, gaussian = self.bare.start, self.bare.forecast_flags, None
-        if self.continuous.size:
-            some = TaylorProxy().subsample
-            mode, flags = posterior_mode(densities, x, self.continuous, some, self.rng)
-            x = mode.x
-            slope = surrogate_at(densities, x) if self.wanted else None
-            if slope:
-                args = densities, slope.hessian, x, self.continuous
-                gaussian = fit_gaussian(*args, mode.precision)
-        try:
-            control = proxy.control(densities.row_log_density, x, self.rng)
-        except ValueError as error:
-            raise NoProxy(str(error)) from error
-        return replace(
-            self.bare, raced=densities, cut=None, control=control, fit=gaussian, exact_rows=control.exact,
-            rows_spent=densities.rows_evaluated, forecast_flags=flags,
-        )  # fmt: skip
 
 
 # --- what follows from a fit ----------------------------------------------------------------------
