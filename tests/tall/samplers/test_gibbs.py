@@ -45,7 +45,7 @@ N_ROWS = 1_500
 def one_element(sampler, name, states, raced):
     """The same sampler for one element only, and its place."""
     place = sampler.prepared.densities.layout.slices[name].start
-    elements = gibbs.elements_of(sampler.prepared, [place], [np.arange(states)], [raced])
+    elements = gibbs.elements_of([place], [np.arange(states)], [raced])
     return replace(sampler, elements=elements), place
 
 
