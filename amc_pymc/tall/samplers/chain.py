@@ -228,13 +228,6 @@ _NO_AUDIT = AuditTally(0, 0, 0)
 _NOT_THINNED = not_thinned(0)
 
 
-class Counts(Protocol):
-    """Counters of one draw."""
-
-    def stats(self) -> dict[str, float]:
-        """Return the statistics of the draw, named as in ``amc_pymc.results.tables``."""
-
-
 @dataclass(kw_only=True, eq=False)
 class Sampler:
     """Settings shared by all chains of a sampler.
@@ -415,7 +408,7 @@ def _residual_sd(chain: Chain, raced: Raced, centre: np.ndarray) -> float:
 
 
 def report(
-    sampler: Sampler, chain: Chain, counts: Counts, *, tuning: bool = False
+    sampler: Sampler, chain: Chain, counts: Any, *, tuning: bool = False
 ) -> dict[str, float]:
     """Run audits due after a draw; return its statistics, named as in ``amc_pymc.results.tables``."""
     delta = float(sampler.race.delta)
