@@ -39,9 +39,8 @@ from amc_pymc.steps.model_densities import (
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
-from amc_pymc.tall.samplers import Preparation
 from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.preparation import probe_moves, with_forecast
+from amc_pymc.tall.samplers.preparation import Preparation, probe_moves, with_forecast
 from amc_pymc.tall.samplers.raced import (
     GaussianFit,
     Layout,

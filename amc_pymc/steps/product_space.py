@@ -43,9 +43,11 @@ from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
 from amc_pymc.tall.racing import Race
-from amc_pymc.tall.samplers import Audits, Proposal, gibbs, metropolis, report
+from amc_pymc.tall.samplers import gibbs, metropolis
+from amc_pymc.tall.samplers.chain import report
 from amc_pymc.tall.samplers.index import ModelSpace
 from amc_pymc.tall.samplers.metropolis import Metropolis
+from amc_pymc.tall.samplers.tuning import Audits, Proposal
 
 if TYPE_CHECKING:
     from pymc import Model

@@ -30,8 +30,9 @@ from amc_pymc.steps.racing_step import (
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.racing import ExactRace, Race, as_race
-from amc_pymc.tall.samplers import Audits, Preparation, gibbs
-from amc_pymc.tall.samplers.tuning import FEWEST
+from amc_pymc.tall.samplers import gibbs
+from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.tuning import FEWEST, Audits
 
 
 class RacingGibbs(RacingStep):

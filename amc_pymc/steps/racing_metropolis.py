@@ -32,14 +32,10 @@ from amc_pymc.steps.racing_step import (
 )
 from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, refuse_surrogate
 from amc_pymc.tall.racing import Race
-from amc_pymc.tall.samplers import (
-    Audits,
-    Preparation,
-    Proposal,
-    SurrogateProposal,
-    metropolis,
-)
+from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.metropolis import Metropolis
+from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.tuning import Audits, Proposal, SurrogateProposal
 
 _log = logging.getLogger("amc_pymc")
 #: Number of proposals for each group's local effects per draw.

@@ -13,8 +13,13 @@ from pytensor.graph.basic import Variable
 from amc_pymc.arguments import positive_int
 from amc_pymc.rows import Rows, as_rows
 from amc_pymc.tall.racing import as_race
-from amc_pymc.tall.samplers import Audits, Proposal, RandomWalkProposal, SurrogateProposal
-from amc_pymc.tall.samplers.tuning import KINDS
+from amc_pymc.tall.samplers.tuning import (
+    KINDS,
+    Audits,
+    Proposal,
+    RandomWalkProposal,
+    SurrogateProposal,
+)
 
 
 @dataclass(frozen=True)
