@@ -25,6 +25,7 @@ from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.factors import element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
+from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import shared_array
@@ -43,7 +44,6 @@ from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.preparation import Preparation, probe_moves, with_forecast
 from amc_pymc.tall.samplers.raced import (
     GaussianFit,
-    Layout,
     NoProxy,
     Raced,
     expanded_hessian,
@@ -204,7 +204,7 @@ def _stages(seconds: dict[str, float], progressbar: bool) -> Iterator[Stages]:
             stages.end()
 
 
-def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray:
+def moved_coordinates(layout: FlatLayout, active_names: Sequence[str]) -> np.ndarray:
     """Return the coordinates of the continuous variables that a step moves."""
     return layout.indices(
         [n for n in active_names if n in layout.names and layout.is_continuous(n)]
@@ -520,7 +520,7 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     return replace(prepared, surrogate=surrogate, forecast_flags=flags, quadrature_error=error)
 
 
-def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
+def _node_points(fit: GaussianFit, layout: FlatLayout) -> list[np.ndarray]:
     """Return the mode and points around it, which do not depend on the order of the variables."""
     at, labels = fit.coordinates, layout.labels()
     values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])

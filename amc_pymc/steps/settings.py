@@ -83,7 +83,8 @@ class Options:
         if named in ("auto", "normal"):  # remainders of groups have no bounds
             size = _GROUPS if self.batch_size is None else self.batch_size
             self.race_of_groups = as_race("normal", self.delta, size)
-        self.audits = as_audits(self.audits)
+        if not isinstance(self.audits, Audits):
+            self.audits = Audits(self.audits)
         if self.transitions_per_draw != "auto":
             positive_int("transitions_per_draw", self.transitions_per_draw)
         self.proxy, self.insist = as_proxy(self.proxy)
@@ -160,8 +161,3 @@ def _marginalize(wanted: Any) -> Any:
             f"got {wanted}"
         )
     return wanted
-
-
-def as_audits(audits: int | Audits) -> Audits:
-    """Return the settings of the audits."""
-    return audits if isinstance(audits, Audits) else Audits(audits)
