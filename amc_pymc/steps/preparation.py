@@ -577,7 +577,8 @@ def _lost(prepared: Preparation, thinning: Thinning, active: np.ndarray) -> floa
 
 def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     """Return an approximate covariance (E, E) of what rows read."""
-    surface, size = prepared.surface, prepared.raced.layout.size
+    surface = prepared.surface
+    size: int = prepared.raced.layout.size
     if surface is None or (prepared.cut is None and not surface.moving):
         inside = np.ix_(fit.coordinates, fit.coordinates)
         factor, _ = gaussian_factor(fit.precision[inside])

@@ -525,17 +525,3 @@ def test_a_likelihood_whose_support_depends_on_the_state(uniform_rows):
     assert "impossible" in reason or "finite" in reason
     values, _ = walk(sampler, model.initial_point(), 2_000)
     assert_frequencies(values[:, 0], truth)
-
-
-@without_proxy
-def test_distances_are_leads_of_the_best_state(sampler):
-    """Estimated from rows drawn apart: unbiased where the lead is large."""
-    sampler, rng = replace(sampler, audits=amc.Audits(4)), np.random.default_rng(3)
-    chain = gibbs.init(sampler, rng, draws=1)
-    decisions, log = chain.auditor.decisions, chain.auditor.log
-    log.x[0], log.winner[0] = 2, 1
-    log.noise[0] = [0.0, 1e5, 0.0, 5e4, 0.0]
-    prepared, surrogate = sampler.prepared, chain.surrogate
-    found = [decisions.distance(0, prepared, surrogate, rng) for _ in range(300)]
-    scores = np.sort(log_weights() + log.noise[0])
-    assert abs(np.mean(found) - (scores[-1] - scores[-2])) < 4 * np.std(found) / math.sqrt(300)
