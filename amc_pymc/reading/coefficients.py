@@ -78,10 +78,6 @@ class Coefficients:
         z: np.ndarray = with_values(np.asarray(x, float), *self._values.arrays)
         return z
 
-    def rough(self) -> np.ndarray:
-        """Return no coordinates: all are continuous."""
-        return np.empty(0, np.int64)
-
     def gradient(self, x: np.ndarray, slopes: np.ndarray) -> np.ndarray:
         """Convert a gradient by z to that by x."""
         out = slopes[: x.size].copy()

@@ -99,9 +99,6 @@ def decision_error(
           data; divide it by ``step.sampler.transitions`` for one decision,
         - ``rows_low``, ``rows_high``: number of rows that 5 and 95 % of the draws do not exceed.
 
-        If half of the audited decisions were selected near the threshold, where errors occur,
-        ``error`` overstates the error of a typical decision.
-
     Raises
     ------
     TypeError

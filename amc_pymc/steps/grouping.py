@@ -88,7 +88,7 @@ def chosen_turns(
     if wanted is None:
         return rows
     asked = not isinstance(wanted, str)
-    if options.row_logp is not None or not isinstance(options.proxy, TaylorProxy):
+    if options.row_logp is not None or options.proxy is None:
         if asked:
             raise ValueError("marginalize needs proxy='taylor' and no row_logp")
         return rows

@@ -22,7 +22,7 @@ from amc_pymc.rng import as_generator
 from amc_pymc.rows import open_source, stored_rows
 from amc_pymc.steps.settings import Options
 from amc_pymc.tall.mode import Mode
-from amc_pymc.tall.samplers import RacedModel
+from amc_pymc.tall.samplers.raced import RacedModel
 
 #: Seed of subsamples, probes, and points at which packed rows are checked; independent of the user's seed.
 SEED = 20161

@@ -25,6 +25,7 @@ from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.factors import element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
+from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import InMemory
@@ -36,15 +37,13 @@ from amc_pymc.steps.model_densities import (
     grouped_densities,
     stored_densities,
 )
-from amc_pymc.steps.settings import Options, OwnProxy, TaylorProxy
+from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
-from amc_pymc.tall.samplers import Preparation
 from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.preparation import probe_moves, with_forecast
+from amc_pymc.tall.samplers.preparation import Preparation, probe_moves, with_forecast
 from amc_pymc.tall.samplers.raced import (
     GaussianFit,
-    Layout,
     NoProxy,
     Raced,
     expanded_hessian,
@@ -205,7 +204,7 @@ def _stages(seconds: dict[str, float], progressbar: bool) -> Iterator[Stages]:
             stages.end()
 
 
-def moved_coordinates(layout: Layout, active_names: Sequence[str]) -> np.ndarray:
+def moved_coordinates(layout: FlatLayout, active_names: Sequence[str]) -> np.ndarray:
     """Return the coordinates of the continuous variables that a step moves."""
     return layout.indices(
         [n for n in active_names if n in layout.names and layout.is_continuous(n)]
@@ -236,7 +235,7 @@ def _densities(
     model: Model, turn: Turn | None, options: Options, point: dict[str, np.ndarray]
 ) -> ModelDensities | GroupedModel:
     """Return the densities of the turn's groups, or of rows if it has none."""
-    if turn is not None and turn.factor is not None and isinstance(options.proxy, TaylorProxy):
+    if turn is not None and turn.factor is not None and options.proxy is not None:
         args = model, turn.factor, options.observed_vars, point
         densities = grouped_densities(*args, turn.held)
         if densities.expand.size >= densities.reads.size:
@@ -292,9 +291,6 @@ class _Preparing:
                 if own
                 else "the rows are not one expression of numbers"
             )
-        if not isinstance(self.options.proxy, TaylorProxy):
-            self.stages.begin("Searching the mode and making the control variate", "mode")
-            return self.with_gaussian(self.with_own_control(self.options.proxy))
         found = self.with_surface()
         if found is not None:
             found = self.finished(found)
@@ -312,8 +308,7 @@ class _Preparing:
     def without_proxy(self, reason: str) -> Preparation:
         """Return the preparation without a control variate, or raise an error if the user insists."""
         if self.options.insist:
-            name = self.options.name_of_proxy
-            raise ValueError(f"proxy={name} cannot be used: {reason}") from None
+            raise ValueError(f"proxy='taylor' cannot be used: {reason}") from None
         flags, spent = self.bare.flags, self.densities.rows_evaluated
         if self.options.race.delta > _SMALL_DELTA:
             flags += (flag("no_control_variate", reason=reason),)
@@ -494,30 +489,6 @@ class _Preparing:
                     f"what the rows make of {', '.join(names)} is not finite in some state"
                 )
 
-    # --- control variates of the user ------------------------------------------------------------
-
-    def with_own_control(self, proxy: OwnProxy) -> Preparation:
-        """Make the user's control variate, at the posterior mode if there is one."""
-        densities = self.rows
-        assert densities is not None
-        x, flags, gaussian = self.bare.start, self.bare.forecast_flags, None
-        if self.continuous.size:
-            some = TaylorProxy().subsample
-            mode, flags = posterior_mode(densities, x, self.continuous, some, self.rng)
-            x = mode.x
-            slope = surrogate_at(densities, x) if self.wanted else None
-            if slope:
-                args = densities, slope.hessian, x, self.continuous
-                gaussian = fit_gaussian(*args, mode.precision)
-        try:
-            control = proxy.control(densities.row_log_density, x, self.rng)
-        except ValueError as error:
-            raise NoProxy(str(error)) from error
-        return replace(
-            self.bare, raced=densities, cut=None, control=control, fit=gaussian, exact_rows=control.exact,
-            rows_spent=densities.rows_evaluated, forecast_flags=flags,
-        )  # fmt: skip
-
 
 # --- what follows from a fit ----------------------------------------------------------------------
 
@@ -549,7 +520,7 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     return replace(prepared, surrogate=surrogate, forecast_flags=flags, quadrature_error=error)
 
 
-def _node_points(fit: GaussianFit, layout: Layout) -> list[np.ndarray]:
+def _node_points(fit: GaussianFit, layout: FlatLayout) -> list[np.ndarray]:
     """Return the mode and points around it, which do not depend on the order of the variables."""
     at, labels = fit.coordinates, layout.labels()
     values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
@@ -606,7 +577,8 @@ def _lost(prepared: Preparation, thinning: Thinning, active: np.ndarray) -> floa
 
 def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     """Return an approximate covariance (E, E) of what rows read."""
-    surface, size = prepared.surface, prepared.raced.layout.size
+    surface = prepared.surface
+    size: int = prepared.raced.layout.size
     if surface is None or (prepared.cut is None and not surface.moving):
         inside = np.ix_(fit.coordinates, fit.coordinates)
         factor, _ = gaussian_factor(fit.precision[inside])

@@ -41,11 +41,13 @@ from amc_pymc.steps.product_space_results import (
 )
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
-from amc_pymc.steps.settings import Options, OwnProxy, TaylorProxy, as_proposals
+from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
 from amc_pymc.tall.racing import Race
-from amc_pymc.tall.samplers import Audits, Proposal, index, metropolis, report
+from amc_pymc.tall.samplers import gibbs, metropolis
+from amc_pymc.tall.samplers.chain import report
 from amc_pymc.tall.samplers.index import ModelSpace
 from amc_pymc.tall.samplers.metropolis import Metropolis
+from amc_pymc.tall.samplers.tuning import Audits, Proposal
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -70,7 +72,7 @@ def sample_product_space(
     race: Literal["normal", "bernstein", "exact"] | Race = "normal",
     batch_size: int | None = None,
     proposal: Literal["auto", "surrogate", "random_walk"] | Proposal = "auto",
-    proxy: Literal["taylor"] | TaylorProxy | OwnProxy = "taylor",
+    proxy: Literal["taylor"] | TaylorProxy = "taylor",
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
     mp_ctx: str | None = None,
@@ -110,7 +112,7 @@ def sample_product_space(
         rows in every step.
     proposal : {"auto", "surrogate", "random_walk"} or a proposal object
         Proposal for the parameters, as for :class:`RacingMetropolis`.
-    proxy : "taylor", TaylorProxy or OwnProxy
+    proxy : "taylor" or TaylorProxy
         Control variates, as for :class:`RacingMetropolis`.
     transitions_per_draw : int
         Transitions of the parameters per draw of the index.
@@ -367,7 +369,10 @@ def _run_chain(
     m = len(space.samplers)
     tune, draws = plan.tune // m, max(1, plan.draws // m)
     chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
-    state = index.init(space, plan.log_weights, rng, draws=plan.draws)
+    state, x = (
+        gibbs.init(space.sampler, rng, draws=plan.draws),
+        space.first_point(plan.log_weights, rng),
+    )
     visits, visited = list[int](), list[np.ndarray]()
     stats, past, complete = list[dict[str, Any]](), list[np.ndarray](), True
     for t in range(plan.tune + plan.draws):
@@ -375,30 +380,32 @@ def _run_chain(
         if job.stopped or ((visits or (number and t == 0)) and plan.over):
             complete = False
             break
-        tuning, k = t < plan.tune, state.current
-        sampler, theta = space.samplers[k], state.theta(space)
+        tuning, k = t < plan.tune, int(x[0])
+        sampler, theta = space.samplers[k], space.theta(x)
         theta[:], counts = metropolis.step(sampler, chains[k], theta.copy(), rng, tuning=tuning)
         moved = {} if tuning else report(sampler, chains[k], counts)
-        found = index.step(space, state, rng, tuning=tuning)
+        space.draw_others(x, rng)
+        x, found = gibbs.step(space.sampler, state, x, rng, tuning=tuning)
         if not tuning:
-            visits.append(state.current)
-            visited.append(state.points[state.current, 1:].copy())
-            stats.append(_stats(moved, index.report(space, state, found), found.evaluations))
+            visits.append(int(x[0]))
+            visited.append(space.theta(x).copy())
+            evaluations = float(found.rewards[0] + m * found.other[0])
+            stats.append(_stats(moved, report(space.sampler, state, found), evaluations))
         elif plan.adapt:
-            ps.wang_landau_step(state.log_weights, state.current, t)
-            past.append(state.log_weights.copy())
+            ps.wang_landau_step(space.log_weights(x), int(x[0]), t)
+            past.append(space.log_weights(x).copy())
         job.advance()
     return ChainRecord(
         np.array(visits, np.int64),
-        np.array(visited).reshape(-1, space.width),
+        visited,
         {key: np.array([each[key] for each in stats]) for key in stats[0]} if stats else {},
-        np.mean(past[len(past) // 2 :], axis=0) if past else state.log_weights,
+        np.mean(past[len(past) // 2 :], axis=0) if past else plan.log_weights,
         complete,
     )
 
 
 def _stats(
-    moved: Mapping[str, float], drawn: Mapping[str, float], evaluations: int
+    moved: Mapping[str, float], drawn: Mapping[str, float], evaluations: float
 ) -> dict[str, Any]:
     """Return the statistics of a draw from the steps of the parameters and of the index."""
     # An exact chain keeps the log-likelihood of the current point; a race evaluates both points.

@@ -30,11 +30,11 @@ STEPS = ("parameters", "index")
 class ChainRecord(NamedTuple):
     """Record of one chain, ``complete`` unless it was stopped.
 
-    ``visits`` (S,) are models, ``points`` (S, D) parameters of the current model; ``log_weights`` (M,).
+    ``visits`` (S,) are models, ``points`` their parameters; ``log_weights`` (M,).
     """
 
     visits: np.ndarray
-    points: np.ndarray
+    points: list[np.ndarray]
     stats: dict[str, np.ndarray]
     log_weights: np.ndarray
     complete: bool
@@ -140,19 +140,19 @@ def _summary(
 
 
 def _model_posterior(
-    model: Model, space: ModelSpace, k: int, index: np.ndarray, points: Sequence[np.ndarray]
+    model: Model, space: ModelSpace, k: int, index: np.ndarray, points: Sequence[list[np.ndarray]]
 ) -> xr.DataTree:
     """Return the draws made in model k, repeated evenly to the full number per chain, and its data."""
     draws = index.shape[1]
-    pools = [p[i == k, : space.sizes[k]] for p, i in zip(points, index)]
-    everywhere = np.concatenate(pools)
+    pools = [[x for x, visited in zip(p, i) if visited == k] for p, i in zip(points, index)]
+    everywhere = [x for pool in pools for x in pool]
     layout = cast(ModelDensities, space.samplers[k].prepared.densities).layout
     free = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
     outputs = [v for v in model.unobserved_value_vars if v.name not in free]
     fn = model.compile_fn(outputs, inputs=model.value_vars, point_fn=True, on_unused_input="ignore")
     values: dict[str, list[np.ndarray]] = {v.name: [] for v in outputs}
     for pool in pools:
-        pool = pool if len(pool) else everywhere
+        pool = pool or everywhere
         places = [layout.unravel(x) for x in pool]
         found = [fn({v.name: place[v.name] for v in model.value_vars}) for place in places]
         chosen = ((np.arange(draws) + 0.5) / draws * len(pool)).astype(int)

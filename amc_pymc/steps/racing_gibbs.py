@@ -28,10 +28,11 @@ from amc_pymc.steps.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.steps.settings import Options, OwnProxy, TaylorProxy
+from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.racing import ExactRace, Race, as_race
-from amc_pymc.tall.samplers import Audits, Preparation, gibbs
-from amc_pymc.tall.samplers.tuning import FEWEST
+from amc_pymc.tall.samplers import gibbs
+from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.tuning import FEWEST, Audits
 
 
 class RacingGibbs(RacingStep):
@@ -57,7 +58,7 @@ class RacingGibbs(RacingStep):
         Maximum error probability of a draw, in (0, 0.5).
     race : {"normal", "bernstein", "exact"} or a race such as NormalRace
         ``"exact"`` reads all rows: a plain Gibbs sampler, for validation.
-    proxy : {"auto", "taylor"} or TaylorProxy or OwnProxy or None
+    proxy : {"auto", "taylor"} or TaylorProxy or None
         Control variate. ``"auto"`` expands every row in the quantities that it computes from the
         discrete variables (``gamma * beta``, ``mu[k]``), or uses none if the row is not smooth in
         them.
@@ -137,7 +138,7 @@ class RacingGibbs(RacingStep):
         delta: float | None = None,
         race: Literal["normal", "bernstein", "exact"] | Race = "normal",
         batch_size: int | None = None,
-        proxy: Literal["auto", "taylor"] | TaylorProxy | OwnProxy | None = "auto",
+        proxy: Literal["auto", "taylor"] | TaylorProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int = 1,
         states: Mapping[str, Sequence[int]] | None = None,
@@ -212,4 +213,4 @@ def _elements(prepared: Preparation, possible: dict[str, list[np.ndarray]]) -> g
     places = [(name, k) for name in possible for k in layout.indices([name])]
     states = [s for name in possible for s in possible[name]]
     raced = [name in rows.value_vars for name, _ in places]
-    return gibbs.elements_of(prepared, [k for _, k in places], states, raced)
+    return gibbs.elements_of([k for _, k in places], states, raced)

@@ -30,16 +30,12 @@ from amc_pymc.steps.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.steps.settings import Options, OwnProxy, TaylorProxy, as_proposals, refuse_surrogate
+from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, refuse_surrogate
 from amc_pymc.tall.racing import Race
-from amc_pymc.tall.samplers import (
-    Audits,
-    Preparation,
-    Proposal,
-    SurrogateProposal,
-    metropolis,
-)
+from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.metropolis import Metropolis
+from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.tuning import Audits, Proposal, SurrogateProposal
 
 _log = logging.getLogger("amc_pymc")
 #: Number of proposals for each group's local effects per draw.
@@ -100,8 +96,8 @@ class RacingMetropolis(RacingStep):
         rows: coefficients whose prior is Gaussian given hyperparameters are drawn given these, and hyperparameters are
         moved by Hamiltonian Monte Carlo on their marginal density. ``"auto"`` mixes them with a random walk; the one
         that moved the chain further during tuning makes nine tenths of the moves.
-    proxy : {"auto", "taylor"} or TaylorProxy or OwnProxy or None
-        Control variate: expansion of each row in the parameters, or your own. If none is possible, ``"auto"`` logs a warning and uses none. Many decisions are then close; without
+    proxy : {"auto", "taylor"} or TaylorProxy or None
+        Control variate: expansion of each row in the parameters. If none is possible, ``"auto"`` logs a warning and uses none. Many decisions are then close; without
         ``delta=0.01, batch_size=200``, the posterior is visibly too wide.
     audits : int or Audits, default 200
         Maximum number of decisions per chain repeated on all rows, in at most a tenth of the time.
@@ -263,7 +259,7 @@ class RacingMetropolis(RacingStep):
         race: Literal["auto", "normal", "bernstein", "exact"] | Race = "auto",
         batch_size: int | None = None,
         proposal: Literal["auto", "random_walk", "surrogate"] | Proposal = "auto",
-        proxy: Literal["auto", "taylor"] | TaylorProxy | OwnProxy | None = "auto",
+        proxy: Literal["auto", "taylor"] | TaylorProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int | Literal["auto"] = "auto",
         marginalize: Literal["auto"] | Sequence[Any] | None = "auto",

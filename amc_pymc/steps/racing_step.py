@@ -31,8 +31,8 @@ from amc_pymc.reading.rows import data_stamps
 from amc_pymc.results import Table, clopper_pearson
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
 from amc_pymc.steps.model_densities import check_rows_finite
-from amc_pymc.tall.samplers import Chain, Preparation, Sampler, report
-from amc_pymc.tall.samplers.chain import Auditor
+from amc_pymc.tall.samplers.chain import Auditor, Chain, Sampler, report
+from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.tuning import FEWEST, Pieces
 
 #: Change of a decision's log ratio by quadrature, in nats, above which a warning is issued.

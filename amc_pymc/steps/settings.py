@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,8 +13,13 @@ from pytensor.graph.basic import Variable
 from amc_pymc.arguments import positive_int
 from amc_pymc.rows import Rows, as_rows
 from amc_pymc.tall.racing import as_race
-from amc_pymc.tall.samplers import Audits, Proposal, RandomWalkProposal, SurrogateProposal
-from amc_pymc.tall.samplers.tuning import KINDS
+from amc_pymc.tall.samplers.tuning import (
+    KINDS,
+    Audits,
+    Proposal,
+    RandomWalkProposal,
+    SurrogateProposal,
+)
 
 
 @dataclass(frozen=True)
@@ -45,20 +50,6 @@ class TaylorProxy:
         positive_int("subsample", self.subsample, 2)
 
 
-@runtime_checkable
-class OwnProxy(Protocol):
-    """Control variate of your own; an example is ``benchmarks/papers/data_space.py``."""
-
-    def control(self, rows: Any, x: np.ndarray, rng: np.random.Generator) -> Any:
-        """Return the control variate of :class:`~amc_pymc.reading.RowLogp`, made near the flat point x (D,).
-
-        It has the first-class functions ``total`` (sum over all raced rows at x), ``rewards`` and ``state_rewards`` (of
-        some rows minus their control variates), and ``exact``, the numbers of the rows that are not raced. A
-        ValueError says why there is none.
-        """
-
-
-Proxy = TaylorProxy | OwnProxy
 #: Default size of the first batch of groups, whose residuals are sums over many rows.
 _GROUPS = 20
 
@@ -92,7 +83,8 @@ class Options:
         if named in ("auto", "normal"):  # remainders of groups have no bounds
             size = _GROUPS if self.batch_size is None else self.batch_size
             self.race_of_groups = as_race("normal", self.delta, size)
-        self.audits = as_audits(self.audits)
+        if not isinstance(self.audits, Audits):
+            self.audits = Audits(self.audits)
         if self.transitions_per_draw != "auto":
             positive_int("transitions_per_draw", self.transitions_per_draw)
         self.proxy, self.insist = as_proxy(self.proxy)
@@ -101,21 +93,14 @@ class Options:
         self.marginalize, self.rows = _marginalize(self.marginalize), as_rows(self.rows)
         if self.rows is not None and self.row_logp is not None:
             raise ValueError("rows= and row_logp= exclude each other: row_logp reads its own data")
-        if self.rows is not None and not isinstance(self.proxy, TaylorProxy | None):
-            raise ValueError("rows= needs proxy='auto', 'taylor' or None")
         if self.insist and self.no_proxy:
-            raise ValueError(f"proxy={self.name_of_proxy} cannot be used: {self.no_proxy}")
+            raise ValueError(f"proxy='taylor' cannot be used: {self.no_proxy}")
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> Options:
         """Return the options among a step's arguments."""
         names = [f for f, spec in cls.__dataclass_fields__.items() if spec.init]
         return cls(**{name: arguments[name] for name in names if name in arguments})
-
-    @property
-    def name_of_proxy(self) -> str:
-        """Name of the control variate for messages."""
-        return "'taylor'" if isinstance(self.proxy, TaylorProxy) else type(self.proxy).__name__
 
     @property
     def no_proxy(self) -> str:
@@ -131,7 +116,7 @@ class Options:
         return {"race": race, "audits": self.audits, "transitions": number}
 
 
-def as_proposals(proposal: str | Proposal, proxy: Proxy | None) -> tuple[Proposal, ...]:
+def as_proposals(proposal: str | Proposal, proxy: TaylorProxy | None) -> tuple[Proposal, ...]:
     """Return the proposals of a step; several for ``"auto"``, which compares them during tuning."""
     if isinstance(proposal, KINDS):
         return (proposal,)
@@ -147,15 +132,13 @@ def as_proposals(proposal: str | Proposal, proxy: Proxy | None) -> tuple[Proposa
     )
 
 
-def as_proxy(proxy: str | Proxy | None) -> tuple[Proxy | None, bool]:
+def as_proxy(proxy: str | TaylorProxy | None) -> tuple[TaylorProxy | None, bool]:
     """Return the settings of the control variate and whether the user insists on it."""
-    if proxy is None or (isinstance(proxy, TaylorProxy | OwnProxy) and not isinstance(proxy, type)):
+    if isinstance(proxy, TaylorProxy | None):
         return proxy, proxy is not None
     if proxy in ("auto", "taylor"):
         return TaylorProxy(), proxy == "taylor"
-    raise ValueError(
-        f"proxy must be 'auto', 'taylor', TaylorProxy, an object with control() or None, got {proxy!r}"
-    )
+    raise ValueError(f"proxy must be 'auto', 'taylor', TaylorProxy or None, got {proxy!r}")
 
 
 def refuse_surrogate(proposals: Sequence[Proposal], reason: str) -> None:
@@ -178,8 +161,3 @@ def _marginalize(wanted: Any) -> Any:
             f"got {wanted}"
         )
     return wanted
-
-
-def as_audits(audits: int | Audits) -> Audits:
-    """Return the settings of the audits."""
-    return audits if isinstance(audits, Audits) else Audits(audits)

@@ -22,6 +22,8 @@ _FAR = 3.0
 _LARGE_UNIT = 100.0
 #: Largest decrement of a mode, in nats, and for each coordinate if the gradient jumps there.
 _DECREMENT, _KINKED_DECREMENT = 1e-2, 0.05
+#: Newton decrement at which the search on all rows stops, in nats.
+_TOLERANCE = 1e-6
 #: Ratio of a change of the gradient to that expected from second derivatives, above which kinks are suspected.
 _SUSPECT = 4.0
 #: Share of the change of the gradient that second derivatives explain if there are no kinks.
@@ -153,7 +155,6 @@ def find_mode(
     rng: np.random.Generator,
     *,
     subsample: int = 20_000,
-    tolerance: float = 1e-6,
     max_passes: int = 60,
 ) -> Mode:
     """Maximise a log density that sums over N rows.
@@ -180,8 +181,6 @@ def find_mode(
         Generator for the subsample.
     subsample : int
         Rows of the first search; all rows are used unless there are more than twice as many.
-    tolerance : float
-        Newton decrement at which the search stops, in nats.
     max_passes : int
         Maximum number of BFGS iterations.
 
@@ -210,7 +209,7 @@ def find_mode(
         )
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
-    x, slope, moved, value = _polish(whole, start, factor, tolerance, max_passes)
+    x, slope, moved, value = _polish(whole, start, factor, max_passes)
     there = None
     if kinked is not None:
         kinked = there = measured_precision(
@@ -317,7 +316,7 @@ def _trust_region(density: _Density, x0: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def _polish(
-    density: _Density, start: np.ndarray, factor: np.ndarray, tolerance: float, max_passes: int
+    density: _Density, start: np.ndarray, factor: np.ndarray, max_passes: int
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Return the maximum, the slope in whitened coordinates, the way there, and minus the objective."""
 
@@ -330,7 +329,7 @@ def _polish(
             np.zeros(len(factor)),
             jac=True,
             method="BFGS",
-            options={"gtol": np.sqrt(tolerance / len(factor)), "maxiter": max_passes},
+            options={"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": max_passes},
         )
         moved = float(np.linalg.norm(result.x))
     return full(result.x), np.asarray(result.jac), moved, -float(result.fun)

@@ -22,10 +22,9 @@ from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import markdown, number, percent, share_of
 
 _NAME = "arch_order"
-METHODS = ("taylor", "data", "exact")
+METHODS = ("taylor", "exact")
 _TITLES = {
     "taylor": "racing, expansion in parameters",
-    "data": "racing, expansion in data (20 x 20 bins, 2 % outliers)",
     "exact": "all rows",
 }
 HEADERS = (
@@ -82,13 +81,7 @@ def run(method: str, models, o) -> tuple[Result, object]:
 
     import amc_pymc as amc
 
-    from benchmarks.papers.data_space import DataProxy
-
-    settings = {
-        "taylor": {},
-        "data": {"proxy": DataProxy(bins=20, outliers=0.02)},
-        "exact": {"race": "exact", "audits": 0},
-    }[method]
+    settings = {"taylor": {}, "exact": {"race": "exact", "audits": 0}}[method]
     common_settings = {
         "tune": o.tune,
         "chains": o.chains,
@@ -188,35 +181,41 @@ def variance_lines(models, o) -> list[list[str]]:
     import amc_pymc as amc
 
     from amc_pymc.rng import as_generator
-    from benchmarks.papers.data_space import DataProxy
+    from benchmarks.papers.data_space import DataControl, DataProxy
 
+    steps = [amc.RacingMetropolis(model=model, audits=0) for model in models.values()]
     out = []
-    for title, proxy in (
-        ("expansion in parameters", "taylor"),
+    for title, settings in (
+        ("expansion in parameters", None),
         ("expansion in data, 10 x 10 bins, 20 % outliers (the paper's)", DataProxy()),
         ("expansion in data, 20 x 20 bins, 2 % outliers", DataProxy(bins=20, outliers=0.02)),
     ):
         cells = []
-        for model in models.values():
-            step = amc.RacingMetropolis(model=model, proxy=proxy, audits=0)
-            cells.append(number(reduction(step, as_generator(o.seed))))
+        for step in steps:
+            prepared, rng = step.prepared, as_generator(o.seed)
+            control, exact = prepared.raced, prepared.exact_rows
+            if settings is not None:
+                rows, x = prepared.densities.row_log_density, prepared.fit.mean
+                control = DataControl(rows, settings, x, as_generator(o.seed))
+                exact = control.exact
+            cells.append(number(reduction(prepared, control, exact, rng)))
         out.append([title, *cells])
     return out
 
 
-def reduction(step, rng, pairs: int = 8) -> float:
+def reduction(prepared, control, exact, rng, pairs: int = 8) -> float:
     """Median over pairs of points of plain variance over residual variance of raced rows."""
     from amc_pymc.tall.samplers.compiled import state_values
 
-    prepared = step.prepared
-    rows = np.setdiff1d(np.arange(prepared.densities.n_units), prepared.exact_rows)
+    rows = np.setdiff1d(np.arange(prepared.densities.n_units), exact)
     centre, found = prepared.first_surrogate.centre, []
     for _ in range(pairs):
         points = np.stack(
             [prepared.fit.draw(prepared.fit.mean, prepared.fit.coordinates, rng) for _ in range(2)]
         )
         plain = np.subtract(*(prepared.densities.values(x, rows) for x in points))
-        left = np.subtract(*state_values(prepared.residuals.state_rewards, points, centre, rows))
+        etas = prepared.eta(points) if control is prepared.raced else points
+        left = np.subtract(*state_values(control.state_rewards, etas, centre, rows))
         found.append(np.var(plain) / np.var(left))
     return float(np.median(found))
 

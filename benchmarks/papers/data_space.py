@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -73,10 +73,6 @@ class DataProxy:
     bins: int = 10
     outliers: float = 0.2
     max_bins: int = 2000
-
-    def control(self, rows: Any, x: np.ndarray, rng: np.random.Generator) -> Any:
-        """Return the control variate of the rows of a model; see :class:`amc_pymc.steps.settings.OwnProxy`."""
-        return DataControl(rows, self, x, rng)
 
 
 class DataControl:

@@ -391,16 +391,16 @@ def test_a_chain_without_a_visit_borrows_the_others_draws(models):
 
 
 def wrong_indices(models, monkeypatch, spoil, **kwargs):
-    original = module.index.step
+    original = module.gibbs.step
 
-    def step(space, chain, *args, **kwargs):
-        found = original(space, chain, *args, **kwargs)
+    def step(sampler, chain, *args, **kwargs):
+        x, counts = original(sampler, chain, *args, **kwargs)
         log = chain.auditor.log
         if spoil and log.seen[0] and log.x.shape[0] >= log.seen[0]:
-            log.model[log.seen[0] - 1] = (found.model + 1) % 3
-        return found
+            log.winner[log.seen[0] - 1] = (x[0] + 1) % 3
+        return x, counts
 
-    monkeypatch.setattr(module.index, "step", step)
+    monkeypatch.setattr(module.gibbs, "step", step)
     audits = amc.Audits(50, max_share=None)
     stats = sample(models, chains=1, tune=20, audits=audits, **kwargs)["sample_stats"]
     counts = [stats[k].sel(step="index").sum() for k in ("race_wrong", "race_audited")]
@@ -462,20 +462,22 @@ def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
 def test_a_run_that_ends_early_keeps_most_of_its_draws(
     models, monkeypatch, short_run, by, chain, draw, shape
 ):
-    seconds, report, states = [0.0], module.index.report, []
+    seconds, original, states = [0.0], module.gibbs.step, []
 
-    def count(space, state, found):
-        states.append(state)
-        here = sum(s is state for s in states) - 1
-        if (len({id(s) for s in states}) - 1, here) == (chain, draw):
-            seconds[0] = 11.0 if by == "clock" else 0.0
-            if by == "user":
-                signal.raise_signal(signal.SIGINT)
-        return report(space, state, found)
+    def count(sampler, state, *args, tuning):
+        found = original(sampler, state, *args, tuning=tuning)
+        if not tuning:
+            states.append(state)
+            here = sum(s is state for s in states) - 1
+            if (len({id(s) for s in states}) - 1, here) == (chain, draw):
+                seconds[0] = 11.0 if by == "clock" else 0.0
+                if by == "user":
+                    signal.raise_signal(signal.SIGINT)
+        return found
 
     clock = SimpleNamespace(time=lambda: seconds[0], perf_counter=time.perf_counter)
     monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(module.index, "report", count)
+    monkeypatch.setattr(module.gibbs, "step", count)
     message = {"user": "interrupted by the user", "clock": "the time limit max_time=10 s was over"}
     with pytest.warns(UserWarning, match=f"Product space: {message[by]}"):
         tree = sample(models, max_time=10)

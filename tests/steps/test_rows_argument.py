@@ -15,7 +15,6 @@ import amc_pymc as amc
 
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.graphs import initial_point_of
-from benchmarks.papers.data_space import DataProxy
 
 N, FEW, GROUPS = 30_000, 200, 4
 
@@ -203,16 +202,9 @@ def test_impossible_rows_are_named(tmp_path):
         make_step(amc.Rows(rows, folder=tmp_path), model, initial_point=start)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"row_logp": lambda p, r: r}, "rows= and row_logp= exclude each other"),
-        ({"proxy": DataProxy()}, "rows= needs proxy='auto', 'taylor' or None"),
-    ],
-)
-def test_options_that_exclude_rows(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        make_step(data(), **kwargs)
+def test_row_logp_excludes_rows():
+    with pytest.raises(ValueError, match="rows= and row_logp= exclude each other"):
+        make_step(data(), row_logp=lambda p, r: r)
     with pytest.raises(TypeError, match="rows must map names"):
         make_step(3)
 

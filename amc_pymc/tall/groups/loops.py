@@ -25,7 +25,7 @@ import math
 
 import numpy as np
 
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.leaves import (
     N_COLUMNS,
     N_DOTS,
@@ -36,13 +36,12 @@ from amc_pymc.engine.leaves import (
 )
 from amc_pymc.engine.machine import call
 from amc_pymc.engine.printer import N_SHARED, ROWS, SHARED, of_parameters, room_of
+from amc_pymc.engine.row_kernels.loops import line
 from amc_pymc.tall.groups.parts import (
     add_covariance,
     clear,
     climb,
     copy_matrix,
-    copy_vector,
-    directions,
     draw_student,
     gather,
     keep_rows,
@@ -117,14 +116,14 @@ def values(
     for n in range(units.size):
         g = units[n]
         size = gather(rows, first, g, block)
-        copy_vector(mode, modes[g])
+        fill(mode, modes[g])
         copy_matrix(factor, factors[g])
         out[n] = _value(
             program, eta, shared, kept, block, size, groups[g], mode, factor, nodes, log_weights
         )  # fmt: skip
         counter[0] += size
         if keep:
-            copy_vector(modes[g], mode)
+            fill(modes[g], mode)
             copy_matrix(factors[g], factor)
     return out
 
@@ -175,8 +174,7 @@ def rewards(
     integrand from the centre range over more than ``most_spread`` (1,) between nodes; then they use
     ``moved_nodes`` around the modes at both points.
     """
-    at, du, dv = np.empty(mask.size), np.empty(mask.size), np.empty(mask.size)
-    directions(points, centre, mask, at, du, dv)
+    at, du, dv, _ = line(points[0], points[1], centre, mask)
     here, there = of_parameters(program, VALUE, points[0]), of_parameters(program, VALUE, points[1])
     jets = np.empty(max(1, program[JET + N_SHARED]))
     call(program[JET + SHARED], at, du, dv, jets)
@@ -207,7 +205,7 @@ def rewards(
             change = log_sum(new) - log_sum(old)
         else:
             moved = (block, size, groups[g], mode, factor, moved_nodes, moved_log_weights)
-            copy_vector(mode, modes[g])
+            fill(mode, modes[g])
             copy_matrix(factor, factors[g])
             before = _value(program, points[0], here, kept, *moved)
             after = _value(program, points[1], there, kept, *moved)
@@ -258,7 +256,7 @@ def sums(
             group = groups[g]
             size = gather(rows, first, g, block)
             counter[0] += size
-            copy_vector(mode, modes[g])
+            fill(mode, modes[g])
             copy_matrix(factor, factors[g])
             keep_rows(program, VALUE, eta, shared, block, size, kept)
             log_det = 0.0
@@ -381,10 +379,10 @@ def draw_effects(
             for k in range(terms.size):
                 terms[k] = log_density(program, eta, shared, kept, size, group, nodes[k], room)
             node_weights(terms)
-            copy_vector(effects[g], nodes[_drawn(terms, rng)])
+            fill(effects[g], nodes[_drawn(terms, rng)])
             accepted += tries
             continue
-        copy_vector(mode, modes[g])
+        fill(mode, modes[g])
         copy_matrix(factor, factors[g])
         climb(program, eta, shared, kept, size, group, mode, factor)
         here = log_density(program, eta, shared, kept, size, group, effects[g], room)
@@ -394,7 +392,7 @@ def draw_effects(
             there = log_density(program, eta, shared, kept, size, group, u, room)
             there -= log_student(mode, factor, u)
             if there > here + math.log(1.0 - rng.random()) or math.isnan(here):
-                copy_vector(effects[g], u)
+                fill(effects[g], u)
                 here = there
                 accepted += 1
     return accepted / max(1, tries * units.size)

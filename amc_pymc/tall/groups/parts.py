@@ -215,22 +215,6 @@ def draw_student(mode, factor, rng, u):
 
 
 @_compiled
-def directions(points, centre, mask, at, du, dv):
-    """Write the expansion point, the centre where ``mask`` is 1, and u and v of a control variate."""
-    for k in range(mask.size):
-        at[k] = centre[k] if mask[k] > 0.0 else points[0, k]
-        du[k] = mask[k] * (points[1, k] - points[0, k])
-        dv[k] = mask[k] * (points[1, k] + points[0, k] - 2.0 * centre[k])
-
-
-@_compiled
-def copy_vector(target, source):
-    """Copy a vector to another."""
-    for a in range(source.size):
-        target[a] = source[a]
-
-
-@_compiled
 def copy_matrix(target, source):
     """Copy a matrix to another."""
     for a in range(source.shape[0]):

@@ -143,9 +143,8 @@ class RaceRule(NamedTuple):
     sd_factor, range_factor : (R,) arrays
         Factors of sd and C, of several tables one after another if loops take one of them; not used in the last round, where means are exact. ``range_factor`` is
         zero if the bound needs no range.
-    ranges : (K,), (1,) or (0,) array
-        Known range of each arm's rewards, largest minus smallest, or one for all arms. If empty, the
-        range of the rewards read so far is used.
+    reward_range : float
+        Known range of an arm's rewards, largest minus smallest. If zero, the range of the rewards read so far is used.
     guarded : bool
         Whether a round decides nothing as long as one row holds more than half the squares.
     zero_sd_decides : bool
@@ -160,7 +159,7 @@ class RaceRule(NamedTuple):
     sizes: np.ndarray
     sd_factor: np.ndarray
     range_factor: np.ndarray
-    ranges: np.ndarray
+    reward_range: float
     guarded: bool
     zero_sd_decides: bool
     safe_width: float
@@ -287,12 +286,7 @@ def _half_width(row: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -
     i, j = min(a, b), max(a, b)
     term = rule.range_factor[row]
     if term > 0.0:
-        last = rule.ranges.size - 1
-        term *= (
-            rule.ranges[min(i, last)] + rule.ranges[min(j, last)]
-            if last >= 0
-            else high[i, j] - low[i, j]
-        )
+        term *= 2.0 * rule.reward_range if rule.reward_range > 0.0 else high[i, j] - low[i, j]
     squares = products[i, i] + products[j, j] - 2.0 * products[i, j]
     if squares <= 0.0:
         return term
@@ -373,7 +367,7 @@ def race(
     if rule.sizes[-1] != n_raced:
         raise ValueError("rule is for another number of rows than population holds")
     first = table * rule.sizes.size
-    ranged = rule.guarded or (rule.ranges.size == 0 and rule.range_factor[first] > 0.0)
+    ranged = rule.guarded or (rule.reward_range == 0.0 and rule.range_factor[first] > 0.0)
     sizes, kept = rule.sizes, n_arms if ranged else 0
     low, high = np.full((kept, n_arms), np.inf), np.full((kept, n_arms), -np.inf)
     seen = _Seen(np.zeros(n_arms), np.zeros((n_arms, n_arms)), low, high)
@@ -443,7 +437,7 @@ _RACE = typeof(RaceResult(0, 0, 0, 0.0, 0, 0, 0, 0))(
     types.float64[::1],
     types.float64[::1],
     typeof(make_population(1)),
-    typeof(RaceRule(_whole, _none, _none, _none, False, False, 0.0)),
+    typeof(RaceRule(_whole, _none, _none, 0.0, False, False, 0.0)),
     types.npy_rng,
     types.int64,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Real
@@ -102,10 +102,9 @@ class BernsteinRace:
     ----------
     delta : float
         Maximum probability that a decision differs from that on all rows. In (0, 0.5).
-    reward_range : float or sequence of float, optional
+    reward_range : float, optional
         Largest minus smallest reward of an arm (natural logarithms; of residuals if there is a control
-        variate), one number or one per arm. None uses the range of the rewards read so far, *which
-        voids the guarantee*.
+        variate). None uses the range of the rewards read so far, *which voids the guarantee*.
     batch_size : int
         Rows of the first batch; batches double.
 
@@ -117,7 +116,7 @@ class BernsteinRace:
     """
 
     delta: float = 0.05
-    reward_range: float | Sequence[float] | None = None
+    reward_range: float | None = None
     batch_size: int = 2
 
     def __post_init__(self) -> None:
@@ -136,13 +135,8 @@ class BernsteinRace:
         share = self.delta / max(1, n_arms - 1) / max(1, sizes.size - 1)
         sd, width = bernstein_serfling(share, sizes, n_raced)
         sd *= np.sqrt((sizes - 1.0) / sizes)  # from divisor T to T - 1
-        ranges = np.atleast_1d(np.array([] if self.reward_range is None else self.reward_range))
-        if ranges.size not in (0, 1, n_arms):
-            raise ValueError(
-                f"reward_range must be a number or one for each of {n_arms} arms, got "
-                f"{self.reward_range!r}"
-            )
-        return plain._replace(sd_factor=sd, range_factor=width, ranges=ranges)
+        known = self.reward_range or 0.0
+        return plain._replace(sd_factor=sd, range_factor=width, reward_range=known)
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
         """Return the rows after which the half-width of a two-arm race is below the gap.
@@ -259,7 +253,7 @@ def schedule(n_raced: int, batch_size: int) -> np.ndarray:
 def _rule(sizes: np.ndarray, zero_sd_decides: bool) -> RaceRule:
     """Return a rule whose half-widths are zero."""
     zero = np.zeros(sizes.size)
-    return RaceRule(sizes, zero, zero, np.empty(0), False, bool(zero_sd_decides), np.inf)
+    return RaceRule(sizes, zero, zero, 0.0, False, bool(zero_sd_decides), np.inf)
 
 
 def _first_below(
@@ -287,23 +281,13 @@ def _check(race: Any) -> None:
     given = dict(vars(race))
     _check_delta(given["delta"])
     object.__setattr__(race, "batch_size", positive_int("batch_size", given["batch_size"], 2))
-    if given.get("reward_range") is not None:
-        object.__setattr__(race, "reward_range", _as_range(given["reward_range"]))
-
-
-def _as_range(reward_range: Any) -> float | tuple[float, ...]:
-    if _is_real(reward_range):
-        values: tuple[Any, ...] = (reward_range,)
-    elif isinstance(reward_range, Sequence | np.ndarray) and not isinstance(reward_range, str):
-        values = tuple(reward_range)
-    else:
-        values = ()
-    if not values or not all(_is_real(v) and 0.0 < v < math.inf for v in values):
-        raise ValueError(
-            "reward_range must be a positive number, one for each arm, or None, "
-            f"got {reward_range!r}"
-        )
-    return float(reward_range) if _is_real(reward_range) else tuple(float(v) for v in values)
+    reward_range = given.get("reward_range")
+    if reward_range is not None:
+        if not (_is_real(reward_range) and 0.0 < reward_range < math.inf):
+            raise ValueError(
+                f"reward_range must be a positive number or None, got {reward_range!r}"
+            )
+        object.__setattr__(race, "reward_range", float(reward_range))
 
 
 # --- the normal bound -----------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from amc_pymc.tall.samplers.compiled import (
     Races,
     StateLog,
     entry_point,
-    state_values,
     unit_changes,
     without_room,
 )
@@ -26,20 +25,17 @@ from amc_pymc.tall.samplers.raced import (
     Raced,
     Surrogate,
     surrogate_at,
-    surrogate_total,
 )
 from amc_pymc.tall.samplers.tuning import Audits, Moments, Pieces
 from amc_pymc.tall.thinning import Thinning, not_thinned
 
 # --- audits ----------------------------------------------------------------------------------------
 # The choice of decisions must not depend on the outcome of their races, or the measured error rate
-# would be biased. Half of them are a uniform sample. The other half are those of a larger uniform
-# sample that are closest to the threshold, judged by an independent batch of units.
+# would be biased. They are a uniform sample of each block's decisions, with room for audits that an earlier
+# block could not afford.
 
 
-_BLOCKS = 20
-_CANDIDATES = 4
-_SAMPLE = 200
+_BLOCKS, _ROOM = 20, 4
 #: Measured overhead of a draw in ``pm.sample`` and the step, and start-up cost of a chain, in
 #: evaluations of one row.
 _DRAW_COST = 3_000
@@ -69,36 +65,6 @@ class Decisions(Protocol):
     def confirmed(self, k: int, prepared: Any, surrogate: Any) -> bool:
         """Whether the decision on all units agrees with the race."""
 
-    def distance(self, k: int, prepared: Any, surrogate: Any, rng: np.random.Generator) -> float:
-        """Estimate the distance from the threshold with units drawn independently of the race."""
-
-
-def sample_units(n_units: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw the units used to estimate a distance from the threshold."""
-    return rng.integers(0, n_units, size=min(_SAMPLE, n_units))
-
-
-def lead(scores: np.ndarray) -> float:
-    """Return the lead of the best score over the second best, infinite if there is none."""
-    scores = np.sort(np.where(np.isfinite(scores), scores, -np.inf))
-    distance = scores[-1] - scores[-2] if scores.size > 1 else np.inf
-    return float(distance) if np.isfinite(distance) else np.inf
-
-
-def _estimated(
-    rewards: Any,
-    etas: np.ndarray,
-    prepared: Preparation,
-    surrogate: Surrogate,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Estimate the log-likelihoods of all units (K,) at points (K, E), up to a constant."""
-    units = sample_units(prepared.densities.n_units, rng)
-    sampled = state_values(rewards, etas, surrogate.centre, units).mean(axis=1)
-    known = [surrogate_total(eta, surrogate) + prepared.control_total(eta) for eta in etas]
-    found: np.ndarray = prepared.densities.n_units * sampled + np.array(known)
-    return found
-
 
 def _passes(number: int, read: float, prepared: Preparation) -> int:
     """Return the units of some passes; 0 if the race has read every unit."""
@@ -121,14 +87,6 @@ class MoveDecisions:
         points = self.log.x[k], self.log.x_new[k]
         change = prepared.densities.change(*points, surrogate)
         return bool(self.log.known[k] + change > 0.0) == bool(self.log.accepted[k])
-
-    def distance(
-        self, k: int, prepared: Preparation, surrogate: Surrogate, rng: np.random.Generator
-    ) -> float:
-        """Estimate |log ratio - threshold|."""
-        etas = prepared.eta(np.stack([self.log.x[k], self.log.x_new[k]]))
-        found = _estimated(prepared.residuals.rewards, etas, prepared, surrogate, rng)
-        return lead(found + np.array([0.0, self.log.known[k]]))
 
 
 class StateDecisions:
@@ -162,16 +120,6 @@ class StateDecisions:
                 scores[a] += prepared.densities.change(points[drawn], points[a])
         return not np.any(scores > scores[drawn])
 
-    def distance(
-        self, k: int, prepared: Preparation, surrogate: Surrogate, rng: np.random.Generator
-    ) -> float:
-        """Estimate the lead of the best state over the second best."""
-        points, scores = self._candidates(k, prepared)
-        possible = np.isfinite(scores)
-        etas = np.ascontiguousarray(prepared.eta(points[possible]))
-        rewards = prepared.residuals.state_rewards
-        return lead(scores[possible] + _estimated(rewards, etas, prepared, surrogate, rng))
-
 
 class Auditor:
     """Collector of one chain's decisions, which audits them block by block.
@@ -204,7 +152,7 @@ class Auditor:
         self.settings, self.n_units, self.costs = settings, n_units, costs
         self.blocks = max(1, min(_BLOCKS, draws))
         self.quota = -(-settings.number // self.blocks)
-        self.decisions = decisions(_CANDIDATES * self.quota if draws and settings.number else 0)
+        self.decisions = decisions(_ROOM * self.quota if draws and settings.number else 0)
         self.block_length = max(1, draws // self.blocks)
         self.draws = draws
         self.draw = 0
@@ -243,7 +191,7 @@ class Auditor:
             return AuditTally(0, 0, 0)
         kept = int(min(self.log.seen[0], self.log.x.shape[0]))
         due = self.settings.number * self.draw // max(1, self.draws) - self.tally.audited
-        chosen = self._choose(kept, due, prepared, surrogate, rng)
+        chosen = rng.permutation(kept)[: max(0, due)]
         audited = wrong = units = 0
         for k in chosen:
             cost = self.decisions.cost(k, prepared)
@@ -263,26 +211,6 @@ class Auditor:
         cost = (self.tally.units + units) * self.costs[1]
         return share is None or cost <= share * self.spent
 
-    def _choose(
-        self,
-        kept: int,
-        due: int,
-        prepared: Any,
-        surrogate: Surrogate | None,
-        rng: np.random.Generator,
-    ) -> np.ndarray:
-        """Return indices to audit: uniform ones and those nearest to the threshold, alternating."""
-        due = min(due, kept)
-        if due <= 0:
-            return np.empty(0, np.int64)
-        order = rng.permutation(kept)
-        uniform, rest = order[: (due + 1) // 2], order[(due + 1) // 2 :]
-        distance = np.array([self.decisions.distance(k, prepared, surrogate, rng) for k in rest])
-        nearest = rest[np.argsort(distance, kind="stable")[: due // 2]]
-        out = np.empty(due, np.int64)
-        out[0::2], out[1::2] = uniform, nearest
-        return out
-
 
 # --- chains ----------------------------------------------------------------------------------------
 
@@ -298,13 +226,6 @@ _SAFE = 5.0
 _DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
 _NO_AUDIT = AuditTally(0, 0, 0)
 _NOT_THINNED = not_thinned(0)
-
-
-class Counts(Protocol):
-    """Counters of one draw."""
-
-    def stats(self) -> dict[str, float]:
-        """Return the statistics of the draw, named as in ``amc_pymc.results.tables``."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -333,7 +254,7 @@ class Sampler:
         return self._densities(), population, self._rule(population.n_raced)
 
     def _densities(self) -> Densities:
-        return self.prepared.compiled(self.prepared.residuals.rewards)
+        return self.prepared.compiled(self.prepared.raced.rewards)
 
     def _rule(self, n_raced: int) -> RaceRule:
         rule = self.race.rule(n_raced, 2, zero_sd_decides=self.prepared.rounding_only)
@@ -487,7 +408,7 @@ def _residual_sd(chain: Chain, raced: Raced, centre: np.ndarray) -> float:
 
 
 def report(
-    sampler: Sampler, chain: Chain, counts: Counts, *, tuning: bool = False
+    sampler: Sampler, chain: Chain, counts: Any, *, tuning: bool = False
 ) -> dict[str, float]:
     """Run audits due after a draw; return its statistics, named as in ``amc_pymc.results.tables``."""
     delta = float(sampler.race.delta)

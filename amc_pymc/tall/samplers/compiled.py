@@ -39,25 +39,17 @@ def as_they_are(x: np.ndarray) -> np.ndarray:
     return x.copy()
 
 
-@first_class(LOGP, cache=True)
-def no_control(eta: np.ndarray) -> float:
-    """Return zero; placeholder without a control variate in data space."""
-    return 0.0
-
-
 @record
 class Densities(NamedTuple):
     """Parts of the log posterior, as first-class functions.
 
-    ``rewards`` and ``control`` take parameters eta (E,), the others x (D,).
-    ``parameters`` maps x to eta, ``control`` returns the population sum of the control variate in
-    data space. ``reads`` are the coordinates of eta that units depend on.
+    ``rewards`` takes parameters eta (E,), the others x (D,).
+    ``parameters`` maps x to eta. ``reads`` are the coordinates of eta that units depend on.
     """
 
     rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     rest: Callable[[np.ndarray], float]
     parameters: Callable[[np.ndarray], np.ndarray]
-    control: Callable[[np.ndarray], float]
     reads: np.ndarray
 
 
@@ -117,7 +109,6 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
     densities, surrogate, population = races.densities, races.surrogate, races.population
     n_raced = population.n_raced
     change = surrogate_change(points, surrogate)
-    change += densities.control(points[1]) - densities.control(points[0])
     n_exact = population.exact.size
     if n_exact:
         exact = densities.rewards(points, surrogate.centre, population.exact)[1]
@@ -186,9 +177,8 @@ _DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, 0, True))(
         Races(
             Densities(
                 cast(Any, FirstClassFunction(None, REWARDS)),
-                no_control,
+                cast(Any, FirstClassFunction(None, LOGP)),
                 as_they_are,
-                no_control,
                 np.zeros(1, np.int64),
             ),
             Surrogate(_dummy, _dummy, np.zeros((1, 1))),
@@ -211,9 +201,9 @@ def decision_of(thinning: Thinning) -> Any:
 
 
 @njit(cache=True)
-def call_total(total: Callable[[np.ndarray], float], eta: np.ndarray) -> float:
-    """Return the value of a first-class function of parameters."""
-    return total(eta)
+def call_total(total: Callable[[np.ndarray], float], x: np.ndarray) -> float:
+    """Return the value of a first-class function of a point."""
+    return total(x)
 
 
 @njit(cache=True)

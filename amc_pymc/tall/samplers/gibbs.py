@@ -34,7 +34,6 @@ from amc_pymc.tall.samplers.compiled import (
     add_counts,
     reservoir_slot,
 )
-from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import surrogate_total
 from amc_pymc.tall.samplers.tuning import Moments
 
@@ -51,8 +50,7 @@ class Elements(NamedTuple):
 
     ``coordinate`` (J,) are their positions in x, ``first`` (J + 1,) the start of each element's states
     in ``states``, ``rule`` (J,) the table of the rule for its number of states, ``raced`` (J,)
-    whether units depend on it. ``fixed`` are the coordinates of eta (conditions and indices) at which
-    the control variate requires the values of its centre.
+    whether units depend on it.
     """
 
     coordinate: np.ndarray
@@ -60,7 +58,6 @@ class Elements(NamedTuple):
     states: np.ndarray
     rule: np.ndarray
     raced: np.ndarray
-    fixed: np.ndarray
 
     def states_of(self, element: int | np.integer) -> np.ndarray:
         """Return the states (K,) of one element."""
@@ -68,21 +65,16 @@ class Elements(NamedTuple):
 
 
 def elements_of(
-    prepared: Preparation,
-    coordinate: Sequence[int],
-    states: Sequence[np.ndarray],
-    raced: Sequence[bool],
+    coordinate: Sequence[int], states: Sequence[np.ndarray], raced: Sequence[bool]
 ) -> Elements:
     """Build elements from their coordinates, their states and whether units depend on them."""
     sizes = np.array([s.size for s in states])
-    cut = prepared.cut if prepared.surrogate is not None else None
     return Elements(
         np.array(coordinate, dtype=np.int64),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         np.concatenate(states).astype(np.float64),
         np.searchsorted(np.unique(sizes), sizes).astype(np.int64),
         np.array(raced),
-        np.empty(0, np.int64) if cut is None else cut.rough(),
     )
 
 
@@ -93,7 +85,7 @@ class Gibbs(Sampler):
     elements: Elements
 
     def _densities(self) -> Densities:
-        return self.prepared.compiled(self.prepared.residuals.state_rewards)
+        return self.prepared.compiled(self.prepared.raced.state_rewards)
 
     def _rule(self, n_raced: int) -> RaceRule:
         """Return a rule with a table for each number of states."""
@@ -205,8 +197,7 @@ def _raise_bad(
     if status == _NOT_EXPANDABLE:
         raise ValueError(
             f"The control variate does not hold at {label} = {states[where]:g}, where the "
-            f"{model.unit}s meet another condition or a quantity that is not finite; pass "
-            "proxy=None."
+            f"{model.unit}s read a quantity that is not finite; pass proxy=None."
         )
     what, shown = f"The log density besides the {model.unit}s", []
     if status == NOT_FINITE:
@@ -253,7 +244,6 @@ def _expanded_scores(
     coordinate: int,
     states: np.ndarray,
     scores: np.ndarray,
-    fixed: np.ndarray,
     races: Races,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return parameters (K, E) of states and their scores (K,) including the control variates.
@@ -270,11 +260,7 @@ def _expanded_scores(
         x[coordinate] = states[a]
         fill(points[a], densities.parameters(x))
         bias[a] = scores[a] + surrogate_total(points[a], races.surrogate)
-        bias[a] += densities.control(points[a])
-        holds = np.all(np.isfinite(points[a]))
-        for f in fixed:
-            holds = holds and points[a, f] == centre[f]
-        if not holds:
+        if not np.all(np.isfinite(points[a])):
             unfit = a
             break
     x[coordinate] = old
@@ -303,14 +289,13 @@ def race_states(
     coordinate: int,
     states: np.ndarray,
     scores: np.ndarray,
-    fixed: np.ndarray,
     races: Races,
     table: int | np.integer,
     rng: np.random.Generator,
 ) -> RaceResult:
     """Race the states with a finite score, by a table of the rule; the result's winner is a position in ``states``."""
     arms = np.flatnonzero(scores > -np.inf)
-    points, bias, unfit = _expanded_scores(x, coordinate, states[arms], scores[arms], fixed, races)
+    points, bias, unfit = _expanded_scores(x, coordinate, states[arms], scores[arms], races)
     if unfit >= 0:
         return RaceResult(arms[unfit], 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
     if races.population.exact.size:
@@ -396,7 +381,7 @@ def _draw(
     if possible == 1 or not elements.raced[e]:
         winner: int | np.integer = np.argmax(scores)
     else:
-        args = coordinate, states, scores, elements.fixed, races, elements.rule[e]
+        args = coordinate, states, scores, races, elements.rule[e]
         result = race_states(x, *args, rng)
         if result.status == _NOT_EXPANDABLE:
             return _NOT_EXPANDABLE, result.winner

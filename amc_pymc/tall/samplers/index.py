@@ -1,95 +1,41 @@
-"""Draws of the model index of a Carlin-Chib product space by races between models.
+"""The index of a Carlin-Chib product space as a discrete element of :mod:`~amc_pymc.tall.samplers.gibbs`.
 
+A point x holds the number k of the current model, the log weights of all models and their parameters, one after another.
 The parameters of the current model come from its posterior, those of the other models from their
 pseudo-priors. Given all parameters, model k is drawn with probability proportional to
 
     pi_k p_k(theta_k) prod_n p_k(y_n | theta_k) / g_k(theta_k),
 
-where g_k is its pseudo-prior (Carlin & Chib 1995). The arms are the models (Chen & Ghahramani 2016,
-eq. 25).
+where g_k is its pseudo-prior (Carlin & Chib 1995). The states of the index are the models (Chen & Ghahramani 2016,
+eq. 25). Races are over what the models' control variates leave of the rows; their sums are in the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from amc_pymc.engine.first_class import bound_function, caller
-from amc_pymc.engine.jit import njit
-from amc_pymc.tall.racing import (
-    DECIDED,
-    NOT_FINITE,
-    REWARDS,
-    Population,
-    Race,
-    RaceRule,
-    make_population,
-    race,
-)
-from amc_pymc.tall.samplers import metropolis
-from amc_pymc.tall.samplers.chain import Auditor, audited, lead, sample_units
-from amc_pymc.tall.samplers.compiled import (
-    call_total,
-    entry_point,
-    reservoir_slot,
-    state_values,
-    without_room,
-)
+from amc_pymc.engine.jit import fill, njit
+from amc_pymc.tall.racing import REWARDS, Race
+from amc_pymc.tall.samplers import gibbs, metropolis
+from amc_pymc.tall.samplers.compiled import GRADIENT, LOGP, as_they_are, call_total
 from amc_pymc.tall.samplers.metropolis import Metropolis
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import gaussian_factor
+from amc_pymc.tall.samplers.raced import Surrogate, gaussian_factor, surrogate_total
 from amc_pymc.tall.samplers.tuning import Audits, Moments
 
 _PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
-_rewards = caller(REWARDS)
+_rewards, _parameters, _log_density = caller(REWARDS), caller(GRADIENT), caller(LOGP)
 
 
-# --- models ----------------------------------------------------------------------------------------
-
-
-def rewards_of_models(
-    functions: Sequence[Any], sizes: Sequence[int], centres: np.ndarray
-) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """Return a first-class function from points (K, 1 + E), any centre, rows (m,) to rewards (K, m).
-
-    The first entry of a point is the number of its model; what the model's rows read follows.
-
-    Parameters
-    ----------
-    functions : sequence of first-class functions
-        One per model, ``(points, centre, rows) -> (K, m)``.
-    sizes : sequence of int
-        What each model's rows read, E_k numbers.
-    centres : array (sum E_k,)
-        Concatenated expansion points of the models.
-    """
-    places = np.array([f.address for f in functions], np.int64)
-    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    arrays = [places, ends, np.ascontiguousarray(centres, float)]
-    return bound_function(ask_rewards, REWARDS, arrays, functions)
-
-
-@njit(cache=True)
-def ask_rewards(
-    points: np.ndarray,
-    unused: np.ndarray,
-    rows: np.ndarray,
-    places: np.ndarray,
-    ends: np.ndarray,
-    centres: np.ndarray,
-) -> np.ndarray:
-    """Return rewards (K, m) of rows at points (K, 1 + E)."""
-    out = np.empty((points.shape[0], rows.size))
-    for a in range(points.shape[0]):
-        k = np.int64(points[a, 0])
-        eta = points[a : a + 1, 1 : 1 + ends[k + 1] - ends[k]].copy()
-        centre = centres[ends[k] : ends[k + 1]].copy()
-        out[a] = _rewards(places[k], (eta, centre, rows))[0]
-    return out
+# --- pseudo-priors ---------------------------------------------------------------------------------
 
 
 class PseudoPrior(NamedTuple):
@@ -106,236 +52,9 @@ class PseudoPrior(NamedTuple):
         highest = -0.5 * mean.size * np.log(2.0 * np.pi) - np.log(np.diag(factor)).sum()
         return cls(mean, factor, np.linalg.inv(factor), float(highest))
 
-
-class Model(NamedTuple):
-    """A model with parameters theta (D,), of which rows read functions eta (E,).
-
-    ``rest`` is the log density without the rows at theta, ``known`` the sum over all rows of their control variates
-    at eta.
-    """
-
-    pseudo_prior: PseudoPrior
-    rest: Callable[[np.ndarray], float]
-    eta: Callable[[np.ndarray], np.ndarray]
-    known: Callable[[np.ndarray], float]
-
-    def theta(self, point: np.ndarray) -> np.ndarray:
-        """Return a view of the parameters in a point (1 + D,), which has room for those of larger models."""
-        return point[1 : 1 + self.pseudo_prior.mean.size]
-
-
-# --- draws of the index ----------------------------------------------------------------------------
-
-
-class IndexLog(NamedTuple):
-    """Models drawn for the index of a product space, a uniform sample of C draws.
-
-    ``x`` (C, M, 1 + D) holds the points, ``scores`` (C, M) the models' scores without the units,
-    ``model`` (C,) the model drawn, ``read`` (C,) the number of raced units read. ``seen`` (1,) counts all draws.
-    """
-
-    x: np.ndarray
-    scores: np.ndarray
-    model: np.ndarray
-    read: np.ndarray
-    seen: np.ndarray
-
-    @classmethod
-    def empty(cls, capacity: int, n_models: int, size: int) -> IndexLog:
-        """Return a log for ``capacity`` draws of models with at most D = ``size`` parameters."""
-        points, scores = np.zeros((capacity, n_models, 1 + size)), np.zeros((capacity, n_models))
-        model, read = np.zeros((2, capacity), np.int64)
-        return cls(points, scores, model, read, np.zeros(1, np.int64))
-
-
-class IndexStep(NamedTuple):
-    """Outcome of one draw of the index.
-
-    ``rows`` counts raced rows, ``exact`` rows always read, ``evaluations`` evaluations of one row
-    under one model. ``row`` is the offending row if ``status`` is ``NOT_FINITE``.
-    """
-
-    model: int
-    rows: int
-    exact: int
-    evaluations: int
-    rounds: int
-    arms_left: int
-    status: int
-    row: int
-
-
-@dataclass(eq=False)
-class IndexRaces:
-    """Races between M models, whose rewards take points (K, 1 + E): the number of a model, and eta."""
-
-    models: Sequence[Model]
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-    population: Population
-    rule: RaceRule
-    _entry: Any = None
-
-    def race(self, points: np.ndarray, bias: np.ndarray, rng: np.random.Generator) -> Any:
-        """Race the models of some points, whose known means are ``bias`` (K,)."""
-        args = self.rewards, points, np.zeros(1), bias, self.population, self.rule, rng, 0
-        if self._entry is None:
-            self._entry = entry_point(race, args)
-        return self._entry(*args)
-
-    def points_and_totals(self, thetas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return points (K, 1 + E) for parameters (K, 1 + D), and the sums of all rows' control variates (K,)."""
-        models = [self.models[int(x[0])] for x in thetas]
-        etas = [model.eta(model.theta(x)) for model, x in zip(models, thetas)]
-        out = np.zeros((len(etas), 1 + max(map(len, etas), default=0)))
-        for row, x, eta in zip(out, thetas, etas):
-            row[0], row[1 : 1 + eta.size] = x[0], eta
-        return out, np.array([model.known(eta) for model, eta in zip(models, etas)])
-
-
-def draw_index(
-    current: int,
-    points: np.ndarray,
-    log_prior: np.ndarray,
-    races: IndexRaces,
-    rng: np.random.Generator,
-    log: IndexLog,
-    log_rng: np.random.Generator,
-) -> IndexStep:
-    """Draw the model index given the current model's parameters in points[current, 1:].
-
-    Parameters
-    ----------
-    current : int
-    points : (M, 1 + D) array
-        Row k starts with k; the parameters of the other models are overwritten.
-    log_prior : (M,) array
-        Log weights of the models.
-    races : IndexRaces
-    rng : numpy.random.Generator
-    log : IndexLog
-    log_rng : numpy.random.Generator
-
-    Returns
-    -------
-    IndexStep
-    """
-    population, scores = races.population, log_prior.copy()
-    for k, (model, point) in enumerate(zip(races.models, points)):
-        theta, (mean, factor, inverse, highest) = model.theta(point), model.pseudo_prior
-        if k == current:
-            z = inverse @ (theta - mean)
-        else:
-            z = rng.standard_normal(mean.size)
-            theta[:] = mean + factor @ z
-        scores[k] += model.rest(theta) - highest + 0.5 * (z @ z)
-    scores -= np.log(-np.log(1.0 - rng.random(scores.size)))
-    scores[np.isnan(scores)] = -np.inf
-    arms = np.flatnonzero(scores > -np.inf)
-    n_raced, n_exact, seen = population.n_raced, population.exact.size, 0
-    etas, bias = races.points_and_totals(points[arms])
-    bias += scores[arms]
-    if n_exact and arms.size:
-        bias += state_values(races.rewards, etas, np.zeros(1), population.exact).sum(axis=1)
-        seen = n_exact * arms.size
-    # A surrogate or row that is not finite at a pseudo-prior draw excludes the model for now.
-    kept = np.isfinite(bias)
-    arms, etas, bias = arms[kept], etas[kept], bias[kept]
-    if arms.size <= 1:
-        winner = int(arms[0]) if arms.size else current
-        return IndexStep(winner, 0, n_exact, seen, 0, 1, DECIDED, -1)
-    result = races.race(etas, (bias - bias.max()) / max(1, n_raced), rng)
-    read, rounds = result.rows, result.rounds
-    if result.status == NOT_FINITE or result.winner < 0:
-        return IndexStep(current, read, n_exact, seen, rounds, 0, NOT_FINITE, result.row)
-    winner, size = int(arms[result.winner]), len(log.x)
-    slot = reservoir_slot(log.seen, size, log_rng) if size else 0
-    if slot < size:
-        log.x[slot], log.scores[slot], log.model[slot], log.read[slot] = (
-            points,
-            scores,
-            winner,
-            read,
-        )
-    seen += result.rewards
-    return IndexStep(winner, read, n_exact, seen, rounds, result.arms_left, DECIDED, -1)
-
-
-# --- models and chains ----------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class ModelSpace:
-    """Settings shared by all chains over a product space of M models.
-
-    Parameters
-    ----------
-    samplers : sequence of Metropolis
-        One per model, over all its coordinates, with a Gaussian approximation.
-    race : Race
-        Race for draws of the index.
-    audits : Audits
-    pilot_rngs : sequence of numpy.random.Generator, optional
-        One per model. If given, the pseudo-priors have the moments of a pilot chain of each model
-        instead of those of the Laplace approximation.
-    """
-
-    samplers: Sequence[Metropolis]
-    race: Race
-    audits: Audits
-    pilot_rngs: Sequence[np.random.Generator] = ()
-    pseudo_priors: list[PseudoPrior] = field(init=False)
-    laplace_log_evidence: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sizes = np.array([s.prepared.start.size for s in self.samplers])
-        self.width = int(self.sizes.max())
-        self.n_units = self.samplers[0].prepared.densities.n_units
-        self.exact = np.unique(np.concatenate([s.prepared.exact_rows for s in self.samplers]))
-        found = [laplace(s.prepared) for s in self.samplers]
-        self.pseudo_priors = [prior for prior, _ in found]
-        self.laplace_log_evidence = np.array([evidence for _, evidence in found])
-        for k, rng in enumerate(self.pilot_rngs):
-            self.pseudo_priors[k] = pilot(self.samplers[k], rng)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "races"}
-
-    @cached_property
-    def races(self) -> IndexRaces:
-        """Arguments of draws of the index."""
-        prepared = [s.prepared for s in self.samplers]
-        centres = [p.first_surrogate.centre for p in prepared]
-        population = make_population(self.n_units, self.exact)
-        zero = all(p.rounding_only for p in prepared)
-        rewards = [p.residuals.state_rewards for p in prepared]
-        return IndexRaces(
-            [_model(p, prior) for p, prior in zip(prepared, self.pseudo_priors)],
-            rewards_of_models(rewards, [c.size for c in centres], np.concatenate(centres)),
-            population,
-            self.race.rule(population.n_raced, len(prepared), zero_sd_decides=zero),
-        )
-
-    def totals(self, points: np.ndarray, models: np.ndarray) -> np.ndarray:
-        """Return the log-likelihoods of all rows under some models at their points."""
-        densities = [s.prepared.densities for s in self.samplers]
-        thetas = [points[k, 1 : 1 + self.sizes[k]] for k in models]
-        return np.array([densities[k].all_values(t).sum() for k, t in zip(models, thetas)])
-
-
-def _model(prepared: Preparation, prior: PseudoPrior) -> Model:
-    """Return a model as draws of the index see it."""
-    rest = prepared.densities.rest
-    centre, gradient, hessian = prepared.first_surrogate
-    known: Callable[[np.ndarray], float] = prepared.control_total
-    if prepared.surrogate is not None:
-        base = prepared.raced.value_and_gradient(centre)[0]
-
-        def known(eta: np.ndarray) -> float:
-            u = eta - centre
-            return float(base + gradient @ u + 0.5 * (u @ hessian @ u))
-
-    total = entry_point(call_total, (rest, prior.mean))
-    return Model(prior, lambda theta: total(rest, theta), prepared.eta, known)
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw (D,)."""
+        return self.mean + self.factor @ rng.standard_normal(self.mean.size)
 
 
 def laplace(prepared: Preparation) -> tuple[PseudoPrior, float]:
@@ -365,103 +84,257 @@ def pilot(sampler: Metropolis, rng: np.random.Generator) -> PseudoPrior:
     return PseudoPrior.of(seen.mean, np.linalg.cholesky(mixed))
 
 
-@dataclass
-class IndexChain:
-    """State of one running chain over the product space.
+# --- functions of all models ------------------------------------------------------------------------
 
-    ``current`` is the current model, ``points`` (M, 1 + D) holds each model's number and parameters,
-    ``log_weights`` (M,) are the log weights of the models.
+
+@njit(cache=True)
+def _theta(x: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the parameters of the current model."""
+    k = np.int64(x[0])
+    return x[ends[k] : ends[k + 1]].copy()
+
+
+@njit(cache=True)
+def _score(
+    theta: np.ndarray,
+    places: np.ndarray,
+    mean: np.ndarray,
+    inverse: np.ndarray,
+    constant: np.ndarray,
+    centre: np.ndarray,
+    gradient: np.ndarray,
+    hessian: np.ndarray,
+) -> float:
+    """Return the prior over the pseudo-prior of one model, and the sum of its control variates, as logarithms.
+
+    What is not finite excludes the model for now.
+    """
+    z = inverse @ (theta - mean)
+    out = _log_density(places[0], (theta,)) + 0.5 * np.dot(z, z) + constant[0]
+    eta = _parameters(places[1], (theta,))
+    out += surrogate_total(eta, Surrogate(centre, gradient, hessian))
+    return out if math.isfinite(out) else -math.inf
+
+
+@njit(cache=True)
+def _rest(x: np.ndarray, places: np.ndarray, ends: np.ndarray) -> float:
+    """Return the score of the current model plus its log weight."""
+    k = np.int64(x[0])
+    return x[1 + k] + _log_density(places[k], (_theta(x, ends),))
+
+
+@njit(cache=True)
+def _point(x: np.ndarray, places: np.ndarray, ends: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """Return the number of the current model, and what its rows read (1 + E,)."""
+    out = np.zeros(width[0])
+    out[0] = x[0]
+    fill(out[1:], _parameters(places[np.int64(x[0])], (_theta(x, ends),)))
+    return out
+
+
+@njit(cache=True)
+def ask_rewards(
+    points: np.ndarray,
+    unused: np.ndarray,
+    rows: np.ndarray,
+    places: np.ndarray,
+    ends: np.ndarray,
+    centres: np.ndarray,
+) -> np.ndarray:
+    """Return rewards (K, m) of rows at points (K, 1 + E)."""
+    out = np.empty((points.shape[0], rows.size))
+    for a in range(points.shape[0]):
+        k = np.int64(points[a, 0])
+        eta = points[a : a + 1, 1 : 1 + ends[k + 1] - ends[k]].copy()
+        centre = centres[ends[k] : ends[k + 1]].copy()
+        out[a] = _rewards(places[k], (eta, centre, rows))[0]
+    return out
+
+
+def _addresses(functions: Sequence[Any]) -> np.ndarray:
+    return np.array([f.address for f in functions], np.int64)
+
+
+def _ends(first: int, sizes: Sequence[int]) -> np.ndarray:
+    return np.cumsum([first, *sizes]).astype(np.int64)
+
+
+class _Functions(NamedTuple):
+    """First-class functions of x, and of points (1 + E,)."""
+
+    rest: Any
+    point: Any
+    rewards: Any
+
+
+# --- models ----------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ModelSpace:
+    """M models of the same rows as one: what :class:`~amc_pymc.tall.samplers.raced.RacedModel` requires for the index.
+
+    Parameters
+    ----------
+    samplers : sequence of Metropolis
+        One per model, over all its coordinates, with a Gaussian approximation.
+    race : Race
+        Race for draws of the index.
+    audits : Audits
+    pilot_rngs : sequence of numpy.random.Generator, optional
+        One per model. If given, the pseudo-priors have the moments of a pilot chain of each model
+        instead of those of the Laplace approximation.
     """
 
-    current: int
-    points: np.ndarray
-    log_weights: np.ndarray
-    auditor: Auditor
-    audit_rng: np.random.Generator
+    samplers: Sequence[Metropolis]
+    race: Race
+    audits: Audits
+    pilot_rngs: Sequence[np.random.Generator] = ()
+    pseudo_priors: list[PseudoPrior] = field(init=False)
+    laplace_log_evidence: np.ndarray = field(init=False)
+    unit, reads = "row", np.empty(0, np.int64)
 
-    def theta(self, space: ModelSpace) -> np.ndarray:
-        """Return a view of the current model's parameters."""
-        return self.points[self.current, 1 : 1 + space.sizes[self.current]]
+    def __post_init__(self) -> None:
+        self.prepared = [s.prepared for s in self.samplers]
+        found = [laplace(p) for p in self.prepared]
+        self.pseudo_priors = [prior for prior, _ in found]
+        self.laplace_log_evidence = np.array([evidence for _, evidence in found])
+        for k, rng in enumerate(self.pilot_rngs):
+            self.pseudo_priors[k] = pilot(self.samplers[k], rng)
+        raced = self.prepared[0].raced
+        self.n_units, self.race_cost, self.audit_cost = (
+            raced.n_units, raced.race_cost, raced.audit_cost
+        )  # fmt: skip
+        self.ends = _ends(1 + len(self.samplers), [p.start.size for p in self.prepared])
+        self._base = [
+            p.raced.value_and_gradient(p.first_surrogate.centre)[0] for p in self.prepared
+        ]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_functions", "sampler")}
 
-def init(
-    space: ModelSpace, log_weights: np.ndarray, rng: np.random.Generator, *, draws: int = 0
-) -> IndexChain:
-    """Start a chain in a random model, with points drawn from the pseudo-priors."""
-    m, width = len(space.sizes), space.width
-    spent = sum(s.prepared.rows_spent for s in space.samplers)
-    raced = space.samplers[0].prepared.raced
-    costs = raced.race_cost, raced.audit_cost
-    auditor = Auditor(
-        space.audits, spent, space.n_units, costs, draws, lambda c: IndexDecisions(c, m, width)
-    )
-    audit_rng = rng.spawn(1)[0]
-    points = np.zeros((m, 1 + width))
-    for k, (mean, factor, *_) in enumerate(space.pseudo_priors):
-        points[k, 0] = k
-        points[k, 1 : 1 + mean.size] = mean + factor @ rng.standard_normal(mean.size)
-    return IndexChain(int(rng.integers(m)), points, log_weights.copy(), auditor, audit_rng)
-
-
-def step(
-    space: ModelSpace, chain: IndexChain, rng: np.random.Generator, *, tuning: bool = False
-) -> IndexStep:
-    """Draw the index given the current model's parameters; the chain is changed in place.
-
-    Raises
-    ------
-    ValueError
-        If a row is not finite under a model whose parameters were drawn from its pseudo-prior.
-    """
-    log = without_room(chain.auditor.log) if tuning else chain.auditor.log
-    args = chain.log_weights, space.races, rng, log, chain.audit_rng
-    found = draw_index(chain.current, chain.points, *args)
-    if found.status == NOT_FINITE:
-        raise ValueError(
-            f"The log-likelihood of a model is not finite in row {found.row} at a draw of its "
-            "pseudo-prior; look at its parameters' bounds"
+    @cached_property
+    def sampler(self) -> gibbs.Gibbs:
+        """Sampler of the index."""
+        model, m = cast(Any, self), len(self.samplers)
+        prepared = Preparation(
+            model,
+            model,
+            np.zeros(self.ends[-1]),
+            model,
+            exact_rows=np.unique(np.concatenate([p.exact_rows for p in self.prepared])),
+            rounding_only=all(p.rounding_only for p in self.prepared),
+            rows_spent=sum(p.rows_spent for p in self.prepared),
         )
-    chain.current = found.model
-    return found
+        elements = gibbs.elements_of([0], [np.arange(m)], [True])
+        return gibbs.Gibbs(prepared=prepared, race=self.race, audits=self.audits, elements=elements)
 
+    def first_point(self, log_weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a point in a random model, with parameters drawn from all pseudo-priors."""
+        x = np.concatenate([[0.0], log_weights, *(prior.draw(rng) for prior in self.pseudo_priors)])
+        x[0] = rng.integers(len(self.samplers))
+        return x
 
-def report(space: ModelSpace, chain: IndexChain, found: IndexStep) -> dict[str, float]:
-    """Run audits due after a draw of the index; return its statistics, named as in ``results``."""
-    stats = {
-        "race_rows": float(found.rows + found.exact),
-        "race_rounds": float(found.rounds),
-        "race_delta": float(space.race.delta),
-        "race_recentred": 0.0,
-        "race_arms_left": float(found.arms_left),
-    }
-    return stats | audited(chain.auditor, found.evaluations, space, None, chain.audit_rng)
+    def log_weights(self, x: np.ndarray) -> np.ndarray:
+        """Return a view of the models' log weights (M,)."""
+        return x[1 : 1 + len(self.samplers)]
 
+    def theta(self, x: np.ndarray) -> np.ndarray:
+        """Return a view of the current model's parameters."""
+        return x[slice(*self.ends[int(x[0]) :][:2])]
 
-class IndexDecisions:
-    """Draws of the index of M models with at most D = ``size`` parameters."""
+    def draw_others(self, x: np.ndarray, rng: np.random.Generator) -> None:
+        """Draw the parameters of the other models from their pseudo-priors."""
+        for k, prior in enumerate(self.pseudo_priors):
+            if k != x[0]:
+                x[self.ends[k] : self.ends[k + 1]] = prior.draw(rng)
 
-    def __init__(self, capacity: int, n_models: int, size: int):
-        self.log = IndexLog.empty(capacity, n_models, size)
+    # --- as one model ---------------------------------------------------------------------------
 
-    def cost(self, k: int, space: ModelSpace) -> int:
-        """Return the rows of one pass per model; 0 if the race has read every row."""
-        possible = int(np.isfinite(self.log.scores[k]).sum())
-        everything = space.n_units - space.exact.size
-        return space.n_units * possible if self.log.read[k] < everything else 0
+    @cached_property
+    def _functions(self) -> _Functions:
+        surrogates = [p.first_surrogate for p in self.prepared]
+        maps = [as_they_are if p.cut is None else p.cut.native for p in self.prepared]
+        scores = []
+        for p, prior, eta, s, base in zip(
+            self.prepared, self.pseudo_priors, maps, surrogates, self._base, strict=True
+        ):
+            functions = p.densities.rest, eta
+            arrays = [
+                _addresses(functions),
+                prior.mean,
+                prior.inverse,
+                np.full(1, base - prior.highest),
+                *s,
+            ]
+            scores.append(bound_function(_score, LOGP, arrays, functions))
+        sizes = [s.centre.size for s in surrogates]
+        rewards = [p.raced.state_rewards for p in self.prepared]
+        centres = np.concatenate([s.centre for s in surrogates])
+        width = np.array([1 + max(sizes)])
+        return _Functions(
+            bound_function(_rest, LOGP, [_addresses(scores), self.ends], scores),
+            bound_function(_point, GRADIENT, [_addresses(maps), self.ends, width], maps),
+            bound_function(
+                ask_rewards, REWARDS, [_addresses(rewards), _ends(0, sizes), centres], rewards
+            ),
+        )
 
-    def confirmed(self, k: int, space: ModelSpace, surrogate: None = None) -> bool:
-        """Whether the model drawn has the highest score on all rows."""
-        models = np.flatnonzero(np.isfinite(self.log.scores[k]))
-        scores = self.log.scores[k][models] + space.totals(self.log.x[k], models)
-        scores[np.isnan(scores)] = -np.inf
-        return bool(models[np.argmax(scores)] == self.log.model[k])
+    @property
+    def rest(self) -> Any:
+        """First-class ``x -> log density`` without what is raced."""
+        return self._functions.rest
 
-    def distance(
-        self, k: int, space: ModelSpace, surrogate: None, rng: np.random.Generator
-    ) -> float:
-        """Estimate the lead of the best model over the second best."""
-        models = np.flatnonzero(np.isfinite(self.log.scores[k]))
-        etas, totals = space.races.points_and_totals(self.log.x[k][models])
-        units = sample_units(space.n_units, rng)
-        sampled = state_values(space.races.rewards, etas, np.zeros(1), units)
-        return lead(self.log.scores[k][models] + totals + space.n_units * sampled.mean(axis=1))
+    @property
+    def native(self) -> Any:
+        """First-class ``x -> (1 + E,)``: the current model, and what its rows read."""
+        return self._functions.point
+
+    @property
+    def state_rewards(self) -> Any:
+        """First-class ``(points (K, 1 + E), centre, rows (m,)) -> (K, m)``: residuals."""
+        return self._functions.rewards
+
+    @property
+    def observed_vars(self) -> tuple[str, ...]:
+        """Names of the observed variables."""
+        return self.prepared[0].densities.observed_vars
+
+    @property
+    def layout(self) -> ModelSpace:
+        """Names of coordinates."""
+        return self
+
+    def labels(self) -> list[str]:
+        """Return the name of the first coordinate, the only one that is drawn here."""
+        return ["model_index"]
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        """Return the current model, and what its rows read (1 + E,)."""
+        out = np.zeros(1 + max(p.first_surrogate.centre.size for p in self.prepared))
+        eta = self.prepared[int(x[0])].eta(self.theta(x))
+        out[0], out[1 : 1 + eta.size] = x[0], eta
+        return out
+
+    def rest_value_and_gradient(self, x: np.ndarray) -> tuple[float, None]:
+        """Return the log density without what is raced, and no gradient."""
+        return call_total(self.rest, x), None
+
+    def values(self, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return log-likelihoods (m,) of some rows under the current model."""
+        return self.prepared[int(x[0])].densities.values(self.theta(x), rows)
+
+    def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
+        """Return the change of the sum of what is raced."""
+        return self._raced(x_new) - self._raced(x)
+
+    def _raced(self, x: np.ndarray) -> float:
+        k, theta = int(x[0]), self.theta(x)
+        prepared = self.prepared[k]
+        known = self._base[k] + surrogate_total(prepared.eta(theta), prepared.first_surrogate)
+        return float(prepared.densities.all_values(theta).sum() - known)
+
+    def raise_errors(self) -> None:
+        """Raise an error of a Python callback, if any."""
+        for p in self.prepared:
+            p.densities.raise_errors()

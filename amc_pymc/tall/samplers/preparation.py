@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -17,8 +17,6 @@ from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers.compiled import (
     Densities,
     as_they_are,
-    call_total,
-    no_control,
     unit_changes,
 )
 from amc_pymc.tall.samplers.raced import (
@@ -62,15 +60,15 @@ class Preparation:
 
     ``densities`` is the model as a function of x, ``raced`` the population of units as a function of
     the parameters eta(x), the same object if ``cut`` is None. ``cut`` has this map x (D,) -> eta (E,) for Python
-    (``evaluate``) and as a first-class function (``native``), and the coordinates of eta that are conditions or indices
-    (``rough()``). ``surrogate`` is None without a Taylor
-    control variate, ``fit`` is None without a mode. ``control`` is the control variate in data space,
-    if any, as :class:`amc_pymc.steps.settings.OwnProxy` makes it. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says whether the
-    control variate is exact up to rounding, ``kinked`` whether log-likelihoods have kinks. ``rows_spent`` counts row evaluations, ``flags`` are
-    doubts about every run, ``forecast_flags`` those about a forecast only, ``no_proxy`` says why there is no control
-    variate, ``forecast`` predicts the cost of a decision. ``surface`` is prior times surrogate, with moves tuned on it.
-    ``quadrature_error`` is the standard deviation over posterior points of
-    the error that the nodes over local effects leave, in nats. ``tables`` hold a ``thinning`` with bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"`` separately.
+    (``evaluate``) and as a first-class function (``native``). ``surrogate`` is None without a control variate,
+    ``fit`` is None without a mode. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says
+    whether the control variate is exact up to rounding, ``kinked`` whether log-likelihoods have kinks.
+    ``rows_spent`` counts row evaluations, ``flags`` are doubts about every run, ``forecast_flags`` those about a
+    forecast only, ``no_proxy`` says why there is no control variate, ``forecast`` predicts the cost of a decision.
+    ``surface`` is prior times surrogate, with moves tuned on it. ``quadrature_error`` is the standard deviation over
+    posterior points of the error that the nodes over local effects leave, in nats. ``tables`` hold a ``thinning``
+    with bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"``
+    separately.
     """
 
     densities: RacedModel
@@ -78,7 +76,6 @@ class Preparation:
     start: np.ndarray
     cut: Any = None
     surrogate: Surrogate | None = None
-    control: Any = None
     fit: GaussianFit | None = None
     exact_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     rounding_only: bool = False
@@ -107,38 +104,13 @@ class Preparation:
 
     @property
     def first_surrogate(self) -> Surrogate:
-        """Surrogate of a new chain; zero without a Taylor control variate."""
+        """Surrogate of a new chain; zero without a control variate."""
         return self.surrogate or no_surrogate(self.eta(self.start))
 
-    @property
-    def residuals(self) -> Any:
-        """Source of the ``rewards`` and ``state_rewards`` of races."""
-        return self.raced if self.control is None else self.control
-
-    @property
-    def control_native(self) -> Callable[[np.ndarray], float]:
-        """First-class population sum of the control variate in data space, zero without one."""
-        total: Callable[[np.ndarray], float] = (
-            no_control if self.control is None else self.control.total
-        )
-        return total
-
-    def control_total(self, eta: np.ndarray) -> float:
-        """Return the population sum of the control variate in data space."""
-        return call_total(self.control_native, eta)
-
-    def compiled(
-        self, rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-    ) -> Densities:
+    def compiled(self, rewards: Any) -> Densities:
         """Return the densities for compiled loops, with the given ``rewards``."""
-        densities = self.densities
-        return Densities(
-            rewards,
-            densities.rest,
-            as_they_are if self.cut is None else self.cut.native,
-            self.control_native,
-            self.raced.reads,
-        )
+        parameters = as_they_are if self.cut is None else self.cut.native
+        return Densities(rewards, self.densities.rest, parameters, self.raced.reads)
 
 
 # --- forecast --------------------------------------------------------------------------------------

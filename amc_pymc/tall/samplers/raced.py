@@ -139,38 +139,6 @@ def rows_near_kinks(summary: ResidualSummary) -> np.ndarray:
 # --- units -----------------------------------------------------------------------------------------
 
 
-class Layout(Protocol):
-    """Positions of the variables in a flat point x (D,)."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the variables."""
-
-    @property
-    def size(self) -> int:
-        """Length D."""
-
-    @property
-    def slices(self) -> dict[str, slice]:
-        """Slice of each variable."""
-
-    def is_continuous(self, name: str) -> bool:
-        """Whether a variable has a floating dtype."""
-
-    def indices(self, names: Sequence[str]) -> np.ndarray:
-        """Return the sorted positions of the entries of some variables."""
-
-    @property
-    def discrete(self) -> np.ndarray:
-        """Whether each coordinate is discrete, (D,) bool."""
-
-    def names_at(self, coordinates: np.ndarray) -> tuple[str, ...]:
-        """Return the names of the variables that some coordinates belong to."""
-
-    def labels(self) -> list[str]:
-        """Return a readable name for each entry."""
-
-
 class Raced(Protocol):
     """A population of ``n_units`` units with log-likelihoods l_n(x).
 
@@ -195,8 +163,8 @@ class Raced(Protocol):
     rows_evaluated: int
 
     @property
-    def layout(self) -> Layout:
-        """Layout of the points."""
+    def layout(self) -> Any:
+        """Names and positions of variables in x, an :class:`amc_pymc.reading.FlatLayout`."""
 
     @property
     def n_rows(self) -> int:

@@ -60,8 +60,7 @@ RANDOM_WALK, SURROGATE = range(len(KINDS))
 class Audits:
     """Settings of audits: decisions repeated on all rows to measure the error rate.
 
-    Half of the audited decisions are drawn from all, half are those closest to the threshold, judged
-    by an independent batch of rows.
+    They are a uniform sample of a chain's decisions.
 
     Parameters
     ----------

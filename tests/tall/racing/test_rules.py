@@ -62,7 +62,7 @@ def test_normal_factors():
 
 def test_bernstein_factors():
     n = 1_000
-    rule = BernsteinRace(delta=0.1, batch_size=2, reward_range=[1, 2, 3, 4]).rule(n, 4)
+    rule = BernsteinRace(delta=0.1, batch_size=2, reward_range=1.5).rule(n, 4)
     assert rule.sizes.tolist() == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000]
     log = math.log(5 / (0.1 / 3 / 9))
     for size, sd, width in zip(rule.sizes[:-1], rule.sd_factor, rule.range_factor):
@@ -70,7 +70,7 @@ def test_bernstein_factors():
         # The engine's standard deviation has divisor T - 1, the bound's T.
         assert sd == pytest.approx(math.sqrt(2 * rho * log / size) * math.sqrt((size - 1) / size))
         assert width == pytest.approx(KAPPA * log / size)
-    assert rule.ranges.tolist() == [1, 2, 3, 4]
+    assert rule.reward_range == 1.5
     assert not rule.guarded
 
 
@@ -84,8 +84,8 @@ def test_the_first_round_decides_at_the_half_width(n_arms, known):
     n_rows, m = 2_000, 60
     rng = np.random.default_rng([n_arms, known])
     table = rng.gamma(2.0, size=(n_arms, n_rows)) + 3.0 * rng.normal(size=n_rows)
-    ranges = rng.uniform(5, 9, size=n_arms) if known else None
-    rule = BernsteinRace(delta=0.2, batch_size=m, reward_range=ranges).rule(n_rows, n_arms)
+    reward_range = 7.0 if known else None
+    rule = BernsteinRace(delta=0.2, batch_size=m, reward_range=reward_range).rule(n_rows, n_arms)
     share = 0.2 / (n_arms - 1) / (rule.sizes.size - 1)
     sd, width = bernstein_serfling(share, m, n_rows)
     for seed in range(10):
@@ -93,7 +93,7 @@ def test_the_first_round_decides_at_the_half_width(n_arms, known):
         draw_rows(n_rows, make_population(n_rows).marked, rows, np.random.default_rng(seed))
         batch = table[:, rows]
         x, i = batch[0], batch[-1]
-        c = ranges[0] + ranges[-1] if known else np.ptp(x - i)
+        c = 2.0 * reward_range if known else np.ptp(x - i)
         half = sd * np.std(x - i) + width * c
         for factor, decided in ((1 - 1e-9, False), (1 + 1e-9, True)):
             bias = np.full(n_arms, -1e6)
@@ -391,7 +391,7 @@ def test_expected_rows_of_bernstein_by_hand():
 
 NO_DELTA = [0, 0.5, 1, -1, np.nan, np.inf, True, False, "0.05", None, 0.1j, [0.1]]
 NO_SIZE = [0, 1, -1, 2.5, True, "50", None, np.nan, np.inf, [50], np.array([50, 60])]
-NO_RANGE = [0, -1.0, np.nan, np.inf, "1", True, [], [1.0, 0.0], {1.0}]
+NO_RANGE = [0, -1.0, np.nan, np.inf, "1", True, [], [1.0, 2.0], {1.0}]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import itertools
 import math
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
@@ -18,11 +19,12 @@ from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.engine.first_class import first_class
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import DECIDED
-from amc_pymc.tall.samplers import gibbs, report
-from amc_pymc.tall.samplers.chain import AuditTally
-from amc_pymc.tall.samplers.compiled import Races, entry_point, state_values
+from amc_pymc.tall.samplers import gibbs
+from amc_pymc.tall.samplers.chain import AuditTally, report
+from amc_pymc.tall.samplers.compiled import GRADIENT, Races, entry_point, state_values
 from amc_pymc.tall.samplers.raced import surrogate_total
 from models.variable_selection import (
     inclusion_probabilities,
@@ -45,7 +47,7 @@ N_ROWS = 1_500
 def one_element(sampler, name, states, raced):
     """The same sampler for one element only, and its place."""
     place = sampler.prepared.densities.layout.slices[name].start
-    elements = gibbs.elements_of(sampler.prepared, [place], [np.arange(states)], [raced])
+    elements = gibbs.elements_of([place], [np.arange(states)], [raced])
     return replace(sampler, elements=elements), place
 
 
@@ -199,13 +201,13 @@ def disagreements(sampler, count, bound_factor=1.0, near=True, seed=3):
     rewards = state_values(densities.rewards, points, surrogate.centre, np.arange(N_ROWS))
     error = N_ROWS * np.std(rewards - rewards.mean(axis=0), axis=1).max() / math.sqrt(50)
     rng = np.random.default_rng(seed)
-    wrong, x, fixed, run = 0, np.zeros(1), sampler.elements.fixed, None
+    wrong, x, run = 0, np.zeros(1), None
     for _ in range(count):
         if near:
             scores = rng.uniform(-1.0, 1.0, size=MEANS.size) * error - row_logps().sum(axis=1)
         else:
             scores = np.log(PRIOR) + rng.gumbel(size=MEANS.size)
-        args = (x, 0, states, scores, fixed, races, 0, rng)
+        args = (x, 0, states, scores, races, 0, rng)
         run = run or entry_point(gibbs.race_states, args)
         result = run(*args)
         assert result.status == DECIDED
@@ -393,11 +395,16 @@ def test_a_quantity_that_is_not_finite_in_one_state():
         amc.RacingGibbs(model=model, proxy="taylor")
 
 
+@first_class(GRADIENT)
+def nothing_finite(x):
+    return np.full(1 + 2 * MEANS.size, np.nan)
+
+
 @with_proxy
-@pytest.mark.parametrize("fixed", [0, 1])
-def test_a_state_where_the_control_variate_does_not_hold_stops_the_chain(sampler, fixed):
+def test_a_state_where_the_control_variate_does_not_hold_stops_the_chain(sampler):
     """Found while running, where it could not be found before."""
-    sampler = replace(sampler, elements=sampler.elements._replace(fixed=np.array([fixed])))
+    cut = SimpleNamespace(native=nothing_finite, evaluate=sampler.prepared.cut.evaluate)
+    sampler = replace(sampler, prepared=replace(sampler.prepared, cut=cut))
     with pytest.raises(ValueError, match=r"control variate does not hold at k = \d.*proxy=None"):
         walk(sampler, model().initial_point(), 50)
 
@@ -518,17 +525,3 @@ def test_a_likelihood_whose_support_depends_on_the_state(uniform_rows):
     assert "impossible" in reason or "finite" in reason
     values, _ = walk(sampler, model.initial_point(), 2_000)
     assert_frequencies(values[:, 0], truth)
-
-
-@without_proxy
-def test_distances_are_leads_of_the_best_state(sampler):
-    """Estimated from rows drawn apart: unbiased where the lead is large."""
-    sampler, rng = replace(sampler, audits=amc.Audits(4)), np.random.default_rng(3)
-    chain = gibbs.init(sampler, rng, draws=1)
-    decisions, log = chain.auditor.decisions, chain.auditor.log
-    log.x[0], log.winner[0] = 2, 1
-    log.noise[0] = [0.0, 1e5, 0.0, 5e4, 0.0]
-    prepared, surrogate = sampler.prepared, chain.surrogate
-    found = [decisions.distance(0, prepared, surrogate, rng) for _ in range(300)]
-    scores = np.sort(log_weights() + log.noise[0])
-    assert abs(np.mean(found) - (scores[-1] - scores[-2])) < 4 * np.std(found) / math.sqrt(300)

@@ -2,49 +2,35 @@
 
 import functools
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from scipy import stats
 
 from amc_pymc.engine.first_class import first_class
-from amc_pymc.rng import as_generator
-from amc_pymc.tall.racing import (
-    DECIDED,
-    NOT_FINITE,
-    REWARDS,
-    ExactRace,
-    NormalRace,
-    make_population,
-)
-from amc_pymc.tall.samplers.index import (
-    IndexLog,
-    IndexRaces,
-    Model,
-    PseudoPrior,
-    draw_index,
-)
+from amc_pymc.tall.racing import REWARDS, ExactRace, NormalRace
+from amc_pymc.tall.samplers import gibbs
+from amc_pymc.tall.samplers.compiled import LOGP
+from amc_pymc.tall.samplers.index import ModelSpace
+from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, no_surrogate
+from amc_pymc.tall.samplers.tuning import Audits
 
 # Three models of the same rows: a mean, a regression (two parameters), a log scale.
 N = 40
 _data = np.random.default_rng(3)
 X = _data.normal(size=N)
 Y = 0.3 + 0.2 * X + _data.normal(size=N)
-SIZES = np.array([1, 2, 1])
-M, D = 3, 2
+SIZES = (1, 2, 1)
+M = len(SIZES)
 LOG_PRIOR = np.log([0.2, 0.5, 0.3])
-MEAN = np.array([[0.25, 0.0], [0.3, 0.2], [0.1, 0.0]])
-CHOL = np.zeros((M, D, D))
-CHOL[0, 0, 0], CHOL[2, 0, 0] = 0.3, 0.15
-CHOL[1] = [[0.25, 0.0], [0.2, 0.1]]
+MEANS = np.array([0.25]), np.array([0.3, 0.2]), np.array([0.1])
+FACTORS = np.array([[0.3]]), np.array([[0.25, 0.0], [0.2, 0.1]]), np.array([[0.15]])
+PSEUDO_PRIORS = [stats.multivariate_normal(m, f @ f.T) for m, f in zip(MEANS, FACTORS)]
 #: Centres of the expansions, away from the pseudo-priors' means.
-CENTRE = np.array([[0.1, 0.0], [0.2, 0.3], [-0.1, 0.0]])
-CENTRES = np.array([0.1, 0.2, 0.3, -0.1])
-OFFSET = np.array([0, 1, 3])
-PSEUDO_PRIORS = [
-    stats.multivariate_normal(MEAN[k, :d], CHOL[k, :d, :d] @ CHOL[k, :d, :d].T)
-    for k, d in enumerate(SIZES)
-]
+CENTRES = np.array([0.1]), np.array([0.2, 0.3]), np.array([-0.1])
+WHOLE = np.concatenate(MEANS)
 
 
 def normal_log(x, mean, sd):
@@ -75,35 +61,38 @@ def prior_log(k, theta):
     return normal_log(theta, 0.0, 1.0 + k).sum()
 
 
-def as_they_are(theta):
-    return theta
+@functools.cache
+def compiled_prior(k, value=None):
+    """The log prior of a model, or a number."""
 
+    @first_class(LOGP)
+    def out(theta):
+        if value is not None:
+            return value
+        sd = 0.5 if k == 2 else 1.0 + k
+        total = 0.0
+        for t in theta:
+            total -= 0.5 * (t / sd) ** 2 + np.log(sd * np.sqrt(2 * np.pi))
+        return total
 
-def no_control(k, theta):
-    return 0.0
-
-
-def some_control(k, theta):
-    """The population sum of what ``rewards(control=True)`` leaves out."""
-    return 7.0 * k + N * theta[0]
+    return out
 
 
 @functools.cache
-def rewards(taylor=False, control=False, bad_model=-1, bad_row=-1, bad_value=0.0):
-    """Rows less their expansion; less what ``some_control`` adds up; one value replaced."""
+def rewards(k, taylor=False, bad_row=-1, bad_value=0.0):
+    """Rows of model k, less their expansion; one value replaced."""
 
     @first_class(REWARDS)
     def out(points, centre, rows):
         values = np.empty((points.shape[0], rows.size))
         for a in range(points.shape[0]):
-            k = int(points[a, 0])
+            t = points[a, 0]
             for j in range(rows.size):
                 n = rows[j]
-                t, s = points[a, 1], points[a, 2]
                 if k == 0:
                     r = Y[n] - t
                 elif k == 1:
-                    r = Y[n] - t - s * X[n]
+                    r = Y[n] - t - points[a, 1] * X[n]
                 else:
                     r = Y[n] * np.exp(-t)
                 v = -0.5 * r * r - 0.5 * np.log(2 * np.pi)
@@ -112,12 +101,10 @@ def rewards(taylor=False, control=False, bad_model=-1, bad_row=-1, bad_value=0.0
                 if taylor and k < 2:
                     v = 0.0  # quadratic: the expansion is exact
                 if taylor and k == 2:
-                    c = CENTRES[OFFSET[k]]
+                    c = centre[0]
                     u, q = t - c, Y[n] ** 2 * np.exp(-2.0 * c)
                     v -= -c - 0.5 * q - 0.5 * np.log(2 * np.pi) + (q - 1.0) * u - q * u * u
-                if control:
-                    v -= 7.0 * k / N + t
-                if k == bad_model and n == bad_row:
+                if n == bad_row:
                     v = bad_value
                 values[a, j] = v
         return values
@@ -125,59 +112,82 @@ def rewards(taylor=False, control=False, bad_model=-1, bad_row=-1, bad_value=0.0
     return out
 
 
-def known(k, theta, taylor, control=no_control):
-    """Sum over all rows of what rewards leave out."""
-    out = control(k, theta)
+def prepared_model(k, taylor, exact, rest=None, **bad):
+    """What draws of the index need to know of model k."""
+    surrogate = no_surrogate(CENTRES[k])
     if taylor:
-        centre = CENTRE[k, : SIZES[k]]
-        gradient, hessian = row_derivatives(k, centre)
-        u = theta - centre
-        out += row_logs(k, centre).sum() + gradient @ u + 0.5 * u @ hessian @ u
-    return out
+        surrogate = Surrogate(CENTRES[k], *row_derivatives(k, CENTRES[k]))
+
+    def base(eta):
+        return (row_logs(k, eta).sum() if taylor else 0.0), None
+
+    factor = FACTORS[k]
+    densities = SimpleNamespace(
+        rest=compiled_prior(k, rest),
+        observed_vars=("y",),
+        value_and_gradient=lambda theta: (row_logs(k, theta).sum(), None),
+        rest_value_and_gradient=lambda theta: (prior_log(k, theta), None),
+        values=lambda theta, rows: np.where(
+            rows == bad.get("bad_row"), bad.get("bad_value"), row_logs(k, theta)[rows]
+        ),
+        all_values=lambda theta: row_logs(k, theta),
+        raise_errors=lambda: None,
+    )
+    raced = SimpleNamespace(
+        n_units=N, race_cost=4.0, audit_cost=2.0, value_and_gradient=base,
+        state_rewards=rewards(k, taylor, **bad),
+    )  # fmt: skip
+    fit = GaussianFit(MEANS[k], np.linalg.inv(factor @ factor.T), np.arange(SIZES[k]))
+    return SimpleNamespace(
+        densities=densities, raced=raced, fit=fit, cut=None, eta=lambda theta: theta,
+        start=np.zeros(SIZES[k]), first_surrogate=surrogate, rounding_only=False, rows_spent=0,
+        exact_rows=np.array(exact, np.int64),
+    )  # fmt: skip
 
 
-def models(taylor=False, control=no_control, rest=prior_log):
-    return [
-        Model(
-            PseudoPrior.of(MEAN[k, :d], CHOL[k, :d, :d]),
-            functools.partial(rest, k),
-            as_they_are,
-            functools.partial(known, k, taylor=taylor, control=control),
+def space_of(*, taylor=False, exact=(), normal=False, bad_model=-1, rests=(None,) * M, **bad):
+    samplers = [
+        SimpleNamespace(
+            prepared=prepared_model(k, taylor, exact, rests[k], **(bad if k == bad_model else {}))
         )
-        for k, d in enumerate(SIZES)
+        for k in range(M)
     ]
+    race = NormalRace(batch_size=10) if normal else ExactRace()
+    return ModelSpace(samplers, race, Audits(1, max_share=None))
 
 
-def first_points():
-    points = np.zeros((M, 1 + D))
-    points[:, 0] = np.arange(M)
-    points[:, 1:] = MEAN
-    return points
+def point_of(space, current, theta=None):
+    x = np.concatenate([[current], LOG_PRIOR, WHOLE])
+    if theta is not None:
+        space.theta(x)[:] = theta
+    return x
 
 
-def setup(
-    *, taylor=False, exact=(), normal=False, control=no_control, rest=prior_log, log=None, **bad
-):
-    """``draw(current, points, rng)`` with everything else fixed."""
-    population = make_population(N, exact)
-    rule = (NormalRace(batch_size=10) if normal else ExactRace()).rule(population.n_raced, M)
-    reward = rewards(taylor=taylor, control=control is some_control, **bad)
-    races = IndexRaces(models(taylor, control, rest), reward, population, rule)
-    log = IndexLog.empty(0, M, D) if log is None else log
-    log_rng = as_generator(99)
+class Draws:
+    """Draws of the index, each from the same point."""
 
-    def draw(current, points, rng, log_prior=LOG_PRIOR):
-        return draw_index(current, points, log_prior, races, rng, log, log_rng)
+    def __init__(self, space, seed, draws=0):
+        self.space, self.rng = space, np.random.default_rng(seed)
+        self.chain = gibbs.init(space.sampler, self.rng, draws=draws)
 
-    return draw
+    def __call__(self, current, theta=None):
+        """Return the point before, with the others' parameters drawn, the model drawn, and counts."""
+        x = point_of(self.space, current, theta)
+        self.space.draw_others(x, self.rng)
+        new, counts = gibbs.step(self.space.sampler, self.chain, x, self.rng)
+        np.testing.assert_array_equal(new[1:], x[1:])
+        return x, int(new[0]), counts
 
 
-def log_scores(points, log_prior=LOG_PRIOR):
-    out = np.empty(M)
-    for k, d in enumerate(SIZES):
-        theta = points[k, 1 : 1 + d]
-        pseudo = PSEUDO_PRIORS[k].logpdf(theta)
-        out[k] = log_prior[k] + prior_log(k, theta) + row_logs(k, theta).sum() - pseudo
+def thetas(space, x):
+    return [space.theta(np.concatenate([[k], x[1:]])) for k in range(M)]
+
+
+def log_scores(space, x, *, rows=True):
+    out = LOG_PRIOR.copy()
+    for k, theta in enumerate(thetas(space, x)):
+        out[k] += prior_log(k, theta) - PSEUDO_PRIORS[k].logpdf(theta)
+        out[k] += row_logs(k, theta).sum() if rows else 0.0
     return out
 
 
@@ -189,24 +199,18 @@ def log_scores(points, log_prior=LOG_PRIOR):
         {"taylor": True},
         {"exact": (0, 7, 39)},
         {"taylor": True, "exact": (0, 7, 39)},
-        {"control": some_control},
         {"exact": tuple(range(N))},
     ],
-    ids=["plain", "taylor", "exact rows", "taylor, exact rows", "control", "all rows exact"],
+    ids=["plain", "taylor", "exact rows", "taylor, exact rows", "all rows exact"],
 )
 def test_models_are_drawn_with_their_exact_probabilities(settings, current):
-    draw = setup(**settings)
-    rng = np.random.default_rng([5, current])
-    probabilities, hits, seen = [], [], []
+    space = space_of(**settings)
+    draw, scores, hits, seen = Draws(space, [5, current]), [], [], []
     for _ in range(1_000):
-        points = first_points()
-        points[current, 1 : 1 + SIZES[current]] += 0.1
-        step = draw(current, points, rng)
-        assert step.status == DECIDED
-        probabilities.append(points.copy())
-        hits.append(step.model)
-        seen.append(step.evaluations)
-    scores = np.array([log_scores(p) for p in probabilities])
+        x, model, counts = draw(current, MEANS[current] + 0.1)
+        scores.append(log_scores(space, x))
+        hits.append(model)
+        seen.append(counts.rewards[0] + M * counts.other[0])
     p = np.exp(scores - np.logaddexp.reduce(scores, axis=1)[:, None])
     hit = np.array(hits)[:, None] == np.arange(M)
     # Sums of indicators less probabilities, over all draws and where a model is likely or not.
@@ -224,104 +228,64 @@ def test_models_are_drawn_with_their_exact_probabilities(settings, current):
 
 
 def test_others_are_drawn_from_their_pseudo_priors_and_the_current_stays():
-    draw = setup()
-    rng = np.random.default_rng(2)
-    points = first_points()
-    points[1, 1:] = [0.7, -0.4]
-    drawn = np.empty((8_000, M, 1 + D))
-    for i in range(len(drawn)):
-        draw(1, points, rng)
-        drawn[i] = points
-    assert np.all(drawn[:, 1, 1:] == [0.7, -0.4])
-    assert np.all(drawn[:, :, 0] == np.arange(M))
-    for k in (0, 2):
-        assert stats.kstest(drawn[:, k, 1], stats.norm(MEAN[k, 0], CHOL[k, 0, 0]).cdf).pvalue > 1e-4
-        assert np.all(drawn[:, k, 2] == 0.0)
-    for i in range(len(drawn)):
-        draw(0, points, rng)
-        drawn[i] = points
-    white = np.linalg.solve(CHOL[1], (drawn[:, 1, 1:] - MEAN[1]).T)
-    for row in white:
-        assert stats.kstest(row, "norm").pvalue > 1e-4
-    assert abs(np.corrcoef(white)[0, 1]) < 4 / np.sqrt(len(drawn))
-    # Drawn anew each time: nothing is carried over.
-    for row in white:
-        assert abs(np.corrcoef(row[1:], row[:-1])[0, 1]) < 4 / np.sqrt(len(drawn))
+    space, rng = space_of(), np.random.default_rng(2)
+    for current in (1, 0):
+        drawn = [[] for _ in range(M)]
+        for _ in range(8_000):
+            x = point_of(space, current, MEANS[current] + 0.4)
+            space.draw_others(x, rng)
+            for k, theta in enumerate(thetas(space, x)):
+                drawn[k].append(theta)
+        assert np.all(np.array(drawn[current]) == MEANS[current] + 0.4)
+        for k in set(range(M)) - {current}:
+            white = np.linalg.solve(FACTORS[k], (np.array(drawn[k]) - MEANS[k]).T)
+            for row in white:
+                assert stats.kstest(row, "norm").pvalue > 1e-4
+                # Drawn anew each time: nothing is carried over.
+                assert abs(np.corrcoef(row[1:], row[:-1])[0, 1]) < 4 / np.sqrt(8_000)
+            if k == 1:
+                assert abs(np.corrcoef(white)[0, 1]) < 4 / np.sqrt(8_000)
 
 
-def test_scores_hold_the_pseudo_prior_of_the_current_model():
-    """Without noise the scores are prior + rest - pseudo-prior; the noise is standard Gumbel."""
-    log = IndexLog.empty(1, M, D)
-    draw = setup(log=log)
-    rng = np.random.default_rng(4)
-    noise = np.empty((2_000, M))
-    for i in range(len(noise)):
-        points = first_points()
-        points[1, 1:] += [0.4, -0.3]
+@pytest.mark.parametrize("taylor", [False, True])
+def test_a_race_errs_at_most_as_often_as_promised(taylor):
+    """The same Gumbels on all rows, recovered from the log, as audits do it."""
+    space = space_of(normal=True, taylor=taylor)
+    draw, wrong, early, number = Draws(space, 6, draws=1), 0, 0, 2_000
+    prepared, log = space.sampler.prepared, draw.chain.auditor.log
+    for _ in range(number):
         log.seen[0] = 0
-        draw(1, points, rng)
-        likelihoods = [row_logs(k, points[k, 1 : 1 + d]).sum() for k, d in enumerate(SIZES)]
-        noise[i] = log.scores[0] + likelihoods - log_scores(points)
-    for column in noise.T:
-        assert stats.kstest(column, "gumbel_r").pvalue > 1e-4
-
-
-def test_a_race_errs_at_most_as_often_as_promised():
-    """The same Gumbels on all rows, recovered from the log."""
-    log = IndexLog.empty(1, M, D)
-    draw = setup(normal=True, log=log)
-    rng = np.random.default_rng(6)
-    wrong = early = 0
-    for _ in range(4_000):
-        points = first_points()
-        log.seen[0] = 0
-        step = draw(0, points, rng)
-        totals = [row_logs(k, points[k, 1 : 1 + d]).sum() for k, d in enumerate(SIZES)]
-        wrong += np.argmax(log.scores[0] + totals) != step.model
-        early += step.rows < N
-    assert early > 200
-    assert stats.binom.sf(wrong - 1, 4_000, 0.05) > 1e-4
+        x, model, counts = draw(0)
+        right = np.argmax(log_scores(space, x) + log.noise[0]) == model
+        assert draw.chain.auditor.decisions.confirmed(0, prepared, None) == right
+        wrong += not right
+        early += counts.raced[0] < N
+    assert early > 100
+    assert stats.binom.sf(wrong - 1, number, 0.05) > 1e-4
 
 
 # --- impossible models --------------------------------------------------------------------------
 
 
-def rest_without_middle(k, theta):
-    return -np.inf if k == 1 else 0.0
-
-
-def rest_nan_but_first(k, theta):
-    return np.nan if k > 0 else 0.0
-
-
 @pytest.mark.parametrize(
     "settings",
     [
-        {"rest": rest_without_middle},
+        {"rests": (None, -np.inf, None)},
+        {"rests": (None, np.nan, None)},
         {"bad_model": 1, "bad_row": 11, "bad_value": -np.inf},
         {"bad_model": 1, "bad_row": 11, "bad_value": -np.inf, "exact": (11,)},
-        {"bad_model": 1, "bad_row": 11, "bad_value": np.nan, "exact": (11,)},
     ],
-    ids=["rest", "raced row", "exact row", "NaN in exact row"],
+    ids=["rest", "NaN in rest", "raced row", "exact row"],
 )
 def test_an_impossible_model_is_not_drawn_and_the_others_are(settings):
-    draw = setup(**settings)
-    rng = np.random.default_rng(1)
-    steps = [draw(0, first_points(), rng) for _ in range(300)]
-    assert {s.status for s in steps} == {DECIDED}
-    assert {s.model for s in steps} == {0, 2}
+    draw = Draws(space_of(**settings), 1)
+    assert {draw(0)[1] for _ in range(300)} == {0, 2}
 
 
-def test_where_nothing_else_is_possible_the_current_model_stays():
-    draw = setup(rest=rest_nan_but_first, exact=(3,))
-    step = draw(0, first_points(), np.random.default_rng(1))
-    assert (step.model, step.status, step.rows, step.exact) == (0, DECIDED, 0, 1)
-    step = setup()(2, first_points(), np.random.default_rng(1), np.full(M, -np.inf))
-    assert (step.model, step.status) == (2, DECIDED)
-
-
+@pytest.mark.parametrize("exact", [(), (23,)], ids=["raced", "exact"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_raced_row_that_is_not_finite_is_named(value):
-    draw = setup(bad_model=2, bad_row=23, bad_value=value)
-    step = draw(0, first_points(), np.random.default_rng(1))
-    assert (step.model, step.status, step.row) == (0, NOT_FINITE, 23)
+def test_a_row_that_is_not_finite_is_named(value, exact):
+    draw = Draws(space_of(bad_model=2, bad_row=23, bad_value=value, exact=exact), 1)
+    message = rf"log-likelihood of y in row 23 is {value} at model_index = 2"
+    with pytest.raises(ValueError, match=message):
+        draw(0)

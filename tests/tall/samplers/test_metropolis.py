@@ -20,7 +20,6 @@ from amc_pymc.tall.samplers.compiled import (
     Races,
     as_they_are,
     decision_of,
-    no_control,
 )
 from amc_pymc.tall.samplers.metropolis import (
     KINDS,
@@ -78,7 +77,7 @@ def poisson_rows(taylor):
         return out
 
     all_of_them = np.arange(SHAPE.size)
-    return Densities(rewards, log_prior(), as_they_are, no_control, all_of_them)
+    return Densities(rewards, log_prior(), as_they_are, all_of_them)
 
 
 def poisson_surrogate(taylor):
@@ -229,7 +228,7 @@ def nothing(points, centre, rows):
 
 def gaussian_transit(starts, n, moves, rng):
     """Transitions on that posterior, of which no row knows anything."""
-    densities = Densities(nothing(), log_normal_density(), as_they_are, no_control, np.arange(3))
+    densities = Densities(nothing(), log_normal_density(), as_they_are, np.arange(3))
     return transit(starts, n, densities, no_surrogate(np.zeros(3)), make_population(4), moves, rng)
 
 
