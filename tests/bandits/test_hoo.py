@@ -183,18 +183,3 @@ def test_bad_input():
         hoo.ask(rng, -1)
     pull = hoo.ask(rng)
     assert str(pull) == f"pull 0 at {pull.point.tolist()}"
-
-
-def test_maximum_in_two_dimensions():
-    rng = np.random.default_rng(4)
-    hoo = HOO([[-1, 1], [0, 10]], horizon=5_000)
-    for _ in range(5_000):
-        pull = hoo.ask(rng)
-        x, y = pull.point
-        mean = 0.9 - 0.3 * (x - 0.5) ** 2 - 0.5 * ((y - 2.0) / 10) ** 2
-        hoo.tell(pull, rng.random() < mean)
-    x, y = hoo.best().point
-    assert abs(x - 0.5) < 0.5 and abs(y - 2.0) < 4.0
-    found = 0.9 - 0.3 * (x - 0.5) ** 2 - 0.5 * ((y - 2.0) / 10) ** 2
-    assert found > 0.85
-    assert hoo.depth <= hoo.max_depth

@@ -69,7 +69,6 @@ GROUPS = {
     "evaluations",
     "observed_data",
 }
-IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density was nan")
 
 
 def estimate(known, *, seed=1, **settings):
@@ -577,15 +576,6 @@ def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
     numbers = Evidence(log_evidence=z, log_evidence_mcse=0.01)
     assert bool(missed_mode(*numbers.estimate, pilot, log_mass)) is flagged
     assert missed_mode(*numbers.estimate, SimpleNamespace(adapted=None), log_mass) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("known", [schools, labels], ids=lambda f: f.__name__)
-def test_easy_models_are_not_warned_of(known):
-    for seed in range(2, 6):
-        tree = estimate(known(), seed=seed)
-        assert flags_of(tree) == ""
-        assert_right(tree, known())
 
 
 def test_the_target_decides():

@@ -41,7 +41,6 @@ from tests.evidence.evidence_models import (
 )
 
 module = sys.modules[MODULE]
-IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density was nan")
 
 
 def ais(known, draws=200, *, seed=1, **settings):
