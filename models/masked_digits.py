@@ -32,7 +32,7 @@ import pymc as pm
 
 from scipy.special import ndtri
 
-from models.simulator_example import SimulatorExample, observe
+from models.simulator_example import SimulatorExample
 
 NOISE = 0.05
 HALF_WIDTH = 4.0
@@ -206,22 +206,19 @@ def masked_digits(
     def cube(u: np.ndarray) -> np.ndarray:
         return ndtri(u) if prior == "normal" else HALF_WIDTH * (2.0 * u - 1.0)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            if prior == "normal":
-                theta = pm.Normal("theta", 0.0, 1.0, shape=d)
-            else:
-                theta = pm.Uniform("theta", -HALF_WIDTH, HALF_WIDTH, shape=d)
-            observe("pixels", simulate, [theta], epsilon, observed)
-        return model
+    def prior() -> list:
+        if prior == "normal":
+            theta = pm.Normal("theta", 0.0, 1.0, shape=d)
+        else:
+            theta = pm.Uniform("theta", -HALF_WIDTH, HALF_WIDTH, shape=d)
+        return [theta]
 
     return SimulatorExample(
         name=f"masked_{data}_{d}",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=cube,
         observed=observed,
-        scale=np.ones(len(pixels)),
         epsilon=epsilon,
         shapes={"theta": (d,)},
     )
