@@ -157,14 +157,6 @@ def test_a_range_of_rewards_is_a_change_of_units():
     assert found[1].mean == pytest.approx(10.0 * found[0].mean - 5.0)
 
 
-def test_a_reward_outside_its_range_is_told_once_and_counted():
-    rng, hoo = np.random.default_rng(14), HOO([[0.0, 1.0]], horizon=9)
-    with pytest.warns(UserWarning, match="outside its declared range"):
-        hoo.tell(hoo.ask(rng), 1.5)
-    hoo.tell(hoo.ask(rng), -0.5)
-    assert hoo.rewards.clipped == 2
-
-
 def test_bad_input():
     for bounds, settings, message in [
         ([0.0, 1.0], {}, r"bounds must have shape \(d, 2\), got \(2,\)"),

@@ -72,18 +72,6 @@ def test_log_losses_when_the_scale_moves(make):
     assert (policy.means >= -1.0).all() and (policy.means <= 0.0).all()
 
 
-@pytest.mark.parametrize("make", INDEX)
-def test_running_range_ends_as_known_range(make):
-    """The extremes are told first: from then on nothing differs from the declared range."""
-    a, b = make(2, rewards=(-2.0, 6.0)), make(2, rewards=RunningRange())
-    for x in (-2.0, 6.0):
-        for policy in (a, b):
-            r = np.random.default_rng(7)
-            policy.tell(policy.ask(r), x)
-    side_by_side(a, b, 150, lambda k, x: 7.0 * x - 1.5, lambda k, x: 7.0 * x - 1.5)
-    np.testing.assert_allclose(b.index(), a.index(), rtol=1e-9)
-
-
 def test_running_range_grows():
     policy = UCB1(2, rewards=RunningRange())
     rng = np.random.default_rng(4)

@@ -11,13 +11,6 @@ from benchmarks.papers.lil_ucb import heuristic, lil_ucb
 pytestmark = pytest.mark.slow
 
 
-def run_lil(table, rng, bias=None, exact=(), population=None, delta=0.05, **settings):
-    population = population or make_population(table.shape[1], exact)
-    bias = np.zeros(len(table)) if bias is None else np.asarray(bias, float)
-    args = bias, population, heuristic(delta, **settings), rng
-    return lil_ucb(from_table(), points_of(table), table.ravel(), *args)
-
-
 @pytest.mark.parametrize("n_rows", [1, 2, 5, 30])
 @pytest.mark.parametrize("n_arms", [2, 5])
 @pytest.mark.parametrize("rows_per_pull", [1, 7])
@@ -26,7 +19,8 @@ def test_small_populations_are_read_and_decided_exactly(n_arms, n_rows, rows_per
     for _ in range(50):
         table = rng.normal(size=(n_arms, n_rows))
         bias = rng.normal(size=n_arms)
-        result = run_lil(table, rng, bias, reward_range=100.0, rows_per_pull=rows_per_pull)
+        args = bias, make_population(n_rows), heuristic(0.05, 100.0, rows_per_pull), rng
+        result = lil_ucb(from_table(), points_of(table), table.ravel(), *args)
         assert result.winner == np.argmax(table.mean(axis=1) + bias)
         assert result.rows == n_rows
         assert result.rewards <= n_arms * n_rows
