@@ -63,6 +63,7 @@ from amc_pymc.evidence.results import (
     missed_mode,
     nan_flags,
     posterior_draws,
+    rare_modes,
     uncertain,
     unlike_chains,
 )
@@ -514,7 +515,7 @@ def _of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> Answer:
         source = "own chains of Hamiltonian Monte Carlo"
         drawn = PosteriorDraws(x, len(np.unique(x, axis=0)), source)
         flags += _add_posterior(run, tree, drawn)
-        flags += copies_missed(pilot, every)
+        flags += copies_missed(pilot, every) + rare_modes(pilot)
         numbers["log_evidence_mcse"] = covering_error(z, error, pilot, None)
     with held_back(), run.tally.stage("checks"):
         flags += quadrature(numbers, run.densities, x, run.target)
@@ -622,7 +623,7 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
             flags += _uncovered(pilot, found, densities, checks_rng)
             flags += nan_flags(numbers, tally.numbers(), densities, pilot, checks_rng)
             flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
-            flags += missed_mode(*numbers.estimate, pilot, missed)
+            flags += missed_mode(*numbers.estimate, pilot, missed) + rare_modes(pilot)
             flags += unlike_chains(*numbers.estimate, bridged)
         numbers["log_evidence_mcse"] = covering_error(*numbers.estimate, pilot, bridged)
         drawn = _drawn(run, pilot)

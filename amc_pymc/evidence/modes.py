@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scipy.spatial import cKDTree
-
 from amc_pymc.evidence.mcmc import Path
 from amc_pymc.evidence.symmetry import Images, Symmetries
 from amc_pymc.mixtures import StudentTMixture
@@ -45,11 +43,6 @@ class PilotSettings:
     most_searches : int
         Maximum number of searches from prior draws; inversely proportional to D above `cheap_dimensions`.
     cheap_dimensions : int
-    prior_scanned : int
-        Prior draws whose local maxima are starting points, in at most `prior_scanned_dimensions` dimensions.
-    prior_scanned_dimensions : int
-    neighbours : int
-        Number of nearest neighbours per dimension that a local maximum must exceed.
     same : float
         Distance in standard deviations within which two searches count as ending at the same mode.
     scanned : int
@@ -98,9 +91,6 @@ class PilotSettings:
     search_cost: float = 10.0
     most_searches: int = 512
     cheap_dimensions: int = 8
-    prior_scanned: int = 16_384
-    prior_scanned_dimensions: int = 5
-    neighbours: int = 4
     same: float = 0.05
     scanned: int = 24_576
     scanned_dimensions: int = 10
@@ -745,11 +735,17 @@ def spread(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     return x[chosen]
 
 
-def modes_and_mixture(
-    joint: Joint, starts: np.ndarray
-) -> tuple[StudentTMixture | None, np.ndarray, np.ndarray]:
-    """Return a mixture with a component at each main mode found, these modes, and their log Laplace evidence."""
-    none = None, np.empty((0, starts.shape[1])), np.empty(0)
+class Modes(NamedTuple):
+    """Modes (M, D), a mixture with a component at each, and their log Laplace evidence (M,)."""
+
+    mixture: StudentTMixture | None
+    x: np.ndarray
+    log_evidence: np.ndarray
+
+
+def modes_and_mixture(joint: Joint, starts: np.ndarray) -> Modes:
+    """Search for modes, and make a mixture with a component at each main one."""
+    none = Modes(None, np.empty((0, starts.shape[1])), np.empty(0))
     x, values, curvature = distinct_ends(joint, *searched(joint, starts))
     if not len(x):
         return none
@@ -759,7 +755,7 @@ def modes_and_mixture(
     mixture = laplace_components(joint.with_gradient, x[keep], curvature[keep])
     # Laplace evidence of a component: log f at its centre over its share of the mixture's density.
     log_evidence = values[keep] + _log_volumes(mixture)
-    return mixture, x[keep], log_evidence
+    return Modes(mixture, x[keep], log_evidence)
 
 
 def searched(joint: Joint, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -802,25 +798,6 @@ def prior_searches(n_dim: int, spent: float, settings: PilotSettings = DEFAULTS)
         settings.most_searches // max(n_dim // settings.cheap_dimensions, 1), 2 * settings.starts
     )
     return int(min(max(affordable, 2 * settings.starts), most))
-
-
-def prior_summits(joint: Joint, x: np.ndarray) -> np.ndarray:
-    """Return the local maxima among points (P, D) that stand out most, those furthest above all their neighbours.
-
-    A narrow mode far from a wide one is lower than the slopes of the wide one nearly everywhere, but the point
-    closest to it is much higher than its neighbours.
-    """
-    x = finite(x)
-    log_f = joint.log_density(x)
-    x, log_f = x[log_f > -np.inf], log_f[log_f > -np.inf]
-    n_neighbours = joint.settings.neighbours * joint.n_dim + 1
-    if len(x) <= n_neighbours:
-        return x
-    z = (x - np.median(x, axis=0)) / np.maximum(x.std(axis=0), 1e-300)
-    _, near = cKDTree(z).query(z, k=n_neighbours)
-    prominence = log_f - log_f[near[:, 1:]].max(axis=1)
-    summits = np.flatnonzero(prominence >= 0.0)
-    return x[summits[np.argsort(-prominence[summits])][: 2 * joint.settings.starts]]
 
 
 def scan(

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,16 +27,17 @@ from amc_pymc.evidence.discrete_proposal import (
     DiscreteProposal,
     adapt_discrete_proposal,
 )
+from amc_pymc.evidence.far_modes import find_far_modes
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Particles
 from amc_pymc.evidence.modes import (
     DEFAULTS,
     Joint,
+    Modes,
     PilotSettings,
     RecordingPath,
     finite,
     modes_and_mixture,
     prior_searches,
-    prior_summits,
     scan,
     spread,
 )
@@ -62,14 +62,6 @@ _WIDE_SHARE, _WIDER = 0.15, 1.5
 #: Share of the prior in the proposal that is tried as an alternative to one tenth, and factor by which it must reduce
 #: the variance to be used.
 _LARGER_SHARE, _GAIN = 0.5, 0.7
-
-
-class Modes(NamedTuple):
-    """Modes (M, D), a mixture with a component at each, and their log Laplace evidence (M,)."""
-
-    mixture: StudentTMixture | None
-    x: np.ndarray
-    log_evidence: np.ndarray
 
 
 class PilotInterrupted(KeyboardInterrupt):
@@ -106,6 +98,8 @@ class Pilot:
         Log evidence of modes that the second look found and the mixture does not cover.
     discrete_proposal : DiscreteProposal or None
         Proposal for importance sampling if some coordinates are discrete.
+    rare : float
+        Share of the evidence of modes that few prior draws lead to.
     images : Images or None
         Exchanges of labels and signs that lead to all copies of the modes; None if modes have no copies.
     unfit : bool
@@ -124,6 +118,7 @@ class Pilot:
     missed: float = -math.inf
     discrete_proposal: DiscreteProposal | None = None
     unfit: bool = False
+    rare: float = 0.0
     images: Images | None = None
 
     @cached_property
@@ -226,10 +221,13 @@ def _fitted(
     else:
         cold = cool(joint.path, ladder, kernel, rng)
         starts = _starts(joint, ladder, cold, rng)
-    modes = Modes(*modes_and_mixture(joint, starts))
+    modes = modes_and_mixture(joint, starts)
     if modes.mixture is not None and not many:
         odd = scan(joint, modes.mixture, modes.log_evidence, rng)
-        modes = Modes(*modes_and_mixture(joint, np.concatenate([modes.x, odd])))
+        modes = modes_and_mixture(joint, np.concatenate([modes.x, odd]))
+    rare = 0.0
+    if modes.mixture is not None and not many:
+        modes, rare = find_far_modes(joint, modes, ladder.evaluations + ladder.gradients, rng)
     report("fit")
     adapted = None if modes.mixture is None else laplace_fit(joint, modes.mixture, rng)
     uncovered, unseen = 0.0, -math.inf
@@ -240,7 +238,7 @@ def _fitted(
         share, variance = best_share(ladder.particles, adapted)
     return Pilot(
         ladder, adapted, modes.mixture, modes.x, modes.log_evidence, uncovered, share, variance, unseen,
-        unfit=_unfit(adapted, ladder, joint.settings), images=joint.images,
+        unfit=_unfit(adapted, ladder, joint.settings), rare=rare, images=joint.images,
     )  # fmt: skip
 
 
@@ -256,9 +254,6 @@ def _starts(joint: Joint, ladder: Ladder, cold: np.ndarray, rng: np.random.Gener
         finite(joint.draw_prior(n - first, rng)),
         joint.path.highest(settings.starts // 2)[0],
     ]
-    if joint.n_dim <= settings.prior_scanned_dimensions:
-        x = joint.draw_prior(settings.prior_scanned, rng)
-        sources.append(prior_summits(joint, x))
     return np.concatenate(sources)
 
 
@@ -300,7 +295,7 @@ def _mended(
         attempts -= 1
         if len(missed):
             starts = np.concatenate([modes.x, missed])
-            modes = Modes(*modes_and_mixture(joint, starts))
+            modes = modes_and_mixture(joint, starts)
         adapted = adapted_to(joint, joined(current, modes.mixture), rng)
         current = adapted.one_copy
         uncovered, missed = missed_by(joint, rough, adapted, rng)

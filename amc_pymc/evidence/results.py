@@ -15,6 +15,7 @@ from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.chains import BridgedChains
 from amc_pymc.evidence.mcmc import Kernel
+from amc_pymc.evidence.modes import DEFAULTS
 from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
@@ -326,6 +327,11 @@ def missed_mode(z: float, error: float, pilot: Pilot, log_mass: float) -> list[F
     total = float(np.logaddexp(adapted.log_mean, log_mass))
     more = clearly_more(total, error_of(adapted), z, error, _ERRORS)
     return [flag("missed_mode", total=total)] if more else []
+
+
+def rare_modes(pilot: Pilot) -> list[Flag]:
+    """Return a flag if modes that few prior draws lead to hold a hundredth of the evidence."""
+    return [flag("rare_modes", share=pilot.rare)] if pilot.rare > DEFAULTS.covered else []
 
 
 def copies_missed(pilot: Pilot, draws: np.ndarray) -> list[Flag]:

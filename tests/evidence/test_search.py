@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from amc_pymc.evidence.far_modes import find_far_modes, scan_prior
 from amc_pymc.evidence.mcmc import make_kernel
-from amc_pymc.evidence.modes import DEFAULTS, Joint, prior_summits
+from amc_pymc.evidence.modes import Joint, Modes
 from amc_pymc.evidence.pilot import explore
+from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import FromPrior, log_normal
 
 
@@ -47,27 +49,51 @@ def test_a_narrow_mode_far_from_a_wide_one(seed):
     assert found.adapted.log_mean == pytest.approx(0.0, abs=0.2)
 
 
-def test_summits_of_the_prior():
-    """Among the local maxima of the points scanned there are some in the reach of the narrow mode."""
-    path, rng = TwoWidths(), np.random.default_rng(5)
-    x = path.draw_prior(DEFAULTS.prior_scanned, rng)
-    found = prior_summits(Joint(path), x)
-    assert len(found) <= 2 * DEFAULTS.starts
-    narrow = path.parts(found)[1] > path.parts(found)[0]
-    assert narrow.any()
-    assert narrow.mean() > 5.0 * (path.parts(x)[1] > path.parts(x)[0]).mean()
+def known(*modes):
+    """The modes of TwoWidths with these numbers, as a search returns them."""
+    means, sds = np.repeat([[4.0], [-4.0]], 5, axis=1), (1.0, 0.2)
+    chosen = list(modes)
+    roots = np.array([sds[k] * np.eye(5) for k in chosen])
+    mixture = StudentTMixture(np.full(len(chosen), 1.0 / len(chosen)), means[chosen], roots, 5.0)
+    return Modes(mixture, means[chosen], np.full(len(chosen), -math.log(2.0)))
 
 
-def test_summits_leave_out_what_is_impossible():
+def test_draws_that_lead_to_no_known_mode():
+    path, rng, n = TwoWidths(), np.random.default_rng(5), 20_000
+    x = path.draw_prior(400_000, rng)
+    share = (path.parts(x)[1] > path.parts(x)[0]).mean()
+    usual = math.sqrt(n * share)
+    strays, counts = scan_prior(Joint(path), known(0).mixture, n, rng)
+    narrow = path.parts(strays)[1] > path.parts(strays)[0]
+    # With probability 2^-D all coordinates of a gradient lead to the known mode by chance.
+    assert narrow.all() and 0.9 * n * share - 3.0 * usual < len(strays) < n * share + 3.0 * usual
+    assert counts == n - len(strays)
+    strays, counts = scan_prior(Joint(path), known(0, 1).mixture, n, rng)
+    assert not len(strays) and counts.sum() == n
+    assert abs(counts[1] - n * share) < 3.0 * usual
+
+
+@pytest.mark.parametrize(("spent", "rare"), [(1_000, 0.5), (40_000, 0.0)])
+def test_a_mode_that_few_draws_reach_is_rare(spent, rare):
+    """About 0.4 % of the draws, a quarter of `spent`, lead to the narrow mode."""
+    rng = np.random.default_rng(6)
+    for start in (known(0), known(0, 1)):
+        modes, found = find_far_modes(Joint(TwoWidths()), start, spent, rng)
+        if len(modes.x) == 2:
+            assert found == pytest.approx(rare, abs=0.05)
+    assert len(modes.x) == 2
+
+
+def test_draws_leave_out_what_is_impossible():
     class Half(TwoWidths):
         def terms(self, x):
             base, slope = super().terms(x)
             return np.array([base, np.where(x[:, 0] > 0.0, slope, -np.inf)])
 
-    path = Half()
-    x = path.draw_prior(500, np.random.default_rng(6))
-    x[3] = np.inf
-    found = prior_summits(Joint(path), x)
-    assert (found[:, 0] > 0.0).all()
-    few = prior_summits(Joint(path), x[:8])
-    assert len(few) == np.count_nonzero(np.isfinite(x[:8]).all(axis=1) & (x[:8, 0] > 0.0))
+        def draw_prior(self, n, rng):
+            x = super().draw_prior(n, rng)
+            x[3] = np.inf
+            return x
+
+    strays, counts = scan_prior(Joint(Half()), known(0).mixture, 500, np.random.default_rng(6))
+    assert not len(strays) and 180 < counts.sum() < 320
