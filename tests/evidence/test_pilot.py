@@ -198,6 +198,7 @@ def test_a_reference_that_missed_a_mode_is_mended(monkeypatch):
         return found(joint, starts[starts.sum(axis=1) > 0.0] if len(calls) < 3 else starts)
 
     monkeypatch.setattr(pilot, "modes_and_mixture", blind)
+    monkeypatch.setattr(pilot, "find_far_modes", lambda joint, modes, *_: (modes, 0.0))
     monkeypatch.setattr(pilot, "choose_mixture", lambda x, *a, **k: choose(x[x[:, 0] > 0], *a, **k))
     monkeypatch.setattr(pilot, "adapt_mixture", lambda *a, **k: adapt(*a, **k | {"rounds": 1}))
     found = look(path)
