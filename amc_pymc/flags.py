@@ -218,6 +218,9 @@ not_reproducible: the simulator does not take all its random numbers from the ge
 mode_tolerance_missed: the tolerance ended at {tolerance:.3g}, far above {lowest:.3g}
     the mode is that of a wider posterior
     simulate more
+mode_by_learning: summary statistics were learned, because simulations near the mode of the given distance came about as close to the data as draws from the prior
+    the mode is that of the posterior given learned summaries
+    compare it with sample_abc_tree(adjust='auto'), or leave out statistics that do not depend on the parameters
 mode_of_prior: simulations near the mode come about as close to the data as draws from the prior, within a factor of {ratio:.2g} at tolerance {tolerance:.3g}
     the mode is about that of the prior
     give fewer or more informative summary statistics, or use sample_abc_tree(adjust='auto')

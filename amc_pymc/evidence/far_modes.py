@@ -11,11 +11,13 @@ from amc_pymc.evidence.modes import Joint, Modes, finite, modes_and_mixture
 from amc_pymc.mixtures import StudentTMixture
 
 #: Draws of a round as a share of what annealing from the prior cost, and most rounds.
-_SHARE, _ROUNDS = 0.25, 50
+_SHARE, _ROUNDS = 0.5, 25
 #: Rounds with several modes, if every mode is reached by at least this share of the draws.
-_FEWER_ROUNDS, _OFTEN = 8, 1.0 / 64.0
+_FEWER_ROUNDS, _OFTEN = 4, 1.0 / 64.0
 #: Share of the gradient that leads to a known mode, below which a search starts, and searches per round.
 _STRAY, _SEARCHES = 0.8, 256
+#: Slope at a point over that of the normal approximation, above which it leads to another, narrower mode.
+_STEEP = 10.0
 #: Draws of a round that reach a mode, below which others like it may be unseen.
 _RARE = 10
 
@@ -100,18 +102,23 @@ def uphill_shares(
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Return the share of the gradient at each point that leads to each mode, (K, P), and normal approximations (K, P).
 
-    .. math:: r_k = \frac{\sum_j t_j}{\sum_j |t_j|}, \qquad t = (L_k^T g) \circ L_k^{-1} (\mu_k - x)
+    .. math:: r_k = \frac{\sum_j u_j v_j}{\sum_j |u_j v_j|} \min(1, 10 |v| / |u|),
+              \qquad u = L_k^T g, \quad v = L_k^{-1} (\mu_k - x)
 
-    The share is 1 in the region of a normal mode, and near zero at points that a distant, unknown mode attracts. The
-    terms of a mode with independent coordinates remain positive if each coordinate is transformed.
+    In the region of a normal mode u = v and the share is 1; at points that a distant, narrow mode attracts, signs do not
+    agree or the slope is larger. Signs remain if each coordinate of a mode with independent coordinates is transformed.
     """
     shares = np.ones((mixture.components, len(x)))
     heights = np.empty_like(shares)
     for k, (mean, chol) in enumerate(zip(mixture.means, mixture.choleskys, strict=True)):
         towards = solve_triangular(chol, (mean - x).T, lower=True).T
-        terms = towards * (gradients @ chol)
+        uphill = gradients @ chol
+        terms = towards * uphill
         size = np.abs(terms).sum(axis=1)
         np.divide(terms.sum(axis=1), size, out=shares[k], where=size > 0.0)
+        slope = np.linalg.norm(uphill, axis=1)
+        usual = _STEEP * np.linalg.norm(towards, axis=1)
+        shares[k] *= np.divide(usual, slope, out=np.ones(len(x)), where=slope > usual)
         top = np.log(mixture.weights[k]) - np.log(np.diagonal(chol)).sum()
         heights[k] = top - 0.5 * np.vecdot(towards, towards)
     return shares, heights

@@ -11,7 +11,9 @@ import numpy as np
 from amc_pymc.likelihood_free.problem import accepted
 from amc_pymc.logweights import relative, summarise_log_weights, systematic
 
-__all__ = ["Accepted", "accept", "deal", "effective", "final_tolerance"]
+__all__ = [
+    "Accepted", "accept", "closest_first", "deal", "effective", "effective_of_first", "final_tolerance",
+]  # fmt: skip
 
 #: Effective draws to accept: share of all simulations, and minimum number.
 _SHARE, _FEWEST = 0.015, 30
@@ -97,15 +99,12 @@ def final_tolerance(
     finite = np.isfinite(distance)
     if not finite.any():
         return math.inf
-    some = finite & (log_weight > -math.inf)
-    if not some.any():
+    order, w = closest_first(distance, log_weight)
+    if not len(order):
         raise ValueError(
             f"the prior density is zero at all {finite.sum():,} simulations that have a distance from the data; "
             "widen the Potentials that make it zero, or simulate more."
         )
-    order = np.flatnonzero(some)
-    order = order[np.argsort(distance[order], kind="stable")]
-    w = relative(log_weight[order])
     found = effective_of_first(w)
     reached = np.flatnonzero(found >= enough - 1e-9)
     last = len(order) - 1
@@ -115,6 +114,13 @@ def final_tolerance(
         count = math.ceil(enough * wider / found[wider - 1] - 1e-9)
         last = min(last, count - 1, _LONGEST * first - 1)
     return max(float(distance[order[last]]), 0.0 if lowest is None else lowest)
+
+
+def closest_first(distance: np.ndarray, log_weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices (n,) of simulations with finite distance and positive weight by distance, and their weights (n,)."""
+    order = np.flatnonzero(np.isfinite(distance) & (log_weight > -math.inf))
+    order = order[np.argsort(distance[order], kind="stable")]
+    return order, relative(log_weight[order])
 
 
 def effective_of_first(weight: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -140,9 +140,6 @@ def regress(x: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Kind) ->
     >>> bool(abs(found.x.std() - 1.0) < 0.05)
     True
     """
-    if kind not in get_args(Kind):
-        known = ", ".join(map(repr, get_args(Kind)))
-        raise ValueError(f"kind must be one of {known}, got {kind!r}.")
     if not weights.any():
         weights = np.ones(len(x))
     w = weights / weights.sum()

@@ -11,7 +11,12 @@ import numpy as np
 
 from scipy.optimize import nnls
 
-from amc_pymc.likelihood_free.accepted import Accepted, effective, effective_of_first
+from amc_pymc.likelihood_free.accepted import (
+    Accepted,
+    closest_first,
+    effective,
+    effective_of_first,
+)
 from amc_pymc.likelihood_free.adjust import (
     AdjustedDraws,
     Kind,
@@ -21,13 +26,14 @@ from amc_pymc.likelihood_free.adjust import (
     epanechnikov,
     regress,
 )
+from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.learned import cross_fitted, learn_summaries
 from amc_pymc.likelihood_free.proposal import from_normal, to_normal
-from amc_pymc.logweights import systematic
+from amc_pymc.logweights import relative, systematic
 
 __all__ = [
     "AdjustName", "AdjustedRun", "Candidate", "Choice", "Space", "adjust_run", "best_candidate",
-    "calibration", "candidates", "distance_root", "kernel_score",
+    "candidates", "distance_root", "kernel_score",
 ]  # fmt: skip
 
 AdjustName = Literal["none", "regression", "learned", "auto"]
@@ -80,107 +86,87 @@ class AdjustedRun(NamedTuple):
     choice : Choice
     regression : str
         Name of the regression that learned the summaries; "" if none were learned.
-    calibration : pair of arrays (D,)
-        Result of :func:`calibration`.
     """
 
     draws: AdjustedDraws | None
     distance: np.ndarray
     choice: Choice
     regression: str
-    calibration: tuple[np.ndarray, np.ndarray]
 
 
-def adjust_run(
-    u: np.ndarray,
-    summaries: np.ndarray,
-    observed: np.ndarray,
-    distance: np.ndarray,
-    log_weight: np.ndarray,
-    plain: Accepted,
-    adjust: AdjustName,
-    rng: np.random.Generator,
-    *,
-    root: np.ndarray | None = None,
-    distance_is_learned: bool = False,
-    log_density: LogDensity | None = None,
-) -> AdjustedRun:
+def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     """Choose an adjustment and apply it to the simulations of a run.
 
     Parameters
     ----------
-    u : array (N, D)
-        All simulations.
-    summaries : array (N, S)
-    observed : array (S,)
-    distance : array (N,)
-        inf where a simulation failed.
-    log_weight : array (N,)
-        Natural log weights without the prior density.
+    run : AbcRun
+        Run with summary statistics.
     plain : Accepted
         Simulations accepted without adjustment. An adjustment on the raw summaries accepts at least as many
         effective draws.
     adjust : {"regression", "learned", "auto"}
         "learned" is "auto" for fewer than 100 simulations.
-    rng : numpy.random.Generator
-    root : array (S, Z), optional
-        Matrix by which gaps of summaries are multiplied for the distance; from :func:`distance_root` by default.
-    distance_is_learned : bool
-        Whether `distance` is a distance between learned summaries.
-    log_density : callable, optional
 
     Returns
     -------
     AdjustedRun
     """
-    at, everywhere = (
-        np.flatnonzero(np.isfinite(distance) & np.isfinite(summaries).all(axis=1)),
-        len(u),
-    )
-    u, summaries, log_weight, distance = u[at], summaries[at], log_weight[at], distance[at]
+    history, rng, density = run.history, run.rng.spawn(1)[0], run.problem.log_density
+    assert history.summaries is not None
+    out = history.distance
+    at = np.flatnonzero(np.isfinite(out) & np.isfinite(history.summaries).all(axis=1))
+    u, summaries, distance = history.u[at], history.summaries[at], out[at]
+    log_weight = history.log_weight_in_cube[at]
     total = min(_MOST, effective(log_weight[log_weight > -math.inf]))
     base = min(plain.effective, total)
-    pseudo = _pseudo_observed(distance, log_weight, u, base, log_density, rng)
+    pseudo = _pseudo_observed(distance, log_weight, density(u), base, rng)
+    data = np.concatenate([summaries[pseudo], run.observed[None]])
     learned, regression = None, ""
-    if len(at) >= _TO_LEARN and (adjust != "regression" or distance_is_learned):
-        learned, regression = _learned_space(u, summaries, observed, pseudo, rng)
+    if len(at) >= _TO_LEARN and (adjust != "regression" or run.learned):
+        x, train = to_normal(u), np.ones(len(u), bool)
+        train[pseudo] = False
+        how = learn_summaries(summaries[train], x[train], rng)
+        fold, found, targets = cross_fitted(summaries, x, how, train, data, rng)
+        learned = Space("learned", found, fold, targets, np.eye(found.shape[1]))
+        regression = how.name
     spaces, tried = [], []
     if adjust != "learned" or learned is None:
-        if root is None:
-            root = distance_root(summaries, observed, distance)
-        data = np.concatenate([summaries[pseudo], observed[None]])
+        root = (
+            distance_root(summaries, run.observed, distance)
+            if run.scale is None
+            else np.diag(1.0 / run.scale.spread)
+        )
         raw = Space("raw", summaries, np.zeros(len(at), int), data[None], root)
-        if learned is not None and distance_is_learned:
+        if learned is not None and run.learned:
             targets = np.repeat(raw.targets, len(learned.targets), axis=0)
-            raw = learned._replace(name="raw", regressors=summaries, regressor_targets=targets)
+            raw = learned._replace(name="raw", regressors=(summaries, targets))
         spaces.append(raw)
         tried = [Candidate("raw", "none", base)] if adjust != "regression" else []
-        width = raw.gaps(0, slice(1)).shape[1]
-        tried += candidates("raw", width, _KINDS, base, total)
+        tried += candidates("raw", summaries.shape[1], _KINDS, base, total)
         tried = tried or [Candidate("raw", "linear", total)]
     if learned is not None and adjust != "regression":
         spaces.append(learned)
         fewest = min(base, max(_FEWEST, _CLOSER * base))
         tried += candidates("learned", learned.statistics.shape[1], _KINDS_LEARNED, fewest, total)
-    # The first candidate is preferred only if it is unadjusted.
-    better = 1.0 if tried[0].kind == "none" and adjust == "auto" else 0.0
-    choice = best_candidate(tried, spaces, u, log_weight, pseudo, log_density, better=better)
+    choice = best_candidate(
+        tried, spaces, u, log_weight, pseudo, density,
+        prefer_first=tried[0].kind == "none" and adjust == "auto",
+    )  # fmt: skip
     chosen = choice.candidate
     space = next(s for s in spaces if s.name == chosen.space)
     own = distance if space.name == "raw" else space.distance(-1)  # the data are the last target
     tolerance = plain.tolerance
     if not (space.name == "raw" and chosen.draws == base):
-        tolerance = _tolerance(own, log_weight, chosen.draws)
-    draws = adjusted_accepted(
-        u, space.gaps(-1), own, log_weight, tolerance, chosen.kind, log_density
-    )
-    found = np.full(everywhere, math.inf)
-    found[at] = own
+        order, weight = closest_first(own, log_weight)
+        enough = np.flatnonzero(effective_of_first(weight) >= chosen.draws - 1e-9)
+        tolerance = float(own[order[int(enough[0]) if len(enough) else -1]])
+    draws = adjusted_accepted(u, space.gaps(-1), own, log_weight, tolerance, chosen.kind, density)
+    out = np.full(len(out), math.inf)
+    out[at] = own
     if draws is not None:
         accepted = draws.accepted
         draws = draws._replace(accepted=accepted._replace(index=at[accepted.index]))
-    checked = calibration(chosen, space, u, log_weight, pseudo, log_density)
-    return AdjustedRun(draws, found, choice, regression, checked)
+    return AdjustedRun(draws, out, choice, regression)
 
 
 def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndarray) -> np.ndarray:
@@ -220,51 +206,20 @@ def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndar
 def _pseudo_observed(
     distance: np.ndarray,
     log_weight: np.ndarray,
-    u: np.ndarray,
+    log_density: np.ndarray | None,
     base: float,
-    log_density: LogDensity | None,
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Draw simulations (M,) near the data in proportion to their weights."""
-    log = log_weight
-    density = None if log_density is None else log_density(u)
-    if density is not None:
-        log = log + density
-    order = np.flatnonzero(log > -math.inf)
+    log = log_weight if log_density is None else log_weight + log_density
+    order, weight = closest_first(distance, log)
     if not len(order):
-        order, log = np.arange(len(u)), np.zeros(len(u))
-    order = order[np.argsort(distance[order], kind="stable")]
-    weight = np.exp(log[order] - log[order].max())
+        order, weight = closest_first(distance, np.zeros(len(distance)))
     reached = effective_of_first(weight)
     wanted = min(max(base, float(_PSEUDO)), _NEAREST * float(reached[-1]))
     last = int(np.flatnonzero(reached >= wanted)[0]) + 1
-    nearest, weight = order[:last], weight[:last]
-    return rng.permutation(nearest[systematic(weight / weight.sum(), _PSEUDO, rng)])
-
-
-def _learned_space(
-    u: np.ndarray,
-    summaries: np.ndarray,
-    observed: np.ndarray,
-    pseudo: np.ndarray,
-    rng: np.random.Generator,
-) -> tuple[Space, str]:
-    x = to_normal(u)
-    train = np.ones(len(u), bool)
-    train[pseudo] = False
-    learned = learn_summaries(summaries[train], x[train], rng)
-    data = np.concatenate([summaries[pseudo], observed[None]])
-    fold, found, targets = cross_fitted(summaries, x, learned, train, data, rng)
-    return Space("learned", found, fold, targets, np.eye(found.shape[1])), learned.name
-
-
-def _tolerance(distance: np.ndarray, log_weight: np.ndarray, draws: float) -> float:
-    order = np.flatnonzero(log_weight > -math.inf)
-    order = order[np.argsort(distance[order], kind="stable")]
-    weight = np.exp(log_weight[order] - log_weight[order].max())
-    reached = effective_of_first(weight)
-    enough = np.flatnonzero(reached >= draws - 1e-9)
-    return float(distance[order[int(enough[0]) if len(enough) else -1]])
+    weight = weight[:last] / weight[:last].sum()
+    return rng.permutation(order[:last][systematic(weight, _PSEUDO, rng)])
 
 
 # --- scores ---
@@ -284,10 +239,8 @@ class Space(NamedTuple):
         Statistics of the M pseudo-observed data sets, for each fold.
     root : array (S, Z)
         Matrix by which gaps are multiplied; the distance is the Euclidean length of the product.
-    regressors : array (N, R), optional
-        Regressors to use instead of the statistics.
-    regressor_targets : array (folds, M, R), optional
-        Regressors of the pseudo-observed data sets, for each fold.
+    regressors : pair of arrays (N, R), (folds, M, R), optional
+        Regressors to use instead of the statistics, and those of the pseudo-observed data sets.
     """
 
     name: str
@@ -295,8 +248,7 @@ class Space(NamedTuple):
     fold: np.ndarray
     targets: np.ndarray
     root: np.ndarray
-    regressors: np.ndarray | None = None
-    regressor_targets: np.ndarray | None = None
+    regressors: tuple[np.ndarray, np.ndarray] | None = None
 
     def distance(self, m: int) -> np.ndarray:
         """Return distances (N,) from pseudo-observed data set m."""
@@ -305,9 +257,8 @@ class Space(NamedTuple):
 
     def gaps(self, m: int, index: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return gaps (n, R) of regressors between simulations and pseudo-observed data set m."""
-        if self.regressors is None or self.regressor_targets is None:
-            return self.statistics[index] - self.targets[self.fold[index], m]
-        return self.regressors[index] - self.regressor_targets[self.fold[index], m]
+        own, targets = self.regressors or (self.statistics, self.targets)
+        return own[index] - targets[self.fold[index], m]
 
 
 class Candidate(NamedTuple):
@@ -319,7 +270,7 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Chosen candidate and its gain.
+    """Chosen candidate, its gain and its calibration.
 
     Attributes
     ----------
@@ -328,11 +279,16 @@ class Choice(NamedTuple):
         Mean log score minus that of the first candidate, in nats.
     error : float
         Standard error of the gain.
+    calibration : pair of arrays (D,)
+        Mean squared errors of posterior means at pseudo-observed data, in posterior variances, and their standard
+        errors. They are one if means and variances are right: larger if posteriors are too narrow or their means are
+        off, smaller if they are too wide.
     """
 
     candidate: Candidate
     gain: float
     error: float
+    calibration: tuple[np.ndarray, np.ndarray]
 
 
 def candidates(
@@ -371,9 +327,9 @@ def best_candidate(
     u: np.ndarray,
     log_weight: np.ndarray,
     pseudo: np.ndarray,
-    log_density: LogDensity | None = None,
+    log_density: LogDensity,
     *,
-    better: float = 1.0,
+    prefer_first: bool,
 ) -> Choice:
     r"""Return the candidate with the best mean log score at pseudo-observed data.
 
@@ -383,8 +339,7 @@ def best_candidate(
     .. math:: \log \hat p(x_j \mid s_j).
 
     This score is proper: its expectation is highest for the posterior itself. It depends on location, spread and
-    shape. The bandwidth has the best mean score. The first candidate is kept unless another one is better by
-    `better` standard errors. Among candidates that differ from the best one only in the number of
+    shape. The bandwidth has the best mean score. Among candidates that differ from the best one only in the number of
     draws and are within two standard errors, or 0.03 nats, of it, the one with most draws is chosen. A hundred data
     sets resolve gains of a few hundredths of a nat, but not less.
 
@@ -398,29 +353,32 @@ def best_candidate(
         Natural log weights, without the prior density.
     pseudo : array of int (M,)
         Simulations that are taken as data; those drawn twice count twice.
-    log_density : callable, optional
-    better : float
-        Standard errors by which another candidate must be better than the first; zero treats all alike.
+    log_density : callable
+    prefer_first : bool
+        Whether to keep the first candidate unless another one is better by a standard error.
 
     Returns
     -------
     Choice
     """
     x = to_normal(u)
-    places = {space.name: space for space in spaces}
     scores = np.full((len(tried), len(pseudo), len(_BANDWIDTHS)), -math.inf)
+    squares = np.full((len(tried), len(pseudo), x.shape[1]), np.nan)
     alive = list(range(len(tried)))
     for m, j in enumerate(pseudo):
-        for name, space in places.items():
-            mine = [c for c in alive if tried[c].space == name]
+        for space in spaces:
+            mine = [c for c in alive if tried[c].space == space.name]
             if not mine:
                 continue
-            most = max(tried[c].draws for c in mine)
-            near = _Near(space, m, int(j), log_weight, most)
+            near = _Near(space, m, int(j), log_weight, max(tried[c].draws for c in mine))
             for c in mine:
-                scores[c, m] = kernel_score(
-                    *_adjusted(tried[c], near, x, log_density), x[j], _BANDWIDTHS
-                )
+                moved, weight = _adjusted(tried[c], near, x, log_density)
+                scores[c, m] = kernel_score(moved, weight, x[j], _BANDWIDTHS)
+                if weight.any():
+                    w = weight / weight.sum()
+                    mean = w @ moved
+                    variance = np.maximum(w @ (moved - mean) ** 2, 1e-300)
+                    squares[c, m] = np.minimum((x[j] - mean) ** 2 / variance, _FAR**2)
         if m + 1 in _LOOKS:
             alive = _not_behind(scores[:, : m + 1], alive)
     best = _at_best_bandwidth(scores[alive])
@@ -428,12 +386,24 @@ def best_candidate(
     # Regressions by mode are linear ones where there is one mode: of equal scores, take the simpler kind.
     top = int(np.flatnonzero(mean >= mean.max() - _TIE)[0])
     gain = best[top] - best[0]
-    error = float(gain.std() / math.sqrt(len(gain)))
-    if better and not gain.mean() > better * error:
-        return Choice(tried[0], 0.0, error)
+    if prefer_first and not gain.mean() > _standard_error(gain):
+        return Choice(tried[0], 0.0, _standard_error(gain), _calibration(squares[0]))
     top = _with_more_draws(best, [tried[c] for c in alive], top)
-    gain = best[top] - best[0]
-    return Choice(tried[alive[top]], float(gain.mean()), float(gain.std() / math.sqrt(len(gain))))
+    gain, chosen = best[top] - best[0], alive[top]
+    found = _calibration(squares[chosen])
+    return Choice(tried[chosen], float(gain.mean()), _standard_error(gain), found)
+
+
+def _standard_error(values: np.ndarray) -> float:
+    return float(values.std() / math.sqrt(len(values)))
+
+
+def _calibration(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return means (D,) of the known squares (M, D), and their standard errors (D,)."""
+    known = squares[~np.isnan(squares).any(axis=1)]
+    if not len(known):
+        return np.ones(squares.shape[1]), np.full(squares.shape[1], np.inf)
+    return known.mean(axis=0), known.std(axis=0) / math.sqrt(len(known))
 
 
 def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -> int:
@@ -478,7 +448,7 @@ class _Near:
 
 
 def _adjusted(
-    candidate: Candidate, near: _Near, x: np.ndarray, log_density: LogDensity | None
+    candidate: Candidate, near: _Near, x: np.ndarray, log_density: LogDensity
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return points (n, D), adjusted to a pseudo-observed data set, and their weights (n,)."""
     *closest, tolerance = near.closest(candidate.draws)
@@ -487,46 +457,9 @@ def _adjusted(
     moved = x[index]
     if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
-        gaps = near.space.gaps(near.m, index)
-        moved = regress(moved, gaps, weight, candidate.kind).x
-    log = None if log_density is None else log_density(from_normal(moved))
-    if log is not None:
-        top = log.max()
-        weight = weight * np.exp(log - top) if top > -math.inf else np.zeros(len(weight))
-    return moved, weight
-
-
-def calibration(
-    candidate: Candidate,
-    space: Space,
-    u: np.ndarray,
-    log_weight: np.ndarray,
-    pseudo: np.ndarray,
-    log_density: LogDensity | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return mean squared errors of posterior means at pseudo-observed data, in posterior variances, and their errors.
-
-    .. math:: \frac1M \sum_j \frac{(x_j - \hat m_j)^2}{\hat v_j}
-
-    is one for each coordinate if means and variances are right: larger if posteriors are too narrow or their means
-    are off, smaller if they are too wide.
-
-    Returns
-    -------
-    arrays (D,), (D,)
-    """
-    x, squares = to_normal(u), []
-    for m, j in enumerate(pseudo):
-        near = _Near(space, m, int(j), log_weight, candidate.draws)
-        moved, weight = _adjusted(candidate, near, x, log_density)
-        if weight.any():
-            w = weight / weight.sum()
-            mean = w @ moved
-            squares.append((x[j] - mean) ** 2 / np.maximum(w @ (moved - mean) ** 2, 1e-300))
-    if not squares:
-        return np.ones(x.shape[1]), np.full(x.shape[1], np.inf)
-    found = np.minimum(squares, _FAR**2)
-    return found.mean(axis=0), found.std(axis=0) / math.sqrt(len(found))
+        moved = regress(moved, near.space.gaps(near.m, index), weight, candidate.kind).x
+    log = log_density(from_normal(moved))
+    return moved, weight if log is None else weight * relative(log)
 
 
 def kernel_score(

@@ -19,112 +19,63 @@ from pytensor.graph.op import Op
 
 from amc_pymc.reading.batched import Batched
 
-__all__ = ["distance_function", "is_gaussian", "is_python", "statistic_function"]
+__all__ = ["distance_function", "statistic_function"]
 
 
-def is_gaussian(given) -> bool:
-    """Whether a Simulator's distance is the Gaussian one."""
-    return given is pymc_simulator.gaussian
+def statistic_function(given, data: np.ndarray) -> tuple[Callable[[np.ndarray], np.ndarray], bool]:
+    """Return a function from simulations (n, *shape) to summary statistics (n, ...).
 
-
-def is_python(statistic: Callable[[np.ndarray], np.ndarray]) -> bool:
-    """Whether a function of :func:`statistic_function` calls the user's own on one simulation after the other."""
-    return isinstance(statistic, _Statistic)
-
-
-def statistic_function(given, data: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from simulations (n, *shape) to summary statistics (n, ...)."""
+    It is returned together with whether it calls the user's own Python function on one simulation after the other.
+    """
+    for known, statistic in _STATISTICS:
+        if given is known:
+            return statistic, False
     fn = _wrapped(given)
-    if given is pymc_simulator.identity:
-        return _identity
-    if given is pt.sort:
-        return _sorted
-    if given is pt.mean:
-        return _means
     if fn is np.median:
-        return _medians
+        return _medians, False
     if fn is not None:
-        return _Statistic(fn)
+        return lambda x: np.stack([np.atleast_1d(np.asarray(fn(s), dtype=float)) for s in x]), True
     x = pt.tensor(dtype=data.dtype, shape=data.shape)
-    return _Graph([x], given(x))
-
-
-def _identity(x: np.ndarray) -> np.ndarray:
-    return x
-
-
-def _sorted(x: np.ndarray) -> np.ndarray:
-    return np.sort(x, axis=-1)
-
-
-def _means(x: np.ndarray) -> np.ndarray:
-    return x.reshape(len(x), -1).mean(axis=1)
+    graph = Batched([x], [given(x)])
+    return lambda x: graph([x], len(x))[0], False
 
 
 def _medians(x: np.ndarray) -> np.ndarray:
     return np.median(x.reshape(len(x), -1), axis=1)[:, None]
 
 
-class _Statistic:
-    """Summary statistic given as a Python function of one simulation."""
-
-    def __init__(self, fn: Callable[..., Any]):
-        self._fn = fn
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        return np.stack([np.atleast_1d(np.asarray(self._fn(s), dtype=float)) for s in x])
-
-
-class _Graph:
-    """Summary statistic or distance given as a PyTensor graph."""
-
-    def __init__(self, inputs: list, graph):
-        self._graph = Batched(inputs, [graph])
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        return self._graph([x], len(x))[0]
+_STATISTICS: tuple[tuple[Any, Callable[[np.ndarray], np.ndarray]], ...] = (
+    (pymc_simulator.identity, lambda x: x),
+    (pt.sort, lambda x: np.sort(x, axis=-1)),
+    (pt.mean, lambda x: x.reshape(len(x), -1).mean(axis=1)),
+)
 
 
 def distance_function(
     given, epsilon: np.ndarray, of_data: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from statistics (n, ...) to their distances (n,) from those of the data."""
-    if given is pymc_simulator.gaussian:
-        return _Standardised(epsilon, of_data, 2)
-    if given is pymc_simulator.laplace:
-        return _Standardised(epsilon, of_data, 1)
-    fn = _wrapped(given)
-    if fn is not None:
-        return _Kernel(fn, epsilon, of_data)
-    s = pt.tensor(dtype=of_data.dtype, shape=of_data.shape)
-    graph = given(pt.constant(epsilon), pt.constant(of_data), s)
-    return _Graph([s], -pt.sum(graph))
+    ndim = max(epsilon.ndim, of_data.ndim)
 
-
-class _Standardised:
-    """Euclidean (power 2) or sum of absolute (power 1) differences, in units of epsilon."""
-
-    def __init__(self, epsilon: np.ndarray, of_data: np.ndarray, power: int):
-        self._epsilon, self._of_data, self._power = epsilon.astype(float), of_data, power
-        self._ndim = max(epsilon.ndim, of_data.ndim)
-
-    def __call__(self, statistics: np.ndarray) -> np.ndarray:
+    def gaps(statistics: np.ndarray) -> np.ndarray:
         n, *shape = statistics.shape
-        aligned = statistics.reshape(n, *(1,) * (self._ndim - len(shape)), *shape)
-        gap = np.abs((aligned - self._of_data) / self._epsilon).reshape(n, -1)
-        if self._power == 1:
-            return gap.sum(axis=1)
+        aligned = statistics.reshape(n, *(1,) * (ndim - len(shape)), *shape)
+        return np.abs((aligned - of_data) / epsilon.astype(float)).reshape(n, -1)
+
+    def euclidean(statistics: np.ndarray) -> np.ndarray:
+        gap = gaps(statistics)
         return np.sqrt(np.einsum("ij,ij->i", gap, gap))
 
-
-class _Kernel:
-    """Distance given as a Python function of the statistics of one simulation."""
-
-    def __init__(self, fn: Callable[..., Any], epsilon: np.ndarray, of_data: np.ndarray):
-        self._fn, self._epsilon, self._of_data = fn, epsilon, of_data
-
-    def __call__(self, statistics: np.ndarray) -> np.ndarray:
-        return np.array([-np.sum(self._fn(self._epsilon, self._of_data, s)) for s in statistics])
+    if given is pymc_simulator.gaussian:
+        return euclidean
+    if given is pymc_simulator.laplace:
+        return lambda statistics: gaps(statistics).sum(axis=1)
+    fn = _wrapped(given)
+    if fn is not None:
+        return lambda statistics: np.array([-np.sum(fn(epsilon, of_data, s)) for s in statistics])
+    s = pt.tensor(dtype=of_data.dtype, shape=of_data.shape)
+    graph = Batched([s], [-pt.sum(given(pt.constant(epsilon), pt.constant(of_data), s))])
+    return lambda statistics: graph([statistics], len(statistics))[0]
 
 
 def _wrapped(given) -> Callable[..., Any] | None:

@@ -17,7 +17,7 @@ from amc_pymc.likelihood_free.problem import Failure, Simulated
 from amc_pymc.rng import spawn_generators
 
 __all__ = [
-    "Measure", "NegativeDistance", "check_simulation", "clipped", "run_batch", "run_each", "time_limit",
+    "Measure", "NegativeDistance", "check_simulation", "checked_data", "clipped", "run_batch", "run_each", "time_limit",
 ]  # fmt: skip
 
 #: Maximum number of times that both halves of a failed batch are simulated, and maximum for all parts together.
@@ -57,6 +57,20 @@ def clipped(u: np.ndarray, n_dim: int) -> np.ndarray:
     if not np.all((u >= 0.0) & (u <= 1.0)):
         raise ValueError(f"u must lie in the unit cube, got values from {u.min()} to {u.max()}.")
     return np.clip(u, _LOWEST, _HIGHEST)
+
+
+def checked_data(what: str, data: np.ndarray) -> np.ndarray:
+    """Return observed data; raise an error if they are not numbers, empty or not finite."""
+    if data.dtype.kind not in "biuf":
+        raise TypeError(f"{what} must be numbers, got dtype {data.dtype}.")
+    if data.size == 0:
+        raise ValueError(f"{what}: empty, of shape {data.shape}.")
+    for kind, bad in (("nan", np.isnan(data)), ("infinite", np.isinf(data))):
+        if bad.any():
+            raise ValueError(
+                f"{what}: {bad.sum()} of {data.size} values are {kind}; leave them out."
+            )
+    return data
 
 
 def check_simulation(

@@ -14,16 +14,25 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
+from amc_pymc.likelihood_free.learned import learned_distance
 from amc_pymc.likelihood_free.learning import one_of
 from amc_pymc.likelihood_free.map_mode import Mode, estimate_mode
-from amc_pymc.likelihood_free.map_search import MapHistory, MapPolicy, map_batches, map_rounds
-from amc_pymc.likelihood_free.problem import Failure, Problem, gaussian_kernel
-from amc_pymc.likelihood_free.run import as_problem, failure_flags, simulation_run
+from amc_pymc.likelihood_free.map_search import (
+    MapHistory,
+    MapPolicy,
+    lowered,
+    map_batches,
+    map_rounds,
+)
+from amc_pymc.likelihood_free.partition import whole_cube
+from amc_pymc.likelihood_free.problem import Problem, gaussian_kernel
+from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
 from amc_pymc.signals import ends_loops
+from amc_pymc.steps.model_groups import draws_group
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -36,6 +45,8 @@ Estimate = Literal["kde", "box"]
 _FAR = 2.0
 #: Estimated bias, in units of the standard error without it, above which a warning is given.
 _BIASED = 3.0
+#: Minimum simulations to learn summaries from; mean kernel value with learned summaries, and minimum sum of these.
+_TO_LEARN, _LABEL, _LABELS = 500, 0.02, 200.0
 #: Mean kernel value at the mode over that of draws from the prior below which, and effective share of these draws
 #: above which, a warning is given.
 _NARROWS, _MOST = 1.5, 0.5
@@ -113,7 +124,8 @@ def find_MAP_tree(
     dict of str to array, or tuple (dict, xarray.DataTree)
         Free variables, and deterministics of a ``pm.Model``, at the mode, on their natural scale. The tree has the
         groups ``mode`` (attributes ``log_density``: natural logarithm of prior density times mean kernel value, its
-        standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, ``flags`` and ``flag_names``,
+        standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, ``summaries`` ("learned" if simulations near the mode of the
+        given distance came no closer to the data than draws from the prior), ``flags`` and ``flag_names``,
         separated by "; "), ``mode_se`` (standard errors of free variables relative to the mode at the lowest
         tolerance, estimated bias included; nan if unknown, 0 if discrete), ``box`` (corners of the best box in the
         unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log density, its
@@ -158,7 +170,7 @@ def find_MAP_tree(
     tolerance = positive_or_none("tolerance", tolerance)
     problem, model = as_problem(model)
     lowest = problem.tolerance if tolerance is None else tolerance
-    failures: list[Failure] = []
+    summaries: list[np.ndarray] = []
     settings = {"policy": policy, "tolerance": lowest}
     if policy == "hoo":  # its boxes depend on the budget
         settings["max_simulations"] = max_simulations
@@ -166,11 +178,13 @@ def find_MAP_tree(
         "MAP-Tree", problem, map_batches, settings, max_simulations=max_simulations,
         batch_size=batch_size, batched=batched, cores=cores, checkpoint=checkpoint, max_time=max_time,
         progressbar=progressbar, random_seed=random_seed,
+        summaries=1 < len(problem.observed_summaries) <= MOST_SUMMARIES,
     ) as run:  # fmt: skip
 
         def simulate(u: np.ndarray, b: int) -> np.ndarray:
-            found, before = run.simulate(u, b), sum(run.sizes[:b])
-            failures.extend(f._replace(index=before + f.index) for f in found.failures)
+            found = run.simulate(u, b)
+            if found.summaries is not None:
+                summaries.append(found.summaries)
             return found.distance
 
         states = map_rounds(
@@ -179,11 +193,16 @@ def find_MAP_tree(
         )  # fmt: skip
         history = run.follow(states, _told)
     u, flags = history.u, run.flags
-    flags += failure_flags(problem, [f for f in failures if f.index < len(u)], u)
+    flags += failure_flags(problem, run.failures, u)
     mode = estimate_mode(
         history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
     )
-    flags += _flags(problem, history, mode, lowest)
+    doubts, learned = _flags(problem, history, mode, lowest), False
+    if summaries and len(u) >= _TO_LEARN and any(f.name == "mode_of_prior" for f in doubts):
+        learned, history = True, _with_learned_summaries(problem, history, summaries, run.rngs[-1])
+        mode = estimate_mode(history, problem.parameters, problem.log_prior, estimate=estimate)
+        doubts = [flag("mode_by_learning"), *_flags(problem, history, mode, None)]
+    flags += doubts
     warn_of(flags, "Likelihood-free inference")
     values = problem.parameters(mode.u[None])
     if hasattr(problem, "deterministics"):
@@ -199,9 +218,28 @@ def find_MAP_tree(
         "simulations": len(u),
         "policy": policy,
         "estimate": estimate,
+        "summaries": "learned" if learned else "given",
         **flag_attributes(flags),
     }
     return values, _tree(problem, model, values, history, mode, attrs)
+
+
+def _with_learned_summaries(
+    problem: Problem, history: MapHistory, summaries: list[np.ndarray], rng: np.random.Generator
+) -> MapHistory:
+    """Return the simulations with distances between learned summaries, at a tolerance for these."""
+    u, data = history.u, np.concatenate(summaries)[: len(history.u)]
+    distance = learned_distance(u, data, problem.observed_summaries, rng, thorough=True)
+    distance[np.isinf(history.distance)] = np.inf
+    tolerance = lowered(distance, math.inf, kernel_values=max(_LABEL, _LABELS / len(u)))
+    out = MapHistory(whole_cube(problem.n_dim))
+    out.add(u, distance, tolerance, problem.log_prior)
+    parts = np.split(distance, np.cumsum([len(r.u) for r in history.rounds])[:-1])
+    out.rounds = [
+        r._replace(distance=part, tolerance=tolerance)
+        for r, part in zip(history.rounds, parts, strict=True)
+    ]
+    return out
 
 
 def _told(history: MapHistory) -> str:
@@ -237,42 +275,29 @@ def _tree(
     mode: Mode,
     attrs: dict[str, Any],
 ) -> xr.DataTree:
-    dims, rounds = _dims(model, values), history.rounds
     ends = np.cumsum([math.prod(shape) for shape in problem.shapes.values()])
     errors = {
-        name: (dims[name], part.reshape(shape))
+        name: part.reshape(shape)
         for (name, shape), part in zip(
             problem.shapes.items(), np.split(mode.se, ends[:-1]), strict=True
         )
     }
-    box = history.best_box(errors=1.0)
+
+    def group(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
+        found = draws_group(model, {k: v[None] for k, v in arrays.items()}, n_chains=1)
+        return found.isel(chain=0, draw=0, drop=True).drop_attrs(deep=False)  # such as the time
+
+    rounds, box = history.rounds, history.best_box(errors=1.0)
     corners = {"lower": history.partition.lower[box], "upper": history.partition.upper[box]}
     names = ("tolerance", "accepts", "boxes", "value", "incumbent")
     columns = {name: np.array([getattr(r, name) for r in rounds]) for name in names}
     columns["simulations"] = np.array([len(r.u) for r in rounds])
-    found = xr.Dataset({k: (dims[k], v) for k, v in values.items()}, attrs=attrs)
-    mode_se, coordinate = xr.Dataset(errors), {"coordinate": problem.coordinates}
+    coordinate = {"coordinate": problem.coordinates}
     return xr.DataTree.from_dict(
         {
-            "mode": found.assign_coords(_coords(model, found)),
-            "mode_se": mode_se.assign_coords(_coords(model, mode_se)),
+            "mode": group(values).assign_attrs(attrs),
+            "mode_se": group(errors),
             "box": declared_dataset(MAP_BOX, corners, coordinate),
             "rounds": declared_dataset(MAP_ROUNDS, columns, coordinate),
         }
     )
-
-
-def _dims(model: Model | None, values: Mapping[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
-    """Return the dims of each variable: those of the model, else names made from the variable's name."""
-    named = {} if model is None else model.named_vars_to_dims
-    out = {}
-    for name, value in values.items():
-        given = named.get(name) or [None] * value.ndim
-        out[name] = tuple(d or f"{name}_dim_{i}" for i, d in enumerate(given))
-    return out
-
-
-def _coords(model: Model | None, dataset: xr.Dataset) -> dict[str, Any]:
-    known = {} if model is None else model.coords
-    names = [str(d) for d in dataset.dims]
-    return {d: list(known[d]) for d in names if known.get(d) is not None}

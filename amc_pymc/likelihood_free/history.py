@@ -6,15 +6,17 @@ import math
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.likelihood_free.problem import Failure, Simulated
+from amc_pymc.flags import Flag
+from amc_pymc.likelihood_free.problem import Failure, Problem, Simulated, values_at
 from amc_pymc.likelihood_free.proposal import Proposal, to_normal
+from amc_pymc.likelihood_free.scale import SummaryScale
 from amc_pymc.logweights import log_mean_exp, relative
 
-__all__ = ["History", "Round", "batch_sizes", "next_tolerance"]
+__all__ = ["AbcRun", "History", "Round", "batch_sizes", "next_tolerance"]
 
 #: First batch, from the prior: fraction of the budget, and minimum size. Later batches: fraction of all simulations
 #: before them.
@@ -128,16 +130,6 @@ class History:
         return np.concatenate(kept) if len(kept) == len(found) else None
 
     @property
-    def failures(self) -> list[Failure]:
-        """All failures, with indices among all simulations."""
-        starts = np.cumsum([0, *(len(r.u) for r in self.rounds)]).tolist()
-        return [
-            f._replace(index=f.index + start)
-            for r, start in zip(self.rounds, starts, strict=False)
-            for f in r.simulated.failures
-        ]
-
-    @property
     def log_density(self) -> np.ndarray:
         """Natural log prior density in the cube (N,), up to a constant; 0 if the prior is uniform."""
         return np.concatenate(
@@ -160,19 +152,62 @@ class History:
         return self._each(lambda r: r.log_ratio + math.log(r.proposal.gain))
 
     @property
+    def log_weight_in_cube(self) -> np.ndarray:
+        """Natural log weights (N,) for a prior that is uniform in the cube."""
+        if all(r.log_density is None for r in self.rounds):
+            return self.log_weight
+        return self._each(lambda r: math.log(r.proposal.gain) - np.log(r.proposal.density(r.u)))
+
+    @property
     def number(self) -> np.ndarray:
         """Batch number (N,) of each simulation."""
         return np.repeat(np.arange(len(self.rounds)), [len(r.u) for r in self.rounds])
-
-    def last(self, rounds: int | None) -> History:
-        """Return the history of the last rounds only, or of all for None."""
-        return self if rounds is None else History(self.rounds[-rounds:])
 
     def _each(self, of: Callable[[Round], np.ndarray]) -> np.ndarray:
         return np.concatenate([of(r) for r in self.rounds])
 
     def __len__(self) -> int:
         return sum(len(r.u) for r in self.rounds)
+
+
+@dataclass
+class AbcRun:
+    """A finished run.
+
+    Attributes
+    ----------
+    problem : Problem
+    model : pm.Model or None
+    history : History
+    observed : array (S,)
+        Summary statistics of the data.
+    rng : numpy.random.Generator
+        Generator for draws after the run.
+    seconds : list of float
+        Simulation time of each batch; nan for batches from a checkpoint.
+    failures : list of Failure
+    flags : list of Flag
+    scale : SummaryScale or None
+        Scale of the distance if it comes from a pilot batch; None for the problem's own distance.
+    learned : bool
+        Whether the distance is between learned summaries.
+    """
+
+    problem: Problem
+    model: Any
+    history: History
+    observed: np.ndarray = field(default_factory=lambda: np.empty(0))
+    rng: np.random.Generator = None  # type: ignore[assignment]
+    seconds: list[float] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
+    scale: SummaryScale | None = None
+    learned: bool = False
+
+    def elements(self, u: np.ndarray) -> np.ndarray:
+        """Return all elements (n, K) of all variables at points (n, D) of the cube."""
+        values = values_at(self.problem, u).values()
+        return np.concatenate([v.reshape(len(u), -1).astype(float) for v in values], axis=1)
 
 
 def batch_sizes(

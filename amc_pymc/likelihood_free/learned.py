@@ -343,14 +343,12 @@ def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> 
 
 def _left_out(name: str, z: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
     """Return cross-validated mean squared errors (T,) of predictions."""
-    fold = np.arange(len(z)) % _FOLDS
-    errors = np.zeros_like(y)
-    for k in range(_FOLDS):
-        own = fold == k
-        regression = _REGRESSIONS[name](z.shape[1], seed)
-        regression.fit(z[~own], y[~own])
-        errors[own] = (regression.predict(z[own]) - y[own]) ** 2
-    return errors.mean(axis=0)
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
+
+    folds = PredefinedSplit(np.arange(len(z)) % _FOLDS)
+    found = cross_val_predict(_REGRESSIONS[name](z.shape[1], seed), z, y, cv=folds)
+    squares: np.ndarray = ((found - y) ** 2).mean(axis=0)
+    return squares
 
 
 def _linear(n_features: int, seed: int) -> Any:

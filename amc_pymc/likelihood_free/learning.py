@@ -42,13 +42,12 @@ from amc_pymc.likelihood_free.trees import (
     Cart,
     Dyadic,
     Partitioner,
-    check_partitioner,
     checked_partition,
 )
 from amc_pymc.logweights import relative, systematic
 from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
 
-__all__ = ["FittedKernels", "TreeProposal", "best_shares", "fit_kernels", "next_proposal", "rounds"]
+__all__ = ["TreeProposal", "best_shares", "fit_kernels", "next_proposal", "rounds"]
 
 #: Candidate exponents of rates; 1/2 is optimal for known rates, larger ones for smoothed rates.
 _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
@@ -83,7 +82,7 @@ PartitionName = Literal["forest", "cart", "dyadic", "bart"]
 Utility = Literal["ess", "efficiency", "posterior", "kl"]
 #: Trees of a forest. Random cuts keep weights even; the best cuts find narrow posteriors with few
 #: simulations, but are not worth their cost with many.
-_FOREST = (Cart(random_cuts=True),) * 2 + (Cart(random_beyond=10_000),) * 2
+_FOREST = (Cart(random_beyond=0),) * 2 + (Cart(random_beyond=10_000),) * 2
 #: Partitions of a proposal by name.
 _PARTITIONS: dict[str, Callable[[], tuple[Partitioner, ...]]] = {
     "forest": lambda: _FOREST,
@@ -118,8 +117,6 @@ class TreeProposal:
         :math:`\omega^3` of the paper; see :func:`amc_pymc.likelihood_free.best_proposal`.
     prior_share : float, default 0.05
         Share of each batch drawn from the prior. No weight exceeds 1 / prior_share times the gain.
-    window : int, optional
-        Number of most recent rounds to learn from. Default: all.
     batch_size : int, optional
         Simulations per batch. Default: 2 % of the budget first, then 40 % of all previous simulations.
     accepts : int, default 1000
@@ -154,7 +151,6 @@ class TreeProposal:
     local: bool | None = None
     utility: Utility = "ess"
     prior_share: float = 0.05
-    window: int | None = None
     batch_size: int | None = None
     accepts: int = 1000
     tolerance_factor: float | None = None
@@ -164,8 +160,6 @@ class TreeProposal:
         for own in given if isinstance(given, tuple) else (given,):
             if isinstance(own, str) or not callable(own):
                 one_of("partition", own, PartitionName, "or a callable")
-            else:
-                check_partitioner(own)
         one_of("utility", self.utility, Utility)
         allowed = self.utility == "ess"
         if self.local is None:
@@ -177,9 +171,9 @@ class TreeProposal:
         if share_or_none("prior_share", self.prior_share) is None:
             raise TypeError("prior_share must be a number between 0 and 1, got None.")
         share_or_none("tolerance_factor", self.tolerance_factor)
-        for name in ("window", "batch_size", "accepts"):
-            if getattr(self, name) is not None or name == "accepts":
-                positive_int(name, getattr(self, name))
+        positive_int("accepts", self.accepts)
+        if self.batch_size is not None:
+            positive_int("batch_size", self.batch_size)
 
     @property
     def partitioners(self) -> tuple[Partitioner, ...]:
@@ -286,7 +280,9 @@ class _Grown(NamedTuple):
 def next_proposal(
     history: History, tolerance: float, options: TreeProposal, rng: np.random.Generator
 ) -> Proposal:
-    """Return the best proposal given the history, or the prior while no simulation was close.
+    """Return the mixture of boxes and kernels that is best for unseen simulations near the data.
+
+    It is the prior while no simulation was close.
 
     Parameters
     ----------
@@ -300,64 +296,48 @@ def next_proposal(
     -------
     Proposal
     """
-    seen, partitioners = history.last(options.window), options.partitioners
-    u, distance = seen.u, seen.distance
-    near = student_kernel(distance, tolerance) * seen.density
-    hit = np.flatnonzero(accepted(distance, tolerance) & (seen.log_density > -math.inf))
-    before = history.rounds[-1].proposal.members
+    u, partitioners, share = history.u, options.partitioners, options.prior_share
+    near = student_kernel(history.distance, tolerance) * history.density
+    hit = accepted(history.distance, tolerance) & (history.log_density > -math.inf)
+    before = history.rounds[-1].proposal
     axes, turned = None, u
-    if len(partitioners) > 1 and len(hit) > 2 * u.shape[1]:
-        axes = principal_axes(u[hit], relative(seen.log_ratio[hit]))
-        turned = to_axes(u, axes, seen.x)
+    if len(partitioners) > 1 and hit.sum() > 2 * u.shape[1]:
+        axes = principal_axes(u[hit], relative(history.log_ratio[hit]))
+        turned = to_axes(u, axes, history.x)
     grown = []
     for t, partitioner in enumerate(partitioners):
         v, own = (turned, axes) if t % 2 else (u, None)
-        last = before[t].partition if len(before) == len(partitioners) else None
+        last = before.members[t].partition if len(before.members) == len(partitioners) else None
         bag = rng.random(len(v)) < _BAG
         chosen = v[bag], near[bag]
         partition = checked_partition(partitioner, *chosen, last, rng)
-        grown.append(_Grown(partition, shrunk_rates(partition, *chosen), own, ~bag))
-    grown = [g for g in grown if g.rates.sum() > 0.0]
+        rates = shrunk_rates(partition, *chosen)
+        if rates.sum() > 0.0:
+            grown.append(_Grown(partition, rates, own, ~bag))
     if not grown:
         return prior_proposal(u.shape[1])
-    return _judged(grown, history, near, tolerance, options, rng)
-
-
-def _judged(
-    grown: Sequence[_Grown],
-    history: History,
-    near: np.ndarray,
-    tolerance: float,
-    options: TreeProposal,
-    rng: np.random.Generator,
-) -> Proposal:
-    """Return the mixture of boxes and kernels that is best for unseen simulations near the data.
-
-    Their worth is their weight times the prior density, up to a factor.
-    """
-    seen, share = history.last(options.window), options.prior_share
-    u, log_worth = seen.u, seen.log_ratio + seen.log_density
     unseen = np.stack([g.unseen for g in grown])
-    judges = np.flatnonzero(
-        accepted(seen.distance, tolerance) & (seen.log_density > -math.inf) & unseen.any(axis=0)
-    )
+    judges = np.flatnonzero(hit & unseen.any(axis=0))
     exponents = _EXPONENTS if options.utility == "ess" else (0.5,)
     forests = [tuple(g.boxes(options.utility, e) for g in grown) for e in exponents]
     if len(judges) < _JUDGES:
         return Proposal(forests[0], share, 1.0)
-    worth = _worth(log_worth[judges])
+    # The worth of simulations is their weight times the prior density, up to a factor.
+    worth = _worth((history.log_ratio + history.log_density)[judges])
     places = [member.find(u[judges]) for member in forests[0]]  # the same for all exponents
     boxes = [_unseen_density(members, places, unseen[:, judges]) for members in forests]
     best = int(np.argmin([(worth / (share + (1.0 - share) * b)).sum() for b in boxes]))
-    members, density = forests[best], boxes[best]
+    density = boxes[best]
     kernels: tuple[Kernels, ...] = ()
     shares: tuple[float, ...] = ()
     if options.local:
-        fits = fit_kernels(u, _worth(seen.log_ratio) * np.where(near > _NEAR, near, 0.0), rng)
-        kernels, shares, density = _beside(density, fits, u, judges, worth, share)
+        near = _worth(history.log_ratio) * np.where(near > _NEAR, near, 0.0)
+        fits, part = fit_kernels(u, near, rng)
+        if fits:
+            kernels, shares, density = _beside(density, fits, part[judges], u[judges], worth, share)
     inverse = worth / (share + (1.0 - share) * density)
-    gain = _steadied(float(worth.sum()), inverse, history.rounds[-1].proposal.gain)
-    return Proposal(members, share, gain, kernels, shares)
+    gain = _steadied(float(worth.sum()), inverse, before.gain)
+    return Proposal(forests[best], share, gain, kernels, shares)
 
 
 def _worth(log_weight: np.ndarray) -> np.ndarray:
@@ -389,29 +369,9 @@ def _steadied(total: float, inverse: np.ndarray, last: float) -> float:
 # --- kernels --------------------------------------------------------------------------------------
 
 
-class FittedKernels(NamedTuple):
-    """Kernels that were each fitted to all but one part of the simulations.
-
-    Attributes
-    ----------
-    kernels : tuple of Kernels
-    part : array of int (n,)
-        Part that each simulation belongs to; the kernels with this number were not fitted to it.
-    """
-
-    kernels: tuple[Kernels, ...]
-    part: np.ndarray
-
-    def unseen_density(self, u: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """Return the density (m,) at chosen (m,) of points (n, D), by the kernels not fitted to them."""
-        out = np.empty(len(chosen))
-        for number, kernels in enumerate(self.kernels):
-            own = self.part[chosen] == number
-            out[own] = kernels.density(u[chosen[own]])
-        return out
-
-
-def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> list[FittedKernels]:
+def fit_kernels(
+    u: np.ndarray, worth: np.ndarray, rng: np.random.Generator
+) -> tuple[list[tuple[Kernels, ...]], np.ndarray]:
     r"""Fit Student t mixtures of several sizes to weighted points, each to all but one part of them, and flatten them.
 
     A component :math:`\pi_k N(m_k, S_k)` becomes
@@ -432,9 +392,11 @@ def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> l
 
     Returns
     -------
-    list of FittedKernels
+    fits : list of tuple of Kernels
         One for each feasible number of components and each power; empty if there are too few points for a single
-        component.
+        component. Kernels k of a fit were not fitted to part k.
+    part : array of int (n,)
+        Part that each simulation belongs to.
     """
     chosen = np.flatnonzero(worth > 0.0)
     worth = worth[chosen]
@@ -457,9 +419,8 @@ def fit_kernels(u: np.ndarray, worth: np.ndarray, rng: np.random.Generator) -> l
             for own in seen
         ]  # fmt: skip
         for power in _POWERS:
-            kernels = tuple(Kernels(_flattened(mixture, power)) for mixture in found)
-            out.append(FittedKernels(kernels, part))
-    return out
+            out.append(tuple(Kernels(_flattened(mixture, power)) for mixture in found))
+    return out, part
 
 
 def _flattened(mixture: StudentTMixture, power: float) -> StudentTMixture:
@@ -480,25 +441,30 @@ def _flattened(mixture: StudentTMixture, power: float) -> StudentTMixture:
 
 def _beside(
     boxes: np.ndarray,
-    fits: Sequence[FittedKernels],
+    fits: Sequence[tuple[Kernels, ...]],
+    part: np.ndarray,
     u: np.ndarray,
-    judges: np.ndarray,
     worth: np.ndarray,
     share: float,
 ) -> tuple[tuple[Kernels, ...], tuple[float, ...], np.ndarray]:
-    """Return kernels, their shares, and the density (m,) of boxes and kernels at the judging simulations."""
-    if not fits:
-        return (), (), boxes
-    density = np.stack([boxes, *(fit.unseen_density(u, judges) for fit in fits)])
+    """Return kernels, their shares, and the density (m,) of boxes and kernels at the judging simulations u (m, D)."""
+    density = np.empty((1 + len(fits), len(u)))
+    density[0] = boxes
+    for out, fit in zip(density[1:], fits, strict=True):
+        for number, kernels in enumerate(fit):
+            out[part == number] = kernels.density(u[part == number])
     pull = np.r_[_PULL_BOXES, np.full(len(fits), _PULL_KERNELS / len(fits))]
     shares = best_shares(density, worth, share, pull * (worth @ worth) / worth.sum() ** 2)
     shares[1:][shares[1:] < _LEAST_SHARE] = 0.0
     shares[0] = max(shares[0], (1.0 / _MOST_LOCAL - 1.0) * shares[1:].sum())
     shares /= shares.sum()
-    used = [(fit, float(s)) for fit, s in zip(fits, shares[1:], strict=True) if s > 0.0]
-    kernels = tuple(kernel for fit, _ in used for kernel in fit.kernels)
-    parts = tuple(s / len(fit.kernels) for fit, s in used for _ in fit.kernels)
-    return kernels, parts, shares @ density
+    used = [
+        (k, float(s) / _PARTS)
+        for fit, s in zip(fits, shares[1:], strict=True)
+        for k in fit
+        if s > 0.0
+    ]
+    return tuple(k for k, _ in used), tuple(s for _, s in used), shares @ density
 
 
 def best_shares(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from collections.abc import Callable, Mapping
@@ -12,15 +13,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import ndtr, ndtri
 
-from amc_pymc.likelihood_free.map_peak import (
-    Draws,
-    Peak,
-    Surface,
-    climb,
-    height_at,
-    mode_terms,
-    peak_errors,
-)
+from amc_pymc.likelihood_free.map_peak import Peak, Surface, climb, mode_terms, peak_errors
 from amc_pymc.likelihood_free.map_search import MapHistory
 from amc_pymc.likelihood_free.problem import gaussian_kernel
 
@@ -134,7 +127,7 @@ def estimate_mode(
         same = x.shape[1] == u.shape[1]  # else normal quantiles are fitted
         positions = (lambda u: flat(parameters(u))[0]) if same else ndtri
         mode = find_mode(
-            u, history.distance, history.tolerance, Surface(positions, log_prior), lowest=lowest
+            u, history.distance, history.tolerance, positions, log_prior, lowest=lowest
         )
         return mode._replace(se=mode.se if same else np.full(x.shape[1], np.nan))
     possible = np.flatnonzero(np.isfinite(log_prior(u)))
@@ -214,9 +207,8 @@ def _of_combination(
         kept = (flat(parameters(full))[0][:, discrete] == same).all(axis=1)
         return np.where(kept, log_prior(full), -np.inf)
 
-    surface = Surface(positions, prior)
     mode = find_mode(
-        u[:, moving], history.distance[rows], history.tolerance, surface, lowest=lowest
+        u[:, moving], history.distance[rows], history.tolerance, positions, prior, lowest=lowest
     )
     if len(mode.se) == (~discrete).sum():
         se[~discrete] = mode.se
@@ -227,7 +219,8 @@ def find_mode(
     u: np.ndarray,
     distance: np.ndarray,
     tolerance: float,
-    surface: Surface,
+    positions: Callable[[np.ndarray], np.ndarray],
+    log_prior: Callable[[np.ndarray], np.ndarray],
     *,
     lowest: float = 0.0,
 ) -> Mode:
@@ -246,7 +239,8 @@ def find_mode(
     distance : array (n,)
     tolerance : float
         Tolerance at which kernel values discriminate between points.
-    surface : Surface
+    positions, log_prior : callable
+        See :class:`amc_pymc.likelihood_free.map_peak.Surface`.
     lowest : float
         Smallest tolerance of interest.
 
@@ -259,38 +253,30 @@ def find_mode(
     ValueError
         If no simulation came close to the data where the prior is positive.
     """
-    draws, possible = _possible(u, surface)
-    u, x, distance = u[possible], draws.x, distance[possible]
+    x = positions(u)
+    possible, log = np.isfinite(x).all(axis=1), np.full(len(u), -np.inf)
+    log[possible] = log_prior(u[possible])
+    possible = np.isfinite(log)
+    z, x, log, distance = ndtri(u[possible]), x[possible], log[possible], distance[possible]
+    surface = Surface(positions, log_prior, z, x, log, truncated=not possible.all())
     labels = gaussian_kernel(distance, tolerance)
     if not (labels > 0.0).any():
         raise ValueError(_NOTHING)
-    starts, peaks = _starts(x, labels, draws.log_prior), []
+    starts, peaks = _starts(x, labels, log), []
     for i, near, _ in starts:
-        fitted = climb(u[i], draws, labels, surface, tolerance, _first_root(x, labels, near))
+        fitted = climb(surface, z[i], labels, tolerance, _first_root(x, labels, near))
         if fitted is not None:
-            peaks.append(_best_window(fitted, draws, labels, surface))
+            peaks.append(_best_window(fitted, labels, surface))
     if not peaks:
         i, _, height = max(starts, key=lambda start: start[2])
         nothing = np.full(x.shape[1], np.nan)
-        return Mode(u[i], nothing, height, math.nan, tolerance, 0.0, height)
+        return Mode(ndtr(z[i]), nothing, height, math.nan, tolerance, 0.0, height)
     fitted = _highest(peaks, surface)
-    height = fitted.height
-    ladder = _ladder(fitted, draws, distance, surface, lowest)
+    ladder = _ladder(fitted, distance, surface, lowest)
     found = _extrapolated(ladder, fitted.fit.root, surface, lowest)
     if found is None:
-        return _as_mode(ladder[min(_UP, len(ladder) - 1)] if ladder else fitted, surface, height)
-    return found._replace(compared=height)
-
-
-def _possible(u: np.ndarray, surface: Surface) -> tuple[Draws, np.ndarray]:
-    """Return the points where the prior is positive, and which of the points (n, D) they are."""
-    x = surface.positions(u)
-    possible = np.isfinite(x).all(axis=1)
-    log_prior = np.full(len(u), -np.inf)
-    log_prior[possible] = surface.log_prior(u[possible])
-    possible = np.isfinite(log_prior)
-    kept = ndtri(u[possible]), x[possible], log_prior[possible]
-    return Draws(*kept, truncated=not possible.all()), possible
+        found = _as_mode(ladder[min(_UP, len(ladder) - 1)] if ladder else fitted, surface)
+    return found._replace(compared=fitted.height)
 
 
 def _starts(
@@ -349,22 +335,18 @@ def _highest(peaks: list[Peak], surface: Surface) -> Peak:
     return max(rivals, key=lambda peak: peak.fit.effective)
 
 
-def _ladder(
-    first: Peak, draws: Draws, distance: np.ndarray, surface: Surface, lowest: float
-) -> list[Peak]:
+def _ladder(first: Peak, distance: np.ndarray, surface: Surface, lowest: float) -> list[Peak]:
     """Return fits at successively lower tolerances.
 
     All fits use the window of `first`, because windows that adapt to few labels overfit.
     """
     ladder: list[Peak] = []
     for steps in range(_UP, -_DOWN - 1, -1):
-        tolerance = max(first.tolerance * 2.0 ** (steps / 2.0), lowest)
-        if ladder and tolerance >= ladder[-1].tolerance:
+        h = max(first.tolerance * 2.0 ** (steps / 2.0), lowest)
+        if ladder and h >= ladder[-1].tolerance:
             break
-        fitted = climb(
-            ndtr(first.z), draws, gaussian_kernel(distance, tolerance), surface, tolerance,
-            first.fit.root, fits=1,
-        )  # fmt: skip
+        labels = gaussian_kernel(distance, h)
+        fitted = climb(surface, first.z, labels, h, first.fit.root, fits=1)
         if fitted is None or (ladder and fitted.fit.effective < _ENOUGH):
             break
         ladder.append(fitted)
@@ -385,50 +367,37 @@ def _extrapolated(
         return None
     squares = np.array([fitted.tolerance**2 - lowest**2 for fitted in ladder])
     weights = np.array([_at_zero(squares, k) for k in range(len(ladder))])
-    covariance = _covariance(ladder, terms)
-    modes = weights @ [surface.positions(ndtr(fitted.z)[None])[0] for fitted in ladder]
+    modes = weights @ [surface.at(fitted.z) for fitted in ladder]
+    # Fits share draws, so that covariances of modes are sums over the influence of each draw.
+    rows = np.unique(np.concatenate([fitted.fit.rows for fitted in ladder]))
+    moved = np.zeros((len(ladder), len(rows), modes.shape[1]))
+    for own, fitted, t in zip(moved, ladder, terms, strict=False):
+        own[np.searchsorted(rows, fitted.fit.rows)] = fitted.fit.influence @ t.T
 
-    def variance(w: np.ndarray) -> np.ndarray:
-        return np.einsum("k,klpq,l->pq", w, covariance, w)
+    def covariance(w: np.ndarray) -> np.ndarray:
+        total = np.einsum("k,knp->np", w, moved)
+        return total.T @ total
 
-    for j in _order(modes, weights, variance, unit):
+    # Lines through more modes are not more precise: a decrease of the variance is noise.
+    loss = np.maximum.accumulate([_size(covariance(w), unit) for w in weights])
+    for j in range(len(modes) - 1):
+        change = np.linalg.solve(unit, modes[j] - modes[j + 1])
+        noise = _size(covariance(weights[j] - weights[j + 1]), unit)
+        loss[j] += max(0.0, float(change @ change) - _DOUBT * noise)
+    for j in np.argsort(loss[:_LINES], kind="stable"):
         z = weights[j] @ [fitted.z for fitted in ladder]
-        height = height_at(ladder[j], surface, z)
+        height = float(surface.height(ladder[j].fit, z[None])[0])
         if not math.isfinite(height):
             continue
         bias = np.abs(modes[j] - modes[j + 1]) if j + 1 < len(ladder) else np.zeros(modes.shape[1])
-        found = _as_mode(ladder[j]._replace(z=z, height=height), surface, height)
-        return found._replace(se=np.sqrt(np.diag(variance(weights[j])) + bias**2), bias=bias)
+        se = np.sqrt(np.diag(covariance(weights[j])) + bias**2)
+        return _as_mode(ladder[j]._replace(z=z, height=height), surface)._replace(se=se, bias=bias)
     return None
 
 
-def _covariance(ladder: list[Peak], terms: list[np.ndarray]) -> np.ndarray:
-    """Return covariances (K, K, P, P) of the modes of fits that share draws, from the influence of each draw."""
-    rows = np.unique(np.concatenate([fitted.fit.rows for fitted in ladder]))
-    moved = np.zeros((len(ladder), len(rows), len(terms[0])))
-    for own, fitted, t in zip(moved, ladder, terms, strict=False):
-        own[np.searchsorted(rows, fitted.fit.rows)] = fitted.fit.influence @ t.T
-    return np.einsum("knp,lnq->klpq", moved, moved, optimize=True)
-
-
-def _order(
-    modes: np.ndarray,
-    weights: np.ndarray,
-    variance: Callable[[np.ndarray], np.ndarray],
-    unit: np.ndarray,
-) -> np.ndarray:
-    """Return candidate lines ordered by variance plus squared bias, in units (D, D) of the peak."""
-
-    def size(v: np.ndarray) -> float:
-        return np.trace(np.linalg.solve(unit, np.linalg.solve(unit, v).T))
-
-    # Lines through more modes are not more precise: a decrease of the variance is noise.
-    loss = np.maximum.accumulate([size(variance(w)) for w in weights])
-    for j in range(len(modes) - 1):
-        change = np.linalg.solve(unit, modes[j] - modes[j + 1])
-        noise = size(variance(weights[j] - weights[j + 1]))
-        loss[j] += max(0.0, float(change @ change) - _DOUBT * noise)
-    return np.argsort(loss[:_LINES], kind="stable")
+def _size(covariance: np.ndarray, unit: np.ndarray) -> float:
+    """Return the sum of variances in units (P, P) of the peak."""
+    return float(np.trace(np.linalg.solve(unit, np.linalg.solve(unit, covariance).T)))
 
 
 def _at_zero(x: np.ndarray, k: int) -> np.ndarray:
@@ -441,64 +410,42 @@ def _at_zero(x: np.ndarray, k: int) -> np.ndarray:
     return out
 
 
-def _best_window(first: Peak, draws: Draws, labels: np.ndarray, surface: Surface) -> Peak:
+def _best_window(first: Peak, labels: np.ndarray, surface: Surface) -> Peak:
     """Return the fit with the least variance plus squared bias among successively narrower windows.
 
-    In a window as wide as the peak, a curved peak or two peaks are not log-quadratic.
+    In a window as wide as the peak, a curved peak or two peaks are not log-quadratic. Bias is assumed proportional to
+    the squared width of the window.
     """
-    ladder = [first]
-    for k in range(1, _NARROWER + 1):
-        fitted = climb(
-            ndtr(ladder[-1].z), draws, labels, surface, first.tolerance, 2.0 ** (-k / 2.0) * first.fit.root,
-            fits=1,
-        )  # fmt: skip
+    ladder, unit, scales = [first], first.fit.root, 2.0 ** (-0.5 * np.arange(_NARROWER + 1))
+    errors = [peak_errors(first, surface)[0]]
+    for scale in scales[1:]:
+        fitted = climb(surface, ladder[-1].z, labels, first.tolerance, scale * unit, fits=1)
         if fitted is None or fitted.fit.effective < _ENOUGH:
             break
-        if not np.isfinite(peak_errors(fitted, surface)[0]).all():
+        error = peak_errors(fitted, surface)[0]
+        if not np.isfinite(error).all():
             break
         ladder.append(fitted)
-    scales = [2.0 ** (-k / 2.0) for k in range(len(ladder))]
-    return ladder[_least_error(ladder, scales, first.fit.root, surface) or 0]
-
-
-def _least_error(
-    ladder: list[Peak], scales: list[float], unit: np.ndarray, surface: Surface
-) -> int | None:
-    """Return the index of the fit with the least variance plus squared bias, in units (D, D) of the peak.
-
-    Bias is assumed proportional to the squared scale of the window. The result is None if no variance is known.
-    """
-    at = [np.linalg.solve(unit, surface.positions(ndtr(f.z)[None])[0]) for f in ladder]
-    covariances = [peak_errors(f, surface)[0] for f in ladder]
-    variance = np.array(
-        [np.trace(np.linalg.solve(unit, np.linalg.solve(unit, c).T)) for c in covariances]
-    )
+        errors.append(error)
+    at = [np.linalg.solve(unit, surface.at(fitted.z)) for fitted in ladder]
+    variance = np.array([_size(error, unit) for error in errors])
     known = np.flatnonzero(np.isfinite(variance))
     if not len(known):
-        return None
+        return first
     # Narrower windows are not more precise: a decrease of the variance is noise.
     variance[known] = np.maximum.accumulate(variance[known])
     bias = np.zeros(len(ladder))
-    for j in known:
-        for k in known[known > j]:
-            excess = ((at[j] - at[k]) ** 2).sum() - _DOUBT * variance[k]
-            grows = 1.0 / (1.0 - (scales[k] / scales[j]) ** 2) ** 2
-            bias[j] = max(bias[j], grows * excess)
-    last = known[-1]
+    for j, k in itertools.combinations(known, 2):
+        excess = ((at[j] - at[k]) ** 2).sum() - _DOUBT * variance[k]
+        bias[j] = max(bias[j], excess / (1.0 - (scales[k] / scales[j]) ** 2) ** 2)
     if len(known) > 1:
-        before = known[-2]
+        before, last = known[-2:]
         bias[last] = bias[before] * (scales[last] / scales[before]) ** 4
-    return int(np.nanargmin(variance + bias))
+    return ladder[int(np.nanargmin(variance + bias))]
 
 
-def _as_mode(fitted: Peak, surface: Surface, compared: float) -> Mode:
+def _as_mode(fitted: Peak, surface: Surface) -> Mode:
     covariance, se = peak_errors(fitted, surface)
-    return Mode(
-        ndtr(fitted.z),
-        np.sqrt(np.diag(covariance)),
-        fitted.height,
-        se,
-        fitted.tolerance,
-        fitted.fit.effective,
-        compared,
-    )
+    at, height = ndtr(fitted.z), fitted.height
+    error = np.sqrt(np.diag(covariance))
+    return Mode(at, error, height, se, fitted.tolerance, fitted.fit.effective, height)

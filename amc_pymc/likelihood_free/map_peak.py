@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,16 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from scipy.optimize import minimize
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 __all__ = [
-    "Draws", "LocalQuadratic", "Peak", "Surface", "climb", "fit_log_quadratic", "height_at", "mode_terms",
-    "n_terms", "peak_errors",
+    "LocalQuadratic", "Peak", "Surface", "climb", "fit_log_quadratic", "mode_terms", "n_terms", "peak_errors",
 ]  # fmt: skip
 
-_STEPS, _HALVINGS = 50, 20
-#: Predicted decrease of the loss below which Newton's method stops.
-_GAIN = 1e-8
+#: Maximum steps of Newton's method, and slope per unit of weight at which it stops.
+_STEPS, _SLOPE = 50, 1e-7
 #: Maximum logarithm of a mean, to prevent overflow.
 _LARGEST = 50.0
 #: Weight of the penalty on curvatures that differ from one in the units of the window.
@@ -87,10 +86,6 @@ class LocalQuadratic(NamedTuple):
         """Return logarithms (n,) of the mean at y (n, D)."""
         return _terms(y, self.diagonal) @ self.coefficients
 
-    def value_terms(self, y: np.ndarray) -> np.ndarray:
-        """Return all terms (p,) at one point (D,)."""
-        return _terms(y[None], self.diagonal)[0]
-
     def gradient_terms(self, y: np.ndarray) -> np.ndarray:
         """Return derivatives (D, p) of all terms at one point (D,)."""
         h = 1e-6 * np.eye(len(y))
@@ -156,6 +151,9 @@ def fit_log_quadratic(
     >>> found.coefficients.round(3)
     array([-0.045,  0.3  , -0.5  ])
     """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import PoissonRegressor
+
     d = len(centre)
     y = np.linalg.solve(root, (x - centre).T).T
     squares = np.einsum("ij,ij->i", y, y) / radius**2
@@ -166,14 +164,21 @@ def fit_log_quadratic(
         return None
     shares = w * s / total
     effective = 1.0 / float(shares @ shares)
+    # Coefficients are shrunk towards curvatures of one in the units of the window.
     guess, ridge = np.zeros(f.shape[1]), np.full(f.shape[1], _RIDGE)
     guess[1 + d : 1 + 2 * d], ridge[0] = -0.5, 0.0
-    start = guess.copy()
-    start[0] = math.log(total / float(w @ np.exp(f @ guess)))
-    beta = _minimise(f, s, w, guess, ridge, start)
+    guessed = np.exp(f @ guess)
+    regression = PoissonRegressor(
+        alpha=_RIDGE / float(w @ guessed), solver="newton-cholesky", max_iter=_STEPS, tol=_SLOPE
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regression.fit(f[:, 1:], s / guessed, sample_weight=w * guessed)
+    beta = guess + np.r_[regression.intercept_, regression.coef_]
     mean = np.exp(np.minimum(f @ beta, _LARGEST))
-    inverse = np.linalg.inv(_hessian(f, w * mean, ridge))
-    influence = f * (w * (s - mean))[:, None] @ inverse
+    hessian = (f * (w * mean)[:, None]).T @ f + np.diag(ridge)
+    hessian[np.diag_indices(len(hessian))] += 1e-9 * np.trace(hessian) / len(hessian)
+    influence = f * (w * (s - mean))[:, None] @ np.linalg.inv(hessian)
     return LocalQuadratic(
         centre, root, radius, diagonal, beta, influence.T @ influence,
         np.flatnonzero(inside), influence, effective,
@@ -189,50 +194,11 @@ def _terms(y: np.ndarray, diagonal: bool) -> np.ndarray:
     return np.concatenate(columns, axis=1)
 
 
-def _hessian(f: np.ndarray, weights: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-    out = (f * weights[:, None]).T @ f + np.diag(ridge)
-    out[np.diag_indices(len(out))] += 1e-9 * np.trace(out) / len(out)
-    return out
-
-
-def _minimise(
-    f: np.ndarray,
-    s: np.ndarray,
-    w: np.ndarray,
-    guess: np.ndarray,
-    ridge: np.ndarray,
-    beta: np.ndarray,
-) -> np.ndarray:
-    """Minimise the convex loss by Newton's method with step halving."""
-
-    def loss(b: np.ndarray) -> float:
-        eta = np.minimum(f @ b, _LARGEST)
-        return float(w @ (np.exp(eta) - s * eta) + 0.5 * ridge @ (b - guess) ** 2)
-
-    now = loss(beta)
-    for _ in range(_STEPS):
-        mean = np.exp(np.minimum(f @ beta, _LARGEST))
-        downhill = f.T @ (w * (s - mean)) - ridge * (beta - guess)
-        step = np.linalg.solve(_hessian(f, w * mean, ridge), downhill)
-        gain, size = float(downhill @ step), 1.0
-        if gain < _GAIN:
-            break
-        for _ in range(_HALVINGS):
-            new = loss(beta + size * step)
-            if new <= now - 1e-4 * size * gain:
-                break
-            size *= 0.5
-        else:
-            break
-        beta, now = beta + size * step, new
-    return beta
-
-
 # --- peaks ---
 
 
 class Surface(NamedTuple):
-    """Prior in coordinates of the unit cube.
+    """Prior in coordinates of the unit cube, and the simulated points where it is positive.
 
     Attributes
     ----------
@@ -240,31 +206,33 @@ class Surface(NamedTuple):
         Maps points (n, D) of the cube to parameters (n, P) on their own scale.
     log_prior : callable
         Maps points (n, D) to the natural log prior density (n,).
-    """
-
-    positions: Callable[[np.ndarray], np.ndarray]
-    log_prior: Callable[[np.ndarray], np.ndarray]
-
-
-class Draws(NamedTuple):
-    """Simulated points where the prior is positive.
-
-    Attributes
-    ----------
     z : array (n, D)
-        Normal quantiles of coordinates in the cube.
+        Normal quantiles of the simulated points.
     x : array (n, P)
-        Parameters on their own scale.
-    log_prior : array (n,)
-        Natural log prior density, finite.
+        Their parameters.
+    log_prior_at : array (n,)
+        Their natural log prior densities, finite.
     truncated : bool
         Whether the prior is zero at other simulated points.
     """
 
+    positions: Callable[[np.ndarray], np.ndarray]
+    log_prior: Callable[[np.ndarray], np.ndarray]
     z: np.ndarray
     x: np.ndarray
-    log_prior: np.ndarray
+    log_prior_at: np.ndarray
     truncated: bool
+
+    def at(self, z: np.ndarray) -> np.ndarray:
+        """Return the parameters (P,) at normal quantiles (D,)."""
+        return self.positions(ndtr(z)[None])[0]
+
+    def height(self, fit: LocalQuadratic, z: np.ndarray, outside: float = 0.0) -> np.ndarray:
+        """Return log of prior times fit (n,) at normal quantiles (n, D), less a penalty outside of the window."""
+        u = ndtr(z)
+        y = fit.to_units(self.positions(u))
+        beyond = np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)) - fit.radius, 0.0)
+        return self.log_prior(u) + fit.values(y) - outside * beyond**2
 
 
 class Peak(NamedTuple):
@@ -276,15 +244,10 @@ class Peak(NamedTuple):
     fit: LocalQuadratic
 
 
-def _radius(n_dim: int) -> float:
-    return _RADIUS * math.sqrt(1.0 + (n_dim - 1) / 3.0)
-
-
 def climb(
-    u: np.ndarray,
-    draws: Draws,
-    labels: np.ndarray,
     surface: Surface,
+    z: np.ndarray,
+    labels: np.ndarray,
     tolerance: float,
     root: np.ndarray,
     *,
@@ -292,11 +255,11 @@ def climb(
 ) -> Peak | None:
     """Fit a peak in a window that moves to it and adopts its width; None if there are too few labels.
 
-    The prior must be positive at `u`, and is positive at the peak.
+    The prior must be positive at normal quantiles z (D,), and is positive at the peak.
     """
-    x = draws.x
-    z, radius = np.clip(ndtri(u), -_REACH, _REACH), _radius(x.shape[1])
-    centre, fit = surface.positions(ndtr(z)[None])[0], None
+    x, z = surface.x, np.clip(z, -_REACH, _REACH)
+    radius = _RADIUS * math.sqrt(1.0 + (x.shape[1] - 1) / 3.0)
+    centre, fit = surface.at(z), None
     for _ in range(fits):
         for _ in range(_WIDER):
             fit = _fit(x, labels, centre, root, radius)
@@ -305,10 +268,10 @@ def climb(
             root = 2.0 * root
         if fit is None:
             return None
-        z, height = _maximise(fit, surface, z, draws)
+        z, height = _maximise(fit, surface, z)
         if not math.isfinite(height):
             return None
-        centre = surface.positions(ndtr(z)[None])[0]
+        centre = surface.at(z)
         widths, axes = np.linalg.eigh(fit.curvature())
         widths = np.clip(widths, 1.0 / _CHANGE**2, _CHANGE**2)
         root = root @ (axes / np.sqrt(widths)) @ axes.T
@@ -328,9 +291,7 @@ def _fit(
     return None
 
 
-def _maximise(
-    fit: LocalQuadratic, surface: Surface, z: np.ndarray, draws: Draws
-) -> tuple[np.ndarray, float]:
+def _maximise(fit: LocalQuadratic, surface: Surface, z: np.ndarray) -> tuple[np.ndarray, float]:
     """Maximise prior times fit inside the window, over normal quantiles of cube coordinates.
 
     At the edge of a truncated prior a search can stop early or have no slope to follow. The highest simulated
@@ -338,10 +299,7 @@ def _maximise(
     """
 
     def height(points: np.ndarray) -> np.ndarray:
-        u = ndtr(points)
-        y = fit.to_units(surface.positions(u))
-        outside = np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)) - fit.radius, 0.0)
-        found = surface.log_prior(u) + fit.values(y) - 10.0 * outside**2
+        found = surface.height(fit, points, outside=10.0)
         return np.where(np.isfinite(found), found, -np.inf)
 
     def downhill(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -361,23 +319,17 @@ def _maximise(
         return found[best], float(heights[best])
 
     best = search(z)
-    if not draws.truncated:
+    if not surface.truncated:
         return best
-    y = fit.to_units(draws.x)
-    heights = np.where(
-        np.einsum("ij,ij->i", y, y) < fit.radius**2, draws.log_prior + fit.values(y), -np.inf
-    )
+    y = fit.to_units(surface.x)
+    inside = np.einsum("ij,ij->i", y, y) < fit.radius**2
+    heights = np.where(inside, surface.log_prior_at + fit.values(y), -np.inf)
     top = int(heights.argmax())
     if heights[top] > best[1] + _HIGHER:
-        best = max(best, search(np.clip(draws.z[top], -_REACH, _REACH)), key=lambda found: found[1])
+        best = max(
+            best, search(np.clip(surface.z[top], -_REACH, _REACH)), key=lambda found: found[1]
+        )
     return best
-
-
-def height_at(fitted: Peak, surface: Surface, z: np.ndarray) -> float:
-    """Return the logarithm of prior times fit at normal quantiles (D,) of cube coordinates."""
-    u = ndtr(z)[None]
-    y = fitted.fit.to_units(surface.positions(u))
-    return float((surface.log_prior(u) + fitted.fit.values(y))[0])
 
 
 def mode_terms(fitted: Peak, surface: Surface) -> np.ndarray:
@@ -386,35 +338,28 @@ def mode_terms(fitted: Peak, surface: Surface) -> np.ndarray:
     They are nan if the peak is at an edge of the prior's support.
     """
     fit, z = fitted.fit, fitted.z
-    p, d, h = len(fit.centre), len(z), 1e-3
-
-    def height(points: np.ndarray) -> np.ndarray:
-        u = ndtr(points)
-        return surface.log_prior(u) + fit.values(fit.to_units(surface.positions(u)))
-
-    steps, unknown = h * np.eye(d), np.full((p, len(fit.coefficients)), np.nan)
-    ends = [np.where(np.eye(d, dtype=bool), reach, z) for reach in (-_REACH, _REACH)]
-    x, *at_ends = (surface.positions(ndtr(point)) for point in (z[None], *ends))
-    gaps = np.linalg.solve(fit.root, (np.concatenate(at_ends) - x).T)
+    d, h, unknown = len(z), 1e-3, np.full((len(fit.centre), len(fit.coefficients)), np.nan)
+    ends = np.concatenate([np.where(np.eye(d, dtype=bool), end, z) for end in (-_REACH, _REACH)])
+    gaps = np.linalg.solve(fit.root, (surface.positions(ndtr(ends)) - surface.at(z)).T)
     if np.linalg.norm(gaps, axis=0).min() < _CLOSE:
         return unknown
-    terms = fit.gradient_terms(fit.to_units(surface.positions(ndtr(z)[None]))[0])
-    above, below = (surface.positions(ndtr(z + s * steps)) for s in (1.0, -1.0))
-    pairs = [
-        a * steps[:, None] + b * steps[None, :] for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1))
-    ]
-    around = np.array([height((z + q).reshape(-1, d)).reshape(d, d) for q in pairs])
-    sides = np.array([height(z + steps), height(z - steps)])
-    if not (np.isfinite(around).all() and np.isfinite(sides).all()):
+    # Central differences along pairs of coordinates.
+    steps = h * np.eye(d)
+    both, apart = (steps[:, None] + sign * steps[None, :] for sign in (1.0, -1.0))
+    pairs = np.stack([both, apart, -apart, -both]).reshape(-1, d)
+    heights = surface.height(fit, z + np.concatenate([pairs, steps, -steps]))
+    if not np.isfinite(heights).all():
         return unknown
-    jacobian = (above - below).T / (2.0 * h)
-    pp, pm, mp, mm = around
+    pp, pm, mp, mm = heights[: 4 * d * d].reshape(4, d, d)
     hessian = (pp - pm - mp + mm) / (4.0 * h**2)
     if np.linalg.eigvalsh(hessian).max() >= 0.0:
         return unknown
-    slope = (sides[0] - sides[1]) / (2.0 * h)
+    above, below = (surface.positions(ndtr(z + s * steps)) for s in (1.0, -1.0))
+    jacobian = (above - below).T / (2.0 * h)
+    slope = (heights[-2 * d : -d] - heights[-d:]) / (2.0 * h)
     if np.linalg.norm(fit.root.T @ np.linalg.lstsq(jacobian.T, slope)[0]) > _STEEP:
         return unknown
+    terms = fit.gradient_terms(fit.to_units(surface.at(z)[None])[0])
     return -jacobian @ np.linalg.solve(hessian, jacobian.T @ np.linalg.solve(fit.root.T, terms))
 
 
@@ -424,6 +369,6 @@ def peak_errors(fitted: Peak, surface: Surface) -> tuple[np.ndarray, float]:
     The covariance is nan if the peak is at an edge of the prior's support.
     """
     fit, moved = fitted.fit, mode_terms(fitted, surface)
-    terms = fit.value_terms(fit.to_units(surface.positions(ndtr(fitted.z)[None]))[0])
+    terms = _terms(fit.to_units(surface.at(fitted.z)[None]), fit.diagonal)[0]
     se = math.sqrt(max(0.0, float(terms @ fit.covariance @ terms)))
     return moved @ fit.covariance @ moved.T, se

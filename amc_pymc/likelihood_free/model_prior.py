@@ -206,8 +206,7 @@ class PriorTransform:
             made["reference"] = Batched(list((own | there).values()), _possible([log], {}))
         fallback |= {p.name: "a pm.Potential" for p in model.potentials}
         fallback |= {rv.name: "data with a likelihood" for rv in likelihoods}
-        log_constant = references.log_constant if references.used else 0.0
-        cube = cls(shapes, variables, made, log_constant, fallback)
+        cube = cls(shapes, variables, made, references.log_constant, fallback)
         _refuse_cuts(cube, list(transformed))
         return cube
 

@@ -6,20 +6,16 @@ import numpy as np
 import pymc as pm
 import pytensor
 
-from pymc.distributions.simulator import SimulatorRV
+from pymc.distributions.simulator import SimulatorRV, gaussian
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
-from amc_pymc.likelihood_free.distances import (
-    distance_function,
-    is_gaussian,
-    is_python,
-    statistic_function,
-)
+from amc_pymc.likelihood_free.distances import distance_function, statistic_function
 from amc_pymc.likelihood_free.fail_safe import (
     Measure,
     NegativeDistance,
     check_simulation,
+    checked_data,
     clipped,
     run_batch,
     run_each,
@@ -32,7 +28,7 @@ __all__ = ["ModelProblem"]
 
 
 class ModelProblem:
-    """Prior on the unit cube, simulator and distance of a PyMC model; created by :meth:`from_model`.
+    """Prior on the unit cube, simulator and distance of a PyMC model; later ``pm.set_data`` has no effect.
 
     The distance is in units of the ``epsilon`` of ``pm.Simulator``. With summary statistics o of observed
     and s of simulated data, it is the root of the sum of ((o - s) / epsilon)^2 for
@@ -40,6 +36,11 @@ class ModelProblem:
     values of any other distance, which must not be positive. The distances of several Simulators, each in
     units of its own epsilon, are combined by the root of the sum of squares if all are Gaussian, otherwise
     by the sum. Other observed variables have a likelihood, which weights draws as a Potential does.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Model with data of a ``pm.Simulator``; other data may have a likelihood.
 
     Attributes
     ----------
@@ -60,6 +61,15 @@ class ModelProblem:
         Variables without quantile functions, Potentials and data with a likelihood, for which
         :meth:`log_density` corrects, and the reasons.
 
+    Raises
+    ------
+    TypeError
+        If `model` is not a ``pm.Model``.
+    ValueError
+        If the model has no Simulator, no free variable, an improper prior, missing data, a likelihood
+        that cannot be evaluated, an epsilon that is not positive and finite, or data that are not finite;
+        the message names the variable.
+
     Examples
     --------
     >>> import numpy as np
@@ -70,7 +80,7 @@ class ModelProblem:
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 0.0, 2.0)
     ...     y = pm.Simulator("y", simulator, mu, epsilon=0.5, observed=[1.0, 2.0, 1.5])
-    >>> problem = ModelProblem.from_model(model)
+    >>> problem = ModelProblem(model)
     >>> problem.parameters(np.array([[0.5]]))["mu"]
     array([0.])
     >>> u = np.full((4, 1), 0.5)
@@ -80,57 +90,19 @@ class ModelProblem:
 
     tolerance = 1.0
 
-    def __init__(self, cube: PriorTransform, simulators: list[_Simulator], deterministic_names):
-        self._cube, self.simulators = cube, simulators
-        self.deterministic_names: list[str] = deterministic_names
-        self.observed = {s.name: s.observed for s in simulators}
-        self.observed_summaries = _flat(self._statistics([s.observed[None] for s in simulators]))[0]
-
-    @classmethod
-    def from_model(cls, model: pm.Model) -> ModelProblem:
-        """Create the problem from the current state of a model; later ``pm.set_data`` has no effect.
-
-        Parameters
-        ----------
-        model : pm.Model
-            Model with data of a ``pm.Simulator``; other data may have a likelihood.
-
-        Raises
-        ------
-        TypeError
-            If `model` is not a ``pm.Model``.
-        ValueError
-            If the model has no Simulator, no free variable, an improper prior, missing data, a likelihood
-            that cannot be evaluated, an epsilon that is not positive and finite, or data that are not finite;
-            the message names the variable.
-        """
+    def __init__(self, model: pm.Model):
         found = _simulators_of(model)
         outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
-        cube = PriorTransform.from_model(
+        self._cube = cube = PriorTransform.from_model(
             model, outputs | {"deterministics": model.deterministics}, _likelihoods_of(model)
         )
-        names = [d.name for d in model.deterministics]
-        return cls(cube, [_Simulator(model, rv) for rv in found], names)
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the free variables."""
-        return self._cube.shapes
-
-    @property
-    def n_dim(self) -> int:
-        """Number of coordinates, D."""
-        return self._cube.n_dim
-
-    @property
-    def coordinates(self) -> list[str]:
-        """Names of the coordinates of the cube."""
-        return self._cube.coordinates
-
-    @property
-    def fallback(self) -> dict[str, str]:
-        """Variables and data for which :meth:`log_density` corrects, and the reasons."""
-        return self._cube.fallback
+        self.shapes, self.n_dim, self.coordinates = cube.shapes, cube.n_dim, cube.coordinates
+        self.fallback = cube.fallback
+        self.simulators = [_Simulator(model, rv) for rv in found]
+        self.deterministic_names = [d.name for d in model.deterministics]
+        self.observed = {s.name: s.observed for s in self.simulators}
+        data = self._statistics([s.observed[None] for s in self.simulators])
+        self.observed_summaries = _flat(data)[0]
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Return the free variables (n, *shape) on their own scale at points (n, D) of the unit cube.
@@ -232,21 +204,21 @@ class _Simulator:
     def __init__(self, model, rv):
         op = rv.owner.op
         self.name, self.dtype = rv.name, rv.type.dtype
-        self.observed = _observed(model, rv)
+        data = _value(model.rvs_to_values[rv])
+        self.observed = checked_data(f"the data of {rv.name!r}", data)
         self._function = type(op).fn
         self._size = _size(model, rv)
-        self._epsilon = _epsilon(model, rv)
         distance, statistic = type(op)._distance, type(op)._sum_stat
-        self.is_gaussian = is_gaussian(distance)
-        self._statistic = statistic_function(statistic, self.observed)
+        self.is_gaussian = distance is gaussian
+        self._statistic, self._one_by_one = statistic_function(statistic, self.observed)
         of_data = self._statistic(self.observed[None])[0]
         self.shape = of_data.shape
-        self._from_data = distance_function(distance, self._epsilon, of_data)
+        self._from_data = distance_function(distance, _epsilon(model, rv), of_data)
 
     def one(self, rng, parameters) -> np.ndarray:
         """Return the summary statistics of one simulation, which may be longer or shorter than the data."""
         found = np.asarray(self._function(rng, *parameters, self._size))
-        check_simulation(found, self.observed.shape, any_length=is_python(self._statistic))
+        check_simulation(found, self.observed.shape, any_length=self._one_by_one)
         if np.isnan(found).any():
             return np.full(self.shape, np.nan)
         return self.statistics(found[None])[0]
@@ -317,23 +289,6 @@ def _likelihoods_of(model) -> list:
 
 def _value(graph) -> np.ndarray:
     return np.asarray(plain_function([], graph)())
-
-
-def _observed(model, rv) -> np.ndarray:
-    data = _value(model.rvs_to_values[rv])
-    if data.size == 0:
-        raise ValueError(f"the data of {rv.name!r} are empty, their shape is {data.shape}.")
-    if np.isnan(data).any():
-        raise ValueError(
-            f"the data of {rv.name!r} have {np.isnan(data).sum()} nan among {data.size} values; leave "
-            "them out."
-        )
-    if np.isinf(data).any():
-        raise ValueError(
-            f"the data of {rv.name!r} have {np.isinf(data).sum()} infinite ones among {data.size} values, "
-            "from which every simulation is infinitely far."
-        )
-    return data
 
 
 def _epsilon(model, rv) -> np.ndarray:

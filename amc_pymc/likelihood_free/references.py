@@ -28,23 +28,12 @@ class References:
     """Densities on the unconstrained scale that resemble the priors of variables without quantiles."""
 
     def __init__(self, model, sizes):
-        self._model, self._sizes = model, sizes
+        self._model = model
         self._transforms = {rv.name: model.rvs_to_transforms[rv] for rv in model.free_RVs}
+        shapes = tuple(sizes[value_name(n, t)] for n, t in self._transforms.items())
+        dtypes = tuple(v.dtype for v in model.value_vars)
+        self._layout = FlatLayout(tuple(self._transforms), shapes, dtypes)
         self._inputs: dict = {}
-
-    @property
-    def used(self) -> bool:
-        """Whether any reference has been requested."""
-        return bool(self._inputs)
-
-    @cached_property
-    def _layout(self) -> FlatLayout:
-        names, values = list(self._transforms), self._model.value_vars
-        shapes = tuple(self._shape(n) for n in names)
-        return FlatLayout(tuple(names), shapes, tuple(v.dtype for v in values))
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        return self._sizes[value_name(name, self._transforms[name])]
 
     @cached_property
     def _prior(self) -> PriorDraws:
@@ -56,14 +45,15 @@ class References:
 
     @property
     def log_constant(self) -> float:
-        """Term that normalises the log density of ordered variables."""
-        return self._prior.log_constant
+        """Term that normalises the log density of ordered variables; zero if no reference is used."""
+        return self._prior.log_constant if self._inputs else 0.0
 
     def input(self, name: str):
         """Return the input that represents the unconstrained value of a variable."""
         if name not in self._inputs:
-            dtype = self._layout.dtypes[self._layout.names.index(name)]
-            self._inputs[name] = pt.tensor(name, dtype=dtype, shape=self._shape(name))
+            i = self._layout.names.index(name)
+            shape, dtype = self._layout.shapes[i], self._layout.dtypes[i]
+            self._inputs[name] = pt.tensor(name, dtype=dtype, shape=shape)
         return self._inputs[name]
 
     def graph(self, rv, name: str, transform):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.likelihood_free.accepted import Accepted, deal, effective, effective_of_first
 from amc_pymc.likelihood_free.adjust import adjusted_effective, adjusted_mean, weighted_mean
 from amc_pymc.likelihood_free.choose import AdjustName, adjust_run
-from amc_pymc.likelihood_free.history import History
+from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.problem import (
     Problem,
     accepted,
@@ -25,7 +24,6 @@ from amc_pymc.likelihood_free.problem import (
     student_kernel,
     values_at,
 )
-from amc_pymc.likelihood_free.scale import SummaryScale
 from amc_pymc.likelihood_free.smoothing import smooth_draws
 from amc_pymc.likelihood_free.step_posterior import fit_step_posterior, quantile_corners
 from amc_pymc.likelihood_free.tolerance_bias import (
@@ -37,10 +35,17 @@ from amc_pymc.likelihood_free.tolerance_bias import (
     tolerance_doubt,
 )
 from amc_pymc.results import declared_dataset, described, pareto_k
-from amc_pymc.results.tables import ABC, ABC_SIMULATIONS, DRAW_STATS, STEP_POSTERIOR, WEIGHTED
+from amc_pymc.results.tables import (
+    ABC,
+    ABC_SIMULATIONS,
+    DRAW_STATS,
+    PROBABILITIES,
+    STEP_POSTERIOR,
+    WEIGHTED,
+)
 from amc_pymc.steps.model_groups import add_data_groups, draws_group
 
-__all__ = ["AbcRun", "abc_tree_data"]
+__all__ = ["abc_tree_data"]
 
 #: Number of chains of posterior draws.
 _CHAINS = 4
@@ -51,44 +56,6 @@ _FEW, _HEAVY = 100.0, 0.1
 #: Squared errors at pseudo-observed data, in posterior variances, outside of which a warning is given, and standard
 #: errors by which they must differ from one.
 _CALIBRATED, _SURE = (0.5, 1.6), 3.0
-
-
-@dataclass
-class AbcRun:
-    """A finished run.
-
-    Attributes
-    ----------
-    problem : Problem
-    model : pm.Model or None
-    history : History
-    observed : array (S,)
-        Summary statistics of the data.
-    rng : numpy.random.Generator
-        Generator for draws after the run.
-    seconds : list of float
-        Simulation time of each batch; nan for batches from a checkpoint.
-    flags : list of Flag
-    scale : SummaryScale or None
-        Scale of the distance if it comes from a pilot batch; None for the problem's own distance.
-    learned : bool
-        Whether the distance is between learned summaries.
-    """
-
-    problem: Problem
-    model: Any
-    history: History
-    observed: np.ndarray = field(default_factory=lambda: np.empty(0))
-    rng: np.random.Generator = None  # type: ignore[assignment]
-    seconds: list[float] = field(default_factory=list)
-    flags: list[Flag] = field(default_factory=list)
-    scale: SummaryScale | None = None
-    learned: bool = False
-
-    def elements(self, u: np.ndarray) -> np.ndarray:
-        """Return all elements (n, K) of all variables at points (n, D) of the cube."""
-        values = values_at(self.problem, u).values()
-        return np.concatenate([v.reshape(len(u), -1).astype(float) for v in values], axis=1)
 
 
 class _Draws(NamedTuple):
@@ -130,20 +97,8 @@ def _plain(run: AbcRun, found: Accepted, told: dict[str, Any]) -> _Draws:
 
 def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None:
     """Return adjusted draws; None if the prior density is zero at all of them."""
-    history, problem = run.history, run.problem
-    assert history.summaries is not None
-    log_weight = history.log_weight
-    if any(
-        r.log_density is not None for r in history.rounds
-    ):  # weights of a prior uniform in the cube
-        log_weight = np.concatenate(
-            [math.log(r.proposal.gain) - np.log(r.proposal.density(r.u)) for r in history.rounds]
-        )
-    result = adjust_run(
-        history.u, history.summaries, run.observed, history.distance, log_weight, found, adjust,
-        run.rng.spawn(1)[0], root=None if run.scale is None else run.scale.matrix,
-        distance_is_learned=run.learned, log_density=problem.log_density,
-    )  # fmt: skip
+    problem = run.problem
+    result = adjust_run(run, found, adjust)
     draws, chosen = result.draws, result.choice.candidate
     if draws is None:
         return None
@@ -152,7 +107,7 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
         told |= {"summaries": "learned", "regression": result.regression}
     if adjust == "auto":
         told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
-    squares, error = result.calibration
+    squares, error = result.choice.calibration
     beyond = np.abs(squares - 1.0) > _SURE * error
     run.flags += _miscalibrated(problem, np.where(beyond, squares, 1.0))
     excess = max(0.0, float(np.where(beyond, squares, 1.0).max()) - 1.0)
@@ -233,7 +188,11 @@ def abc_tree_data(
         observed = np.asarray(problem.observed)  # type: ignore[attr-defined]
         dims = [f"observed_dim_{i}" for i in range(observed.ndim)]
         tree["observed_data"] = xr.DataTree(xr.Dataset({"observed": (dims, observed)}))
-    flags += _flags(drawn, plain, unique, wanted) + _probability_doubt(run, plain)
+    flags += _flags(drawn, plain, unique, wanted)
+    probabilities, doubt = _probabilities(run, drawn, plain)
+    if probabilities:
+        tree["probabilities"] = xr.DataTree(probabilities)
+    flags += doubt
     flags += tolerance_doubt(estimates, names, plain.tolerance)
     flags += spread_doubt(estimates, names, plain.tolerance)
     tree["abc"].attrs |= flag_attributes(flags)
@@ -339,8 +298,6 @@ def _rounds(run: AbcRun, drawn: _Draws) -> xr.Dataset:
     }
     if run.scale is not None:
         values["summary_scale"] = run.scale.spread
-        if run.scale.root is not None:
-            values["summary_root"] = run.scale.root
     values = {k: np.asarray(v) if isinstance(v, list) else v for k, v in values.items()}
     return declared_dataset(ABC, values, {"round": np.arange(len(rounds))})
 
@@ -363,8 +320,9 @@ def _simulations(run: AbcRun) -> xr.Dataset:
     """Return all simulations with their parameters, positions, distances, weights and failures."""
     history = run.history
     failure = np.full(len(history), "", dtype="<U7")
-    for failed in history.failures:
-        failure[failed.index] = failed.kind
+    for failed in run.failures:
+        if failed.index < len(failure):
+            failure[failed.index] = failed.kind
     columns: dict[str, Any] = {
         "distance": history.distance,
         "log_weight": history.log_weight,
@@ -396,23 +354,39 @@ def _flags(drawn: _Draws, plain: Accepted, unique: int, wanted: float | None) ->
     return out
 
 
-def _probability_doubt(run: AbcRun, plain: Accepted) -> list[Flag]:
-    """Return a flag if the tolerance may change the probability of a whole number."""
-    history, found = run.history, {}
+def _probabilities(run: AbcRun, drawn: _Draws, plain: Accepted) -> tuple[xr.Dataset, list[Flag]]:
+    """Return probabilities of whole numbers with their errors, and a flag if the tolerance may change one much.
+
+    Mass moves between the values of a variable, so the error of each is at least the largest change of any.
+    """
+    history, problem = run.history, run.problem
     index = closest(history.log_weight, history.distance, plain.tolerance)
     distance = history.distance[index]
-    for name, value in values_at(run.problem, history.u[index]).items():
-        if value.dtype.kind in "iub":
-            columns = value.reshape(len(value), -1).T
-            for label, column in zip(labels(name, value.shape[1:]), columns, strict=True):
-                for whole in np.unique(column[distance <= plain.tolerance])[:_VALUES]:
-                    found[f"{label}={whole}"] = column == whole
-    if not found:
-        return []
-    indicators = np.array([*found.values()], float).T
+    near, here = (values_at(problem, u) for u in (history.u[index], drawn.u))
+    events, owners, columns = [], [], []
+    for name, value in near.items():
+        if value.dtype.kind not in "iub":
+            continue
+        each = zip(
+            value.reshape(len(value), -1).T, here[name].reshape(len(drawn.u), -1).T, strict=True
+        )
+        for label, (all_near, own) in zip(labels(name, value.shape[1:]), each, strict=True):
+            wholes = np.unique(np.concatenate([all_near[distance <= plain.tolerance], own]))
+            for whole in wholes[:_VALUES]:
+                events.append(f"{label}={whole}")
+                owners.append(label)
+                columns.append((all_near == whole, own == whole))
+    if not events:
+        return xr.Dataset(), []
+    indicators, own = (np.array(c, float).T for c in zip(*columns, strict=True))
     shift = tolerance_bias(indicators, history.log_weight[index], distance, plain.tolerance)
+    mean, mcse = weighted_mean(drawn.accepted.weight, own)
     sizes = np.nan_to_num(np.hypot(shift.bias, shift.error))
-    size, name = max(zip(sizes.tolist(), found, strict=True))
-    if size < _PROBABILITY:
-        return []
-    return [flag("uncertain_probabilities", tolerance=plain.tolerance, name=name, size=size)]
+    owner = np.array(owners)
+    doubt = np.array([sizes[owner == label].max() for label in owners])
+    rows = np.stack([mean, mcse, doubt, np.hypot(mcse, doubt)])
+    coords = {"statistic": ["mean", "mcse", "tolerance_error", "error"], "event": events}
+    table = declared_dataset(PROBABILITIES, {"probability": rows}, coords)
+    size, event = max(zip(sizes.tolist(), events, strict=True))
+    told = {"tolerance": plain.tolerance, "name": event, "size": size}
+    return table, [flag("uncertain_probabilities", **told)] if size >= _PROBABILITY else []

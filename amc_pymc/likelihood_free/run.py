@@ -36,8 +36,10 @@ from amc_pymc.runs import Journal, begin_journal, check_workers, run_loop
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["SimulationRun", "as_problem", "failure_flags", "simulation_run"]
+__all__ = ["MOST_SUMMARIES", "SimulationRun", "as_problem", "failure_flags", "simulation_run"]
 
+#: Maximum number of summary statistics that are stored if nobody asks for them.
+MOST_SUMMARIES = 100
 #: Share of failed simulations above which a warning is given.
 _MANY_FAILED = 0.05
 #: Number of points at which priors are compared.
@@ -65,6 +67,8 @@ class SimulationRun:
     flags : list of Flag
     seconds : list of float
         Simulation time of each batch; nan for batches from the journal.
+    failures : list of Failure
+        Failures with indices among all simulations.
     """
 
     description: str
@@ -77,12 +81,18 @@ class SimulationRun:
     workers: Simulate
     journal: Journal
     seconds: list[float] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._n_recalled, self._begin = len(self.journal), time.monotonic()
 
     def simulate(self, u: np.ndarray, b: int) -> Simulated:
         """Simulate batch b at points (n, D) of the unit cube, unless the journal has it."""
+        found, before = self._simulated(u, b), sum(self.sizes[:b])
+        self.failures += [f._replace(index=before + f.index) for f in found.failures]
+        return found
+
+    def _simulated(self, u: np.ndarray, b: int) -> Simulated:
         stored = self.journal.recall(u)
         if stored is not None:
             self.bar.advance(len(u))
@@ -217,6 +227,7 @@ def _fingerprint(problem: Problem, trial: Trial) -> dict[str, Any]:
 
 def failure_flags(problem: Problem, failures: list[Failure], u: np.ndarray) -> list[Flag]:
     """Return a flag about failed simulations at points (N, D), unless few failed and none raised an error."""
+    failures = [f for f in failures if f.index < len(u)]  # none of a batch that was interrupted
     few = len(failures) <= _MANY_FAILED * len(u)
     if few and not any(f.kind == "error" for f in failures):
         return []
@@ -228,4 +239,4 @@ def as_problem(model: Model | SimulatorProblem | None) -> tuple[Problem, Any]:
     if isinstance(model, SimulatorProblem):
         return model, None
     model = context_model(model, single=True)
-    return ModelProblem.from_model(model), model
+    return ModelProblem(model), model

@@ -16,12 +16,12 @@ from amc_pymc.arguments import boolean, positive_int, positive_or_none
 from amc_pymc.flags import flag
 from amc_pymc.likelihood_free.accepted import accept, effective, final_tolerance
 from amc_pymc.likelihood_free.choose import AdjustName
-from amc_pymc.likelihood_free.history import History, batch_sizes
+from amc_pymc.likelihood_free.history import AbcRun, History, batch_sizes
 from amc_pymc.likelihood_free.learned import exchangeable_features, learned_distance
 from amc_pymc.likelihood_free.learning import TreeProposal, one_of, rounds
 from amc_pymc.likelihood_free.problem import Problem, Simulated, accepted
-from amc_pymc.likelihood_free.results import AbcRun, abc_tree_data
-from amc_pymc.likelihood_free.run import as_problem, failure_flags, simulation_run
+from amc_pymc.likelihood_free.results import abc_tree_data
+from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.scale import FEWEST_PILOTS, pilot_scale
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.rng import RandomSeed
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sample_abc_rejection", "sample_abc_tree"]
 
-DistanceScale = Literal["mad", "whiten", "learned"]
+DistanceScale = Literal["mad", "learned"]
 
 #: Names reserved in results.
 _NAMES = {
@@ -42,8 +42,6 @@ _NAMES = {
 }  # fmt: skip
 #: Default options of the proposals.
 _DEFAULT = TreeProposal()
-#: Maximum number of summary statistics stored without `adjust`, to estimate the bias due to the tolerance.
-_MOST_SUMMARIES = 100
 
 
 @ends_loops
@@ -97,10 +95,9 @@ def sample_abc_tree(
         Whether observations along the first axis of the data are independent and identically distributed. Summary
         statistics are then moments and quantiles, which do not depend on the order, and `distance_scale` is by
         default "mad".
-    distance_scale : {None, "mad", "whiten", "learned"}, default None
+    distance_scale : {None, "mad", "learned"}, default None
         Replace the distance of the model by a Euclidean distance between summary statistics, in units of their
-        median absolute deviations ("mad") or of their principal axes ("whiten") in the first batch. The units are
-        fixed during the run, because changing them would change the posterior. `tolerance` has the same units and
+        median absolute deviations in the first batch ("mad"). The units are fixed during the run, because changing them would change the posterior. `tolerance` has the same units and
         is by default the lowest that the budget allows. "learned" is the distance between posterior means and
         second moments, which are learned again from all simulations before each batch.
     proposal : TreeProposal, optional
@@ -132,7 +129,7 @@ def sample_abc_tree(
         ``statistic``, the mean of each variable; "mcse", its Monte Carlo standard error, which unlike that of
         :func:`arviz.summary` accounts for weights and regression; "tolerance_bias", the extrapolated effect of the
         tolerance on the mean, and "tolerance_bias_error"; "error", the total of these; "sd", and "sd_at_zero", which
-        is extrapolated to a tolerance of zero. ``simulations``: all of them. ``abc``: rounds and totals; attributes ``flags`` and ``flag_names``. ``step_posterior``: boxes with their posterior mass;
+        is extrapolated to a tolerance of zero. ``probabilities``: of the values of whole numbers, with errors. ``simulations``: all of them. ``abc``: rounds and totals; attributes ``flags`` and ``flag_names``. ``step_posterior``: boxes with their posterior mass;
         :func:`step_density` turns them into a function. ``observed_data``, ``constant_data``. The page "Variables of
         results" lists all variables.
 
@@ -281,7 +278,7 @@ def _sample(
     run = AbcRun(problem, model, History(), learned=distance_scale == "learned")
     data = problem.observed_summaries[None]
     run.observed = (data if features is None else features(data))[0]
-    kept = adjust != "none" or len(run.observed) <= _MOST_SUMMARIES or run.learned
+    kept = adjust != "none" or len(run.observed) <= MOST_SUMMARIES or run.learned
     settings: dict[str, Any] = {
         "adjust": adjust,
         "exchangeable": exchangeable,
@@ -305,10 +302,10 @@ def _sample(
                 some = np.isfinite(summaries).all(axis=1)
                 made = np.full((len(u), len(run.observed)), np.nan)
                 made[some], summaries = features(summaries[some]), made
-            if distance_scale is not None and distance_scale != "learned":
+            if distance_scale == "mad":
                 assert summaries is not None
                 if run.scale is None:
-                    run.scale = pilot_scale(summaries, run.observed, distance_scale)
+                    run.scale = pilot_scale(summaries, run.observed)
                 distance = run.scale.distance(summaries)
             return Simulated(distance, failures, summaries if kept else None)
 
@@ -325,10 +322,10 @@ def _sample(
             ),
             _told,
         )  # fmt: skip
-    run.seconds, run.flags = simulated.seconds, simulated.flags
+    run.seconds, run.flags, run.failures = simulated.seconds, simulated.flags, simulated.failures
     if run.learned:
         run.history.score_again(learn(run.history, run.rng.spawn(1)[0], thorough=True))
-    run.flags += failure_flags(problem, run.history.failures, run.history.u)
+    run.flags += failure_flags(problem, run.failures, run.history.u)
     if run.scale is not None and np.isinf(run.scale.spread).any():
         left_out = ", ".join(map(str, np.flatnonzero(np.isinf(run.scale.spread))))
         run.flags.append(

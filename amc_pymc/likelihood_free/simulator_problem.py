@@ -14,6 +14,7 @@ from amc_pymc.arguments import positive_or_none
 from amc_pymc.likelihood_free.fail_safe import (
     Measure,
     NegativeDistance,
+    checked_data,
     clipped,
     run_batch,
     run_each,
@@ -121,7 +122,7 @@ class SimulatorProblem:
         self.coordinates = self._prior.coordinates
         self._deterministics = _functions(deterministics, self.shapes)
         self.deterministic_names = list(self._deterministics)
-        self.observed = _data(observed)
+        self.observed = checked_data("observed", np.asarray(observed)).astype(float)
         self.observed_summaries = self.observed.ravel()
         self.tolerance = positive_or_none("tolerance", tolerance)
         _check_signature(simulator, list(self.shapes))
@@ -248,19 +249,3 @@ def _functions(
             f"deterministics has {taken[0]!r}, which is a parameter; give it another name."
         )
     return dict(given)
-
-
-def _data(observed: Any) -> np.ndarray:
-    data = np.asarray(observed)
-    if data.dtype.kind not in "biuf":
-        raise TypeError(f"observed must be numbers, got dtype {data.dtype}.")
-    if data.size == 0:
-        raise ValueError(f"observed is empty, its shape is {data.shape}.")
-    if np.isnan(data).any():
-        raise ValueError(f"observed has {np.isnan(data).sum()} nan among {data.size} values.")
-    if np.isinf(data).any():
-        raise ValueError(
-            f"observed has {np.isinf(data).sum()} infinite ones among {data.size} values, from which every "
-            "simulation is infinitely far."
-        )
-    return data.astype(float)

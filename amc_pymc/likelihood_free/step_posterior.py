@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from amc_pymc.likelihood_free.partition import whole_cube
 from amc_pymc.likelihood_free.problem import Problem, are_whole, labels
-from amc_pymc.likelihood_free.trees import fit_cart
+from amc_pymc.likelihood_free.trees import Cart
 from amc_pymc.rng import as_generator
 
 __all__ = ["StepPosterior", "fit_step_posterior", "quantile_corners", "step_density"]
@@ -75,7 +75,7 @@ class StepPosterior(NamedTuple):
 
         Raises
         ------
-        TypeError, ValueError
+        ValueError
             If elements are missing or not numeric, are whole numbers, or depend on each other in the prior: boxes of
             the cube are then not boxes of parameters.
         """
@@ -84,20 +84,11 @@ class StepPosterior(NamedTuple):
                 "parameters are whole numbers or depend on each other in the prior: boxes are on the unit cube only; "
                 "use cube(u)."
             )
-        if not isinstance(parameters, Mapping):
-            raise TypeError(
-                f"parameters must map {', '.join(map(repr, self.coordinates))} to arrays, got {parameters!r}."
-            )
         missing = [c for c in self.coordinates if c not in parameters]
         if missing:
             raise ValueError(f"parameters lacks {', '.join(missing)}.")
-        try:
-            columns = [np.atleast_1d(np.asarray(parameters[c], float)) for c in self.coordinates]
-            theta = np.stack(columns, axis=1)
-        except (TypeError, ValueError) as error:
-            raise type(error)(
-                f"parameters must be numbers, in arrays of one length: {error}."
-            ) from None
+        columns = [np.atleast_1d(np.asarray(parameters[c], float)) for c in self.coordinates]
+        theta = np.stack(columns, axis=1)
         if theta.ndim != 2 or np.isnan(theta).any():
             raise ValueError("parameters must be numbers or arrays (n,), and not nan.")
         return self._density(theta, self.theta_lower, self.theta_upper)
@@ -119,8 +110,6 @@ def fit_step_posterior(
     weight: np.ndarray,
     rng: np.random.Generator,
     coordinates: list[str],
-    *,
-    strength: float = 1.0,
 ) -> StepPosterior:
     r"""Fit the boxes of a regression tree and their posterior masses.
 
@@ -128,7 +117,8 @@ def fit_step_posterior(
 
     .. math:: \frac{N_k + c\, |\Omega_k| / |\Omega_{\mathrm{parent}}|}{N_{\mathrm{parent}} + c}
 
-    with N the effective number of accepted simulations in a box, from the half that was not used for choosing cuts.
+    with c = 1 and N the effective number of accepted simulations in a box, from the half that was not used for
+    choosing cuts.
 
     Parameters
     ----------
@@ -142,8 +132,6 @@ def fit_step_posterior(
         Weights of the accepted simulations, which sum to one.
     rng : numpy.random.Generator
     coordinates : list of str
-    strength : float
-        Number c of draws that a uniform density within the parent counts for.
 
     Returns
     -------
@@ -167,9 +155,7 @@ def fit_step_posterior(
     for_cuts = rng.random(len(u)) < 0.5
     partition = whole_cube(u.shape[1])
     if for_cuts.any():
-        partition = fit_cart(
-            u[for_cuts], kernel_values[for_cuts], rng, max_leaves=boxes, min_samples=_MIN_SAMPLES
-        )
+        partition = Cart(boxes, _MIN_SAMPLES)(u[for_cuts], kernel_values[for_cuts], None, rng)
     others = ~for_cuts[hit]
     if others.any() and weight[others].sum() > 0.0:
         hit, weight = hit[others], weight[others] / weight[others].sum()
@@ -181,7 +167,7 @@ def fit_step_posterior(
         volume[partition.parent[node]] += volume[node]
     for node, above in enumerate(partition.parent[1:], start=1):
         part = volume[node] / volume[above]
-        mass[node] = mass[above] * (n[node] + strength * part) / (n[above] + strength)
+        mass[node] = mass[above] * (n[node] + part) / (n[above] + 1.0)
     counts = np.round(count[leaves]).astype(np.int64)
     return StepPosterior(coordinates, partition.lower, partition.upper, mass[leaves], counts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.likelihood_free.accepted import effective_of_first
+from amc_pymc.likelihood_free.accepted import closest_first, effective_of_first
 from amc_pymc.logweights import relative
 
 __all__ = [
@@ -159,9 +158,11 @@ def tolerance_bias(
         _block(values[order, start : start + _BLOCK], first, windows)
         for start in range(0, k, _BLOCK)
     ]
-    means, own, differences, from_mean, weighted, variance = (
+    means, differences, own, variance = (
         np.concatenate(p, axis=-1) for p in zip(*parts, strict=True)
     )
+    weighted, means, from_mean = means[0], means[1:], differences[0, 1:]
+    differences = differences[1:, 1:]
     with np.errstate(divide="ignore", invalid="ignore"):
         squares = (means[:, None] - means[None]) ** 2 - _CHANCE * differences
         shifts = _pooled(squares / variance)
@@ -188,25 +189,17 @@ def _nested(
     log_weight: np.ndarray, distance: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, Sequence[int]]:
     """Return the closest simulations in order and the window sizes; both are empty if none is accepted."""
-    order = np.flatnonzero(np.isfinite(distance) & (log_weight > -np.inf))
-    order = order[np.argsort(distance[order], kind="stable")]
+    order, weight = closest_first(distance, log_weight)
     kept = int(np.searchsorted(distance[order], tolerance, side="right"))
     if kept == 0:
         return order[:0], []
-    sizes = _sizes(relative(log_weight[order]), kept)
-    return order[: sizes[-1]], sizes
-
-
-def _sizes(weight: np.ndarray, kept: int) -> Sequence[int]:
-    """Return numbers of closest simulations in windows; the first window has `kept`."""
-    effective = effective_of_first(weight)
-    sizes = [kept]
+    effective, sizes = effective_of_first(weight), [kept]
     for step in range(1, _WINDOWS):
         more = np.flatnonzero(effective[sizes[-1] :] >= effective[kept - 1] * _STEP**step)
         if not len(more):
             break
         sizes.append(sizes[-1] + int(more[0]) + 1)
-    return sizes
+    return order[: sizes[-1]], sizes
 
 
 def _windows(
@@ -232,42 +225,30 @@ def _windows(
 
 def _block(
     values: np.ndarray, weight: np.ndarray, windows: list[_Window]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return estimates for some columns of values (n, K) and their variances.
 
     Returns
     -------
     tuple of arrays
-        Extrapolated means (J, K), their variances, variances of differences between windows (J, J, K) and of
-        differences from the weighted mean (J, K), that mean (K,), and the variance of values (K,).
+        The weighted mean and extrapolated means (1 + J, K), variances of their differences (1 + J, 1 + J, K), variances
+        of the extrapolated means (J, K), and the variance of values (K,).
     """
-    kept, n = len(weight), len(values)
+    kept = len(weight)
+    influence = np.zeros((1 + len(windows), *values.shape))
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = weight @ values[:kept]
-        gap = values[:kept] - mean
-        variance = weight @ gap**2
-        plain = np.zeros(values.shape)
-        plain[:kept] = weight[:, None] * gap
-        means, added, ends = [], [], [window.n for window in windows]
-        for window in windows:
+        means = [weight @ values[:kept]]
+        gap = values[:kept] - means[0]
+        influence[0, :kept] = weight[:, None] * gap
+        for own, window in zip(influence[1:], windows, strict=True):
             f = values[: window.n]
             coefficients = window.solve @ f
-            each = np.zeros((n, values.shape[1]))
-            each[: window.n] = window.intercept[:, None] * (f - window.design @ coefficients)
+            own[: window.n] = window.intercept[:, None] * (f - window.design @ coefficients)
             means.append(coefficients[0])
-            added.append(each)
-        # Beyond the end of its window an array is zero.
-        own = np.array([np.square(a[:m]).sum(axis=0) for a, m in zip(added, ends, strict=True)])
-        differences = np.zeros((len(added), *own.shape))
-        for j, k in itertools.combinations(range(len(added)), 2):
-            both = slice(max(ends[j], ends[k]))
-            found = np.square(added[j][both] - added[k][both]).sum(axis=0)
-            differences[j, k] = differences[k, j] = found
-        ends = [max(kept, m) for m in ends]
-        from_mean = np.array(
-            [np.square(plain[:m] - a[:m]).sum(axis=0) for a, m in zip(added, ends, strict=True)]
-        )
-    return np.array(means), own, differences, from_mean, mean, variance
+        products = np.einsum("jnk,lnk->jlk", influence, influence)
+        own = np.einsum("jjk->jk", products)
+        differences = np.maximum(own[:, None] + own[None] - 2.0 * products, 0.0)
+    return np.array(means), differences, own[1:], weight @ gap**2
 
 
 def _pooled(ratios: np.ndarray) -> np.ndarray:

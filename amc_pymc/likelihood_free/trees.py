@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import inspect
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,12 +19,10 @@ from amc_pymc.likelihood_free.partition import (
     whole_cube,
 )
 
-__all__ = ["Bart", "Cart", "Dyadic", "Partitioner", "checked_partition", "fit_cart"]
+__all__ = ["Bart", "Cart", "Dyadic", "Partitioner", "checked_partition"]
 
 #: Kernel value below which simulations are far, and maximum number of near and of far ones that a tree is fitted to.
 _NEAR, _MOST = 0.01, 20_000
-#: Quantiles of the complexity costs to try, and number of cross-validation folds.
-_PRUNING, _FOLDS = (0.0, 0.5, 0.75, 0.9, 0.97), 5
 
 
 class Partitioner(Protocol):
@@ -53,31 +50,16 @@ def checked_partition(
     try:
         found = partitioner(u, near, before, rng)
     except Exception as error:
-        error.add_note(f"partition={name} was called with {len(u):,} simulations.")
-        raise
-    if not isinstance(found, Partition):
-        raise TypeError(
-            f"partition={name} must return an amc_pymc.likelihood_free.Partition, got {found!r}."
+        error.add_note(
+            f"partition={name} was called with {len(u):,} simulations as (u, kernel_values, before, rng)."
         )
-    if found.n_dim != u.shape[1]:
-        raise ValueError(
-            f"partition={name} must return a Partition of the cube of dimension {u.shape[1]}, got one with "
-            f"n_dim={found.n_dim}."
+        raise
+    if not (isinstance(found, Partition) and found.n_dim == u.shape[1]):
+        raise TypeError(
+            f"partition={name} must return an amc_pymc.likelihood_free.Partition of the cube of dimension "
+            f"{u.shape[1]}, got {found!r}."
         )
     return found
-
-
-def check_partitioner(partitioner: Partitioner) -> None:
-    """Raise a TypeError if a partitioner does not accept the arguments it is called with."""
-    try:
-        inspect.signature(partitioner).bind("u", "kernel_values", "before", "rng")
-    except ValueError:  # some C functions have no signature
-        return
-    except TypeError as error:
-        name = getattr(partitioner, "__qualname__", None) or repr(partitioner)
-        raise TypeError(
-            f"partition={name} must take four arguments (u, kernel_values, before, rng): {error}."
-        ) from None
 
 
 # --- CART -----------------------------------------------------------------------------------------
@@ -85,20 +67,35 @@ def check_partitioner(partitioner: Partitioner) -> None:
 
 @dataclass(frozen=True)
 class Cart:
-    """Partitioner that calls :func:`fit_cart`.
+    """Partitioner that fits a regression tree to how close simulations came to the data.
+
+    The tree is fitted to square roots of kernel values, because the optimal proposal depends on square roots of
+    acceptance rates. Of the simulations with kernel values below 0.01, at most 20,000, drawn at random, are used. If
+    more than 20,000 have larger values, as in many dimensions, the 10,000 with the largest are used, and 10,000 drawn
+    at random from all others.
 
     Attributes
     ----------
-    max_leaves, min_samples : int
-    random_cuts, prune : bool
+    max_leaves : int
+    min_samples : int
+        Minimum simulations in a box.
     random_beyond : int or None
-        Number of simulations above which cuts are random.
+        Number of simulations above which one random cut of each coordinate is tried instead of all cuts (extremely
+        randomised trees; Geurts, Ernst & Wehenkel 2006, doi:10.1007/s10994-006-6226-1); None for never, 0 for always.
+
+    Examples
+    --------
+    >>> from amc_pymc.likelihood_free import Cart
+    >>> from amc_pymc.rng import as_generator
+    >>> rng = as_generator(1)
+    >>> u = rng.random((1000, 2))
+    >>> fitted = Cart(max_leaves=2)(u, (u[:, 0] < 0.3).astype(float), None, rng)
+    >>> fitted.boxes, fitted.volumes.round(2)
+    (2, array([0.3, 0.7]))
     """
 
     max_leaves: int = 1000
     min_samples: int = 15
-    random_cuts: bool = False
-    prune: bool = False
     random_beyond: int | None = None
 
     def __call__(
@@ -109,102 +106,15 @@ class Cart:
         rng: np.random.Generator,
     ) -> Partition:
         """Return a new partition; `before` is ignored."""
+        if self.max_leaves < 2 or len(u) < 2 * self.min_samples:
+            return whole_cube(u.shape[1])
+        kept, weights = _thinned(kernel_values, _MOST, rng)
         many = self.random_beyond is not None and len(u) > self.random_beyond
-        return fit_cart(
-            u, kernel_values, rng, max_leaves=self.max_leaves, min_samples=self.min_samples,
-            random_cuts=self.random_cuts or many, prune=self.prune,
+        nodes = (random_tree if many else exact_tree)(
+            u[kept], np.sqrt(kernel_values[kept]), weights, rng, max_leaves=self.max_leaves,
+            min_samples=self.min_samples,
         )  # fmt: skip
-
-
-def fit_cart(
-    u: np.ndarray,
-    kernel_values: np.ndarray,
-    rng: np.random.Generator,
-    *,
-    max_leaves: int = 1000,
-    min_samples: int = 10,
-    random_cuts: bool = False,
-    prune: bool = False,
-) -> Partition:
-    """Fit a regression tree to how close simulations came to the data.
-
-    The tree is fitted to square roots of kernel values, because the optimal proposal depends on square roots of
-    acceptance rates.
-
-    Parameters
-    ----------
-    u : array (n, D)
-        Points of the unit cube.
-    kernel_values : array (n,)
-        1 if the simulation was accepted, else 0, or values in between. Of the simulations with values below
-        0.01, at most 20,000, drawn at random, are used. If more than 20,000 have larger values, as in many dimensions,
-        the 10,000 with the largest are used, and 10,000 drawn at random from all others.
-    rng : numpy.random.Generator
-        Generator for ties and random cuts.
-    max_leaves : int
-    min_samples : int
-        Minimum simulations in a box.
-    random_cuts : bool
-        Try one random cut of each coordinate instead of all cuts (extremely randomised trees; Geurts,
-        Ernst & Wehenkel 2006, doi:10.1007/s10994-006-6226-1).
-    prune : bool
-        Prune the tree at the complexity cost chosen by five-fold cross-validation (Breiman et al. 1984,
-        doi:10.1201/9781315139470), which takes about thirty fits.
-
-    Returns
-    -------
-    Partition
-        The boxes of the fitted tree in double precision.
-
-    Examples
-    --------
-    >>> from amc_pymc.likelihood_free import fit_cart
-    >>> from amc_pymc.rng import as_generator
-    >>> rng = as_generator(1)
-    >>> u = rng.random((1000, 2))
-    >>> fitted = fit_cart(u, (u[:, 0] < 0.3).astype(float), rng, max_leaves=2)
-    >>> fitted.boxes, fitted.volumes.round(2)
-    (2, array([0.3, 0.7]))
-    """
-    if max_leaves < 2 or len(u) < 2 * min_samples:
-        return whole_cube(u.shape[1])
-    kept, weights = _thinned(kernel_values, _MOST, rng)
-    data = u[kept], np.sqrt(kernel_values[kept]), weights
-    if prune:
-        nodes = _pruned(u, np.sqrt(kernel_values), data, max_leaves, min_samples, random_cuts, rng)
-    else:
-        grow = random_tree if random_cuts else exact_tree
-        nodes = grow(*data, rng, max_leaves=max_leaves, min_samples=min_samples)
-    return Partition(*nodes, u.shape[1])
-
-
-def _pruned(
-    u: np.ndarray,
-    values: np.ndarray,
-    data: tuple[np.ndarray, np.ndarray, np.ndarray | None],
-    max_leaves: int,
-    min_samples: int,
-    random_cuts: bool,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the nodes of a tree fitted to `data`, at the complexity cost with the least cross-validated squared error."""
-    from sklearn.model_selection import GridSearchCV, KFold
-    from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
-
-    seed = int(rng.integers(2**31))
-    tree = (ExtraTreeRegressor if random_cuts else DecisionTreeRegressor)(
-        max_leaf_nodes=max_leaves, min_samples_leaf=min_samples, max_features=None, random_state=seed
-    )  # fmt: skip
-    costs = tree.cost_complexity_pruning_path(u, values).ccp_alphas
-    costs = np.unique(np.maximum(np.quantile(costs, _PRUNING), 0.0))
-    search = GridSearchCV(
-        tree, {"ccp_alpha": costs}, refit=False, scoring="neg_mean_squared_error",
-        cv=KFold(_FOLDS, shuffle=True, random_state=seed),
-    )  # fmt: skip
-    tree.set_params(**search.fit(u, values).best_params_)
-    fitted = tree.fit(data[0], data[1], sample_weight=data[2]).tree_
-    feature = np.maximum(fitted.feature, -1)
-    return feature, fitted.threshold, fitted.children_left, fitted.children_right
+        return Partition(*nodes, u.shape[1])
 
 
 def _thinned(
@@ -312,7 +222,7 @@ class Bart:
             return whole_cube(u.shape[1])
         drawn = self._drawn(u[rows], (labels - labels.mean()) / labels.std(), rng)
         heights = np.square(drawn - drawn.min())  # of which the tree takes the root
-        return fit_cart(u[rows], heights, rng, max_leaves=self.max_leaves, min_samples=5)
+        return Cart(self.max_leaves, min_samples=5)(u[rows], heights, None, rng)
 
     def _drawn(self, u: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a draw of the sum of trees at points (n, D), for labels y with mean 0 and variance 1."""

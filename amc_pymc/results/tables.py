@@ -181,7 +181,6 @@ largest_weight   |                     | float |             | | share of the la
 pareto_k         |                     | float |             | | Pareto shape of the largest weights, nan for fewer than 25
 prior_acceptance |                     | float |             | | acceptance probability of draws from the prior
 summary_scale    | summary             | float |             | | spread of the summary statistic in the first batch
-summary_root     | summary summary_bis | float |             | | root of the inverse covariance of summary statistics
 """)
 STEP_POSTERIOR = as_table("""
 lower         | box coordinate | float | | | lower corner of the box in the unit cube
@@ -190,6 +189,9 @@ mass          | box            | float | | | posterior mass of the box
 accepted      | box            | int   | | | accepted simulations in the box
 theta_lower   | box coordinate | float | | | lower corner on the scale of the parameters
 theta_upper   | box coordinate | float | | | upper corner on the scale of the parameters
+""")
+PROBABILITIES = as_table("""
+probability | statistic event | float | | | probability of a whole number: mean, mcse, tolerance_error (change by the tolerance), error (total)
 """)
 ABC_SIMULATIONS = as_table("""
 distance   | simulation            | float |      |     | distance between simulation and data
@@ -226,7 +228,7 @@ RESULTS: dict[str, dict[str, Table]] = {
     "sample_ais": _EVIDENCE | {"annealing": ANNEALING} | _DRAWS,
     "combine_estimators": _COMBINED,
     "sample_abc_tree": {"abc": ABC, "step_posterior": STEP_POSTERIOR}
-    | {"simulations": ABC_SIMULATIONS}
+    | {"simulations": ABC_SIMULATIONS, "probabilities": PROBABILITIES}
     | _DRAWS,
     "find_MAP_tree": {"box": MAP_BOX, "rounds": MAP_ROUNDS},
 }

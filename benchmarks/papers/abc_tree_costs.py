@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from amc_pymc.likelihood_free.partition import Partition
-from amc_pymc.likelihood_free.trees import fit_cart
+from amc_pymc.likelihood_free.trees import Cart
 from amc_pymc.rng import as_generator
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown
@@ -49,7 +49,7 @@ def costs(options: argparse.Namespace) -> Part:
     points, d = rng.random((int(sizes[-1]), 5)), 5
 
     def cart(m: int) -> Partition:
-        return fit_cart(points[:m], (points[:m].sum(1) < 2.0).astype(float), rng)
+        return Cart(min_samples=10)(points[:m], (points[:m].sum(1) < 2.0).astype(float), None, rng)
 
     cart_s = [seconds(lambda m=m: cart(m)) for m in sizes]
     particles = np.array([500, 1_000, 2_000, 4_000])

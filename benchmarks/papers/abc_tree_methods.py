@@ -280,7 +280,7 @@ def package_tree(
     """``sample_abc_tree`` with its defaults, or others of its learner."""
     target, path = Target(example), []
     sizes = batch_sizes(n)
-    proposal = TreeProposal(accepts=quota, **{"partition": (Cart(random_cuts=True),) * 4} | options)
+    proposal = TreeProposal(accepts=quota, **{"partition": (Cart(random_beyond=0),) * 4} | options)
     streams = rng.spawn(2 * len(sizes))
 
     def simulate(u: np.ndarray, b: int) -> Simulated:

@@ -65,17 +65,16 @@ def test_draws_that_lead_to_no_known_mode():
     usual = math.sqrt(n * share)
     strays, counts = scan_prior(Joint(path), known(0).mixture, n, rng)
     narrow = path.parts(strays)[1] > path.parts(strays)[0]
-    # With probability 2^-D all coordinates of a gradient lead to the known mode by chance.
-    assert narrow.all() and 0.9 * n * share - 3.0 * usual < len(strays) < n * share + 3.0 * usual
+    assert narrow.all() and n * share - 3.0 * usual < len(strays) < n * share + 3.0 * usual
     assert counts == n - len(strays)
     strays, counts = scan_prior(Joint(path), known(0, 1).mixture, n, rng)
     assert not len(strays) and counts.sum() == n
     assert abs(counts[1] - n * share) < 3.0 * usual
 
 
-@pytest.mark.parametrize(("spent", "rare"), [(1_000, 0.5), (40_000, 0.0)])
+@pytest.mark.parametrize(("spent", "rare"), [(500, 0.5), (20_000, 0.0)])
 def test_a_mode_that_few_draws_reach_is_rare(spent, rare):
-    """About 0.4 % of the draws, a quarter of `spent`, lead to the narrow mode."""
+    """About 0.4 % of the draws, half of `spent`, lead to the narrow mode."""
     rng = np.random.default_rng(6)
     for start in (known(0), known(0, 1)):
         modes, found = find_far_modes(Joint(TwoWidths()), start, spent, rng)

@@ -96,7 +96,7 @@ def test_two_simulators_and_a_likelihood():
     agree(trees, "mu", mean)
     sds = [float(t["posterior"]["mu"].std()) for t in trees]
     assert abs(np.mean(sds) * math.sqrt(precision) - 1.0) < 0.1
-    problem = ModelProblem.from_model(model_of(second=True))
+    problem = ModelProblem(model_of(second=True))
     x = [np.array([SIMULATED + EPSILON]), np.array([2.6 + 6.0 * EPSILON])]
     np.testing.assert_allclose(problem.distances(x), math.sqrt(1.0 + 4.0))
 
@@ -120,7 +120,7 @@ def test_shared_parameters_of_different_kinds():
             dtype="int64",
         )
         pm.Normal("z", 0.0, scale, observed=[0.5])
-    problem = ModelProblem.from_model(model)
+    problem = ModelProblem(model)
     u = np.random.default_rng(2).random((5, 2))
     values = problem.parameters(u)
     expected = poisson.logpmf([[3], [5], [4]], values["rate"]).sum(axis=0)
@@ -155,13 +155,13 @@ def test_missing_and_infinite_data():
             pm.Simulator("y", normal, mu, observed=1.0)
             pm.Normal("z", mu, 1.0, observed=np.ma.masked_invalid([1.0, np.nan]))
     with pytest.raises(ValueError, match="data of 'z' have missing values"):
-        ModelProblem.from_model(model)
+        ModelProblem(model)
     with pm.Model() as model:
         mu = pm.Normal("mu")
         pm.Simulator("y", normal, mu, observed=1.0)
         pm.Normal("z", mu, 1.0, observed=[1.0, np.inf])
     with pytest.raises(ValueError, match="data of 'z' are not all finite"):
-        ModelProblem.from_model(model)
+        ModelProblem(model)
 
 
 def test_impossible_data_are_told():

@@ -42,7 +42,7 @@ BAD = [
     ({"adjust": "cubic"}, "adjust must be one of 'none', .* got 'cubic'"),
     ({"exchangeable": 1, "adjust": "auto"}, "exchangeable must be .* got 1"),
     ({"exchangeable": True}, "exchangeable=True needs data of two observations"),
-    ({"distance_scale": "learnt"}, "distance_scale must be one of 'mad', 'whiten', 'learned'"),
+    ({"distance_scale": "learnt"}, "distance_scale must be one of 'mad', 'learned'"),
     ({"model": "model"}, "model must be a pm.Model"),
     ({"batched": "no"}, "batched must be .* got 'no'"),
 ]
@@ -98,6 +98,21 @@ def test_probabilities_that_the_tolerance_changes_are_told(data, flagged):
         warnings.simplefilter("ignore")
         found = sample(problem, max_simulations=10_000, tolerance=None if flagged else 0.5)
     assert ("uncertain_probabilities" in found["abc"].attrs["flag_names"]) == flagged
+    table = found["probabilities"]["probability"]
+    assert set(table["event"].values) <= {f"k={k}" for k in range(1, 6)}
+    mean, error = (table.sel(statistic=s) for s in ("mean", "error"))
+    np.testing.assert_allclose(mean.sum(), 1.0)
+    # Poisson masses of the data over k, averaged over the prior of the rate
+    exact = np.array([_mass(np.array(data), k) for k in range(1, 6)])
+    exact = exact[[int(e[2:]) - 1 for e in table["event"].values]] / exact.sum()
+    assert (abs(mean - exact) < 4.0 * error).all()
+
+
+def _mass(data, k):
+    """Return the probability of the data given k, up to a factor."""
+    rate = np.linspace(0.01, 60.0, 6000)
+    masses = stats.poisson.logpmf(data[:, None] / k, rate).sum(axis=0)
+    return np.exp(masses + stats.gamma(2, scale=2).logpdf(rate)).sum()
 
 
 @pytest.mark.parametrize("batched", [False, True])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.likelihood_free.partition import cut_boxes, shrunk_rates, whole_cube
-from amc_pymc.likelihood_free.trees import Bart, Dyadic, fit_cart
+from amc_pymc.likelihood_free.trees import Bart, Cart, Dyadic
 from tests.likelihood_free.problems import from_cuts
 
 
@@ -16,7 +16,7 @@ def crescent(n, d, seed=1):
 
 def cart(d=2, **settings):
     u, near = crescent(4000, d)
-    return fit_cart(u, near, np.random.default_rng(2), **settings)
+    return Cart(**{"min_samples": 10} | settings)(u, near, None, np.random.default_rng(2))
 
 
 def by(partitioner, d):
@@ -32,7 +32,7 @@ def bart(d):
 PARTITIONS = {
     "cube": lambda d: whole_cube(d),
     "cart": lambda d: cart(d),
-    "random cuts": lambda d: cart(d, random_cuts=True),
+    "random cuts": lambda d: cart(d, random_beyond=0),
     "dyadic": lambda d: by(Dyadic(cuts=35), d),
     "bart": bart,
 }
@@ -43,7 +43,7 @@ PARTITIONS = {
 def test_boxes_fill_the_cube(kind, d):
     if d == 1 and kind != "cube":
         u = np.random.default_rng(1).random((500, 1))
-        found = fit_cart(u, (u[:, 0] > 0.5).astype(float), np.random.default_rng(2))
+        found = Cart()(u, (u[:, 0] > 0.5).astype(float), None, np.random.default_rng(2))
     else:
         found = PARTITIONS[kind](d)
     assert found.volumes.sum() == pytest.approx(1.0, abs=1e-12)
@@ -71,12 +71,13 @@ def test_draws_stay_below_the_upper_edge():
 
 def test_boxes_hold_enough_simulations():
     u, near = crescent(2000, 2)
-    for random_cuts in (False, True):
-        found = fit_cart(u, near, np.random.default_rng(1), min_samples=40, random_cuts=random_cuts)
+    for beyond in (None, 0):
+        found = Cart(min_samples=40, random_beyond=beyond)(u, near, None, np.random.default_rng(1))
         assert np.bincount(found.find(u)).min() >= 39  # one may lie on a cut in single precision
         assert found.boxes > 5
-    assert fit_cart(u[:10], near[:10], np.random.default_rng(1), min_samples=40).boxes == 1
-    assert fit_cart(u, np.zeros(2000), np.random.default_rng(1)).boxes == 1
+    few = Cart(min_samples=40)(u[:10], near[:10], None, np.random.default_rng(1))
+    assert few.boxes == 1
+    assert Cart()(u, np.zeros(2000), None, np.random.default_rng(1)).boxes == 1
 
 
 def test_rates_of_a_chain_of_boxes():
@@ -99,16 +100,6 @@ def test_empty_boxes_do_not_hold_the_posterior():
     near = (u[:, 0] < 5 / 1024) & (np.random.default_rng(9).random(20_000) < 0.2)
     p = found.volumes * shrunk_rates(found, u, near)
     assert p[found.upper[:, 0] > 5 / 1024].sum() < 0.1 * p.sum()
-
-
-def test_pruning_removes_cuts_in_noise():
-    rng = np.random.default_rng(1)
-    u = rng.random((2000, 2))
-    near = ((u[:, 0] < 0.3) ^ (rng.random(2000) < 0.2)).astype(float)
-    full, pruned = (fit_cart(u, near, np.random.default_rng(2), prune=p) for p in (False, True))
-    assert 2 <= pruned.boxes < 0.2 * full.boxes
-    rates = shrunk_rates(pruned, u, near)[pruned.find(np.array([[0.1, 0.5], [0.6, 0.5]]))]
-    np.testing.assert_allclose(rates, [0.8, 0.2], atol=0.06)
 
 
 def test_draws_are_uniform_in_their_box():

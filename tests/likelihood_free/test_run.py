@@ -18,10 +18,10 @@ CASES = [
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
-            ({"partition": (Cart(random_cuts=True), Cart()) * 2}, "ess", False),
+            ({"partition": (Cart(random_beyond=0), Cart()) * 2}, "ess", False),
             ({"partition": "cart"}, "kl", True),
             ({"partition": Dyadic(cuts=5)}, "efficiency", True),
-            ({"partition": "cart", "window": 3}, "posterior", False),
+            ({"partition": "cart"}, "posterior", False),
         )
     ),
 ]

@@ -104,7 +104,7 @@ def count(rng, k, size):
     [
         slow({}),
         slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
-        slow({"proposal": amc.TreeProposal(window=4, batch_size=300, tolerance_factor=0.8)}),
+        slow({"proposal": amc.TreeProposal(batch_size=300, tolerance_factor=0.8)}),
         {"sampler": amc.sample_abc_rejection},
     ],
     ids=lambda options: ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in options.items()),

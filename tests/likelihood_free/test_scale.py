@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from scipy.spatial.distance import mahalanobis
-
 from amc_pymc.likelihood_free.scale import FEWEST_PILOTS, SummaryScale, pilot_scale
 from amc_pymc.rng import as_generator
 
@@ -20,7 +18,7 @@ def correlated(n, seed=1):
 
 def test_median_absolute_deviations_are_standard_deviations_of_normal_variables():
     n = 100_000
-    spread = pilot_scale(correlated(n), OBSERVED, "mad").spread
+    spread = pilot_scale(correlated(n), OBSERVED).spread
     # The median absolute deviation of n normal variables has a relative standard error of 1.17 / sqrt(n).
     np.testing.assert_allclose(spread, [1.0, 10.0, 0.1], rtol=4.0 * 1.17 / np.sqrt(n))
 
@@ -31,31 +29,10 @@ def test_the_distance_is_that_of_scaled_differences():
     np.testing.assert_allclose(scale.distance(s), [1.0, np.sqrt(3.0)])
 
 
-def test_whitening_is_the_distance_of_mahalanobis():
-    s = correlated(200_000)
-    scale = pilot_scale(s, OBSERVED, "whiten")
-    inverse = np.linalg.inv(np.cov(s.T))
-    here = correlated(20, seed=2)
-    expected = [mahalanobis(x, OBSERVED, inverse) for x in here]
-    # Drawing in takes some of the correlation, 0.8 becomes 0.797.
-    np.testing.assert_allclose(scale.distance(here), expected, rtol=0.02)
-    plain = pilot_scale(s, OBSERVED, "mad").distance(here)
-    assert np.abs(plain / expected - 1.0).max() > 0.2
-
-
-@pytest.mark.parametrize("name", ["mad", "whiten"])
-def test_the_matrix_gives_the_distance(name):
-    s = correlated(1000)
-    scale = pilot_scale(s, OBSERVED, name)
-    lengths = np.linalg.norm((s - OBSERVED) @ scale.matrix, axis=1)
-    np.testing.assert_allclose(scale.distance(s), lengths)
-
-
-@pytest.mark.parametrize("name", ["mad", "whiten"])
-def test_what_does_not_vary_is_left_out(name):
+def test_what_does_not_vary_is_left_out():
     s = correlated(1000)
     s[:, 1] = 3.0
-    scale = pilot_scale(s, OBSERVED, name)
+    scale = pilot_scale(s, OBSERVED)
     assert np.isinf(scale.spread[1]) and np.isfinite(scale.spread[[0, 2]]).all()
     moved = s.copy()
     moved[:, 1] += 1000.0
@@ -65,17 +42,16 @@ def test_what_does_not_vary_is_left_out(name):
 def test_what_is_mostly_equal_has_a_standard_deviation():
     s = correlated(1000)
     s[:, 0] = np.arange(1000) % 10 == 0
-    assert pilot_scale(s, OBSERVED, "mad").spread[0] == pytest.approx(0.3)
+    assert pilot_scale(s, OBSERVED).spread[0] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["mad", "whiten"])
-def test_rows_that_are_not_finite(name, bad):
+def test_rows_that_are_not_finite(bad):
     s = correlated(1000)
     broken = s.copy()
     broken[0, 2] = bad
-    scale = pilot_scale(broken, OBSERVED, name)
-    without = pilot_scale(s[1:], OBSERVED, name)
+    scale = pilot_scale(broken, OBSERVED)
+    without = pilot_scale(s[1:], OBSERVED)
     np.testing.assert_array_equal(scale.spread, without.spread)
     d = scale.distance(broken)
     assert d[0] == np.inf and np.isfinite(d[1:]).all()
@@ -87,9 +63,9 @@ def test_too_few_rows():
     ):
         s = correlated(40)
         s[29:, 0] = np.nan
-        pilot_scale(s, OBSERVED, "mad")
+        pilot_scale(s, OBSERVED)
 
 
 def test_nothing_varies():
     with pytest.raises(ValueError, match="no summary statistic varies in 100 simulations"):
-        pilot_scale(np.ones((100, 2)), np.ones(2), "whiten")
+        pilot_scale(np.ones((100, 2)), np.ones(2))

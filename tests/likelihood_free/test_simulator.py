@@ -33,7 +33,7 @@ def model_of(write) -> pm.Model:
 
 
 def problem_of(write) -> ModelProblem:
-    return ModelProblem.from_model(model_of(write))
+    return ModelProblem(model_of(write))
 
 
 def toy(observed=Y, function=normal, **settings):
@@ -104,7 +104,7 @@ def test_calls_are_those_of_pymc(case):
         pm.Simulator("y", spy, *parameters(mu, w), observed=observed, **settings)
 
     model = model_of(write)
-    problem = ModelProblem.from_model(model)
+    problem = ModelProblem(model)
     u = points(problem, 3)
     values = problem.parameters(u)
     rv = model["y"]
@@ -203,7 +203,7 @@ def test_distances_are_those_of_pymc(distance, statistic, shape):
             observed, sum_stat=STATISTICS[statistic], distance=DISTANCES[distance], epsilon=0.3
         )
     )
-    problem = ModelProblem.from_model(model)
+    problem = ModelProblem(model)
     found = problem.distances([x])
     kernel = kernel_of(model, x)
     wanted = np.sqrt(-2.0 * kernel) if distance == "gaussian" else -kernel
@@ -216,13 +216,13 @@ def test_epsilon_of_its_own_for_each_statistic():
         model = model_of(lambda d=distance: toy(epsilon=epsilon, distance=d))
         x = np.random.default_rng(1).normal(size=(4, 5))
         kernel = kernel_of(model, x)
-        found = ModelProblem.from_model(model).distances([x])
+        found = ModelProblem(model).distances([x])
         np.testing.assert_allclose(
             found, np.sqrt(-2.0 * kernel) if distance == "gaussian" else -kernel
         )
     model = model_of(lambda: toy(epsilon=epsilon, sum_stat="mean"))
     kernel = kernel_of(model, x)
-    found = ModelProblem.from_model(model).distances([x])
+    found = ModelProblem(model).distances([x])
     np.testing.assert_allclose(found, np.sqrt(-2.0 * kernel))
 
 
@@ -412,8 +412,8 @@ def with_random_epsilon():
         (lambda: toy(epsilon=np.inf), "epsilon of 'y' must be positive and finite, got inf"),
         (lambda: toy(epsilon=np.nan), "epsilon of 'y' must be positive and finite, got nan"),
         (lambda: toy(epsilon=[1.0, 1.0, -1.0, 1.0, 1.0]), "epsilon of 'y' must be positive"),
-        (lambda: toy(observed=np.empty(0)), "data of 'y' are empty"),
-        (lambda: toy([1.0, np.inf, -np.inf]), "data of 'y' have 2 infinite ones among 3 values"),
+        (lambda: toy(observed=np.empty(0)), "data of 'y': empty"),
+        (lambda: toy([1.0, np.inf, -np.inf]), "data of 'y': 2 of 3 values are infinite"),
     ],
 )
 def test_models_that_cannot_be_simulated(write, message):
