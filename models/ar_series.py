@@ -29,7 +29,6 @@ from amc_pymc.rng import as_generator
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
-    batched,
     noise_scale,
 )
 
@@ -159,26 +158,14 @@ def ar_series(
     observed = simulate(as_generator(data_seed), truth[None])[0]
     scale = noise_scale(simulate, truth)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            intercept = pm.Uniform("intercept", -INTERCEPT, INTERCEPT)
-            level = pm.Beta("level", BETA_A, BETA_B)
-            sigma = pm.Uniform("sigma", LEAST_SD, LARGEST_SD)
-            pm.Simulator(
-                "estimates",
-                batched(lambda rng, x: simulate(rng, _from_levels(x)), (0, 1, 0)),
-                intercept,
-                level,
-                sigma,
-                signature="(),(p),()->()",
-                epsilon=epsilon * scale,
-                observed=observed,
-            )
-        return model
+    def prior() -> list:
+        intercept = pm.Uniform("intercept", -INTERCEPT, INTERCEPT)
+        level = pm.Beta("level", BETA_A, BETA_B)
+        return [intercept, level, pm.Uniform("sigma", LEAST_SD, LARGEST_SD)]
 
     return SimulatorExample(
         name="ar_series",
-        model=model,
+        prior=prior,
         simulate=lambda rng, x: simulate(rng, _from_levels(x)),
         cube=lambda u: _to_levels(cube(u)),
         observed=observed,

@@ -34,10 +34,8 @@ from scipy.special import gammaln, log_ndtr, logsumexp, ndtri
 from amc_pymc.rng import as_generator
 
 ORDERS = (5, 10, 15, 20, 25, 30)
-Series = Literal["nasdaq", "sp500", "wti", "both"]
+Series = Literal["nasdaq", "sp500", "wti"]
 Coordinates = Literal["softplus", "normal"]
-#: One series, or several that share their parameters.
-Returns = np.ndarray | Sequence[np.ndarray]
 
 
 # --- data ----------------------------------------------------------------------------------------
@@ -49,33 +47,22 @@ def standardise(returns) -> np.ndarray:
     return (returns - returns.mean()) / returns.std()
 
 
-def load_returns(series: Series = "nasdaq", *, since: str | None = None) -> Returns:
+def load_returns(series: Series = "nasdaq") -> np.ndarray:
     """Load standardised daily log returns of the NASDAQ or S&P 500 index, or of WTI crude oil.
 
     Parameters
     ----------
-    series : {"nasdaq", "sp500", "wti", "both"}
-        5,030 returns each for the two indices (1999 to 2018), 8,320 for oil (1986 to 2018);
-        "both" is a list of the two indices, each standardised.
-    since : str, optional
-        First date of the prices that are used.
+    series : {"nasdaq", "sp500", "wti"}
+        5,030 returns each for the two indices (1999 to 2018), 8,320 for oil (1986 to 2018).
 
     Notes
     -----
     The package ``arch`` is required. Days without a price are left out.
     """
-    modules = {
-        "nasdaq": ("nasdaq", "Adj Close"),
-        "sp500": ("sp500", "Adj Close"),
-        "wti": ("wti", "DCOILWTICO"),
-    }
-    if series == "both":
-        return [np.asarray(load_returns(s, since=since)) for s in ("nasdaq", "sp500")]
     import importlib
 
-    name, column = modules[series]
-    frame = importlib.import_module(f"arch.data.{name}").load()
-    prices = frame.loc[since:, column].dropna().to_numpy(dtype=float)
+    frame = importlib.import_module(f"arch.data.{series}").load()
+    prices = frame["DCOILWTICO" if series == "wti" else "Adj Close"].dropna().to_numpy(dtype=float)
     return standardise(np.diff(np.log(prices)))
 
 
@@ -110,14 +97,8 @@ class Rows(NamedTuple):
     squares: np.ndarray
 
 
-def lagged_rows(returns: Returns, order: int, conditioned: int = max(ORDERS)) -> Rows:
-    """Return the observed returns, those after the first ``conditioned``, with their squared lags.
-
-    Each of several series is conditioned on its own first returns, and the rows are stacked.
-    """
-    if isinstance(returns, list | tuple) and returns and np.ndim(returns[0]) == 1:
-        parts = [lagged_rows(series, order, conditioned) for series in returns]
-        return Rows(*(np.concatenate(arrays) for arrays in zip(*parts)))
+def lagged_rows(returns: np.ndarray, order: int, conditioned: int = max(ORDERS)) -> Rows:
+    """Return the observed returns, those after the first ``conditioned``, with their squared lags."""
     returns = np.asarray(returns, dtype=float)
     windows = np.lib.stride_tricks.sliding_window_view(returns**2, order)
     squares = windows[conditioned - order : returns.size - order, ::-1]
@@ -128,13 +109,13 @@ def lagged_rows(returns: Returns, order: int, conditioned: int = max(ORDERS)) ->
 
 
 def arch_models(
-    returns: Returns, orders: Sequence[int] = ORDERS, *, transform: Coordinates = "softplus"
+    returns: np.ndarray, orders: Sequence[int] = ORDERS, *, transform: Coordinates = "softplus"
 ) -> dict:
     """Build one ``pm.Model`` per order, all with the same observed returns.
 
     Parameters
     ----------
-    returns : (n,) array or sequence of them
+    returns : (n,) array
         Standardised returns (:func:`standardise`); the first ``max(orders)`` are conditioned on.
     orders : sequence of int
     transform : {"softplus", "normal"}
@@ -419,7 +400,7 @@ def order_probabilities(evidences: dict[str, Evidence]) -> dict[str, tuple[float
 
 
 def reference_probabilities(
-    returns: Returns, orders: Sequence[int] = ORDERS, *, seed: int = 0, draws: int = 20_000
+    returns: np.ndarray, orders: Sequence[int] = ORDERS, *, seed: int = 0, draws: int = 20_000
 ) -> tuple[dict[str, Evidence], dict[str, tuple[float, float]]]:
     """Estimate evidence and posterior probability of every order, by importance sampling."""
     rng = as_generator(seed)

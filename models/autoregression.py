@@ -76,14 +76,12 @@ def autoregression() -> EvidenceProblem:
     """Build the problem with the series as ``pm.AR``."""
     y = simulate()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            rho = pm.Normal("rho", 0.0, 1.0, shape=3)
-            sigma = pm.HalfNormal("sigma", 1.0)
-            start = pm.Normal.dist(0.0, START_SD, shape=2)
-            pm.AR("y", rho, sigma=sigma, init_dist=start, constant=True, ar_order=2, observed=y)
-        return model
+    def variables() -> None:
+        rho = pm.Normal("rho", 0.0, 1.0, shape=3)
+        sigma = pm.HalfNormal("sigma", 1.0)
+        start = pm.Normal.dist(0.0, START_SD, shape=2)
+        pm.AR("y", rho, sigma=sigma, init_dist=start, constant=True, ar_order=2, observed=y)
 
     source = "closed form given sigma, one-dimensional quadrature"
     found = Reference(log_evidence(y), 0.0)
-    return scored_problem("autoregression_2", build, autoregression_scores(y), found, source)
+    return scored_problem("autoregression_2", variables, autoregression_scores(y), found, source)

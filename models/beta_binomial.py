@@ -50,14 +50,9 @@ def beta_binomial(
     a, b = np.float64(a), np.float64(b)
     coefficient = log_choose(trials, successes)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            theta = pm.Beta("theta", a, b)
-            pm.Binomial("successes", n=trials, p=theta, observed=successes)
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return betaincinv(a, b, u)
+    def variables() -> None:
+        theta = pm.Beta("theta", a, b)
+        pm.Binomial("successes", n=trials, p=theta, observed=successes)
 
     def log_likelihood(theta: np.ndarray) -> float:
         failures = trials - successes
@@ -65,10 +60,10 @@ def beta_binomial(
 
     return EvidenceProblem(
         name="beta_binomial",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(successes, trials, a, b),
         n_dim=1,
         easy=True,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: betaincinv(a, b, u),
         log_likelihood=log_likelihood,
     )

@@ -50,17 +50,15 @@ def coal_discrete() -> EvidenceProblem:
     """Build the problem with the year of change as a discrete variable."""
     n = COUNTS.size
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            year = pm.DiscreteUniform("year", 1, n - 1)
-            rates = pm.Gamma("rates", *RATE, shape=2)
-            rate = pt.where(np.arange(n) < year, rates[0], rates[1])
-            pm.Poisson("disasters", rate, observed=COUNTS)
-        return model
+    def variables() -> None:
+        year = pm.DiscreteUniform("year", 1, n - 1)
+        rates = pm.Gamma("rates", *RATE, shape=2)
+        rate = pt.where(np.arange(n) < year, rates[0], rates[1])
+        pm.Poisson("disasters", rate, observed=COUNTS)
 
     return EvidenceProblem(
         name="coal_discrete",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(),
         n_dim=3,
         easy=True,
@@ -74,13 +72,11 @@ def coal() -> EvidenceProblem:
     after = COUNTS.sum() - before
     constant = -math.log(n - 1) - gammaln(COUNTS + 1.0).sum()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            rates = pm.Gamma("rates", *RATE, shape=2)
-            first = before * pt.log(rates[0]) - years * rates[0]
-            second = after * pt.log(rates[1]) - (n - years) * rates[1]
-            pm.Potential("disasters", pt.logsumexp(first + second) + constant)
-        return model
+    def variables() -> None:
+        rates = pm.Gamma("rates", *RATE, shape=2)
+        first = before * pt.log(rates[0]) - years * rates[0]
+        second = after * pt.log(rates[1]) - (n - years) * rates[1]
+        pm.Potential("disasters", pt.logsumexp(first + second) + constant)
 
     def log_likelihood(theta: np.ndarray) -> np.ndarray:
         rates = theta[:, :, None]
@@ -90,4 +86,4 @@ def coal() -> EvidenceProblem:
         return logsumexp(first + second, axis=1) + constant
 
     scores = NormalScores(2, lambda z: gamma(z, *RATE), log_likelihood)
-    return scored_problem("coal", build, scores, Reference(log_evidence(), 0.0), "closed form")
+    return scored_problem("coal", variables, scores, Reference(log_evidence(), 0.0), "closed form")

@@ -63,16 +63,14 @@ def contamination(
     good, bad = np.float64(sigmas[0]), np.float64(sigmas[1])
     share, scale = np.float64(share), np.float64(scale)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            m = pm.Normal("m", 0.0, scale)
-            outlier = pm.Bernoulli("outlier", share, shape=data.size)
-            pm.Normal("y", m, pt.where(pt.eq(outlier, 1), bad, good), observed=data)
-        return model
+    def variables() -> None:
+        m = pm.Normal("m", 0.0, scale)
+        outlier = pm.Bernoulli("outlier", share, shape=data.size)
+        pm.Normal("y", m, pt.where(pt.eq(outlier, 1), bad, good), observed=data)
 
     return EvidenceProblem(
         name="contamination",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(data, share, (good, bad), scale),
         source="enumeration of the labels",
         n_dim=1 + data.size,

@@ -50,14 +50,9 @@ def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) ->
     precision = np.linalg.inv(C)
     constant = -0.5 * (d * math.log(2.0 * math.pi) + np.linalg.slogdet(C)[1])
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            x = pm.Uniform("x", -box, box, shape=d)
-            pm.MvNormal("y", x, cov=C, observed=y)
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return box * (2.0 * u - 1.0)
+    def variables() -> None:
+        x = pm.Uniform("x", -box, box, shape=d)
+        pm.MvNormal("y", x, cov=C, observed=y)
 
     def log_likelihood(x: np.ndarray) -> float:
         residuals = y - x
@@ -65,10 +60,10 @@ def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) ->
 
     return EvidenceProblem(
         name=f"correlated_gaussian_{d}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(d, box),
         n_dim=d,
         easy=True,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: box * (2.0 * u - 1.0),
         log_likelihood=log_likelihood,
     )

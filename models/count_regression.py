@@ -96,27 +96,23 @@ def negative_binomial() -> EvidenceProblem:
     """Build the problem of the negative-binomial regression, in four dimensions."""
     X, y = negative_binomial_data()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            b = pm.Normal("b", 0.0, 1.0, shape=3)
-            alpha = pm.Exponential("alpha", RATE)
-            pm.NegativeBinomial("y", mu=pt.exp(X @ b), alpha=alpha, observed=y)
-        return model
+    def variables() -> None:
+        b = pm.Normal("b", 0.0, 1.0, shape=3)
+        alpha = pm.Exponential("alpha", RATE)
+        pm.NegativeBinomial("y", mu=pt.exp(X @ b), alpha=alpha, observed=y)
 
     name, source = "negative_binomial", "quasi-random importance sampling"
-    return scored_problem(name, build, negative_binomial_scores(), FROZEN[name], source)
+    return scored_problem(name, variables, negative_binomial_scores(), FROZEN[name], source)
 
 
 def zero_inflated() -> EvidenceProblem:
     """Build the problem of the zero-inflated regression, in three dimensions."""
     X, y = zero_inflated_data()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            psi = pm.Uniform("psi", np.float64(0.0), np.float64(1.0))
-            b = pm.Normal("b", 0.0, 1.0, shape=2)
-            pm.ZeroInflatedPoisson("y", psi=psi, mu=pt.exp(X @ b), observed=y)
-        return model
+    def variables() -> None:
+        psi = pm.Uniform("psi", np.float64(0.0), np.float64(1.0))
+        b = pm.Normal("b", 0.0, 1.0, shape=2)
+        pm.ZeroInflatedPoisson("y", psi=psi, mu=pt.exp(X @ b), observed=y)
 
     name, source = "zero_inflated", "three-dimensional quadrature"
-    return scored_problem(name, build, zero_inflated_scores(), FROZEN[name], source)
+    return scored_problem(name, variables, zero_inflated_scores(), FROZEN[name], source)

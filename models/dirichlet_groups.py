@@ -56,12 +56,10 @@ def dirichlet_groups() -> EvidenceProblem:
     y = simulate()
     k = MEAN.size
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            kappa = pm.Gamma("kappa", *KAPPA)
-            theta = pm.Dirichlet("theta", kappa * MEAN, shape=(GROUPS, k))
-            pm.Multinomial("y", n=y.sum(axis=1), p=theta, observed=y)
-        return model
+    def variables() -> None:
+        kappa = pm.Gamma("kappa", *KAPPA)
+        theta = pm.Dirichlet("theta", kappa * MEAN, shape=(GROUPS, k))
+        pm.Multinomial("y", n=y.sum(axis=1), p=theta, observed=y)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
         kappa = gammaincinv(KAPPA[0], u[0]) / KAPPA[1]
@@ -79,7 +77,7 @@ def dirichlet_groups() -> EvidenceProblem:
 
     return EvidenceProblem(
         name="dirichlet_groups",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(y),
         source="closed form given kappa, one-dimensional quadrature",
         n_dim=1 + GROUPS * (k - 1),

@@ -79,12 +79,10 @@ def reference(**options: int) -> Reference:
 def earthquakes() -> EvidenceProblem:
     """Build the problem with the states summed out in a potential."""
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            rates = pm.Gamma("rates", *RATE, shape=2)
-            stay = pm.Beta("stay", *STAY, shape=2)
-            pm.Potential("counts", forward_of_symbols(rates, stay))
-        return model
+    def variables() -> None:
+        rates = pm.Gamma("rates", *RATE, shape=2)
+        stay = pm.Beta("stay", *STAY, shape=2)
+        pm.Potential("counts", forward_of_symbols(rates, stay))
 
     source = "forward algorithm, quasi-random importance sampling"
-    return scored_problem("earthquakes", build, earthquake_scores(), FROZEN, source, easy=False)
+    return scored_problem("earthquakes", variables, earthquake_scores(), FROZEN, source, easy=False)

@@ -40,25 +40,20 @@ def eggbox(cells: int = 5, *, power: float = 5.0) -> EvidenceProblem:
     """
     side = 2.0 * math.pi * cells
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            x = pm.Uniform("x", 0.0, side, shape=2)
-            pm.Potential("likelihood", (2.0 + pt.cos(x[0] / 2.0) * pt.cos(x[1] / 2.0)) ** power)
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return side * u
+    def variables() -> None:
+        x = pm.Uniform("x", 0.0, side, shape=2)
+        pm.Potential("likelihood", (2.0 + pt.cos(x[0] / 2.0) * pt.cos(x[1] / 2.0)) ** power)
 
     def log_likelihood(x: np.ndarray) -> float:
         return float((2.0 + math.cos(0.5 * x[0]) * math.cos(0.5 * x[1])) ** power)
 
     return EvidenceProblem(
         name="eggbox",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(power),
         source="two-dimensional quadrature",
         n_dim=2,
         easy=False,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: side * u,
         log_likelihood=log_likelihood,
     )

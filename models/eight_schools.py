@@ -63,18 +63,16 @@ def eight_schools(centred: bool = False) -> EvidenceProblem:
         Whether the variables are the effects themselves or standardised effects.
     """
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0.0, SCALE)
-            tau = pm.HalfCauchy("tau", SCALE)
-            if centred:
-                theta = pm.Normal("theta", mu, tau, shape=EFFECTS.size)
-            else:
-                theta = mu + tau * pm.Normal("theta_tilde", 0.0, 1.0, shape=EFFECTS.size)
-            pm.Normal("y", theta, ERRORS, observed=EFFECTS)
-        return model
+    def variables() -> None:
+        mu = pm.Normal("mu", 0.0, SCALE)
+        tau = pm.HalfCauchy("tau", SCALE)
+        if centred:
+            theta = pm.Normal("theta", mu, tau, shape=EFFECTS.size)
+        else:
+            theta = mu + tau * pm.Normal("theta_tilde", 0.0, 1.0, shape=EFFECTS.size)
+        pm.Normal("y", theta, ERRORS, observed=EFFECTS)
 
     name = "eight_schools_centred" if centred else "eight_schools"
     source = "closed form given tau, one-dimensional quadrature"
     found = Reference(log_evidence(), 0.0)
-    return scored_problem(name, build, school_scores(centred), found, source, easy=not centred)
+    return scored_problem(name, variables, school_scores(centred), found, source, easy=not centred)

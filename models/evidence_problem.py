@@ -27,8 +27,8 @@ class EvidenceProblem:
     Parameters
     ----------
     name : str
-    build : callable
-        Function that returns a new model with prior and likelihood as a user of PyMC writes them.
+    variables : callable
+        Function that adds prior and likelihood, as a user of PyMC writes them, to the model of the context.
     log_evidence : float
         Natural logarithm of the integral of prior times likelihood, observed variables and
         potentials both being likelihood. Priors and likelihoods are normalised as PyMC does it: the
@@ -49,7 +49,7 @@ class EvidenceProblem:
     """
 
     name: str
-    build: Callable[[], pm.Model]
+    variables: Callable[[], None]
     log_evidence: float
     n_dim: int
     easy: bool
@@ -57,3 +57,9 @@ class EvidenceProblem:
     source: str = "closed form"
     prior_transform: Transform | None = None
     log_likelihood: LogLikelihood | None = None
+
+    def build(self) -> pm.Model:
+        """Return a new model."""
+        with pm.Model() as model:
+            self.variables()
+        return model

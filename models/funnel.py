@@ -67,12 +67,10 @@ def funnel(
     data = np.zeros(n_groups) if y is None else np.asarray(y, dtype=float)
     constant = -n_groups * (0.5 * LOG_2PI + math.log(sigma))
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            v = pm.Normal("v", 0.0, scale)
-            x = pm.Normal("x", 0.0, pt.exp(v / 2.0), shape=n_groups)
-            pm.Normal("y", x, sigma, observed=data)
-        return model
+    def variables() -> None:
+        v = pm.Normal("v", 0.0, scale)
+        x = pm.Normal("x", 0.0, pt.exp(v / 2.0), shape=n_groups)
+        pm.Normal("y", x, sigma, observed=data)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
         v = scale * ndtri(u[0])
@@ -84,7 +82,7 @@ def funnel(
 
     return EvidenceProblem(
         name=name,
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(data, scale, sigma),
         source="one-dimensional quadrature",
         n_dim=n_groups + 1,

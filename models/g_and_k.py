@@ -35,7 +35,7 @@ from scipy.special import gammaln, log_ndtr, ndtri
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
 from models.rejection import RejectionSampler
-from models.simulator_example import SimulatorExample, noise_scale, observe
+from models.simulator_example import SimulatorExample, noise_scale
 
 TRUTH = np.array([3.0, 1.0, 2.0, 0.5])
 NAMES = ("A", "B", "g", "k")
@@ -142,11 +142,9 @@ def g_and_k(
         out[inside] = log_likelihood(observed, theta[inside], m)
         return out
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta = [pm.Uniform(name, 0.0, UPPER) for name in NAMES]
-            observe("octiles", simulate, theta, epsilon * scale, observed)
-        return model
+    def prior() -> list:
+        theta = [pm.Uniform(name, 0.0, UPPER) for name in NAMES]
+        return theta
 
     @functools.cache
     def sampler() -> RejectionSampler:
@@ -155,7 +153,7 @@ def g_and_k(
 
     return SimulatorExample(
         name="g_and_k",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=lambda u: UPPER * u,
         observed=observed,

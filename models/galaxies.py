@@ -277,15 +277,11 @@ def galaxies(k: int = 3, *, equal: bool = True) -> EvidenceProblem:
     n_variances = 1 if equal else k
     found = FROZEN.get((k, bool(equal))) or reference(k, equal)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            weights = pm.Dirichlet("weights", np.ones(k))
-            mu = pm.Normal("mu", MEAN, SD, shape=k)
-            variance = pm.InverseGamma("variance", SHAPE, SCALE, shape=() if equal else k)
-            pm.NormalMixture(
-                "velocity", w=weights, mu=mu, sigma=pt.sqrt(variance), observed=VELOCITIES
-            )
-        return model
+    def variables() -> None:
+        weights = pm.Dirichlet("weights", np.ones(k))
+        mu = pm.Normal("mu", MEAN, SD, shape=k)
+        variance = pm.InverseGamma("variance", SHAPE, SCALE, shape=() if equal else k)
+        pm.NormalMixture("velocity", w=weights, mu=mu, sigma=pt.sqrt(variance), observed=VELOCITIES)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
         # Stick breaking: the remainder after j weights is beta distributed with parameters (k - 1 - j, 1).
@@ -305,7 +301,7 @@ def galaxies(k: int = 3, *, equal: bool = True) -> EvidenceProblem:
 
     return EvidenceProblem(
         name=f"galaxies_{k}" + ("" if equal else "_unequal"),
-        build=build,
+        variables=variables,
         log_evidence=found.log_evidence,
         error=found.error,
         source="quadrature" if (k, equal) == (2, True) else "quasi-random importance sampling",

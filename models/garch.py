@@ -70,18 +70,16 @@ def garch() -> EvidenceProblem:
     """Build the problem with the recursion written out for every day."""
     y = simulate()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0.0, 1.0)
-            omega = pm.HalfNormal("omega", 1.0)
-            alpha = pm.Beta("alpha", *ARCH)
-            b = pm.Beta("b", *PERSISTENCE)
-            variance = [pt.ones(())]
-            for value in y[:-1]:
-                fresh = omega + alpha * pt.sqr(value - mu)
-                variance.append(fresh + (1.0 - alpha) * b * variance[-1])
-            pm.Normal("y", mu, pt.sqrt(pt.stack(variance)), observed=y)
-        return model
+    def variables() -> None:
+        mu = pm.Normal("mu", 0.0, 1.0)
+        omega = pm.HalfNormal("omega", 1.0)
+        alpha = pm.Beta("alpha", *ARCH)
+        b = pm.Beta("b", *PERSISTENCE)
+        variance = [pt.ones(())]
+        for value in y[:-1]:
+            fresh = omega + alpha * pt.sqr(value - mu)
+            variance.append(fresh + (1.0 - alpha) * b * variance[-1])
+        pm.Normal("y", mu, pt.sqrt(pt.stack(variance)), observed=y)
 
     source = "quasi-random importance sampling"
-    return scored_problem("garch", build, garch_scores(), FROZEN, source)
+    return scored_problem("garch", variables, garch_scores(), FROZEN, source)

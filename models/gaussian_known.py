@@ -25,7 +25,6 @@ from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     in_ball,
-    observe,
 )
 
 PRIOR_VARIANCE = NOISE_VARIANCE = 0.1
@@ -110,12 +109,6 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         return theta + math.sqrt(NOISE_VARIANCE) * rng.standard_normal(theta.shape)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta = pm.Normal("theta", 0.0, prior_sd, shape=d)
-            observe("x", simulate, [theta], epsilon, observed)
-        return model
-
     def reference(rng: np.random.Generator, n: int) -> np.ndarray:
         noise = rng.standard_normal((n, d))
         return SHRINKAGE * observed + posterior_sd * noise
@@ -133,11 +126,10 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
 
     return SimulatorExample(
         name=f"gaussian_{d}",
-        model=model,
+        prior=lambda: [pm.Normal("theta", 0.0, prior_sd, shape=d)],
         simulate=simulate,
         cube=lambda u: prior_sd * ndtri(u),
         observed=observed,
-        scale=np.ones(d),
         epsilon=epsilon,
         shapes={"theta": (d,)},
         reference=reference,

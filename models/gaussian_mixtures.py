@@ -30,7 +30,6 @@ from scipy.stats import ncx2
 from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
-    batched,
     in_ball,
 )
 
@@ -123,14 +122,6 @@ def example(
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         return factor * theta + noise(rng, len(theta), d, mixture)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta = [pm.Uniform(name, lower, upper) for name in names]
-            pm.Simulator(
-                "x", batched(simulate, (0,) * d), *theta, epsilon=epsilon, observed=observed
-            )
-        return model
-
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
         def propose(rng, m):
             x = observed + in_ball(rng, m, d, epsilon)
@@ -141,11 +132,10 @@ def example(
 
     return SimulatorExample(
         name=name,
-        model=model,
+        prior=lambda: [pm.Uniform(name, lower, upper) for name in names],
         simulate=simulate,
         cube=lambda u: lower + (upper - lower) * u,
         observed=observed,
-        scale=np.ones(d),
         epsilon=epsilon,
         shapes=dict.fromkeys(names, ()),
         truth=truth,

@@ -85,17 +85,15 @@ def count_scores() -> NormalScores:
 def gp_counts() -> EvidenceProblem:
     """Build the problem ``gp_pois_regr``, in thirteen dimensions."""
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            rho = pm.Gamma("rho", *LENGTH)
-            alpha = pm.HalfNormal("alpha", AMPLITUDE)
-            f_tilde = pm.Normal("f_tilde", 0.0, 1.0, shape=COUNTS.size)
-            root = pt.linalg.cholesky(covariance(COUNT_X, rho, alpha, JITTER))
-            pm.Poisson("k", pt.exp(root @ f_tilde), observed=COUNTS)
-        return model
+    def variables() -> None:
+        rho = pm.Gamma("rho", *LENGTH)
+        alpha = pm.HalfNormal("alpha", AMPLITUDE)
+        f_tilde = pm.Normal("f_tilde", 0.0, 1.0, shape=COUNTS.size)
+        root = pt.linalg.cholesky(covariance(COUNT_X, rho, alpha, JITTER))
+        pm.Poisson("k", pt.exp(root @ f_tilde), observed=COUNTS)
 
     source = "quasi-random importance sampling"
-    return scored_problem("gp_counts", build, count_scores(), FROZEN["counts"], source)
+    return scored_problem("gp_counts", variables, count_scores(), FROZEN["counts"], source)
 
 
 # --- regression ----------------------------------------------------------------------------------
@@ -126,17 +124,17 @@ def gp_regression() -> EvidenceProblem:
     """Build the problem with outcomes as one multivariate normal vector, in three dimensions."""
     x, y = regression_data()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            rho = pm.Gamma("rho", *REGRESSION_LENGTH)
-            alpha = pm.HalfNormal("alpha", REGRESSION_AMPLITUDE)
-            sigma = pm.HalfNormal("sigma", NOISE)
-            spread = covariance(x, rho, alpha, pt.sqr(sigma) + JITTER)
-            pm.MvNormal("y", np.zeros(x.size), cov=spread, observed=y)
-        return model
+    def variables() -> None:
+        rho = pm.Gamma("rho", *REGRESSION_LENGTH)
+        alpha = pm.HalfNormal("alpha", REGRESSION_AMPLITUDE)
+        sigma = pm.HalfNormal("sigma", NOISE)
+        spread = covariance(x, rho, alpha, pt.sqr(sigma) + JITTER)
+        pm.MvNormal("y", np.zeros(x.size), cov=spread, observed=y)
 
     source = "three-dimensional quadrature"
-    return scored_problem("gp_regression", build, regression_scores(), FROZEN["regression"], source)
+    return scored_problem(
+        "gp_regression", variables, regression_scores(), FROZEN["regression"], source
+    )
 
 
 def gp_latent() -> EvidenceProblem:
@@ -148,15 +146,13 @@ def gp_latent() -> EvidenceProblem:
     x, y = regression_data()
     n = x.size
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            rho = pm.Gamma("rho", *REGRESSION_LENGTH)
-            alpha = pm.HalfNormal("alpha", REGRESSION_AMPLITUDE)
-            sigma = pm.HalfNormal("sigma", NOISE)
-            f_tilde = pm.Normal("f_tilde", 0.0, 1.0, shape=n)
-            f = pt.linalg.cholesky(covariance(x, rho, alpha, JITTER)) @ f_tilde
-            pm.Normal("y", f, sigma, observed=y)
-        return model
+    def variables() -> None:
+        rho = pm.Gamma("rho", *REGRESSION_LENGTH)
+        alpha = pm.HalfNormal("alpha", REGRESSION_AMPLITUDE)
+        sigma = pm.HalfNormal("sigma", NOISE)
+        f_tilde = pm.Normal("f_tilde", 0.0, 1.0, shape=n)
+        f = pt.linalg.cholesky(covariance(x, rho, alpha, JITTER)) @ f_tilde
+        pm.Normal("y", f, sigma, observed=y)
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([hyperparameters(z[:, :3]), z[:, 3:]])
@@ -168,7 +164,7 @@ def gp_latent() -> EvidenceProblem:
 
     scores = NormalScores(3 + n, parameters, log_likelihood)
     source = "process integrated out, three-dimensional quadrature"
-    return scored_problem("gp_latent", build, scores, FROZEN["regression"], source, easy=False)
+    return scored_problem("gp_latent", variables, scores, FROZEN["regression"], source, easy=False)
 
 
 def reference(which: str, **options: int) -> Reference:

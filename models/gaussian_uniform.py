@@ -26,7 +26,6 @@ from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     in_ball,
-    observe,
 )
 
 NOISE_SD = math.sqrt(0.1)
@@ -71,12 +70,6 @@ def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Sim
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         return theta + NOISE_SD * rng.standard_normal(theta.shape)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta = pm.Uniform("theta", -1.0, 1.0, shape=d)
-            observe("x", simulate, [theta], epsilon, observed)
-        return model
-
     def reference(rng: np.random.Generator, n: int) -> np.ndarray:
         return posterior_draws(rng, np.tile(observed, (n, 1)))
 
@@ -89,11 +82,10 @@ def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Sim
 
     return SimulatorExample(
         name=f"gaussian_uniform_{d}",
-        model=model,
+        prior=lambda: [pm.Uniform("theta", -1.0, 1.0, shape=d)],
         simulate=simulate,
         cube=lambda u: 2.0 * u - 1.0,
         observed=observed,
-        scale=np.ones(d),
         epsilon=epsilon,
         shapes={"theta": (d,)},
         reference=reference,

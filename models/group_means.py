@@ -26,7 +26,7 @@ import pymc as pm
 from scipy.special import ndtri
 
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, noise_scale, observe
+from models.simulator_example import SimulatorExample, noise_scale
 
 PRIOR_SD = 2.0
 #: Number of cells of the grid on each side.
@@ -125,20 +125,18 @@ def group_means(
     observed = simulate(as_generator(data_seed), truth[None])[0]
     scale = noise_scale(simulate, truth)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0.0, PRIOR_SD)
-            tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 1.0)
-            effect = pm.Normal("effect", mu, tau, shape=groups)
-            observe("summaries", simulate, [mu, tau, sigma, effect], epsilon * scale, observed)
-        return model
+    def prior() -> list:
+        mu = pm.Normal("mu", 0.0, PRIOR_SD)
+        tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 1.0)
+        effect = pm.Normal("effect", mu, tau, shape=groups)
+        return [mu, tau, sigma, effect]
 
     def reference(rng: np.random.Generator, draws: int) -> np.ndarray:
         return exact(observed[:-1], math.exp(observed[-1]), n, rng, draws)
 
     return SimulatorExample(
         name=f"group_means_{groups}",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=cube,
         observed=observed,

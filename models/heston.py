@@ -25,7 +25,7 @@ import pymc as pm
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, noise_scale, observe
+from models.simulator_example import SimulatorExample, noise_scale
 
 DRIFT = 0.02
 TRUTH = np.array([3.0, 0.3, 0.2, -0.6, 0.6])
@@ -129,18 +129,12 @@ def heston(
     observed = simulate(as_generator(data_seed), truth[None])[0]
     scale = noise_scale(simulate, truth, 500)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta = [
-                pm.Uniform(name, lower, upper)
-                for name, lower, upper in zip(NAMES, LOWER, UPPER, strict=True)
-            ]
-            observe("summaries", simulate, theta, epsilon * scale, observed)
-        return model
+    def prior() -> list:
+        return [pm.Uniform(*args) for args in zip(NAMES, LOWER, UPPER, strict=True)]
 
     return SimulatorExample(
         name="heston",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=lambda u: LOWER + (UPPER - LOWER) * u,
         observed=observed,

@@ -72,13 +72,11 @@ def horseshoe() -> EvidenceProblem:
     """Build the problem in twenty-one dimensions: tau, ten local scales, ten standardised coefficients."""
     X, y = simulate()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            tau = pm.HalfCauchy("tau", GLOBAL)
-            lam = pm.HalfCauchy("lam", 1.0, shape=COVARIATES)
-            z = pm.Normal("z", 0.0, 1.0, shape=COVARIATES)
-            pm.Normal("y", X @ (z * lam * tau), 1.0, observed=y)
-        return model
+    def variables() -> None:
+        tau = pm.HalfCauchy("tau", GLOBAL)
+        lam = pm.HalfCauchy("lam", 1.0, shape=COVARIATES)
+        z = pm.Normal("z", 0.0, 1.0, shape=COVARIATES)
+        pm.Normal("y", X @ (z * lam * tau), 1.0, observed=y)
 
     def parameters(z: np.ndarray) -> np.ndarray:
         scales = [half_cauchy(z[:, :1], GLOBAL), half_cauchy(z[:, 1 : COVARIATES + 1], 1.0)]
@@ -91,4 +89,4 @@ def horseshoe() -> EvidenceProblem:
 
     scores = NormalScores(2 * COVARIATES + 1, parameters, log_likelihood)
     source = "coefficients integrated out, quasi-random importance sampling"
-    return scored_problem("horseshoe", build, scores, FROZEN, source, easy=False)
+    return scored_problem("horseshoe", variables, scores, FROZEN, source, easy=False)

@@ -53,17 +53,15 @@ def ising(
     """
     n = rows * columns
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            up = pm.Bernoulli("up", np.float64(0.5), shape=(rows, columns))
-            s = 2 * up - 1
-            pairs = pt.sum(s[1:, :] * s[:-1, :]) + pt.sum(s[:, 1:] * s[:, :-1])
-            pm.Potential("energy", coupling * pairs + field * pt.sum(s))
-        return model
+    def variables() -> None:
+        up = pm.Bernoulli("up", np.float64(0.5), shape=(rows, columns))
+        s = 2 * up - 1
+        pairs = pt.sum(s[1:, :] * s[:-1, :]) + pt.sum(s[:, 1:] * s[:, :-1])
+        pm.Potential("energy", coupling * pairs + field * pt.sum(s))
 
     return EvidenceProblem(
         name="ising",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(rows, columns, coupling, field),
         source="enumeration",
         n_dim=n,

@@ -67,13 +67,11 @@ def small_test(each: bool = False) -> EvidenceProblem:
     y = answers()
     k = ITEMS if each else 1
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            a = pm.LogNormal("a", 0.0, DISCRIMINATION_SD, shape=k)
-            b = pm.Normal("b", 0.0, DIFFICULTY_SD, shape=ITEMS)
-            theta = pm.Normal("theta", 0.0, 1.0, shape=PERSONS)
-            pm.Bernoulli("y", logit_p=a * (theta[:, None] - b), observed=y)
-        return model
+    def variables() -> None:
+        a = pm.LogNormal("a", 0.0, DISCRIMINATION_SD, shape=k)
+        b = pm.Normal("b", 0.0, DIFFICULTY_SD, shape=ITEMS)
+        theta = pm.Normal("theta", 0.0, 1.0, shape=PERSONS)
+        pm.Bernoulli("y", logit_p=a * (theta[:, None] - b), observed=y)
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([items(z[:, : k + ITEMS], each), z[:, k + ITEMS :]])
@@ -86,4 +84,4 @@ def small_test(each: bool = False) -> EvidenceProblem:
     scores = NormalScores(k + ITEMS + PERSONS, parameters, log_likelihood)
     source = "abilities by quadrature each, the others by quasi-random importance sampling"
     name = f"item_response_{2 if each else 1}pl"
-    return scored_problem(name, build, scores, FROZEN[each], source)
+    return scored_problem(name, variables, scores, FROZEN[each], source)

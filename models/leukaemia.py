@@ -51,14 +51,12 @@ def leukaemia() -> EvidenceProblem:
     """Build the problem with times as ``pm.Censored``; in censored rows, no relapse was observed."""
     ends = np.where(RELAPSED > 0, np.inf, WEEKS)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            k = pm.Gamma("k", *SHAPE)
-            level = pm.Normal("level", LEVEL, 1.0)
-            drug = pm.Normal("drug", 0.0, 1.0)
-            times = pm.Weibull.dist(alpha=k, beta=pt.exp(level + drug * DRUG))
-            pm.Censored("weeks", times, lower=None, upper=ends, observed=WEEKS)
-        return model
+    def variables() -> None:
+        k = pm.Gamma("k", *SHAPE)
+        level = pm.Normal("level", LEVEL, 1.0)
+        drug = pm.Normal("drug", 0.0, 1.0)
+        times = pm.Weibull.dist(alpha=k, beta=pt.exp(level + drug * DRUG))
+        pm.Censored("weeks", times, lower=None, upper=ends, observed=WEEKS)
 
     source = "three-dimensional quadrature"
-    return scored_problem("leukaemia", build, remission_scores(), FROZEN, source)
+    return scored_problem("leukaemia", variables, remission_scores(), FROZEN, source)

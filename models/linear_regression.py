@@ -94,11 +94,9 @@ def linear_regression(
     X, y = simulate(n, p, sigma=sigma, seed=seed)
     constant = -0.5 * n * (LOG_2PI + 2.0 * math.log(sigma))
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            beta = pm.Normal("beta", 0.0, scale, shape=p)
-            pm.Normal("y", X @ beta, sigma, observed=y)
-        return model
+    def variables() -> None:
+        beta = pm.Normal("beta", 0.0, scale, shape=p)
+        pm.Normal("y", X @ beta, sigma, observed=y)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
         return scale * ndtri(u)
@@ -109,7 +107,7 @@ def linear_regression(
 
     return EvidenceProblem(
         name=f"linear_regression_{n}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence_known_variance(X, y, sigma, scale),
         source="closed form, a multivariate normal density",
         n_dim=p,
@@ -144,13 +142,11 @@ def linear_regression_unknown_variance(
     scale, a, b = np.float64(scale), np.float64(a), np.float64(b)
     X, y = simulate(n, p, seed=seed)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            variance = pm.InverseGamma("variance", a, b)
-            sigma = pt.sqrt(variance)
-            beta = pm.Normal("beta", 0.0, scale * sigma, shape=p)
-            pm.Normal("y", X @ beta, sigma, observed=y)
-        return model
+    def variables() -> None:
+        variance = pm.InverseGamma("variance", a, b)
+        sigma = pt.sqrt(variance)
+        beta = pm.Normal("beta", 0.0, scale * sigma, shape=p)
+        pm.Normal("y", X @ beta, sigma, observed=y)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
         variance = b / gammainccinv(a, u[0])
@@ -163,7 +159,7 @@ def linear_regression_unknown_variance(
 
     return EvidenceProblem(
         name="linear_regression_unknown_variance",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence_unknown_variance(X, y, scale, a, b),
         source="closed form, a multivariate t density",
         n_dim=p + 1,

@@ -90,21 +90,16 @@ def log_gamma(d: int = 10) -> EvidenceProblem:
         total = either(skewed, x[0]) + either(normal, x[1])
         return total + skewed(PLACE, x[2:k]).sum() + normal(PLACE, x[k:]).sum()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            x = pm.Uniform("x", -BOX, BOX, shape=d)
-            pm.CustomDist("likelihood", x, logp=log_density, signature="(d)->()", observed=0.0)
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return BOX * (2.0 * u - 1.0)
+    def variables() -> None:
+        x = pm.Uniform("x", -BOX, BOX, shape=d)
+        pm.CustomDist("likelihood", x, logp=log_density, signature="(d)->()", observed=0.0)
 
     return EvidenceProblem(
         name=f"log_gamma_{d}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(d),
         n_dim=d,
         easy=False,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: BOX * (2.0 * u - 1.0),
         log_likelihood=log_likelihood,
     )

@@ -298,33 +298,28 @@ def _problem(
         design, scales = np.column_stack([np.ones(y.size), X]), np.append(intercept_scale, scales)
     found = FROZEN.get(key) or reference(design, y, scales)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            if intercept_scale is None:
-                beta = pm.Normal("beta", 0.0, scale, shape=p)
-                logit = X @ beta
-            else:
-                intercept = pm.Normal("intercept", 0.0, intercept_scale)
-                beta = pm.Normal("beta", 0.0, scale, shape=p)
-                logit = intercept + X @ beta
-            pm.Bernoulli("y", logit_p=logit, observed=y)
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return scales * ndtri(u)
+    def variables() -> None:
+        if intercept_scale is None:
+            beta = pm.Normal("beta", 0.0, scale, shape=p)
+            logit = X @ beta
+        else:
+            intercept = pm.Normal("intercept", 0.0, intercept_scale)
+            beta = pm.Normal("beta", 0.0, scale, shape=p)
+            logit = intercept + X @ beta
+        pm.Bernoulli("y", logit_p=logit, observed=y)
 
     def log_likelihood(theta: np.ndarray) -> float:
         return float(log_likelihoods(theta[None], design, y)[0])
 
     return EvidenceProblem(
         name=name,
-        build=build,
+        variables=variables,
         log_evidence=found.log_evidence,
         error=found.error,
         source="quasi-random importance sampling from a Student distribution at the mode",
         n_dim=scales.size,
         easy=True,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: scales * ndtri(u),
         log_likelihood=log_likelihood,
     )
 

@@ -37,7 +37,7 @@ from scipy.special import ndtri
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, noise_scale, observe
+from models.simulator_example import SimulatorExample, noise_scale
 
 START = (100, 50)
 DURATION, STEP = 30.0, 0.2
@@ -234,7 +234,6 @@ def lotka_volterra(
         If `prior` is unknown, a rate is not positive, or the simulation of the data was too long.
     """
     truth = np.array(truth, float)
-    max_events = max_events
     n_times = round(DURATION / STEP) + 1
     log = prior == "log"
 
@@ -250,16 +249,13 @@ def lotka_volterra(
     scale = noise_scale(simulate, theta, 1000)
     names = [f"log_theta{i}" if log else f"theta{i}" for i in range(1, 5)]
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            lower, upper = (math.log(LOWEST), 0.0) if log else (0.0, 1.0)
-            theta = [pm.Uniform(name, lower, upper) for name in names]
-            observe("summaries", simulate, theta, epsilon * scale, observed)
-        return model
+    def prior() -> list:
+        lower, upper = (math.log(LOWEST), 0.0) if log else (0.0, 1.0)
+        return [pm.Uniform(name, lower, upper) for name in names]
 
     return SimulatorExample(
         name="lotka_volterra" if log else "lotka_volterra_unit",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=cube,
         observed=observed,
@@ -294,7 +290,6 @@ def hudson_bay(
     per_year : int
         Number of leaps per year.
     """
-    animals, per_year = animals, per_year
     observed = np.log(np.column_stack([HARES, LYNXES])[1:]).ravel()
     scale = np.full(observed.size, math.sqrt(observed.size))
 
@@ -304,18 +299,15 @@ def hudson_bay(
         pelts = leaps(rng, rates, HARES[0], LYNXES[0], n_years, per_year, animals, noise)
         return np.log(pelts).reshape(len(rates), observed.size)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            rates = [
-                pm.LogNormal(name, np.log(median), RATE_LOG_SD)
-                for name, median in zip(RATE_NAMES, RATE_MEDIANS, strict=True)
-            ]
-            observe("log_pelts", simulate, rates, epsilon * scale, observed)
-        return model
+    def prior() -> list:
+        return [
+            pm.LogNormal(name, np.log(median), RATE_LOG_SD)
+            for name, median in zip(RATE_NAMES, RATE_MEDIANS, strict=True)
+        ]
 
     return SimulatorExample(
         name="hudson_bay",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=lambda u: RATE_MEDIANS * np.exp(RATE_LOG_SD * ndtri(u)),
         observed=observed,

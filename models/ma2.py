@@ -38,7 +38,6 @@ from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     noise_scale,
-    observe,
 )
 
 TRUTH = np.array([0.6, 0.2])
@@ -154,12 +153,10 @@ def ma2(n: int = 100, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 0.3) 
     scale = noise_scale(simulate, truth)
     mode, top = most_likely(x)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta1 = pm.Triangular("theta1", lower=-2.0, c=0.0, upper=2.0)
-            theta2 = pm.Uniform("theta2", pm.math.abs(theta1) - 1.0, 1.0)
-            observe("autocovariances", simulate, [theta1, theta2], epsilon * scale, observed)
-        return model
+    def prior() -> list:
+        theta1 = pm.Triangular("theta1", lower=-2.0, c=0.0, upper=2.0)
+        theta2 = pm.Uniform("theta2", pm.math.abs(theta1) - 1.0, 1.0)
+        return [theta1, theta2]
 
     def reference(rng: np.random.Generator, n: int) -> np.ndarray:
         def propose(rng, m):
@@ -170,7 +167,7 @@ def ma2(n: int = 100, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 0.3) 
 
     return SimulatorExample(
         name="ma2",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=cube,
         observed=observed,

@@ -8,8 +8,7 @@ posterior, two for its mode. Differences from the paper:
 
 - The decoder. The paper trains a Wasserstein autoencoder on MNIST, with the labels as additional information, and
   does not describe its layers. Here one network with a bottleneck learns images and labels from images,
-  scikit-learn's 1797 digits of 8 x 8 pixels, in seconds and without a download; ``data="mnist"``
-  fetches MNIST and trains on its first 10,000 images.
+  scikit-learn's 1797 digits of 8 x 8 pixels, in seconds and without a download.
 - The prior. The paper states a normal prior and samples from uniform ones, on :math:`[-8, 8]^5`
   and :math:`[-12, 12]^2`, as wide as its codes. Here codes are whitened, so the normal prior, which is
   the default, fits them; ``prior="uniform"`` is uniform on :math:`[-4, 4]^d`, as wide as these codes.
@@ -32,13 +31,12 @@ import pymc as pm
 
 from scipy.special import ndtri
 
-from models.simulator_example import SimulatorExample, observe
+from models.simulator_example import SimulatorExample
 
 NOISE = 0.05
 HALF_WIDTH = 4.0
 HIDDEN = 100
-EPOCHS = {"digits": 150, "mnist": 15}
-MNIST_IMAGES = 10_000
+EPOCHS = 150
 
 
 @dataclass(frozen=True)
@@ -91,49 +89,29 @@ class Decoder:
         return np.bincount(self.digit(theta), minlength=10) / len(theta)
 
 
-def load_images(data: str) -> tuple[np.ndarray, np.ndarray]:
-    """Load images (n, P) between 0 and 1, and digits (n,)."""
-    if data == "digits":
-        from sklearn.datasets import load_digits
-
-        images, labels = load_digits(return_X_y=True)
-        return images / 16.0, labels.astype(np.int64)
-    if data == "mnist":
-        from sklearn.datasets import fetch_openml
-
-        found = fetch_openml("mnist_784", version=1, as_frame=False)
-        images, labels = found.data[:MNIST_IMAGES], found.target[:MNIST_IMAGES]
-        return np.asarray(images, dtype=np.float64) / 255.0, labels.astype(np.int64)
-    raise ValueError(f"data must be 'digits' or 'mnist', got {data!r}")
-
-
-def decoder(d: int = 5, data: str = "digits") -> Decoder:
+@functools.cache
+def decoder(d: int = 5) -> Decoder:
     """Train a network of layers P-100-d-100-(P + 10) and keep its upper half, once for all calls.
 
     Parameters
     ----------
     d : int
         Number of latent dimensions.
-    data : {"digits", "mnist"}
-        "mnist" needs a connection, or a copy cached by scikit-learn.
     """
-    return trained(d, data)
-
-
-@functools.cache
-def trained(d: int, data: str) -> Decoder:
+    from sklearn.datasets import load_digits
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPRegressor
 
-    images, labels = load_images(data)
+    images, labels = load_digits(return_X_y=True)
+    images = images / 16.0
     network = MLPRegressor(
         hidden_layer_sizes=(HIDDEN, d, HIDDEN),
         activation="tanh",
         learning_rate_init=3e-3,
         batch_size=100,
-        max_iter=EPOCHS[data],
+        max_iter=EPOCHS,
         tol=0.0,
-        n_iter_no_change=EPOCHS[data],
+        n_iter_no_change=EPOCHS,
         random_state=0,
     )
     with warnings.catch_warnings():
@@ -173,13 +151,11 @@ def masked_digits(
     image: int = 0,
     seen: str = "top",
     prior: str = "normal",
-    data: str = "digits",
     epsilon: float = 1.0,
 ) -> SimulatorExample:
     """Build the example: the latent vector of a training image of which one half is observed.
 
-    :func:`decoder` with the same `d` and `data` is the decoder, which completes images and recognises
-    digits.
+    :func:`decoder` with the same `d` is the decoder, which completes images and recognises digits.
 
     Parameters
     ----------
@@ -191,11 +167,10 @@ def masked_digits(
         Observed half of the image.
     prior : {"normal", "uniform"}
         Standard normal, or uniform between -4 and 4, for each coordinate.
-    data : {"digits", "mnist"}
     epsilon : float
         Tolerance of the Euclidean distance between observed pixels, which are between 0 and 1.
     """
-    network = decoder(d, data)
+    network = decoder(d)
     pixels = seen_pixels(seen, network.side)
     observed = network.images[image, pixels]
 
@@ -206,22 +181,19 @@ def masked_digits(
     def cube(u: np.ndarray) -> np.ndarray:
         return ndtri(u) if prior == "normal" else HALF_WIDTH * (2.0 * u - 1.0)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            if prior == "normal":
-                theta = pm.Normal("theta", 0.0, 1.0, shape=d)
-            else:
-                theta = pm.Uniform("theta", -HALF_WIDTH, HALF_WIDTH, shape=d)
-            observe("pixels", simulate, [theta], epsilon, observed)
-        return model
+    def prior() -> list:
+        if prior == "normal":
+            theta = pm.Normal("theta", 0.0, 1.0, shape=d)
+        else:
+            theta = pm.Uniform("theta", -HALF_WIDTH, HALF_WIDTH, shape=d)
+        return [theta]
 
     return SimulatorExample(
-        name=f"masked_{data}_{d}",
-        model=model,
+        name=f"masked_digits_{d}",
+        prior=prior,
         simulate=simulate,
         cube=cube,
         observed=observed,
-        scale=np.ones(len(pixels)),
         epsilon=epsilon,
         shapes={"theta": (d,)},
     )

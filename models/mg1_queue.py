@@ -22,7 +22,7 @@ import pymc as pm
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import SimulatorExample, noise_scale, observe
+from models.simulator_example import SimulatorExample, noise_scale
 
 TRUTH = np.array([1.0, 5.0, 0.2])
 LEVELS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
@@ -92,17 +92,15 @@ def mg1_queue(
     observed = simulate(as_generator(data_seed), truth[None])[0]
     scale = noise_scale(simulate, truth)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta1 = pm.Uniform("theta1", 0.0, 10.0)
-            theta2 = pm.Uniform("theta2", theta1, theta1 + 10.0)
-            theta3 = pm.Uniform("theta3", 0.0, 1.0 / 3.0)
-            observe("quantiles", simulate, [theta1, theta2, theta3], epsilon * scale, observed)
-        return model
+    def prior() -> list:
+        theta1 = pm.Uniform("theta1", 0.0, 10.0)
+        theta2 = pm.Uniform("theta2", theta1, theta1 + 10.0)
+        theta3 = pm.Uniform("theta3", 0.0, 1.0 / 3.0)
+        return [theta1, theta2, theta3]
 
     return SimulatorExample(
         name="mg1_queue",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=cube,
         observed=observed,

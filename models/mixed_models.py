@@ -113,15 +113,13 @@ def mixed_linear(n_groups: int = 50) -> EvidenceProblem:
     x, y = simulate(n_groups)
     group = np.repeat(np.arange(n_groups), ROWS)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
-            slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
-            tau = pm.HalfNormal("tau", TAU_SD)
-            sigma = pm.HalfNormal("sigma", SIGMA_SD)
-            z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
-            pm.Normal("y", mu + slope * x.ravel() + tau * z[group], sigma, observed=y.ravel())
-        return model
+    def variables() -> None:
+        mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
+        slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
+        tau = pm.HalfNormal("tau", TAU_SD)
+        sigma = pm.HalfNormal("sigma", SIGMA_SD)
+        z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
+        pm.Normal("y", mu + slope * x.ravel() + tau * z[group], sigma, observed=y.ravel())
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([population(z), half_normal(z[:, 3], SIGMA_SD), z[:, 4:]])
@@ -134,7 +132,7 @@ def mixed_linear(n_groups: int = 50) -> EvidenceProblem:
     found = FROZEN.get(("linear", n_groups)) or reference("linear", n_groups)
     scores = NormalScores(n_groups + 4, parameters, log_likelihood)
     source = "closed form given the scales, two-dimensional quadrature"
-    return scored_problem(f"mixed_linear_{n_groups}", build, scores, found, source)
+    return scored_problem(f"mixed_linear_{n_groups}", variables, scores, found, source)
 
 
 def mixed_poisson(n_groups: int = 80) -> EvidenceProblem:
@@ -148,15 +146,13 @@ def mixed_poisson(n_groups: int = 80) -> EvidenceProblem:
     x, y = simulate_counts(n_groups)
     group = np.repeat(np.arange(n_groups), ROWS)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
-            slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
-            tau = pm.HalfNormal("tau", TAU_SD)
-            z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
-            rate = pt.exp(mu + slope * x.ravel() + tau * z[group])
-            pm.Poisson("y", rate, observed=y.ravel())
-        return model
+    def variables() -> None:
+        mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
+        slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
+        tau = pm.HalfNormal("tau", TAU_SD)
+        z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
+        rate = pt.exp(mu + slope * x.ravel() + tau * z[group])
+        pm.Poisson("y", rate, observed=y.ravel())
 
     constant = gammaln(y + 1.0).sum()
 
@@ -171,7 +167,7 @@ def mixed_poisson(n_groups: int = 80) -> EvidenceProblem:
     found = FROZEN.get(("poisson", n_groups)) or reference("poisson", n_groups)
     scores = NormalScores(n_groups + 3, parameters, log_likelihood)
     source = "intercepts by quadrature each, the others by three-dimensional quadrature"
-    return scored_problem(f"mixed_poisson_{n_groups}", build, scores, found, source)
+    return scored_problem(f"mixed_poisson_{n_groups}", variables, scores, found, source)
 
 
 def predictors(theta: np.ndarray, z: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -70,15 +70,13 @@ def nile() -> EvidenceProblem:
     """Build the problem with a hundred levels, in 102 dimensions."""
     y = series()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            sigma = pm.HalfNormal("sigma", NOISE)
-            tau = pm.HalfNormal("tau", WALK)
-            start = pm.Normal("start", 0.0, START)
-            steps = pm.Normal("steps", 0.0, 1.0, shape=y.size - 1)
-            walk = pt.concatenate([pt.zeros(1), pt.cumsum(tau * steps)])
-            pm.Normal("y", start + walk, sigma, observed=y)
-        return model
+    def variables() -> None:
+        sigma = pm.HalfNormal("sigma", NOISE)
+        tau = pm.HalfNormal("tau", WALK)
+        start = pm.Normal("start", 0.0, START)
+        steps = pm.Normal("steps", 0.0, 1.0, shape=y.size - 1)
+        walk = pt.concatenate([pt.zeros(1), pt.cumsum(tau * steps)])
+        pm.Normal("y", start + walk, sigma, observed=y)
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([scales(z[:, :2]), START * z[:, 2], z[:, 3:]])
@@ -91,7 +89,7 @@ def nile() -> EvidenceProblem:
 
     scores = NormalScores(y.size + 2, parameters, log_likelihood)
     source = "Kalman filter, two-dimensional quadrature"
-    return scored_problem("nile", build, scores, FROZEN, source)
+    return scored_problem("nile", variables, scores, FROZEN, source)
 
 
 def nile_marginal() -> EvidenceProblem:
@@ -100,13 +98,11 @@ def nile_marginal() -> EvidenceProblem:
     times = np.arange(y.size)
     together = np.minimum(times[:, None], times).astype(float)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            sigma = pm.HalfNormal("sigma", NOISE)
-            tau = pm.HalfNormal("tau", WALK)
-            spread = START**2 + pt.sqr(tau) * together + pt.sqr(sigma) * np.eye(y.size)
-            pm.MvNormal("y", np.zeros(y.size), cov=spread, observed=y)
-        return model
+    def variables() -> None:
+        sigma = pm.HalfNormal("sigma", NOISE)
+        tau = pm.HalfNormal("tau", WALK)
+        spread = START**2 + pt.sqr(tau) * together + pt.sqr(sigma) * np.eye(y.size)
+        pm.MvNormal("y", np.zeros(y.size), cov=spread, observed=y)
 
     source = "Kalman filter, two-dimensional quadrature"
-    return scored_problem("nile_marginal", build, marginal_scores(), FROZEN, source)
+    return scored_problem("nile_marginal", variables, marginal_scores(), FROZEN, source)

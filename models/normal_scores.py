@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import pymc as pm
 
 from scipy.special import (
     betainccinv,
@@ -329,13 +328,13 @@ def uniform(z: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def scored_problem(
-    name: str, build: Callable[[], pm.Model], scores: NormalScores, reference: Reference, source: str,
+    name: str, variables: Callable[[], None], scores: NormalScores, reference: Reference, source: str,
     *, easy: bool = True,
 ) -> EvidenceProblem:  # fmt: skip
     """Build the problem of a model whose prior is a function of normal scores."""
     return EvidenceProblem(
         name=name,
-        build=build,
+        variables=variables,
         log_evidence=reference.log_evidence,
         error=reference.error,
         source=source,

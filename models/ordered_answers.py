@@ -61,14 +61,12 @@ def ordered_answers() -> EvidenceProblem:
     """Build the problem with answers as ``pm.OrderedLogistic``, in six dimensions."""
     X, y = simulate()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            b = pm.Normal("b", 0.0, 1.0, shape=2)
-            first = pm.Normal("first", FIRST, 1.0)
-            apart = pm.Exponential("apart", 1.0, shape=3)
-            cuts = pt.concatenate([first[None], first + pt.cumsum(apart)])
-            pm.OrderedLogistic("y", eta=X @ b, cutpoints=cuts, observed=y)
-        return model
+    def variables() -> None:
+        b = pm.Normal("b", 0.0, 1.0, shape=2)
+        first = pm.Normal("first", FIRST, 1.0)
+        apart = pm.Exponential("apart", 1.0, shape=3)
+        cuts = pt.concatenate([first[None], first + pt.cumsum(apart)])
+        pm.OrderedLogistic("y", eta=X @ b, cutpoints=cuts, observed=y)
 
     source = "quasi-random importance sampling"
-    return scored_problem("ordered_answers", build, answer_scores(), FROZEN, source)
+    return scored_problem("ordered_answers", variables, answer_scores(), FROZEN, source)

@@ -47,14 +47,12 @@ def reference(**options: int) -> Reference:
 def puromycin() -> EvidenceProblem:
     """Build the problem of the curve with normal errors."""
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            fastest = pm.HalfNormal("V", FASTEST)
-            halfway = pm.HalfNormal("K", HALFWAY)
-            sigma = pm.HalfNormal("sigma", NOISE)
-            mean = fastest * CONCENTRATION / (halfway + CONCENTRATION)
-            pm.Normal("velocity", mean, sigma, observed=VELOCITY)
-        return model
+    def variables() -> None:
+        fastest = pm.HalfNormal("V", FASTEST)
+        halfway = pm.HalfNormal("K", HALFWAY)
+        sigma = pm.HalfNormal("sigma", NOISE)
+        mean = fastest * CONCENTRATION / (halfway + CONCENTRATION)
+        pm.Normal("velocity", mean, sigma, observed=VELOCITY)
 
     source = "three-dimensional quadrature"
-    return scored_problem("puromycin", build, reaction_scores(), FROZEN, source)
+    return scored_problem("puromycin", variables, reaction_scores(), FROZEN, source)

@@ -29,10 +29,9 @@ and mapped to the normal deviate of the same probability by Wallace's formula,
 arm that is not read completely and whose rewards so far are equal takes part in no elimination.
 
 Error rates measured in the worst case, all sums equal, at delta = 0.05 with first batches of 3 (4,000
-races each; ten arms of 2,000 down to 0 normal rewards, and two arms of 2,000): 0.12 and 0.07 for normal
-deviates, 0.02 and 0.04 for Student's t. No small-sample correction helps against skewness: the error
-rate of one large arm of lognormal rewards against exact arms is up to 0.16 (0.13 with a first batch of
-50), because the few rewards that dominate its sum are not seen.
+races each; ten arms of 2,000 down to 0 normal rewards, and two arms of 2,000) are 0.02 and 0.04
+(``tests/models/test_race_sums.py``). No small-sample correction helps against skewness: the few rewards that
+dominate the sum of lognormal ones may not be seen.
 
 References
 ----------

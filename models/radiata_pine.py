@@ -97,13 +97,11 @@ def radiata_pine(number: Number = 1) -> EvidenceProblem:
     x = covariate(number)
     n = x.size
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            tau = pm.Gamma("tau", alpha=SHAPE, beta=RATE)
-            a = pm.Normal("a", MEAN[0], tau=PRECISION[0] * tau)
-            b = pm.Normal("b", MEAN[1], tau=PRECISION[1] * tau)
-            pm.Normal("strength", a + b * x, tau=tau, observed=STRENGTH)
-        return model
+    def variables() -> None:
+        tau = pm.Gamma("tau", alpha=SHAPE, beta=RATE)
+        a = pm.Normal("a", MEAN[0], tau=PRECISION[0] * tau)
+        b = pm.Normal("b", MEAN[1], tau=PRECISION[1] * tau)
+        pm.Normal("strength", a + b * x, tau=tau, observed=STRENGTH)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
         tau = gammaincinv(SHAPE, u[0]) / RATE
@@ -116,7 +114,7 @@ def radiata_pine(number: Number = 1) -> EvidenceProblem:
 
     return EvidenceProblem(
         name=f"radiata_pine_{number}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(number),
         source="closed form, a multivariate t density",
         n_dim=3,

@@ -61,13 +61,11 @@ def reference() -> Reference:
 def rat_tumours() -> EvidenceProblem:
     """Build the problem of the hierarchical model with a variable for each experiment."""
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            m = pm.Uniform("m", np.float64(0.0), np.float64(1.0))
-            kappa = pt.exp(pm.Normal("v", PLACE, 1.0))
-            theta = pm.Beta("theta", m * kappa, (1.0 - m) * kappa, shape=RATS.size)
-            pm.Binomial("y", n=RATS, p=theta, observed=TUMOURS)
-        return model
+    def variables() -> None:
+        m = pm.Uniform("m", np.float64(0.0), np.float64(1.0))
+        kappa = pt.exp(pm.Normal("v", PLACE, 1.0))
+        theta = pm.Beta("theta", m * kappa, (1.0 - m) * kappa, shape=RATS.size)
+        pm.Binomial("y", n=RATS, p=theta, observed=TUMOURS)
 
     def parameters(z: np.ndarray) -> np.ndarray:
         top = population(z)
@@ -83,4 +81,4 @@ def rat_tumours() -> EvidenceProblem:
 
     scores = NormalScores(2 + RATS.size, parameters, log_likelihood)
     source = "beta-binomial counts, two-dimensional quadrature"
-    return scored_problem("rat_tumours", build, scores, FROZEN, source)
+    return scored_problem("rat_tumours", variables, scores, FROZEN, source)

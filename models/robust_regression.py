@@ -95,15 +95,13 @@ def robust_regression(name: str) -> EvidenceProblem:
     """
     X, y, means, sds, scale = data(name)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            b = pm.Normal("b", means, sds)
-            sigma = pm.HalfNormal("sigma", scale)
-            tail = pm.Gamma("tail", *TAIL)
-            pm.StudentT("y", nu=1.0 + tail, mu=X @ b, sigma=sigma, observed=y)
-        return model
+    def variables() -> None:
+        b = pm.Normal("b", means, sds)
+        sigma = pm.HalfNormal("sigma", scale)
+        tail = pm.Gamma("tail", *TAIL)
+        pm.StudentT("y", nu=1.0 + tail, mu=X @ b, sigma=sigma, observed=y)
 
     source = "three-dimensional quadrature"
     if name == "stack_loss":
         source = "quasi-random importance sampling"
-    return scored_problem(name, build, robust_scores(name), FROZEN[name], source)
+    return scored_problem(name, variables, robust_scores(name), FROZEN[name], source)

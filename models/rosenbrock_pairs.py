@@ -52,13 +52,11 @@ def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:
     n_pairs : int
     """
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            x = pm.Uniform("x", -ALONG, ALONG, shape=n_pairs)
-            y = pm.Uniform("y", LOW, HIGH, shape=n_pairs)
-            across = STEEPNESS * pt.sqr(y - pt.sqr(x)).sum()
-            pm.Potential("valleys", -0.5 * pt.sqr((1.0 - x) / SPREAD).sum() - across)
-        return model
+    def variables() -> None:
+        x = pm.Uniform("x", -ALONG, ALONG, shape=n_pairs)
+        y = pm.Uniform("y", LOW, HIGH, shape=n_pairs)
+        across = STEEPNESS * pt.sqr(y - pt.sqr(x)).sum()
+        pm.Potential("valleys", -0.5 * pt.sqr((1.0 - x) / SPREAD).sum() - across)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
         x, y = u[:n_pairs], u[n_pairs:]
@@ -69,7 +67,7 @@ def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:
 
     return EvidenceProblem(
         name=f"rosenbrock_pairs_{n_pairs}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(n_pairs),
         source="one-dimensional quadrature",
         n_dim=2 * n_pairs,

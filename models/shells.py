@@ -82,16 +82,11 @@ def shells(
     centre[0] = distance
     constant = -0.5 * LOG_2PI - math.log(width)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            x = pm.Uniform("x", -box, box, shape=d)
-            norms = [pt.sqrt(pt.sum((x - c) ** 2)) for c in (-centre, centre)]
-            logs = [pm.logp(pm.Normal.dist(radius, width), norm) for norm in norms]
-            pm.Potential("likelihood", pt.logaddexp(*logs))
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return box * (2.0 * u - 1.0)
+    def variables() -> None:
+        x = pm.Uniform("x", -box, box, shape=d)
+        norms = [pt.sqrt(pt.sum((x - c) ** 2)) for c in (-centre, centre)]
+        logs = [pm.logp(pm.Normal.dist(radius, width), norm) for norm in norms]
+        pm.Potential("likelihood", pt.logaddexp(*logs))
 
     def log_likelihood(x: np.ndarray) -> float:
         norms = np.sqrt([np.square(x + centre).sum(), np.square(x - centre).sum()])
@@ -99,11 +94,11 @@ def shells(
 
     return EvidenceProblem(
         name=f"shells_{d}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(d, radius, width, distance, box),
         source="quadrature over the radius",
         n_dim=d,
         easy=False,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: box * (2.0 * u - 1.0),
         log_likelihood=log_likelihood,
     )

@@ -27,21 +27,20 @@ class SimulatorExample:
     Parameters
     ----------
     name : str
-    model : callable
-        Function that returns a new PyMC model with one ``pm.Simulator`` of the summaries, whose ``epsilon`` is
-        `epsilon` times `scale`. Its function also accepts a batch: see :func:`batched`.
+    prior : callable
+        Function that adds the free variables to the PyMC model of the context, and returns them.
     simulate : callable
         Function of a generator and parameters (n, D) that returns summaries (n, S). A row that failed is NaN.
     cube : callable
         Function from the unit cube (n, D) to parameters (n, D) with the prior distribution.
     observed : array (S,)
         Summaries of the data.
-    scale : array (S,)
-        Divisors of the differences of summaries.
     epsilon : float
         Tolerance that a user might choose, in units of :meth:`distance`.
     shapes : mapping of str to tuple of int
         Free variables of the model, in order.
+    scale : float or array (S,)
+        Divisors of the differences of summaries.
     truth : array (D,) or None
         Parameters from which the data were simulated.
     reference : callable or None
@@ -56,17 +55,33 @@ class SimulatorExample:
     """
 
     name: str
-    model: Callable[[], pm.Model]
+    prior: Callable[[], list]
     simulate: Simulate
     cube: Callable[[np.ndarray], np.ndarray]
     observed: np.ndarray
-    scale: np.ndarray
     epsilon: float
     shapes: Mapping[str, tuple[int, ...]]
+    scale: float | np.ndarray = 1.0
     truth: np.ndarray | None = None
     reference: Draws | None = None
     epsilon_reference: ToleranceDraws | None = None
     mode: np.ndarray | None = None
+
+    def model(self) -> pm.Model:
+        """Return a new model with one ``pm.Simulator`` of the summaries, which also accepts a batch: see :func:`batched`."""
+        with pm.Model() as model:
+            parameters = self.prior()
+            core_ndims = tuple(parameter.ndim for parameter in parameters)
+            inputs = ",".join("(d)" if ndim else "()" for ndim in core_ndims)
+            pm.Simulator(
+                "x",
+                batched(self.simulate, core_ndims),
+                *parameters,
+                signature=f"{inputs}->()" if any(core_ndims) else None,
+                epsilon=self.epsilon * self.scale,
+                observed=self.observed,
+            )
+        return model
 
     @property
     def n_dim(self) -> int:
@@ -133,31 +148,6 @@ def batched(simulate: Simulate, core_ndims: tuple[int, ...]) -> Callable[..., np
         return summaries.reshape(*lead, width)
 
     return function
-
-
-def observe(name: str, simulate: Simulate, parameters, epsilon, observed: np.ndarray) -> None:
-    """Add a ``pm.Simulator`` of one row of summaries to the model of the context.
-
-    Parameters
-    ----------
-    name : str
-        Name of the observed variable.
-    simulate : callable
-        Function of a generator and parameters (n, D) that returns summaries (n, S).
-    parameters : sequence of scalar or vector variables
-    epsilon : float or array (S,)
-    observed : array (S,)
-    """
-    core_ndims = tuple(parameter.ndim for parameter in parameters)
-    inputs = ",".join("(d)" if ndim else "()" for ndim in core_ndims)
-    pm.Simulator(
-        name,
-        batched(simulate, core_ndims),
-        *parameters,
-        signature=f"{inputs}->()" if any(core_ndims) else None,
-        epsilon=epsilon,
-        observed=observed,
-    )
 
 
 def noise_scale(simulate: Simulate, theta: np.ndarray, n: int = 2000, seed: int = 0) -> np.ndarray:

@@ -31,7 +31,6 @@ from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     noise_scale,
-    observe,
 )
 
 TRUTH = np.array([0.7, -2.9, -1.0, -0.9, 0.6])
@@ -126,15 +125,9 @@ def slcp(
     observed = moments(points)[0] if sufficient else points[0]
     scale = noise_scale(summaries, truth) if sufficient else np.ones(2 * N_POINTS)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta = pm.Uniform("theta", -WIDTH, WIDTH, shape=5)
-            observe("points", summaries, [theta], epsilon * scale, observed)
-        return model
-
     return SimulatorExample(
         name="slcp_sufficient" if sufficient else "slcp",
-        model=model,
+        prior=lambda: [pm.Uniform("theta", -WIDTH, WIDTH, shape=5)],
         simulate=summaries,
         cube=lambda u: WIDTH * (2.0 * u - 1.0),
         observed=observed,

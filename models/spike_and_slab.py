@@ -62,16 +62,11 @@ def spike_and_slab(
     log_weight = math.log(weight)
     constant = -0.5 * d * math.log(2.0 * math.pi)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            x = pm.Uniform("x", -0.5, 0.5, shape=d)
-            broad = pm.logp(pm.Normal.dist(0.0, slab), x).sum()
-            narrow = pm.logp(pm.Normal.dist(shift, spike), x).sum()
-            pm.Potential("likelihood", pt.logaddexp(broad, log_weight + narrow))
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return u - 0.5
+    def variables() -> None:
+        x = pm.Uniform("x", -0.5, 0.5, shape=d)
+        broad = pm.logp(pm.Normal.dist(0.0, slab), x).sum()
+        narrow = pm.logp(pm.Normal.dist(shift, spike), x).sum()
+        pm.Potential("likelihood", pt.logaddexp(broad, log_weight + narrow))
 
     def log_likelihood(x: np.ndarray) -> float:
         broad = constant - d * math.log(slab) - 0.5 * np.square(x / slab).sum()
@@ -80,10 +75,10 @@ def spike_and_slab(
 
     return EvidenceProblem(
         name=f"spike_and_slab_{d}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(d, slab, spike, shift, weight),
         n_dim=d,
         easy=False,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: u - 0.5,
         log_likelihood=log_likelihood,
     )

@@ -61,13 +61,13 @@ def swapping_mixture() -> EvidenceProblem:
     """Build the problem of the mixture as ``pm.NormalMixture``, without an order of its components."""
     y = simulate()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            w = pm.Beta("w", SHARE, SHARE)
-            mu = pm.Normal("mu", 0.0, MEAN_SD, shape=2)
-            shares = pm.math.stack([w, 1.0 - w])
-            pm.NormalMixture("y", w=shares, mu=mu, sigma=np.ones(2), observed=y)
-        return model
+    def variables() -> None:
+        w = pm.Beta("w", SHARE, SHARE)
+        mu = pm.Normal("mu", 0.0, MEAN_SD, shape=2)
+        shares = pm.math.stack([w, 1.0 - w])
+        pm.NormalMixture("y", w=shares, mu=mu, sigma=np.ones(2), observed=y)
 
     source = "three-dimensional quadrature"
-    return scored_problem("swapping_mixture", build, swapping_scores(), FROZEN, source, easy=False)
+    return scored_problem(
+        "swapping_mixture", variables, swapping_scores(), FROZEN, source, easy=False
+    )

@@ -20,7 +20,7 @@ import pymc as pm
 
 from scipy.special import ndtr
 
-from models.simulator_example import SimulatorExample, observe
+from models.simulator_example import SimulatorExample
 
 SD = math.sqrt(5.0)
 
@@ -69,23 +69,16 @@ def toy_points(
     data = np.array([observed], float)
     likelihood = density(observed, n_points)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta = pm.DiscreteUniform("theta", 1, n_points)
-            observe("x", simulate, [theta], epsilon, data)
-        return model
-
     def draws(rng: np.random.Generator, n: int, weights: np.ndarray) -> np.ndarray:
         chances = weights / weights.sum()
         return 1.0 + rng.choice(n_points, (n, 1), p=chances)
 
     return SimulatorExample(
         name=f"toy_points_{n_points}",
-        model=model,
+        prior=lambda: [pm.DiscreteUniform("theta", 1, n_points)],
         simulate=simulate,
         cube=lambda u: np.minimum(np.floor(n_points * u) + 1.0, n_points),
         observed=data,
-        scale=np.ones(1),
         epsilon=epsilon,
         shapes={"theta": ()},
         reference=lambda rng, n: draws(rng, n, likelihood),

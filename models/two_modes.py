@@ -60,14 +60,9 @@ def two_modes(
         upright = pm.logp(pm.Normal.dist(x, sigma), value).sum(axis=-1)
         return pt.logaddexp(log_shares[0] + flipped, log_shares[1] + upright)
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            x = pm.Normal("x", 0.0, scale, shape=d)
-            pm.CustomDist("y", x, logp=log_either_sign, signature="(d)->(d)", observed=y)
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return scale * ndtri(u)
+    def variables() -> None:
+        x = pm.Normal("x", 0.0, scale, shape=d)
+        pm.CustomDist("y", x, logp=log_either_sign, signature="(d)->(d)", observed=y)
 
     def log_likelihood(x: np.ndarray) -> float:
         flipped = constant - 0.5 * np.square((y + x) / sigma).sum()
@@ -76,10 +71,10 @@ def two_modes(
 
     return EvidenceProblem(
         name=f"two_modes_{d}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(d, share, distance, sigma, scale),
         n_dim=d,
         easy=False,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: scale * ndtri(u),
         log_likelihood=log_likelihood,
     )

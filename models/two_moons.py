@@ -29,7 +29,6 @@ from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     in_ball,
-    observe,
 )
 
 RADIUS, WIDTH, CENTRE = 0.1, 0.01, 0.25
@@ -77,12 +76,10 @@ def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample
     observed = np.array(observed, float)
     scale = np.ones(2)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta1 = pm.Uniform("theta1", -1.0, 1.0)
-            theta2 = pm.Uniform("theta2", -1.0, 1.0)
-            observe("x", simulate, [theta1, theta2], epsilon, observed)
-        return model
+    def prior() -> list:
+        theta1 = pm.Uniform("theta1", -1.0, 1.0)
+        theta2 = pm.Uniform("theta2", -1.0, 1.0)
+        return [theta1, theta2]
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
         def propose(rng, m):
@@ -97,7 +94,7 @@ def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample
 
     return SimulatorExample(
         name="two_moons",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=lambda u: 2.0 * u - 1.0,
         observed=observed,

@@ -21,7 +21,6 @@ from models.simulator_example import (
     SimulatorExample,
     accepted_draws,
     in_ball,
-    observe,
 )
 
 HALF_WIDTH = 10.0
@@ -50,12 +49,10 @@ def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> Simulato
     """
     observed = np.array(observed, float)
 
-    def model() -> pm.Model:
-        with pm.Model() as model:
-            theta1 = pm.Uniform("theta1", -HALF_WIDTH, HALF_WIDTH)
-            theta2 = pm.Uniform("theta2", -HALF_WIDTH, HALF_WIDTH)
-            observe("x", simulate, [theta1, theta2], epsilon, observed)
-        return model
+    def prior() -> list:
+        theta1 = pm.Uniform("theta1", -HALF_WIDTH, HALF_WIDTH)
+        theta2 = pm.Uniform("theta2", -HALF_WIDTH, HALF_WIDTH)
+        return [theta1, theta2]
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
         def propose(rng, m):
@@ -66,11 +63,10 @@ def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> Simulato
 
     return SimulatorExample(
         name="two_scale_mixture",
-        model=model,
+        prior=prior,
         simulate=simulate,
         cube=lambda u: HALF_WIDTH * (2.0 * u - 1.0),
         observed=observed,
-        scale=np.ones(2),
         epsilon=epsilon,
         shapes={"theta1": (), "theta2": ()},
         reference=lambda rng, n: epsilon_reference(rng, n, 0.0),

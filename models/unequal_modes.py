@@ -61,16 +61,11 @@ def unequal_modes(
     centre, wide, narrow = np.float64(centre), np.float64(sds[0]), np.float64(sds[1])
     constants = [-d * (math.log(s) + 0.5 * LOG_2PI) - math.log(2.0) for s in (wide, narrow)]
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            x = pm.Uniform("x", -BOX, BOX, shape=d)
-            first = constants[0] - 0.5 * pt.sqr((x + centre) / wide).sum()
-            second = constants[1] - 0.5 * pt.sqr((x - centre) / narrow).sum()
-            pm.Potential("modes", pt.logaddexp(first, second))
-        return model
-
-    def prior_transform(u: np.ndarray) -> np.ndarray:
-        return BOX * (2.0 * u - 1.0)
+    def variables() -> None:
+        x = pm.Uniform("x", -BOX, BOX, shape=d)
+        first = constants[0] - 0.5 * pt.sqr((x + centre) / wide).sum()
+        second = constants[1] - 0.5 * pt.sqr((x - centre) / narrow).sum()
+        pm.Potential("modes", pt.logaddexp(first, second))
 
     def log_likelihood(x: np.ndarray) -> float:
         first = constants[0] - 0.5 * np.square((x + centre) / wide).sum()
@@ -79,10 +74,10 @@ def unequal_modes(
 
     return EvidenceProblem(
         name=f"unequal_modes_{d}",
-        build=build,
+        variables=variables,
         log_evidence=log_evidence(d, centre, (wide, narrow)),
         n_dim=d,
         easy=False,
-        prior_transform=prior_transform,
+        prior_transform=lambda u: BOX * (2.0 * u - 1.0),
         log_likelihood=log_likelihood,
     )

@@ -45,12 +45,10 @@ def wide_logistic() -> EvidenceProblem:
     """Build the problem of the regression as one Bernoulli variable."""
     X, y = simulate()
 
-    def build() -> pm.Model:
-        with pm.Model() as model:
-            beta = pm.Normal("beta", 0.0, 1.0, shape=COEFFICIENTS)
-            pm.Bernoulli("y", logit_p=X @ beta, observed=y)
-        return model
+    def variables() -> None:
+        beta = pm.Normal("beta", 0.0, 1.0, shape=COEFFICIENTS)
+        pm.Bernoulli("y", logit_p=X @ beta, observed=y)
 
     scores = NormalScores(COEFFICIENTS, lambda z: z, lambda beta: log_likelihoods(beta, X, y))
     source = "annealing from the Laplace approximation"
-    return scored_problem("wide_logistic_100", build, scores, FROZEN, source)
+    return scored_problem("wide_logistic_100", variables, scores, FROZEN, source)

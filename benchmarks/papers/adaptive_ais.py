@@ -22,8 +22,7 @@ policies draw from it. They draw with replacement (but for an arm's first 30 dra
 are divided by the mean of their bank. So the arms of a replay are unbiased with variances and costs known
 exactly, and draws are independent; without replacement a run that uses half of a bank would have half
 the mean squared error that it should. What replays say depends on the bank's variances, whose intervals
-are in the table of arms, and on whether live runs, which anneal afresh, look the same: see the last
-part.
+are in the table of arms.
 
 As in the paper a decision makes two draws, with the payoff -(D + D') (X - X')^2 / 4 and the range of the
 arm's payoffs known (appendix B there); LCB is told each draw. At time t only what is complete counts.
@@ -48,7 +47,6 @@ from benchmarks.harness.statements import Part, publish
 from benchmarks.papers.adaptive_ais_bank import COVARIATES, load_banks, make_banks, save_banks
 from benchmarks.papers.adaptive_ais_figure import figure
 from benchmarks.papers.adaptive_ais_kernels import kernels
-from benchmarks.papers.adaptive_ais_live import live
 
 QUICK = {
     "rows": [5, 50],
@@ -58,9 +56,6 @@ QUICK = {
     "runs": 50,
     "budget": 25.0,
     "kernel_draws": 100,
-    "live_runs": 2,
-    "live_rows": 5,
-    "live_budget": 10.0,
 }
 
 
@@ -77,11 +72,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--runs", type=int, default=200, help="replays of each policy")
     p.add_argument("--budget", type=float, default=200.0, help="in draws of the dearest arm")
     p.add_argument("--kernel-draws", type=int, default=800, help="of appendix G, at most")
-    p.add_argument("--live-runs", type=int, default=8)
-    p.add_argument("--live-rows", type=int, default=10)
-    p.add_argument("--live-budget", type=float, default=15.0)
-    p.add_argument("--parts", nargs="+", default=["figure", "kernels", "live"],
-                   choices=("figure", "kernels", "live"))  # fmt: skip
+    parts = ("figure", "kernels")
+    p.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
     p.add_argument("--name", default="adaptive_ais", help="of the files with the results")
     return p
 
@@ -103,8 +95,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         makers |= {f"figure, {c}": partial(figure, o, banks, c) for c in o.covariates}
     if "kernels" in o.parts:
         makers["kernels"] = partial(kernels, o, banks)
-    if "live" in o.parts:
-        makers["live runs"] = partial(live, o, banks)
     publish(o, makers, seconds=seconds, hidden=("data", "load"))
 
 

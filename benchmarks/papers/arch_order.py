@@ -223,7 +223,7 @@ def reduction(prepared, control, exact, rng, pairs: int = 8) -> float:
 def parser() -> argparse.ArgumentParser:
     """Options of this script."""
     p = options.parser(__doc__)
-    p.add_argument("--series", default="nasdaq", choices=("nasdaq", "sp500", "wti", "both"))
+    p.add_argument("--series", default="nasdaq", choices=("nasdaq", "sp500", "wti"))
     p.add_argument("--orders", type=int, nargs="+", default=[5, 10, 15, 20, 25, 30])
     p.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     p.add_argument("--chains", type=int, default=5)

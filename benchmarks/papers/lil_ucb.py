@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from amc_pymc.engine.jit import fill, njit
-from amc_pymc.tall.racing import DECIDED, NOT_FINITE, Population, RaceResult
+from amc_pymc.tall.racing import DECIDED, Population, RaceResult
 from amc_pymc.tall.racing.race import draw_rows, sweep_rows
 
 _CHUNK = 4096
@@ -37,9 +37,8 @@ _ALL_BEYOND = 0.95
 class LilParameters(NamedTuple):
     """Parameters of lil'UCB.
 
-    ``delta`` is the delta of the bound, not the promised error. ``scale`` is half
-    the range of the rewards, or 0 to estimate it from the rewards read. ``rows_per_pull`` is the
-    number of rows read at a time.
+    ``delta`` is the delta of the bound, not the promised error, and ``scale`` half the range of the rewards.
+    ``rows_per_pull`` is the number of rows read at a time.
     """
 
     delta: float
@@ -49,47 +48,33 @@ class LilParameters(NamedTuple):
     rows_per_pull: int
 
 
-def heuristic(
-    delta: float, reward_range: ArrayLike | None = None, rows_per_pull: int = 1
-) -> LilParameters:
+def heuristic(delta: float, reward_range: ArrayLike, rows_per_pull: int = 1) -> LilParameters:
     """Return beta = 1/2, eps = 0 and delta / 5 of Jamieson et al. (2014), section 5.
 
     ``reward_range`` is the largest minus the smallest reward of an arm; of several arms, the largest is used.
-    None uses the largest range seen in an arm.
     """
-    scale = 0.0 if reward_range is None else float(np.max(reward_range)) / 2.0
-    return LilParameters(delta / 5.0, scale, 0.5, 0.0, rows_per_pull)
+    return LilParameters(delta / 5.0, float(np.max(reward_range)) / 2.0, 0.5, 0.0, rows_per_pull)
 
 
 @njit
-def upper_half_width(pulls: int, scale: float, lil: LilParameters) -> float:
+def upper_half_width(pulls: int, lil: LilParameters) -> float:
     """Return the distance of an arm's upper bound from its mean after ``pulls`` rows.
 
     The iterated logarithm is evaluated at (1 + eps) T >= e, so it is not negative.
     """
     iterated = max(1.0, math.log((1.0 + lil.epsilon) * pulls))
     inner = 2.0 * (1.0 + lil.epsilon) * math.log(iterated / lil.delta) / pulls
-    return (1.0 + lil.beta) * (1.0 + math.sqrt(lil.epsilon)) * scale * math.sqrt(inner)
+    return (1.0 + lil.beta) * (1.0 + math.sqrt(lil.epsilon)) * lil.scale * math.sqrt(inner)
 
 
 @njit
-def _highest(
-    scores: np.ndarray,
-    pulls: np.ndarray,
-    alive: np.ndarray,
-    scale: float,
-    n_raced: int,
-    lil: LilParameters,
-) -> int:
-    """Return the arm with the highest upper bound, -1 if no arm is left."""
-    best, highest = -1, -np.inf
-    for a in range(alive.size):
-        if not alive[a]:
-            continue
-        bound = scores[a]
-        if pulls[a] < n_raced:
-            bound += upper_half_width(pulls[a], scale, lil)
-        if best < 0 or bound > highest:
+def _highest(scores: np.ndarray, pulls: np.ndarray, n_raced: int, lil: LilParameters) -> int:
+    """Return the arm with the highest upper bound."""
+    best, highest = 0, -np.inf
+    for a in range(scores.size):
+        exact = pulls[a] == n_raced
+        bound = scores[a] + (0.0 if exact else upper_half_width(pulls[a], lil))
+        if bound > highest:
             best, highest = a, bound
     return best
 
@@ -104,78 +89,39 @@ def lil_ucb(
     lil: LilParameters,
     rng: np.random.Generator,
 ) -> RaceResult:
-    """Find the arm with the highest population mean of rewards plus bias by lil'UCB; arguments as for :func:`race`."""
-    n_arms = points.shape[0]
-    n_raced = population.n_raced
-    alive = bias > -np.inf
-    n_alive = int(np.count_nonzero(alive))
-    if n_alive <= 1 or n_raced == 0:
-        winner = int(np.argmax(bias)) if n_alive else -1
-        margin = bias[1] - bias[0] if n_arms == 2 else 0.0
-        return RaceResult(winner, 0, 1, margin, DECIDED, -1, 0, min(n_alive, 1))
+    """Find the arm with the highest population mean of finite rewards plus bias by lil'UCB; arguments as for :func:`race`."""
+    n_arms, n_raced = points.shape[0], population.n_raced
     marked = np.empty((n_arms, population.marked.size), dtype=np.uint64)
     for a in range(n_arms):
         fill(marked[a], population.marked)
-    pulls = np.zeros(n_arms, dtype=np.int64)
-    sums = np.zeros(n_arms)
-    scores = np.zeros(n_arms)
+    pulls, sums, scores = np.zeros(n_arms, dtype=np.int64), np.zeros(n_arms), np.zeros(n_arms)
     buffer = np.empty(min(n_raced, max(_CHUNK, lil.rows_per_pull)), dtype=np.int64)
-    known = lil.scale > 0.0
-    scale = lil.scale
     ratio = 1.0 + 10.0 / n_arms
-    first = lil.rows_per_pull if known else max(2, lil.rows_per_pull)
-    drawn, visit, winner, bad_row, arms_left = 0, 0, -1, -1, 1
-    low, high = np.full(n_arms, np.inf), np.full(n_arms, -np.inf)
-    while (n_alive > 1 or (n_alive == 1 and visit < n_arms)) and bad_row < 0:
+    drawn, visit, winner = 0, 0, -1
+    while winner < 0:
         if visit < n_arms:
-            arm, size = visit, first
-            visit += 1
-            if not alive[arm]:
-                continue
+            arm, visit = visit, visit + 1
         else:
-            arm = _highest(scores, pulls, alive, scale, n_raced, lil)
+            arm = _highest(scores, pulls, n_raced, lil)
             if pulls[arm] == n_raced:
                 winner = arm
                 break
-            size = lil.rows_per_pull
-        n_rows, own = population.n_rows, marked[arm]
         left = n_raced - pulls[arm]
-        all_left = pulls[arm] + size > _ALL_BEYOND * n_raced
-        size = left if all_left else min(size, left)
+        all_left = pulls[arm] + lil.rows_per_pull > _ALL_BEYOND * n_raced
+        size = left if all_left else min(lil.rows_per_pull, left)
         start = 0
         while size > 0:
             rows = buffer[: min(size, buffer.size)]
             if all_left:
-                _, start = sweep_rows(n_rows, own, start, rows)
+                _, start = sweep_rows(population.n_rows, marked[arm], start, rows)
             else:
-                draw_rows(n_rows, own, rows, rng)
-            values = rewards(points[arm : arm + 1], centre, rows)
-            for j in range(rows.size):
-                v = values[0, j]
-                if np.isnan(v) or v == np.inf:
-                    bad_row = rows[j]
-                    break
-                low[arm] = min(low[arm], v)
-                high[arm] = max(high[arm], v)
-                sums[arm] += v
+                draw_rows(population.n_rows, marked[arm], rows, rng)
+            sums[arm] += rewards(points[arm : arm + 1], centre, rows).sum()
             pulls[arm] += rows.size
             drawn += rows.size
             size -= rows.size
-            if bad_row >= 0 or sums[arm] == -np.inf:
-                break
         scores[arm] = sums[arm] / pulls[arm] + bias[arm]
-        if sums[arm] == -np.inf:
-            alive[arm] = False
-            n_alive -= 1
-        elif not known:
-            scale = max(scale, 0.5 * float(high[arm] - low[arm]))
-        if visit == n_arms:
-            arms_left = max(arms_left, n_alive)
-            if alive[arm] and pulls[arm] >= 1.0 + ratio * (drawn - pulls[arm]):
-                winner = arm
-                break
-    if n_alive <= 1:
-        winner = _highest(scores, pulls, alive, scale, n_raced, lil)
+        if visit == n_arms and pulls[arm] >= 1.0 + ratio * (drawn - pulls[arm]):
+            winner = arm
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
-    status = DECIDED if bad_row < 0 else NOT_FINITE
-    return RaceResult(winner, int(pulls.max()), 1, margin, status, bad_row, drawn, arms_left)
+    return RaceResult(winner, int(pulls.max()), 1, margin, DECIDED, -1, drawn, n_arms)

@@ -16,7 +16,7 @@ from operator import itemgetter
 
 from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import markdown, number, percent, times_faster
+from benchmarks.harness.tables import markdown, number, times_faster
 from benchmarks.tall.bench import Bench, columns, compare, conditions, figures, parser, start, table
 from benchmarks.tall.problems import logistic_problem, tall_logistic_data
 
@@ -27,7 +27,6 @@ PROBLEMS = {
 METHODS = ("racing", "racing:10", "nuts", "metropolis", "hmcecs")
 #: Largest N whose reference is a long NUTS run.
 _NUTS_REFERENCE = 100_000
-_AIM_ROWS = 1_000_000
 
 
 def main(bench: Bench) -> None:
@@ -82,8 +81,6 @@ def report(rows: list[Result], options) -> str:
             table(COLUMNS, rows),
             "## Against NUTS, at the same N",
             markdown(*against_nuts(rows)),
-            "## Aims",
-            markdown(("aim", "method", "measured", "met"), aims(rows)),
         ]
     )
 
@@ -134,59 +131,6 @@ def peer(rows: list[Result], row: Result, method: str, key: str) -> float:
     """The figure of another method at the same N."""
     found = [r[key] for r in rows if r["n_rows"] == row["n_rows"] and r["method"] == method]
     return found[0] if found else math.nan
-
-
-def aims(rows: list[Result]) -> list[list[str]]:
-    """What was aimed at, beside what was measured, for every variant of RacingMetropolis."""
-    racing = [r for r in rows if r["family"] == "racing"]
-    out = []
-    for row in (r for r in racing if r["n_rows"] == _AIM_ROWS):
-        sampling, total = (speed_up(rows, row, k) for k in ("ess_per_s", "to_1000_s"))
-        extra = row["peak_mb"] - peer(rows, row, "metropolis", "peak_mb")
-        share = row["rows_share"]
-        found = [
-            (
-                "1000x NUTS's ESS/s while sampling",
-                times_faster(sampling),
-                sampling,
-                sampling >= 1000,
-            ),
-            ("50x in total time to 1000 effective draws", times_faster(total), total, total >= 50),
-            ("below 0.1 % of the rows per step, audits apart", percent(share), share, share < 1e-3),
-            ("at most 300 MB over pm.Metropolis", f"{number(extra)} MB", extra, extra <= 300),
-        ]
-        out += [
-            [f"N = 1e6: {aim}", row["method"], cell, verdict(value, met)]
-            for aim, cell, value, met in found
-        ]
-    if not out:
-        out.append(["aims at N = 1e6", "racing", "- (run --sizes 1e6)", "-"])
-    return out + flatness(racing)
-
-
-def flatness(racing: list[Result]) -> list[list[str]]:
-    """Rows per step over N, per variant."""
-    out = []
-    for method in dict.fromkeys(r["method"] for r in racing):
-        counts = {
-            r["n_rows"]: r["rows_share"] * r["n_rows"] for r in racing if r["method"] == method
-        }
-        counts = {n: c for n, c in sorted(counts.items()) if math.isfinite(c)}
-        if len(counts) < 2:
-            continue
-        got = ", ".join(f"{number(c)} at {n:,}" for n, c in counts.items())
-        flat = max(counts.values()) <= 2.0 * min(counts.values())
-        out.append(
-            ["rows per step flat in N (within a factor 2)", method, got, "yes" if flat else "no"]
-        )
-    return out
-
-
-def verdict(value: float, met: bool) -> str:
-    """Whether an aim was met, "-" where nothing was measured."""
-    if not math.isfinite(value):
-        return "-"
-    return "yes" if met else "no"
 
 
 def options():

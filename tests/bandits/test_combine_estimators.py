@@ -393,13 +393,6 @@ def test_ctrl_c_returns_what_there_is():
         amc.combine_estimators({"a": Fails(0, stop)}, draws=400, random_seed=20)
 
 
-def test_arms_that_disagree():
-    with pytest.warns(UserWarning, match="disagree"):
-        amc.combine_estimators(
-            {"a": Normal(1.0), "b": Normal(1.0, mean=3.0)}, draws=200, random_seed=21
-        )
-
-
 def test_heavy_tails_are_told():
     class Cauchyish:
         scale = "log"
@@ -510,17 +503,3 @@ def test_a_known_cost_is_never_exceeded():
         found = amc.combine_estimators(arms, max_cost=budget, random_seed=12)
         assert float(found["rounds"]["cost"].sum()) <= budget
         assert float(found["rounds"]["round_weight"].sum()) == pytest.approx(1.0)
-
-
-def test_max_time_ends_a_long_round(monkeypatch):
-    """On a clock that draws move."""
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-
-    def slow(rng):
-        now[0] += 1.0
-        return rng.normal()
-
-    with pytest.warns(UserWarning, match="max_time=1000 s was over"):
-        found = amc.combine_estimators([slow], draws=10_000, max_time=1000.0, random_seed=1)
-    assert 1000 < found["pulls"].sizes["pull"] < 1200

@@ -157,14 +157,6 @@ def test_a_range_of_rewards_is_a_change_of_units():
     assert found[1].mean == pytest.approx(10.0 * found[0].mean - 5.0)
 
 
-def test_a_reward_outside_its_range_is_told_once_and_counted():
-    rng, hoo = np.random.default_rng(14), HOO([[0.0, 1.0]], horizon=9)
-    with pytest.warns(UserWarning, match="outside its declared range"):
-        hoo.tell(hoo.ask(rng), 1.5)
-    hoo.tell(hoo.ask(rng), -0.5)
-    assert hoo.rewards.clipped == 2
-
-
 def test_bad_input():
     for bounds, settings, message in [
         ([0.0, 1.0], {}, r"bounds must have shape \(d, 2\), got \(2,\)"),
@@ -183,18 +175,3 @@ def test_bad_input():
         hoo.ask(rng, -1)
     pull = hoo.ask(rng)
     assert str(pull) == f"pull 0 at {pull.point.tolist()}"
-
-
-def test_maximum_in_two_dimensions():
-    rng = np.random.default_rng(4)
-    hoo = HOO([[-1, 1], [0, 10]], horizon=5_000)
-    for _ in range(5_000):
-        pull = hoo.ask(rng)
-        x, y = pull.point
-        mean = 0.9 - 0.3 * (x - 0.5) ** 2 - 0.5 * ((y - 2.0) / 10) ** 2
-        hoo.tell(pull, rng.random() < mean)
-    x, y = hoo.best().point
-    assert abs(x - 0.5) < 0.5 and abs(y - 2.0) < 4.0
-    found = 0.9 - 0.3 * (x - 0.5) ** 2 - 0.5 * ((y - 2.0) / 10) ** 2
-    assert found > 0.85
-    assert hoo.depth <= hoo.max_depth

@@ -45,13 +45,11 @@ def test_log_losses_are_rewards_rescaled(make):
     top = -800.0
     a = make(3, rewards=(-1.0, 0.0))
     b = make(3, rewards=LogLoss())
-    rng = np.random.default_rng(0)
     p, q = a.ask(np.random.default_rng(5)), b.ask(np.random.default_rng(5))
     a.tell(p, -1.0)
     b.tell(q, top)
     side_by_side(a, b, 200, lambda k, x: -x, lambda k, x: top + math.log(x))
     np.testing.assert_allclose(b.index(), a.index(), rtol=1e-9)
-    assert rng.random() < 1.0
 
 
 @pytest.mark.parametrize("make", INDEX)
@@ -72,18 +70,6 @@ def test_log_losses_when_the_scale_moves(make):
                 np.testing.assert_allclose(policy.means[k], reward.mean(), rtol=1e-9, atol=1e-300)
                 np.testing.assert_allclose(policy.variances[k], reward.var(), rtol=1e-7, atol=1e-20)
     assert (policy.means >= -1.0).all() and (policy.means <= 0.0).all()
-
-
-@pytest.mark.parametrize("make", INDEX)
-def test_running_range_ends_as_known_range(make):
-    """The extremes are told first: from then on nothing differs from the declared range."""
-    a, b = make(2, rewards=(-2.0, 6.0)), make(2, rewards=RunningRange())
-    for x in (-2.0, 6.0):
-        for policy in (a, b):
-            r = np.random.default_rng(7)
-            policy.tell(policy.ask(r), x)
-    side_by_side(a, b, 150, lambda k, x: 7.0 * x - 1.5, lambda k, x: 7.0 * x - 1.5)
-    np.testing.assert_allclose(b.index(), a.index(), rtol=1e-9)
 
 
 def test_running_range_grows():

@@ -63,41 +63,6 @@ class Late(Combination):
             super()._tell(*before)
 
 
-class InsideItsRound(Combination):
-    """Broken: pulls of a round are chosen one after the other, with the round's own values told.
-
-    The weights are as always; what is wrong is that the numbers of draws are not fixed before.
-    """
-
-    def record(self, decided, samples):
-        raise NotImplementedError
-
-    def run(self, rng):
-        from amc_pymc.bandits.arms import draw, join_samples
-
-        while (decided := self.next_round(rng)) is not None:
-            n = int(decided.counts.sum())
-            self.policy.drop(decided.pulls)
-            found = [[] for _ in self.arms]
-            for _ in range(n):
-                # Greedy for small values, after one of each arm.
-                seen = [np.concatenate([s.values for s in f]) if f else None for f in found]
-                means = [
-                    -np.inf if v is None else np.nanmean(v) if (v == v).any() else 0 for v in seen
-                ]
-                k = int(np.argmin(means))
-                found[k].append(draw(self.arms[k], 1, rng))
-            samples = [join_samples(f) for f in found]
-            decided.counts = np.array([0 if s is None else s.values.size for s in samples])
-            decided.folds = self._folds(decided, samples)
-            self._mass -= decided.weight
-            for record, sample in zip(self.records, samples, strict=True):
-                if sample is not None:
-                    record.add(sample)
-            self.rounds.append(decided)
-        return self
-
-
 class OwnWeights(Combination):
     """Broken: a fold is weighted by records that hold its own draws."""
 
@@ -154,19 +119,6 @@ def test_random_costs_that_depend_on_values():
         for _ in range(3_000)
     ]
     assert_mean_one(np.array(values), 0.0045)
-
-
-@pytest.mark.slow
-def test_allocation_that_looks_inside_its_round_is_biased():
-    rng = np.random.default_rng(16)
-    values = np.array(
-        [
-            combination("ucb1", kind=InsideItsRound).run(rng).estimate("predictable").mean
-            for _ in range(2_000)
-        ]
-    )
-    with pytest.raises(AssertionError):
-        assert_mean_one(values, 0.02)
 
 
 @pytest.mark.slow

@@ -55,20 +55,6 @@ def test_regret_against_brute_force(utility):
     np.testing.assert_allclose(regret(3.0 * others, 5.0 * p, 2.0 * pi, utility), lost)
 
 
-def test_the_best_proposal_is_approached():
-    """By the closed form q proportional to pi sqrt(mu), within the error of the rates."""
-    played = inner_loop(PI, RATES, 50_000, np.random.default_rng(4))
-    rates = played.alpha / (played.alpha + played.beta)
-    counts = played.alpha + played.beta
-    error = np.sqrt(RATES * (1.0 - RATES) / counts) + 1.0 / counts
-    assert (np.abs(rates - RATES) < 4.0 * error).all()
-    wanted = PI * np.sqrt(RATES) / (PI @ np.sqrt(RATES))
-    tail = np.bincount(played.box[25_000:], minlength=5) / 25_000
-    # Box 0, which never accepts, still has the square root of 1 / n of what is believed of it.
-    assert abs(tail[1:] / tail[1:].sum() - wanted[1:]).max() < 0.015
-    assert 0.0 < tail[0] < 0.05
-
-
 @pytest.mark.parametrize("draw", [False, True])
 @pytest.mark.parametrize("plays", [0, 20])
 def test_weights_are_unbiased(draw, plays):

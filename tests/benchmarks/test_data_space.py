@@ -181,21 +181,6 @@ class TestRewards:
             assert np.all(relative[0] == 0.0)
             np.testing.assert_allclose(relative, absolute - absolute[0], atol=1e-13)
 
-    @slow
-    def test_discrete_states(self):
-        """A state in the flat vector picks the coefficient."""
-        rng = np.random.default_rng(10)
-        y = rng.normal(size=2000)
-        with pm.Model() as model:
-            k = pm.Categorical("k", np.ones(3) / 3)
-            pm.StudentT("y", nu=4, mu=pt.as_tensor([-1.0, 0.0, 1.0])[k], observed=y)
-        control = DataControl(extract_rows(model), DataProxy(), np.array([1.0]), rng)
-        for state in (0.0, 1.0, 2.0):
-            assert_total_is_exact(control, np.array([state]))
-        residual = control.residuals(np.array([[0.0], [2.0]]), raced(control))
-        h = [values(control, np.array([s]), raced(control)) for s in (0.0, 2.0)] - residual
-        assert np.corrcoef(h[1] - h[0], residual[1] - residual[0] + h[1] - h[0])[0, 1] > 0.99
-
 
 @njit
 def _call(rewards, points, centre, rows):
@@ -213,24 +198,6 @@ class TestVarianceReduction:
             x_new = x + scale * rng.normal(size=x.size)
             assert variance_reduction(control, x, x_new) > 10
 
-    @pytest.mark.slow
-    def test_second_order(self):
-        """Halving the width of bins divides third-order residuals by 8, their variance by 64."""
-        y = np.random.default_rng(12).random(40_000)
-        with pm.Model() as model:
-            a = pm.Normal("a", 0, 1)
-            pm.StudentT("y", nu=5, mu=a, observed=y)
-        rng = np.random.default_rng(13)
-        rows = extract_rows(model)
-        points = np.array([0.0]), np.array([0.2])
-        got = [
-            variance_reduction(
-                DataControl(rows, DataProxy(bins=n, outliers=0), points[0], rng), *points
-            )
-            for n in (10, 20)
-        ]
-        assert got[1] / got[0] == pytest.approx(64, rel=0.1)
-
 
 class TestBins:
     def test_integer_data_are_constant_within_bins(self):
@@ -246,18 +213,6 @@ class TestBins:
         for b in range(35):
             assert np.unique(group[control.bin_of_row == b]).size == 1
         assert_total_is_exact(control, x)
-
-    def test_auto_finds_the_direction_of_a_regression(self):
-        """Quantiles of the linear predictor, for either observation."""
-        control, x = usual("logistic")
-        predictor = next(a for a in control.rows.arrays if a.ndim == 2) @ x
-        assert control.n_bins == 20
-        for b in range(20):
-            inside = control.bin_of_row == b
-            lowest, highest = predictor[inside].min(), predictor[inside].max()
-            between = (lowest < predictor) & (predictor < highest) & ~inside
-            own = next(a for a in control.rows.arrays if a.dtype.kind in "iub" and a.ndim == 1)
-            assert not np.any(between & (own == own[inside][0]) & (control.bin_of_row >= 0))
 
 
 def one_value_per_row(rng):
@@ -299,19 +254,3 @@ class TestRefusals:
         rows, rng = extract_rows(model), np.random.default_rng(20)
         with pytest.raises(ValueError, match=r"sum of the control variate is (nan|-inf) at x"):
             DataControl(rows, DataProxy(bins=1, outliers=0), np.array([0.5]), rng)
-
-    def test_infinite_data(self):
-        X = np.random.default_rng(18).normal(size=(100, 1))
-        X[7] = -np.inf
-        with pm.Model() as model:
-            b = pm.Normal("b", 0, 1, shape=1)
-            pm.Normal("y", pt.exp(pt.dot(X, pt.exp(b))), 1, observed=np.arange(100.0))
-        rows = extract_rows(model)
-        rng = np.random.default_rng(1)
-        with pytest.raises(
-            ValueError, match=r"more than max_bins=60.*infinite data must be constant"
-        ):
-            DataControl(rows, DataProxy(max_bins=60), np.zeros(1), rng)
-        control = DataControl(rows, DataProxy(), np.zeros(1), rng)
-        assert control.n_bins == 100
-        assert_total_is_exact(control, np.zeros(1))

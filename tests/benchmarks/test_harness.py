@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scipy.stats import beta
-
 from benchmarks import tables as command
 from benchmarks.harness import intervals, results
 from benchmarks.harness.tables import cells, find_tables, markdown
@@ -58,16 +56,6 @@ def test_every_committed_file_is_used_and_says_where_it_is_from():
 
 
 # --- intervals -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("k", "n", "level"), [(0, 7, 0.95), (3, 50, 0.95), (50, 50, 0.9), (1, 9, 0.999)]
-)
-def test_clopper_pearson(k, n, level):
-    tail = (1.0 - level) / 2.0
-    low = beta.ppf(tail, k, n - k + 1) if k else 0.0
-    high = beta.isf(tail, k + 1, n - k) if k < n else 1.0
-    assert intervals.clopper_pearson(k, n, level) == pytest.approx((low, high), abs=1e-9)
 
 
 def test_bootstrap_is_as_wide_as_the_error_of_a_mean():

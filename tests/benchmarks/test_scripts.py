@@ -162,7 +162,7 @@ SCRIPTS = {
     "papers.adaptive_ais": Script(
         "--data {out}/pima.csv --steps 4 16 64 --bank 80 60 40 --raw-bank 60 50 40 --runs 10 "
         "--kernel-draws 30 --budget 20",
-        statements(31),
+        statements(30),
     ),
     "evidence.from_draws": Script("--problems regression_10 --seeds 2", from_draws, ("nutpie",)),
     "evidence.suite": Script(

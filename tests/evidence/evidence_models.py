@@ -270,15 +270,3 @@ class Stopping(Executor):
 def label(value) -> str:
     """Name of a parameter of a test, the same in every process."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
-
-
-def swapping_labels():
-    """A mixture of two normal distributions, whose labels may be swapped."""
-    rng = np.random.default_rng(5)
-    y = np.concatenate([rng.normal(-2.0, 1.0, 30), rng.normal(2.0, 1.0, 30)])
-    with pm.Model() as model:
-        w = pm.Dirichlet("w", np.ones(2))
-        mu = pm.Normal("mu", 0.0, 5.0, shape=2)
-        sd = pm.HalfNormal("sd", 2.0, shape=2)
-        pm.NormalMixture("y", w, mu, sd, observed=y)
-    return model

@@ -116,7 +116,18 @@ def heavy_tails(d, dof):
                    StudentTMixture([1.0], np.ones((1, d)), [np.eye(d)], 30.0))  # fmt: skip
 
 
+def box(d):
+    """Most of the first draws are outside."""
+
+    def log_target(x):
+        return np.where((np.abs(x - 1.0) < 0.5).all(axis=1), 0.0, -math.inf)
+
+    start = StudentTMixture([1.0], np.zeros((1, d)), [np.eye(d)], 5.0)
+    return Problem(log_target, 0.0, np.full(d, 2.0), start)
+
+
 CASES = {
+    "hard bounds": (box(3), {}, 2.5),
     "correlated Gaussian, wide start": (gaussian(10), {}, 0.3),
     "correlated Gaussian, narrow start": (gaussian(10, factor=0.5), {}, 0.3),
     "correlated Gaussian, 30 dimensions": (gaussian(30, off=1.0), {"n_per_round": 2000}, 0.8),
@@ -251,18 +262,3 @@ def test_truncation():
     w = np.exp(log_w)
     np.testing.assert_allclose(np.exp(lw[-1]), 10.0 * w.mean())
     np.testing.assert_array_equal(lw[:-1], 0.0)
-
-
-def test_a_target_with_hard_bounds():
-    """A box: most of the first draws are outside."""
-
-    def log_target(x):
-        return np.where((np.abs(x - 1.0) < 0.5).all(axis=1), 0.0, -math.inf)
-
-    start = StudentTMixture([1.0], np.zeros((1, 3)), [np.eye(3)], 5.0)
-    problem = Problem(log_target, 0.0, np.full(3, 2.0), start)
-    found = problem.adapt()
-    log_w = problem.weigh(found.mixture, 20_000)
-    w = np.exp(log_w)
-    assert abs(w.mean() - 1.0) < 4.0 * w.std() / math.sqrt(20_000)
-    assert w.var() < 2.5

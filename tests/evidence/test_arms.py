@@ -5,16 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.annealing import climb, power_schedule
+from amc_pymc.evidence.annealing import power_schedule
 from amc_pymc.evidence.arms import ImportanceArm, QuasiArm, SequentialArm
-from amc_pymc.evidence.mcmc import KERNELS, DiscreteMetropolis, Mixed, make_kernel
+from amc_pymc.evidence.mcmc import make_kernel
 from amc_pymc.evidence.paths import ReferencePath
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import (
     Counts,
     Gaussian,
     HalfPlane,
-    LabelAndNumber,
     assert_mean,
     frozen,
 )
@@ -72,18 +71,6 @@ def test_mean_where_half_of_the_prior_is_impossible(make):
     values, _ = make(path).sample(n, np.random.default_rng(3))
     assert not np.isnan(values).any()
     assert_mean(values, path.log_z, precision=0.015)
-
-
-def test_mean_with_a_discrete_coordinate():
-    path, rng = LabelAndNumber(), np.random.default_rng(5)
-    kernel = Mixed(KERNELS["hmc"](coordinates=(1,)), DiscreteMetropolis((0,), ([0, 1, 2],)))
-    ladder = climb(path, path.draw_prior(300, rng), kernel, rng)
-    arm = SequentialArm(path, path, COARSE, kernel, ladder, n_particles=64)
-    assert arm.cost is None
-    path.evaluated = path.differentiated = 0
-    values, costs = arm.sample(150, rng)
-    assert_mean(values, path.log_z, precision=0.015)
-    assert costs.sum() == pytest.approx(path.evaluated + 2 * path.differentiated)
 
 
 @each

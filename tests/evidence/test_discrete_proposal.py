@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.discrete_proposal import adapt_discrete_proposal, fit_discrete_proposal
-from tests.evidence.annealing.problems import FromPrior, LabelAndNumber, assert_mean
+from tests.evidence.annealing.problems import FromPrior, assert_mean
 
 #: Two states, four, one, fifteen, no end.
 STATES = ((0, 1), (-3, 1, 2, 8), (5,), tuple(range(15)), None)
@@ -207,15 +207,6 @@ def test_draws_of_a_round_count_as_their_effective_sample_size(monkeypatch):
     assert len(seen) > 1
     last = seen[1][64:]
     assert last.sum() == pytest.approx(last.sum() ** 2 / (last**2).sum())
-
-
-def test_adapted_to_a_label_and_a_number():
-    path, rng = LabelAndNumber(), np.random.default_rng(9)
-    rough = posterior_draws(path, 512, rng)
-    found = adapt_discrete_proposal(path, rough, [0], [(0, 1, 2)], rng, share=0.1)
-    log_w, _ = ImportanceArm(path, found.mixture).weigh(50_000, rng)
-    assert_mean(log_w, path.log_z)
-    assert np.exp(log_w - path.log_z).var() < 0.4
 
 
 @pytest.mark.parametrize("n", [40, 5000])

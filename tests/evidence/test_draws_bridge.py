@@ -78,7 +78,7 @@ def in_steps(density, seed, steps, **settings):
     return bridge_stage(halves, steps, HMC(), _tuned(halves, HMC(), rng)[0], rng)
 
 
-@pytest.mark.parametrize("density", [Gaussian(1), Gaussian(30), Heavy(5)], ids=type)
+@pytest.mark.parametrize("density", [Gaussian(30), Heavy(5)], ids=type)
 def test_errors(density):
     """Sixty seeds with autocorrelated draws: no bias, and errors as large as stated."""
     found = [stages(density, seed)[-1] for seed in range(60)]

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -52,7 +51,6 @@ from tests.evidence.evidence_models import (
     potential,
     regression,
     schools,
-    swapping_labels,
     unbounded,
     vague_funnel,
 )
@@ -69,7 +67,6 @@ GROUPS = {
     "evaluations",
     "observed_data",
 }
-IGNORING_NAN = pytest.mark.filterwarnings("ignore:Model evidence. the density was nan")
 
 
 def estimate(known, *, seed=1, **settings):
@@ -252,16 +249,6 @@ def test_groups():
     np.testing.assert_allclose(numbers["log_evidence_upper"] - numbers["log_evidence"], half_width)
     assert tree.attrs["sampling_method"] == "estimate_evidence"
     assert 0.0 < numbers["cpu_seconds"] < 60.0
-
-
-def test_arviz(tmp_path):
-    tree = estimate(schools(), draws=250)
-    assert az.summary(tree, var_names=["mu", "tau"]).index.tolist() == ["mu", "tau"]
-    assert az.ess(tree)["mu"] > 100
-    tree.to_netcdf(tmp_path / "evidence.nc", engine="h5netcdf")
-    with xr.open_datatree(tmp_path / "evidence.nc", engine="h5netcdf") as back:
-        assert_same(back, tree)
-        assert back["arms"].attrs["left_out"] == tree["arms"].attrs["left_out"]
 
 
 def test_evaluations_are_counted():
@@ -579,15 +566,6 @@ def test_a_missed_mode_is_flagged_if_it_matters(log_mass, z, flagged):
     assert missed_mode(*numbers.estimate, SimpleNamespace(adapted=None), log_mass) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("known", [schools, labels], ids=lambda f: f.__name__)
-def test_easy_models_are_not_warned_of(known):
-    for seed in range(2, 6):
-        tree = estimate(known(), seed=seed)
-        assert flags_of(tree) == ""
-        assert_right(tree, known())
-
-
 def test_the_target_decides():
     fine, rough = (estimate(one(), target_mcse=t) for t in (0.001, 0.05))
     assert_right(fine, one(), target=0.0012)
@@ -603,13 +581,6 @@ def test_a_budget_too_small_for_the_target_is_flagged():
     error, mcse = error_of(tree, one())
     assert mcse > 0.0012
     assert abs(error) < 4.5 * mcse
-
-
-@pytest.mark.slow
-def test_a_narrow_peak_is_not_missed_in_silence():
-    with pytest.warns(UserWarning, match="found more evidence"):
-        tree = estimate(peak(), arms=["smc"], target_mcse=0.5)
-    assert "narrow peak" in flags_of(tree)
 
 
 @pytest.mark.slow
@@ -634,17 +605,13 @@ def test_a_reference_that_misses_something_is_flagged_if_the_estimate_relies_on_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("known", [vague_funnel, swapping_labels], ids=lambda f: f.__name__)
-def test_answers_that_are_right_are_not_flagged(known):
+def test_answers_that_are_right_are_not_flagged():
     for seed in range(3):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = estimate(known(), seed=seed)
-        if known is swapping_labels:
-            assert flags_of(tree) == ""
-        else:  # that a few weights carry the sum may well be
-            assert flag_names(tree) in ("", "few_values")
-            assert_right(tree, known())
+            tree = estimate(vague_funnel(), seed=seed)
+        assert flag_names(tree) in ("", "few_values")  # a few weights may carry the sum
+        assert_right(tree, vague_funnel())
 
 
 def test_few_different_draws_are_flagged(monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from scipy.special import logsumexp, ndtr
+from scipy.special import logsumexp
 
 import amc_pymc as amc
 
@@ -65,20 +65,6 @@ def grouped():
     log_f = -0.5 * (n * math.log(2.0 * math.pi) + log_det + quadratic)
     log_f += math.log(2.0) + normal_log(tau, 0.0, 1.0) + log_tau
     return Known(model, float(logsumexp(log_f) + math.log(log_tau[1] - log_tau[0])))
-
-
-@functools.cache
-def bananas(pairs):
-    """Rosenbrock's function of pairs of coordinates, on a square."""
-    with pm.Model() as model:
-        x = pm.Uniform("x", -5.0, 5.0, shape=pairs)
-        y = pm.Uniform("y", -5.0, 5.0, shape=pairs)
-        pm.Potential("banana", -pm.math.sum(100.0 * (y - x**2) ** 2 + (1.0 - x) ** 2))
-    compile_before(model)
-    x, sd = np.linspace(-3.0, 3.0, 20_001), math.sqrt(1.0 / 200.0)
-    inside = ndtr((5.0 - x**2) / sd) - ndtr((-5.0 - x**2) / sd)
-    one = np.sum(np.exp(-((1.0 - x) ** 2)) * inside) * (x[1] - x[0]) * sd * math.sqrt(2.0 * math.pi)
-    return Known(model, pairs * (math.log(one) - math.log(100.0)))
 
 
 def estimate(known, seed=1, **settings):
@@ -187,11 +173,6 @@ def test_the_error_covers_what_disagrees():
     assert unlike_chains(*numbers.estimate, chains) == []
     chains.believed, chains.log_z = True, 0.6
     assert unlike_chains(*numbers.estimate, chains) == []
-
-
-@pytest.mark.slow
-def test_bananas():
-    right_or_flagged(bananas(5), 1, 0.15)
 
 
 def right_or_flagged(known, seed, target):

@@ -218,25 +218,6 @@ def test_laplace_leaves_out_what_is_not_a_mode():
         laplace_components(target, np.array([[9.0]]), curvatures[:1])
 
 
-def test_rosenbrock_in_ten_dimensions():
-    found = maximise(rosenbrock, np.random.default_rng(3).standard_normal((20, 10)), max_iter=600)
-    assert found.converged.all()
-    # The function has a second local optimum near (-1, 1, ..., 1).
-    good = found.values > -1e-6
-    assert good.sum() > 10
-    np.testing.assert_allclose(found.x[good], 1.0, atol=1e-3)
-    np.testing.assert_allclose(found.values[~good], -3.98658, atol=1e-3)
-
-
-def test_each_start_goes_to_its_own_mode():
-    means = np.array([[-6.0, 0.0], [6.0, 0.0], [0.0, 9.0]])
-    target = gaussians([1.0, 2.0, 3.0], means, [np.eye(2)] * 3)
-    rng = np.random.default_rng(4)
-    starts = np.repeat(means, 5, axis=0) + 0.7 * rng.standard_normal((15, 2))
-    found = maximise(target, starts)
-    np.testing.assert_allclose(found.x, np.repeat(means, 5, axis=0), atol=1e-3)
-
-
 def test_flat_places_are_maxima():
     found = maximise(lambda x: (np.zeros(len(x)), np.zeros_like(x)), np.ones((2, 3)))
     assert found.converged.all()

@@ -198,6 +198,7 @@ def test_a_reference_that_missed_a_mode_is_mended(monkeypatch):
         return found(joint, starts[starts.sum(axis=1) > 0.0] if len(calls) < 3 else starts)
 
     monkeypatch.setattr(pilot, "modes_and_mixture", blind)
+    monkeypatch.setattr(pilot, "find_far_modes", lambda joint, modes, *_: (modes, 0.0))
     monkeypatch.setattr(pilot, "choose_mixture", lambda x, *a, **k: choose(x[x[:, 0] > 0], *a, **k))
     monkeypatch.setattr(pilot, "adapt_mixture", lambda *a, **k: adapt(*a, **k | {"rounds": 1}))
     found = look(path)
@@ -261,11 +262,10 @@ def test_a_spike_that_trajectories_have_crossed(monkeypatch):
     """Refused by Metropolis, its points are the highest of all; 498 of 500 pilots found it by them."""
     monkeypatch.setattr(pilot, "scan", lambda joint, mixture, *_: mixture.means)
     monkeypatch.setattr(adapt, "_scattered", lambda path, mixture, *_: mixture.means)
-    found = [look(SpikeAndSlab(), seed) for seed in range(2)]
-    assert all(has_spike(f.modes) for f in found)
-    for f in found:
-        assert f.adapted.log_mean == pytest.approx(math.log(101.0), abs=0.3)
-        assert f.missed == -math.inf
+    found = look(SpikeAndSlab())
+    assert has_spike(found.modes)
+    assert found.adapted.log_mean == pytest.approx(math.log(101.0), abs=0.3)
+    assert found.missed == -math.inf
 
 
 def test_a_spike_that_only_the_second_look_finds(monkeypatch):

@@ -95,9 +95,3 @@ def test_bad_dimensions():
         scrambled_points(4, 10**6, np.random.default_rng(1))
     with pytest.raises(TypeError, match="d must be an integer"):
         scrambled_points(4, 2.0, np.random.default_rng(1))
-
-
-def test_unbiased():
-    rng = np.random.default_rng(3)
-    means = np.array([smooth(scrambled_points(8, 3, rng)).mean() for _ in range(2000)])
-    assert abs(means.mean() - 1.0) < 4.0 * means.std() / math.sqrt(2000)

@@ -10,7 +10,6 @@ from scipy.stats import norm
 import amc_pymc as amc
 
 from amc_pymc.evidence.adapt import adapt_mixture
-from amc_pymc.evidence.model import compiled_particles, exchangeable
 from amc_pymc.evidence.symmetry import (
     Block,
     Exchange,
@@ -268,17 +267,6 @@ MODELS = {
 def problem(request):
     build, copies = MODELS[request.param]
     return *build(), copies
-
-
-def test_copies_of_modes_of_models(problem):
-    model, _, copies = problem
-    densities, _ = compiled_particles(model)
-    points = densities.draw_prior(3, np.random.default_rng(1))
-    symmetries = find_symmetries(densities.values, exchangeable(model, densities), points)
-    images = symmetries.images(points[:1], 1e4 * np.eye(densities.n_dim)[None])
-    assert len(images.exchanges) >= copies
-    values = densities.values(images.every(points[:1])[:, 0]).sum(axis=0)
-    np.testing.assert_allclose(values, values[0], rtol=1e-9)
 
 
 def test_evidence_of_models_with_copies(problem):

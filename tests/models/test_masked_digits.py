@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 def test_decoder_rebuilds_and_separates_digits():
     network = md.decoder(5)
-    assert md.decoder() is md.decoder(d=5, data="digits") is network
+    assert md.decoder(5) is network
     np.testing.assert_allclose(network.codes.mean(axis=0), 0.0, atol=1e-10)
     np.testing.assert_allclose(np.cov(network.codes.T), np.eye(5), atol=1e-10)
     rebuilt = network.decode(network.codes)

@@ -11,42 +11,22 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.compile.mode import Mode
 from scipy.stats import ks_2samp, spearmanr
 
-from models.ar_series import ar_series
-from models.g_and_k import g_and_k
 from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import bivariate_mixture, univariate_mixture
-from models.gaussian_uniform import gaussian_uniform
-from models.group_means import group_means
 from models.heston import heston
 from models.lotka_volterra import hudson_bay, lotka_volterra
-from models.ma2 import ma2
 from models.masked_digits import masked_digits
-from models.mg1_queue import mg1_queue
-from models.slcp import slcp, slcp_sufficient
+from models.simulator_suite import EXAMPLES
 from models.toy_points import toy_points
-from models.two_moons import two_moons
-from models.two_scale_mixture import two_scale_mixture
 
-BUILDERS = {
+BUILDERS = EXAMPLES | {
     "toy_points_100": toy_points,
     "univariate_mixture": univariate_mixture,
     "bivariate_mixture": bivariate_mixture,
-    "two_moons": two_moons,
-    "two_scale_mixture": two_scale_mixture,
-    "gaussian_10": gaussian_known,
     "gaussian_1": functools.partial(gaussian_known, 1),
-    "g_and_k": g_and_k,
-    "ma2": ma2,
-    "lotka_volterra": lotka_volterra,
     "lotka_volterra_unit": functools.partial(lotka_volterra, prior="unit"),
     "hudson_bay": hudson_bay,
     "heston": functools.partial(heston, 200),
-    "mg1_queue": mg1_queue,
-    "slcp": slcp,
-    "slcp_sufficient": slcp_sufficient,
-    "gaussian_uniform_10": gaussian_uniform,
-    "ar_series": ar_series,
-    "group_means_9": group_means,
     "masked_digits_5": masked_digits,
     "masked_digits_2": functools.partial(masked_digits, 2, image=17, seen="right", prior="uniform"),
 }

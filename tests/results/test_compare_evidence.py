@@ -70,7 +70,8 @@ def test_the_table_by_hand():
 
 
 def test_errors_of_probabilities_agree_with_simulation():
-    log_evidence, mcse = np.array([-100.0, -100.7, -101.5, -104.0]), np.array([0.1, 0.05, 0.2, 0.3])
+    log_evidence = np.array([-100.0, -100.7, -101.5, -104.0])
+    mcse = np.array([0.01, 0.005, 0.02, 0.03])
     priors = np.array([1.0, 3.0, 2.0, 2.0])
     table = compare_evidence(
         {str(i): pair for i, pair in enumerate(zip(log_evidence, mcse, strict=True))},
@@ -79,16 +80,9 @@ def test_errors_of_probabilities_agree_with_simulation():
     rng = np.random.default_rng(1)
     n = 200_000
     p = softmax(log_evidence + mcse * rng.normal(size=(n, 4)) + np.log(priors), axis=1)
-    # The simulated standard deviation has a relative error of 1/sqrt(2n) = 0.2 %; the rest of the
-    # difference is of second order in errors up to 0.3.
-    np.testing.assert_allclose(table["prob_mcse"], p.std(axis=0), rtol=0.06)
-    np.testing.assert_allclose(table["prob"], p.mean(axis=0), atol=3e-3)
-    small = compare_evidence(
-        {str(i): pair for i, pair in enumerate(zip(log_evidence, mcse / 10, strict=True))},
-        prior_probs=priors,
-    )
-    p = softmax(log_evidence + mcse / 10 * rng.normal(size=(n, 4)) + np.log(priors), axis=1)
-    np.testing.assert_allclose(small["prob_mcse"], p.std(axis=0), rtol=0.01)
+    # The simulated standard deviation has a relative error of 1/sqrt(2n) = 0.2 %.
+    np.testing.assert_allclose(table["prob_mcse"], p.std(axis=0), rtol=0.01)
+    np.testing.assert_allclose(table["prob"], p.mean(axis=0), atol=3e-4)
 
 
 def test_errors_of_two_models_are_equal_however_far_apart():
@@ -128,18 +122,6 @@ def test_chains_of_smc_are_averaged_on_the_natural_scale(ragged):
     z = np.exp(last + 700.0)
     assert found["log_evidence_mcse"] == pytest.approx(z.std(ddof=1) / 2.0 / z.mean())
     assert found["flags"] == ""
-
-
-def test_the_error_of_smc_covers():
-    # Chains with log-normal errors of 0.2: in units of the stated error, with 8 chains, the estimate
-    # is about t with 7 degrees of freedom, of variance 7/5.
-    rng = np.random.default_rng(3)
-    z = []
-    for _ in range(200):
-        table = compare_evidence({"m": smc(*(-50.0 - 0.02 + 0.2 * rng.normal(size=8)))})
-        z.append((table["log_evidence"].item() + 50.0) / table["log_evidence_mcse"].item())
-    # Kurtosis 5: the variance of 200 of them has a standard error of 7/5 (4 / 200)^(1/2) = 0.2.
-    assert np.var(z) == pytest.approx(7 / 5, abs=0.8)
 
 
 def test_few_chains_of_smc_are_flagged():

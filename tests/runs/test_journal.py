@@ -311,6 +311,5 @@ def test_objects_are_refused(tmp_path):
     with pytest.raises(TypeError, match="failures is an array of objects"):
         log.append({"failures": [None]})
     assert len(log) == len(list((tmp_path / "run").glob("*.npz"))) == 1
-    for value in (object(), len, {1, 2}, b"x", np.array([None])):
-        with pytest.raises(TypeError, match=r"fingerprint\['x'\] must be numbers"):
-            Journal(None, {"x": value})
+    with pytest.raises(TypeError, match=r"fingerprint\['x'\] must be numbers"):
+        Journal(None, {"x": object()})

@@ -79,7 +79,7 @@ def no_children():
 # --- results --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_results_do_not_depend_on_cores(method):
     expected = [walk(rng) for rng in spawn_generators(1, 20)]
     with Pool(walk, cores=2, mp_ctx=method) as pool:

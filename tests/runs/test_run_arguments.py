@@ -14,7 +14,6 @@ ALL = ["cores", "executor", "checkpoint", "max_time", "progressbar", "random_see
 SIMULATED = [name for name in ALL if name != "executor"]
 #: Arguments of runs that are short.
 SHORT = [name for name in ALL if name != "checkpoint"]
-SIMULATORS = {"find_MAP_tree", "sample_abc_rejection", "sample_abc_tree"}
 EXPECTED = {
     "combine_estimators": SHORT,
     "estimate_evidence": SHORT,
@@ -25,14 +24,6 @@ EXPECTED = {
     "sample_abc_tree": SIMULATED,
     "sample_ais": SHORT,
     "sample_product_space": SHORT,
-}
-ANNOTATIONS = {
-    "cores": "int | None",
-    "executor": "Executor | None",
-    "checkpoint": "str | FilePath | None",
-    "max_time": "float | None",
-    "progressbar": "bool",
-    "random_seed": "RandomSeed",
 }
 DEFAULTS = {
     "progressbar": True,
@@ -66,22 +57,10 @@ def test_they_close_the_signature_by_keyword(name):
     assert [*found][-len(EXPECTED[name]) :] == EXPECTED[name]
     for argument in EXPECTED[name]:
         assert found[argument].kind is inspect.Parameter.KEYWORD_ONLY
-        if not (argument == "cores" and name in SIMULATORS):
-            assert found[argument].annotation in (ANNOTATIONS[argument], eval_annotation(argument))
         if argument in DEFAULTS:
             assert found[argument].default is DEFAULTS[argument]
     if "cores" in found:  # chains run in parallel by default, as those of pm.sample do
         assert found["cores"].default is (None if name == "sample_product_space" else 1)
-
-
-def eval_annotation(argument):
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from amc_pymc.rng import RandomSeed
-
-    known = {"Executor": Executor, "FilePath": Path, "RandomSeed": RandomSeed}
-    return eval(ANNOTATIONS[argument], known)
 
 
 #: Calls that need nothing but these arguments to fail.

@@ -151,33 +151,6 @@ def test_back_from_exact_draws(name, n_steps):
     assert above.mean() - 4.0 * above.std() / math.sqrt(P) > path.log_z
 
 
-def test_there_and_back_are_the_same_run():
-    """Crooks: where a weight w is seen with frequency a, it is seen Z / w times a on the way back."""
-    path, rng = Counts(), np.random.default_rng(8)
-    there = run(path, "hmc", 3, n=2 * P)
-    kernel, ladder = make_kernel("hmc"), frozen(SIZES["hmc"], np.full(2, 0.7))
-    back = anneal(path, path.draw(2 * P, 1.0, rng), COARSE[3][::-1], kernel, ladder, rng)
-    cuts = np.quantile(-back.log_weights, [0.01, 0.1, 0.3, 0.5, 0.7, 0.9])
-    w = np.exp(there.log_weights - path.log_z)
-    for low, high in zip([-np.inf, *cuts], [*cuts, np.inf], strict=True):
-        a = np.where((there.log_weights > low) & (there.log_weights <= high), w, 0.0)
-        b = ((-back.log_weights > low) & (-back.log_weights <= high)).astype(float)
-        error = math.sqrt((a.var() + b.var()) / (2 * P))
-        assert abs(a.mean() - b.mean()) < 4.5 * error, (low, a.mean(), b.mean(), error)
-
-
-def test_particles_end_as_draws_from_the_posterior_when_weighted():
-    path = Counts()
-    found = run(path, "hmc", 5)
-    w = np.exp(found.log_weights - path.log_z)
-    exact = path.draw(10**6, 1.0, np.random.default_rng(10))
-    for f in (lambda x: x, lambda x: x**2, np.exp):
-        values = f(found.x)
-        mean = w @ values / w.sum()
-        error = np.sqrt(w**2 @ (values - mean) ** 2) / w.sum()
-        assert (np.abs(mean - f(exact).mean(axis=0)) < 4.5 * error).all()
-
-
 @each
 def test_mean_weight_with_a_discrete_coordinate(name):
     path = LabelAndNumber()

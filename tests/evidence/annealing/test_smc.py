@@ -117,15 +117,6 @@ def test_never_resampled_without_weight(n, offset):
     np.testing.assert_array_equal(resample(np.array([-7.0]), n, Offset(offset)), 0)
 
 
-def test_many_particles_are_close_to_the_truth_and_to_the_posterior():
-    path = Counts(*INFORMATIVE)
-    (found,) = runs(path, make_kernel("hmc"), 5000, 1, n_moves=3)
-    assert found.log_z == pytest.approx(path.log_z, abs=0.1)
-    w = np.exp(found.log_weights - found.log_weights.max())
-    exact = path.draw(100_000, 1.0, np.random.default_rng(3))
-    np.testing.assert_allclose(w @ found.x / w.sum(), exact.mean(axis=0), atol=0.05)
-
-
 @pytest.mark.parametrize("n_steps", [1, 2, 6])
 def test_all_weights_zero(n_steps):
     path, rng = HalfPlane(), np.random.default_rng(4)

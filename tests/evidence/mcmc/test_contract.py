@@ -13,9 +13,8 @@ from amc_pymc.evidence.mcmc import (
     log_target,
     make_kernel,
     start,
-    target_gradient,
 )
-from tests.evidence.mcmc.paths import CONTINUOUS, Corner, Gaussian, LogGamma, Path
+from tests.evidence.mcmc.paths import CONTINUOUS, Corner, LogGamma, Path
 
 BETAS = (0.0, 0.4, 1.0)
 each = pytest.mark.parametrize("kernel", [make_kernel(k) for k in KERNELS], ids=list(KERNELS))
@@ -177,16 +176,3 @@ def test_kernels_are_values(kernel):
     )
     with pytest.raises(dataclasses.FrozenInstanceError):
         kernel.coordinates = (0,)
-
-
-def test_targets():
-    terms = np.array([[0.0, -1.0, -np.inf], [-np.inf, 2.0, 1.0]])
-    np.testing.assert_array_equal(log_target(terms, 0.0), [0.0, -1.0, -np.inf])
-    np.testing.assert_array_equal(log_target(terms, 0.5), [-np.inf, 0.0, -np.inf])
-    gradients = np.array([[[1.0, 2.0]], [[np.nan, 4.0]]])
-    np.testing.assert_array_equal(target_gradient(gradients, 0.0), [[1.0, 2.0]])
-    np.testing.assert_array_equal(target_gradient(gradients, 0.5), [[np.nan, 4.0]])
-    path = Gaussian(2)
-    x = np.ones((3, 2))
-    assert start(path, x, with_gradient=False).gradients is None
-    assert start(path, x, with_gradient=True).gradients.shape == (2, 3, 2)

@@ -10,7 +10,6 @@ from amc_pymc.evidence.mcmc import (
     KERNELS,
     DiscreteMetropolis,
     Mixed,
-    Slice,
     Tuning,
     start,
 )
@@ -151,31 +150,6 @@ def test_what_is_cached_is_true(continuous):
             np.testing.assert_array_equal(particles.gradients, path.slopes(particles.x))
 
 
-def test_it_is_one_after_the_other():
-    path, rng = LabelsAndCounts(), np.random.default_rng(2)
-    particles = start(path, path.draw(200, 1.0, rng), with_gradient=False)
-    continuous = Slice(coordinates=(1,))
-    both, move = Mixed(continuous, DISCRETE).step(
-        path, particles, 1.0, TUNING, np.random.default_rng(3)
-    )
-    rng = np.random.default_rng(3)
-    first, _ = DISCRETE.step(path, particles, 1.0, TUNING, rng)
-    second, last = continuous.step(path, first, 1.0, TUNING, rng)
-    np.testing.assert_array_equal(both.x, second.x)
-    np.testing.assert_array_equal(move.acceptance, last.acceptance)
-    assert move.evaluations == 2 * 200 + last.evaluations
-
-
-def test_gradients_are_refreshed_where_something_changed():
-    path, rng = LabelsAndCounts(), np.random.default_rng(4)
-    particles = start(path, path.draw(500, 1.0, rng), with_gradient=True)
-    kernel = Mixed(HMC(1, coordinates=(1,)), DISCRETE)
-    moved, move = kernel.step(path, particles, 1.0, TUNING, rng)
-    changed = (moved.x[:, [0, 2]] != particles.x[:, [0, 2]]).any(axis=1).sum()
-    assert 100 < changed < 500
-    assert move.gradients == 500 + changed
-
-
 @pytest.mark.parametrize(
     ("coordinates", "match"),
     [(None, "moves all coordinates"), ((1, 2), r"\[2\] are moved by both")],
@@ -183,21 +157,3 @@ def test_gradients_are_refreshed_where_something_changed():
 def test_bad_mixtures(coordinates, match):
     with pytest.raises(ValueError, match=match):
         Mixed(HMC(coordinates=coordinates), DISCRETE)
-
-
-@pytest.mark.parametrize("states", [[0, 1], [5, -2, 9, 4]])
-def test_other_states_are_equally_likely(states):
-    class Flat(Path):
-        n_dim = 1
-
-        def terms(self, x):
-            return np.zeros((2, len(x)))
-
-    path, n = Flat(), 10_000
-    kernel = DiscreteMetropolis((0,), (states,))
-    for here in states:
-        particles = start(path, np.full((n, 1), float(here)), with_gradient=False)
-        moved, _ = kernel.step(path, particles, 1.0, NO_TUNING, np.random.default_rng(4))
-        others = [np.sum(moved.x == s) for s in states if s != here]
-        assert sum(others) == n
-        assert len(others) == 1 or stats.chisquare(others).pvalue > 1e-3

@@ -47,19 +47,15 @@ def z_scores(path, before, after, beta):
     return change.mean(axis=0) / (change.std(axis=0) / np.sqrt(len(change)) + 1e-300)
 
 
-def run(kernel, path, beta, size, *, dense, n_moves, seed=0, used_beta=None):
+def run(kernel, path, beta, size, *, dense, n_moves, seed=0):
     rng = np.random.default_rng([seed, int(10 * beta), dense])
     x = path.draw(P, beta, rng)
     assert len(x) == P
-    coordinates = getattr(kernel, "coordinates", None)
-    if isinstance(kernel, Mixed):
-        coordinates = kernel.continuous.coordinates
-    at = slice(None) if coordinates is None else list(coordinates)
+    at = list(kernel.continuous.coordinates) if isinstance(kernel, Mixed) else slice(None)
     tuning = Tuning(size, scale_of(x[:, at], dense=dense))
     before = after = start(path, x, with_gradient=kernel.needs_gradient)
     for _ in range(n_moves):
-        used = beta if used_beta is None else used_beta
-        after, move = kernel.step(path, after, used, tuning, rng)
+        after, move = kernel.step(path, after, beta, tuning, rng)
     return before, after, move
 
 
@@ -71,7 +67,6 @@ def assert_invariant(kernel, path, beta, size, *, dense=False, n_moves=4):
     moved = getattr(kernel, "coordinates", None)
     assert jumps[slice(None) if moved is None else list(moved)].min() > 0.1
     assert move.acceptance.shape == (P,)
-    return before, after
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -100,18 +95,6 @@ def test_so_they_do_with_other_settings(kernel, size, path):
     assert_invariant(kernel, path(), 0.4, size, n_moves=6)
 
 
-@pytest.mark.parametrize(
-    "kernel", [Slice(coordinates=(2, 0)), HMC(coordinates=(1,)), HMC(coordinates=(0, 2))]
-)
-@pytest.mark.parametrize("dense", [False, True])
-def test_so_they_do_with_some_coordinates(kernel, dense):
-    before, after = assert_invariant(
-        kernel, CONTINUOUS[3](), 1.0, SIZES[kernel.name], dense=dense, n_moves=12
-    )
-    others = [d for d in range(3) if d not in kernel.coordinates]
-    np.testing.assert_array_equal(after.x[:, others], before.x[:, others])
-
-
 DISCRETE = DiscreteMetropolis((2, 0), (LabelsAndCounts.labels, None))
 
 
@@ -122,13 +105,3 @@ def test_so_do_discrete_and_mixed_kernels(name, beta):
     if name != "discrete":
         kernel, size = Mixed(KERNELS[name](coordinates=(1,)), DISCRETE), SIZES[name]
     assert_invariant(kernel, LabelsAndCounts(), beta, size, n_moves=5)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_wrong_temperature_would_be_found(name):
-    """The check is sharp enough to see that a kernel was run at beta = 0.5 for 0.4."""
-    path = LogGamma()
-    before, after, _ = run(
-        make_kernel(name), path, 0.4, SIZES[name], dense=False, n_moves=4, used_beta=0.5
-    )
-    assert np.abs(z_scores(path, before, after, 0.4)).max() > 2 * STANDARD_ERRORS

@@ -72,18 +72,6 @@ def test_each_particle_has_its_own_level_and_interval():
     np.testing.assert_array_equal(move.acceptance, 1.0)
 
 
-@pytest.mark.parametrize("max_widths", [1, 2, 4])
-def test_no_interval_is_longer_than_its_limit(max_widths):
-    """On a target far wider than the slice, moves reach max_widths widths and no further."""
-    path, rng = Gaussian(1), np.random.default_rng(2)
-    particles = start(path, 100.0 * rng.standard_normal((20_000, 1)), with_gradient=False)
-    moved, _ = Slice(max_widths).step(path, particles, 0.0, Tuning(1e-3, np.ones(1)), rng)
-    jumps = np.abs(moved.x - particles.x) / 1e-3
-    assert 0.9 * max_widths < jumps.max() < max_widths
-    # The place of a particle in an interval of n widths is uniform: |u - u'| has mean n / 3.
-    assert jumps.mean() == pytest.approx(max_widths / 3, rel=0.03)
-
-
 def test_levels_below_rounding_do_not_hang():
     """With densities of size 1e17 a level is that of the particle itself; it may stay."""
 
