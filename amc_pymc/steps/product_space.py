@@ -369,10 +369,8 @@ def _run_chain(
     m = len(space.samplers)
     tune, draws = plan.tune // m, max(1, plan.draws // m)
     chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
-    state, x = (
-        gibbs.init(space.sampler, rng, draws=plan.draws),
-        space.first_point(plan.log_weights, rng),
-    )
+    state = gibbs.init(space.sampler, rng, draws=plan.draws)
+    x = space.first_point(plan.log_weights, rng)
     visits, visited = list[int](), list[np.ndarray]()
     stats, past, complete = list[dict[str, Any]](), list[np.ndarray](), True
     for t in range(plan.tune + plan.draws):
