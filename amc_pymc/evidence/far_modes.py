@@ -11,17 +11,17 @@ from amc_pymc.evidence.modes import Joint, Modes, finite, modes_and_mixture
 from amc_pymc.mixtures import StudentTMixture
 
 #: Draws of a round as a share of what annealing from the prior cost, and most rounds.
-_SHARE, _ROUNDS = 0.5, 25
+_SHARE, _ROUNDS = 0.25, 50
 #: Rounds with several modes, if every mode is reached by at least this share of the draws.
-_FEWER_ROUNDS, _OFTEN = 4, 1.0 / 64.0
-#: Rounds with a single mode.
-_FEWEST_ROUNDS = 2
+_FEWER_ROUNDS, _OFTEN = 8, 1.0 / 64.0
+#: Rounds with a single mode, and in few dimensions.
+_FEWEST_ROUNDS, _FEW_DIMENSIONS, _MORE_ROUNDS = 2, 5, 4
 #: Share of the gradient that leads to a known mode, below which a search starts, and searches per round.
 _STRAY, _SEARCHES = 0.8, 256
 #: Slope at a point over that of the normal approximation, above which it leads to another, narrower mode.
 _STEEP = 10.0
-#: Draws of a round that reach a mode, below which others like it may be unseen.
-_RARE = 10
+#: Draws that reach a mode, below which others like it may be unseen.
+_RARE = 30
 
 
 def find_far_modes(
@@ -30,8 +30,8 @@ def find_far_modes(
     """Look for modes from prior draws.
 
     A narrow mode beside a wide one is reached from few prior draws. Most draws lead to known modes, which one gradient
-    shows; searches start from the others. There are two rounds for a single mode, and more if few draws reach one of
-    several modes.
+    shows; searches start from the others. There are a few rounds for a single mode, and more if few draws reach one
+    of several modes.
 
     Parameters
     ----------
@@ -47,27 +47,28 @@ def find_far_modes(
     modes : Modes
         The known ones and those found.
     rare : float
-        Share of the evidence, by the Laplace approximation, of modes that fewer than ten draws of a round reach. Modes
-        as rare as these are unseen with a high probability (Good 1953, doi:10.1093/biomet/40.3-4.237).
+        Share of the evidence, by the Laplace approximation, of modes that fewer than 30 draws have reached since the last
+        mode was found. Others that are somewhat rarer may be unseen (Good 1953, doi:10.1093/biomet/40.3-4.237).
     """
     n = max(int(_SHARE * spent), 1)
+    least = _FEWEST_ROUNDS if joint.n_dim > _FEW_DIMENSIONS else _MORE_ROUNDS
+    reached = np.zeros(len(modes.x), int)
     for done in range(1, _ROUNDS + 1):
         assert modes.mixture is not None
         strays, counts = scan_prior(joint, modes.mixture, n, rng)
+        reached += counts
         if len(strays):
             known = len(modes.x)
             modes = modes_and_mixture(joint, np.concatenate([modes.x, strays]))
-            if len(modes.x) > known:
+            if len(modes.x) != known:
+                reached = np.zeros(len(modes.x), int)
                 continue
         if len(modes.x) == 1:
-            if done >= _FEWEST_ROUNDS:
+            if done >= least:
                 break
-        elif done >= _FEWER_ROUNDS and counts.min() >= _OFTEN * n:
+        elif done >= _FEWER_ROUNDS and reached.min() >= _OFTEN * reached.sum():
             break
-    else:
-        assert modes.mixture is not None
-        _, counts = scan_prior(joint, modes.mixture, n, rng)
-    rare = softmax(modes.log_evidence)[counts < _RARE].sum()
+    rare = softmax(modes.log_evidence)[reached < _RARE].sum()
     return modes, float(rare) if len(modes.x) > 1 else 0.0
 
 

@@ -36,13 +36,8 @@ class PilotSettings:
         The same if chains are allowed and there are more than `most_fitted` dimensions.
     modes : int
         Maximum number of modes kept.
-    search_share : float
-        Cost limit of searches from prior draws, as a fraction of the gradients and evaluations of the annealing.
     search_cost : float
         Gradients per search in one dimension; the number grows with the square root of the dimension.
-    most_searches : int
-        Maximum number of searches from prior draws; inversely proportional to D above `cheap_dimensions`.
-    cheap_dimensions : int
     same : float
         Distance in standard deviations within which two searches count as ending at the same mode.
     scanned : int
@@ -87,10 +82,7 @@ class PilotSettings:
     starts: int = 32
     few_starts: int = 4
     modes: int = 32
-    search_share: float = 0.25
     search_cost: float = 10.0
-    most_searches: int = 512
-    cheap_dimensions: int = 8
     same: float = 0.05
     scanned: int = 24_576
     scanned_dimensions: int = 10
@@ -789,15 +781,6 @@ def distinct_ends(
         left = left[np.linalg.norm(away, axis=2).min(axis=0) > joint.settings.same]
     d = x.shape[1]
     return x[kept], values[kept], np.array(curvatures).reshape(-1, d, d)
-
-
-def prior_searches(n_dim: int, spent: float, settings: PilotSettings = DEFAULTS) -> int:
-    """Return the number of searches from prior draws, limited to a fraction of the cost of the pilot run."""
-    affordable = settings.search_share * spent / (settings.search_cost * math.sqrt(n_dim))
-    most = max(
-        settings.most_searches // max(n_dim // settings.cheap_dimensions, 1), 2 * settings.starts
-    )
-    return int(min(max(affordable, 2 * settings.starts), most))
 
 
 def scan(

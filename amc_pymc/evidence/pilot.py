@@ -35,9 +35,7 @@ from amc_pymc.evidence.modes import (
     Modes,
     PilotSettings,
     RecordingPath,
-    finite,
     modes_and_mixture,
-    prior_searches,
     scan,
     spread,
 )
@@ -244,15 +242,12 @@ def _fitted(
 
 def _starts(joint: Joint, ladder: Ladder, cold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return starting points (P, D) of mode searches: particles, prior draws, and the highest points seen."""
-    settings = joint.settings
-    n = prior_searches(joint.n_dim, ladder.evaluations + ladder.gradients, settings)
-    first = 2 * settings.starts
+    n = joint.settings.starts
     sources = [
-        spread(ladder.particles.x, 3 * settings.starts, rng),
-        spread(cold, settings.starts, rng),
-        spread(joint.draw_prior(2 * first, rng), first, rng),
-        finite(joint.draw_prior(n - first, rng)),
-        joint.path.highest(settings.starts // 2)[0],
+        spread(ladder.particles.x, 3 * n, rng),
+        spread(cold, n, rng),
+        spread(joint.draw_prior(4 * n, rng), 2 * n, rng),
+        joint.path.highest(n // 2)[0],
     ]
     return np.concatenate(sources)
 
