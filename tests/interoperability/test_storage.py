@@ -18,7 +18,8 @@ FUNCTIONS = {
     "find_MAP_tree": "find_MAP_tree",
     "combine_estimators": "combine_estimators",
 }
-OPTIONAL = {"simulations"}
+#: Groups that not every run has.
+OPTIONAL = {"simulations", "probabilities"}
 DTYPES = {"float": np.float64, "int": np.int64, "bool": np.bool_}
 
 
