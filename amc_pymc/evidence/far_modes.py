@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from scipy.linalg import solve_triangular
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
 from amc_pymc.evidence.modes import Joint, Modes, finite, modes_and_mixture
 from amc_pymc.mixtures import StudentTMixture
 
 #: Draws of a round as a share of what annealing from the prior cost, and most rounds.
 _SHARE, _ROUNDS = 0.25, 50
-#: Rounds with several modes, if every mode is reached by at least this share of the draws.
-_FEWER_ROUNDS, _OFTEN = 8, 1.0 / 64.0
-#: Rounds with a single mode, and in few dimensions.
-_FEWEST_ROUNDS, _FEW_DIMENSIONS, _MORE_ROUNDS = 2, 5, 4
+#: Rounds without an important new mode that end the search: with one mode, in few and more dimensions, with several,
+#: and with several of which one is reached by less than a 64th of the draws.
+_ONE_LOW, _ONE_HIGH, _LOW, _SEVERAL, _UNEQUAL, _SELDOM = 4, 2, 5, 8, 25, 1.0 / 64.0
 #: Share of the gradient that leads to a known mode, below which a search starts, and searches per round.
 _STRAY, _SEARCHES = 0.8, 256
+#: Share of draws that lead to no known mode, above which the posterior is not made of nearly normal modes.
+_MOST = 0.05
 #: Slope at a point over that of the normal approximation, above which it leads to another, narrower mode.
 _STEEP = 10.0
 #: Draws that reach a mode, below which others like it may be unseen.
@@ -30,8 +31,8 @@ def find_far_modes(
     """Look for modes from prior draws.
 
     A narrow mode beside a wide one is reached from few prior draws. Most draws lead to known modes, which one gradient
-    shows; searches start from the others. There are a few rounds for a single mode, and more if few draws reach one
-    of several modes.
+    shows; searches start from the others. Rounds end when several in succession find no mode that holds a
+    hundredth of the evidence, or if gradients do not tell modes apart because these are far from normal.
 
     Parameters
     ----------
@@ -51,30 +52,34 @@ def find_far_modes(
         mode was found. Others that are somewhat rarer may be unseen (Good 1953, doi:10.1093/biomet/40.3-4.237).
     """
     n = max(int(_SHARE * spent), 1)
-    least = _FEWEST_ROUNDS if joint.n_dim > _FEW_DIMENSIONS else _MORE_ROUNDS
-    reached = np.zeros(len(modes.x), int)
-    for done in range(1, _ROUNDS + 1):
+    reached, quiet = np.zeros(len(modes.x), int), 0
+    for _ in range(_ROUNDS):
         assert modes.mixture is not None
-        strays, counts = scan_prior(joint, modes.mixture, n, rng)
-        reached += counts
+        strays, counts, lost = scan_prior(joint, modes.mixture, n, rng)
+        reached, quiet = reached + counts, quiet + 1
         if len(strays):
-            known = len(modes.x)
-            modes = modes_and_mixture(joint, np.concatenate([modes.x, strays]))
-            if len(modes.x) != known:
-                reached = np.zeros(len(modes.x), int)
-                continue
-        if len(modes.x) == 1:
-            if done >= least:
-                break
-        elif done >= _FEWER_ROUNDS and reached.min() >= _OFTEN * reached.sum():
+            more = modes_and_mixture(joint, np.concatenate([modes.x, strays]))
+            gain = logsumexp(more.log_evidence) - logsumexp(modes.log_evidence)
+            if gain > joint.settings.covered:
+                modes, reached, quiet = more, np.zeros(len(more.x), int), 0
+        if lost > _MOST * (lost + counts.sum()):
+            return modes, 0.0
+        if quiet >= _quiet_rounds(reached, joint.n_dim):
             break
     rare = softmax(modes.log_evidence)[reached < _RARE].sum()
     return modes, float(rare) if len(modes.x) > 1 else 0.0
 
 
+def _quiet_rounds(reached: np.ndarray, n_dim: int) -> int:
+    """Return the number of rounds without a new mode that are enough if modes (K,) were reached by so many draws."""
+    if len(reached) == 1:
+        return _ONE_LOW if n_dim <= _LOW else _ONE_HIGH
+    return _UNEQUAL if reached.min() < _SELDOM * reached.sum() else _SEVERAL
+
+
 def scan_prior(
     joint: Joint, mixture: StudentTMixture, n: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Follow the gradients at n prior draws.
 
     Returns
@@ -83,25 +88,26 @@ def scan_prior(
         Draws whose gradients lead to no mode of the mixture, at most 256.
     counts : array of int (K,)
         Number of draws whose gradients lead to each mode.
+    lost : int
+        Number of draws whose gradients lead to none.
     """
     counts = np.zeros(mixture.components, int)
     strays, shares, size = [], [], joint.settings.scan_block
     for i in range(0, n, size):
         x = finite(joint.draw_prior(min(size, n - i), rng))
-        if joint.images is not None:
-            x = joint.images.folded(x, mixture)
         values, gradients = joint.with_gradient(x)
         possible = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
         x, gradients = x[possible], gradients[possible]
         share, heights = uphill_shares(x, gradients, mixture)
         best = share.max(axis=0)
-        lost = best < _STRAY
-        reached = np.where(share >= _STRAY, heights, -np.inf)[:, ~lost].argmax(axis=0)
+        stray = best < _STRAY
+        reached = np.where(share >= _STRAY, heights, -np.inf)[:, ~stray].argmax(axis=0)
         counts += np.bincount(reached, minlength=mixture.components)
-        strays.append(x[lost])
-        shares.append(best[lost])
+        strays.append(x[stray])
+        shares.append(best[stray])
     lowest = np.argsort(np.concatenate(shares), kind="stable")[:_SEARCHES]
-    return np.concatenate(strays)[lowest], counts
+    lost = np.concatenate(strays)
+    return lost[lowest], counts, len(lost)
 
 
 def uphill_shares(

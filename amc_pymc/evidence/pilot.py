@@ -224,7 +224,7 @@ def _fitted(
         odd = scan(joint, modes.mixture, modes.log_evidence, rng)
         modes = modes_and_mixture(joint, np.concatenate([modes.x, odd]))
     rare = 0.0
-    if modes.mixture is not None and not many:
+    if modes.mixture is not None and joint.images is None and not many:
         modes, rare = find_far_modes(joint, modes, ladder.evaluations + ladder.gradients, rng)
     report("fit")
     adapted = None if modes.mixture is None else laplace_fit(joint, modes.mixture, rng)

@@ -63,12 +63,12 @@ def test_draws_that_lead_to_no_known_mode():
     x = path.draw_prior(400_000, rng)
     share = (path.parts(x)[1] > path.parts(x)[0]).mean()
     usual = math.sqrt(n * share)
-    strays, counts = scan_prior(Joint(path), known(0).mixture, n, rng)
+    strays, counts, lost = scan_prior(Joint(path), known(0).mixture, n, rng)
     narrow = path.parts(strays)[1] > path.parts(strays)[0]
     assert narrow.all() and n * share - 3.0 * usual < len(strays) < n * share + 3.0 * usual
-    assert counts == n - len(strays)
-    strays, counts = scan_prior(Joint(path), known(0, 1).mixture, n, rng)
-    assert not len(strays) and counts.sum() == n
+    assert counts == n - len(strays) and lost == len(strays)
+    strays, counts, lost = scan_prior(Joint(path), known(0, 1).mixture, n, rng)
+    assert lost == 0 and counts.sum() == n
     assert abs(counts[1] - n * share) < 3.0 * usual
 
 
@@ -94,5 +94,5 @@ def test_draws_leave_out_what_is_impossible():
             x[3] = np.inf
             return x
 
-    strays, counts = scan_prior(Joint(Half()), known(0).mixture, 500, np.random.default_rng(6))
-    assert not len(strays) and 180 < counts.sum() < 320
+    _, counts, lost = scan_prior(Joint(Half()), known(0).mixture, 500, np.random.default_rng(6))
+    assert lost == 0 and 180 < counts.sum() < 320
