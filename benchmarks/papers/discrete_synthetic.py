@@ -93,7 +93,7 @@ def make_table(kind: str, n_arms: int, n_rows: int, rng) -> np.ndarray:
 
 def bardenet_rule(n_rows: int, delta: float, ranges: np.ndarray) -> RaceRule:
     """Rule of Bardenet, Doucet & Holmes (2014): Racing-EBS with delta / (2 T^2) for the test after T rows."""
-    rule = BernsteinRace(delta, ranges).rule(n_rows, 2)
+    rule = BernsteinRace(delta, float(ranges.max())).rule(n_rows, 2)
     n = rule.sizes
     sd, width = bernstein_serfling(delta / (2.0 * n**2.0), n, n_rows)
     return rule._replace(sd_factor=sd * np.sqrt((n - 1.0) / n), range_factor=width)
@@ -114,7 +114,7 @@ def rules(setting: Setting, ranges: np.ndarray, n_rows: int, rows_per_pull: int)
     made = {
         "Racing-Normal": NormalRace(delta),
         "Racing-Normal, unguarded": NormalRace(delta),
-        "Racing-EBS": BernsteinRace(delta, ranges),
+        "Racing-EBS": BernsteinRace(delta, float(ranges.max())),
     }
     if setting.race == "lil'UCB":
         return heuristic(delta, ranges, rows_per_pull)
