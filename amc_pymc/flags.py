@@ -71,9 +71,9 @@ mixture_found_more: importance sampling around all modes found more evidence ({o
 missed_mode: a last search found a mode that the fitted reference does not cover, and with it the log evidence is about {total:.2f}
     the estimate is too low by what the mode holds
     run again with another random_seed, whose pilot run may find the mode
-rare_modes: modes that hold {share:.0%} of the evidence were found by chance, few prior draws lead to them
-    other modes as narrow may be unseen and the estimate too low
-    run again with other random_seeds, and take the largest estimate as the least that is sure
+rare_modes: few prior draws lead to modes that hold {share:.0%} of the evidence
+    other modes as rarely reached may be unseen and the estimate too low
+    run again with other values of random_seed, and distrust this estimate if another one is clearly larger
 copies_missed: labels or signs can be exchanged, and the run's chains have not visited {missed} of {copies} copies of the main mode
     the estimate is too low by up to log({copies})
     fix labels and signs in the model (an order or a constraint), and add the logarithm of the number of copies

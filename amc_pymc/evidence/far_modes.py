@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, softmax
 
 from amc_pymc.evidence.modes import Joint, Modes, finite, modes_and_mixture
@@ -98,10 +99,10 @@ def scan_prior(
         values, gradients = joint.with_gradient(x)
         possible = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
         x, gradients = x[possible], gradients[possible]
-        share, heights = uphill_shares(x, gradients, mixture)
+        share, terms = uphill_shares(x, gradients, mixture)
         best = share.max(axis=0)
         stray = best < _STRAY
-        reached = np.where(share >= _STRAY, heights, -np.inf)[:, ~stray].argmax(axis=0)
+        reached = np.where(share >= _STRAY, terms, -np.inf)[:, ~stray].argmax(axis=0)
         counts += np.bincount(reached, minlength=mixture.components)
         strays.append(x[stray])
         shares.append(best[stray])
@@ -113,7 +114,7 @@ def scan_prior(
 def uphill_shares(
     x: np.ndarray, gradients: np.ndarray, mixture: StudentTMixture
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the share of the gradient at each point that leads to each mode, (K, P), and normal approximations (K, P).
+    r"""Return the share of the gradient at each point that leads to each mode, (K, P), and the log of normal terms (K, P).
 
     .. math:: r_k = \frac{\sum_j u_j v_j}{\sum_j |u_j v_j|} \min(1, 10 |v| / |u|),
               \qquad u = L_k^T g, \quad v = L_k^{-1} (\mu_k - x)
@@ -121,17 +122,14 @@ def uphill_shares(
     In the region of a normal mode u = v and the share is 1; at points that a distant, narrow mode attracts, signs do not
     agree or the slope is larger. Signs remain if each coordinate of a mode with independent coordinates is transformed.
     """
-    shares = np.ones((mixture.components, len(x)))
-    heights = np.empty_like(shares)
-    for k, (mean, chol) in enumerate(zip(mixture.means, mixture.choleskys, strict=True)):
-        towards = solve_triangular(chol, (mean - x).T, lower=True).T
+    normal, z = mixture.with_dof(math.inf), np.empty((mixture.components, *x.shape))
+    distances = normal.distances(x, z)
+    shares = np.ones_like(distances)
+    for share, away, squared, chol in zip(shares, z, distances, mixture.choleskys, strict=True):
         uphill = gradients @ chol
-        terms = towards * uphill
+        terms = -away * uphill
         size = np.abs(terms).sum(axis=1)
-        np.divide(terms.sum(axis=1), size, out=shares[k], where=size > 0.0)
-        slope = np.linalg.norm(uphill, axis=1)
-        usual = _STEEP * np.linalg.norm(towards, axis=1)
-        shares[k] *= np.divide(usual, slope, out=np.ones(len(x)), where=slope > usual)
-        top = np.log(mixture.weights[k]) - np.log(np.diagonal(chol)).sum()
-        heights[k] = top - 0.5 * np.vecdot(towards, towards)
-    return shares, heights
+        np.divide(terms.sum(axis=1), size, out=share, where=size > 0.0)
+        slope, usual = np.linalg.norm(uphill, axis=1), _STEEP * np.sqrt(squared)
+        share *= np.divide(usual, slope, out=np.ones(len(x)), where=slope > usual)
+    return shares, normal.terms_at(distances)

@@ -178,7 +178,30 @@ def report(rows: Sequence[Result]) -> str:
         "Steps and effective draws per CPU second while sampling; `exact` thins decisions, or reads all rows where "
         "remainders have no bounds, `normal` races. `loop` is the compiled loop, `sample` is `pm.sample`."
     )
-    return "\n\n".join(["# Exact decisions", how, markdown(HEADERS, map(line, rows))])
+    table = markdown(HEADERS, map(line, rows))
+    return "\n\n".join(
+        ["# Exact decisions", how, table, "## Beside NUTS", markdown(*beside_nuts(rows))]
+    )
+
+
+def beside_nuts(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """Effective draws per CPU second of each method, and rows of an exact decision."""
+    shown = ["loop:exact", "sample:exact", "sample:normal", "nuts"]
+    problems: dict[tuple[int, int, int], dict[str, Result]] = {}
+    for row in rows:
+        key = MODELS.index(row["kind"]), int(row["columns"]), row["n_rows"]
+        problems.setdefault(key, {})[row["method"]] = row
+    lines = []
+    for (kind, columns, n_rows), found in sorted(problems.items()):
+        if set(shown) <= set(found):
+            read = number(found["loop:exact"]["rows_per_step"])
+            cells = [number(found[m]["ess_per_cpu_s"]) for m in shown]
+            if cells[-1] == "-":
+                cells[-1] = found["nuts"]["status"]
+            lines.append(
+                [MODELS[kind].replace("_", " "), str(columns), f"{n_rows:,}", read, *cells]
+            )
+    return ["model", "D", "N", "rows", *shown], lines
 
 
 def line(row: Result) -> list[str]:

@@ -14,16 +14,16 @@ from tests.evidence.annealing.problems import FromPrior, log_normal
 
 
 class TwoWidths(FromPrior):
-    """Half of the mass in a mode of width 1, half in one of width 0.2, on a wide prior of five dimensions."""
+    """Half of the mass in a mode of width 1, half in a narrow one, on a wide prior."""
 
-    n_dim, wide = 5, 6.0
+    wide = 6.0
 
-    def __init__(self):
+    def __init__(self, n_dim=5, narrow=0.2):
         super().__init__()
-        self.log_z = 0.0
+        self.n_dim, self.narrow, self.log_z = n_dim, narrow, 0.0
 
     def parts(self, x):
-        return np.array([log_normal(x, 4.0, 1.0), log_normal(x, -4.0, 0.2)]) - math.log(2.0)
+        return np.array([log_normal(x, 4.0, 1.0), log_normal(x, -4.0, self.narrow)]) - math.log(2.0)
 
     def terms(self, x):
         base = log_normal(x, 0.0, self.wide)
@@ -32,7 +32,7 @@ class TwoWidths(FromPrior):
     def slopes(self, x):
         parts = self.parts(x)
         share = np.exp(parts - np.logaddexp(*parts))[:, :, None]
-        both = share[0] * (4.0 - x) + share[1] * (-4.0 - x) / 0.04
+        both = share[0] * (4.0 - x) + share[1] * (-4.0 - x) / self.narrow**2
         base = -x / self.wide**2
         return np.array([base, both - base])
 
@@ -70,6 +70,17 @@ def test_draws_that_lead_to_no_known_mode():
     strays, counts, lost = scan_prior(Joint(path), known(0, 1).mixture, n, rng)
     assert lost == 0 and counts.sum() == n
     assert abs(counts[1] - n * share) < 3.0 * usual
+
+
+def test_a_steep_slope_leads_to_another_mode():
+    """In two dimensions three gradients in ten point to the known mode by chance; half of them are too steep for it."""
+    path, rng, n = TwoWidths(n_dim=2, narrow=0.05), np.random.default_rng(7), 400_000
+    x = path.draw_prior(n, rng)
+    narrow = (path.parts(x)[1] > path.parts(x)[0]).sum()
+    wide = StudentTMixture(np.ones(1), np.full((1, 2), 4.0), np.eye(2)[None], 5.0)
+    strays, _, lost = scan_prior(Joint(path), wide, n, rng)
+    assert (path.parts(strays)[1] > path.parts(strays)[0]).mean() > 0.9
+    assert lost > 0.85 * narrow - 3.0 * math.sqrt(2.0 * 0.85 * narrow)
 
 
 @pytest.mark.parametrize(("spent", "rare"), [(100, 0.5), (40_000, 0.0)])
