@@ -28,7 +28,7 @@ from benchmarks.tall.outcomes import Outcome, cpu_figures, pin
 from benchmarks.tall.problems import Data, Job, Problem, correlated_normal
 from benchmarks.tall.worker import result_of
 
-_NAME, _SCRIPT = "tall_exact", "benchmarks.tall.exact"
+_SCRIPT = "benchmarks.tall.exact"
 MODELS = ("logistic", "poisson", "negative_binomial", "ordered")
 METHODS = ("loop:exact", "loop:normal", "sample:exact", "sample:normal", "nuts")
 #: Tuning and other draws, of NUTS a share of them, and rows of the run that fills caches.
@@ -141,24 +141,25 @@ def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Measure everything, print and save the table."""
-    rows: list[Result] = []
-    caches, primed = f"{options.out}/caches", set()
-    for job in jobs(options):
-        if (job.problem, job.method) not in primed:  # so that compilers' caches are warm
-            primed.add((job.problem, job.method))
-            run_job(_SCRIPT, replace(job, n_rows=_PRIME_ROWS, draws=200), caches, options.limit)
-        say(f"... {job.problem} N={job.n_rows:,} {job.method}")
-        rows.append(figures(run_job(_SCRIPT, job, caches, options.limit)))
-        print(markdown(HEADERS, [line(rows[-1])]), flush=True)
-        results.save(options, _NAME, rows, report(rows))
-    print(report(rows))
+    """Measure everything, print and save the tables of each model."""
+    for kind in options.models:
+        rows: list[Result] = []
+        caches, primed = f"{options.out}/caches", set()
+        for job in jobs(kind, options):
+            if (job.problem, job.method) not in primed:  # so that compilers' caches are warm
+                primed.add((job.problem, job.method))
+                run_job(_SCRIPT, replace(job, n_rows=_PRIME_ROWS, draws=200), caches, options.limit)
+            say(f"... {job.problem} N={job.n_rows:,} {job.method}")
+            rows.append(figures(run_job(_SCRIPT, job, caches, options.limit)))
+            print(markdown(HEADERS, [line(rows[-1])]), flush=True)
+            results.save(options, f"tall_exact_{kind}", rows, report(rows))
+        print(report(rows))
 
 
-def jobs(options: argparse.Namespace) -> Iterator[Job]:
-    """All measurements."""
+def jobs(kind: str, options: argparse.Namespace) -> Iterator[Job]:
+    """All measurements of a model."""
     o = options
-    for kind, columns, size, method in product(o.models, o.columns, o.sizes, o.methods):
+    for columns, size, method in product(o.columns, o.sizes, o.methods):
         draws = o.draws // _FEWER if method == "nuts" else o.draws
         yield Job(f"{kind}-{columns}", method, int(float(size)), o.seed, o.cap, draws=draws)
 
@@ -187,21 +188,18 @@ def report(rows: Sequence[Result]) -> str:
 def beside_nuts(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     """Effective draws per CPU second of each method, and rows of an exact decision."""
     shown = ["loop:exact", "sample:exact", "sample:normal", "nuts"]
-    problems: dict[tuple[int, int, int], dict[str, Result]] = {}
+    problems: dict[tuple[int, int], dict[str, Result]] = {}
     for row in rows:
-        key = MODELS.index(row["kind"]), int(row["columns"]), row["n_rows"]
-        problems.setdefault(key, {})[row["method"]] = row
+        problems.setdefault((int(row["columns"]), row["n_rows"]), {})[row["method"]] = row
     lines = []
-    for (kind, columns, n_rows), found in sorted(problems.items()):
+    for (columns, n_rows), found in sorted(problems.items()):
         if set(shown) <= set(found):
             read = number(found["loop:exact"]["rows_per_step"])
             cells = [number(found[m]["ess_per_cpu_s"]) for m in shown]
             if cells[-1] == "-":
                 cells[-1] = found["nuts"]["status"]
-            lines.append(
-                [MODELS[kind].replace("_", " "), str(columns), f"{n_rows:,}", read, *cells]
-            )
-    return ["model", "D", "N", "rows", *shown], lines
+            lines.append([str(columns), f"{n_rows:,}", read, *cells])
+    return ["D", "N", "rows", *shown], lines
 
 
 def line(row: Result) -> list[str]:
