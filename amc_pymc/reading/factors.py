@@ -208,8 +208,6 @@ class Factor:
         Names of the same variables in the user's model.
     reason : str
         Why the effects cannot be integrated out; empty if they can.
-    stored : bool
-        Whether the rows lie in a store; ``levels`` then covers only some rows.
     """
 
     names: tuple[str, ...]
@@ -218,7 +216,6 @@ class Factor:
     levels: tuple[np.ndarray, ...]
     variables: tuple[str, ...]
     reason: str = ""
-    stored: bool = False
 
     def __getstate__(self):
         # Unpickled factors are used with rows that are already sorted.

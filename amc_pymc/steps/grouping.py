@@ -8,32 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from pymc import Model
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading.factors import Factor, find_factors
 from amc_pymc.reading.graphs import initial_point_of, log_densities
-from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.row_packing import GroupPacking
-from amc_pymc.reading.rows import choose_observed, possible_points
-from amc_pymc.rng import as_generator
-from amc_pymc.rows import Rows, open_source, stored_groups
-from amc_pymc.steps.model_densities import (
-    SEED,
-    check_groups,
-    check_rows_finite,
-    grouped_model,
-    plain_densities,
-    refuse_other_steps,
-)
 from amc_pymc.steps.racing_step import named_vars
 from amc_pymc.steps.settings import Options, TaylorProxy
 
 _log = logging.getLogger("amc_pymc")
+#: Why effects of rows in a store are not integrated out.
+_IN_STORE = "its rows are in a store, and groups must be in memory"
 #: Least number of levels for which a race over groups does not read most of them.
 _FEW_LEVELS = 250
 #: Maximum number of rows for which reading most groups is cheap.
@@ -99,8 +86,6 @@ def chosen_turns(
     else:
         chosen = [f for f in factors if not _reason_against(f, active_names)]
         chosen = _too_large(chosen, model, active_names, options.proxy)
-    if options.rows is not None and len(chosen) > 1:
-        raise _no_turns(chosen)
     if not asked:
         _say(chosen, factors, active_names)
     if not chosen:
@@ -113,28 +98,7 @@ def possible_factors(model: Model, options: Options) -> list[Factor]:
     factors = find_factors(model, options.observed_vars)
     if options.rows is None:
         return factors
-    return [in_store(f, model, options.observed_vars) for f in factors]
-
-
-def in_store(factor: Factor, model: Model, observed_vars: Sequence[Any] | None) -> Factor:
-    """Return a factor of rows in a store, with the reason if it cannot be integrated out."""
-    reason = factor.reason
-    names = [str(rv.name) for rv in choose_observed(model, observed_vars)]
-    if not reason and len(names) > 1:
-        reason = (
-            f"with rows=, one observed variable is raced, not {' and '.join(names)}; pass "
-            f"observed_vars={names[:1]} if the others have other rows"
-        )
-    return replace(factor, reason=reason, stored=True)
-
-
-def _no_turns(factors: Sequence[Factor]) -> ValueError:
-    shown = " and ".join(f"{f.label} ({f.n_levels:,} levels)" for f in factors)
-    return ValueError(
-        f"{shown} cannot be integrated out in turns with rows=: the effects that a turn holds would "
-        "be columns of the store that change with every draw. Name the factor with the most levels "
-        "in marginalize= and raise TaylorProxy(max_dim=) for the others, or keep the rows in memory."
-    )
+    return [replace(f, reason=f.reason or _IN_STORE) for f in factors]
 
 
 def _sizes(model: Model, without: set[str]) -> dict[str, int]:
@@ -224,10 +188,9 @@ def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
     problem = factor.reason or _not_sampled(factor, active_names)
     if problem or _pays(factor):
         return problem
-    rows = "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:,.0f} rows each"
     return (
-        f"a race over {factor.n_levels:,} groups{rows} would read most of them "
-        f"(marginalize={list(factor.variables)} insists)"
+        f"a race over {factor.n_levels:,} groups of {_n_rows(factor) / factor.n_levels:,.0f} rows "
+        f"each would read most of them (marginalize={list(factor.variables)} insists)"
     )
 
 
@@ -246,9 +209,8 @@ def _n_rows(factor: Factor) -> int:
 
 def _pays(factor: Factor) -> bool:
     n, levels = _n_rows(factor), factor.n_levels
-    few_rows = not factor.stored and n <= _FEW_ROWS
     informed = levels < _FEW_INFORMED and n >= _INFORMED * levels
-    return levels >= _FEW_LEVELS or (few_rows and not informed)
+    return levels >= _FEW_LEVELS or (n <= _FEW_ROWS and not informed)
 
 
 def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names: Sequence[str]) -> None:
@@ -266,11 +228,11 @@ def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names: Sequ
     )
     rows = " and ".join(f"{_n_rows(f) / f.n_levels:,.3g}" for f in chosen)
     _log.info(
-        "Integrating %s out%s: %s groups%s. Races read groups.%s",
+        "Integrating %s out%s: %s groups of %s rows on average. Races read groups.%s",
         " and ".join(f.label for f in chosen),
         " in turns" if len(chosen) > 1 else "",
         " and ".join(f"{f.n_levels:,}" for f in chosen),
-        "" if chosen[0].stored else f" of {rows} rows on average",
+        rows,
         left,
     )
 
@@ -294,50 +256,3 @@ def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: s
             f"{argument} names {factor.label}, which cannot be integrated out: {factor.reason}"
         )
     return factor
-
-
-# --- groups in a store -----------------------------------------------------------------------------
-
-
-def stored_group_densities(
-    model: Model,
-    factor: Factor,
-    observed_vars: Sequence[Any] | None,
-    rows: Rows,
-    point: dict[str, np.ndarray],
-    *,
-    active_names: Sequence[str] | None = None,
-    progressbar: bool = True,
-) -> GroupedModel:
-    """Return densities of groups of stored rows, with the effects of a factor integrated out.
-
-    As in :func:`stored_densities`, the model is decomposed on its placeholders, and each chunk of
-    the source is checked against the model's graph. ``active_names`` are the variables that a step
-    moves, if there is one.
-
-    Raises
-    ------
-    ValueError, TypeError, OSError, ImportError
-        As for :func:`amc_pymc.rows.stored_groups` and :class:`GroupPacking`, or if the factor
-        cannot be integrated out with rows in a store.
-    """
-    factor = in_store(factor, model, observed_vars)
-    if factor.reason:
-        raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
-    options = Options(observed_vars=observed_vars)
-    plain = plain_densities(model, options, point)
-    _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
-    packing = GroupPacking(
-        model, factor, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
-    )
-    source = open_source(rows, packing.placeholders)
-    few = packing.placeholders_in_groups()
-    checked = grouped_model(model, few)
-    if active_names is not None:
-        refuse_other_steps(checked, [n for n in active_names if n not in factor.names])
-    check_groups(model, checked, point)
-    store = stored_groups(rows, source, packing, progressbar=progressbar)
-    groups = replace(few, store=store, first=store.first, order=np.empty(0, np.int64))
-    densities = grouped_model(model, groups)
-    check_rows_finite(densities, densities.ravel(point), "the initial point")
-    return densities

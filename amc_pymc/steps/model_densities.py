@@ -209,7 +209,7 @@ def stored_densities(
     rows = options.rows
     assert rows is not None
     plain = plain_densities(model, options, point)
-    refuse_other_steps(plain, active_names)
+    _refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
     packing = RowPacking(
         model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
@@ -222,9 +222,7 @@ def stored_densities(
     return densities
 
 
-def refuse_other_steps(
-    densities: ModelDensities | GroupedModel, active_names: Sequence[str]
-) -> None:
+def _refuse_other_steps(densities: ModelDensities, active_names: Sequence[str]) -> None:
     """Raise an error if other steps, which see placeholders only, would sample what rows read."""
     layout = densities.layout
     left = [n for n in layout.names_at(densities.reads) if n not in active_names]

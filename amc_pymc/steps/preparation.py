@@ -29,7 +29,7 @@ from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import InMemory
-from amc_pymc.steps.grouping import Turn, stored_group_densities
+from amc_pymc.steps.grouping import Turn
 from amc_pymc.steps.model_densities import (
     SEED,
     check_rows_resolved,
@@ -107,7 +107,12 @@ def prepare(
     stored, seconds = None, dict[str, float]()
     if options.rows is not None:  # writing a store has its own progress bar
         begin = time.perf_counter()
-        stored = _stored(model, active_names, options, point, turn)
+        names = list(active_names)
+        if turn is not None:  # a step of continuous variables
+            names = [
+                v.name for v in model.value_vars if v.name in names and v.dtype.startswith("float")
+            ]
+        stored = stored_densities(model, names, options, point)
         seconds["store"] = time.perf_counter() - begin
     with _stages(seconds, options.progressbar) as stages:
         densities = stored or _densities(model, turn, options, point)
@@ -212,23 +217,6 @@ def moved_coordinates(layout: FlatLayout, active_names: Sequence[str]) -> np.nda
 
 
 # --- densities ------------------------------------------------------------------------------------
-
-
-def _stored(
-    model: Model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray],
-    turn: Turn | None,
-) -> ModelDensities | GroupedModel:  # fmt: skip
-    """Return the densities of groups or rows in a store."""
-    assert options.rows is not None
-    if turn is not None:  # discrete names only matter as effects of groups
-        moved = {v.name for v in model.value_vars if v.dtype.startswith("float")}
-        active_names = [n for n in active_names if n in moved]
-    if turn is None or turn.factor is None:
-        return stored_densities(model, active_names, options, point)
-    return stored_group_densities(
-        model, turn.factor, options.observed_vars, options.rows, point,
-        active_names=active_names, progressbar=options.progressbar,
-    )  # fmt: skip
 
 
 def _densities(

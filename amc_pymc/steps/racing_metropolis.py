@@ -122,8 +122,7 @@ class RacingMetropolis(RacingStep):
         Rows larger than memory: the arrays (NumPy, ``numpy.memmap``, Zarr or Dask) of each
         ``pm.Data`` whose rows are read, or a path of Parquet files. The model's own data are then
         placeholders. One pass writes a store; see :class:`amc_pymc.Rows` for its location and
-        lifetime. If effects are integrated out, which ``"auto"`` does from 250 levels on for any
-        number of rows, the rows of a group are stored together. Turns are not supported.
+        lifetime. No effects are integrated out.
     model : pm.Model, optional
         Default: the model of the current context.
     rng : numpy.random.Generator or int, optional
