@@ -55,8 +55,8 @@ class RowDensities:
     Functions are compiled on first use and are not pickled.
     """
 
-    #: Name of a unit in messages; factor whose effects are integrated out of units; variables that are data to them.
-    unit, factor, held = "row", None, None
+    #: Name of a unit in messages; factor whose effects are integrated out of units.
+    unit, factor = "row", None
     #: Costs per unit, here one row with an exact log-likelihood. Reading a row at random takes four
     #: times as long as reading it in order, and an audit reads all rows at two points.
     race_cost, audit_cost = 4.0, 2.0

@@ -68,7 +68,7 @@ class GroupDensities:
 
     def __init__(self, groups: Groups, n_nodes: int | None = None, *, curved: bool = True):
         self.groups, self.curved = groups, curved
-        self.layout, self.factor, self.held = groups.layout, groups.factor, groups.held
+        self.layout, self.factor = groups.layout, groups.factor
         self.n_units = groups.n_groups
         q = groups.program.n_local
         continuous = [n for n in groups.reads if self.layout.is_continuous(n)]
@@ -288,14 +288,8 @@ class GroupDensities:
         self.hold_nodes(None)
 
     def forget_centre(self) -> None:
-        """Make the next expansion move the nodes to the modes at its centre.
-
-        If variables are held, mode searches start at zero each time, which makes chains independent of
-        each other.
-        """
+        """Make the next expansion move the nodes to the modes at its centre."""
         self.settled = False
-        if self.held is not None:
-            self.modes[:] = 0.0
 
     # --- local effects --------------------------------------------------------------------------
 
@@ -323,7 +317,7 @@ class GroupedModel(GroupDensities, RestDensities):
 
     def __init__(self, groups: Groups, rest, value_vars):
         GroupDensities.__init__(self, groups)
-        RestDensities.__init__(self, rest, value_vars, self.layout, groups.centring, groups.held)
+        RestDensities.__init__(self, rest, value_vars, self.layout, groups.centring)
 
     def effects(self, point) -> np.ndarray:
         """Return the local effects (G, q) at a point of the whole model."""

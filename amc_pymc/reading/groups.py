@@ -27,8 +27,8 @@ from amc_pymc.reading.factors import (
     states_of_effects,
 )
 from amc_pymc.reading.graphs import remembering
-from amc_pymc.reading.layout import FlatLayout, Held, HeldColumn
-from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
+from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
 from amc_pymc.rows import InMemory
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
@@ -185,16 +185,12 @@ class Groups:
         Names of the observed variables.
     states : (K, q) array or None
         States of discrete local effects.
-    held : Held or None
-        Values of variables that are treated as data.
     rows : InMemory
         Columns (C, N + 16) of the rows, sorted by group and padded with copies of the last row.
     first : (G + 1,) int64 array
         First row of each group, and the number of rows.
     group_data : (G, B) array
         Columns that the priors of local effects read.
-    held_rows, held_groups : tuple of HeldColumn
-        Columns of held variables in the data of rows and of groups.
     """
 
     factor: Factor
@@ -204,12 +200,9 @@ class Groups:
     centring: Centring
     observed_vars: tuple[str, ...]
     states: np.ndarray | None
-    held: Held | None
     rows: InMemory
     first: np.ndarray
     group_data: np.ndarray
-    held_rows: tuple[HeldColumn, ...] = ()
-    held_groups: tuple[HeldColumn, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -226,16 +219,6 @@ class Groups:
         """Number of groups G."""
         return self.factor.n_levels
 
-    def hold(self, point) -> None:
-        """Set the values of held variables, if any, to those of a point of the user's model."""
-        if self.held is None:
-            return
-        self.held.take(point)
-        held = (self.columns, self.held_rows), (self.group_data.T, self.held_groups)
-        for data, columns in held:
-            for k, positions in columns:
-                data[k] = self.held.values[positions]
-
 
 # --- extraction ---------------------------------------------------------------------------------
 
@@ -245,7 +228,6 @@ def take_groups(
     model,
     factor: Factor,
     observed_vars: Sequence[Any] | None = None,
-    held: Sequence[str] = (),
     centring: bool = True,
 ) -> Groups:
     """Return data and expressions of a model with the effects of one factor integrated out.
@@ -257,8 +239,6 @@ def take_groups(
         Factor from :func:`find_factors` with an empty ``reason``.
     observed_vars : sequence of str or variables, optional
         As for :func:`find_factors`.
-    held : sequence of str
-        Value variables to treat as data instead of parameters.
     centring : bool
         Whether expressions read products of variables and their scales instead of the variables.
 
@@ -278,12 +258,10 @@ def take_groups(
     sources = row_sources(model, observed_vars)
     graph = Graph()
     columns, group_columns = Columns(graph, "column"), Columns(graph, "group")
-    whole, data = sources[0].layout, None
-    if held:
-        data = Held(whole.part(held))
+    whole = sources[0].layout
     observed = tuple(n for s in sources for n in s.observed_vars)
-    layout = _layout(model, factor, whole, observed, held)
-    leaves = _Leaves(graph, layout, local_slots(factor, model), data)
+    layout = _layout(model, factor, whole, observed)
+    leaves = _Leaves(graph, layout, local_slots(factor, model))
     outputs = []
     for k, source in enumerate(sources):
         part = columns.part(k)
@@ -310,25 +288,20 @@ def take_groups(
         centring=Centring(graph, layout, scales),
         observed_vars=observed,
         states=states_of_effects(model, factor) if discrete else None,
-        held=data,
         rows=rows,
         first=first,
         group_data=groups,
-        held_rows=_held_columns(row_data, rows.data),
-        held_groups=_held_columns(group_data, groups.T),
     )
 
 
-def _layout(
-    model, factor: Factor, whole: FlatLayout, observed: Sequence[str], held: Sequence[str]
-) -> FlatLayout:
-    """Return the layout of the variables that are neither effects nor held.
+def _layout(model, factor: Factor, whole: FlatLayout, observed: Sequence[str]) -> FlatLayout:
+    """Return the layout of the variables that are no effects of the factor.
 
     Those with levels come last: the places of others do not depend on the number of levels.
     """
     readers = {*factor.variables, *observed}
     chosen = indexed_by_data(model, [rv for rv in model.basic_RVs if rv.name in readers])
-    kept = [n for n in whole.names if n not in {*factor.names, *held}]
+    kept = [n for n in whole.names if n not in factor.names]
     sizes = dict(zip(whole.names, whole.sizes))
     kept.sort(key=lambda name: name in chosen and sizes[name] > 1)
     return whole.part(kept)
@@ -342,13 +315,13 @@ def _sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.
 
 
 class _Leaves:
-    """Elements of variables: local effects, data if a variable is held, else entries of eta.
+    """Elements of variables: local effects, or entries of eta.
 
     ``entries`` holds the variable of each entry.
     """
 
-    def __init__(self, graph: Graph, layout: FlatLayout, slots: dict, held: Held | None):
-        self.graph, self.slots, self.held = graph, slots, held
+    def __init__(self, graph: Graph, layout: FlatLayout, slots: dict):
+        self.graph, self.slots = graph, slots
         self.layout, self.entries = layout, dict[int, str]()
 
     def of(self, columns: Columns):
@@ -359,18 +332,9 @@ class _Leaves:
     def _leaf(self, columns: Columns, entry, name: str, index: Index) -> int:
         if name in self.slots:
             return self.slots[name](self.graph, index)
-        if self.held is not None and name in self.held.layout.names:
-            return columns.held(self.held.layout, name, index)
         node = entry(name, index)
         self.entries[node] = name
         return node
-
-
-def _held_columns(columns: Sequence[Column], data: np.ndarray) -> tuple[HeldColumn, ...]:
-    """Return the columns of held variables; the data (C, N) must still hold positions."""
-    return tuple(
-        HeldColumn(k, data[k].astype(np.int32)) for k, column in enumerate(columns) if column.held
-    )
 
 
 def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> list[int]:
@@ -409,10 +373,8 @@ def _write_rows(columns, n_rows: Sequence[int], order, out: np.ndarray) -> None:
     """Write columns (C, N + 16) of the ordered rows; those of one source are zero in rows of others."""
     starts = np.concatenate([[0], np.cumsum(n_rows)])
     n = int(starts[-1])
-    for k, (source, array, held) in enumerate(columns):
+    for k, (source, array) in enumerate(columns):
         begin = 0 if source is None else int(starts[source])
-        if held:
-            array = np.broadcast_to(array, n if source is None else n_rows[source])
         if len(array) == n:
             out[k, :n] = array[order]
         else:

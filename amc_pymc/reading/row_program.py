@@ -20,14 +20,10 @@ from amc_pymc.reading.scalars import ElementReader, stabilised
 
 
 class Column(NamedTuple):
-    """A column of data, and the source of rows that it belongs to.
-
-    If ``held``, the column holds entries of a held variable, and ``values`` are their positions.
-    """
+    """A column of data, and the source of rows that it belongs to."""
 
     source: int | None
     values: np.ndarray
-    held: bool = False
 
 
 class Columns:
@@ -66,26 +62,11 @@ class Columns:
             if array.dtype.kind == "b" and self.always(array):
                 self._known[key] = self.graph.const(bool(array[0]))
                 return self._known[key]
+            self._all.append(Column(self.source, array))
             kind = "f" if array.dtype.kind == "f" else "i"
-            self._known[key] = self._leaf(array, kind)
+            self._known[key] = self.graph.leaf(self.kind, len(self._all) - 1, kind)
             if array.dtype.kind == "b":
                 self._known[key] = self.graph.make("ne", self._known[key], self.graph.const(0))
-        return self._known[key]
-
-    def _leaf(self, array: np.ndarray, kind: str, *, held: bool = False) -> int:
-        self._all.append(Column(self.source, array, held))
-        return self.graph.leaf(self.kind, len(self._all) - 1, kind)
-
-    def held(self, layout: FlatLayout, name: str, index: Index) -> int:
-        """Return the leaf of a column of elements of a held variable."""
-        key = (self.source, "held", name, index)
-        if key not in self._known:
-            place = self.graph.const(layout.slices[name].start)
-            shape = layout.shapes[layout.names.index(name)]
-            place = self.graph.make("add", place, flat_position(self.graph, index, shape))
-            (values,) = self._evaluated([place])
-            kind = "f" if layout.is_continuous(name) else "i"
-            self._known[key] = self._leaf(np.asarray(values, np.int64), kind, held=True)
         return self._known[key]
 
     def derived(self, key, array: Callable[[], np.ndarray], index: Sequence[int]) -> int:
@@ -138,7 +119,7 @@ class Columns:
     def _coded(self, array: str, first: int, columns: tuple[int, ...]) -> int | None:
         """Return the sum of the terms that are not one-hot and of the entries that a row's codes select."""
         g, data = self.graph, [self._all[c] for c in columns]
-        if len({c.source for c in data}) > 1 or any(c.held for c in data):
+        if len({c.source for c in data}) > 1:
             return None
         codes, ones = _one_hot([c.values for c in data])
         if not codes:

@@ -23,13 +23,12 @@ from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
-from amc_pymc.reading.factors import element_states
+from amc_pymc.reading.factors import Factor, element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import InMemory
-from amc_pymc.steps.grouping import Turn
 from amc_pymc.steps.model_densities import (
     SEED,
     check_rows_resolved,
@@ -97,25 +96,22 @@ def prepare(
     *,
     point: dict[str, np.ndarray],
     fit: bool = True,
-    turn: Turn | None = None,
+    factor: Factor | None = None,
 ) -> Preparation:
     """Decompose the model, check that its parts add up, and fit the control variate.
 
     ``fit=False`` omits the Gaussian approximation of the posterior, which proposals need;
-    ``turn`` specifies what is integrated out.
+    ``factor`` is integrated out.
     """
     stored, seconds = None, dict[str, float]()
     if options.rows is not None:  # writing a store has its own progress bar
         begin = time.perf_counter()
-        names = list(active_names)
-        if turn is not None:  # a step of continuous variables
-            names = [
-                v.name for v in model.value_vars if v.name in names and v.dtype.startswith("float")
-            ]
+        continuous = [v.name for v in model.value_vars if v.dtype.startswith("float")]
+        names = [n for n in active_names if n in continuous] or active_names
         stored = stored_densities(model, names, options, point)
         seconds["store"] = time.perf_counter() - begin
     with _stages(seconds, options.progressbar) as stages:
-        densities = stored or _densities(model, turn, options, point)
+        densities = stored or _densities(model, factor, options, point)
         preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
         try:
             prepared = preparing.run()
@@ -220,23 +216,22 @@ def moved_coordinates(layout: FlatLayout, active_names: Sequence[str]) -> np.nda
 
 
 def _densities(
-    model: Model, turn: Turn | None, options: Options, point: dict[str, np.ndarray]
+    model: Model, factor: Factor | None, options: Options, point: dict[str, np.ndarray]
 ) -> ModelDensities | GroupedModel:
-    """Return the densities of the turn's groups, or of rows if it has none."""
-    if turn is not None and turn.factor is not None and options.proxy is not None:
-        args = model, turn.factor, options.observed_vars, point
-        densities = grouped_densities(*args, turn.held)
+    """Return the densities of the factor's groups, or of rows if there is none."""
+    if factor is not None and options.proxy is not None:
+        densities = grouped_densities(model, factor, options.observed_vars, point)
         if densities.expand.size >= densities.reads.size:
             return densities
-        if turn.insists:
+        if options.marginalize != "auto":
             raise ValueError(
-                f"marginalize names {turn.factor.label}, and the rows depend on discrete variables "
+                f"marginalize names {factor.label}, and the rows depend on discrete variables "
                 "besides: their control variate would not hold. Sum these out, or pass "
                 "marginalize=None."
             )
         _log.info(
             "Not integrating %s out after all: the rows depend on discrete variables besides.",
-            turn.factor.label,
+            factor.label,
         )
     return checked_densities(model, options, point)
 
@@ -349,8 +344,6 @@ class _Preparing:
         """Fit prior times surrogate; None if the prior has no scalar form, or rows read what is not moved."""
         model, bare, layout = self.densities, self.bare, self.layout
         if not self.wanted or not np.isin(self.continuous, self.active).all():
-            return None
-        if model.held is not None:
             return None
         parts = parts_of(model)
         if parts is None or layout.discrete[parts.reads].any():

@@ -153,17 +153,6 @@ def total(x, program, table):
 
 
 @njit(cache=True, error_model="numpy")
-def total_with_held(x, held, program, table):
-    """Return the sum of all elements at (x, held values)."""
-    whole = np.empty(x.size + held.size)
-    for k in range(x.size):
-        whole[k] = x[k]
-    for k in range(held.size):
-        whole[x.size + k] = held[k]
-    return total(whole, program, table)
-
-
-@njit(cache=True, error_model="numpy")
 def add_slopes(x, program, table, weights, out):
     """Add the first derivatives of all elements by x to ``out`` (D,), times weights if there are any."""
     begin = 0

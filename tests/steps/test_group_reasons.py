@@ -12,7 +12,7 @@ import amc_pymc as amc
 
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.steps import racing_metropolis
-from amc_pymc.steps.grouping import chosen_turns
+from amc_pymc.steps.grouping import chosen_factor
 from amc_pymc.steps.settings import Options
 
 N_ROWS, N_GROUPS = 120, 70  # more levels than are taken case by case
@@ -170,8 +170,7 @@ def test_an_outcome_that_reads_no_effect():
 def message(caplog, model, names, options=None):
     caplog.clear()
     with caplog.at_level(logging.INFO, "amc_pymc"):
-        (turn,) = chosen_turns(model, names, options or Options(marginalize="auto"))
-        assert turn.factor is None
+        assert chosen_factor(model, names, options or Options(marginalize="auto")) is None
     return [record.getMessage() for record in caplog.records]
 
 
@@ -185,8 +184,8 @@ def test_few_groups_of_many_rows_are_not_integrated_out(groups, rows, integrated
         u = pm.Normal("u", pm.Normal("m"), pm.HalfNormal("s"), shape=groups)
         pm.Normal("obs", u[group], 1.0, observed=np.zeros(group.size))
     names = [v.name for v in model.value_vars]
-    (turn,) = chosen_turns(model, names, Options(marginalize="auto"))
-    assert (turn.factor is not None) == integrated
+    factor = chosen_factor(model, names, Options(marginalize="auto"))
+    assert (factor is not None) == integrated
 
 
 def test_the_log_says_how_many_transitions_a_draw_is(caplog, monkeypatch):
