@@ -23,12 +23,12 @@ from amc_pymc.reading.factors import (
     indexed_by_data,
     local_slots,
     prior_expression,
-    row_sources,
     states_of_effects,
 )
 from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
+from amc_pymc.reading.rows import extract_rows
 from amc_pymc.rows import InMemory
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
@@ -255,18 +255,13 @@ def take_groups(
     """
     if factor.reason:
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
-    sources = row_sources(model, observed_vars)
+    source = extract_rows(model, observed_vars)
     graph = Graph()
     columns, group_columns = Columns(graph, "column"), Columns(graph, "group")
-    whole = sources[0].layout
-    observed = tuple(n for s in sources for n in s.observed_vars)
-    layout = _layout(model, factor, whole, observed)
+    whole = source.layout
+    layout = _layout(model, factor, whole, source.observed_vars)
     leaves = _Leaves(graph, layout, local_slots(factor, model))
-    outputs = []
-    for k, source in enumerate(sources):
-        part = columns.part(k)
-        outputs.append(row_expression(source, graph, part, leaves.of(part)))
-    row = _chosen_by_source(graph, outputs, columns, sources)
+    row = row_expression(source, graph, columns, leaves.of(columns))
     prior = prior_expression(factor, model, graph, group_columns, leaves.of(group_columns))
     scales = find_scales(graph, [row, prior], leaves.entries) if centring else {}
     row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
@@ -274,19 +269,19 @@ def take_groups(
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     discrete = not whole.is_continuous(factor.names[0])
-    order, first = _sorted_by_level(np.concatenate(factor.levels), factor.n_levels)
-    shape, n_rows = (max(1, len(row_data)), order.size + ROWS_BEYOND), [s.n_rows for s in sources]
-    rows = InMemory(shape, lambda out: _write_rows(row_data, n_rows, order, out))
+    order, first = _sorted_by_level(factor.levels, factor.n_levels)
+    shape = max(1, len(row_data)), order.size + ROWS_BEYOND
+    rows = InMemory(shape, lambda out: _write_rows(row_data, order, out))
     groups = np.zeros((factor.n_levels, max(1, len(group_data))))
     for k, column in enumerate(group_data):
-        groups[:, k] = column.values
+        groups[:, k] = column
     return Groups(
         factor=factor,
         layout=layout,
         program=GroupProgram(graph, row, prior, factor.n_effects, discrete, shape[0]),
         reads=reads,
         centring=Centring(graph, layout, scales),
-        observed_vars=observed,
+        observed_vars=source.observed_vars,
         states=states_of_effects(model, factor) if discrete else None,
         rows=rows,
         first=first,
@@ -356,29 +351,9 @@ def _reads(graph: Graph, outputs, entries, layout: FlatLayout) -> tuple[str, ...
     return tuple(n for n in layout.names if n in names)
 
 
-def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:
-    """Combine the expressions of several observed variables into one for all rows."""
-    if len(outputs) == 1:
-        return outputs[0]
-    which = columns.part(None).node(
-        ("source",), lambda: np.repeat(np.arange(len(sources)), [s.n_rows for s in sources])
-    )
-    out = outputs[-1]
-    for k in reversed(range(len(outputs) - 1)):
-        out = graph.make("switch", graph.make("eq", which, graph.const(k)), outputs[k], out)
-    return out
-
-
-def _write_rows(columns, n_rows: Sequence[int], order, out: np.ndarray) -> None:
-    """Write columns (C, N + 16) of the ordered rows; those of one source are zero in rows of others."""
-    starts = np.concatenate([[0], np.cumsum(n_rows)])
-    n = int(starts[-1])
-    for k, (source, array) in enumerate(columns):
-        begin = 0 if source is None else int(starts[source])
-        if len(array) == n:
-            out[k, :n] = array[order]
-        else:
-            whole = np.zeros(n)
-            whole[begin : begin + len(array)] = array
-            out[k, :n] = whole[order]
+def _write_rows(columns: Sequence[np.ndarray], order: np.ndarray, out: np.ndarray) -> None:
+    """Write columns (C, N + 16) of the ordered rows."""
+    n = order.size
+    for k, column in enumerate(columns):
+        out[k, :n] = column[order]
     out[:, n:] = out[:, n - 1 : n]

@@ -278,5 +278,5 @@ def _family(graph: Graph, tensor: Variable, x: Variable) -> Family:
     size = int(np.prod(shape))
     table = np.zeros((size, len(used)))
     for k, column in enumerate(used):
-        table[:, k] = column.values
+        table[:, k] = column
     return Family(expression, table, 0)

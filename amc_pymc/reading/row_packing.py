@@ -97,7 +97,7 @@ class RowPacking:
             reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
             raise refusal(reason) from error
         self.n_columns = max(1, len(used))
-        places = {id(column): k for k, column in enumerate(self._columns._all)}
+        places = {id(column): k for k, column in enumerate(self._columns.arrays)}
         self._used = [places[id(column)] for column in used]
         self.digest = hashlib.blake2b(
             self.printed.encode() + self._data.tables(), digest_size=16
@@ -141,7 +141,7 @@ class RowPacking:
             self._columns.check_signs(first)
         except IndexError as error:
             raise ValueError(f"rows: an index in {where} is out of bounds: {error}") from error
-        used = [self._columns._all[k] for k in self._used]
+        used = [self._columns.arrays[k] for k in self._used]
         try:
             out = packed_columns(used, m)
         except NotScalar as error:
@@ -266,16 +266,16 @@ class _ChunkColumns(Columns):
 
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
         """Return the leaf as :class:`Columns` does, and remember how the column is computed."""
-        before = len(self._all)
+        before = len(self.arrays)
         node = super().node(key, values)
-        if len(self._all) > before:
+        if len(self.arrays) > before:
             self._makers.append(values)
         return node
 
     def compute(self) -> None:
         """Compute all columns from the current arrays."""
         for k, make in enumerate(self._makers):
-            self._all[k] = self._all[k]._replace(values=make())
+            self.arrays[k] = make()
 
     def with_codes(self, outputs: Sequence[int]) -> list[int]:
         """Return the outputs unchanged: columns that are one-hot here may not be so elsewhere."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -19,13 +18,6 @@ from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import ElementReader, stabilised
 
 
-class Column(NamedTuple):
-    """A column of data, and the source of rows that it belongs to."""
-
-    source: int | None
-    values: np.ndarray
-
-
 class Columns:
     """Columns of data of one kind of unit, in the order in which expressions first read them.
 
@@ -34,37 +26,29 @@ class Columns:
     graph : Graph
     kind : {"column", "group"}
         Type of the leaves that represent them.
+
+    Attributes
+    ----------
+    arrays : list of arrays
+        The columns.
     """
 
     def __init__(self, graph: Graph, kind: str):
         self.graph = graph
         self.kind = kind
-        self.source: int | None = None
-        self._all: list[Column] = []
+        self.arrays: list[np.ndarray] = []
         self._known: dict = {}
-
-    def part(self, source: int | None) -> Columns:
-        """Return the same columns; new ones will belong to the given source of rows."""
-        out = Columns(self.graph, self.kind)
-        out.source, out._all, out._known = source, self._all, self._known
-        return out
-
-    @property
-    def arrays(self) -> list[np.ndarray]:
-        """Arrays of all columns, including those of other sources."""
-        return [column.values for column in self._all]
 
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
         """Return the leaf of a column, which is computed when first requested."""
-        key = (self.source, key)
         if key not in self._known:
             array = values()
             if array.dtype.kind == "b" and self.always(array):
                 self._known[key] = self.graph.const(bool(array[0]))
                 return self._known[key]
-            self._all.append(Column(self.source, array))
+            self.arrays.append(array)
             kind = "f" if array.dtype.kind == "f" else "i"
-            self._known[key] = self.graph.leaf(self.kind, len(self._all) - 1, kind)
+            self._known[key] = self.graph.leaf(self.kind, len(self.arrays) - 1, kind)
             if array.dtype.kind == "b":
                 self._known[key] = self.graph.make("ne", self._known[key], self.graph.const(0))
         return self._known[key]
@@ -118,15 +102,13 @@ class Columns:
 
     def _coded(self, array: str, first: int, columns: tuple[int, ...]) -> int | None:
         """Return the sum of the terms that are not one-hot and of the entries that a row's codes select."""
-        g, data = self.graph, [self._all[c] for c in columns]
-        if len({c.source for c in data}) > 1:
-            return None
-        codes, ones = _one_hot([c.values for c in data])
+        g = self.graph
+        codes, ones = _one_hot([self.arrays[c] for c in columns])
         if not codes:
             return None
-        part, total = self.part(data[0].source), g.const(0.0)
+        total = g.const(0.0)
         for n, (_, code) in enumerate(codes):
-            position = part.node(("code", n, first, columns), partial(np.asarray, code))
+            position = self.node(("code", n, first, columns), partial(np.asarray, code))
             at = g.make("add", g.const(first), g.make("maximum", position, g.const(0)))
             chosen = g.make("ge", position, g.const(0))
             entry = g.entry(array, at)
@@ -145,7 +127,7 @@ class Columns:
         entry = g.entry(array, g.const(first + run[0]))
         return g.make("mul", g.leaf("column", columns[run[0]]), entry)
 
-    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[Column]]:
+    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[np.ndarray]]:
         """Return outputs with the columns that they read renumbered, and these columns.
 
         Columns of products come first, one after the other.
@@ -163,7 +145,7 @@ class Columns:
             for n in g.leaves(outputs, "dot"):
                 name, first, columns = g.nodes[n].value
                 change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
-        return g.replaced(outputs, change), [self._all[c] for c in chosen]
+        return g.replaced(outputs, change), [self.arrays[c] for c in chosen]
 
 
 #: Smallest number of one-hot columns that a code replaces.

@@ -85,7 +85,7 @@ def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
     if problem or _pays(factor):
         return problem
     return (
-        f"a race over {factor.n_levels:,} groups of {_n_rows(factor) / factor.n_levels:,.0f} rows "
+        f"a race over {factor.n_levels:,} groups of {factor.levels.size / factor.n_levels:,.0f} rows "
         f"each would read most of them (marginalize={list(factor.variables)} insists)"
     )
 
@@ -99,12 +99,8 @@ def _not_sampled(factor: Factor, active_names: Sequence[str]) -> str:
     return "" if set(active_names) - set(factor.names) else "vars names nothing besides"
 
 
-def _n_rows(factor: Factor) -> int:
-    return sum(levels.size for levels in factor.levels)
-
-
 def _pays(factor: Factor) -> bool:
-    n, levels = _n_rows(factor), factor.n_levels
+    n, levels = factor.levels.size, factor.n_levels
     informed = levels < _FEW_INFORMED and n >= _INFORMED * levels
     return levels >= _FEW_LEVELS or (n <= _FEW_ROWS and not informed)
 
@@ -126,7 +122,7 @@ def _say(chosen: Factor | None, factors: Sequence[Factor], active_names: Sequenc
         "Integrating %s out: %s groups of %s rows on average. Races read groups.%s",
         chosen.label,
         f"{chosen.n_levels:,}",
-        f"{_n_rows(chosen) / chosen.n_levels:,.3g}",
+        f"{chosen.levels.size / chosen.n_levels:,.3g}",
         left,
     )
 
