@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.rng import RandomSeed, as_generator, seed_words
+from amc_pymc.rng import RandomSeed
 from amc_pymc.runs.fingerprints import fingerprint
 
 _HEADER = "run.json"
