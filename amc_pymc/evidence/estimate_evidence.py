@@ -16,7 +16,6 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import as_arms
-from amc_pymc.bandits.combination_results import Weights
 from amc_pymc.bandits.combine_estimators import (
     Budget,
     Combined,
@@ -103,9 +102,6 @@ _BY_CHAINS = {
     "unbiased": "no, but consistent as the chains become longer",
     "method": "bridge between own Hamiltonian chains and a Gaussian",
 }
-#: Policy of the bandit, and weights of the estimate that is reported.
-_POLICY = "lcb"
-_WEIGHTS: Weights = "predictable"
 
 
 @ends_loops
@@ -566,9 +562,8 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
         found = combined(
             as_arms(portfolio.arms),
             Budget(math.inf if left is None else left, "cost", run.target),
-            policy=_POLICY,
+            policy="lcb",
             cost="count",
-            weights=_WEIGHTS,
             cores=run.cores,
             executor=run.executor,
             **run.limit._asdict(),
@@ -600,7 +595,7 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
     arms["cost"] = arms["draws"] * arms["cost_per_draw"]
     arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
     tree["arms"] = xr.DataTree(described(arms, tables.ARMS))
-    attrs = {"weights": _WEIGHTS, "unbiased": tree.attrs["unbiased"]}
+    attrs = {"weights": "predictable", "unbiased": tree.attrs["unbiased"]}
     return Answer(tree, numbers, flags, attrs)
 
 
@@ -618,7 +613,7 @@ def _left(
 
 def _numbers(tree: xr.DataTree) -> Evidence:
     estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
-    headline = estimate.sel(weights=_WEIGHTS)
+    headline = estimate.sel(weights="predictable")
     z = float(headline["log_mean"])
     error = float(headline["log_mean_mcse"])
     other = estimate.sel(weights="inverse_variance")

@@ -455,8 +455,7 @@ class HMC:
     Raises
     ------
     TypeError, ValueError
-        If `n_leapfrog` is not a positive integer, `jitter` is not in [0, 1), or the coordinates are
-        repeated or negative.
+        If `n_leapfrog` is not a positive integer, or `jitter` is not in [0, 1).
 
     Examples
     --------
@@ -596,7 +595,7 @@ class Slice:
     Raises
     ------
     TypeError, ValueError
-        If `max_widths` is not a positive integer or the coordinates are repeated or negative.
+        If `max_widths` is not a positive integer.
 
     Examples
     --------
@@ -729,14 +728,13 @@ class DiscreteMetropolis:
     ----------
     coordinates : tuple of int
     states : tuple of (array_like of int or None)
-        States of each coordinate, or None if unbounded. A coordinate with a single state is not
+        States of each coordinate in increasing order, or None if unbounded. A coordinate with a single state is not
         updated and costs nothing.
 
     Raises
     ------
-    TypeError, ValueError
-        If coordinates and states differ in number, or if states are not integers, repeated or empty.
-        In a step: if the value of a coordinate is not one of its states.
+    ValueError
+        In a step, if the value of a coordinate is not one of its states.
 
     Examples
     --------
@@ -834,11 +832,6 @@ class Mixed:
     continuous : HMC or Slice
         Its `coordinates` must be given and must not include discrete ones.
     discrete : DiscreteMetropolis
-
-    Raises
-    ------
-    ValueError
-        If both kernels move the same coordinate, or the continuous one moves all.
 
     Examples
     --------
