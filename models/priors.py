@@ -691,11 +691,4 @@ EXAMPLES = {
         ("b", "sd", "cuts"),
         333_000,
     ),
-    "lecturers": Example(
-        "Linear, 3,000 students and 1,100 lecturers",
-        partial(factors, levels={"student": 3_000, "lecturer": 1_100}, family="normal"),
-        partial(crossed, family="normal"),
-        ("a", "b", "sigma", "sd_student", "sd_lecturer"),
-        73_000,
-    ),
 }

@@ -25,7 +25,6 @@ from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, consecutive, pack_rows
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import CallbackRows, RowLogp
-from amc_pymc.tall import terms
 from amc_pymc.tall.callbacks import callback_error, callback_function
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.split import Parts, with_functions
@@ -55,8 +54,8 @@ class RowDensities:
     Functions are compiled on first use and are not pickled.
     """
 
-    #: Name of a unit in messages; factor whose effects are integrated out of units; variables that are data to them.
-    unit, factor, held = "row", None, None
+    #: Name of a unit in messages; factor whose effects are integrated out of units.
+    unit, factor = "row", None
     #: Costs per unit, here one row with an exact log-likelihood. Reading a row at random takes four
     #: times as long as reading it in order, and an audit reads all rows at two points.
     race_cost, audit_cost = 4.0, 2.0
@@ -122,13 +121,6 @@ class RowDensities:
         rows = replace(self.rows.without_data(), layout=layout, value_vars=tuple(names))
         expand = layout.indices([n for n in names if layout.is_continuous(n)])
         return RowDensities(rows, expand=expand, packed=self._kernels.in_coefficients())
-
-    def in_parameters(self) -> RowDensities:
-        """Return the same rows with control variates in x, not in their coefficients."""
-        if self.coefficients is None:
-            return self
-        packed = self._kernels.in_parameters()
-        return RowDensities(self.rows, expand=self.expand, packed=packed)
 
     @property
     def coefficients(self) -> Coefficients | None:
@@ -207,12 +199,9 @@ class RowDensities:
     def _bound(self, name: str, function):
         if self.packed is None:
             return callback_function(function)
-        found = self.coefficients
+        assert self.coefficients is None, "control variates are functions of coefficients"
         arrays = [self._mask(), self.packed.data, self.packed.functions]
-        if found is None:
-            return bound_function(getattr(loops, name), REWARDS, arrays)
-        assert self.packed.along_curves, "control variates are functions of coefficients"
-        return bound_function(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
+        return bound_function(getattr(loops, name), REWARDS, arrays)
 
     def _values_at(self, points, rows):
         return np.stack([self.values(x, rows) for x in points])

@@ -202,27 +202,24 @@ class Factor:
         Number of levels G.
     n_effects : int
         Number q of local effects per level.
-    levels : tuple of (N_p,) int64 arrays
-        The level of each row, one array for each observed variable.
+    levels : (N,) int64 array
+        The level of each row.
     variables : tuple of str
         Names of the same variables in the user's model.
     reason : str
         Why the effects cannot be integrated out; empty if they can.
-    stored : bool
-        Whether the rows lie in a store; ``levels`` then covers only some rows.
     """
 
     names: tuple[str, ...]
     n_levels: int
     n_effects: int
-    levels: tuple[np.ndarray, ...]
+    levels: np.ndarray
     variables: tuple[str, ...]
     reason: str = ""
-    stored: bool = False
 
     def __getstate__(self):
         # Unpickled factors are used with rows that are already sorted.
-        return self.__dict__ | {"levels": ()}
+        return self.__dict__ | {"levels": self.levels[:0]}
 
     @property
     def label(self) -> str:
@@ -248,8 +245,7 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
     if not _may_have_groups(model, observed_vars):
         return []
     try:
-        sources = row_sources(model, observed_vars)
-        reads = [_Reads(s) for s in sources]
+        reads = _Reads(extract_rows(model, observed_vars))
     except (NotRowFactorised, NotScalar) as error:
         _log.debug("No groups: %s", error)
         return []
@@ -258,26 +254,26 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
             f"An index in the data is out of range: {error}. Groups are numbered from 0; "
             "pandas.factorize gives such numbers."
         ) from error
-    found: dict[tuple, list[str]] = {}
-    for name in sources[0].layout.names:
-        key = tuple(r.level_of(name) for r in reads)
-        if any(k is not None for k in key) and not any(r.otherwise(name) for r in reads):
-            found.setdefault(key, []).append(name)
-    shapes = dict(zip(sources[0].layout.names, sources[0].layout.shapes))
+    found: dict[int, list[str]] = {}
+    for name in reads.rows.layout.names:
+        node = reads.level_of(name)
+        if node is not None:
+            found.setdefault(node, []).append(name)
+    shapes = dict(zip(reads.rows.layout.names, reads.rows.layout.shapes))
     out = []
-    for key, names in found.items():
+    for node, names in found.items():
         sizes = {shapes[n][0] for n in names}
         for n_levels in sizes:
             here = tuple(n for n in names if shapes[n][0] == n_levels)
             effects = sum(int(np.prod(shapes[n][1:])) for n in here)
-            levels = tuple(r.levels(k, here[0]) for r, k in zip(reads, key))
+            levels = reads.levels(node, n_levels)
             factor = Factor(here, n_levels, effects, levels, _user_names(here, model))
-            out.append(replace(factor, reason=_reason(factor, model, sources, reads)))
+            out.append(replace(factor, reason=_reason(factor, model, reads)))
     return sorted(out, key=lambda f: -f.n_levels)
 
 
 def _may_have_groups(model, observed_vars) -> bool:
-    """Whether rows index a variable by data, or a variable has an entry for each row.
+    """Whether rows of one length index a variable by data, or a variable has an entry for each row.
 
     Only the graph is inspected, because extracting rows takes several passes over the data.
     """
@@ -289,16 +285,11 @@ def _may_have_groups(model, observed_vars) -> bool:
         raise_if_signalled(error)
         return True
     long = (shape[:1] and shape[0] in lengths for shape in _shapes(model).values())
-    return bool(indexed) or any(long)
-
-
-def row_sources(model, observed_vars) -> tuple[RowLogp, ...]:
-    """Return the rows of each observed variable that is raced."""
-    return tuple(extract_rows(model, [rv]) for rv in choose_observed(model, observed_vars))
+    return len(lengths) == 1 and (bool(indexed) or any(long))
 
 
 class _Reads:
-    """Elements of variables that the rows of an observed variable read."""
+    """Elements of variables that rows read."""
 
     def __init__(self, rows: RowLogp):
         self.rows = rows
@@ -328,18 +319,11 @@ class _Reads:
         plain = all(self.graph.number(i) is not None for i in rest)
         return node if is_data and plain else None
 
-    def otherwise(self, name: str) -> bool:
-        """Whether rows read a variable other than by its levels."""
-        return name in self.found and self.level_of(name) is None
-
-    def levels(self, node: int | None, name: str) -> np.ndarray:
-        """Return the level of each row; -1 if ``node`` is None."""
-        if node is None:
-            return np.full(self.rows.n_rows, -1, np.int64)
+    def levels(self, node: int, n_levels: int) -> np.ndarray:
+        """Return the level of each row."""
         (values,) = self.graph.evaluate([node], row=self.columns.arrays)
         values = np.broadcast_to(values, self.rows.n_rows).astype(np.int64)
-        n = dict(zip(self.rows.layout.names, self.rows.layout.shapes))[name][0]
-        return np.where(values < 0, values + n, values)
+        return np.where(values < 0, values + n_levels, values)
 
     def kinked(self, slots: dict, x: np.ndarray, centre: np.ndarray, half: np.ndarray) -> bool:
         """Whether derivatives of rows by local effects jump within ``half`` (q,) of a centre (q,), at x.
@@ -384,29 +368,23 @@ def _user_names(names: Sequence[str], model) -> tuple[str, ...]:
     return tuple(str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names)
 
 
-def _reason(factor: Factor, model, sources, reads: Sequence[_Reads]) -> str:
-    continuous = {sources[0].layout.is_continuous(n) for n in factor.names}
+def _reason(factor: Factor, model, reads: _Reads) -> str:
+    layout, observed = reads.rows.layout, reads.rows.observed_vars
+    continuous = {layout.is_continuous(n) for n in factor.names}
     if len(continuous) > 1:
         return "it has continuous and discrete effects"
     if factor.n_effects > _MOST_EFFECTS:
         return f"it has {factor.n_effects} effects a level, and at most {_MOST_EFFECTS} can be"
-    without = [
-        s.observed_vars[0] for s, levels in zip(sources, factor.levels) if np.any(levels < 0)
-    ]
-    if without:
-        others = [n for s in sources for n in s.observed_vars if n not in without]
-        advice = f"; pass observed_vars={others} to race the others alone" if others else ""
-        return f"rows of {' and '.join(without)} do not belong to a level{advice}"
     effects_of = {v.name: model.values_to_rvs[v].owner for v in model.value_vars}
     # The integral over a variable with a flat prior may not exist.
     improper = [n for n in factor.names if isinstance(effects_of[n].op, FlatRV | HalfFlatRV)]
     if improper:
         shown = ", ".join(_user_names(improper, model))
         return f"the prior of {shown} is improper; give it a proper one"
-    used = _used_elsewhere(factor, model, [n for s in sources for n in s.observed_vars])
+    used = _used_elsewhere(factor, model, observed)
     if used:
         return used
-    graph, layout = Graph(), sources[0].layout
+    graph = Graph()
     columns = Columns(graph, "group")
     try:
         prior = prior_expression(
@@ -428,7 +406,7 @@ def _reason(factor: Factor, model, sources, reads: Sequence[_Reads]) -> str:
         half = np.array([3.0 / np.sqrt(np.nanmedian(np.abs(c))) for c in found])
         half[~np.isfinite(half)] = 3.0
         slots = local_slots(factor, model)
-        if any(r.kinked(slots, x, np.median(effects, axis=0), half) for r in reads):
+        if reads.kinked(slots, x, np.median(effects, axis=0), half):
             return "log-likelihoods of its rows have kinks, which quadrature does not resolve (use NUTS)"
     return ""
 
@@ -448,9 +426,10 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
         return ""
     verb = "depends" if len(used) == 1 else "depend"
     advice = ""
-    if set(used) <= {rv.name for rv in model.observed_RVs}:
-        every = [str(rv.name) for rv in model.observed_RVs if rv.name in {*raced, *used}]
-        advice = f"; pass observed_vars={every} to race the rows of all of them"
+    every = [rv for rv in model.observed_RVs if rv.name in {*raced, *used}]
+    if len(every) == len(raced) + len(used) and len({row_count(model, [v]) for v in every}) == 1:
+        names = [str(rv.name) for rv in every]
+        advice = f"; pass observed_vars={names} to race the rows of all of them"
     return f"{' and '.join(used)} {verb} on it too{advice}"
 
 

@@ -19,7 +19,6 @@ from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.rng import as_generator
-from amc_pymc.rows import AROUND, InMemory
 from amc_pymc.tall.groups import (
     GroupKernels,
     Nodes,
@@ -34,8 +33,6 @@ from amc_pymc.tall.racing import REWARDS
 _FIRST = {1: 7, 2: 5, 3: 5}
 #: Range over held nodes of the change of the log integrand, in nats, above which nodes are moved.
 _MOST_SPREAD = 1.0
-#: Bytes of groups in a store that are read before their memory is released.
-_PART = 64 * 2**20
 #: Change of the log-likelihood in nats below which proposals are rejected whatever the quadrature error.
 _HOPELESS = -20.0
 
@@ -71,7 +68,7 @@ class GroupDensities:
 
     def __init__(self, groups: Groups, n_nodes: int | None = None, *, curved: bool = True):
         self.groups, self.curved = groups, curved
-        self.layout, self.factor, self.held = groups.layout, groups.factor, groups.held
+        self.layout, self.factor = groups.layout, groups.factor
         self.n_units = groups.n_groups
         q = groups.program.n_local
         continuous = [n for n in groups.reads if self.layout.is_continuous(n)]
@@ -158,36 +155,11 @@ class GroupDensities:
     def raise_errors(self) -> None:
         """Do nothing: no Python code is called."""
 
-    # --- rows in a store ------------------------------------------------------------------------
-
     def touch(self, n_rows: float) -> None:
-        """Count rows read at random; the memory mapped for them is released now and then."""
-        columns = self.groups.columns
-        width = columns.itemsize * len(columns)
-        regions = (
-            1.0 + self.n_rows / self.n_units * width / AROUND
-        )  # mapped for a group, on average
-        self.groups.store.touch(n_rows / max(1.0, self.n_rows) * self.n_units * regions)
+        """Do nothing: rows of groups are in memory."""
 
     def release(self) -> None:
-        """Release the memory mapped for rows in a store, if any."""
-        self.groups.store.release()
-
-    def _parts(self, idx: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield units in parts whose rows take a bounded amount of memory.
-
-        Rows in memory are one part. The memory of a store is released after each part.
-        """
-        if isinstance(self.groups.store, InMemory) or not idx.size:
-            yield idx
-            return
-        first, columns = self.groups.first, self.groups.columns
-        apart = idx[-1] - idx[0] + 1 > idx.size
-        size = (first[idx + 1] - first[idx]) * (columns.itemsize * len(columns))
-        parts = np.cumsum(size + (AROUND if apart else 0)) // _PART
-        for part in np.split(idx, np.flatnonzero(np.diff(parts)) + 1):
-            yield part
-            self.release()
+        """Do nothing: rows of groups are in memory."""
 
     # --- for compiled loops ---------------------------------------------------------------------
 
@@ -216,8 +188,7 @@ class GroupDensities:
         """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""
         self.rows_evaluated += int(idx.size * self.race_cost / 4)
         pair, rewards = np.stack([x, x_new]), self.kernels.rewards
-        parts = [rewards(pair, centre, p, *self._races)[1] for p in self._parts(idx)]
-        return np.concatenate(parts)
+        return rewards(pair, centre, idx, *self._races)[1]
 
     def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
         """Return the change of some groups' summed log-likelihood as approximated in races."""
@@ -238,7 +209,7 @@ class GroupDensities:
         ``nodes`` replace those in use; ``keep`` stores where they were moved to.
         """
         arrays = [*self.places, *(nodes or self.nodes), keep, self.counter]
-        return np.concatenate([self.kernels.values(x, p, *arrays) for p in self._parts(idx)])
+        return self.kernels.values(x, idx, *arrays)
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Return the marginal log-likelihoods (G,) of all groups at x."""
@@ -308,8 +279,7 @@ class GroupDensities:
         share = idx.size / self.n_units * len(xs)
         self.rows_evaluated += int(3 * share * self.n_rows * len(self.nodes.log_weights))
         arrays = [*self.places, *self.nodes, climbs, order, self.counter]
-        parts = [self.kernels.sums(xs, p, *arrays) for p in self._parts(idx)]
-        return tuple(sum(each) for each in zip(*parts, strict=True))
+        return self.kernels.sums(xs, idx, *arrays)
 
     def forget_expansion(self) -> None:
         """Remove the control variate."""
@@ -318,40 +288,20 @@ class GroupDensities:
         self.hold_nodes(None)
 
     def forget_centre(self) -> None:
-        """Make the next expansion move the nodes to the modes at its centre.
-
-        If variables are held, mode searches start at zero each time, which makes chains independent of
-        each other.
-        """
+        """Make the next expansion move the nodes to the modes at its centre."""
         self.settled = False
-        if self.held is not None:
-            self.modes[:] = 0.0
 
     # --- local effects --------------------------------------------------------------------------
 
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
         """Return the log density of all rows and local effects (G, q)."""
-        g, total = self.groups, 0.0
-        for s, first in self._ranges():
-            total += self.kernels.complete(x, effects[s], g.columns, first, g.group_data[s])
-        return float(total)
+        g = self.groups
+        return float(self.kernels.complete(x, effects, g.columns, g.first, g.group_data))
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
         """Draw local effects (G, q) given x, in place, and return the acceptance rate."""
-        g, accepted = self.groups, 0.0
-        for s, first in self._ranges():
-            places = [g.columns, first, g.group_data[s], self.modes[s], self.factors[s]]
-            share = self.kernels.draw_effects(
-                x, effects[s], tries, rng, *places, *self.nodes, self.counter
-            )
-            accepted += share * (first.size - 1) / self.n_units
-        return accepted
-
-    def _ranges(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield consecutive units in parts, and the bounds of the rows of each unit."""
-        for part in self._parts(np.arange(self.n_units)):
-            start, stop = int(part[0]), int(part[-1]) + 1
-            yield slice(start, stop), self.groups.first[start : stop + 1]
+        arrays = [*self.places, *self.nodes, self.counter]
+        return self.kernels.draw_effects(x, effects, tries, rng, *arrays)
 
 
 class GroupedModel(GroupDensities, RestDensities):
@@ -367,7 +317,7 @@ class GroupedModel(GroupDensities, RestDensities):
 
     def __init__(self, groups: Groups, rest, value_vars):
         GroupDensities.__init__(self, groups)
-        RestDensities.__init__(self, rest, value_vars, self.layout, groups.centring, groups.held)
+        RestDensities.__init__(self, rest, value_vars, self.layout, groups.centring)
 
     def effects(self, point) -> np.ndarray:
         """Return the local effects (G, q) at a point of the whole model."""

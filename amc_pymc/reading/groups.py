@@ -23,14 +23,13 @@ from amc_pymc.reading.factors import (
     indexed_by_data,
     local_slots,
     prior_expression,
-    row_sources,
     states_of_effects,
 )
 from amc_pymc.reading.graphs import remembering
-from amc_pymc.reading.layout import FlatLayout, Held, HeldColumn
-from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
-from amc_pymc.reading.rows import RowLogp
-from amc_pymc.rows import InMemory, RowStore
+from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
+from amc_pymc.reading.rows import extract_rows
+from amc_pymc.rows import InMemory
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
 # --- centred effects -------------------------------------------------------------------------------
@@ -168,8 +167,8 @@ class Centring:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupExpressions:
-    """Expressions of rows and priors of groups, and the columns that they read.
+class Groups:
+    """Data and expressions of a model whose local effects are integrated out.
 
     Attributes
     ----------
@@ -186,12 +185,12 @@ class GroupExpressions:
         Names of the observed variables.
     states : (K, q) array or None
         States of discrete local effects.
-    held : Held or None
-        Values of variables that are treated as data.
-    row_columns, group_columns : tuple of Column
-        Columns in the order in which the program numbers them.
-    level : int
-        Node of the level of a row of the first observed variable.
+    rows : InMemory
+        Columns (C, N + 16) of the rows, sorted by group and padded with copies of the last row.
+    first : (G + 1,) int64 array
+        First row of each group, and the number of rows.
+    group_data : (G, B) array
+        Columns that the priors of local effects read.
     """
 
     factor: Factor
@@ -201,54 +200,9 @@ class GroupExpressions:
     centring: Centring
     observed_vars: tuple[str, ...]
     states: np.ndarray | None
-    held: Held | None
-    row_columns: tuple[Column, ...]
-    group_columns: tuple[Column, ...]
-    level: int
-
-    def groups(self, rows: InMemory, first: np.ndarray, order: np.ndarray) -> Groups:
-        """Create the groups of rows (C, N + 16) that are sorted by level."""
-        n_groups, columns = self.factor.n_levels, self.group_columns
-        groups = np.zeros((n_groups, max(1, len(columns))))
-        for k, column in enumerate(columns):
-            groups[:, k] = column.values
-        held = _held_columns(self.row_columns, rows.data), _held_columns(columns, groups.T)
-        return Groups(**self.__dict__, store=rows, first=first, group_data=groups, order=order,
-                      held_rows=held[0], held_groups=held[1])  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class Groups(GroupExpressions):
-    """Data and expressions of a model whose local effects are integrated out.
-
-    Attributes
-    ----------
-    store : InMemory or RowStore
-        Columns of the rows, sorted by group and padded with copies of the last row: an array (C, N + 16) in memory, or
-        a store of rows (N + 16, C).
-    first : (G + 1,) int64 array
-        First row of each group, and the number of rows.
-    group_data : (G, B) array
-        Columns that the priors of local effects read.
-    order : (N,) int64 array
-        Position in the data of each sorted row.
-    held_rows, held_groups : tuple of HeldColumn
-        Columns of held variables in the data of rows and of groups.
-    """
-
-    store: InMemory | RowStore
+    rows: InMemory
     first: np.ndarray
     group_data: np.ndarray
-    order: np.ndarray
-    held_rows: tuple[HeldColumn, ...] = ()
-    held_groups: tuple[HeldColumn, ...] = ()
-
-    def __getstate__(self):
-        # Unsorted data are not needed after unpickling.
-        return self.__dict__ | {"row_columns": (), "group_columns": (), "order": self.order[:0]}
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
 
     @property
     def n_rows(self) -> int:
@@ -257,23 +211,13 @@ class Groups(GroupExpressions):
 
     @property
     def columns(self) -> np.ndarray:
-        """Columns (C, N + 16) that kernels read, in memory or memory-mapped."""
-        return self.store.data if isinstance(self.store, InMemory) else self.store.data.T
+        """Columns (C, N + 16) that kernels read."""
+        return self.rows.data
 
     @property
     def n_groups(self) -> int:
         """Number of groups G."""
         return self.factor.n_levels
-
-    def hold(self, point) -> None:
-        """Set the values of held variables, if any, to those of a point of the user's model."""
-        if self.held is None:
-            return
-        self.held.take(point)
-        held = (self.columns, self.held_rows), (self.group_data.T, self.held_groups)
-        for data, columns in held:
-            for k, positions in columns:
-                data[k] = self.held.values[positions]
 
 
 # --- extraction ---------------------------------------------------------------------------------
@@ -284,7 +228,6 @@ def take_groups(
     model,
     factor: Factor,
     observed_vars: Sequence[Any] | None = None,
-    held: Sequence[str] = (),
     centring: bool = True,
 ) -> Groups:
     """Return data and expressions of a model with the effects of one factor integrated out.
@@ -296,68 +239,12 @@ def take_groups(
         Factor from :func:`find_factors` with an empty ``reason``.
     observed_vars : sequence of str or variables, optional
         As for :func:`find_factors`.
-    held : sequence of str
-        Value variables to treat as data instead of parameters.
     centring : bool
         Whether expressions read products of variables and their scales instead of the variables.
 
     Returns
     -------
     Groups
-    """
-    sources = row_sources(model, observed_vars)
-    graph = Graph()
-    columns = Columns(graph, "column")
-    parts = [columns.part(k) for k in range(len(sources))]
-    found = group_expressions(model, factor, sources, columns, parts, held=held, centring=centring)
-    order, first = sorted_by_level(np.concatenate(factor.levels), factor.n_levels)
-    shape = max(1, len(found.row_columns)), order.size + ROWS_BEYOND
-    n_rows = [s.n_rows for s in sources]
-    rows = InMemory(shape, lambda out: _write_rows(found.row_columns, n_rows, order, out))
-    return found.groups(rows, first, order)
-
-
-def sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stable order (N,) of rows by level, and the first row (G + 1,) of each level."""
-    counts = np.bincount(levels, minlength=n_levels)
-    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return np.argsort(levels, kind="stable"), first
-
-
-def group_expressions(
-    model,
-    factor: Factor,
-    sources: Sequence[RowLogp],
-    columns: Columns,
-    parts: Sequence[Columns],
-    *,
-    held: Sequence[str] = (),
-    centring: bool = True,
-    arrays: Sequence[np.ndarray] | None = None,
-) -> GroupExpressions:
-    """Return expressions of a model with the effects of one factor integrated out.
-
-    Parameters
-    ----------
-    model : pm.Model
-    factor : Factor
-        Factor from :func:`find_factors` with an empty ``reason``.
-    sources : sequence of RowLogp
-        Rows of each observed variable.
-    columns : Columns
-        Columns of all rows.
-    parts : sequence of Columns
-        Columns of each source.
-    held : sequence of str
-        Value variables to treat as data instead of parameters.
-    centring : bool
-        As for :func:`take_groups`.
-    arrays : sequence of arrays, optional
-        Data that replace those of the only source, as for :func:`row_expression`.
-
-    Returns
-    -------
-    GroupExpressions
 
     Raises
     ------
@@ -368,22 +255,13 @@ def group_expressions(
     """
     if factor.reason:
         raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
-    whole = sources[0].layout
-    readers = {*factor.variables, *(n for s in sources for n in s.observed_vars)}
-    chosen = indexed_by_data(model, [rv for rv in model.basic_RVs if rv.name in readers])
-    kept = [n for n in whole.names if n not in {*factor.names, *held}]
-    # Variables with levels come last: the places of others do not depend on the number of levels.
-    sizes = dict(zip(whole.names, whole.sizes))
-    kept.sort(key=lambda name: name in chosen and sizes[name] > 1)
-    layout, data = whole.part(kept), Held(whole.part(held)) if held else None
-    graph, group_columns = columns.graph, Columns(columns.graph, "group")
-    leaves = _Leaves(graph, layout, local_slots(factor, model), data)
-    outputs = [
-        row_expression(s, graph, c, leaves.of(c), arrays)
-        for s, c in zip(sources, parts, strict=True)
-    ]
-    level = leaves.levels[0]
-    row = _chosen_by_source(graph, outputs, columns, sources)
+    source = extract_rows(model, observed_vars)
+    graph = Graph()
+    columns, group_columns = Columns(graph, "column"), Columns(graph, "group")
+    whole = source.layout
+    layout = _layout(model, factor, whole, source.observed_vars)
+    leaves = _Leaves(graph, layout, local_slots(factor, model))
+    row = row_expression(source, graph, columns, leaves.of(columns))
     prior = prior_expression(factor, model, graph, group_columns, leaves.of(group_columns))
     scales = find_scales(graph, [row, prior], leaves.entries) if centring else {}
     row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
@@ -391,32 +269,55 @@ def group_expressions(
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     discrete = not whole.is_continuous(factor.names[0])
-    return GroupExpressions(
+    order, first = _sorted_by_level(factor.levels, factor.n_levels)
+    shape = max(1, len(row_data)), order.size + ROWS_BEYOND
+    rows = InMemory(shape, lambda out: _write_rows(row_data, order, out))
+    groups = np.zeros((factor.n_levels, max(1, len(group_data))))
+    for k, column in enumerate(group_data):
+        groups[:, k] = column
+    return Groups(
         factor=factor,
         layout=layout,
-        program=GroupProgram(graph, row, prior, factor.n_effects, discrete, max(1, len(row_data))),
+        program=GroupProgram(graph, row, prior, factor.n_effects, discrete, shape[0]),
         reads=reads,
         centring=Centring(graph, layout, scales),
-        observed_vars=tuple(n for s in sources for n in s.observed_vars),
+        observed_vars=source.observed_vars,
         states=states_of_effects(model, factor) if discrete else None,
-        held=data,
-        row_columns=tuple(row_data),
-        group_columns=tuple(group_data),
-        level=level,
+        rows=rows,
+        first=first,
+        group_data=groups,
     )
 
 
-class _Leaves:
-    """Elements of variables: local effects, data if a variable is held, else entries of eta.
+def _layout(model, factor: Factor, whole: FlatLayout, observed: Sequence[str]) -> FlatLayout:
+    """Return the layout of the variables that are no effects of the factor.
 
-    ``entries`` holds the variable of each entry, ``levels`` the nodes by which rows and groups index
-    local effects.
+    Those with levels come last: the places of others do not depend on the number of levels.
+    """
+    readers = {*factor.variables, *observed}
+    chosen = indexed_by_data(model, [rv for rv in model.basic_RVs if rv.name in readers])
+    kept = [n for n in whole.names if n not in factor.names]
+    sizes = dict(zip(whole.names, whole.sizes))
+    kept.sort(key=lambda name: name in chosen and sizes[name] > 1)
+    return whole.part(kept)
+
+
+def _sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the stable order (N,) of rows by level, and the first row (G + 1,) of each level."""
+    counts = np.bincount(levels, minlength=n_levels)
+    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return np.argsort(levels, kind="stable"), first
+
+
+class _Leaves:
+    """Elements of variables: local effects, or entries of eta.
+
+    ``entries`` holds the variable of each entry.
     """
 
-    def __init__(self, graph: Graph, layout: FlatLayout, slots: dict, held: Held | None):
-        self.graph, self.slots, self.held = graph, slots, held
+    def __init__(self, graph: Graph, layout: FlatLayout, slots: dict):
+        self.graph, self.slots = graph, slots
         self.layout, self.entries = layout, dict[int, str]()
-        self.levels: list[int] = []
 
     def of(self, columns: Columns):
         """Return a function ``(name, index) -> node`` for expressions that read these columns."""
@@ -425,20 +326,10 @@ class _Leaves:
 
     def _leaf(self, columns: Columns, entry, name: str, index: Index) -> int:
         if name in self.slots:
-            self.levels.append(index[0])
             return self.slots[name](self.graph, index)
-        if self.held is not None and name in self.held.layout.names:
-            return columns.held(self.held.layout, name, index)
         node = entry(name, index)
         self.entries[node] = name
         return node
-
-
-def _held_columns(columns: Sequence[Column], data: np.ndarray) -> tuple[HeldColumn, ...]:
-    """Return the columns of held variables; the data (C, N) must still hold positions."""
-    return tuple(
-        HeldColumn(k, data[k].astype(np.int32)) for k, column in enumerate(columns) if column.held
-    )
 
 
 def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> list[int]:
@@ -460,31 +351,9 @@ def _reads(graph: Graph, outputs, entries, layout: FlatLayout) -> tuple[str, ...
     return tuple(n for n in layout.names if n in names)
 
 
-def _chosen_by_source(graph: Graph, outputs, columns: Columns, sources) -> int:
-    """Combine the expressions of several observed variables into one for all rows."""
-    if len(outputs) == 1:
-        return outputs[0]
-    which = columns.part(None).node(
-        ("source",), lambda: np.repeat(np.arange(len(sources)), [s.n_rows for s in sources])
-    )
-    out = outputs[-1]
-    for k in reversed(range(len(outputs) - 1)):
-        out = graph.make("switch", graph.make("eq", which, graph.const(k)), outputs[k], out)
-    return out
-
-
-def _write_rows(columns, n_rows: Sequence[int], order, out: np.ndarray) -> None:
-    """Write columns (C, N + 16) of the ordered rows; those of one source are zero in rows of others."""
-    starts = np.concatenate([[0], np.cumsum(n_rows)])
-    n = int(starts[-1])
-    for k, (source, array, held) in enumerate(columns):
-        begin = 0 if source is None else int(starts[source])
-        if held:
-            array = np.broadcast_to(array, n if source is None else n_rows[source])
-        if len(array) == n:
-            out[k, :n] = array[order]
-        else:
-            whole = np.zeros(n)
-            whole[begin : begin + len(array)] = array
-            out[k, :n] = whole[order]
+def _write_rows(columns: Sequence[np.ndarray], order: np.ndarray, out: np.ndarray) -> None:
+    """Write columns (C, N + 16) of the ordered rows."""
+    n = order.size
+    for k, column in enumerate(columns):
+        out[k, :n] = column[order]
     out[:, n:] = out[:, n - 1 : n]

@@ -19,7 +19,7 @@ from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_row
 from amc_pymc.reading.coefficients import Coefficients, reads, with_products
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import state_without_caches
-from amc_pymc.reading.row_program import Column, Columns, parameter_leaf, row_expression
+from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
 from amc_pymc.rows import InMemory, RowStore
 
@@ -46,15 +46,12 @@ class PackedRows:
         Expression of a row; None in other processes.
     coefficients : Coefficients or None
         Map from x to z, if they differ.
-    along_curves : bool
-        Whether Taylor polynomials may follow z(x).
     """
 
     printed: Printed
     store: InMemory | RowStore
     program: RowProgram | None = None
     coefficients: Coefficients | None = None
-    along_curves: bool = False
 
     @classmethod
     def of(
@@ -105,12 +102,6 @@ class PackedRows:
     def in_coefficients(self) -> PackedRows:
         """Return the same rows as functions of z alone."""
         return replace(self, coefficients=None)
-
-    def in_parameters(self) -> PackedRows:
-        """Return the same rows, with control variates in x."""
-        assert self.program is not None
-        printed = printed_rows(self.program, along_curves=True)
-        return replace(self, printed=printed, along_curves=True)
 
     @cached_property
     def reads(self) -> np.ndarray:
@@ -170,7 +161,7 @@ def pack_rows(rows: RowLogp, *, second_order: bool = True) -> PackedRows:
 
 def lowered_rows(
     rows: RowLogp, columns: Columns, arrays: Sequence[np.ndarray] | None = None
-) -> tuple[RowProgram, list[Column]]:
+) -> tuple[RowProgram, list[np.ndarray]]:
     """Return the expression of a row, with functions of parameters as families, and the columns that it reads.
 
     ``arrays`` take the place of the rows' data. Raise ``NotScalar`` if an operation has no scalar form.
@@ -184,14 +175,14 @@ def lowered_rows(
 
 
 def packed_columns(
-    columns: Sequence[Column], n_rows: int, out: np.ndarray | None = None
+    columns: Sequence[np.ndarray], n_rows: int, out: np.ndarray | None = None
 ) -> np.ndarray:
     """Pack columns as floats (N, C), into ``out`` if given, which must hold zeros."""
     out = np.zeros((n_rows, max(1, len(columns)))) if out is None else out
     for k, column in enumerate(columns):
-        if column.values.dtype.kind in "iu" and np.abs(column.values).max(initial=0) >= _LARGEST:
+        if column.dtype.kind in "iu" and np.abs(column).max(initial=0) >= _LARGEST:
             raise NotScalar("an integer in the data is too large for a float")
-        out[:, k] = column.values
+        out[:, k] = column
     return out
 
 

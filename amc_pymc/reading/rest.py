@@ -21,7 +21,7 @@ from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import interpreted_function, lowered, rebuilt
 from amc_pymc.reading.groups import Centring
-from amc_pymc.reading.layout import FlatLayout, Held
+from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.row_program import Columns, parameter_leaf
 from amc_pymc.reading.rows import constant_data
 from amc_pymc.reading.scalars import ElementReader, stabilised
@@ -34,7 +34,6 @@ from amc_pymc.tall.terms import (
     add_slopes,
     printed_families,
     total,
-    total_with_held,
     with_values,
 )
 
@@ -60,8 +59,6 @@ class RestDensities:
     layout : FlatLayout
     centring : Centring, optional
         Transform, if x holds effects in place of some variables.
-    held : Held, optional
-        Values of the variables that are not in x.
     """
 
     def __init__(
@@ -70,17 +67,14 @@ class RestDensities:
         value_vars,
         layout: FlatLayout,
         centring: Centring | None = None,
-        held: Held | None = None,
     ):
         self._point = pt.vector("x", shape=(layout.size,))
         plain, log_jacobian = self._point, 0.0
         if centring is not None:
             plain, log_jacobian = centring.symbolic_plain(self._point)
-        if held is not None:
-            (rest,) = held.layout.substitute([rest], value_vars, held.shared)
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
-        self._layout, self._centring, self._held = layout, centring, held
+        self._layout, self._centring = layout, centring
 
     @property
     def rest_graph(self):
@@ -98,19 +92,12 @@ class RestDensities:
 
     @cached_property
     def prior_terms(self) -> PriorTerms | None:
-        """Terms of (x, held values); None, with the reason logged, if they have no scalar form."""
-        sizes = {self._point: self._layout.size}
-        if self._held is not None:
-            sizes[self._held.shared] = self._held.layout.size
+        """Terms of x; None, with the reason logged, if they have no scalar form."""
         try:
-            return PriorTerms.of(self._rest, sizes)
+            return PriorTerms.of(self._rest, self._point, self._layout.size)
         except (NotScalar, TypeError, RecursionError) as error:
             _log.info("PyTensor computes the prior: it has no scalar form (%s).", error)
             return None
-
-    @property
-    def _held_values(self) -> list[np.ndarray]:
-        return [] if self._held is None else [self._held.values]
 
     @cached_property
     def rest(self):
@@ -118,8 +105,7 @@ class RestDensities:
         if self.prior_terms is None:
             value = pytensor.function([self._point], self._rest * 1.0, on_unused_input="ignore")
             return log_density_of(value)
-        kernel = total if self._held is None else total_with_held
-        return bound_function(kernel, LOGP, [*self._held_values, *self.prior_terms.values])
+        return bound_function(total, LOGP, list(self.prior_terms.values))
 
     def rest_value_and_gradient(self, x: np.ndarray):
         """Return the rest of the log posterior and its gradient (D,), zero at discrete coordinates."""
@@ -127,10 +113,9 @@ class RestDensities:
         if terms is None or terms.derivatives is None:
             value, gradient = self._value_and_gradient(x)
             return float(value), gradient
-        whole = np.concatenate([x, *self._held_values])
-        gradient = terms.gradient(whole, x.size)
+        gradient = terms.gradient(x)
         gradient[rough] = 0.0
-        return total(whole, *terms.values), gradient
+        return total(x, *terms.values), gradient
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Return the Hessian of the rest over some coordinates, zero elsewhere."""
@@ -141,8 +126,7 @@ class RestDensities:
             found = found.reshape(-1, d)[:, coordinates]
             out[inside] = 0.5 * (found + found.T)
             return out
-        whole = np.concatenate([x, *self._held_values])
-        out[inside] = terms.hessian(whole, d)[inside]
+        out[inside] = terms.hessian(x)[inside]
         out[self._layout.discrete], out[:, self._layout.discrete] = 0.0, 0.0
         return out
 
@@ -178,24 +162,20 @@ class PriorTerms:
         self.graph, self.families, self._size = graph, tuple(families), size
 
     @classmethod
-    def of(cls, total: Variable, inputs: Mapping[Variable, int]) -> PriorTerms:
-        """Return the terms of a scalar graph of vectors of some sizes, which x holds one after the other.
+    def of(cls, total: Variable, x: Variable, size: int) -> PriorTerms:
+        """Return the terms of a scalar graph of the vector x (D,), D = ``size``.
 
         Raises
         ------
         NotScalar
         """
-        graph, names = Graph(), {}
+        graph = Graph()
         (total,) = lowered([total])
-        memo = constant_data(total, list(inputs), "prior")
-        for k, (v, n) in enumerate(inputs.items()):
-            new = memo[v] = v.type.clone(shape=(n,))(v.name)
-            names[new] = f"input {k}"
-        sizes = tuple((n,) for n in inputs.values())
-        layout = FlatLayout(tuple(names.values()), sizes, ("float64",) * len(names))
+        memo = constant_data(total, [x], "prior")
+        new = memo[x] = x.type.clone(shape=(size,))(x.name)
         (total,) = rebuilt([total], memo)
         pieces = [stabilised(piece) for piece in _pieces(total)]
-        return cls(graph, [_family(graph, piece, names, layout) for piece in pieces], layout.size)
+        return cls(graph, [_family(graph, piece, new) for piece in pieces], size)
 
     @cached_property
     def values(self) -> tuple[np.ndarray, ...]:
@@ -225,18 +205,16 @@ class PriorTerms:
         both = written.families, written.functions
         return [printed_families(self.graph, families, 2).arrays for families in both]
 
-    def gradient(self, x: np.ndarray, d: int) -> np.ndarray:
-        """Return the gradient by the first d coordinates of x (D,)."""
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradient at x (D,)."""
         slopes, chain = self._slopes(x)
-        return slopes[:d] + slopes[x.size :] @ chain[:, :d]
+        return slopes[: x.size] + slopes[x.size :] @ chain
 
-    def hessian(self, x: np.ndarray, d: int) -> np.ndarray:
-        """Return the Hessian by the first d coordinates of x (D,)."""
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """Return the Hessian at x (D,)."""
         slopes, chain = self._slopes(x)
-        chain = chain[:, :d]
-        number = np.full(slopes.size, -1)
-        number[:d], number[x.size :] = np.arange(d), d + np.arange(len(chain))
-        curves = np.zeros((d + len(chain), d + len(chain)))
+        d, number = x.size, np.arange(slopes.size)
+        curves = np.zeros((slopes.size, slopes.size))
         assert self.derivatives is not None
         terms, functions = self.derivatives
         add_curves(self._extended(x, functions), *terms, np.ones(0), number, curves)
@@ -282,15 +260,15 @@ def _pieces(total: Variable) -> list[Variable]:
     return [total]
 
 
-def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Family:
-    """Return the elements of a tensor as one expression with a table."""
+def _family(graph: Graph, tensor: Variable, x: Variable) -> Family:
+    """Return the elements of a tensor as one expression of x with a table."""
     shape = tensor.type.shape
     if None in shape:
         raise NotScalar("the shape of a log density is not known")
     columns = Columns(graph, "column")
     numbers = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
-    own = parameter_leaf(graph, layout, columns)
-    leaves = {v: partial(own, name) for v, name in inputs.items()}
+    layout = FlatLayout(("x",), (x.type.shape,), ("float64",))
+    leaves = {x: partial(parameter_leaf(graph, layout, columns), "x")}
     index = tuple(
         graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
         for k, n in enumerate(shape)
@@ -300,5 +278,5 @@ def _family(graph: Graph, tensor: Variable, inputs, layout: FlatLayout) -> Famil
     size = int(np.prod(shape))
     table = np.zeros((size, len(used)))
     for k, column in enumerate(used):
-        table[:, k] = column.values
+        table[:, k] = column
     return Family(expression, table, 0)

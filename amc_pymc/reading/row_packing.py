@@ -1,10 +1,10 @@
-"""The columns that printed rows, and rows in groups, read, computed chunk by chunk from the data of a model."""
+"""The columns that printed rows read, computed chunk by chunk from the data of a model."""
 
 from __future__ import annotations
 
 import hashlib
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,12 +17,9 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.engine import Graph
-from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import loops, printed_rows
 from amc_pymc.reading.element_reader import NotScalar
-from amc_pymc.reading.factors import Factor, effects_at
 from amc_pymc.reading.graphs import interpreted_function
-from amc_pymc.reading.groups import GroupExpressions, Groups, group_expressions, sorted_by_level
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
     PackedRows,
@@ -30,11 +27,10 @@ from amc_pymc.reading.packed_rows import (
     packed_columns,
     separated,
 )
-from amc_pymc.reading.row_program import Column, Columns
+from amc_pymc.reading.row_program import Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
 from amc_pymc.rows import InMemory, Placeholder, RowStore
 from amc_pymc.signals import raise_if_signalled
-from amc_pymc.tall.groups import ROWS_BEYOND, GroupKernels, printed_groups
 
 #: Largest size of an array that may be a shape.
 _SHORT = 8
@@ -94,23 +90,19 @@ class RowPacking:
         self._arrays = list(rows.arrays)
         self._columns = _ChunkColumns(Graph(), self._arrays)
         try:
-            used, self.printed = self._print()
+            self.program, used = lowered_rows(rows, self._columns, self._arrays)
+            alone, self._coefficients = separated(self.program)
+            self.printed = printed_rows(alone)
         except NO_SCALAR_FORM as error:
             reason = f"the log-likelihood of a row is not one expression of numbers ({error})"
             raise refusal(reason) from error
         self.n_columns = max(1, len(used))
-        places = {id(column): k for k, column in enumerate(self._columns._all)}
+        places = {id(column): k for k, column in enumerate(self._columns.arrays)}
         self._used = [places[id(column)] for column in used]
         self.digest = hashlib.blake2b(
             self.printed.encode() + self._data.tables(), digest_size=16
         ).hexdigest()
         self._data.check_halves()
-
-    def _print(self) -> tuple[Sequence[Column], Printed]:
-        """Return the columns of a row, and the printed functions that read them."""
-        self.program, used = lowered_rows(self._rows, self._columns, self._arrays)
-        alone, self._coefficients = separated(self.program)
-        return used, printed_rows(alone)
 
     def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
         """Return the log-likelihoods (m,) of packed rows at x (D,)."""
@@ -149,7 +141,7 @@ class RowPacking:
             self._columns.check_signs(first)
         except IndexError as error:
             raise ValueError(f"rows: an index in {where} is out of bounds: {error}") from error
-        used = [self._columns._all[k] for k in self._used]
+        used = [self._columns.arrays[k] for k in self._used]
         try:
             out = packed_columns(used, m)
         except NotScalar as error:
@@ -259,12 +251,6 @@ class _Data:
                 digest.update(np.ascontiguousarray(value).tobytes())
         return digest.digest()
 
-    def reader(self, k: int) -> tuple[tuple[str, ...], Callable[..., np.ndarray]]:
-        """Return the names of the ``pm.Data`` behind the k-th data of rows, and a function of these."""
-        found = set(ancestors([self.per_row[k]]))
-        own = [v for v in self._shared if v in found]
-        return tuple(str(v.name) for v in own), _of_rows(own, self.per_row[k])
-
     def _names(self, variables) -> str:
         found = set(ancestors(variables)) & set(self._shared)
         return ", ".join(sorted(repr(v.name) for v in found))
@@ -280,23 +266,16 @@ class _ChunkColumns(Columns):
 
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
         """Return the leaf as :class:`Columns` does, and remember how the column is computed."""
-        before = len(self._all)
+        before = len(self.arrays)
         node = super().node(key, values)
-        if len(self._all) > before:
+        if len(self.arrays) > before:
             self._makers.append(values)
         return node
 
     def compute(self) -> None:
         """Compute all columns from the current arrays."""
         for k, make in enumerate(self._makers):
-            self._all[k] = self._all[k]._replace(values=make())
-
-    def input_of(self, node: int) -> int | None:
-        """Return which data of rows an index is; None if it is not one number of the row's own data."""
-        leaves = self.graph.leaves([node], "column")
-        found = [key for (_, key), known in self._known.items() if [known] == leaves]
-        plain = [key[1] for key in found if key[0] == "input" and len(key) == 2]
-        return plain[0] if plain else None
+            self.arrays[k] = make()
 
     def with_codes(self, outputs: Sequence[int]) -> list[int]:
         """Return the outputs unchanged: columns that are one-hot here may not be so elsewhere."""
@@ -363,91 +342,3 @@ def _of_rows(shared: Sequence[SharedVariable], outputs) -> Callable[..., Any]:
     inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in shared]
     graphs = clone_replace(outputs, dict(zip(shared, inputs)), rebuild_strict=False)
     return interpreted_function(inputs, graphs)
-
-
-# --- rows in groups --------------------------------------------------------------------------------
-
-
-class GroupPacking(RowPacking):
-    """Packing of rows into columns for a model whose group effects are integrated out.
-
-    Parameters
-    ----------
-    model : pm.Model
-    factor : Factor
-        Factor whose effects are integrated out.
-    rows, start, point, rest, rest_inputs
-        As for :class:`RowPacking`.
-
-    Raises
-    ------
-    ValueError
-        As for :class:`RowPacking`, and if the group of a row is not one number of its data.
-
-    Attributes
-    ----------
-    expressions : GroupExpressions
-    level_names : tuple of str
-        Names of the ``pm.Data`` that determine the group of a row.
-    n_levels : int
-    beyond : int
-        Number of rows that kernels may read beyond the last one.
-    """
-
-    expressions: GroupExpressions
-    beyond = ROWS_BEYOND
-
-    def __init__(
-        self,
-        model,
-        factor: Factor,
-        rows: RowLogp,
-        start: np.ndarray,
-        point: np.ndarray,
-        rest,
-        rest_inputs,
-    ):
-        self._model, self._factor, self.n_levels = model, factor, factor.n_levels
-        super().__init__(model, rows, start, point, rest, rest_inputs)
-        place = self._columns.input_of(self.expressions.level)
-        if place is None:
-            raise refusal(f"the group of a row in {factor.label} is not one number of its data")
-        self.level_names, self._read_levels = self._data.reader(place)
-        self._now = np.empty(0, np.int64)
-
-    def _print(self) -> tuple[Sequence[Column], Printed]:
-        columns = self._columns
-        self.expressions = group_expressions(
-            self._model, self._factor, [self._rows], columns, [columns], arrays=self._arrays
-        )
-        return self.expressions.row_columns, printed_groups(self.expressions.program)
-
-    @cached_property
-    def _group_kernels(self) -> GroupKernels:
-        return GroupKernels(self.printed)
-
-    def _values(self, x: np.ndarray, packed: np.ndarray) -> np.ndarray:
-        found = self.expressions
-        point = self._rows.layout.unravel(x)
-        eta = found.centring.effects(found.layout.ravel(point))
-        effects = effects_at(self._factor, point)
-        return self._group_kernels.row_values(eta, effects, self._now, packed.T)
-
-    def levels(self, chunk: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the group (m,) of each row of a chunk, which must contain the data ``level_names``."""
-        values = self._read_levels(*(chunk[name] for name in self.level_names))
-        return np.asarray(values, np.int64)
-
-    def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
-        """Pack rows as :class:`RowPacking` does; all rows must belong to existing groups."""
-        self._now = self.levels(chunk)
-        return super().pack(chunk, first)
-
-    def placeholders_in_groups(self) -> Groups:
-        """Return the groups of the placeholder rows in the model."""
-        self._now = self.levels(self._data.first)
-        packed = self._pack(self._data.first, 0)
-        order, first = sorted_by_level(self._now, self.n_levels)
-        rows = packed[np.append(order, np.repeat(order[-1:], ROWS_BEYOND))].T
-        store = InMemory(rows.shape, lambda out: np.copyto(out, rows))
-        return self.expressions.groups(store, first, order)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -19,17 +18,6 @@ from amc_pymc.reading.rows import RowLogp
 from amc_pymc.reading.scalars import ElementReader, stabilised
 
 
-class Column(NamedTuple):
-    """A column of data, and the source of rows that it belongs to.
-
-    If ``held``, the column holds entries of a held variable, and ``values`` are their positions.
-    """
-
-    source: int | None
-    values: np.ndarray
-    held: bool = False
-
-
 class Columns:
     """Columns of data of one kind of unit, in the order in which expressions first read them.
 
@@ -38,54 +26,31 @@ class Columns:
     graph : Graph
     kind : {"column", "group"}
         Type of the leaves that represent them.
+
+    Attributes
+    ----------
+    arrays : list of arrays
+        The columns.
     """
 
     def __init__(self, graph: Graph, kind: str):
         self.graph = graph
         self.kind = kind
-        self.source: int | None = None
-        self._all: list[Column] = []
+        self.arrays: list[np.ndarray] = []
         self._known: dict = {}
-
-    def part(self, source: int | None) -> Columns:
-        """Return the same columns; new ones will belong to the given source of rows."""
-        out = Columns(self.graph, self.kind)
-        out.source, out._all, out._known = source, self._all, self._known
-        return out
-
-    @property
-    def arrays(self) -> list[np.ndarray]:
-        """Arrays of all columns, including those of other sources."""
-        return [column.values for column in self._all]
 
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
         """Return the leaf of a column, which is computed when first requested."""
-        key = (self.source, key)
         if key not in self._known:
             array = values()
             if array.dtype.kind == "b" and self.always(array):
                 self._known[key] = self.graph.const(bool(array[0]))
                 return self._known[key]
+            self.arrays.append(array)
             kind = "f" if array.dtype.kind == "f" else "i"
-            self._known[key] = self._leaf(array, kind)
+            self._known[key] = self.graph.leaf(self.kind, len(self.arrays) - 1, kind)
             if array.dtype.kind == "b":
                 self._known[key] = self.graph.make("ne", self._known[key], self.graph.const(0))
-        return self._known[key]
-
-    def _leaf(self, array: np.ndarray, kind: str, *, held: bool = False) -> int:
-        self._all.append(Column(self.source, array, held))
-        return self.graph.leaf(self.kind, len(self._all) - 1, kind)
-
-    def held(self, layout: FlatLayout, name: str, index: Index) -> int:
-        """Return the leaf of a column of elements of a held variable."""
-        key = (self.source, "held", name, index)
-        if key not in self._known:
-            place = self.graph.const(layout.slices[name].start)
-            shape = layout.shapes[layout.names.index(name)]
-            place = self.graph.make("add", place, flat_position(self.graph, index, shape))
-            (values,) = self._evaluated([place])
-            kind = "f" if layout.is_continuous(name) else "i"
-            self._known[key] = self._leaf(np.asarray(values, np.int64), kind, held=True)
         return self._known[key]
 
     def derived(self, key, array: Callable[[], np.ndarray], index: Sequence[int]) -> int:
@@ -137,15 +102,13 @@ class Columns:
 
     def _coded(self, array: str, first: int, columns: tuple[int, ...]) -> int | None:
         """Return the sum of the terms that are not one-hot and of the entries that a row's codes select."""
-        g, data = self.graph, [self._all[c] for c in columns]
-        if len({c.source for c in data}) > 1 or any(c.held for c in data):
-            return None
-        codes, ones = _one_hot([c.values for c in data])
+        g = self.graph
+        codes, ones = _one_hot([self.arrays[c] for c in columns])
         if not codes:
             return None
-        part, total = self.part(data[0].source), g.const(0.0)
+        total = g.const(0.0)
         for n, (_, code) in enumerate(codes):
-            position = part.node(("code", n, first, columns), partial(np.asarray, code))
+            position = self.node(("code", n, first, columns), partial(np.asarray, code))
             at = g.make("add", g.const(first), g.make("maximum", position, g.const(0)))
             chosen = g.make("ge", position, g.const(0))
             entry = g.entry(array, at)
@@ -164,7 +127,7 @@ class Columns:
         entry = g.entry(array, g.const(first + run[0]))
         return g.make("mul", g.leaf("column", columns[run[0]]), entry)
 
-    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[Column]]:
+    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[np.ndarray]]:
         """Return outputs with the columns that they read renumbered, and these columns.
 
         Columns of products come first, one after the other.
@@ -182,7 +145,7 @@ class Columns:
             for n in g.leaves(outputs, "dot"):
                 name, first, columns = g.nodes[n].value
                 change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
-        return g.replaced(outputs, change), [self._all[c] for c in chosen]
+        return g.replaced(outputs, change), [self.arrays[c] for c in chosen]
 
 
 #: Smallest number of one-hot columns that a code replaces.

@@ -3,12 +3,10 @@
 from amc_pymc.rows.files import InMemory, as_writable
 from amc_pymc.rows.opening import open_source
 from amc_pymc.rows.sources import Rows, Source, as_rows
-from amc_pymc.rows.store import AROUND, GroupedPacking, Packing, Placeholder, RowStore
-from amc_pymc.rows.writer import stored_groups, stored_rows
+from amc_pymc.rows.store import Packing, Placeholder, RowStore
+from amc_pymc.rows.writer import stored_rows
 
 __all__ = [
-    "AROUND",
-    "GroupedPacking",
     "InMemory",
     "Packing",
     "Placeholder",
@@ -18,6 +16,5 @@ __all__ = [
     "as_rows",
     "as_writable",
     "open_source",
-    "stored_groups",
     "stored_rows",
 ]

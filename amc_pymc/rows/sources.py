@@ -273,9 +273,7 @@ class Rows:
 
     The model is built on placeholders: ``pm.Data`` containers with a few hundred representative
     rows. One pass over the source writes the data that the likelihood needs to a store on disk. The
-    source is not read again in this run. If group effects are integrated out, the rows of a group are
-    stored together, in the order of the source, and a preceding pass over the group index alone
-    counts them.
+    source is not read again in this run.
 
     Parameters
     ----------

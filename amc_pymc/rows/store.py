@@ -1,7 +1,7 @@
 """Packing of rows into columns, and a store of packed rows, memory-mapped by every process that reads it.
 
-``rows.npy`` holds the rows (N, C) in NumPy's format. ``rows.json`` beside it says what they were made from, has the
-first row of each group and the end (G + 1,), if there are groups, and a checksum of ``rows.npy``.
+``rows.npy`` holds the rows (N, C) in NumPy's format. ``rows.json`` beside it says what they were made from, and has a
+checksum of ``rows.npy``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from amc_pymc.rows.files import Draft, as_writable, release
 #: Maximum rows of a chunk, and divisor of the memory for it, because several copies are held.
 _MOST, _SHARE = 65_536, 32
 #: Version of the format.
-_FORMAT = 5
+_FORMAT = 6
 #: Number of random bytes at the end of a file, which tell stores apart, and bytes of which a checksum is computed at once.
 IDENTITY, _BLOCK = 16, 4 * 2**20
 #: Bytes that the system maps around a row that is read, and bytes that may stay mapped.
-AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
+_AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
 
 
 class RowStore:
@@ -38,19 +38,17 @@ class RowStore:
     Parameters
     ----------
     path : str or Path
-    first : (G + 1,) int array
-        First row of each group, and the end; empty if rows are not stored by group.
     draft : Draft, optional
         The file, if it is removed with this object.
     """
 
-    def __init__(self, path: str | os.PathLike[str], first: np.ndarray, draft: Draft | None = None):
-        self.path, self.first, self._draft, self._touched = str(path), first, draft, 0.0
+    def __init__(self, path: str | os.PathLike[str], draft: Draft | None = None):
+        self.path, self._draft, self._touched = str(path), draft, 0.0
         self._identity = _identity(self.path)
 
     @cached_property
     def data(self) -> np.ndarray:
-        """The rows (N, C), including copies of the last one; they must not be written to."""
+        """The rows (N, C), which must not be written to."""
         return as_writable(self._mapped)
 
     @cached_property
@@ -78,12 +76,12 @@ class RowStore:
 
     def touch(self, n_rows: float) -> None:
         """Count rows read at random, and release their pages when too many are mapped."""
-        self._touched += n_rows * AROUND
+        self._touched += n_rows * _AROUND
         if self._touched > _RESIDENT:
             self.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {k: self.__dict__[k] for k in ("path", "first", "_identity")}
+        kept = {k: self.__dict__[k] for k in ("path", "_identity")}
         return kept | {"_draft": None, "_touched": 0.0}
 
 
@@ -110,7 +108,7 @@ def digest_of(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
-def publish(draft: Draft, target: Path, facts: dict[str, Any], first: np.ndarray) -> None:
+def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
     """Give a complete store its name, and write the facts that identify it beside it.
 
     Raises
@@ -124,7 +122,6 @@ def publish(draft: Draft, target: Path, facts: dict[str, Any], first: np.ndarray
         "modified": status.st_mtime_ns,
         "bytes": status.st_size,
         "checksum": _checksum(draft.file),
-        "first": first.tolist(),
     }
     try:
         described.file.write(json.dumps(whole).encode())
@@ -148,13 +145,12 @@ def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
     try:
         facts = json.loads(path.with_suffix(".json").read_bytes())
         reason = _difference(path, facts, expected)
-        first = np.array(facts["first"], np.int64)
     except FileNotFoundError:
         reason = "there is no rows.json beside it"
     except (KeyError, TypeError, ValueError):
         reason = "rows.json beside it is damaged"
     if not reason:
-        return RowStore(path, first)
+        return RowStore(path)
     raise ValueError(
         f"The store of rows {path} cannot be used: {reason}. Delete it, and it is made anew, or pass "
         "another folder."
@@ -180,17 +176,11 @@ def _difference(path: Path, facts: dict[str, Any], expected: dict[str, Any]) -> 
             return reason + shown
     if not np.allclose(facts["sample"], expected["sample"], rtol=1e-9, atol=1e-12, equal_nan=True):
         return "rows of the source or what the model makes of them have changed"
-    first, n_rows, groups = np.array(facts["first"], np.int64), facts["n_rows"], facts["groups"]
-    if groups is not None and (
-        first.size != groups[0] + 1 or first[0] or first[-1] != n_rows or np.any(np.diff(first) < 0)
-    ):
-        return f"its table of groups does not increase from 0 to its {n_rows:,} rows"
     return ""
 
 
 #: Facts that must agree for a store to be used again, and the message if they do not.
 _MUST_AGREE = {
-    "groups": "its rows lie in other groups, or in none",
     "program": "it was made for another model",
     "n_columns": "it was made for another model, whose rows read another number of columns",
     "source": "the source has changed since it was made, or it was made from another one",
@@ -229,27 +219,6 @@ class Packing(Protocol):
         """Return the columns (m, C) of a chunk whose first row has the number ``first``."""
 
 
-class GroupedPacking(Packing, Protocol):
-    """Definition of the columns of a store by group.
-
-    Attributes
-    ----------
-    level_names : tuple of str
-        Data that determine the group of a row.
-    n_levels : int
-        Number of groups G.
-    beyond : int
-        Number of copies of the last row that follow it.
-    """
-
-    level_names: tuple[str, ...]
-    n_levels: int
-    beyond: int
-
-    def levels(self, chunk: Mapping[str, np.ndarray], /) -> np.ndarray:
-        """Return the group (m,) of each row of a chunk with at least the data ``level_names``."""
-
-
 def chunk_rows(memory: int, packing: Packing) -> int:
     """Return the number of rows packed at once with ``memory`` bytes."""
     shapes = [p.shape for p in packing.placeholders]
@@ -257,34 +226,21 @@ def chunk_rows(memory: int, packing: Packing) -> int:
     return int(np.clip(memory // (_SHARE * wide), 16, _MOST))
 
 
-def placed_rows(
+def packed_rows(
     packing: Packing, labels: Mapping[str, Sequence[str]], chunk: Mapping[str, Any], first: int
-) -> dict[str, np.ndarray]:
-    """Convert the data of a chunk, all or some, to the types of the placeholders.
+) -> np.ndarray:
+    """Return the columns (m, C) of a chunk of the source.
 
     ``first`` is the number of its first row in the source, ``labels`` name columns of tables.
 
     Raises
     ------
     ValueError
-        If rows are not finite or do not fit the type; the message names the first such row.
+        If rows are not finite or do not fit the type of the placeholder; the message names the
+        first such row.
     """
-    own = (p for p in packing.placeholders if p.name in chunk)
-    return {p.name: _placed(chunk[p.name], p, labels[p.name], first) for p in own}
-
-
-def packed_rows(
-    packing: Packing, labels: Mapping[str, Sequence[str]], chunk: Mapping[str, Any], first: int
-) -> np.ndarray:
-    """Return the columns (m, C) of a chunk of the source; raises as :func:`placed_rows`."""
-    return packing.pack(placed_rows(packing, labels, chunk, first), first)
-
-
-def column_label(labels: Sequence[str], name: str, place: tuple[int, ...]) -> str:
-    """Return the name of a column for error messages."""
-    if labels:
-        return f"column {labels[place[0] if place else 0]!r} ({name!r})"
-    return f"{name!r}" + (f" at {list(place)}" if place else "")
+    own = {p.name: _placed(chunk[p.name], p, labels[p.name], first) for p in packing.placeholders}
+    return packing.pack(own, first)
 
 
 def _placed(
@@ -311,6 +267,10 @@ def _refuse(
     """Raise an error that names the first bad entry, if there is one."""
     if not bad.any():
         return
-    place = tuple(int(i) for i in np.argwhere(bad)[0])
-    where = column_label(labels, name, place[1:])
-    raise ValueError(f"rows: {where} {reason}, got {chunk[place]} in row {first + place[0]}")
+    row, *place = (int(i) for i in np.argwhere(bad)[0])
+    value = chunk[row, *place]
+    if labels:
+        where = f"column {labels[place[0] if place else 0]!r} ({name!r})"
+    else:
+        where = f"{name!r}" + (f" at {place}" if place else "")
+    raise ValueError(f"rows: {where} {reason}, got {value} in row {first + row}")

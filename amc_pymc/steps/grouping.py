@@ -1,39 +1,23 @@
-"""Choice of the local effects that a step integrates out, and of its turns."""
+"""Choice of the local effects that a step integrates out."""
 
 from __future__ import annotations
 
 import logging
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from pymc import Model
 from pymc.util import get_value_vars_from_user_vars
-from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading.factors import Factor, find_factors
-from amc_pymc.reading.graphs import initial_point_of, log_densities
-from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.row_packing import GroupPacking
-from amc_pymc.reading.rows import choose_observed, possible_points
-from amc_pymc.rng import as_generator
-from amc_pymc.rows import Rows, open_source, stored_groups
-from amc_pymc.steps.model_densities import (
-    SEED,
-    check_groups,
-    check_rows_finite,
-    grouped_model,
-    plain_densities,
-    refuse_other_steps,
-)
 from amc_pymc.steps.racing_step import named_vars
-from amc_pymc.steps.settings import Options, TaylorProxy
+from amc_pymc.steps.settings import Options
 
 _log = logging.getLogger("amc_pymc")
+#: Why effects of rows in a store are not integrated out.
+_IN_STORE = "its rows are in a store, and groups must be in memory"
 #: Least number of levels for which a race over groups does not read most of them.
 _FEW_LEVELS = 250
 #: Maximum number of rows for which reading most groups is cheap.
@@ -43,40 +27,17 @@ _FEW_ROWS = 20_000
 _FEW_INFORMED, _INFORMED = 50, 250
 
 
-@dataclass(frozen=True, eq=False)
-class Turn:
-    """Value variables that are updated together.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the variables, including those of the factor.
-    factor : Factor or None
-        Factor that is integrated out.
-    held : tuple of str
-        Variables that are held fixed as data.
-    insists : bool
-        Whether the user asked for this factor.
-    """
-
-    names: tuple[str, ...]
-    factor: Factor | None = None
-    held: tuple[str, ...] = ()
-    insists: bool = False
-
-
-def chosen_turns(
+def chosen_factor(
     model: Model,
     active_names: Sequence[str],
     options: Options,
     factors: Sequence[Factor] | None = None,
-) -> list[Turn]:
-    """Choose what a step integrates out, and return its turns.
+) -> Factor | None:
+    """Return the factor that a step integrates out, None if it integrates none out.
 
     By default, this is the factor with the most levels among those whose variables are all sampled,
-    if a race over its groups is worthwhile. Further factors with too many effects for the
-    coordinates of a control variate are integrated out in turns, each given the effects of the
-    others. ``factors`` are those of :func:`find_factors`, if already found.
+    if a race over its groups is worthwhile. ``factors`` are those of :func:`find_factors`, if
+    already found.
 
     Raises
     ------
@@ -84,28 +45,24 @@ def chosen_turns(
         If ``marginalize`` names variables that cannot be integrated out.
     """
     wanted = options.marginalize
-    rows = [Turn(tuple(active_names))]
     if wanted is None:
-        return rows
+        return None
     asked = not isinstance(wanted, str)
     if options.row_logp is not None or options.proxy is None:
         if asked:
             raise ValueError("marginalize needs proxy='taylor' and no row_logp")
-        return rows
+        return None
     if factors is None:
         factors = possible_factors(model, options)
     if asked:
-        chosen = _asked(wanted, factors, model, active_names)
-    else:
-        chosen = [f for f in factors if not _reason_against(f, active_names)]
-        chosen = _too_large(chosen, model, active_names, options.proxy)
-    if options.rows is not None and len(chosen) > 1:
-        raise _no_turns(chosen)
-    if not asked:
-        _say(chosen, factors, active_names)
-    if not chosen:
-        return rows
-    return _turns(chosen, model, active_names, options, asked)
+        factor = grouped_by(wanted, factors, model, "marginalize")
+        problem = _not_sampled(factor, active_names)
+        if problem:
+            raise ValueError(f"marginalize names {factor.label}, but {problem}")
+        return factor
+    chosen = next((f for f in factors if not _reason_against(f, active_names)), None)
+    _say(chosen, factors, active_names)
+    return chosen
 
 
 def possible_factors(model: Model, options: Options) -> list[Factor]:
@@ -113,104 +70,7 @@ def possible_factors(model: Model, options: Options) -> list[Factor]:
     factors = find_factors(model, options.observed_vars)
     if options.rows is None:
         return factors
-    return [in_store(f, model, options.observed_vars) for f in factors]
-
-
-def in_store(factor: Factor, model: Model, observed_vars: Sequence[Any] | None) -> Factor:
-    """Return a factor of rows in a store, with the reason if it cannot be integrated out."""
-    reason = factor.reason
-    names = [str(rv.name) for rv in choose_observed(model, observed_vars)]
-    if not reason and len(names) > 1:
-        reason = (
-            f"with rows=, one observed variable is raced, not {' and '.join(names)}; pass "
-            f"observed_vars={names[:1]} if the others have other rows"
-        )
-    return replace(factor, reason=reason, stored=True)
-
-
-def _no_turns(factors: Sequence[Factor]) -> ValueError:
-    shown = " and ".join(f"{f.label} ({f.n_levels:,} levels)" for f in factors)
-    return ValueError(
-        f"{shown} cannot be integrated out in turns with rows=: the effects that a turn holds would "
-        "be columns of the store that change with every draw. Name the factor with the most levels "
-        "in marginalize= and raise TaylorProxy(max_dim=) for the others, or keep the rows in memory."
-    )
-
-
-def _sizes(model: Model, without: set[str]) -> dict[str, int]:
-    """Return the numbers of entries of value variables."""
-    layout = FlatLayout.from_model(model, initial_point_of(model))
-    return {n: size for n, size in zip(layout.names, layout.sizes) if n not in without}
-
-
-def _asked(
-    wanted: Sequence[Any], factors: Sequence[Factor], model: Model, active_names: Sequence[str]
-) -> list[Factor]:
-    """Return the factors of the variables that the user names."""
-    wanted = named_vars("marginalize", wanted, model)
-    chosen: list[Factor] = []
-    for variable in wanted:
-        factor = grouped_by(variable, factors, model, "marginalize")
-        if factor not in chosen:
-            chosen.append(factor)
-    for factor in chosen:
-        problem = _not_sampled(factor, active_names)
-        if problem:
-            raise ValueError(f"marginalize names {factor.label}, but {problem}")
-    return chosen
-
-
-def _too_large(
-    factors: Sequence[Factor], model: Model, active_names: Sequence[str], proxy: TaylorProxy
-) -> list[Factor]:
-    """Return the first factor, and others until the remaining coordinates fit in ``max_dim``."""
-    sizes = _sizes(model, set())
-    left = sum(sizes[n] for n in active_names if n in sizes)
-    chosen: list[Factor] = []
-    for factor in factors:
-        if chosen and left <= proxy.max_dim:
-            break
-        chosen.append(factor)
-        left -= sum(sizes[n] for n in factor.names)
-    return chosen
-
-
-def _turns(
-    chosen: Sequence[Factor],
-    model: Model,
-    active_names: Sequence[str],
-    options: Options,
-    insists: bool,
-) -> list[Turn]:
-    """Return a turn for each factor, with its own variables and those that belong to none.
-
-    Variables that a turn does not move are data to it, unless there is only one factor and they fit
-    in ``max_dim``.
-    """
-    sizes = _sizes(model, set(chosen[0].names))
-    few = len(chosen) == 1 and sum(sizes.values()) <= options.proxy.max_dim
-    own = [set(f.names) | _hyperparameters(f, model, active_names) for f in chosen]
-    turns = []
-    for k, factor in enumerate(chosen):
-        others = set().union(*(names for j, names in enumerate(own) if j != k))
-        moved = tuple(n for n in active_names if n not in others)
-        held = () if few else tuple(n for n in _sizes(model, set(moved)))
-        turns.append(Turn(moved, factor, held, insists))
-    return turns
-
-
-def _hyperparameters(factor: Factor, model: Model, active_names: Sequence[str]) -> set[str]:
-    """Return the variables on which only the prior of a factor's effects depends."""
-    values = {v: v.name for v in model.value_vars}
-    local = {model.values_to_rvs[v] for v, name in values.items() if name in factor.names}
-
-    def read(parts: Sequence[Any]) -> set[str]:
-        return {values[v] for v in ancestors(log_densities(model, parts)) if v in values}
-
-    found = (set(active_names) - set(factor.names)) & read(list(local))
-    for part in {*model.basic_RVs, *model.potentials} - local:
-        found -= read([part]) - {values.get(model.rvs_to_values.get(part))}
-    return found
+    return [replace(f, reason=f.reason or _IN_STORE) for f in factors]
 
 
 def reasons_against(factors: Sequence[Factor], active_names: Sequence[str]) -> tuple[str, ...]:
@@ -224,10 +84,9 @@ def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
     problem = factor.reason or _not_sampled(factor, active_names)
     if problem or _pays(factor):
         return problem
-    rows = "" if factor.stored else f" of {_n_rows(factor) / factor.n_levels:,.0f} rows each"
     return (
-        f"a race over {factor.n_levels:,} groups{rows} would read most of them "
-        f"(marginalize={list(factor.variables)} insists)"
+        f"a race over {factor.n_levels:,} groups of {factor.levels.size / factor.n_levels:,.0f} rows "
+        f"each would read most of them (marginalize={list(factor.variables)} insists)"
     )
 
 
@@ -240,37 +99,30 @@ def _not_sampled(factor: Factor, active_names: Sequence[str]) -> str:
     return "" if set(active_names) - set(factor.names) else "vars names nothing besides"
 
 
-def _n_rows(factor: Factor) -> int:
-    return sum(levels.size for levels in factor.levels)
-
-
 def _pays(factor: Factor) -> bool:
-    n, levels = _n_rows(factor), factor.n_levels
-    few_rows = not factor.stored and n <= _FEW_ROWS
+    n, levels = factor.levels.size, factor.n_levels
     informed = levels < _FEW_INFORMED and n >= _INFORMED * levels
-    return levels >= _FEW_LEVELS or (few_rows and not informed)
+    return levels >= _FEW_LEVELS or (n <= _FEW_ROWS and not informed)
 
 
-def _say(chosen: Sequence[Factor], factors: Sequence[Factor], active_names: Sequence[str]) -> None:
+def _say(chosen: Factor | None, factors: Sequence[Factor], active_names: Sequence[str]) -> None:
     """Log what is integrated out and what is not."""
-    if factors and not chosen:
+    if factors and chosen is None:
         against = (f"{f.label} out: {_reason_against(f, active_names)}" for f in factors)
         _log.info("Not integrating %s.", "; nor ".join(against))
-    if not chosen:
+    if chosen is None:
         return
     left = "".join(
         f" {f.label} ({f.n_levels:,} levels) {'stay' if len(f.variables) > 1 else 'stays'}"
         f"{f': {f.reason}' if f.reason else ''}."
         for f in factors
-        if f not in chosen
+        if f is not chosen
     )
-    rows = " and ".join(f"{_n_rows(f) / f.n_levels:,.3g}" for f in chosen)
     _log.info(
-        "Integrating %s out%s: %s groups%s. Races read groups.%s",
-        " and ".join(f.label for f in chosen),
-        " in turns" if len(chosen) > 1 else "",
-        " and ".join(f"{f.n_levels:,}" for f in chosen),
-        "" if chosen[0].stored else f" of {rows} rows on average",
+        "Integrating %s out: %s groups of %s rows on average. Races read groups.%s",
+        chosen.label,
+        f"{chosen.n_levels:,}",
+        f"{chosen.levels.size / chosen.n_levels:,.3g}",
         left,
     )
 
@@ -294,50 +146,3 @@ def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: s
             f"{argument} names {factor.label}, which cannot be integrated out: {factor.reason}"
         )
     return factor
-
-
-# --- groups in a store -----------------------------------------------------------------------------
-
-
-def stored_group_densities(
-    model: Model,
-    factor: Factor,
-    observed_vars: Sequence[Any] | None,
-    rows: Rows,
-    point: dict[str, np.ndarray],
-    *,
-    active_names: Sequence[str] | None = None,
-    progressbar: bool = True,
-) -> GroupedModel:
-    """Return densities of groups of stored rows, with the effects of a factor integrated out.
-
-    As in :func:`stored_densities`, the model is decomposed on its placeholders, and each chunk of
-    the source is checked against the model's graph. ``active_names`` are the variables that a step
-    moves, if there is one.
-
-    Raises
-    ------
-    ValueError, TypeError, OSError, ImportError
-        As for :func:`amc_pymc.rows.stored_groups` and :class:`GroupPacking`, or if the factor
-        cannot be integrated out with rows in a store.
-    """
-    factor = in_store(factor, model, observed_vars)
-    if factor.reason:
-        raise ValueError(f"{factor.label} cannot be integrated out: {factor.reason}")
-    options = Options(observed_vars=observed_vars)
-    plain = plain_densities(model, options, point)
-    _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
-    packing = GroupPacking(
-        model, factor, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
-    )
-    source = open_source(rows, packing.placeholders)
-    few = packing.placeholders_in_groups()
-    checked = grouped_model(model, few)
-    if active_names is not None:
-        refuse_other_steps(checked, [n for n in active_names if n not in factor.names])
-    check_groups(model, checked, point)
-    store = stored_groups(rows, source, packing, progressbar=progressbar)
-    groups = replace(few, store=store, first=store.first, order=np.empty(0, np.int64))
-    densities = grouped_model(model, groups)
-    check_rows_finite(densities, densities.ravel(point), "the initial point")
-    return densities

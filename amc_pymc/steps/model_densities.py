@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from pymc import Model
-from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.factors import Factor
-from amc_pymc.reading.graphs import functions_for_few, log_densities, log_density
+from amc_pymc.reading.graphs import functions_for_few, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import Groups, take_groups
 from amc_pymc.reading.row_packing import RowPacking
@@ -56,13 +55,9 @@ def grouped_densities(
     factor: Factor,
     observed_vars: Sequence[Any] | None,
     point: dict[str, np.ndarray],
-    held: Sequence[str] = (),
 ) -> GroupedModel:
-    """Decompose the model with the local effects of a factor integrated out, and check it.
-
-    Variables that are ``held`` are data. Terms of the rest that depend only on these are omitted.
-    """
-    groups = take_groups(model, factor, observed_vars, held)
+    """Decompose the model with the local effects of a factor integrated out, and check it."""
+    groups = take_groups(model, factor, observed_vars)
     densities = grouped_model(model, groups)
     check_groups(model, densities, point)
     return densities
@@ -78,7 +73,6 @@ def grouped_model(model: Model, groups: Groups) -> GroupedModel:
 
 def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
     """Raise an error if groups are not finite at a point, or densities do not add up there."""
-    densities.groups.hold(point)
     start = densities.ravel(point)
     effects = densities.effects(point)
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
@@ -89,14 +83,11 @@ def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndar
 
 
 def _parts(model: Model, groups: Groups) -> tuple[list[Any], list[Any]]:
-    """Return the variables of groups, and the other terms that depend on variables not held."""
+    """Return the variables of groups, and the other terms."""
     effects = [model.values_to_rvs[v] for v in model.value_vars if v.name in groups.factor.names]
     raced = [v for v in model.basic_RVs if v.name in groups.observed_vars]
     local = [*effects, *raced]
     others = [v for v in [*model.basic_RVs, *model.potentials] if v not in set(local)]
-    moved = {v for v in model.value_vars if v.name in groups.layout.names}
-    if groups.held is not None:
-        others = [v for v in others if moved & set(ancestors(log_densities(model, [v])))]
     return local, others
 
 
@@ -209,7 +200,7 @@ def stored_densities(
     rows = options.rows
     assert rows is not None
     plain = plain_densities(model, options, point)
-    refuse_other_steps(plain, active_names)
+    _refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
     packing = RowPacking(
         model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
@@ -222,9 +213,7 @@ def stored_densities(
     return densities
 
 
-def refuse_other_steps(
-    densities: ModelDensities | GroupedModel, active_names: Sequence[str]
-) -> None:
+def _refuse_other_steps(densities: ModelDensities, active_names: Sequence[str]) -> None:
     """Raise an error if other steps, which see placeholders only, would sample what rows read."""
     layout = densities.layout
     left = [n for n in layout.names_at(densities.reads) if n not in active_names]

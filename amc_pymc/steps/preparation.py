@@ -23,13 +23,12 @@ from amc_pymc.flags import flag
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
-from amc_pymc.reading.factors import element_states
+from amc_pymc.reading.factors import Factor, element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import CallbackRows, possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import InMemory
-from amc_pymc.steps.grouping import Turn, stored_group_densities
 from amc_pymc.steps.model_densities import (
     SEED,
     check_rows_resolved,
@@ -58,13 +57,11 @@ from amc_pymc.tall.thinning import Thinning, fit_thinning
 #: Name of the task for compilation time.
 COMPILING = "compiling"
 _log = logging.getLogger("amc_pymc")
-#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
-_FITS_WELL, POOR = 0.9, 0.05
+#: Forecast acceptance rate below which the expansion at the mode is tried too.
+POOR = 0.05
 #: Acceptance rate below which a flag is raised, and the number of units below which all are read, so that
 #: no expansion is needed.
 _HOPELESS, _FEW_UNITS = 1e-3, 50
-#: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
-_MOST_WITH_TAILS = 10
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
 _DRAWS = 300
 #: Numbers of points, and of states of discrete variables, at which parameters of rows are looked at.
@@ -97,20 +94,22 @@ def prepare(
     *,
     point: dict[str, np.ndarray],
     fit: bool = True,
-    turn: Turn | None = None,
+    factor: Factor | None = None,
 ) -> Preparation:
     """Decompose the model, check that its parts add up, and fit the control variate.
 
     ``fit=False`` omits the Gaussian approximation of the posterior, which proposals need;
-    ``turn`` specifies what is integrated out.
+    ``factor`` is integrated out.
     """
     stored, seconds = None, dict[str, float]()
     if options.rows is not None:  # writing a store has its own progress bar
         begin = time.perf_counter()
-        stored = _stored(model, active_names, options, point, turn)
+        continuous = [v.name for v in model.value_vars if v.dtype.startswith("float")]
+        names = [n for n in active_names if n in continuous] or active_names
+        stored = stored_densities(model, names, options, point)
         seconds["store"] = time.perf_counter() - begin
     with _stages(seconds, options.progressbar) as stages:
-        densities = stored or _densities(model, turn, options, point)
+        densities = stored or _densities(model, factor, options, point)
         preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
         try:
             prepared = preparing.run()
@@ -214,41 +213,23 @@ def moved_coordinates(layout: FlatLayout, active_names: Sequence[str]) -> np.nda
 # --- densities ------------------------------------------------------------------------------------
 
 
-def _stored(
-    model: Model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray],
-    turn: Turn | None,
-) -> ModelDensities | GroupedModel:  # fmt: skip
-    """Return the densities of groups or rows in a store."""
-    assert options.rows is not None
-    if turn is not None:  # discrete names only matter as effects of groups
-        moved = {v.name for v in model.value_vars if v.dtype.startswith("float")}
-        active_names = [n for n in active_names if n in moved]
-    if turn is None or turn.factor is None:
-        return stored_densities(model, active_names, options, point)
-    return stored_group_densities(
-        model, turn.factor, options.observed_vars, options.rows, point,
-        active_names=active_names, progressbar=options.progressbar,
-    )  # fmt: skip
-
-
 def _densities(
-    model: Model, turn: Turn | None, options: Options, point: dict[str, np.ndarray]
+    model: Model, factor: Factor | None, options: Options, point: dict[str, np.ndarray]
 ) -> ModelDensities | GroupedModel:
-    """Return the densities of the turn's groups, or of rows if it has none."""
-    if turn is not None and turn.factor is not None and options.proxy is not None:
-        args = model, turn.factor, options.observed_vars, point
-        densities = grouped_densities(*args, turn.held)
+    """Return the densities of the factor's groups, or of rows if there is none."""
+    if factor is not None and options.proxy is not None:
+        densities = grouped_densities(model, factor, options.observed_vars, point)
         if densities.expand.size >= densities.reads.size:
             return densities
-        if turn.insists:
+        if options.marginalize != "auto":
             raise ValueError(
-                f"marginalize names {turn.factor.label}, and the rows depend on discrete variables "
+                f"marginalize names {factor.label}, and the rows depend on discrete variables "
                 "besides: their control variate would not hold. Sum these out, or pass "
                 "marginalize=None."
             )
         _log.info(
             "Not integrating %s out after all: the rows depend on discrete variables besides.",
-            turn.factor.label,
+            factor.label,
         )
     return checked_densities(model, options, point)
 
@@ -327,7 +308,6 @@ class _Preparing:
             unit_changes(raced.rewards, np.stack([centre, centre]), centre, np.zeros(1, np.int64))
         self.stages.begin("Measuring residuals", "residuals")
         prepared = with_forecast(prepared, self.active, race, self.proxy.exact_rows, self.rng)
-        prepared = _with_tails(prepared)
         if isinstance(race, ExactRace | AutoRace):
             prepared = _with_thinning(prepared, race, self.active)
         flags, acceptance = prepared.flags, _acceptance(prepared)
@@ -361,8 +341,6 @@ class _Preparing:
         """Fit prior times surrogate; None if the prior has no scalar form, or rows read what is not moved."""
         model, bare, layout = self.densities, self.bare, self.layout
         if not self.wanted or not np.isin(self.continuous, self.active).all():
-            return None
-        if model.held is not None:
             return None
         parts = parts_of(model)
         if parts is None or layout.discrete[parts.reads].any():
@@ -405,23 +383,21 @@ class _Preparing:
     # --- Taylor polynomials at a mode -----------------------------------------------------------
 
     def with_taylor(self) -> Preparation:
-        """Expand rows at the posterior mode or, in parameters of discrete variables, that of the likelihood."""
+        """Expand rows at the posterior mode or, if they read discrete variables, at that of the likelihood."""
         bare, densities, smooth = self.bare, self.densities, self._expandable()
-        if smooth and self.rows is not None:
-            bare = replace(bare, cut=None, raced=self.rows.in_parameters())
         x, precision, flags = bare.start, None, bare.forecast_flags
         in_x = self.wanted or smooth
         self.stages.begin("Compiling derivatives", "mode")
         if in_x:
             self.compile_derivatives(densities, x)
-        if not smooth:
+        if bare.cut is not None:
             self.compile_derivatives(bare.raced, bare.eta(x))
         self.stages.say("Searching the mode")
         if in_x:
             found = posterior_mode(densities, x, self.continuous, self.subsample(), self.rng)
             (mode, flags), x, precision = found, found[0].x, found[0].precision
             check_rows_resolved(densities, mode)
-        centre = x
+        centre = bare.eta(x)
         if not smooth:
             args = bare.raced, bare.eta(bare.start), self.proxy.subsample
             centre = likelihood_mode(*args, self.rng)
@@ -454,7 +430,7 @@ class _Preparing:
         discrete = [n for n in rows.value_vars if not self.layout.is_continuous(n)]
         if discrete:
             self._check_states(discrete)
-        raced: Raced = self.bare.raced if discrete else self.densities
+        raced = self.bare.raced
         if not raced.expand.size:
             raise NoProxy("the rows depend on no continuous quantity")
         local = ", ".join(
@@ -495,16 +471,6 @@ class _Preparing:
 
 def _acceptance(prepared: Preparation) -> float:
     return 0.0 if prepared.forecast is None else prepared.forecast.acceptance
-
-
-def _with_tails(prepared: Preparation) -> Preparation:
-    """Give moves of few coefficients the tails of a Student t if many would be rejected."""
-    surface, forecast = prepared.surface, prepared.forecast
-    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
-        return prepared
-    if surface.gaussian.size > _MOST_WITH_TAILS:
-        return prepared
-    return replace(prepared, surface=surface.with_tails())
 
 
 def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:

@@ -31,7 +31,6 @@ from amc_pymc.runs import (
     run_jobs,
 )
 from amc_pymc.signals import ends_loops
-from amc_pymc.steps.grouping import Turn
 from amc_pymc.steps.preparation import COMPILING
 from amc_pymc.steps.product_space_results import (
     ChainRecord,
@@ -263,8 +262,7 @@ def _sampler(model: Model, name: str, options: Options, proposal: str | Proposal
     model = model if model.free_RVs else _with_a_parameter(model)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")
-        turn = Turn(tuple(v.name for v in chosen))
-        sampler = metropolis_sampler(model, turn, options, proposal)
+        sampler = metropolis_sampler(model, [v.name for v in chosen], None, options, proposal)
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
     if sampler.prepared.fit is None:

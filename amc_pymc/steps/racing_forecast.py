@@ -15,7 +15,7 @@ import numpy as np
 from amc_pymc.flags import Flag, warn_of
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.rows import Rows
-from amc_pymc.steps.grouping import Turn, chosen_turns, possible_factors, reasons_against
+from amc_pymc.steps.grouping import chosen_factor, possible_factors, reasons_against
 from amc_pymc.steps.model_densities import checked_densities
 from amc_pymc.steps.preparation import POOR, prepare
 from amc_pymc.steps.racing_step import chosen_vars
@@ -32,8 +32,6 @@ _SHOWN = 8
 _GRADIENTS = 15
 #: CPU seconds of a draw that ``pm.sample`` spends on other things.
 _OVERHEAD = 5e-5
-#: Number of gradients of the groups' log-likelihood that a draw of another factor, in its turn, costs.
-_GRADIENTS_OF_TURN = 12
 #: Number of moves, and of repetitions, that are timed.
 _MOVES, _REPETITIONS = 10, 3
 
@@ -192,8 +190,8 @@ def racing_forecast(
     point = dict(initial_point) if initial_point is not None else initial_point_of(model)
     auto = options.marginalize == "auto"
     factors = possible_factors(model, options) if auto else None
-    turn, *later = chosen_turns(model, names, options, factors)
-    prepared = prepare(model, turn.names, options, point=point, turn=turn)
+    chosen = chosen_factor(model, names, options, factors)
+    prepared = prepare(model, names, options, point=point, factor=chosen)
     left = reasons_against(factors, names) if factors is not None else ()
     flags, forecast = prepared.flags + prepared.forecast_flags, prepared.forecast
     warn_of(flags, "racing_forecast")
@@ -216,7 +214,7 @@ def racing_forecast(
         start = rows_alone.layout.ravel(point)
         of_rows = _seconds(lambda: rows_alone.value_and_gradient(start))
     speeds = (
-        _speed(prepared, read * rows_per_unit, len(later), gradient),
+        _speed(prepared, read * rows_per_unit, gradient),
         1.0 / (_GRADIENTS * of_rows + _OVERHEAD),
     )
     return RacingForecast(
@@ -228,7 +226,7 @@ def racing_forecast(
         forecast.plain_rows * rows_per_unit,
         int(prepared.exact_rows.size * rows_per_unit),
         forecast.acceptance > POOR and speeds[0] > speeds[1],
-        _suggestion(share, n_rows, forecast.acceptance, speeds) + _turns(later),
+        _suggestion(share, n_rows, forecast.acceptance, speeds),
         0 if factor is None else densities.n_units,
         () if factor is None else factor.variables,
         left,
@@ -256,20 +254,10 @@ def _named(model: Model, prepared: Preparation) -> tuple[tuple[str, ...], tuple[
     return first, second
 
 
-def _turns(later: Sequence[Turn]) -> str:
-    """Return a sentence about further factors that are integrated out."""
-    names = " and ".join(turn.factor.label for turn in later if turn.factor)
-    if not names:
-        return ""
-    return (
-        f" {names} will be integrated out in turns with it, at a few passes over the rows a draw."
-    )
-
-
-def _speed(prepared: Preparation, rows_read: float, n_turns: int, gradient: float) -> float:
-    """Return expected effective draws of racing per CPU second, with further factors in ``n_turns`` turns."""
+def _speed(prepared: Preparation, rows_read: float, gradient: float) -> float:
+    """Return expected effective draws of racing per CPU second."""
     surface, correlation, n_rows = prepared.surface, 0.0, prepared.densities.n_rows
-    seconds = _OVERHEAD + (rows_read / n_rows + _GRADIENTS_OF_TURN * n_turns) * gradient
+    seconds = _OVERHEAD + rows_read / n_rows * gradient
     if surface is not None and surface.moving:
         rng = np.random.default_rng(0)  # draws are timed and forgotten
         seconds += _seconds(lambda: surface.chain(_MOVES, 0.0, rng)) / _MOVES

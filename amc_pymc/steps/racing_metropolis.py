@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 import os
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
 from pymc import Model
-from pymc.util import RandomGenerator, get_random_generator
+from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import boolean
 from amc_pymc.flags import Flag, flag
+from amc_pymc.reading.factors import Factor
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.rows import Rows
-from amc_pymc.steps.grouping import Turn, chosen_turns
+from amc_pymc.steps.grouping import chosen_factor
 from amc_pymc.steps.preparation import moved_coordinates, prepare
 from amc_pymc.steps.racing_step import (
     RacingStep,
@@ -51,8 +51,6 @@ _AHEAD, _STORED_AHEAD = 20_000, 4_000
 _SAME_DRAW = 0.01
 #: Rejections cost thinned decisions little, and moves of full scale make draws independent.
 _FOR_THINNING = SurrogateProposal(target_accept=0.25)
-#: Transitions per turn, enough to decorrelate population parameters given the effects of other factors.
-_TURN_TRANSITIONS = 20
 
 
 class RacingMetropolis(RacingStep):
@@ -65,8 +63,7 @@ class RacingMetropolis(RacingStep):
     of the difference, so 100-200 rows usually suffice for any N.
 
     In a hierarchical model, the effects of one grouping factor, by default the one with the most
-    levels, are integrated out, and races read groups instead of rows. Several crossed factors with
-    many levels are integrated out in turns.
+    levels, are integrated out, and races read groups instead of rows.
 
     Use it for models with at least about ten thousand conditionally independent rows and up to a
     few hundred parameters besides local effects. The sampler is approximate: each decision differs
@@ -107,11 +104,10 @@ class RacingMetropolis(RacingStep):
         draw. Then transitions take about as long as drawing the effects, or less if fewer make
         successive draws independent. During tuning, when effects are not drawn, it is 5.
     marginalize : "auto" or None or a variable or sequence of variables
-        Local effects to integrate out: variables, or their names, of one grouping factor, or of
-        several in turns. ``"auto"`` selects the factor with the most levels if it has at least 250
-        levels, or if there are at most 20,000 rows, unless fewer than 50 levels have 250 rows or
-        more each. Further factors are integrated out in turns if the other variables have more
-        coordinates than ``TaylorProxy.max_dim``. None disables it.
+        Local effects to integrate out: variables, or their names, of one grouping factor.
+        ``"auto"`` selects the factor with the most levels if it has at least 250 levels, or if
+        there are at most 20,000 rows, unless fewer than 50 levels have 250 rows or more each. None
+        disables it.
     recover : bool, default True
         Draw the effects that are integrated out for every stored draw. If False, their draws are
         NaN, and :func:`amc_pymc.recover_marginals` can draw them afterwards.
@@ -122,8 +118,7 @@ class RacingMetropolis(RacingStep):
         Rows larger than memory: the arrays (NumPy, ``numpy.memmap``, Zarr or Dask) of each
         ``pm.Data`` whose rows are read, or a path of Parquet files. The model's own data are then
         placeholders. One pass writes a store; see :class:`amc_pymc.Rows` for its location and
-        lifetime. If effects are integrated out, which ``"auto"`` does from 250 levels on for any
-        number of rows, the rows of a group are stored together. Turns are not supported.
+        lifetime. No effects are integrated out.
     model : pm.Model, optional
         Default: the model of the current context.
     rng : numpy.random.Generator or int, optional
@@ -167,9 +162,6 @@ class RacingMetropolis(RacingStep):
     curvature there (Liu & Pierce 1994, Pinheiro & Bates 1995). Discrete effects are summed over
     their states. Local effects are drawn given :math:`\psi` by independence Metropolis-Hastings steps.
 
-    Several factors are integrated out in turns, each given the effects of the others: a collapsed
-    Gibbs sampler (Papaspiliopoulos, Roberts & Zanella 2020).
-
     ``"surrogate"`` moves are explained in "Moves on prior times surrogate" (Liu 2001, section 9.4.3; Christen & Fox
     2005). Coefficients are recognised by the derivatives of the prior and of what rows read, not by the way in which a
     model is written.
@@ -191,8 +183,6 @@ class RacingMetropolis(RacingStep):
     doi:10.1080/10618600.1995.10474663.
     J. A. Christen and C. Fox (2005). Markov chain Monte Carlo using an approximation. Journal of
     Computational and Graphical Statistics 14:795-810, doi:10.1198/106186005X76983.
-    O. Papaspiliopoulos, G. O. Roberts and G. Zanella (2020). Scalable inference for crossed random
-    effects models. Biometrika 107:25-40, doi:10.1093/biomet/asz058.
 
     Examples
     --------
@@ -245,8 +235,6 @@ class RacingMetropolis(RacingStep):
     name = "racing_metropolis"
     sampler: Metropolis
     core: ClassVar[ModuleType] = metropolis
-    #: Steps that move the variables of further turns.
-    later: tuple[RacingMetropolis, ...]
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = stat_dtypes(METROPOLIS_STATS)
 
     @remembering()
@@ -276,46 +264,26 @@ class RacingMetropolis(RacingStep):
         value_vars = chosen_vars(vars, model, type(self).__name__)
         if vars is None:  # indicators can be moved, and discrete effects of groups summed out
             value_vars += [v for v in model.value_vars if v not in value_vars]
-        turns = chosen_turns(model, [v.name for v in value_vars], options)
-        rngs = [rng] if len(turns) == 1 else get_random_generator(rng).spawn(len(turns))
+        names = [v.name for v in value_vars]
         self._recover = boolean("recover", recover)
         if not recover and marginalize is None:
             raise ValueError(
                 "recover=False is for effects that are integrated out, and marginalize=None integrates "
                 "none out; leave one of them out"
             )
-        steps = [self, *(copy.copy(self) for _ in turns[1:])]
-        for step, turn, own in zip(steps, turns, rngs):
-            step._take_turn(model, turn, options, proposal, own)
-        self.later = tuple(steps[1:])
-        moved = {v for step in steps for v in step.vars}
-        self.vars = [v for v in value_vars if v in moved]
-
-    def _take_turn(
-        self,
-        model: Model,
-        turn: Turn,
-        options: Options,
-        proposal: str | Proposal,
-        rng: RandomGenerator,
-    ) -> None:
-        """Set up this step for the variables of one turn."""
-        self.turn = turn
-        value_vars = [v for v in model.value_vars if v.name in turn.names]
-        sampler = metropolis_sampler(model, turn, options, proposal)
+        factor = chosen_factor(model, names, options)
+        sampler = metropolis_sampler(model, names, factor, options, proposal)
         densities = sampler.prepared.densities
         surface = sampler.prepared.surface
         binary = densities.layout.names_at(surface.binary) if surface is not None else ()
         value_vars = [v for v in value_vars if v.name in binary or _is_sampled(v, densities)]
         self._alone = len(value_vars) == len(model.value_vars)
-        self.later = ()
         groups = _groups_of(sampler.prepared)
         if groups is not None:
             if not (self._recover or self._alone):
                 raise ValueError(
-                    "recover=False leaves local effects undrawn, and other steps or other factors' "
-                    "turns need them: let this step sample all variables and integrate one factor "
-                    "out, or pass recover=True"
+                    "recover=False leaves local effects undrawn, and other steps need them: let this "
+                    "step sample all variables, or pass recover=True"
                 )
             if not self._recover and groups.discrete:
                 raise ValueError("recover=False cannot mark discrete effects as not drawn")
@@ -336,72 +304,12 @@ class RacingMetropolis(RacingStep):
         self._set_up(sampler, model, value_vars, rng, options.progressbar)
         self._usual = densities.ravel(initial_point_of(model))
 
-    def replace(self, **settings: Any) -> Self:
-        """Return the same step with other sampler settings, such as ``race`` or ``audits``."""
-        out = super().replace(**settings)
-        out.later = tuple(step.replace(**settings) for step in self.later)
-        return out
-
-    # --- turns ----------------------------------------------------------------------------------
-
-    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Start a new chain; raise an error if the data have changed."""
-        super().setup_chain(rng, tune, draws)
-        for step, own in zip(self.later, self.rng.spawn(len(self.later))):
-            step.setup_chain(own, tune, draws)
-
-    def stop_tuning(self) -> None:
-        """End tuning, and keep the tuned settings fixed."""
-        super().stop_tuning()
-        for step in self.later:
-            step.stop_tuning()
-
-    def step(
-        self, point: dict[str, np.ndarray]
-    ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-        """Make ``transitions_per_draw`` transitions of each turn."""
-        point, stats = super().step(point)
-        for step in self.later:
-            point, more = step.step(point)
-            stats = stats + more
-        return point, [_of_all_turns(stats)]
-
-    @property
-    def sampling_state(self) -> Any:
-        """State of the chain, including those of further turns."""
-        state = super().sampling_state
-        state.later_turns = [step.sampling_state for step in self.later]
-        return state
-
-    @sampling_state.setter
-    def sampling_state(self, state: Any) -> Any:
-        RacingStep.sampling_state.fset(self, state)
-        for step, own in zip(self.later, state.later_turns):
-            step.sampling_state = own
-
-    def _rows_of_a_draw(self) -> float:
-        return sum((step._rows_of_a_draw() for step in self.later), super()._rows_of_a_draw())
-
     # --- local effects --------------------------------------------------------------------------
 
     @property
     def _local(self) -> GroupedModel | None:
         """Grouped model, or None if no local effects are integrated out."""
         return _groups_of(self.prepared)
-
-    @property
-    def _in_turns(self) -> GroupedModel | None:
-        """Grouped model, or None if it does not hold variables of other turns as data."""
-        local = self._local
-        return local if local is not None and local.held is not None else None
-
-    def _condition(self, point: dict[str, np.ndarray]) -> None:
-        if self._in_turns is not None:
-            self._in_turns.groups.hold(point)
-
-    def _follow(self, chain: Any, x: np.ndarray) -> None:
-        if self._in_turns is not None:
-            metropolis.follow(self.sampler, chain, x, tuning=self.tune)
 
     def _moved(self, point: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the new point, with integrated-out local effects drawn given the rest."""
@@ -440,45 +348,12 @@ def _groups_of(prepared: Preparation) -> GroupedModel | None:
     return cast(GroupedModel, prepared.densities) if grouped else None
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _first(values: list[Any]) -> Any:
-    return next((v for v in values if v is not None), None)
-
-
-def _all_flags(values: list[float]) -> float:
-    return float(np.bitwise_or.reduce(np.array(values, np.int64)))
-
-
-#: How the statistics of the turns of a draw are combined; others are counts, which are added.
-_COMBINED: dict[str, Callable[[list[Any]], Any]] = {
-    "accept": _mean,
-    "accepted": _mean,
-    "race_delta": _first,
-    "race_drift": max,
-    "race_exact": min,
-    "race_flags": _all_flags,
-    "race_quadrature": max,
-    "scaling": _first,
-    "warning": _first,
-}
-
-
-def _of_all_turns(stats: list[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the statistics of the turns of a draw."""
-    return {k: _COMBINED.get(k, sum)([s[k] for s in stats]) for k in stats[0]}
-
-
 def _transitions(sampler: Metropolis) -> int:
     """Return the number of transitions that takes half the time of a draw, if all are useful."""
     prepared = sampler.prepared
     model, forecast = _groups_of(prepared), prepared.forecast
     if model is None or forecast is None:
         return 1
-    if model.held is not None:  # draws of other steps take most time
-        return _TURN_TRANSITIONS
     drawing = _STORING_COST + model.n_rows * _DRAWING_COST
     transition = _TRANSITION_COST + forecast.rows * model.race_cost
     rejected = np.clip(1.0 - forecast.acceptance, 0.3, 0.95)
@@ -487,12 +362,16 @@ def _transitions(sampler: Metropolis) -> int:
 
 
 def metropolis_sampler(
-    model: Model, turn: Turn, options: Options, proposal: str | Proposal
+    model: Model,
+    names: Sequence[str],
+    factor: Factor | None,
+    options: Options,
+    proposal: str | Proposal,
 ) -> Metropolis:
-    """Return the Metropolis sampler of the continuous variables of a turn."""
+    """Return the Metropolis sampler of some variables, of whose continuous ones a factor is integrated out."""
     refuse_surrogate(as_proposals(proposal, options.proxy), options.no_proxy)
     point = starting_point(model, options.initial_point)
-    prepared = prepare(model, turn.names, options, point=point, turn=turn)
+    prepared = prepare(model, names, options, point=point, factor=factor)
     groups = prepared.densities.factor is not None
     proposals = as_proposals(proposal, options.proxy if prepared.fit is not None else None)
     if proposal == "auto" and prepared.thinning is not None:
@@ -501,6 +380,6 @@ def metropolis_sampler(
         )
     if prepared.fit is None:
         refuse_surrogate(proposals, prepared.no_proxy)
-    active = moved_coordinates(prepared.densities.layout, turn.names)
+    active = moved_coordinates(prepared.densities.layout, names)
     settings = options.sampler_settings(groups=groups)
     return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)

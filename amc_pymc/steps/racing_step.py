@@ -57,7 +57,6 @@ class RacingState(StepMethodState):
 
     tune: bool
     chain: Any
-    later_turns: Any = ()
 
 
 class RacingStep(BlockedStep):
@@ -178,12 +177,10 @@ class RacingStep(BlockedStep):
         if self.chain is None:
             self.chain = self.core.init(self.sampler, self.rng)
         chain, tune = self.chain, self.tune
-        self._condition(point)
         x = self.prepared.densities.ravel(point)
         if chain.draw == 0:
             check_rows_finite(self.prepared.densities, x, "the start of the chain")
             x = self._first_point(chain, x)
-        self._follow(chain, x)
         densities = self.prepared.densities
         before = densities.rows_read or 0
         x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
@@ -222,7 +219,7 @@ class RacingStep(BlockedStep):
     def _make_progressbar_update_functions(
         self,
     ) -> tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]:
-        whole = self._rows_of_a_draw()
+        whole = self.sampler.rows_of_a_draw()
 
         def update(stats: dict[str, Any]) -> dict[str, Any]:
             shown = {"share": stats["race_rows"] / whole}
@@ -232,19 +229,9 @@ class RacingStep(BlockedStep):
 
     # --- parts of a step ------------------------------------------------------------------------
 
-    def _rows_of_a_draw(self) -> float:
-        """Return the rows read by a draw with exact decisions."""
-        return self.sampler.rows_of_a_draw()
-
-    def _condition(self, point: dict[str, np.ndarray]) -> None:
-        """Store values changed by other steps that are not among the coordinates."""
-
     def _first_point(self, chain: Any, x: np.ndarray) -> np.ndarray:
         """Return the first point of a chain that was given x."""
         return x
-
-    def _follow(self, chain: Any, x: np.ndarray) -> None:
-        """Rebuild control variates if the densities that they approximate have changed."""
 
     def _moved(self, point: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the point with this step's variables taken from x."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +15,7 @@ from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.rng import RandomSeed, as_generator
-from amc_pymc.rows import Rows, as_rows
-from amc_pymc.steps.grouping import grouped_by, stored_group_densities
+from amc_pymc.steps.grouping import grouped_by
 from amc_pymc.steps.model_densities import grouped_densities
 from amc_pymc.steps.model_groups import draws_group
 from amc_pymc.steps.stored_draws import draws_of
@@ -34,7 +30,6 @@ def recover_marginals(
     model: Model | None = None,
     var_names: str | list[str] | None = None,
     observed_vars: Any = None,
-    rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     tries: int = 5,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -55,9 +50,6 @@ def recover_marginals(
         Variables to draw, of one grouping factor. Default: those whose draws are missing or NaN.
     observed_vars : sequence of str or variables, optional
         As for the step.
-    rows : amc_pymc.Rows or mapping of str to array or path, optional
-        As for the step, if it used them; the model's own data are then placeholders. With
-        ``Rows(folder=)`` the store that the step made is used again.
     tries : int, default 5
         Independence Metropolis-Hastings proposals per group and draw, each accepted with a
         probability of 0.8 to 1. Discrete effects are drawn exactly.
@@ -116,15 +108,10 @@ def recover_marginals(
     if not posterior.sizes.get("chain") or not posterior.sizes.get("draw"):
         raise ValueError("idata has no draws")
     names = _wanted(model, posterior, var_names)
-    stored, point = as_rows(rows), initial_point_of(model)
+    point = initial_point_of(model)
     factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
     local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
-    if stored is None:
-        grouped = grouped_densities(model, factor, observed_vars, point)
-    else:
-        grouped = stored_group_densities(
-            model, factor, observed_vars, stored, point, progressbar=progressbar
-        )
+    grouped = grouped_densities(model, factor, observed_vars, point)
     x = _points(model, grouped, posterior, local, point)
     grouped.settle(x.mean(axis=0))
     rng = as_generator(random_seed)

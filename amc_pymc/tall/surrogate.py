@@ -72,8 +72,6 @@ class Surface(NamedTuple):
     centre, slope : (C,) arrays
     curvature : (C, C) array
         c, G and H.
-    highest : (1,) array
-        Maximum of Q.
     """
 
     inner: np.ndarray
@@ -85,7 +83,6 @@ class Surface(NamedTuple):
     centre: np.ndarray
     slope: np.ndarray
     curvature: np.ndarray
-    highest: np.ndarray
 
 
 class Conditional(NamedTuple):
@@ -299,13 +296,6 @@ def _forces(z, surface):
     pull = surface.curvature @ moved
     value = np.dot(surface.slope, moved) - 0.5 * np.dot(moved, pull)
     return value, surface.slope - pull
-
-
-@njit(cache=True, error_model="numpy")
-def expansion_at(x: np.ndarray, surface: Surface) -> float:
-    """Return Q at x minus its maximum."""
-    z, _, _ = coefficients_at(x, surface)
-    return min(0.0, _forces(z, surface)[0] - surface.highest[0])
 
 
 @njit(cache=True, error_model="numpy")

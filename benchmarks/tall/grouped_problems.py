@@ -82,8 +82,6 @@ class GroupedProblem(Problem):
 def unsupported(problem: GroupedProblem, method: str) -> str:
     """Why a method has not been set up for a problem, or nothing."""
     family, *options = method.split(":")
-    if "population" in options and problem.name == "crossed":
-        return "effects of one factor need those of the other"
     if family in ("lme4", "hmcecs") and problem.terms is None:
         return "no formula"
     if family == "hmcecs" and "slopes" in problem.name:
@@ -197,9 +195,6 @@ PROBLEMS: dict[str, GroupedProblem] = {
         ),
         _simulated("intercepts", "Random intercepts, 100 rows a group", ("1e5", "1e6", "1e7")),
         _slopes("slopes", "Correlated intercepts and slopes, 100 rows a group", ("1e5", "1e6")),
-        _simulated(
-            "crossed", "Crossed factors, N / 100 levels each", ("1e6",), factors=("user", "item")
-        ),
         _item_response("item_response", "Item response, N / 40 persons, 40 items", ("4e6",)),
     )
 }

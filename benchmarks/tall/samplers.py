@@ -21,8 +21,6 @@ from benchmarks.tall.outcomes import (
 from benchmarks.tall.problems import Job, Problem
 
 _RACING_DRAWS, _RACING_TUNE = 20_000, 1_000
-#: Where crossed factors take turns, a draw takes passes over the data and is nearly independent.
-_TURNS_TUNE = 60
 _NUTS_DRAWS, _NUTS_TUNE = 2_000, 400
 _METROPOLIS_DRAWS, _METROPOLIS_TUNE = 50_000, 5_000
 _EXACT_DRAWS, _EXACT_TUNE = 2_000, 100
@@ -51,10 +49,9 @@ def racing(problem: Problem, job: Job) -> Outcome:
         step = amc.RacingMetropolis(**settings)
     built.stop()
     draws = job.draws or (_EXACT_DRAWS if exact else _RACING_DRAWS)
-    tune = job.tune or (_EXACT_TUNE if exact else _TURNS_TUNE if step.later else _RACING_TUNE)
+    tune = job.tune or (_EXACT_TUNE if exact else _RACING_TUNE)
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
-    made = sum(part.sampler.transitions for part in (step, *step.later))
-    outcome = race_figures(outcome, idata, job.n_rows * made)
+    outcome = race_figures(outcome, idata, job.n_rows * step.sampler.transitions)
     if problem.forecast:
         forecast = amc.racing_forecast(model=model, progressbar=False)
         outcome.extra |= {

@@ -387,9 +387,6 @@ def test_nothing_was_overlooked():
     seen, means = pilot.RecordingPath(path), [np.full(8, m) for m in (-1.95, 1.95)]
     q = StudentTMixture([0.3, 0.7], means, [1.1 * sd * np.eye(8)] * 2, 5.0)
     seen.values(np.full((1, 8), -1.5))
-    for mixture, log_mean in ((q, path.log_z), (q, -math.inf)):
-        adapted = AdaptedMixture(mixture, 1.0, 100.0, log_mean, np.ones(1))
-        found = pilot.Pilot(None, adapted, q, q.means, np.zeros(2), 0.0)
-        assert overlooked(seen, found, np.random.default_rng(5)) == -math.inf
-    nothing = pilot.Pilot(None, None, None, q.means[:0], np.empty(0), 0.0)
-    assert overlooked(seen, nothing, np.random.default_rng(5)) == -math.inf
+    adapted = AdaptedMixture(q, 1.0, 100.0, path.log_z, np.ones(1))
+    found = pilot.Pilot(None, adapted, q, q.means, np.zeros(2), 0.0)
+    assert overlooked(seen, found, np.random.default_rng(5)) == -math.inf

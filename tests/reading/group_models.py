@@ -269,7 +269,7 @@ def matrix_by_its_second_axis(x, g, rng):
     pm.Normal("y", u[0, g] + u[1, g] * x, 1, observed=rng.normal(size=N))
 
 
-@refused("rows of z do not belong to a level; pass observed_vars=['y']")
+@accepted()
 def rows_of_one_of_two_observed(x, g, rng):
     b = pm.Normal("b", 0, 1)
     u = pm.Normal("u", 0, 1, shape=G)

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 
 from amc_pymc.reading.graphs import initial_point_of, interpreted_mode
-from amc_pymc.reading.layout import FlatLayout, Held
+from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.tall.samplers.compiled import call_total
 from tests.reading.test_packed_rows import bivariate
@@ -106,29 +106,6 @@ def test_checks_of_data(p, expected):
     )
     found = [call_total(rest.rest, np.array([state])) for state in (0.0, 1.0)]
     np.testing.assert_allclose(found, expected, rtol=1e-14)
-
-
-def test_held_values_are_read_at_every_call():
-    """They are not differentiated by."""
-    layout = FlatLayout(("a", "h"), ((3,), (2,)), ("float64",) * 2)
-    a, h = pt.vector("a", shape=(3,)), pt.vector("h", shape=(2,))
-    held = Held(layout.part(["h"]))
-    total = pt.sum(a**2) * pt.exp(h[0]) + a[0] * h[1] * a[2]
-    rest, at = (
-        RestDensities(total, [a, h], layout.part(["a"]), held=held),
-        np.array([0.3, -1.0, 2.0]),
-    )
-    for p, q in ((0.4, -2.0), (-1.0, 0.5)):
-        held.take({"h": np.array([p, q])})
-        expected = np.sum(at**2) * np.exp(p) + at[0] * q * at[2]
-        assert call_total(rest.rest, at) == pytest.approx(expected, rel=1e-12)
-        value, gradient = rest.rest_value_and_gradient(at)
-        assert value == pytest.approx(expected, rel=1e-12)
-        expected = 2.0 * at * np.exp(p) + q * at[[2, 0, 0]] * [1.0, 0.0, 1.0]
-        np.testing.assert_allclose(gradient, expected, rtol=1e-12)
-        expected = 2.0 * np.exp(p) * np.eye(3)
-        expected[0, 2] = expected[2, 0] = q
-        np.testing.assert_allclose(rest.rest_hessian(at, np.arange(3)), expected, rtol=1e-12)
 
 
 def test_priors_of_a_model():

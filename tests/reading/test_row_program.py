@@ -51,7 +51,7 @@ class Program:
 
     def values_used(self, x):
         """The expression of the renumbered columns."""
-        (found,) = self.graph.evaluate([self.output], row=[c.values for c in self.used], eta=x)
+        (found,) = self.graph.evaluate([self.output], row=self.used, eta=x)
         return np.broadcast_to(np.asarray(found, float), self.rows.n_rows)
 
     def gradient(self, direction):
@@ -103,7 +103,7 @@ def assert_right(p, discrete=None):
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-11)
         possible = np.isfinite(expected)
         weight = np.where(possible, rng.normal(size=p.rows.n_rows), 0.0)
-        found = p.graph.evaluate([along], row=[c.values for c in p.used], eta=x, du=direction)[0]
+        found = p.graph.evaluate([along], row=p.used, eta=x, du=direction)[0]
         slopes = np.broadcast_to(np.asarray(found, float), p.rows.n_rows)
         assert np.isfinite(slopes[possible]).all()
         if possible.all():

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rows.packings import Copies, InGroups, make_data, make_store
+from rows.packings import Copies, make_data, make_store
 
 from amc_pymc.rows import InMemory, files
 
@@ -107,7 +107,7 @@ KILLED = """
     from amc_pymc.rows import files
     if {kind!r} == "named":
         files._FILES = Path("/no/such/folder")
-    from rows.packings import Copies, InGroups, make_data, make_store
+    from rows.packings import Copies, make_data, make_store
 
     class Waiting(Copies):
         def pack(self, chunk, first):
@@ -141,12 +141,11 @@ def test_a_killed_process_leaves_nothing(kind, places, moment, keep):
     assert [p.suffix for p in left(places)] == [".part"] * (kind == "named")
 
 
-@pytest.mark.parametrize("kind_of_packing", [Copies, InGroups])
-def test_a_full_disk_is_told_before_the_pass(kind, places, kind_of_packing):
+def test_a_full_disk_is_told_before_the_pass(kind, places):
     """Here the limit of the size of files is reached."""
     resource = pytest.importorskip("resource")
-    before, packing = resource.getrlimit(resource.RLIMIT_FSIZE), kind_of_packing()
-    data = make_data(200_000, groups=40 if kind_of_packing is InGroups else None)
+    before, packing = resource.getrlimit(resource.RLIMIT_FSIZE), Copies()
+    data = make_data(200_000)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         with pytest.raises(

@@ -9,8 +9,6 @@ import pytest
 from rows.packings import (
     COLUMNS,
     Copies,
-    InGroups,
-    assert_in_groups,
     frame,
     make_data,
     make_store,
@@ -36,7 +34,7 @@ def memmaps(data, folder):
 
 def zarr_arrays(data, folder):
     zarr = pytest.importorskip("zarr")
-    chunks = {"X": (700, 2), "y": (500,), "g": (900,)}
+    chunks = {"X": (700, 2), "y": (500,)}
     return {n: zarr.array(a, chunks=chunks[n]) for n, a in data.items()}, None
 
 
@@ -56,7 +54,7 @@ def zarr_path(data, folder):
 
 def dask_arrays(data, folder):
     da = pytest.importorskip("dask.array")
-    chunks = {"X": ((1000, 300, 1700), (2,)), "y": 900, "g": 700}
+    chunks = {"X": ((1000, 300, 1700), (2,)), "y": 900}
     return {n: da.from_array(a, chunks=chunks[n]) for n, a in data.items()}, None
 
 
@@ -98,13 +96,6 @@ def test_a_source_gives_its_rows_in_order(make, tmp_path):
     source, columns = make(data, tmp_path)
     store = make_store(source, columns=columns)
     np.testing.assert_array_equal(store.data, table_of(data))
-
-
-@pytest.mark.parametrize("make", SOURCES)
-def test_a_source_gives_its_rows_by_group(make, tmp_path):
-    data = make_data(N, groups=40)
-    source, columns = make(data, tmp_path)
-    assert_in_groups(make_store(source, InGroups(), columns), data)
 
 
 @pytest.mark.parametrize("make", SOURCES)

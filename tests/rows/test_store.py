@@ -1,4 +1,4 @@
-"""A store holds its rows, by group if there are groups, or it is refused; processes share it."""
+"""A store holds its rows, or it is refused; processes share it."""
 
 import json
 import os
@@ -11,26 +11,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rows.packings import (
-    COLUMNS,
-    GROUPS,
-    Copies,
-    InGroups,
-    assert_in_groups,
-    frame,
-    make_data,
-    make_store,
-    table_of,
-)
-
-from amc_pymc.rows import writer
+from rows.packings import Copies, make_data, make_store, table_of
 
 N = 5_000
-BOTH = pytest.mark.parametrize("kind", [Copies, InGroups])
-
-
-def data_of(kind, n=N):
-    return make_data(n, groups=GROUPS if kind is InGroups else None)
 
 
 def facts_of(file):
@@ -45,27 +28,16 @@ def test_rows_keep_the_order_of_the_source(n):
     data = make_data(n)
     store = make_store(data, memory=8 * 2**20)
     np.testing.assert_array_equal(store.data, table_of(data))
-    assert store.first.size == 0
 
 
-def test_many_buckets(tmp_path):
-    """A group that is larger than a bucket."""
-    data, packing = make_data(400_000, groups=300), InGroups()
-    data["g"][::3] = 77
-    packing.n_levels = 300
-    for _ in range(2):  # made, and opened
-        store = make_store(data, packing, memory=8 * 2**20, folder=tmp_path)
-        assert_in_groups(store, data, 300)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["rows.json", "rows.npy"]
-
-
-@BOTH
-def test_memory_is_bounded(kind, tmp_path):
+def test_memory_is_bounded(tmp_path):
     """A pass over 40 MB of arrays on disk takes what it was allowed, for all rows alike."""
-    for name, a in data_of(kind, 1_200_000).items():
+    for name, a in make_data(1_200_000).items():
         np.save(tmp_path / f"{name}.npy", a)
-    source = {p.name: np.load(tmp_path / f"{p.name}.npy", mmap_mode="r") for p in kind.placeholders}
-    packing, memory = kind(), 8 * 2**20
+    source = {
+        p.name: np.load(tmp_path / f"{p.name}.npy", mmap_mode="r") for p in Copies.placeholders
+    }
+    packing, memory = Copies(), 8 * 2**20
     tracemalloc.start()
     try:
         make_store(source, packing, memory=memory)
@@ -88,24 +60,19 @@ def test_released_rows_are_read_again():
     np.testing.assert_array_equal(view, table_of(data))
 
 
-@BOTH
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_pickled_store_is_the_same_file(kind, keep, tmp_path):
+def test_a_pickled_store_is_the_same_file(keep, tmp_path):
     """In another process, too; and the pickle has no rows in it."""
-    store = make_store(data_of(kind), kind(), folder=tmp_path if keep else None)
+    store = make_store(make_data(N), folder=tmp_path if keep else None)
     expected, text = np.array(store.data), pickle.dumps(store)
     assert len(text) < 5_000
     np.testing.assert_array_equal(pickle.loads(text).data, expected)
-    np.testing.assert_array_equal(pickle.loads(text).first, store.first)
     (tmp_path / "pickle").write_bytes(text)
-    code = (
-        "import pickle, sys; s = pickle.load(open(sys.argv[1], 'rb'));"
-        "print(s.data.sum().hex(), s.first.sum())"
-    )
+    code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).data.sum().hex())"
     out = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "pickle")], capture_output=True, text=True
     )
-    assert out.stdout.split() == [expected.sum().hex(), str(int(store.first.sum()))], out
+    assert out.stdout.split() == [expected.sum().hex()], out
 
 
 def test_a_store_that_is_gone_is_named():
@@ -121,47 +88,39 @@ def test_a_store_that_is_gone_is_named():
 # --- stores that are kept -------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[Copies, InGroups])
-def kept(request, tmp_path):
-    """Kind of the packing, data, and file of their store."""
-    data = data_of(request.param)
-    make_store(data, request.param(), folder=tmp_path)
-    return request.param, data, tmp_path / "rows.npy"
+@pytest.fixture
+def kept(tmp_path):
+    """Data, and the file of their store."""
+    data = make_data(N)
+    make_store(data, folder=tmp_path)
+    return data, tmp_path / "rows.npy"
 
 
 def refused(kept, message, packing=None, **kwargs):
-    kind, data, file = kept
+    data, file = kept
     message = f"{re.escape(str(file))} cannot be used: .*{message}.*Delete it"
     with pytest.raises(ValueError, match=message):
-        make_store(data, packing or kind(), folder=file.parent, **kwargs)
+        make_store(data, packing, folder=file.parent, **kwargs)
 
 
 def test_a_kept_store_is_read_again(kept):
     """And NumPy reads it, too."""
-    kind, data, file = kept
-    before, packing = file.stat().st_mtime_ns, kind()
+    data, file = kept
+    before, packing = file.stat().st_mtime_ns, Copies()
     store = make_store(data, packing, folder=file.parent)
     assert packing.sizes == [16]  # the sample that tells a packing
     assert file.stat().st_mtime_ns == before
-    np.testing.assert_array_equal(store.data, make_store(data, kind()).data)
+    np.testing.assert_array_equal(store.data, make_store(data).data)
     np.testing.assert_array_equal(store.data, np.load(file, mmap_mode="r"))
 
 
 def test_a_store_that_is_deleted_is_made_anew(kept):
-    kind, data, file = kept
+    data, file = kept
     data["y"][-1] += 1
     file.unlink()  # what was said of it stays
     for _ in range(2):
-        store = make_store(data, kind(), folder=file.parent)
-        np.testing.assert_array_equal(store.data, make_store(data, kind()).data)
-
-
-def other(kind, **attributes):
-    return type("Other", (kind,), attributes)()
-
-
-def next_group(self, chunk):
-    return (chunk["g"] + 1) % GROUPS
+        store = make_store(data, folder=file.parent)
+        np.testing.assert_array_equal(store.data, make_store(data).data)
 
 
 OTHERS = {
@@ -169,7 +128,6 @@ OTHERS = {
     "columns": (
         {
             "n_columns": 4,
-            "whole": np.array([False, False, True, False]),
             "pack": lambda self, c, first: np.column_stack([c["X"], c["y"], c["y"]]),
         },
         r"another number of columns \(3, not 4\)",
@@ -178,25 +136,18 @@ OTHERS = {
         {"pack": lambda self, c, first: 2.0 * np.column_stack([c["X"], c["y"]])},
         "what the model makes of them have changed",
     ),
-    "index": (
-        {"level_names": ("y",), "levels": lambda self, c: c["y"] % GROUPS},
-        r"other groups, or in none \(\[40, 'g'\], not \[40, 'y'\]\)",
-    ),
-    "number": ({"n_levels": GROUPS + 1}, r"or in none \(\[40, 'g'\], not \[41, 'g'\]\)"),
-    "levels": ({"levels": next_group}, "what the model makes of them have changed"),
 }
 
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_a_store_of_something_else_is_refused(kept, case):
     attributes, message = OTHERS[case]
-    if kept[0] is InGroups or ("levels" not in attributes and "n_levels" not in attributes):
-        refused(kept, message, other(kept[0], **attributes))
+    refused(kept, message, type("Other", (Copies,), attributes)())
 
 
 def test_a_store_of_other_rows_is_refused(kept):
-    kind, data, file = kept
-    refused((kind, {n: a[:-1] for n, a in data.items()}, file), "the source has changed since")
+    data, file = kept
+    refused(({n: a[:-1] for n, a in data.items()}, file), "the source has changed since")
     data["y"][-1] += 1
     refused(kept, "the source has changed since")
 
@@ -228,97 +179,22 @@ DAMAGE = {
     "alone": (lambda file: file.with_suffix(".json").unlink(), "there is no rows.json beside it"),
     "json": (in_json(changed(0)), "rows.json beside it is damaged"),
     "json list": (in_json(lambda f: f.write_text("[1]")), "rows.json beside it is damaged"),
-    "format": (described(format=99), "format 99, this version reads format 5"),
-    "no table": (described(first=None), "rows.json beside it is damaged"),
+    "format": (described(format=99), "format 99, this version reads format 6"),
+    "size": (described(bytes=1), "bytes, not"),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_a_damaged_store_is_refused(kept, case):
     damage, message = DAMAGE[case]
-    damage(kept[2])
+    damage(kept[1])
     refused(kept, message)
 
 
-@pytest.mark.parametrize("forge", [lambda f: f[::-1], lambda f: f + 1, lambda f: f[:-1]])
-def test_a_forged_table_of_groups_is_refused(tmp_path, forge):
-    data, file = data_of(InGroups), tmp_path / "rows.npy"
-    table = forge(make_store(data, InGroups(), folder=tmp_path).first)
-    described(first=table.tolist())(file)
-    refused(
-        (InGroups, data, file), f"its table of groups does not increase from 0 to its {N:,} rows"
-    )
-
-
 def test_another_store_in_the_place_of_a_pickled_one_is_refused(kept):
-    kind, data, file = kept
-    text = pickle.dumps(make_store(data, kind(), folder=file.parent))
+    data, file = kept
+    text = pickle.dumps(make_store(data, folder=file.parent))
     file.unlink()
-    make_store(data, kind(), folder=file.parent)
+    make_store(data, folder=file.parent)
     with pytest.raises(ValueError, match="cannot be opened: another file has taken its place"):
         _ = pickle.loads(text).data
-
-
-# --- rows that are refused ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", [-1, GROUPS])
-@pytest.mark.parametrize("row", [2, 2_500])
-def test_rows_without_a_group_are_named(value, row, monkeypatch):
-    monkeypatch.setattr(writer, "_CHUNK", 700)
-    data = data_of(InGroups)
-    data["g"][row] = value
-    message = f"'g' must number groups from 0 to {GROUPS - 1}, got {value} in row {row}"
-    with pytest.raises(ValueError, match=message):
-        make_store(data, InGroups())
-
-
-def test_the_column_of_a_table_is_named(tmp_path):
-    pytest.importorskip("pyarrow")
-    data = data_of(InGroups)
-    data["g"][1_000:1_002] = GROUPS
-    frame(data).to_parquet(tmp_path / "rows.parquet")
-    message = re.escape("column 'shop' ('g') must number groups from 0 to 39, got 40 in row 1000")
-    with pytest.raises(ValueError, match=message):
-        make_store(tmp_path / "rows.parquet", InGroups(), columns=COLUMNS)
-
-
-class Reading(InGroups):
-    """A change of the source after some of the rows of a group have been counted."""
-
-    def __init__(self, change, rows):
-        super().__init__()
-        self.change, self.left = change, rows
-
-    def levels(self, chunk):
-        found = super().levels(chunk).copy()
-        self.left -= len(found)
-        if self.left <= 0:
-            self.change()
-        return found
-
-
-@pytest.mark.parametrize("value", [0, GROUPS - 1])
-@pytest.mark.parametrize("n", [N, 300_000])
-def test_a_source_that_changes_between_passes_is_refused(tmp_path, n, value):
-    """Of one bucket, and of several."""
-    data = data_of(InGroups, n)
-    packing = Reading(lambda: data["g"].fill(value), n + 16)
-    with pytest.raises(ValueError, match="the source has changed while it was read"):
-        make_store(data, packing, memory=8 * 2**20, folder=tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_stores_with_and_without_groups_are_told_apart(kept):
-    kind, data, file = kept
-    other = Copies() if kind is InGroups else InGroups()
-    data = data_of(type(other))
-    found, wanted = (r"\[40, 'g'\]", None) if kind is InGroups else (None, r"\[40, 'g'\]")
-    refused((kind, data, file), rf"in none \({found}, not {wanted}\)", other)
-
-
-def test_groups_are_whole_numbers():
-    data = data_of(InGroups)
-    data["g"] = data["g"] + np.where(np.arange(N) == 9, 0.5, 0.0)
-    with pytest.raises(ValueError, match=r"'g' must fit the placeholder.*in row 9"):
-        make_store(data, InGroups())

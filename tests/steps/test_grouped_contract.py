@@ -7,7 +7,7 @@ import pytest
 
 from grouped_runs import assert_agree, example, racing, sample
 
-from amc_pymc.steps.grouping import chosen_turns
+from amc_pymc.steps.grouping import chosen_factor
 from amc_pymc.steps.racing_step import starting_point
 from amc_pymc.steps.settings import Options
 from models.grouped import PRIOR_SD
@@ -91,8 +91,7 @@ def test_coords_and_dims(reference):
     ],
 )
 def test_effects_that_are_not_integrated_out(labelled, names, marginalize):
-    (turn,) = chosen_turns(labelled, names, Options(marginalize=marginalize))
-    assert turn.factor is None
+    assert chosen_factor(labelled, names, Options(marginalize=marginalize)) is None
 
 
 @pytest.mark.slow

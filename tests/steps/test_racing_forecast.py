@@ -6,8 +6,6 @@ import pytest
 
 import amc_pymc as amc
 
-from models.priors import EXAMPLES
-
 N = 3_000
 
 
@@ -53,12 +51,3 @@ def test_without_doubts():
     assert found.flags == () and str(found).endswith(found.suggestion)
     assert found.effective_draws > found.nuts_effective_draws > 0.0  # over a hundred times
     assert found.pays
-
-
-@pytest.mark.slow
-def test_turns_of_factors_are_counted():
-    """Students and lecturers take turns, at 48 ms a draw; NUTS had 38 effective draws per second, racing 20."""
-    example = EXAMPLES["lecturers"]
-    found = amc.racing_forecast(model=example.model(example.simulate(73_000, 1)), progressbar=False)
-    assert found.n_groups == 3_000 and "in turns" in found.suggestion
-    assert not found.pays

@@ -39,5 +39,4 @@ class GroupKernels:
         self.program, _ = printed.arrays
         bound: Callable[..., Callable[..., Any]] = partial(partial, program=self.program)
         self.values, self.sums = bound(loops.values), bound(loops.sums)
-        self.complete, self.row_values = bound(loops.complete), bound(loops.row_values)
-        self.draw_effects = bound(loops.draw_effects)
+        self.complete, self.draw_effects = bound(loops.complete), bound(loops.draw_effects)

@@ -27,7 +27,6 @@ import numpy as np
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.leaves import (
-    N_COLUMNS,
     N_DOTS,
     N_ENTRIES,
     add_gradient,
@@ -66,7 +65,6 @@ from amc_pymc.tall.groups.printed import (
     ROWS_JET,
     ROWS_PLACES,
     ROWS_SLOPES,
-    ROWS_VALUE,
     SLOPE,
     VALUE,
 )
@@ -339,19 +337,6 @@ def complete(eta, effects, rows, first, groups, program):
         keep_rows(program, VALUE, eta, shared, block, size, kept)
         total += log_density(program, eta, shared, kept, size, groups[g], effects[g], room)
     return total
-
-
-@_compiled
-def row_values(eta, effects, levels, rows, program):
-    """Return log-likelihoods (m,) of rows given the local effects (G, q) of their ``levels`` (m,)."""
-    shared = of_parameters(program, VALUE, eta)
-    block, kept = np.zeros((program[N_COLUMNS], 1)), room_of(program, VALUE, 1)
-    ends, out = np.arange(levels.size + 1), np.zeros(levels.size)
-    for i in range(levels.size):
-        gather(rows, ends, i, block)
-        call(program[VALUE + ROWS], eta, shared, block, 1, 1, kept, 1)
-        call(program[ROWS_VALUE], eta, shared, kept, 1, 1, 1, effects[levels[i]], out[i:])
-    return out
 
 
 @_compiled

@@ -37,16 +37,7 @@ from amc_pymc.tall.samplers.compiled import (
     log_move,
 )
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import (
-    GaussianFit,
-    RacedModel,
-    Surrogate,
-    finite_or_raise,
-    gaussian_factor,
-    mask_of,
-    surrogate_at,
-)
-from amc_pymc.tall.samplers.surface import fit_to_moments, gaussian_surface
+from amc_pymc.tall.samplers.raced import finite_or_raise
 from amc_pymc.tall.samplers.tuning import (
     KINDS,
     RANDOM_WALK,
@@ -63,8 +54,6 @@ from amc_pymc.tall.thinning import BROKEN, Thinning
 
 #: Weight of the first covariance, in draws, when a new one is estimated.
 _SHRINKAGE = 10.0
-#: Scale below which moves on a Gaussian surrogate fit badly.
-_FITS_BADLY = 0.5
 
 
 @record
@@ -94,10 +83,6 @@ class Moves(NamedTuple):
     walk: np.ndarray
     refresh: Refresh
     move: Callable[..., tuple[float, float]]
-
-    def on(self, refresh: Refresh) -> Moves:
-        """Return the same with other moves on prior times surrogate."""
-        return self._replace(refresh=refresh, move=move_of(refresh))
 
 
 @njit(cache=True)
@@ -142,37 +127,16 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
     )
 
 
-def learned(
-    moves: Moves, fit: GaussianFit | None, moments: Moments, kinds: Sequence[int]
-) -> tuple[Moves, GaussianFit | None]:
-    """Adapt moves to the moments of a chain; return also the Gaussian that they are based on.
-
-    The random walk gets the chain's covariance. If a Gaussian surrogate without hyperparameters or indicators fits
-    badly, the chain's mean and covariance take its place.
-    """
+def walking(moves: Moves, moments: Moments, kinds: Sequence[int]) -> Moves:
+    """Give the random walk, if there is one, the covariance of a chain."""
     size = moves.active.size
-    if RANDOM_WALK in kinds and moments.count > 2 * size + 10:
-        first = np.linalg.inv(moves.whiten)
-        moves = moves._replace(walk=moments.factor(moves.active, first, _SHRINKAGE + size))
-    refresh = moves.refresh
-    plain = not (refresh.phi.size or refresh.binary.size)
-    bad = plain and SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
-    if not bad or fit is None or moments.count <= 10 * size + 50:
-        return moves, fit
-    found = fit_to_moments(moments, fit.coordinates, moves.active, refresh.freedom[0])
-    if found is None:
-        return moves, fit
-    scales = moves.scales.copy()
-    scales[SURROGATE] = 1.0
-    return moves._replace(scales=scales).on(found[1].moves()), found[0]
+    if RANDOM_WALK not in kinds or moments.count <= 2 * size + 10:
+        return moves
+    first = np.linalg.inv(moves.whiten)
+    return moves._replace(walk=moments.factor(moves.active, first, _SHRINKAGE + size))
 
 
 # --- transitions -----------------------------------------------------------------------------------
-
-
-#: Distance from the mode, in standard deviations per root coordinate, beyond which a chain with changing units expands
-#: around its current point instead.
-_TOO_FAR = 20.0
 
 
 @dataclass(kw_only=True, eq=False)
@@ -196,18 +160,13 @@ class Metropolis(Sampler):
 
 @dataclass(kw_only=True)
 class MetropolisChain(Chain):
-    """State of a Metropolis-Hastings chain; ``fit`` is the Gaussian that its moves are based on.
+    """State of a Metropolis-Hastings chain.
 
-    ``rest_hessian`` (D, D) is the Hessian of the log density without the units, computed when first
-    needed. ``arrived`` is set once the expansion point of a chain with changing units has settled,
-    ``start_replaced`` if the chain does not begin at the point that its user gave.
+    ``start_replaced`` is set if the chain does not begin at the point that its user gave.
     ``made`` is the latest batch of draws.
     """
 
     moves: Moves
-    fit: GaussianFit | None
-    rest_hessian: np.ndarray | None = None
-    arrived: bool = False
     start_replaced: bool = False
     made: Ahead | None = None
 
@@ -229,7 +188,6 @@ def init(
         **moments_of(prepared),
         totals=MetropolisCounts.zeros(len(KINDS)),
         moves=first_moves(prepared, sampler.active, sampler.proposals),
-        fit=prepared.fit,
     )
 
 
@@ -377,108 +335,6 @@ def run_draws(
     return k, 0, DECIDED, -1
 
 
-# --- units that change ----------------------------------------------------------------------------
-
-#: Maximum length of a Newton step of the Gaussian's mean, and the length below which the mean has
-#: settled, in standard deviations per root coordinate.
-_LONGEST, _ARRIVED = 5.0, 1.0
-
-
-def follow(sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, *, tuning: bool) -> None:
-    """Update the expansion after the units' data have changed.
-
-    While tuning, the centre follows the mode by one Newton step per draw, unless x is far from it.
-    Logged decisions are discarded because they were made on the previous units.
-    """
-    prepared, chain.auditor.log.seen[0] = sampler.prepared, 0
-    prepared.raced.forget_centre()
-    if prepared.surrogate is None or chain.fit is None:
-        return
-    centre = _centre(chain.fit, x) if tuning else chain.surrogate.centre
-    if chain.rest_hessian is None:  # used for proposals only and nearly constant
-        chain.rest_hessian = prepared.densities.rest_hessian(centre, chain.fit.coordinates)
-    chain.fit, length = _follow_gaussian(prepared, chain, chain.fit, centre, sampler.active)
-    if tuning and not chain.arrived and length < _ARRIVED:
-        _forget_the_way(chain, prepared)
-
-
-def _forget_the_way(chain: MetropolisChain, prepared: Preparation) -> None:
-    """Restart the adaptation from the point that the chain has reached."""
-    scales, chain.arrived = chain.moves.scales.copy(), True
-    scales[SURROGATE] = 1.0
-    chain.moves = chain.moves._replace(scales=scales)
-    chain.totals = MetropolisCounts.zeros(len(KINDS))
-    for name, moments in moments_of(prepared).items():
-        setattr(chain, name, moments)
-
-
-def _centre(fit: GaussianFit, x: np.ndarray) -> np.ndarray:
-    """Return the Gaussian's mean, or x if the chain is far from it."""
-    inside = fit.coordinates
-    factor, _ = gaussian_factor(fit.precision[np.ix_(inside, inside)])
-    z = np.linalg.solve(factor, (x - fit.mean)[inside])
-    near = np.linalg.norm(z) <= _TOO_FAR * np.sqrt(inside.size)
-    return fit.mean.copy() if near else x.copy()
-
-
-def _follow_gaussian(
-    prepared: Preparation,
-    chain: MetropolisChain,
-    fit: GaussianFit,
-    centre: np.ndarray,
-    active: np.ndarray,
-) -> tuple[GaussianFit, float]:
-    """Update the Gaussian approximation by a Newton step from the centre."""
-    model, inside = prepared.densities, mask_of(centre.size, fit.coordinates)
-    chain.surrogate = _surrogate(model, centre)
-    precision = -(chain.surrogate.hessian + chain.rest_hessian) * np.outer(inside, inside)
-    slope = chain.surrogate.gradient + model.rest_value_and_gradient(centre)[1]
-    mean, length = _newton(centre, precision, slope, fit.precision, fit.coordinates)
-    if np.isinf(length):
-        precision = fit.precision
-    fit = GaussianFit(mean, precision, fit.coordinates)
-    freedom = chain.moves.refresh.freedom[0]
-    refresh = gaussian_surface(fit, active, freedom=freedom).moves()
-    chain.moves = chain.moves.on(refresh)
-    return fit, length
-
-
-def _newton(
-    x: np.ndarray,
-    precision: np.ndarray,
-    slope: np.ndarray,
-    before: np.ndarray,
-    inside: slice | np.ndarray = slice(None),
-) -> tuple[np.ndarray, float]:
-    """Take a Newton step from x, shortened if long; return also its full length.
-
-    If the log density is not concave, no step is taken and the length is infinite. Lengths are in
-    standard deviations per root coordinate, the larger of those under this precision and under
-    ``before``, because a nearly flat log density permits steps that are too long.
-    """
-    factor, concave = gaussian_factor(precision[inside][:, inside], floor=1e-6)
-    out = x.copy()
-    if not concave:
-        return out, np.inf
-    z = factor.T @ slope[inside]
-    step = factor @ z
-    squares = z @ z, step @ before[inside][:, inside] @ step
-    length = float(np.sqrt(max(squares) / z.size))
-    out[inside] += min(1.0, _LONGEST / max(length, 1e-300)) * step
-    return out, length
-
-
-def _surrogate(model: RacedModel, centre: np.ndarray) -> Surrogate:
-    surrogate = surrogate_at(model, centre)
-    if surrogate is None:
-        raise ValueError(
-            f"The derivatives of {', '.join(model.observed_vars)} are not finite where its control "
-            "variate is expanded. Give the effects of other factors narrower priors, or start "
-            "nearer to the posterior."
-        )
-    return surrogate
-
-
 # --- tuning ---------------------------------------------------------------------------------------
 
 
@@ -517,9 +373,8 @@ def _tune(
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     """Adapt covariance, proposal weights and expansion point to the chain's history."""
     kinds, totals, prepared = kinds_of(sampler.proposals), chain.totals, sampler.prepared
-    chain.moves, chain.fit = learned(chain.moves, chain.fit, chain.moments, kinds)
     weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
-    chain.moves = chain.moves._replace(weights=weights)
+    chain.moves = walking(chain.moves, chain.moments, kinds)._replace(weights=weights)
     if not sampler.thinning.radii.size:  # whose bounds hold around one centre
         recentre(chain, prepared, totals.raced[0], totals.tries.sum())
     chain.totals = MetropolisCounts.zeros(len(KINDS))

@@ -255,10 +255,6 @@ class RacedModel(Raced, Protocol):
         """Grouping factor whose effects are integrated out of the units, if any."""
 
     @property
-    def held(self) -> Any:
-        """Values of variables that are data to the units, if any."""
-
-    @property
     def rest(self) -> Any:
         """First-class ``x -> log density``."""
 
