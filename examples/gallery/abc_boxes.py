@@ -37,8 +37,9 @@ def main():
     picture, axes = plt.subplots(figsize=(6.0, 5.6), layout="constrained")
     for box in range(boxes.sizes["box"]):
         low, high = boxes["theta_lower"][box].values, boxes["theta_upper"][box].values
-        axes.add_patch(plt.Rectangle(low, *(high - low), fill=False, edgecolor="#888888", lw=0.3))
-    axes.plot(draws["x"].values.ravel(), draws["y"].values.ravel(), ".", color="#d55e00", ms=3)
+        axes.add_patch(plt.Rectangle(low, *(high - low), fill=False, edgecolor="#555555", lw=0.5))
+    x, y = (draws[name].values.ravel()[::8] for name in "xy")
+    axes.plot(x, y, ".", color="#d55e00", alpha=0.5, ms=3)
     axes.set(xlabel="x", ylabel="y", xlim=(-2.0, 2.0), ylim=(-2.0, 2.0), aspect="equal")
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_boxes.png", dpi=125)
