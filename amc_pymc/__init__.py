@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         plot_abc,
         plot_allocation,
         plot_evidence,
-        plot_partition,
         plot_race,
     )
     from amc_pymc.rows import Rows
@@ -62,7 +61,6 @@ __all__ = [
     "plot_abc",
     "plot_allocation",
     "plot_evidence",
-    "plot_partition",
     "plot_race",
     "racing_forecast",
     "recover_marginals",
@@ -93,7 +91,6 @@ _PLACES = {
         "plot_abc",
         "plot_allocation",
         "plot_evidence",
-        "plot_partition",
         "plot_race",
     ),
     "rows": ("Rows",),

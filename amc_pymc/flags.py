@@ -64,10 +64,10 @@ nan: the density was nan at {points:,} points, about {share:.0%} of those where 
     mend the model where it gives nan
 pilot_found_more: the pilot run from the prior found more evidence ({other:.2f})
     part of the posterior is missing and the estimate is too low
-    use arms='default', or compare with arms=['smc']
+    leave arms out, or compare with arms=['smc']
 mixture_found_more: importance sampling around all modes found more evidence ({other:.2f})
     part of the posterior is missing, perhaps a narrow peak, and the estimate is too low
-    use arms that start from the fitted reference, as arms='default' does
+    leave arms out: by default they start from the fitted reference
 missed_mode: a last search found a mode that the fitted reference does not cover, and with it the log evidence is about {total:.2f}
     the estimate is too low by what the mode holds
     run again with another random_seed, whose pilot run may find the mode

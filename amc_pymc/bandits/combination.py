@@ -56,15 +56,8 @@ class Plan:
     unit: Literal["draws", "cost"]
 
 
-def plan_rounds(
-    total: float,
-    first: float,
-    unit: Literal["draws", "cost"],
-    rounds: Literal["doubling"] | float = "doubling",
-) -> Plan:
-    """Plan a first round, then rounds that double or that all have the same size.
-
-    The last round of a doubling plan takes the rest, at least a third of the budget.
+def plan_rounds(total: float, first: float, unit: Literal["draws", "cost"]) -> Plan:
+    """Plan a first round, then rounds that double; the last one takes the rest, at least a third of the budget.
 
     Parameters
     ----------
@@ -73,24 +66,20 @@ def plan_rounds(
     first : float
         Budget of the first round, at most `total`.
     unit : {"draws", "cost"}
-    rounds : "doubling" or float
-        A number is the budget of every round after the first.
 
     Examples
     --------
     >>> from amc_pymc.bandits.combination import plan_rounds
-    >>> plan_rounds(100, 12, "draws", "doubling").sizes
+    >>> plan_rounds(100, 12, "draws").sizes
     (12, 24, 64)
     """
-    sizes, left = [first], total - first
-    size = 2 * first if rounds == "doubling" else rounds
+    sizes, left, size = [first], total - first, 2 * first
     while left > 0:
-        if (rounds == "doubling" and left < 2 * size) or size > left:
+        if left < 2 * size:
             size = left
         sizes.append(size)
         left -= size
-        if rounds == "doubling":
-            size *= 2
+        size *= 2
     return Plan(tuple(sizes), unit)
 
 

@@ -133,7 +133,7 @@ def _z_scores(run: Combination) -> np.ndarray:
     return out
 
 
-def combination_tree(history: History, *, weights: str, policy: Policy, cost: Any) -> xr.DataTree:
+def combination_tree(history: History, *, policy: Policy, cost: Any) -> xr.DataTree:
     """Return the results of a run."""
     run, pulls = history.run, history.pulls()
     stopped = "" if history.stopped is None else history.stopped.happened
@@ -155,14 +155,13 @@ def combination_tree(history: History, *, weights: str, policy: Policy, cost: An
         "inference_library": "amc_pymc",
         "sampling_method": "combine_estimators",
         "policy": policy.name,
-        "weights": weights,
+        "weights": "predictable",
         "scale": run.scale,
         "cost": cost,
         "unbiased": _unbiased(history),
         "stopped": stopped and f"{stopped[0].upper()}{stopped[1:]}.",
         "rewards_clipped": int(getattr(policy.rewards, "clipped", 0)),
     }
-    tree["estimate"].attrs["headline"] = weights
     tree["pulls"]["arm"].attrs["names"] = names
     tree["pulls"]["value"].attrs["scale"] = run.scale
     return tree

@@ -17,9 +17,7 @@ from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Arm, ArmError, Cost, Sample, as_arms, draw, join_samples
 from amc_pymc.bandits.combination import Combination, Plan, Round, plan_rounds
 from amc_pymc.bandits.combination_results import (
-    WEIGHTS,
     History,
-    Weights,
     combination_flags,
     combination_tree,
     missed,
@@ -59,7 +57,6 @@ def combine_estimators(
     max_cost: float | None = None,
     target_mcse: float | None = None,
     cost: Cost = "count",
-    weights: Weights = "predictable",
     cores: int | None = 1,
     executor: Executor | None = None,
     max_time: float | None = None,
@@ -70,8 +67,8 @@ def combine_estimators(
 
     Use it for several Monte Carlo estimators of one number, for example importance samplers with different
     proposals, if it is not known which has the smallest variance for its cost. The draws are made in rounds that
-    double; a bandit decides from earlier rounds how many draws each estimator gets in the next. With
-    ``weights="predictable"`` the estimate is
+    double; a bandit decides from earlier rounds how many draws each estimator gets in the next. The main
+    estimate, ``weights="predictable"`` in the result, is
 
     .. math::
         \hat\mu = \sum_r \lambda_r \sum_k v_{kr} \bar X_{kr}, \qquad \sum_r \lambda_r = 1,
@@ -107,10 +104,6 @@ def combine_estimators(
     cost : "count" or "cpu", default "count"
         "count": costs that the estimator returns, else its ``cost``, else one per draw. "cpu": CPU seconds of the
         drawing thread; a seed then does not reproduce the run.
-    weights : {"predictable", "inverse_variance", "uniform"}
-        Which of the three estimates is the main one; all are computed. "inverse_variance" weights all draws by
-        estimated variances: most precise, but slightly biased for skewed values. "uniform" is the plain average
-        used in the papers.
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it. Daemonic processes, such as those
         of ``multiprocessing.Pool``, have none.
@@ -129,7 +122,8 @@ def combine_estimators(
     Returns
     -------
     xarray.DataTree
-        ``estimate`` (dimension ``weights``): ``mean``, ``mcse``, and on the log scale ``log_mean``,
+        ``estimate`` (dimension ``weights``: "predictable"; "inverse_variance", which weights all draws by estimated
+        variances and is slightly biased for skewed values; "uniform", the plain average of the papers): ``mean``, ``mcse``, and on the log scale ``log_mean``,
         ``log_mean_mcse``. ``arms``, ``rounds`` and ``pulls``, in the order in which they were started: see the page
         "Variables of results". Attributes of the root: ``unbiased`` states which estimates
         are unbiased, ``stopped`` why the run ended early, if it did, ``flags`` lists doubts about the result, and
@@ -170,12 +164,10 @@ def combine_estimators(
     check_workers(cores, executor)
     used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
     check_cost(cost)
-    if weights not in WEIGHTS:
-        raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
     budget = _budget(used, draws, max_cost, target_mcse, cost)
     limit = positive_or_none("max_time", max_time)
     found = combined(
-        used, budget, policy=policy, cost=cost, weights=weights, cores=cores, executor=executor,
+        used, budget, policy=policy, cost=cost, cores=cores, executor=executor,
         max_time=limit, progressbar=progressbar, random_seed=random_seed,
     )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
@@ -221,7 +213,6 @@ def combined(
     *,
     policy: str | Policy,
     cost: Cost,
-    weights: Weights,
     cores: int | None = 1,
     executor: Executor | None = None,
     max_time: float | None = None,
@@ -309,7 +300,7 @@ def combined(
             elif ended.why == "max_time":
                 history.stopped = flag("out_of_time", limit=max_time)
     with held_back():  # all draws are made
-        tree = combination_tree(history, weights=weights, policy=bandit, cost=cost)
+        tree = combination_tree(history, policy=bandit, cost=cost)
         flags = combination_flags(history, tree, budget)
         flags += list(getattr(bandit.rewards, "flags", ()))
     if pilot is not None and pilot.last:

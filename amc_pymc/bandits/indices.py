@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class BoundPolicy(IndexPolicy):
         bound = self._bound(np.maximum(n, 1.0), mean, variance, self._asked + 1.0)
         return np.where(n > 0.0, seen.low[arms, None] + seen.width[arms, None] * bound, np.inf)
 
-    def begin_with(self, counts: ArrayLike, means: ArrayLike, variances: ArrayLike = 0.0) -> Self:
+    def begin_with(self, counts: ArrayLike, means: ArrayLike) -> Self:
         """Begin with a summary of values, as if they had been told.
 
         Parameters
@@ -121,17 +121,10 @@ class BoundPolicy(IndexPolicy):
             Numbers of values, not negative; they need not be whole.
         means : array_like (K,)
             Mean values, on the scale of rewards and within their range.
-        variances : float or array_like (K,), default 0.0
-            Variances of the values (divisor n).
 
         Returns
         -------
         The policy itself.
-
-        Raises
-        ------
-        ValueError
-            If the policy has been asked before, or a number is not finite or negative where it must not be.
 
         Examples
         --------
@@ -139,30 +132,9 @@ class BoundPolicy(IndexPolicy):
         >>> UCB1(2).begin_with([10.0, 10.0], [0.2, 0.7]).index().round(3)
         array([0.98, 1.48])
         """
-        if self._asked:
-            raise ValueError(f"begin_with needs a fresh policy, this one made {self._asked} pulls.")
-        n, mean, variance = (
-            np.broadcast_to(np.asarray(x, float), self.n_arms) for x in (counts, means, variances)
-        )
-        for label, x, least in (
-            ("counts", n, 0.0), ("means", mean, -math.inf), ("variances", variance, 0.0)
-        ):  # fmt: skip
-            if not (np.isfinite(x) & (x >= least)).all():
-                raise ValueError(f"{label} must be finite and not negative, got {x.tolist()}.")
-        self._seen.told[:], self._seen.mean[:], self._seen.squares[:] = n, mean, n * variance
-        self._asked = int(n.sum())
+        self._seen.told[:], self._seen.mean[:] = counts, means
+        self._asked = int(self._seen.told.sum())
         return self
-
-
-def ucb1_bound(n: Any, mean: Any, t: Any, c: Any) -> Any:
-    """Return mean + sqrt(c log t / n), of arrays, or compiled for numbers."""
-    return mean + np.sqrt(c * np.log(t) / n)
-
-
-def ucbv_bound(n: Any, mean: Any, variance: Any, t: Any, zeta: Any, c: Any) -> Any:
-    """Return mean + sqrt(2 V E / n) + 3 c E / n, with E = zeta log t."""
-    e = zeta * np.log(t)
-    return mean + np.sqrt(2.0 * variance * e / n) + 3.0 * c * e / n
 
 
 def kl_upper(p: ArrayLike, d: ArrayLike) -> np.ndarray:
@@ -195,14 +167,6 @@ def kl_upper(p: ArrayLike, d: ArrayLike) -> np.ndarray:
             break
     out[usual] = np.clip(1.0 - np.exp(-u), a, 1.0)
     return out
-
-
-def klucb_bound(n: ArrayLike, mean: ArrayLike, t: float, c: float) -> np.ndarray:
-    """Return the largest q with n KL(mean, q) <= log t + c log log t, t at least 3."""
-    log_t = math.log(max(t, 3.0))
-    upper = kl_upper(mean, (log_t + c * math.log(log_t)) / np.asarray(n))
-    # Of arms at the end of the range, that with fewer pulls is the first.
-    return np.where(np.asarray(mean) >= 1.0, 1.0 - 1e-9 * np.log(n), upper)
 
 
 class UCB1(BoundPolicy):
@@ -249,7 +213,7 @@ class UCB1(BoundPolicy):
         self.c = float(c)
 
     def _bound(self, n: np.ndarray, mean: np.ndarray, variance: np.ndarray, t: float) -> np.ndarray:
-        bound: np.ndarray = ucb1_bound(n, mean, t, self.c)
+        bound: np.ndarray = mean + np.sqrt(self.c * np.log(t) / n)
         return bound
 
 
@@ -306,7 +270,8 @@ class UCBV(BoundPolicy):
         self.zeta, self.c = float(zeta), float(c)
 
     def _bound(self, n: np.ndarray, mean: np.ndarray, variance: np.ndarray, t: float) -> np.ndarray:
-        bound: np.ndarray = ucbv_bound(n, mean, variance, t, self.zeta, self.c)
+        e = self.zeta * np.log(t)
+        bound: np.ndarray = mean + np.sqrt(2.0 * variance * e / n) + 3.0 * self.c * e / n
         return bound
 
 
@@ -356,4 +321,7 @@ class KLUCB(BoundPolicy):
         self.c = float(c)
 
     def _bound(self, n: np.ndarray, mean: np.ndarray, variance: np.ndarray, t: float) -> np.ndarray:
-        return klucb_bound(n, mean, t, self.c)
+        log_t = math.log(max(t, 3.0))
+        upper = kl_upper(mean, (log_t + self.c * math.log(log_t)) / n)
+        # Of arms at the end of the range, that with fewer pulls is the first.
+        return np.where(mean >= 1.0, 1.0 - 1e-9 * np.log(n), upper)

@@ -15,8 +15,10 @@ from amc_pymc.bandits.rewards import RewardScale
 
 #: Strength of the shrinkage of the kurtosis to that of a Gaussian, in pulls.
 _KURTOSIS_PULLS = 10.0
-#: Number of observed pulls from which the pending pulls of an arm are not limited.
-_WELL_KNOWN = 30
+#: Initial pulls of each arm.
+_FIRST = 3
+#: Largest number of pending pulls over observed ones, and observed ones from which it is not limited.
+_GROWTH, _WELL_KNOWN = 4.0, 30
 #: Relative rounding error of a value.
 _ROUNDING = 2.0**-52
 
@@ -46,7 +48,7 @@ class LCB(IndexPolicy):
     with the variance :math:`s_k^2` of the log values and the empirical relative variance
     :math:`\hat v_k`. The term in :math:`s_k` guards against heavy-tailed weights: before the tail has been
     observed, the empirical variance is far too small, and the worst arm looks best. The index is
-    :math:`z\,\mathrm{se}_k - \ell_k`. The standard error of :math:`\log v_k` is
+    :math:`\mathrm{se}_k - \ell_k`. The standard error of :math:`\log v_k` is
     :math:`\sqrt{2 / (n_k - 1)}` propagated from :math:`s_k^2` to :math:`e^{s_k^2} - 1`, or
     :math:`\sqrt{(\kappa_k - 1) / (n_k - 1)}` with the kurtosis of natural values, shrunk towards 3 and at
     least 3. Pending pulls count in :math:`n_k`. Future costs are assumed equal to the mean cost so far.
@@ -61,16 +63,11 @@ class LCB(IndexPolicy):
     values : {"log", "natural"}, default "log"
         Whether values are reported as logarithms of non-negative values of any size, or as values of any
         sign, whose deviations from their mean should be between 1e-70 and 1e70.
-    z : float, default 1.0
-        Number of standard errors by which the bound is below the loss.
-    min_pulls : int, default 3
-        Initial pulls of each arm, at least 2.
-    growth : float, default 4.0
-        Maximum number of pending pulls of an arm, as a multiple of its observed pulls if these are fewer than 30.
-        Some of many arms with few pulls look far better than they are, so a batch is spread over
-        those that look best.
-    prior_sd : float, optional
-        Prior standard deviation of the (log) values; counts as one more pull of each arm.
+
+    Notes
+    -----
+    Every arm is first pulled three times. Of many arms with few pulls some look far better than they are, so a batch is
+    spread over those that look best: an arm with fewer than 30 observed pulls has at most four times as many pending ones.
 
     Examples
     --------
@@ -89,29 +86,11 @@ class LCB(IndexPolicy):
     name = "lcb"
     uses_costs = True
 
-    def __init__(
-        self,
-        n_arms: int,
-        *,
-        values: Literal["log", "natural"] = "log",
-        z: float = 1.0,
-        min_pulls: int = 3,
-        growth: float = 4.0,
-        prior_sd: float | None = None,
-    ):
+    def __init__(self, n_arms: int, *, values: Literal["log", "natural"] = "log"):
         if values not in ("log", "natural"):
             raise ValueError(f'values must be "log" or "natural", got {values!r}.')
         self.values = values
         super().__init__(n_arms, rewards=_Values(values == "log"))
-        if not 0.0 <= z < math.inf:
-            raise ValueError(f"z must be finite and not negative, got {z!r}.")
-        if not 2 <= min_pulls < math.inf:
-            raise ValueError(f"min_pulls must be at least 2 and finite, got {min_pulls!r}.")
-        if not 0.0 < growth <= math.inf:
-            raise ValueError(f"growth must be positive, got {growth!r}.")
-        if prior_sd is not None and not 0.0 < prior_sd < math.inf:
-            raise ValueError(f"prior_sd must be positive and finite, or None, got {prior_sd!r}.")
-        self.z, self.min_pulls, self.growth, self.prior_sd = z, min_pulls, growth, prior_sd
         self._moments = [Moments(values == "log") for _ in range(self.n_arms)]
         self._total_costs = np.zeros(self.n_arms)
         self._loss, self._spread = np.zeros(self.n_arms), np.zeros(self.n_arms)
@@ -148,20 +127,20 @@ class LCB(IndexPolicy):
     def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
         """Return minus the lower confidence bounds of the losses.
 
-        inf for arms with fewer than `min_pulls` pulls, -inf for arms with fewer than two observed values.
+        inf for arms with fewer than three pulls, -inf for arms with fewer than two observed values.
         """
         told = self._seen.told[arms, None]
         n = told + self._seen.pending[arms, None] + ahead
         spread = self._spread[arms, None] / np.sqrt(np.maximum(n - 1.0, 1.0))
-        bound = np.where(told < 2.0, -np.inf, self.z * spread - self._loss[arms, None])
-        return np.where(n < self.min_pulls, np.inf, bound)
+        bound = np.where(told < 2.0, -np.inf, spread - self._loss[arms, None])
+        return np.where(n < _FIRST, np.inf, bound)
 
     def _ranks(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
         """Put arms at the limit of their pending pulls behind the others, and those without values last."""
         told, pending = self._seen.told[arms, None], self._seen.pending[arms, None] + ahead
-        crowded = (pending >= self.growth * told) & (told < _WELL_KNOWN)
+        crowded = (pending >= _GROWTH * told) & (told < _WELL_KNOWN)
         rank = np.where(told < 2.0, 2.0, 1.0 * crowded)
-        return np.where(told + pending < self.min_pulls, 0.0, rank)
+        return np.where(told + pending < _FIRST, 0.0, rank)
 
     def _receive(self, told: Told) -> None:
         arms, new = told.arms, np.bincount(told.arms, minlength=self.n_arms)
@@ -177,16 +156,11 @@ class LCB(IndexPolicy):
                     max(self._total_costs[k] / self._seen.told[k], 1e-300)
                 )
 
-    def _variance(self, n: float, squares: float, size: float) -> float:
-        """Return the variance of n values, where the prior counts as one more.
-
-        It is at least the squared rounding error of a number of the given size.
-        """
+    @staticmethod
+    def _variance(n: float, squares: float, size: float) -> float:
+        """Return the variance of n values, at least that of rounding."""
         least = (_ROUNDING * size) ** 2
-        n += self.prior_sd is not None
-        if n < 2.0:
-            return least
-        return max((squares + (self.prior_sd or 0.0) ** 2) / (n - 1.0), least)
+        return least if n < 2.0 else max(squares / (n - 1.0), least)
 
     def _log_summary(self, seen: Moments) -> tuple[float, float]:
         """Return the log relative variance, and sqrt(n - 1) times its standard error."""

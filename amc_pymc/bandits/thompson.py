@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from numpy.typing import ArrayLike
@@ -15,7 +13,7 @@ from amc_pymc.bandits.rewards import RewardScale
 class ThompsonSampling(Policy):
     r"""Policy that pulls each arm with the posterior probability that it is the best.
 
-    Mean rewards, scaled to [0, 1], have Beta(alpha, beta) priors. A reward x counts as a success with
+    Mean rewards, scaled to [0, 1], have Beta(1, 1) priors. A reward x counts as a success with
     probability x, else as a failure. Each pull goes to the arm with the largest posterior draw. This policy
     often has the smallest regret and is the least sensitive to delayed rewards.
 
@@ -27,8 +25,6 @@ class ThompsonSampling(Policy):
     ----------
     n_arms : int
         Number of arms K.
-    alpha, beta : float or array_like (K,), default 1.0
-        Parameters of the prior.
     rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
         Range of rewards.
 
@@ -54,25 +50,10 @@ class ThompsonSampling(Policy):
     needs_coin = True
 
     def __init__(
-        self,
-        n_arms: int,
-        *,
-        alpha: ArrayLike = 1.0,
-        beta: ArrayLike = 1.0,
-        rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0),
+        self, n_arms: int, *, rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
     ):
         super().__init__(n_arms, rewards=rewards)
-        self._alpha, self._beta = self._prior("alpha", alpha), self._prior("beta", beta)
         self._successes = np.zeros(self.n_arms)
-
-    def _prior(self, name: str, value: ArrayLike) -> np.ndarray:
-        """Return a parameter of the prior, (K,)."""
-        x = np.asarray(value, float)
-        if x.shape not in ((), (self.n_arms,)):
-            raise ValueError(f"{name} must be a number or ({self.n_arms},), got shape {x.shape}.")
-        if not ((x > 0.0) & (x < math.inf)).all():
-            raise ValueError(f"{name} must be positive and finite, got {value!r}.")
-        return np.array(np.broadcast_to(x, self.n_arms))
 
     @property
     def successes(self) -> np.ndarray:
@@ -86,7 +67,7 @@ class ThompsonSampling(Policy):
         return failures
 
     def _posterior(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._successes + self._alpha, self.failures + self._beta
+        return self._successes + 1.0, self.failures + 1.0
 
     def index(self) -> np.ndarray:
         """Return posterior means on the scale of rewards, (K,); arms are chosen by posterior draws instead."""

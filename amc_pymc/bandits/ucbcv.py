@@ -38,33 +38,18 @@ class ControlledMean(NamedTuple):
 
 
 def _observations(
-    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike, what: str, least: int = 0
+    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike, least: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Check the arguments and return rewards (s,) and deviations of controls (s, q)."""
-    x = np.ascontiguousarray(rewards, float)
-    if x.ndim != 1 or x.size == 0:
-        raise ValueError(f"rewards must have shape (s,) with s at least 1, got {x.shape}.")
-    w = np.asarray(controls, float)
-    if w.ndim == 1:
-        w = w.reshape(-1, 1) if w.size else w.reshape(x.size, 0)
-    if w.ndim != 2 or w.shape[0] != x.size:
+    """Return rewards (s,) and deviations of controls (s, q), or raise an error if there are too few."""
+    x, w = np.asarray(rewards, float), np.asarray(controls, float)
+    d = w.reshape(x.size, -1 if x.size and w.size else 0) - np.asarray(control_means, float)
+    if x.size < max(least, d.shape[1] + 2):
         raise ValueError(
-            f"controls must have shape ({x.size}, q) for {x.size} rewards, got {np.shape(controls)}."
+            f"{d.shape[1]} controls need {max(least, d.shape[1] + 2)} rewards, got {x.size}."
         )
-    omega = np.asarray(control_means, float)
-    if omega.ndim > 1 or (omega.ndim == 1 and omega.size != w.shape[1]):
-        raise ValueError(
-            f"control_means must be a number or have shape ({w.shape[1]},), got {omega.shape}."
-        )
-    for name, values in (("rewards", x), ("controls", w), ("control_means", omega)):
-        if not np.isfinite(values).all():
-            raise ValueError(f"{name} must be finite.")
-    q = w.shape[1]
-    if x.size < max(least, q + 2):
-        raise ValueError(
-            f"{what} with {q} controls needs {max(least, q + 2)} rewards, got {x.size}."
-        )
-    return x, w - omega
+    if not (np.isfinite(x).all() and np.isfinite(d).all()):
+        raise ValueError("rewards, controls and control_means must be finite.")
+    return x, d
 
 
 def regression(
@@ -120,7 +105,7 @@ def regression(
     >>> round(float(estimate.mean), 2), round(float(estimate.variance**0.5), 4)
     (2.0, 0.0032)
     """
-    x, d = _observations(rewards, controls, control_means, "regression")
+    x, d = _observations(rewards, controls, control_means)
     seen = Moments(False, d.shape[1])
     seen.include(x, d)
     return _of_moments(seen)
@@ -162,7 +147,7 @@ def jackknife(
     >>> round(float(jackknife([0.0, 1.0, 3.0, 4.0], [0.0, 0.1, 1.0, 1.2], 0.5).mean), 3)
     1.778
     """
-    x, d = _observations(rewards, controls, control_means, "the jackknife")
+    x, d = _observations(rewards, controls, control_means)
     return _leave_one_out(x, d, pseudo=True)
 
 
@@ -197,7 +182,7 @@ def splitting(
     >>> round(float(splitting([0.0, 1.0, 3.0, 4.0], [0.0, 0.1, 1.0, 1.2], 0.5).mean), 3)
     1.788
     """
-    x, d = _observations(rewards, controls, control_means, "splitting")
+    x, d = _observations(rewards, controls, control_means)
     return _leave_one_out(x, d, pseudo=False)
 
 
@@ -236,7 +221,7 @@ def batching(
     >>> estimate.mean, estimate.variance
     (2.0, 2.25)
     """
-    x, d = _observations(rewards, controls, control_means, "batching", n_batches)
+    x, d = _observations(rewards, controls, control_means, n_batches)
     q = d.shape[1]
     if n_batches < q + 2:
         raise ValueError(f"n_batches must be at least q + 2 = {q + 2}, got {n_batches}.")
@@ -378,8 +363,6 @@ class UCBCV(IndexPolicy):
         known = get_args(Estimator.__value__)
         if estimator not in known:
             raise ValueError(f"estimator must be one of {known}, got {estimator!r}.")
-        if estimator == "batching" and n_batches < q + 2:
-            raise ValueError(f"n_batches must be at least q + 2 = {q + 2}, got {n_batches!r}.")
         omega = np.asarray(control_means, float)
         if omega.shape not in ((), (q,), (k, q)) or not np.isfinite(omega).all():
             raise ValueError(
@@ -425,13 +408,11 @@ class UCBCV(IndexPolicy):
         n, q = len(pulls), self.n_controls
         w = np.empty(0) if controls is None else np.asarray(controls, float)
         if w.size != n * q or (n > 1 and q > 0 and len(w) != n):
-            got = "none" if controls is None else f"shape {w.shape}"
-            whose, shape = (f"{n} pulls, from {pulls[0]} on,", f"({n}, {q})")
-            if n == 1:
-                whose, shape = str(pulls[0]), f"({q},)"
-            raise ValueError(f"controls of {whose} must have shape {shape}, got {got}.")
+            raise ValueError(
+                f"controls of {pulls[0]} must have shape ({n}, {q}) for {n} pulls, got {w.shape}."
+            )
         w = w.reshape(n, q)
-        if not math.isfinite(w.sum()):
+        if not np.isfinite(w).all():
             i = int(np.isfinite(w).all(axis=1).argmin())
             raise ValueError(f"controls of {pulls[i]} are {w[i].tolist()}.")
         return w

@@ -513,7 +513,8 @@ def power_schedule(n_steps: int, power: float = 4.0) -> np.ndarray:
     >>> power_schedule(4, 2)
     array([0.    , 0.0625, 0.25  , 0.5625, 1.    ])
     """
-    return _increasing(np.linspace(0.0, 1.0, positive_int("n_steps", n_steps) + 1) ** power)
+    betas: np.ndarray = np.linspace(0.0, 1.0, positive_int("n_steps", n_steps) + 1) ** power
+    return betas
 
 
 def barrier_schedule(n_steps: int, ladder: Ladder) -> np.ndarray:
@@ -524,14 +525,4 @@ def barrier_schedule(n_steps: int, ladder: Ladder) -> np.ndarray:
     heights = np.linspace(0.0, ladder.heights[-1], positive_int("n_steps", n_steps) + 1)
     betas = np.interp(heights, ladder.heights, ladder.betas)
     betas[0], betas[-1] = 0.0, 1.0
-    return _increasing(betas)
-
-
-def _increasing(betas: np.ndarray) -> np.ndarray:
-    """Return inverse temperatures, or raise an error if two are equal, by which a slope of -inf would be multiplied."""
-    if not (np.diff(betas) > 0.0).all():
-        raise ValueError(
-            f"n_steps={len(betas) - 1}: temperatures are closer to each other than floating-point numbers are; "
-            "use fewer steps."
-        )
     return betas

@@ -274,8 +274,6 @@ def make_portfolio(
     out = Portfolio()
     chosen = ARMS if names is None else tuple(names)
     for name in chosen:
-        if name not in ARMS:
-            raise ValueError(f"arms must be among {', '.join(ARMS)}, got {name!r}.")
         fitted = pilot.reference or (name == "importance" and pilot.discrete_proposal)
         if names is not None and not fitted and name in _FITTED:
             raise ValueError(

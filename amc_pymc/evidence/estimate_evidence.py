@@ -5,29 +5,26 @@ from __future__ import annotations
 import math
 import time
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
-from amc_pymc.bandits.arms import Cost, as_arms
-from amc_pymc.bandits.combination_results import Weights
+from amc_pymc.bandits.arms import as_arms
 from amc_pymc.bandits.combine_estimators import (
     Budget,
     Combined,
-    check_cost,
     combined,
 )
 from amc_pymc.evidence.adapt import effective_beside, error_of, prior_error
 from amc_pymc.evidence.arms import ARMS, Portfolio, make_portfolio
 from amc_pymc.evidence.chains import BridgedChains, bridge_chains
 from amc_pymc.evidence.from_draws import (
-    TimeLimit,
     bridge_flags,
     bridge_numbers,
     budget_of,
@@ -39,6 +36,7 @@ from amc_pymc.evidence.mcmc import Kernel
 from amc_pymc.evidence.model import (
     Elsewhere,
     Tally,
+    TimeLimit,
     compiled_particles,
     cost_of,
     explored,
@@ -47,8 +45,7 @@ from amc_pymc.evidence.model import (
     prior_flags,
     running_off,
 )
-from amc_pymc.evidence.modes import RecordingPath
-from amc_pymc.evidence.pilot import Pilot, PilotInterrupted, overlooked
+from amc_pymc.evidence.pilot import Pilot, PilotInterrupted
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
@@ -105,9 +102,6 @@ _BY_CHAINS = {
     "unbiased": "no, but consistent as the chains become longer",
     "method": "bridge between own Hamiltonian chains and a Gaussian",
 }
-#: Policy of the bandit, and weights of the estimate that is reported.
-_POLICY = "lcb"
-_WEIGHTS: Weights = "predictable"
 
 
 @ends_loops
@@ -118,8 +112,7 @@ def estimate_evidence(
     marginalize: Marginalize = "auto",
     target_mcse: float | None = 0.05,
     max_cost: float | None = None,
-    arms: Literal["default"] | Sequence[Any] | Mapping[str, Any] | None = None,
-    cost: Cost = "count",
+    arms: Sequence[str] | None = None,
     draws: int | None = None,
     chains: int | None = None,
     cores: int | None = 1,
@@ -140,7 +133,7 @@ def estimate_evidence(
     Models with 5,000 rows or more, continuous variables and one mode take another way if the second-order expansion
     of the rows is close to their likelihood: draws from prior times expansion, whose integral :math:`Z_s` is known or
     costs no rows, give :math:`Z = Z_s \operatorname{E} e^R` with the remainder R of the log-likelihood. A few hundred
-    passes over the rows suffice. This way is taken where `arms`, `max_cost` and `cost` have their defaults; the estimate is consistent, not unbiased.
+    passes over the rows suffice. This way is taken where `arms` and `max_cost` have their defaults; the estimate is consistent, not unbiased.
 
     If no mixture is close to the posterior, and in more than 40 dimensions if Laplace's approximation is not, the
     run uses Hamiltonian Monte Carlo chains of its own and a bridge, as with `idata`, provided that the chains agree
@@ -192,15 +185,11 @@ def estimate_evidence(
     target_mcse : float or None, default 0.05
         Standard error of log Z to stop at, in nats. None spends `max_cost`.
     max_cost : float, optional
-        Maximum cost of the evidence, in units of `cost`. It includes the pilot run
+        Maximum number of evaluations of the model, where a gradient counts as two. It includes the pilot run
         and excludes posterior draws. With `idata` the bridge without annealing is always computed.
-    arms : "default", sequence or mapping, default "default"
-        Estimators: names from "importance_rqmc", "importance", "smc_reference", "smc", and your own, objects with ``scale = "log"`` and ``sample(n, rng)`` (as for
-        :func:`combine_estimators`). "default" is all named estimators that look promising after the pilot run, or
-        chains and a bridge.
-    cost : "count" or "cpu", default "count"
-        "count": evaluations of the model, where a gradient counts as two; a seed then reproduces the run. "cpu":
-        CPU seconds.
+    arms : sequence of str, optional
+        Estimators, from "importance_rqmc", "importance", "smc_reference" and "smc"; by default all that look
+        promising after the pilot run, or chains and a bridge. Give your own to :func:`combine_estimators`.
     draws, chains : int, default 500 and 4
         Posterior draws per chain, and chains, in the result. They do not affect the evidence.
     cores : int or None, default 1
@@ -297,7 +286,6 @@ def estimate_evidence(
         raise ValueError("One of target_mcse and max_cost is needed.")
     positive_or_none("target_mcse", target_mcse)
     positive_or_none("max_cost", max_cost)
-    check_cost(cost)
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
         _refuse_with_idata(
@@ -308,18 +296,18 @@ def estimate_evidence(
         if not model.free_RVs:
             return likelihood_as_evidence(model, "estimate_evidence")
         return evidence_from_draws(
-            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost, cost=cost,
+            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost,
             limit=limit, random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     check_workers(cores, executor)
-    names, own = _named("default" if arms is None else arms)
+    names = None if arms is None else _checked_names(arms)
     n_draws = positive_int("draws", 500 if draws is None else draws)
     n_chains = positive_int("chains", 4 if chains is None else chains)
     words = seed_words(random_seed)
     model = context_model(model)
     if not model.free_RVs:
         return likelihood_as_evidence(model, "estimate_evidence")
-    plain = names is None and not own and max_cost is None and cost == "count"
+    plain = names is None and max_cost is None
     if plain and target_mcse and _has_many_rows(model, marginalize):
         with one_blas_thread():
             tall = evidence_from_surrogate(
@@ -333,7 +321,7 @@ def estimate_evidence(
     begin = time.process_time()
     moves = particle_kernel(model, densities, "hmc")
     run = Run(
-        model, densities, moves, spawn_generators(words, 6), names, own, target_mcse, max_cost, cost,
+        model, densities, moves, spawn_generators(words, 5), names, target_mcse, max_cost,
         n_draws, n_chains, limit, cores, executor, progressbar,
     )  # fmt: skip
     with one_blas_thread():
@@ -368,34 +356,14 @@ def _refuse_with_idata(**given: Any) -> None:
             )
 
 
-def _named(arms: Any) -> tuple[list[str] | None, dict[str, Any]]:
-    """Return the names of the arms to make (None for the default ones) and the user's own arms."""
-    if isinstance(arms, str):
-        if arms == "default":
-            return None, {}
-        raise ValueError(f"arms must be 'default' or a list, got {arms!r}; write arms=[{arms!r}].")
-    if isinstance(arms, Mapping):
-        names, own = [], dict(arms)
-    elif isinstance(arms, Sequence):
-        names = [a for a in arms if isinstance(a, str)]
-        own = {}
-        if others := [a for a in arms if not isinstance(a, str)]:
-            own = {a.name: a for a in as_arms(others)}
-    else:
-        raise TypeError(f"arms must be 'default', a list or a mapping, got {arms!r}.")
-    if not names and not own:
-        raise ValueError("arms is empty: there is nothing to estimate with.")
+def _checked_names(arms: Sequence[str]) -> list[str]:
+    names = [arms] if isinstance(arms, str) else [*arms]
     for name in names:
         if name not in ARMS:
             raise ValueError(f"arms must be among {', '.join(ARMS)}, got {name!r}.")
-    if repeated := [n for i, n in enumerate(names) if n in own or n in names[:i]]:
-        raise ValueError(f"arms must have different names, {repeated[0]!r} is there twice.")
-    for arm in as_arms(own) if own else []:
-        if arm.scale != "log":
-            raise ValueError(
-                f"arm {arm.name!r} must return logarithms of estimates, and say so by scale = 'log'."
-            )
-    return names, own
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"arms must be names, each once, got {names}.")
+    return names
 
 
 @dataclass
@@ -408,13 +376,10 @@ class Run:
     densities : ParticleDensities
     moves : Kernel
     streams : list of Generator
-        Generators of pilot run, arms, posterior draws, search, checks and chains.
+        Generators of pilot run, arms, posterior draws, checks and chains.
     names : list of str or None
         Arms of the portfolio; None for the default ones.
-    own : dict of str to arm
-        Arms given by the user.
     target, max_cost : float or None
-    cost : "count" or "cpu"
     draws, chains : int
         Posterior draws per chain, and chains, in the result.
     limit : TimeLimit
@@ -431,10 +396,8 @@ class Run:
     moves: Kernel
     streams: list[np.random.Generator]
     names: list[str] | None
-    own: dict[str, Any]
     target: float | None
     max_cost: float | None
-    cost: Cost
     draws: int
     chains: int
     limit: TimeLimit
@@ -466,36 +429,36 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
     """Return the estimate of a run; append its pilot run to `known` as soon as it is complete."""
     begin, rng = time.process_time(), run.streams[0]
     # Chains and a bridge may give the estimate if the user chose no arms.
-    by_chains = run.names is None and not run.own and not run.densities.discrete.any()
+    by_chains = run.names is None and not run.densities.discrete.any()
 
-    with _part("pilot", "Pilot run", run) as (report, counts):
-        pilot = explored(run.model, run.densities, run.moves, rng, chains=by_chains, report=report)
-    spent, seconds = cost_of(counts), time.process_time() - begin
+    with _part("pilot", "Pilot run", run) as (report, _):
+        pilot = explored(
+            run.model, run.densities, run.moves, rng, limit=run.limit, chains=by_chains,
+            report=report,
+        )  # fmt: skip
     known.append(pilot)
     with run.tally.stage("pilot"):
         # The denser half of the particles; the others may not have converged.
         order = np.argsort(pilot.ladder.particles.terms.sum(axis=0), kind="stable")
         denser = pilot.ladder.particles.x[order[len(order) // 2 :]]
         run.densities = enough_nodes(run.densities, denser, run.target)
-    # Cost of a model evaluation in the user's units.
-    price = 1.0 if run.cost == "count" else seconds / spent
 
     def allowed(wanted: float, so_far: float = 0.0) -> bool:
         """Whether a cost is affordable after what a part has cost so far."""
         done = run.tally.cost + so_far
-        return budget_of(run.max_cost, run.cost, run.limit, lambda: done, begin)(wanted)
+        return budget_of(run.max_cost, run.limit, lambda: done, begin)(wanted)
 
     bridged = None
     if by_chains and pilot.unfit and allowed(_LEAST):
         with _part("chains", "Chains", run) as (report, counts):
             bridged = bridge_chains(
-                run.densities, pilot, run.moves, run.streams[5], target=run.target,
+                run.densities, pilot, run.moves, run.streams[4], target=run.target,
                 budget=lambda cost: allowed(cost, cost_of(counts)), report=report,
             )  # fmt: skip
         answers = bridged.answers(run.target, pilot)
         if answers or pilot.adapted is None or run.limit.over():
             return _of_chains(run, pilot, bridged)
-    return _combine(run, pilot, bridged, price)
+    return _combine(run, pilot, bridged)
 
 
 def _of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> Answer:
@@ -581,28 +544,26 @@ def _part(stage: str, what: str, run: Run) -> Iterator[tuple[Callable[[str], Non
         yield report, counts
 
 
-def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float) -> Answer:
+def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
     """Combine arms from the pilot run by a bandit; only those that start at the prior if chains have failed."""
     densities, tally = run.densities, run.tally
-    pilot_rng, arms_rng, _, search_rng, checks_rng, _ = run.streams
-    seen = RecordingPath(densities)
+    pilot_rng, arms_rng, _, checks_rng, _ = run.streams
     with tally.stage("pilot"):
         portfolio = make_portfolio(
-            densities if pilot.adapted is None else seen,
-            pilot if bridged is None else replace(pilot, adapted=None), run.moves, pilot_rng,
+            densities, pilot if bridged is None else replace(pilot, adapted=None), run.moves,
+            pilot_rng,
             names=run.names, target=run.target,
-            budget=math.inf if run.max_cost is None else run.max_cost / price,
+            budget=math.inf if run.max_cost is None else run.max_cost,
         )  # fmt: skip
-    left, flags = _left(run.max_cost, tally.cost * price, portfolio, run.cost)
+    left, flags = _left(run.max_cost, tally.cost, portfolio)
     here = run.executor is None and run.cores == 1
-    elsewhere = None if here else Elsewhere(seen.memory)
+    elsewhere = None if here else Elsewhere()
     with tally.stage("arms"):
         found = combined(
-            as_arms(_priced(portfolio.arms, price) | run.own),
+            as_arms(portfolio.arms),
             Budget(math.inf if left is None else left, "cost", run.target),
-            policy=_POLICY,
-            cost=run.cost,
-            weights=_WEIGHTS,
+            policy="lcb",
+            cost="count",
             cores=run.cores,
             executor=run.executor,
             **run.limit._asdict(),
@@ -616,9 +577,8 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
     with held_back():  # the estimate is complete
         tree, numbers = found.tree, _numbers(found.tree)
         with tally.stage("checks"):
-            missed = -math.inf  # arms that start from the prior do not rely on the mixture
-            if bridged is None:
-                missed = max(pilot.missed, overlooked(seen, pilot, search_rng))
+            # Arms that start from the prior do not rely on the mixture.
+            missed = pilot.missed if bridged is None else -math.inf
             flags += found.flags + _flags(numbers, found)
             flags += _uncovered(pilot, found, densities, checks_rng)
             flags += nan_flags(numbers, tally.numbers(), densities, pilot, checks_rng)
@@ -635,27 +595,17 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None, price: float
     arms["cost"] = arms["draws"] * arms["cost_per_draw"]
     arms.attrs["left_out"] = "; ".join(f"{k}: {v}" for k, v in portfolio.left_out.items())
     tree["arms"] = xr.DataTree(described(arms, tables.ARMS))
-    attrs = {"weights": _WEIGHTS, "unbiased": tree.attrs["unbiased"]}
+    attrs = {"weights": "predictable", "unbiased": tree.attrs["unbiased"]}
     return Answer(tree, numbers, flags, attrs)
 
 
-def _priced(arms: dict[str, Any], price: float) -> dict[str, Any]:
-    """Return arms with their costs, as far as known in advance, in the user's units."""
-    if price == 1.0 or not arms:
-        return arms
-    return {
-        a.name: replace(a, cost=None if a.cost is None else a.cost * price) for a in as_arms(arms)
-    }
-
-
 def _left(
-    max_cost: float | None, spent: float, portfolio: Portfolio, cost: Cost
+    max_cost: float | None, spent: float, portfolio: Portfolio
 ) -> tuple[float | None, list[Flag]]:
     """Return the budget left after the pilot run, which is never zero, and flags."""
     if max_cost is None:
         return None, []
-    least = sum(getattr(a, "cost", None) or 1.0 for a in portfolio.arms.values())
-    least = 3.0 * least if cost == "count" else 0.1 * spent
+    least = 3.0 * sum(getattr(a, "cost", None) or 1.0 for a in portfolio.arms.values())
     if max_cost - spent >= least:
         return max_cost - spent, []
     return least, [flag("pilot_over_budget", max_cost=max_cost, spent=spent, least=least)]
@@ -663,7 +613,7 @@ def _left(
 
 def _numbers(tree: xr.DataTree) -> Evidence:
     estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
-    headline = estimate.sel(weights=_WEIGHTS)
+    headline = estimate.sel(weights="predictable")
     z = float(headline["log_mean"])
     error = float(headline["log_mean_mcse"])
     other = estimate.sel(weights="inverse_variance")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
+
 import numpy as np
 
 from scipy.special import logsumexp, softmax
@@ -27,7 +29,11 @@ _RARE = 30
 
 
 def find_far_modes(
-    joint: Joint, modes: Modes, spent: int, rng: np.random.Generator
+    joint: Joint,
+    modes: Modes,
+    spent: int,
+    rng: np.random.Generator,
+    over: Callable[[], bool] = lambda: False,
 ) -> tuple[Modes, float]:
     """Look for modes from prior draws.
 
@@ -43,6 +49,8 @@ def find_far_modes(
     spent : int
         Evaluations and gradients of the annealing, which limit the number of draws.
     rng : numpy.random.Generator
+    over : callable, optional
+        Whether a time limit has passed, which ends the search after a round.
 
     Returns
     -------
@@ -65,7 +73,7 @@ def find_far_modes(
                 modes, reached, quiet = more, np.zeros(len(more.x), int), 0
         if lost > _MOST * (lost + counts.sum()):
             return modes, 0.0
-        if quiet >= _quiet_rounds(reached, joint.n_dim):
+        if quiet >= _quiet_rounds(reached, joint.n_dim) or over():
             break
     rare = softmax(modes.log_evidence)[reached < _RARE].sum()
     return modes, float(rare) if len(modes.x) > 1 else 0.0

@@ -6,7 +6,7 @@ import math
 import time
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -16,6 +16,7 @@ from amc_pymc.evidence.bridge import STEPS, Stage, bridge_draws, tension_of
 from amc_pymc.evidence.mcmc import HMC, Path
 from amc_pymc.evidence.model import (
     Tally,
+    TimeLimit,
     compiled_particles,
     cost_of,
     exchangeable,
@@ -71,7 +72,6 @@ def evidence_from_draws(
     marginalize: Marginalize,
     target: float | None,
     max_cost: float | None,
-    cost: str,
     limit: TimeLimit,
     random_seed: RandomSeed,
     progressbar: bool,
@@ -97,7 +97,7 @@ def evidence_from_draws(
             folded, centre = images.folded_draws(x.reshape(-1, x.shape[2]))
             path, x = OneCopy(densities, images, centre), folded.reshape(x.shape)
         health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
-        allowed = budget_of(max_cost, cost, limit, lambda: cost_of(counts), begin)
+        allowed = budget_of(max_cost, limit, lambda: cost_of(counts), begin)
         with progress("Bridging", None, enabled=progressbar) as bar:
             ended = run_loop(
                 bridge_draws(
@@ -164,20 +164,8 @@ def _unvisited(z: float, error: float, log_mass: float) -> list[Flag]:
     return [flag("unvisited_mode", total=total)] if more else []
 
 
-class TimeLimit(NamedTuple):
-    """Argument `max_time` in seconds, None without a limit, and the time of the monotonic clock from which it counts."""
-
-    max_time: float | None
-    begin: float
-
-    def over(self, needed: float = 0.0) -> bool:
-        """Whether the limit is passed in `needed` seconds from now."""
-        return self.max_time is not None and time.monotonic() - self.begin + needed > self.max_time
-
-
 def budget_of(
     max_cost: float | None,
-    cost: str,
     limit: TimeLimit,
     spent: Callable[[], float],
     begin: float,
@@ -187,11 +175,7 @@ def budget_of(
     def allowed(wanted: float) -> bool:
         so_far, seconds = spent(), time.process_time() - begin
         needed = seconds * wanted / max(so_far, 1.0)
-        if limit.over(needed):
-            return False
-        if max_cost is None:
-            return True
-        return (so_far + wanted if cost == "count" else seconds + needed) <= max_cost
+        return not limit.over(needed) and (max_cost is None or so_far + wanted <= max_cost)
 
     return allowed
 

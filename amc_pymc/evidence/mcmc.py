@@ -145,18 +145,6 @@ def target_gradient(gradients: np.ndarray, beta: float) -> np.ndarray:
     return base.copy() if beta == 0.0 else base + beta * slope
 
 
-def checked_coordinates(coordinates: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return coordinates as a tuple of distinct ints; None means all."""
-    if coordinates is None:
-        return None
-    found = tuple(int(d) for d in coordinates)
-    if not found or min(found) < 0 or len(set(found)) < len(found):
-        raise ValueError(
-            f"coordinates must be distinct numbers from 0, or None for all, got {coordinates!r}"
-        )
-    return found
-
-
 def columns(coordinates: tuple[int, ...] | None) -> slice | np.ndarray:
     """Return the index of the columns of points that a kernel moves."""
     return slice(None) if coordinates is None else np.array(coordinates)
@@ -467,8 +455,7 @@ class HMC:
     Raises
     ------
     TypeError, ValueError
-        If `n_leapfrog` is not a positive integer, `jitter` is not in [0, 1), or the coordinates are
-        repeated or negative.
+        If `n_leapfrog` is not a positive integer, or `jitter` is not in [0, 1).
 
     Examples
     --------
@@ -500,7 +487,6 @@ class HMC:
         object.__setattr__(self, "n_leapfrog", positive_int("n_leapfrog", self.n_leapfrog))
         if not 0.0 <= self.jitter < 1.0:
             raise ValueError(f"jitter must be at least 0 and below 1, got {self.jitter!r}")
-        object.__setattr__(self, "coordinates", checked_coordinates(self.coordinates))
 
     @property
     def max_size(self) -> float:
@@ -609,7 +595,7 @@ class Slice:
     Raises
     ------
     TypeError, ValueError
-        If `max_widths` is not a positive integer or the coordinates are repeated or negative.
+        If `max_widths` is not a positive integer.
 
     Examples
     --------
@@ -638,7 +624,6 @@ class Slice:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_widths", positive_int("max_widths", self.max_widths))
-        object.__setattr__(self, "coordinates", checked_coordinates(self.coordinates))
 
     def step(
         self,
@@ -743,14 +728,13 @@ class DiscreteMetropolis:
     ----------
     coordinates : tuple of int
     states : tuple of (array_like of int or None)
-        States of each coordinate, or None if unbounded. A coordinate with a single state is not
+        States of each coordinate in increasing order, or None if unbounded. A coordinate with a single state is not
         updated and costs nothing.
 
     Raises
     ------
-    TypeError, ValueError
-        If coordinates and states differ in number, or if states are not integers, repeated or empty.
-        In a step: if the value of a coordinate is not one of its states.
+    ValueError
+        In a step, if the value of a coordinate is not one of its states.
 
     Examples
     --------
@@ -783,19 +767,6 @@ class DiscreteMetropolis:
     name: ClassVar[str] = "discrete"
     needs_gradient: ClassVar[bool] = False
     target_acceptance: ClassVar[float] = 1.0
-
-    def __post_init__(self) -> None:
-        if self.coordinates is None:
-            raise TypeError("coordinates must be a tuple of ints, got None")
-        coordinates = checked_coordinates(self.coordinates) or ()
-        states = tuple(map(_checked_states, self.states))
-        if len(states) != len(coordinates):
-            raise ValueError(
-                f"states must be given for each of the {len(coordinates)} coordinates (None: without "
-                f"end), got {len(states)}"
-            )
-        object.__setattr__(self, "coordinates", coordinates)
-        object.__setattr__(self, "states", states)
 
     def step(
         self,
@@ -830,19 +801,6 @@ class DiscreteMetropolis:
         return Particles(x, terms), Move(total / moved if moved else np.ones(n), n * moved, 0)
 
 
-def _checked_states(states: Sequence[int] | np.ndarray | None) -> tuple[int, ...] | None:
-    """Return checked states in increasing order."""
-    if states is None:
-        return None
-    found = np.asarray(states)
-    if found.ndim != 1 or found.size == 0 or found.dtype.kind not in "iu":
-        raise TypeError(f"states of a coordinate must be an array of ints or None, got {states!r}")
-    different = np.unique(found)
-    if different.size < found.size:
-        raise ValueError(f"states of a coordinate must differ from each other, got {states!r}")
-    return tuple(different.tolist())
-
-
 def _propose(
     now: np.ndarray,
     states: Sequence[int] | np.ndarray | None,
@@ -854,14 +812,9 @@ def _propose(
         sign = 2 * rng.integers(2, size=now.size) - 1
         return now + sign * rng.geometric(0.5, now.size)
     known = np.array(states)
-    where = np.searchsorted(known, now)
-    where[where == known.size] = 0
-    wrong = known[where] != now
-    if wrong.any():
-        first = int(wrong.argmax())
-        raise ValueError(
-            f"coordinate {d} of particle {first} is {now[first]}, which is none of its states"
-        )
+    where = np.minimum(np.searchsorted(known, now), known.size - 1)
+    if (wrong := known[where] != now).any():
+        raise ValueError(f"coordinate {d} is {now[wrong][0]}, which is none of its states")
     if known.size == 2:
         return known[1 - where]
     return known[(where + rng.integers(1, known.size, now.size)) % known.size]
@@ -880,11 +833,6 @@ class Mixed:
         Its `coordinates` must be given and must not include discrete ones.
     discrete : DiscreteMetropolis
 
-    Raises
-    ------
-    ValueError
-        If both kernels move the same coordinate, or the continuous one moves all.
-
     Examples
     --------
     >>> from amc_pymc.evidence.mcmc import HMC, DiscreteMetropolis, Mixed
@@ -897,17 +845,6 @@ class Mixed:
     discrete: DiscreteMetropolis
 
     name: ClassVar[str] = "mixed"
-
-    def __post_init__(self) -> None:
-        discrete = set(self.discrete.coordinates)
-        coordinates = self.continuous.coordinates
-        if coordinates is None:
-            raise ValueError(
-                f"continuous kernel moves all coordinates, {sorted(discrete)} are discrete; give it "
-                "the coordinates that it should move"
-            )
-        if both := discrete & set(coordinates):
-            raise ValueError(f"coordinates {sorted(both)} are moved by both kernels")
 
     @property
     def needs_gradient(self) -> bool:

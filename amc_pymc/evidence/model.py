@@ -36,7 +36,7 @@ from threadpoolctl import ThreadpoolController
 from amc_pymc.evidence.arms import GRADIENT_COST
 from amc_pymc.evidence.bridge import bridge
 from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Mixed, make_kernel
-from amc_pymc.evidence.modes import Highest, PilotSettings, collected
+from amc_pymc.evidence.modes import PilotSettings
 from amc_pymc.evidence.pilot import Pilot, explore
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
@@ -124,12 +124,24 @@ _MOST_COMPILED = 4
 _COMPILING = threading.Lock()
 
 
+class TimeLimit(NamedTuple):
+    """Argument `max_time` in seconds, None without a limit, and the time of the monotonic clock from which it counts."""
+
+    max_time: float | None
+    begin: float
+
+    def over(self, needed: float = 0.0) -> bool:
+        """Whether the limit is passed in `needed` seconds from now."""
+        return self.max_time is not None and time.monotonic() - self.begin + needed > self.max_time
+
+
 def explored(
     model: Model,
     densities: ParticleDensities,
     kernel: Kernel,
     rng: np.random.Generator,
     *,
+    limit: TimeLimit,
     chains: bool = False,
     report: Callable[[str], None] = lambda text: None,
 ) -> Pilot:
@@ -146,7 +158,7 @@ def explored(
     pilot = explore(
         densities, kernel, rng, settings=pilot_settings(densities),
         fitted=not densities.discrete.any(), chains=chains,
-        variables=exchangeable(model, densities), report=report,
+        variables=exchangeable(model, densities), report=report, over=limit.over,
     )  # fmt: skip
     if wrong := running_off(model, densities, densities.constrain(pilot.ladder.particles.x)):
         raise ValueError(f"{wrong[0].message}.")
@@ -256,14 +268,12 @@ class Elsewhere:
     counts : array (3,)
         Evaluations of jobs whose results were received, in the order of
         :class:`amc_pymc.reading.particles.densities.Counts`.
-    seen : Highest
-        Highest points that these jobs evaluated.
     seconds : float
         CPU time of jobs in other processes.
     """
 
-    def __init__(self, seen: Highest):
-        self.counts, self.seen, self.seconds = np.zeros(3, np.int64), seen, 0.0
+    def __init__(self) -> None:
+        self.counts, self.seconds = np.zeros(3, np.int64), 0.0
 
     def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a function that also returns what it evaluated, its CPU time and its process."""
@@ -272,7 +282,6 @@ class Elsewhere:
     def receive(self, found: Measurement) -> Any:
         """Count what a job of a measured function evaluated; return its result."""
         self.counts += found.counts
-        self.seen.add(found.x, found.terms)
         if found.process != os.getpid():
             self.seconds += found.seconds
         return found.result
@@ -283,8 +292,6 @@ class Measurement(NamedTuple):
 
     result: Any
     counts: np.ndarray
-    x: np.ndarray
-    terms: np.ndarray
     seconds: float
     process: int
 
@@ -296,11 +303,11 @@ class _Measured:
     function: Callable[[Any], Any]
 
     def __call__(self, job: Any) -> Measurement:
-        with one_blas_thread(), counted(apart=True) as counts, collected() as seen:
+        with one_blas_thread(), counted(apart=True) as counts:
             begin = time.thread_time()
             found = self.function(job)
             seconds = time.thread_time() - begin
-            return Measurement(found, counts, *seen.points(), seconds, os.getpid())
+            return Measurement(found, counts, seconds, os.getpid())
 
 
 def cost_of(counts: np.ndarray) -> float:

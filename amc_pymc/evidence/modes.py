@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -178,80 +176,6 @@ class Joint:
 #: Number of points recorded per call.
 _EACH = 4
 
-_here = threading.local()
-
-
-class Highest:
-    """Points of highest density seen so far; the result does not depend on the order of the calls.
-
-    Parameters
-    ----------
-    kept : int, default 1024
-        Maximum number of points; up to twice as many are held between calls.
-    """
-
-    def __init__(self, kept: int = 1024) -> None:
-        self.kept = kept
-        self._lock = threading.Lock()
-        self._x: list[np.ndarray] = []
-        self._terms: list[np.ndarray] = []
-        self._n, self._floor = 0, -np.inf
-
-    def __len__(self) -> int:
-        return self._n
-
-    def look(self, x: np.ndarray, terms: np.ndarray) -> None:
-        """Record the highest few of the points x (P, D) with their terms (2, P)."""
-        log_f = terms.sum(axis=0)
-        best = np.arange(len(x))
-        if len(x) > _EACH:
-            best = np.argpartition(-log_f, _EACH)[:_EACH]
-        self.add(x[best], terms[:, best])
-
-    def add(self, x: np.ndarray, terms: np.ndarray) -> None:
-        """Record all points that are high enough."""
-        best = terms.sum(axis=0) > self._floor
-        if not best.any():
-            return
-        with self._lock:
-            self._x.append(x[best])
-            self._terms.append(terms[:, best])
-            self._n += int(best.sum())
-            if self._n > 2 * self.kept:
-                self._prune()
-
-    def points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the recorded points (n, D) and their terms (2, n); (0, 0) and (2, 0) if there are none."""
-        with self._lock:
-            self._prune()
-            if not self._x:
-                return np.empty((0, 0)), np.empty((2, 0))
-            return np.concatenate(self._x), np.concatenate(self._terms, axis=1)
-
-    def _prune(self) -> None:
-        """Keep only the highest points."""
-        if self._n <= self.kept:
-            return
-        x, terms = np.concatenate(self._x), np.concatenate(self._terms, axis=1)
-        log_f = terms.sum(axis=0)
-        kept = np.argpartition(-log_f, self.kept)[: self.kept]
-        self._x, self._terms = [x[kept]], [terms[:, kept]]
-        self._n, self._floor = self.kept, float(log_f[kept].min())
-
-
-@contextmanager
-def collected(kept: int = 1024) -> Iterator[Highest]:
-    """Collect the highest points that any :class:`RecordingPath` evaluates in this thread.
-
-    Jobs in other threads or processes use it to return the points that they have seen.
-    """
-    outer = getattr(_here, "memory", None)
-    _here.memory = memory = Highest(kept)
-    try:
-        yield memory
-    finally:
-        _here.memory = outer
-
 
 class RecordingPath:
     """Path from a prior that records where prior times likelihood was highest.
@@ -264,16 +188,7 @@ class RecordingPath:
     ----------
     path : PriorPath
     kept : int, default 1024
-        Maximum number of points that are recorded.
-
-    Attributes
-    ----------
-    memory : Highest
-
-    Notes
-    -----
-    Unpickling gives a recording path with an empty memory. Use :func:`collected` to collect the points evaluated in
-    another process or thread.
+        Maximum number of points that are recorded; up to twice as many are held between calls.
 
     Examples
     --------
@@ -292,8 +207,10 @@ class RecordingPath:
     """
 
     def __init__(self, path: Path, kept: int = 1024):
-        self.path = path
-        self.memory = Highest(kept)
+        self.path, self.kept = path, kept
+        self._x: list[np.ndarray] = [np.empty((0, path.n_dim))]
+        self._terms: list[np.ndarray] = [np.empty((2, 0))]
+        self._n, self._floor = 0, -np.inf
 
     @property
     def n_dim(self) -> int:
@@ -318,18 +235,35 @@ class RecordingPath:
 
     def highest(self, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return distinct points (n, D) and their terms (2, n), the highest first; by default all recorded points."""
-        x, terms = self.memory.points()
-        x, first = np.unique(x.reshape(-1, self.n_dim), axis=0, return_index=True)
-        terms = terms[:, first]
+        self._prune()
+        x, first = np.unique(np.concatenate(self._x), axis=0, return_index=True)
+        terms = np.concatenate(self._terms, axis=1)[:, first]
         order = np.argsort(-terms.sum(axis=0), kind="stable")[:n]
         return x[order], terms[:, order]
 
     def _look(self, x: np.ndarray, terms: np.ndarray) -> None:
-        memory = getattr(_here, "memory", None)
-        (self.memory if memory is None else memory).look(x, terms)
+        """Record the highest few of the points x (P, D) with their terms (2, P)."""
+        log_f = terms.sum(axis=0)
+        best = np.arange(len(x))
+        if len(x) > _EACH:
+            best = np.argpartition(-log_f, _EACH)[:_EACH]
+        best = best[log_f[best] > self._floor]
+        if best.size:
+            self._x.append(x[best])
+            self._terms.append(terms[:, best])
+            self._n += best.size
+        if self._n > 2 * self.kept:
+            self._prune()
 
-    def __reduce__(self) -> tuple[type[RecordingPath], tuple[Path, int]]:
-        return RecordingPath, (self.path, self.memory.kept)
+    def _prune(self) -> None:
+        """Keep only the highest points."""
+        if self._n <= self.kept:
+            return
+        x, terms = np.concatenate(self._x), np.concatenate(self._terms, axis=1)
+        log_f = terms.sum(axis=0)
+        kept = np.argpartition(-log_f, self.kept)[: self.kept]
+        self._x, self._terms = [x[kept]], [terms[:, kept]]
+        self._n, self._floor = self.kept, float(log_f[kept].min())
 
 
 type ValueAndGradient = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

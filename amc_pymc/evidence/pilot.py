@@ -15,10 +15,8 @@ from amc_pymc.evidence.adapt import (
     adapt_mixture,
     clearly_more,
     error_of,
-    heaviest,
     less_than_climb,
     missed_by,
-    search_again,
     second_look,
 )
 from amc_pymc.evidence.annealing import Ladder, climb, cool
@@ -148,6 +146,7 @@ def explore(
     chains: bool = False,
     variables: Variables | None = None,
     report: Callable[[str], None] = lambda text: None,
+    over: Callable[[], bool] = lambda: False,
 ) -> Pilot:
     """Find the posterior, its modes, and a mixture close to it.
 
@@ -172,6 +171,8 @@ def explore(
         Variables among which labels and signs that can be exchanged are looked for; by default there are none.
     report : callable, optional
         Function called with a text at each stage.
+    over : callable, optional
+        Whether a time limit has passed, after which no further modes are looked for at prior draws.
 
     Returns
     -------
@@ -194,7 +195,7 @@ def explore(
     try:
         if not fitted:
             return _with_discrete_proposal(replace(nothing, unfit=False), path, kernel, rng)
-        return _fitted(nothing, Joint(seen, settings), kernel, rng, many, variables, report)
+        return _fitted(nothing, Joint(seen, settings), kernel, rng, many, variables, report, over)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error
 
@@ -207,6 +208,7 @@ def _fitted(
     many: bool,
     variables: Variables | None,
     report: Callable[[str], None],
+    over: Callable[[], bool],
 ) -> Pilot:
     """Search for modes, and fit a mixture."""
     ladder = climbed.ladder
@@ -225,7 +227,7 @@ def _fitted(
         modes = modes_and_mixture(joint, np.concatenate([modes.x, odd]))
     rare = 0.0
     if modes.mixture is not None and joint.images is None and not many:
-        modes, rare = find_far_modes(joint, modes, ladder.evaluations + ladder.gradients, rng)
+        modes, rare = find_far_modes(joint, modes, ladder.evaluations + ladder.gradients, rng, over)
     report("fit")
     adapted = None if modes.mixture is None else laplace_fit(joint, modes.mixture, rng)
     uncovered, unseen = 0.0, -math.inf
@@ -297,33 +299,6 @@ def _mended(
         if attempts <= 0 or not len(missed):
             unseen, missed = second_look(joint, adapted, modes.mixture, rng)
     return adapted, modes, uncovered, unseen
-
-
-def overlooked(seen: RecordingPath, found: Pilot, rng: np.random.Generator) -> float:
-    """Return the log evidence of modes that were seen after a pilot run and that it does not cover.
-
-    Searches start from the highest recorded points whose density is far above the fitted mixture. Usually there
-    are no such points, and nothing is evaluated.
-
-    Parameters
-    ----------
-    seen : RecordingPath
-        Path with the recorded points.
-    found : Pilot
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    float
-        -inf if there are no such modes, or they hold less than a hundredth of the evidence.
-    """
-    if found.adapted is None or found.adapted.log_mean == -math.inf:
-        return -math.inf
-    joint = Joint(seen)
-    starts = heaviest(joint, found.adapted, *seen.highest())
-    if not len(starts):
-        return -math.inf
-    return search_again(joint, found.adapted, found.laplace, starts, rng)[0]
 
 
 def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettings) -> bool:

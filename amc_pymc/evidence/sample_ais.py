@@ -26,6 +26,7 @@ from amc_pymc.evidence.arms import draw_base
 from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
     Tally,
+    TimeLimit,
     compiled_particles,
     explored,
     one_blas_thread,
@@ -51,14 +52,12 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
-from amc_pymc.reading.particles.prior import unconstrain
-from amc_pymc.results import LARGEST_K, declared_dataset, described, result_group
+from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import Pool, check_workers, run_loop
 from amc_pymc.signals import ends_loops
 from amc_pymc.steps.model_groups import draws_group
-from amc_pymc.steps.stored_draws import draws_of
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -86,7 +85,6 @@ def sample_ais(
     n_steps: int = 400,
     kernel: str | Kernel = "hmc",
     reference: ReferenceName = "auto",
-    reverse_draws: xr.DataTree | None = None,
     cores: int | None = 1,
     executor: Executor | None = None,
     max_time: float | None = None,
@@ -116,9 +114,6 @@ def sample_ais(
     reference : {"auto", "prior", "student_t"}, default "auto"
         Starting distribution: the prior, or a mixture of Student t distributions adapted in the pilot run. "auto" is "student_t" if its importance weights have a relative variance below
         100, otherwise "prior".
-    reverse_draws : DataTree, optional
-        Posterior draws, exact or from another sampler, in a group ``posterior``, to anneal back to the reference. If
-        they are exact, minus the logarithm of their mean weight is above log Z in expectation.
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it. Particles are annealed in blocks
         of 250.
@@ -156,7 +151,6 @@ def sample_ais(
     ----------
     Neal (2001), Annealed importance sampling, Statistics and Computing 11:125-139, doi:10.1023/A:1008923215028.
     Sohl-Dickstein & Culpepper (2012), Hamiltonian annealed importance sampling, arXiv:1205.1925.
-    Grosse, Ghahramani & Adams (2015), Sandwiching the marginal likelihood, arXiv:1511.02543.
 
     Examples
     --------
@@ -174,7 +168,7 @@ def sample_ais(
     if not isinstance(reference, str) or reference not in _REFERENCES:
         raise ValueError(f"reference must be one of {_REFERENCES}, got {reference!r}.")
     check_workers(cores, executor)
-    limit, started = positive_or_none("max_time", max_time), time.monotonic()
+    limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
     if not model.free_RVs:
@@ -186,9 +180,8 @@ def sample_ais(
         raise ValueError(
             f"reference={reference!r} is for continuous variables, the model has discrete ones; use 'prior'."
         )
-    back = None if reverse_draws is None else _unconstrained(model, densities, reverse_draws)
     blocks = _blocks(draws, chains)
-    pilot_rng, resampling_rng, back_rng, *rngs = spawn_generators(words, 3 + len(blocks))
+    pilot_rng, resampling_rng, *rngs = spawn_generators(words, 2 + len(blocks))
     tally, done = Tally(), list[_Block]()
     with (
         progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar,
@@ -197,7 +190,7 @@ def sample_ais(
     ):
         with tally.stage("pilot"):
             pilot = explored(
-                model, densities, moves, pilot_rng,
+                model, densities, moves, pilot_rng, limit=limit,
                 report=lambda stage: bar.update(description=f"Pilot run: {stage}"),
             )  # fmt: skip
             plan = _plan(densities, pilot, moves, reference, n_steps, pilot_rng)
@@ -212,14 +205,8 @@ def sample_ais(
                 yield
 
         ended = run_loop(
-            annealed(), n_steps=len(blocks), max_time=limit, begin=started,
-            each=lambda _: bar.advance(),
+            annealed(), n_steps=len(blocks), each=lambda _: bar.advance(), **limit._asdict()
         )  # fmt: skip
-        begin, reverse = time.process_time(), None
-        if back is not None and ended.why == "done":
-            with tally.stage("reverse"):
-                reverse = anneal(plan.path, back, plan.betas[::-1], moves, plan.ladder, back_rng)
-        apart += time.process_time() - begin
     tally.add("annealing", np.sum([block.counts for block in done], axis=0))
     apart += sum(block.seconds for block in done)
     runs = [block.run for block in done]
@@ -234,10 +221,6 @@ def sample_ais(
         flags += nan_flags(numbers, tally.numbers(), densities, pilot, resampling_rng)
     flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
     flags += prior_flags(model)
-    if reverse is not None:
-        upper = from_log_weights(reverse.log_weights)
-        numbers["reverse_log_evidence"] = -upper["log_evidence"]
-        numbers["reverse_log_evidence_mcse"] = upper["log_evidence_mcse"]
     tree = xr.DataTree()
     if whole := _whole_chains(blocks, runs):
         with tally.stage("posterior"):
@@ -326,20 +309,6 @@ def _plan(
     path = ReferencePath(densities, base)
     ladder = climb(path, base.sample(len(pilot.ladder.particles.x), rng), kernel, rng)
     return _Plan(path, base, betas, kernel, ladder, reference)
-
-
-def _unconstrained(model: Model, densities: ParticleDensities, draws: Any) -> np.ndarray:
-    """Return the draws to anneal back as unconstrained vectors (P, D)."""
-    group = result_group(draws, "posterior", (), "pm.sample", name="reverse_draws")
-    arrays = {n: draws_of(group, n, model) for n in densities.variables if n in group}
-    flat = {n: a.reshape(-1, *a.shape[2:]) for n, a in arrays.items()}
-    try:
-        out = unconstrain(model, densities.layout, flat)
-    except ValueError as error:
-        raise ValueError(f"reverse_draws: {error}") from error
-    if not np.isfinite(out).all():
-        raise ValueError("reverse_draws must be finite.")
-    return out
 
 
 def _flags(numbers: Evidence, n: int) -> list[Flag]:

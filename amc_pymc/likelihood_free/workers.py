@@ -109,7 +109,6 @@ def simulation_workers(
         executor=executor,
         mp_ctx=mp_ctx,
         in_pieces=True,
-        copies=True,
         what="problem",
     ) as pool:
 

@@ -12,7 +12,6 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
-from amc_pymc.arguments import positive_int
 from amc_pymc.mixtures.student_t import StudentTMixture
 
 #: Number of successive fits without improvement after which more components are not tried.
@@ -25,7 +24,7 @@ def fit_student_t_mixture(
     x: np.ndarray,
     log_weights: np.ndarray | None = None,
     *,
-    n_components: int | None = None,
+    n_components: int = 1,
     start: StudentTMixture | None = None,
     labels: np.ndarray | None = None,
     rng: np.random.Generator | None = None,
@@ -58,7 +57,7 @@ def fit_student_t_mixture(
     x : array (n, D)
     log_weights : array (n,), optional
         Log-weights, -inf for zero; by default all are equal. Only differences matter.
-    n_components : int, optional
+    n_components : int, default 1
         Number of components K, initialised by weighted k-means++ (Arthur & Vassilvitskii 2007) in
         coordinates scaled to unit variance.
     start : StudentTMixture, optional
@@ -88,7 +87,7 @@ def fit_student_t_mixture(
     Raises
     ------
     ValueError
-        If shapes or values are wrong, all weights are zero, or not exactly one initialisation is given.
+        If draws or weights are not numbers, or all weights are zero.
 
     Examples
     --------
@@ -103,32 +102,16 @@ def fit_student_t_mixture(
     (array([0.3, 0.7]), array([-3.,  3.]))
     """
     draws = checked_draws(x, log_weights)
-    n_iter = positive_int("n_iter", n_iter)
-    if not 0.0 <= ridge < math.inf:
-        raise ValueError(f"ridge must be finite and not negative, got {ridge!r}.")
-    if sum(given is not None for given in (n_components, start, labels)) != 1:
-        raise ValueError("give one of n_components, start and labels.")
     dofs = np.atleast_1d(
         np.asarray((5.0 if start is None else start.dof) if dof is None else dof, float)
     )
-    if not dofs.size or not (dofs > 0.0).all():
-        raise ValueError(f"dof must be positive, got {dof!r}.")
     strength = ridge * (draws.x.shape[1] + 1.0)
     if start is not None:
-        if start.n_dim != draws.x.shape[1]:
-            raise ValueError(f"start has {start.n_dim} dimensions, x has {draws.x.shape[1]}.")
         mixture = start.with_dof(dofs[np.abs(1.0 / dofs - 1.0 / start.dof).argmin()])
     else:
         if labels is not None:
-            found = np.asarray(labels)
-            if found.shape != (len(x),) or found.dtype.kind not in "iu" or found.min() < 0:
-                raise ValueError(f"labels must be {len(x)} integers from 0, got {labels!r}.")
-            found = found[used_draws(x, log_weights)]
+            found = labels[used_draws(x, log_weights)]
         else:
-            assert n_components is not None
-            n_components = positive_int("n_components", n_components)
-            if n_components > 1 and rng is None:
-                raise ValueError("rng is needed to seed several components.")
             found = seeded_labels(draws, n_components, rng)
         components = np.unique(found, return_inverse=True)[1]
         mixture = labelled(draws, components, dofs[len(dofs) // 2], strength)
@@ -519,15 +502,11 @@ def used_draws(x: np.ndarray, log_weights: np.ndarray | None) -> np.ndarray:
 def checked_draws(x: np.ndarray, log_weights: np.ndarray | None) -> WeightedDraws:
     """Return draws with normalised weights, or raise an error."""
     x = np.asarray(x, float, order="C")
-    if x.ndim != 2 or x.size == 0:
-        raise ValueError(f"x must have shape (n, D), got {x.shape}.")
     if log_weights is None:
         if not np.isfinite(x).all():
             raise ValueError("x must be finite.")
         return WeightedDraws(x, np.full(len(x), 1.0 / len(x)))
     lw = np.asarray(log_weights, float)
-    if lw.shape != (len(x),):
-        raise ValueError(f"log_weights must have shape ({len(x)},), got {lw.shape}.")
     if np.isnan(lw).any() or (lw == math.inf).any():
         raise ValueError("log_weights must be numbers or -inf, got nan or inf.")
     if not (lw > -math.inf).any():

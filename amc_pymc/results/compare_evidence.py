@@ -322,8 +322,6 @@ def _prior_probs(
     """Return the prior probability of each model."""
     if prior_probs is None:
         return dict.fromkeys(names, 1.0 / len(names))
-    if isinstance(prior_probs, pd.Series):
-        prior_probs = prior_probs.to_dict()
     if isinstance(prior_probs, Mapping):
         if set(prior_probs) != set(names):
             raise ValueError(f"prior_probs must name the models {names}, got {list(prior_probs)}.")

@@ -73,8 +73,6 @@ log_evidence_iv      | | float | nats        | log | second opinion, all draws w
 log_evidence_iv_mcse | | float | nats        |     | standard error of the second opinion
 ess                  | | float | draws       |     | draws with relative variance one that would give the same error
 pareto_k             | | float |             |     | Pareto shape of the largest weights, nan if unknown
-reverse_log_evidence | | float | nats        | log | estimate from reverse runs, which start at posterior draws
-reverse_log_evidence_mcse | | float | nats   |     | its Monte Carlo standard error
 n_steps              | | int   |             |     | annealing steps of the bridge
 overlap              | | float |             |     | overlap of Gaussian and posterior, 1 if they are equal
 bridge_ess           | | float | draws       |     | effective draws behind the bridge

@@ -2,7 +2,7 @@
 
 from amc_pymc.runs.fingerprints import fingerprint, name_of
 from amc_pymc.runs.jobs import JobReport, run_jobs
-from amc_pymc.runs.journal import Journal, begin_journal, words_to_store
+from amc_pymc.runs.journal import Journal, begin_journal
 from amc_pymc.runs.pool import Ended, Pool, check_workers, number_of_cores, run_loop
 from amc_pymc.runs.processes import TRIES, Task, WorkerDied
 
@@ -21,5 +21,4 @@ __all__ = [
     "number_of_cores",
     "run_jobs",
     "run_loop",
-    "words_to_store",
 ]

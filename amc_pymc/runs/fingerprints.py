@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-import os
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,8 +12,6 @@ import numpy as np
 
 #: Number of elements above which an array is identified by a digest.
 _SMALL = 8
-#: Number of characters above which values are not shown in messages.
-_LONGEST = 60
 
 
 def fingerprint(value: Any, name: str = "fingerprint") -> Any:
@@ -24,7 +20,7 @@ def fingerprint(value: Any, name: str = "fingerprint") -> Any:
     Parameters
     ----------
     value : object
-        Numbers, strings, paths, None, arrays, dataclasses and named tuples, and sequences and mappings of these. A
+        Numbers, strings, None, arrays and dataclasses, and sequences and mappings of these. A
         model is told by values of its functions at fixed points, another object by its name, see :func:`name_of`.
     name : str
         Name of the value, for messages.
@@ -47,8 +43,6 @@ def fingerprint(value: Any, name: str = "fingerprint") -> Any:
         return float(value) if np.isfinite(value) else repr(value)
     if isinstance(value, np.generic):
         return fingerprint(value.item(), name)
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         if value.size <= _SMALL:
             return fingerprint(value.tolist(), name)
@@ -57,8 +51,6 @@ def fingerprint(value: Any, name: str = "fingerprint") -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {"class": _path(type(value)), **fingerprint(fields, name)}
-    if hasattr(value, "_asdict"):
-        return fingerprint(value._asdict(), name)
     if isinstance(value, Mapping):
         return {str(k): fingerprint(v, f"{name}[{k!r}]") for k, v in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
@@ -86,21 +78,3 @@ def name_of(thing: Any) -> str:
 
 def _path(named: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return messages about what differs between two fingerprints of mappings, one for each name.
-
-    Examples
-    --------
-    >>> from amc_pymc.runs.fingerprints import differences
-    >>> differences({"draws": 10}, {"draws": 20})
-    ['draws was 10, now it is 20']
-    """
-    out = []
-    for name in dict.fromkeys([*before, *now]):
-        old, new = (json.dumps(x[name]) if name in x else "nothing" for x in (before, now))
-        if old != new:
-            some = len(old) <= _LONGEST and len(new) <= _LONGEST and "content" not in old + new
-            out.append(f"{name} was {old}, now it is {new}" if some else f"{name} differs")
-    return out

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from ctypes import Array
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
@@ -16,11 +13,8 @@ import cloudpickle
 import numpy as np
 
 from amc_pymc.progress import ProgressReport
-from amc_pymc.runs.pool import Pool
 from amc_pymc.runs.processes import Supervisor, Task
 from amc_pymc.signals import on_interrupt
-
-_POLL_SECONDS = 0.2
 
 
 class JobReport:
@@ -64,10 +58,8 @@ def run_jobs(
     jobs: Sequence[Any],
     *,
     cores: int = 1,
-    executor: Executor | None = None,
     bar: ProgressReport,
     mp_ctx: str | BaseContext | None = None,
-    each: Callable[[int, Any], None] = lambda job, found: None,
 ) -> list[Any]:
     """Call ``function(job, report)`` for each job.
 
@@ -75,18 +67,14 @@ def run_jobs(
     ----------
     function : callable
         It should check ``report.stopped`` regularly and call ``report.advance``. A job interrupted by Ctrl-C
-        must return its results so far. An executor does not pass this on: its unfinished jobs are lost.
+        must return its results so far.
     jobs : sequence
     cores : int
         1 runs all jobs in this process, in order.
-    executor : concurrent.futures.Executor, optional
-        Executor to use instead of processes.
     bar : ProgressReport
         Progress bar of :func:`amc_pymc.progress.progress`.
     mp_ctx : str or context, optional
         Start method of worker processes; default: Python's.
-    each : callable, optional
-        Called in this process with the number of a job and its result, as soon as this is known.
 
     Returns
     -------
@@ -96,7 +84,7 @@ def run_jobs(
     Raises
     ------
     KeyboardInterrupt
-        At the second Ctrl-C, or if no job of an executor has finished at the first.
+        At the second Ctrl-C.
 
     Examples
     --------
@@ -106,15 +94,12 @@ def run_jobs(
     ...     run_jobs(lambda job, report: job**2, [1, 2, 3], bar=bar)
     [1, 4, 9]
     """
-    if executor is not None:
-        return _remote(function, jobs, executor, cores, bar, each)
     if cores > 1:
-        return _parallel(function, jobs, cores, bar, mp_ctx, each)
+        return _parallel(function, jobs, cores, bar, mp_ctx)
     done, stop, results = np.zeros(len(jobs), np.int64), np.zeros(1, np.int64), []
     with on_interrupt(_asking(stop)):
         for k, job in enumerate(jobs):
             results.append(function(job, JobReport(done, stop, k, bar)))
-            each(k, results[-1])
             if stop[0]:
                 break
     return results
@@ -137,37 +122,28 @@ def _parallel(
     cores: int,
     bar: ProgressReport,
     mp_ctx: str | BaseContext | None,
-    each: Callable[[int, Any], None],
 ) -> list[Any]:
     processes = Supervisor(
         _Reporting(function), cores, mp_ctx, blas_threads=None,
         shared=lambda context: (context.RawArray("q", len(jobs)), context.RawArray("q", 1)),
     )  # fmt: skip
     done, stop = processes.shared
-    seen, due, found = 0, 0.0, {}
+    seen, found = 0, {}
 
-    def show() -> None:
+    def stopping() -> bool:
         nonlocal seen
         reported = sum(done)
         bar.advance(reported - seen)
         seen = reported
-
-    def stopping() -> bool:
-        nonlocal due
-        if time.monotonic() >= due:
-            show()
-            due = time.monotonic() + _POLL_SECONDS
         return bool(stop[0])
 
     tasks = [Task((k, cloudpickle.dumps(job)), k) for k, job in enumerate(jobs)]
     with on_interrupt(_asking(stop)):
         try:
-            for task in processes.run(tasks, stopping=stopping, poll=_POLL_SECONDS):
+            for task in processes.run(tasks, stopping=stopping):
                 found[task.index] = task.pieces[0]
-                each(task.index, task.pieces[0])
         finally:
             processes.close()
-    show()
     return [found[k] for k in sorted(found)]
 
 
@@ -180,35 +156,3 @@ class _Reporting:
     def __call__(self, message: tuple[int, bytes], done: Array[Any], stop: Array[Any]) -> list[Any]:
         k, job = message
         return [self.function(cloudpickle.loads(job), JobReport(done, stop, k))]
-
-
-def _remote(
-    function: Callable[[Any, JobReport], Any],
-    jobs: Sequence[Any],
-    executor: Executor,
-    cores: int,
-    bar: ProgressReport,
-    each: Callable[[int, Any], None],
-) -> list[Any]:
-    found: list[Any] = []
-    pool = Pool(_Counting(function), cores=cores, executor=executor, copies=True)
-    try:
-        for result, done in pool.map(jobs):
-            each(len(found), result)
-            found.append(result)
-            bar.advance(done)
-    except KeyboardInterrupt:
-        if not found:
-            raise
-    return found
-
-
-@dataclass(frozen=True)
-class _Counting:
-    """Function of a job on an executor; returns the units of work too."""
-
-    function: Callable[[Any, JobReport], Any]
-
-    def __call__(self, job: Any) -> tuple[Any, int]:
-        done = np.zeros(1, np.int64)
-        return self.function(job, JobReport(done, np.zeros(1, np.int64))), int(done[0])

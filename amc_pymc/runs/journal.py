@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -14,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.rng import RandomSeed, as_generator, seed_words
-from amc_pymc.runs.fingerprints import differences, fingerprint
+from amc_pymc.rng import RandomSeed
+from amc_pymc.runs.fingerprints import fingerprint
 
-_FORMAT = 2
 _HEADER = "run.json"
-#: Arrays of a batch that the journal adds: a digest of what it was made from, and a checksum.
-_MADE_FROM, _CHECKSUM = "journal.made_from", "journal.checksum"
+#: Array of a batch that the journal adds: a digest of what it was made from.
+_MADE_FROM = "journal.made_from"
 _DELETE = "delete the folder or name another one"
 
 
@@ -29,8 +29,8 @@ class Journal:
 
     Each batch is a file ``000000.npz`` that NumPy can open without pickles. It is written atomically: a killed run
     leaves no incomplete batch. The file ``run.json`` identifies the run and the version of this package. Each batch
-    has a checksum of its content, its number and ``run.json``, and a digest of what it was made from, such as the
-    points of simulations: a run that would draw others must not use it.
+    has a digest of what it was made from, such as the points of simulations: a run that would draw others must not
+    use it.
 
     Parameters
     ----------
@@ -45,9 +45,8 @@ class Journal:
     Raises
     ------
     TypeError, ValueError
-        If `path` is not a path, its parent does not exist, the folder holds other files, or it holds batches of a
-        run with another seed, another fingerprint or another version of this package; the message names the
-        difference.
+        If `path` is not a path, or the folder holds batches of a run with another seed, another fingerprint or
+        another version of this package; the message names what differs.
 
     Examples
     --------
@@ -75,7 +74,6 @@ class Journal:
         self.path = None if path is None else Path(path)
         self.words: list[int] | None = None
         self._fingerprint = fingerprint(told)
-        self._header = b""
         self._n = self._recalled = 0
         if self.path is not None:
             self._look(self.path, words)
@@ -85,6 +83,25 @@ class Journal:
         """Return the number of batches on disk."""
         return self._n
 
+    def _look(self, path: Path, words: Sequence[int] | None) -> None:
+        """Count the batches and check that they belong to this run."""
+        self._n = next(k for k in itertools.count() if not (path / _name(k)).exists())
+        if not self._n:
+            return  # a folder without batches may be overwritten
+        known = json.loads((path / _HEADER).read_bytes())
+        if known["version"] != _version():
+            raise self._refusal(
+                f" is of amc_pymc {known['version']}, this is {_version()}. "
+                f"Finish the run with that version, or {_DELETE}"
+            )
+        before, now = known["fingerprint"], self._fingerprint
+        names = dict.fromkeys([*before, *now])
+        if others := [n for n in names if before.get(n, ...) != now.get(n, ...)]:
+            raise self._refusal(f" is of another run: {', '.join(others)} changed; {_DELETE}")
+        self.words = known["words"]
+        if words is not None and [int(word) for word in words] != self.words:
+            raise self._refusal(f" is of a run with another random_seed; {_DELETE}")
+
     def begin(self, words: Sequence[int]) -> list[int]:
         """Return the seed to continue with: that of the batches in the folder, else `words`."""
         if not self._n:
@@ -92,24 +109,14 @@ class Journal:
             if self.path is not None:
                 self.path.mkdir(exist_ok=True)
                 header = {
-                    "format": _FORMAT,
-                    "version": _version(),
-                    "words": self.words,
-                    "fingerprint": self._fingerprint,
-                }
-                self._header = json.dumps(header, indent=1).encode()
-                _write(self.path / _HEADER, self._header)
+                    "version": _version(), "words": self.words, "fingerprint": self._fingerprint
+                }  # fmt: skip
+                _write(self.path / _HEADER, json.dumps(header, indent=1).encode())
         assert self.words is not None
         return self.words
 
     def batches(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield one batch after the other.
-
-        Raises
-        ------
-        ValueError
-            If a file is damaged, or of another run or another place.
-        """
+        """Yield one batch after the other; a ValueError says that a file is damaged."""
         for k in range(self._n):
             yield self._batch(k)[0]
 
@@ -118,28 +125,42 @@ class Journal:
 
         Parameters
         ----------
-        made_from : array, optional
-            What this run would make the batch from; compared, to single precision, with that of :meth:`append`.
+        made_from : array_like, optional
+            What was given to :meth:`append` with that batch.
 
         Raises
         ------
         ValueError
-            If they differ, or the file is damaged, or of another run or another place.
+            If the batch was made from something else, or its file is damaged.
         """
         if self._recalled == self._found:
             return None
-        arrays, before = self._batch(self._recalled)
+        k = self._recalled
+        arrays, before = self._batch(k)
         if before != _digest(made_from):
-            raise self.other(self._recalled, "was made from other draws than this run makes there")
+            raise self._refusal(
+                f": {_name(k)} was made from other draws than this run makes there. Has the code of the model, of "
+                f"this package or of NumPy changed? Go on with the old one, or {_DELETE}"
+            )
         self._recalled += 1
         return arrays
 
-    def other(self, k: int, what: str) -> ValueError:
-        """Return the error that batch k is not that of this run."""
-        return self._refusal(
-            f": {_name(k)} {what}. Has the code of the model, of an estimator, of this package or of a library changed? "
-            f"Go on with the old one, or {_DELETE}"
-        )
+    def append(self, arrays: Mapping[str, Any], made_from: Any = None) -> None:
+        """Write a batch; it is on disk when this returns.
+
+        Parameters
+        ----------
+        arrays : mapping of str to array_like
+            Numbers or strings.
+        made_from : array_like, optional
+            Numbers that the batch is a function of, but for random numbers; a resumed run must make the same.
+        """
+        if self.path is None:
+            return
+        found = {name: np.asarray(value) for name, value in arrays.items()}
+        found[_MADE_FROM] = np.asarray(_digest(made_from))
+        _write(self.path / _name(self._n), found)
+        self._n += 1
 
     def _batch(self, k: int) -> tuple[dict[str, np.ndarray], str]:
         """Return the arrays of a file, and the digest of what they were made from."""
@@ -147,110 +168,14 @@ class Journal:
         try:
             with (self.path / _name(k)).open("rb") as stream:
                 arrays = dict(np.load(stream))
-            checksum = arrays.pop(_CHECKSUM, None)
-            if checksum is None or str(checksum) != self._checksum(k, arrays):
-                raise ValueError("its checksum is not that of this batch of this run")
-        except (ValueError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            return arrays, str(arrays.pop(_MADE_FROM))
+        except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise self._refusal(
-                f": {_name(k)} cannot be read ({error}); delete it and all files with higher numbers"
+                f": {_name(k)} cannot be read ({error!r}); delete it and all files with higher numbers"
             ) from error
-        return arrays, str(arrays.pop(_MADE_FROM))
-
-    def _checksum(self, k: int, arrays: Mapping[str, np.ndarray]) -> str:
-        found = hashlib.sha256(self._header + str(k).encode())
-        for name, array in arrays.items():
-            found.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
-        return found.hexdigest()
 
     def _refusal(self, what: str) -> ValueError:
         return ValueError(f"checkpoint={str(self.path)!r}{what}.")
-
-    def append(self, arrays: Mapping[str, Any], made_from: Any = None) -> None:
-        """Write a batch; it is on disk when this returns.
-
-        Parameters
-        ----------
-        arrays : mapping
-        made_from : array, optional
-            Numbers from which the batch was made, if a resumed run makes them again; see :meth:`recall`.
-
-        Raises
-        ------
-        TypeError
-            For arrays of objects, which only a pickle could hold.
-        ValueError
-            If another run has written to the folder in the meantime.
-        """
-        if self.path is None:
-            return
-        assert self.words is not None, "begin comes first"
-        found = {name: np.asarray(value) for name, value in arrays.items()}
-        for name, array in found.items():
-            if array.dtype.hasobject:
-                raise TypeError(f"{name} is an array of objects: {array!r}.")
-        file = self.path / _name(self._n)
-        if file.exists():
-            raise self._refusal(
-                f": another run is writing to this folder ({file.name}); name another one"
-            )
-        found[_MADE_FROM] = np.asarray(_digest(made_from))
-        found[_CHECKSUM] = np.asarray(self._checksum(self._n, found))
-        _write(file, found)
-        self._n += 1
-
-    def _look(self, path: Path, words: Sequence[int] | None) -> None:
-        """Count the batches and check that they belong to this run."""
-        if not path.parent.is_dir():
-            raise self._refusal(" is in a folder that does not exist; make it or name another one")
-        if not path.exists():
-            return
-        known = self._known(path)
-        if known is None:
-            return
-        self._n = self._batches_in(path)
-        if not self._n:
-            return  # a folder without batches may be overwritten
-        made_by, this = (known["format"], known.get("version") or "?"), (_FORMAT, _version())
-        if made_by != this:
-            raise self._refusal(
-                f" is of amc_pymc {made_by[1]} (format {made_by[0]}), this is {this[1]} (format {this[0]}). "
-                f"Finish the run with that version, or {_DELETE}"
-            )
-        others = differences(known["fingerprint"], self._fingerprint)
-        if others:
-            raise self._refusal(f" is of another run: {'; '.join(others)}. {_DELETE.capitalize()}")
-        self.words = known["words"]
-        if words is not None and [int(word) for word in words] != self.words:
-            raise self._refusal(f" is of a run with another random_seed; {_DELETE}")
-
-    def _known(self, path: Path) -> dict[str, Any] | None:
-        """Return the header of the run in the folder; None if the folder is empty."""
-        what, new = " is no checkpoint", "name a new or an empty folder"
-        if not path.is_dir():
-            raise self._refusal(f"{what}: it is not a folder; {new}")
-        file = path / _HEADER
-        if not file.exists():
-            if all(other.name == _partial(file).name for other in path.iterdir()):
-                return None
-            raise self._refusal(f"{what}: it has files but not {_HEADER}; {new}")
-        try:
-            self._header = file.read_bytes()
-            header: dict[str, Any] = json.loads(self._header)
-            words, facts = header["words"], header["fingerprint"]
-            if "format" in header and isinstance(words, list) and isinstance(facts, dict):
-                return header
-            raise ValueError("it is not of such a run")
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise self._refusal(f"{what}: {_HEADER} cannot be read ({error!r}); {new}") from error
-
-    def _batches_in(self, path: Path) -> int:
-        names = {file.name for file in path.glob("*.npz")}
-        missing = next(k for k in range(len(names) + 1) if _name(k) not in names)
-        if missing < len(names):
-            raise self._refusal(
-                f": {_name(missing)} is missing, but there are later ones; delete these"
-            )
-        return missing
 
 
 def begin_journal(
@@ -266,10 +191,10 @@ def begin_journal(
     checkpoint : str, Path or None
     told : callable
         Returns what identifies the run; not called without a checkpoint.
-    words : sequence of int
-        Seed of the run, made from `random_seed`. The batches in the folder must have it, unless that is None or a
-        generator, which do not name a seed.
-    random_seed : int, sequence of int, SeedSequence, Generator or None
+    words : list of int
+        Seed of a new run.
+    random_seed : int, Generator or None
+        Argument of the user; a seed that is an int must be that of the folder.
 
     Returns
     -------
@@ -280,15 +205,6 @@ def begin_journal(
     named = not (random_seed is None or isinstance(random_seed, np.random.Generator))
     journal = Journal(checkpoint, {} if checkpoint is None else told(), words if named else None)
     return journal, journal.begin(words)
-
-
-def words_to_store(random_seed: RandomSeed) -> list[int]:
-    """Return integers that give the generators of a seed; they are the seed itself if it consists of integers."""
-    if random_seed is None or isinstance(random_seed, np.random.SeedSequence | np.random.Generator):
-        return seed_words(random_seed)
-    as_generator(random_seed)  # raises an error if it is no seed
-    words: list[int] = np.atleast_1d(random_seed).tolist()
-    return words
 
 
 def _name(k: int) -> str:
@@ -305,17 +221,14 @@ def _version() -> str:
     return str(sys.modules[__name__.partition(".")[0]].__version__)
 
 
-def _partial(file: Path) -> Path:
-    return file.with_name(file.name + ".partial")
-
-
 def _write(file: Path, content: bytes | dict[str, np.ndarray]) -> None:
     """Write a file atomically, and flush it to disk."""
-    with _partial(file).open("wb") as stream:
+    partial = file.with_name(file.name + ".partial")
+    with partial.open("wb") as stream:
         if isinstance(content, bytes):
             stream.write(content)
         else:
             np.savez(stream, **content)  # type: ignore[arg-type]
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(_partial(file), file)
+    os.replace(partial, file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import multiprocessing
 import os
 import threading
@@ -12,7 +11,7 @@ import uuid
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, NamedTuple, Self
@@ -20,7 +19,7 @@ from typing import Any, Literal, NamedTuple, Self
 import cloudpickle
 import numpy as np
 
-from amc_pymc.runs.processes import TRIES, Supervisor, Task, can_be_pickled, pickled, portable
+from amc_pymc.runs.processes import Supervisor, Task, can_be_pickled, pickled, portable
 
 
 def number_of_cores(cores: int | None, jobs: int) -> int:
@@ -45,8 +44,12 @@ def number_of_cores(cores: int | None, jobs: int) -> int:
 def check_workers(cores: int | None, executor: Any) -> None:
     """Raise a TypeError or ValueError for bad values of these arguments of the user, or if both are given."""
     number_of_cores(cores, 1)
-    if executor is not None:
-        check_executor(executor, cores)
+    if executor is None:
+        return
+    if not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"executor must have a method submit, got {executor!r}.")
+    if cores not in (None, 1):
+        raise ValueError(f"cores={cores} and executor exclude each other; leave one out.")
 
 
 class Pool:
@@ -58,8 +61,8 @@ class Pool:
     Parameters
     ----------
     function : callable
-        Function of a job. For processes that are not forked it must be picklable (by cloudpickle), for executors
-        importable by the workers, unless they use `copies`.
+        Function of a job. For executors, and processes that are not forked, it must be picklable by cloudpickle;
+        each thread of an executor uses its own copy.
     cores : int or None, default 1
         Worker processes; 1 runs all jobs in this process, None uses all available cores, at most four.
     executor : concurrent.futures.Executor, optional
@@ -68,10 +71,6 @@ class Pool:
         Start method of worker processes, by default that of Python.
     in_pieces : bool, default False
         Whether the function yields pieces of a result, as those of :meth:`run`.
-    supervised : bool, default False
-        Whether ``cores=1`` uses a process too.
-    copies : bool, default False
-        Whether each thread of an executor uses its own copy of the function.
     what : str
         Name of what the function holds, for messages.
 
@@ -96,8 +95,6 @@ class Pool:
         executor: Executor | None = None,
         mp_ctx: str | BaseContext | None = None,
         in_pieces: bool = False,
-        supervised: bool = False,
-        copies: bool = False,
         what: str = "a job",
     ):
         self._plain, self._executor = function, executor
@@ -106,13 +103,8 @@ class Pool:
         check_workers(cores, executor)
         processes = number_of_cores(cores, 2**31)
         if executor is not None:
-            self._function = Copies.of(self._function, what) if copies else self._function
-        elif processes > 1 or supervised:
-            if multiprocessing.current_process().daemon:
-                raise RuntimeError(
-                    "A time limit needs worker processes, which a daemonic process, such as one of "
-                    "multiprocessing.Pool, cannot have. Use concurrent.futures, or no limit."
-                )
+            self._function = Copies.of(self._function, what)
+        elif processes > 1:
             self._processes = Supervisor(self._function, processes, mp_ctx, what=what)
 
     def __enter__(self) -> Self:
@@ -251,12 +243,8 @@ def run_loop[T](
 _IN_FLIGHT = 256
 #: Maximum number of functions cached in each thread of an executor.
 _KEPT = 2
-#: Names of executor errors, besides those of Python, that report a lost worker.
-_LOST = {"CommClosedError", "EngineError", "KilledWorker", "WorkerCrashedError"}
 #: Identifies this process, together with its number, among those of all machines.
 _PROCESS = uuid.uuid4().hex
-
-_log = logging.getLogger("amc_pymc")
 
 
 @dataclass(frozen=True)
@@ -295,14 +283,6 @@ class Copies:
 _local = threading.local()
 
 
-def check_executor(executor: Any, cores: int | None) -> None:
-    """Raise an error if `executor` is none, or if worker processes are asked for too."""
-    if not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must have a method submit, got {executor!r}.")
-    if cores not in (None, 1):
-        raise ValueError(f"cores={cores} and executor exclude each other; leave one out.")
-
-
 def run_remotely(
     executor: Executor, function: Callable[[Any], Iterable[Any]], tasks: Iterable[Task]
 ) -> Iterator[Task]:
@@ -318,67 +298,34 @@ def run_remotely(
 
     Raises
     ------
-    RuntimeError
-        If the executor repeatedly loses the same task. Errors of the function are raised in place of its result:
-        in threads the same objects, from other processes with the name and the message if they cannot be pickled.
+    Exception
+        Errors of the executor, such as a lost worker. Errors of the function are raised in place of its result: in
+        threads the same objects, from other processes with the name and the message if they cannot be pickled.
         If the caller stops iterating, tasks that have not started are cancelled.
     """
     home = _PROCESS, os.getpid()
-
-    def submit(task: Task, attempt: int) -> Future[list[Any]] | None:
-        """Submit a task; return None if the executor is broken."""
-        try:
-            return executor.submit(_call, home, function, task.message, attempt)
-        except Exception as error:
-            if not _is_lost(error):
-                raise
-            return None
-
-    begun: deque[tuple[Task, Future[list[Any]] | None]] = deque()
+    begun: deque[tuple[Task, Future[list[Any]]]] = deque()
     try:
         for task in tasks:
             if len(begun) == _IN_FLIGHT:
-                yield _first(begun, submit)
-            begun.append((task, submit(task, 0)))
+                yield _finished(*begun.popleft())
+            begun.append((task, executor.submit(_call, home, function, task.message)))
         while begun:
-            yield _first(begun, submit)
+            yield _finished(*begun.popleft())
     finally:
         for _, future in begun:
-            if future is not None:
-                future.cancel()
+            future.cancel()
 
 
-def _first(
-    begun: deque[tuple[Task, Future[list[Any]] | None]],
-    submit: Callable[[Task, int], Future[list[Any]] | None],
-) -> Task:
-    """Wait for the first task; submit it again if it is lost."""
-    task, future = begun[0]
-    lost: Exception | None = None
-    for attempt in range(1, TRIES + 2):
-        try:
-            if future is not None:
-                task.pieces = future.result()
-                begun.popleft()
-                return task
-        except Exception as error:
-            if not _is_lost(error):
-                raise
-            lost = error
-        if attempt <= TRIES:
-            _log.warning("The executor lost a job (%r); it is submitted again.", lost)
-            future = submit(task, attempt)
-            begun[0] = task, future
-    raise RuntimeError(
-        f"The executor has lost the same job {TRIES + 1} times. Do its workers have memory enough, and does "
-        "the job run there? With cores= instead of executor= dead workers are replaced."
-    ) from lost
+def _finished(task: Task, future: Future[list[Any]]) -> Task:
+    task.pieces = future.result()
+    return task
 
 
 def _call(
-    home: tuple[str, int], function: Callable[[Any], Iterable[Any]], message: Any, attempt: int
+    home: tuple[str, int], function: Callable[[Any], Iterable[Any]], message: Any
 ) -> list[Any]:
-    """Run a task in an executor; a new `attempt` makes it a different task for Dask."""
+    """Run a task in an executor."""
     try:
         return list(function(message))
     except Exception as error:
@@ -386,9 +333,3 @@ def _call(
             raise
         found = portable(error)
     raise found  # outside of the block, so that it does not refer to the error, which some libraries pickle too
-
-
-def _is_lost(error: Exception) -> bool:
-    """Whether an error reports a lost worker."""
-    known = isinstance(error, BrokenExecutor | CancelledError | ConnectionError)
-    return known or any(kind.__name__ in _LOST for kind in type(error).__mro__)

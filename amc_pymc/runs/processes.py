@@ -1,9 +1,8 @@
-"""Worker processes that are replaced when they die or hang, and their tasks."""
+"""Worker processes that are replaced when they die, and their tasks."""
 
 from __future__ import annotations
 
 import logging
-import math
 import multiprocessing
 import pickle
 import signal
@@ -30,7 +29,7 @@ _STOP_SECONDS = 1.0
 #: Successive worker deaths that end a run: without a piece of a result, and before workers are ready.
 _DEATHS, _DEATHS_AT_START = 30, 3
 #: Maximum seconds between checks of workers that send nothing.
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.2
 #: Maximum warnings of each kind; later ones are logged at level DEBUG.
 _WARNINGS = 5
 #: Number of times that a job may lose its worker.
@@ -43,7 +42,7 @@ class WorkerDied(RuntimeError):
 
 @dataclass(eq=False)
 class Task:
-    """A job whose result has one piece. Subclasses have more pieces, time limits, or other ways to go on.
+    """A job whose result has one piece. Subclasses have more pieces, or other ways to go on.
 
     Attributes
     ----------
@@ -65,10 +64,6 @@ class Task:
     def complete(self) -> bool:
         """Whether all pieces have arrived."""
         return bool(self.pieces)
-
-    def seconds(self, warm: bool) -> float | None:
-        """Return the time limit of the next piece; a worker is `warm` once it has sent a piece."""
-        return None
 
     def died(self, cause: str, warn: Callable[..., None]) -> list[Task]:
         """Return the tasks to do after a worker process has died on this one.
@@ -95,10 +90,6 @@ class Task:
         self.pieces = []
         return [self]
 
-    def hung(self, warn: Callable[..., None]) -> list[Task]:
-        """Return the tasks to do after a worker process was killed at the time limit; see :meth:`died`."""
-        raise NotImplementedError("tasks with a time limit say how to go on")
-
 
 class Worker:
     """A process that runs one job at a time and sends each piece of its result.
@@ -120,11 +111,10 @@ class Worker:
 
     Attributes
     ----------
-    ready, warm : bool
-        Whether it has begun, and has sent a piece of a result.
+    ready : bool
+        Whether it has begun.
     task : Task or None
         Its current task.
-    deadline : float
     """
 
     def __init__(
@@ -142,9 +132,8 @@ class Worker:
         with on_interrupt(signal.SIG_IGN):
             self.process.start()
         there.close()
-        self.ready = self.warm = False
+        self.ready = False
         self.task: Task | None = None
-        self.deadline = math.inf
 
     def begin(self, job: Any) -> None:
         """Send a job. If the worker is dead, only :meth:`receive` reports it."""
@@ -183,7 +172,7 @@ class Worker:
 
 
 class Supervisor:
-    """Worker processes that are replaced when they die or hang.
+    """Worker processes that are replaced when they die.
 
     Parameters
     ----------
@@ -239,7 +228,6 @@ class Supervisor:
         tasks: Iterable[Task],
         *,
         stopping: Callable[[], bool] = lambda: False,
-        poll: float = _POLL_SECONDS,
     ) -> Iterator[Task]:
         """Yield tasks as they are finished.
 
@@ -247,9 +235,7 @@ class Supervisor:
         ----------
         tasks : iterable of Task
         stopping : callable, optional
-            Called after messages, and every `poll` seconds. Once it returns True, no further tasks begin.
-        poll : float
-            Seconds.
+            Called after messages, and several times a second. Once it returns True, no further tasks begin.
 
         Raises
         ------
@@ -263,11 +249,8 @@ class Supervisor:
         try:
             while waiting or any(worker.task for worker in self._workers):
                 self._assign(waiting)
-                for worker in self._heard(poll):
+                for worker in self._heard():
                     yield from self._receive(worker, waiting)
-                now = time.monotonic()
-                for worker in [p for p in self._workers if p.deadline < now]:
-                    yield from self._hangs(worker, waiting)
                 if stopping():
                     waiting.clear()
         except BaseException:
@@ -299,17 +282,10 @@ class Supervisor:
     def _begin(self, worker: Worker, task: Task) -> None:
         worker.task = task
         worker.begin(task.message)
-        self._set_deadline(worker, task)
 
-    def _set_deadline(self, worker: Worker, task: Task) -> None:
-        seconds = task.seconds(worker.warm)
-        worker.deadline = math.inf if seconds is None else time.monotonic() + seconds
-
-    def _heard(self, poll: float) -> list[Worker]:
-        """Return workers that sent a message or died; wait at most `poll` seconds for the first."""
-        until = min(worker.deadline for worker in self._workers)
-        seconds = min(poll, max(0.0, until - time.monotonic()))
-        ready = wait([worker.connection for worker in self._workers], seconds)
+    def _heard(self) -> list[Worker]:
+        """Return workers that sent a message or died; wait shortly for the first."""
+        ready = wait([worker.connection for worker in self._workers], _POLL_SECONDS)
         found = [worker for worker in self._workers if worker.connection in ready]
         # Child processes of a dead worker may keep its end of the pipe open.
         return found or [worker for worker in self._workers if not worker.alive]
@@ -328,11 +304,10 @@ class Supervisor:
         task = worker.task
         assert task is not None
         task.pieces.append(value)
-        worker.warm, self._deaths = True, 0
+        self._deaths = 0
         if not task.complete():
-            self._set_deadline(worker, task)
             return
-        worker.task, worker.deadline = None, math.inf
+        worker.task = None
         if waiting:
             self._begin(worker, waiting.popleft())  # before the caller uses the result
         yield task
@@ -350,7 +325,10 @@ class Supervisor:
                 f"{_DEATHS} worker processes have died ({cause}) one after the other and none has finished a "
                 "piece of its work. Run one job with cores=1 to see what happens."
             )
-        yield from _after(task, task.died(cause, self._warn), waiting)
+        again = task.died(cause, self._warn)
+        waiting.extendleft(reversed(again))
+        if task not in again:
+            yield task
 
     def _dies_idle(self, worker: Worker, cause: str) -> None:
         self._warn(f"A worker process died ({cause}) while it had nothing to do.")
@@ -362,22 +340,10 @@ class Supervisor:
                 "forked need the call below `if __name__ == '__main__':`; with cores=1 there are none."
             )
 
-    def _hangs(self, worker: Worker, waiting: deque[Task]) -> Iterator[Task]:
-        self._workers.remove(worker)
-        worker.kill()
-        assert worker.task is not None
-        yield from _after(worker.task, worker.task.hung(self._warn), waiting)
-
     def _warn(self, text: str, kind: str = "worker") -> None:
         self._warnings[kind] += 1
         few = self._warnings[kind] <= _WARNINGS
         _log.log(logging.WARNING if few else logging.DEBUG, text)
-
-
-def _after(task: Task, again: list[Task], waiting: deque[Task]) -> Iterator[Task]:
-    waiting.extendleft(reversed(again))
-    if task not in again:
-        yield task
 
 
 def pickled(thing: Any, what: str = "a job") -> bytes:

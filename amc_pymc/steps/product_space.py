@@ -7,7 +7,6 @@ import multiprocessing
 import time
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -28,7 +27,6 @@ from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 from amc_pymc.runs import (
     JobReport,
-    check_workers,
     number_of_cores,
     run_jobs,
 )
@@ -76,7 +74,6 @@ def sample_product_space(
     transitions_per_draw: int = 1,
     mp_ctx: str | None = None,
     cores: int | None = None,
-    executor: Executor | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -119,15 +116,13 @@ def sample_product_space(
         Start method of worker processes.
     cores : int or None, default None
         Worker processes. None: all cores, at most four. Results do not depend on it.
-    executor : concurrent.futures.Executor, optional
-        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     max_time : float, optional
         Seconds after which no further draw starts; chains that have begun are tuned to the end. The result then depends
         on the speed of the machine.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces the run, with any `cores` and `executor`.
+        A seed reproduces the run, with any `cores`.
 
     Returns
     -------
@@ -189,12 +184,9 @@ def sample_product_space(
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
-    check_workers(cores, executor)
-    if executor is not None and mp_ctx is not None:
-        raise ValueError(f"mp_ctx={mp_ctx!r} and executor exclude each other; leave one out.")
     limit, started = positive_or_none("max_time", max_time), time.time()
     as_generator(random_seed)  # raises an error if it is no seed
-    workers = 1 if executor is not None else number_of_cores(cores, chains)
+    workers = number_of_cores(cores, chains)
     options = Options.among(locals())
     if options.proxy is None:
         raise ValueError("proxy must be 'taylor', got None: pseudo-priors need the mode")
@@ -216,9 +208,7 @@ def sample_product_space(
         if adapt and plan.tune:
             plan = plan._replace(log_weights=_adapted_weights(space, plan, adapting, bar))
         run = functools.partial(_run_chain, space, plan)
-        records = run_jobs(
-            run, list(enumerate(rngs)), cores=workers, executor=executor, bar=bar, mp_ctx=mp_ctx
-        )
+        records = run_jobs(run, list(enumerate(rngs)), cores=workers, bar=bar, mp_ctx=mp_ctx)
     seconds = time.perf_counter() - begin
     tree = product_space_result(
         models, prior, space, plan.tune, records, limit if plan.over else None

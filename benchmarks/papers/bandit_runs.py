@@ -127,7 +127,7 @@ class _Thompson(_Game):
         self.wins = np.zeros_like(self.told)
 
     def choose(self, t, rng):
-        a, b = self.wins + self.policy._alpha, self.told - self.wins + self.policy._beta
+        a, b = self.wins + 1.0, self.told - self.wins + 1.0
         return (self.low + self.width * rng.beta(a, b)).argmax(axis=1)
 
     def learn(self, arm, x, rng):

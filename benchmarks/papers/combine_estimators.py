@@ -98,7 +98,7 @@ def work(name: str, wanted: str, pulls: int, runs: int, rng: np.random.Generator
             policy, payoff = make_policy("lcb", len(arms), values="log"), None
         else:
             policy, payoff = make_policy(wanted, len(arms), rewards=LogLoss()), "paired"
-        plan = plan_rounds(budget, first if payoff is None else 2.0 * first, "cost", "doubling")
+        plan = plan_rounds(budget, first if payoff is None else 2.0 * first, "cost")
         run = run_here(Combination(arms, policy, plan, payoff), rng)
         found = [run.estimate(w) for w in WEIGHTS]  # type: ignore[arg-type]
         out[i, :3] = [e.mean * math.exp(e.offset) for e in found]
@@ -180,7 +180,7 @@ def caplet(options) -> str:
                 run = Combination(
                     arms,
                     make_policy("lcb", len(arms), values="natural"),
-                    plan_rounds(draws, min(3 * len(arms), draws // 5), "draws", "doubling"),
+                    plan_rounds(draws, min(3 * len(arms), draws // 5), "draws"),
                     None,
                 )
                 run_here(run, rng)
@@ -205,7 +205,7 @@ def controls(options) -> str:
                 run = Combination(
                     as_arms([Linear(q, rho)]),
                     make_policy("ucb1", 1, rewards=RunningRange()),
-                    plan_rounds(draws, min(draws, 3), "draws", "doubling"),
+                    plan_rounds(draws, min(draws, 3), "draws"),
                     "squared",
                 )
                 record = run_here(run, rng).records[0]

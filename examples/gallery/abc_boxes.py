@@ -10,6 +10,7 @@ import argparse
 
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from scipy import stats
@@ -32,8 +33,14 @@ def main():
     found = amc.sample_abc_tree(
         max_simulations=40_000, model=problem, batched=True, random_seed=1, progressbar=False
     )
-    picture = amc.plot_partition(found, figsize=(11.0, 4.4))
-    picture.axes[-1].set_aspect("equal")
+    boxes, draws = found["step_posterior"].to_dataset(), found["posterior"].to_dataset()
+    picture, axes = plt.subplots(figsize=(6.0, 5.6), layout="constrained")
+    for box in range(boxes.sizes["box"]):
+        low, high = boxes["theta_lower"][box].values, boxes["theta_upper"][box].values
+        axes.add_patch(plt.Rectangle(low, *(high - low), fill=False, edgecolor="#555555", lw=0.5))
+    x, y = (draws[name].values.ravel()[::8] for name in "xy")
+    axes.plot(x, y, ".", color="#d55e00", alpha=0.5, ms=3)
+    axes.set(xlabel="x", ylabel="y", xlim=(-2.0, 2.0), ylim=(-2.0, 2.0), aspect="equal")
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_boxes.png", dpi=125)
 

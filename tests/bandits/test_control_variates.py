@@ -6,7 +6,7 @@ import statsmodels.api as sm
 
 from amc_pymc.bandits import batching, jackknife, make_policy, regression, splitting
 from amc_pymc.bandits.arms import as_arms
-from amc_pymc.bandits.combination import Combination, plan_rounds, run_here
+from amc_pymc.bandits.combination import Combination, Plan, run_here
 
 OMEGA = np.array([0.3, -1.0, 2.0])
 
@@ -126,15 +126,11 @@ def test_splitting_is_unbiased_for_skewed_rewards_and_regression_is_not():
 
 @pytest.mark.parametrize("function", [regression, jackknife, splitting])
 def test_bad_input(function):
-    with pytest.raises(ValueError, match=r"needs 3 rewards, got 2"):
+    with pytest.raises(ValueError, match=r"1 controls need 3 rewards, got 2"):
         function([1.0, 2.0], [0.0, 1.0])
-    with pytest.raises(ValueError, match=r"controls must have shape \(3, q\)"):
-        function([1.0, 2.0, 3.0], [0.0, 1.0])
-    with pytest.raises(ValueError, match=r"control_means must be a number or have shape \(1,\)"):
-        function([1.0, 2.0, 3.0], [0.0, 1.0, 2.0], [0.0, 1.0])
-    with pytest.raises(ValueError, match="controls must be finite"):
+    with pytest.raises(ValueError, match="must be finite"):
         function([1.0, 2.0, 3.0], [0.0, np.nan, 2.0])
-    with pytest.raises(ValueError, match=r"rewards must have shape"):
+    with pytest.raises(ValueError, match="0 controls need 2 rewards, got 0"):
         function([], [])
 
 
@@ -142,7 +138,7 @@ def test_bad_settings():
     x, w = sample(10, 1, 1)
     with pytest.raises(ValueError, match=r"n_batches must be at least q \+ 2 = 3, got 2"):
         batching(x, w, n_batches=2)
-    with pytest.raises(ValueError, match="needs 30 rewards, got 10"):
+    with pytest.raises(ValueError, match="need 30 rewards, got 10"):
         batching(x, w)
 
 
@@ -158,6 +154,6 @@ def test_controls_of_an_incomplete_group():
 
     used = as_arms({"a": Controlled(), "b": Controlled()})
     policy = make_policy("ucbcv", 2, control_means=0.5)
-    run = Combination(used, policy, plan_rounds(101, 9, "draws", 37), "paired")
+    run = Combination(used, policy, Plan((9, 37, 37, 18), "draws"), "paired")
     run_here(run, np.random.default_rng(8))
     assert sum(r.n for r in run.records) == 101

@@ -17,7 +17,6 @@ from amc_pymc.bandits import (
     ThompsonSampling,
     kl_upper,
 )
-from amc_pymc.bandits.indices import klucb_bound, ucb1_bound, ucbv_bound
 
 RNG = np.random.default_rng(1)
 #: Two arms, told 2 and 3 rewards: means 0.3 and 0.5, variances 0.01 and 0.02/3.
@@ -36,7 +35,7 @@ def told(policy, rewards=REWARDS):
 def test_ucb1():
     # t = 6: log 6 = 1.791759; sqrt(2 * 1.791759 / 2) = 1.338566, sqrt(2 * 1.791759 / 3) = 1.092935
     np.testing.assert_allclose(told(UCB1(2)).index(), [1.638566, 1.592935], atol=1e-6)
-    assert ucb1_bound(4.0, 0.5, math.e**4, 1.0) == pytest.approx(1.5)
+    assert UCB1(1, c=1.0)._bound(4.0, 0.5, 0.0, math.e**4) == pytest.approx(1.5)
 
 
 def test_ucbv():
@@ -46,7 +45,7 @@ def test_ucbv():
         told(UCBV(2)).index(), [0.3 + 0.146633 + 3.225167, 0.5 + 0.097755 + 2.150111], atol=2e-6
     )
     # zeta log t = 2, so sqrt(2 * 0.25 * 2 / 4) = 0.5 and 3 * 0.5 * 2 / 4 = 0.75
-    assert ucbv_bound(4.0, 0.1, 0.25, math.e**4, 0.5, 0.5) == pytest.approx(1.35)
+    assert UCBV(1, zeta=0.5, c=0.5)._bound(4.0, 0.1, 0.25, math.e**4) == pytest.approx(1.35)
 
 
 def kl(p, q):
@@ -87,9 +86,10 @@ def test_klucb():
         for p, n in ((0.3, 2), (0.5, 3))
     ]
     np.testing.assert_allclose(told(KLUCB(2)).index(), expected, atol=1e-10)
-    assert klucb_bound(1.0, 0.2, 1, 3.0) == klucb_bound(1.0, 0.2, 3, 3.0)
-    assert klucb_bound(1.0, 0.2, 2, 3.0) == klucb_bound(1.0, 0.2, 3, 3.0)
-    assert klucb_bound(1.0, 0.2, 4, 3.0) > klucb_bound(1.0, 0.2, 3, 3.0)
+    one, two, three, four = (
+        KLUCB(1)._bound(np.array(1.0), np.array(0.2), 0.0, t) for t in (1, 2, 3, 4)
+    )
+    assert one == two == three < four
 
 
 def test_indices_are_mapped_back_to_each_range():
@@ -106,7 +106,7 @@ def test_indices_are_mapped_back_to_each_range():
 
 
 def test_thompson_posterior():
-    policy = ThompsonSampling(2, alpha=2.0, beta=3.0, rewards=KnownRange([0.0, -10.0], [1.0, 10.0]))
+    policy = ThompsonSampling(2, rewards=KnownRange([0.0, -10.0], [1.0, 10.0]))
     rng = np.random.default_rng(2)
     for _ in range(50):
         pull = policy.ask(rng)
@@ -117,7 +117,7 @@ def test_thompson_posterior():
         assert policy.successes[pull.arm] - before[0][pull.arm] == (pull.coin < scaled)
         assert policy.failures[pull.arm] - before[1][pull.arm] == (pull.coin >= scaled)
     np.testing.assert_array_equal(policy.successes + policy.failures, policy.counts)
-    mean = (policy.successes + 2.0) / (policy.counts + 5.0)
+    mean = (policy.successes + 1.0) / (policy.counts + 2.0)
     np.testing.assert_allclose(policy.index(), [mean[0], -10.0 + 20.0 * mean[1]])
 
 
@@ -252,7 +252,7 @@ def test_lcb_without_variance(values):
 
 def test_lcb_pending_and_first_pulls():
     rng = np.random.default_rng(10)
-    policy = LCB(3, min_pulls=2)
+    policy = LCB(3)
     assert policy.ask(rng, 9).arms.tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 2]
     policy = told_values([[0.0, 1.0, 0.4], [0.0, 1.1, 0.4]])
     alone = policy.index()

@@ -45,7 +45,7 @@ def test_log_scale_tells_the_logarithm_of_the_loss(payoff):
 
 
 def test_policies_with_costs_are_told_values_and_others_rewards():
-    arms, plan = as_arms([lambda rng: rng.random()]), plan_rounds(10, 5, "draws", "doubling")
+    arms, plan = as_arms([lambda rng: rng.random()]), plan_rounds(10, 5, "draws")
     with pytest.raises(
         ValueError, match=r"policy 'lcb' is told values and costs, not payoff='paired'"
     ):

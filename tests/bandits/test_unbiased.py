@@ -37,7 +37,7 @@ def fresh(name):
 
 def combination(name, payoff="squared", kind=Combination):
     policy = fresh(name)
-    plan = plan_rounds(DRAWS, 8, "draws", "doubling")
+    plan = plan_rounds(DRAWS, 8, "draws")
     return kind(ARMS, policy, plan, None if name == "lcb" else payoff)
 
 
@@ -109,7 +109,7 @@ def test_random_costs_that_depend_on_values():
             Combination(
                 arms,
                 UCB1(2, rewards=RunningRange()),
-                plan_rounds(40.0, 8.0, "cost", "doubling"),
+                plan_rounds(40.0, 8.0, "cost"),
                 "paired",
             ),
             rng,
@@ -158,7 +158,7 @@ def test_stated_errors_are_those_of_many_runs():
     found = []
     for _ in range(runs):
         policy = make_policy("round_robin", 2, rewards=RunningRange())
-        run = Combination(arms, policy, plan_rounds(96, 32, "draws", "doubling"), "squared")
+        run = Combination(arms, policy, plan_rounds(96, 32, "draws"), "squared")
         found.append(run_here(run, rng).estimate("predictable"))
     means, errors = np.array([(e.mean, e.mcse) for e in found]).T
     ratio = np.mean(errors**2) / np.var(means, ddof=1)

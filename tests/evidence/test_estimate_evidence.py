@@ -6,8 +6,7 @@ import signal
 import sys
 import warnings
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,12 +17,12 @@ import pytest
 import xarray as xr
 
 from scipy import stats
-from scipy.special import expit, logit, logsumexp
+from scipy.special import logsumexp
 
 import amc_pymc as amc
 
 from amc_pymc.evidence.adapt import AdaptedMixture
-from amc_pymc.evidence.arms import ARMS, ImportanceArm
+from amc_pymc.evidence.arms import ARMS, Portfolio
 from amc_pymc.evidence.estimate_evidence import __name__ as MODULE
 from amc_pymc.evidence.results import Evidence, PosteriorDraws, missed_mode
 from amc_pymc.mixtures import StudentTMixture
@@ -47,7 +46,6 @@ from tests.evidence.evidence_models import (
     normal_log,
     one,
     partly_nan,
-    peak,
     potential,
     regression,
     schools,
@@ -97,6 +95,16 @@ class Noisy:
         return self.log_mean - 0.5 * self.sd**2 + self.sd * rng.standard_normal(n)
 
 
+@pytest.fixture
+def instead(monkeypatch):
+    """A function that puts arms in the place of those from the pilot run."""
+
+    def put(arms):
+        monkeypatch.setattr(module, "make_portfolio", lambda *args, **settings: Portfolio(arms))
+
+    return put
+
+
 def own(**sds):
     return {name: Noisy(one().log_evidence, sd) for name, sd in sds.items()}
 
@@ -112,9 +120,9 @@ def test_evidence(known):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arms", ["default", ["importance"], ["smc_reference"], ["smc"]], ids=label)
+@pytest.mark.parametrize("arms", [None, ["importance"], ["smc_reference"], ["smc"]], ids=label)
 def test_coverage(arms):
-    n = 200 if arms in ("default", ["importance"]) else 60
+    n = 200 if arms in (None, ["importance"]) else 60
     runs = [estimate(one(), seed=s, arms=arms, target_mcse=0.05) for s in range(n)]
     inside = [
         float(r["evidence"]["log_evidence_lower"])
@@ -167,26 +175,24 @@ def test_discrete_variables_of_all_kinds():
     assert tree["arms"]["arm"].values.tolist() == ["importance"]
 
 
-def test_own_arms():
-    tree = estimate(one(), arms=own(rough=1.0, fine=0.2), target_mcse=0.01)
+def test_the_better_arm_gets_the_draws(instead):
+    instead(own(rough=1.0, fine=0.2))
+    tree = estimate(one(), target_mcse=0.01)
     assert_right(tree, one(), target=0.012)
     arms = tree["arms"].to_dataset()
     assert arms["draws"].sel(arm="fine") > 10 * arms["draws"].sel(arm="rough")
-    named = Noisy(one().log_evidence, 0.2)
-    named.name = "mine"
-    both = estimate(one(), arms=["importance", named, Noisy(one().log_evidence, 0.2)])
-    assert both["arms"]["arm"].values.tolist() == ["importance", "mine", "arm_1"]
-    assert_right(both, one())
 
 
-def test_own_arms_that_miss_what_the_pilot_run_saw_are_flagged():
+def test_arms_that_miss_what_the_pilot_run_saw_are_flagged(instead):
+    instead({"low": Noisy(-5.0, 0.1)})
     with pytest.warns(UserWarning, match="found more evidence"):
-        estimate(one(), arms={"low": Noisy(-5.0, 0.1)})
+        estimate(one())
 
 
-def test_own_arms_that_are_always_zero():
+def test_arms_that_are_always_zero(instead):
+    instead({"zero": Noisy(-np.inf, 0.1)})
     with pytest.warns(UserWarning, match="Model evidence"):
-        tree = estimate(one(), arms={"zero": Noisy(-np.inf, 0.1)})
+        tree = estimate(one())
     found = tree["evidence"].to_dataset()
     assert found["log_evidence"] == -np.inf
     assert found["ess"] == 0.0
@@ -197,11 +203,11 @@ def test_own_arms_that_are_always_zero():
 # --- budgets --------------------------------------------------------------------------------------
 
 
-def test_a_budget_alone():
-    arms = own(rough=1.0, fine=0.2)
-    counts = estimate(one(), arms=arms, target_mcse=0.05)["evaluations"].sel(stage="pilot")
+def test_a_budget_alone(instead):
+    instead(own(rough=1.0, fine=0.2))
+    counts = estimate(one(), target_mcse=0.05)["evaluations"].sel(stage="pilot")
     spent = int(counts["n_likelihood"] + counts["n_gradient"])
-    tree = estimate(one(), arms=arms, target_mcse=None, max_cost=spent + 4000.0)
+    tree = estimate(one(), target_mcse=None, max_cost=spent + 4000.0)
     assert 0.8 * 4000 < tree["pulls"]["cost"].sum() <= 4000
     assert_right(tree, one(), target=0.02)
 
@@ -213,8 +219,9 @@ def test_a_budget_smaller_than_the_pilot_run_is_flagged():
     assert np.isfinite(tree["evidence"]["log_evidence"])
 
 
-def test_max_time_ends_a_run_after_two_rounds():
-    settings = {"arms": own(rough=1.0, fine=0.2), "target_mcse": 0.005}
+def test_max_time_ends_a_run_after_two_rounds(instead):
+    instead(own(rough=1.0, fine=0.2))
+    settings = {"target_mcse": 0.005}
     with pytest.warns(UserWarning) as told:
         part = estimate(one(), **settings, max_time=1e-6)
     assert any("the time limit max_time=1e-06 s was over" in str(t.message) for t in told)
@@ -284,39 +291,6 @@ def test_seeds():
     assert fifth["evidence"]["log_evidence"] != third["evidence"]["log_evidence"]
 
 
-class Meeting(ImportanceArm):
-    """Importance sampling that evaluates, with everything else, a point of the narrow peak."""
-
-    def sample(self, n, rng):
-        self.path.values(logit(np.full((1, 20), 0.531)))
-        return super().sample(n, rng)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [pytest.param("threads", marks=pytest.mark.slow), "fork"])
-def test_what_workers_have_seen_is_not_lost(workers, monkeypatch):
-    blinded(monkeypatch)
-    make = module.make_portfolio
-
-    def meeting(*args, **settings):
-        portfolio = make(*args, **settings)
-        arm = portfolio.arms["importance"]
-        portfolio.arms["importance"] = Meeting(arm.path, arm.reference, arm.share)
-        return portfolio
-
-    monkeypatch.setattr(module, "make_portfolio", meeting)
-    if workers == "threads":
-        pool = ThreadPoolExecutor(2)
-    else:
-        pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(workers))
-    told = r"a last search found .* log evidence is about 4\.[56]"
-    with pool, pytest.warns(UserWarning, match=told):
-        here = estimate(peak(), arms=["importance"])
-        there = estimate(peak(), arms=["importance"], executor=pool)
-    assert flag_names(here) == "missed_mode"
-    assert_same(here, there)
-
-
 @pytest.mark.slow
 def test_processes():
     settings = {"arms": ["importance", "smc"]}
@@ -342,9 +316,10 @@ class Impatient(Noisy):
         return super().sample(n, rng)
 
 
-def test_interruption_returns_what_there_is():
+def test_interruption_returns_what_there_is(instead):
+    instead({"a": Impatient(one().log_evidence, 0.2)})
     with pytest.warns(UserWarning, match="Model evidence"):
-        tree = estimate(one(), arms={"a": Impatient(one().log_evidence, 0.2)}, target_mcse=0.001)
+        tree = estimate(one(), target_mcse=0.001)
     assert "interrupted" in flags_of(tree).lower()
     assert tree["rounds"].sizes["round"] == 4
     error, mcse = error_of(tree, one())
@@ -409,16 +384,10 @@ def test_bad_numbers(name, value, error, no_work):
     ("settings", "error", "message"),
     [
         ({"target_mcse": None}, ValueError, "One of target_mcse and max_cost is needed"),
-        ({"arms": "smc"}, ValueError, r"arms must be 'default' or a list, got 'smc'; write arms=\['smc'\]"),
         ({"arms": ["nested"]}, ValueError, "arms must be among .*'nested'"),
-        ({"arms": []}, ValueError, "arms is empty"),
-        ({"arms": {}}, ValueError, "arms is empty"),
-        ({"arms": 3}, TypeError, "arms must be .*3"),
-        ({"arms": [3]}, TypeError, "arm 'arm_0' must be .*3"),
-        ({"arms": ["smc", "smc"]}, ValueError, "arms must have different names, 'smc' is there twice"),
-        ({"arms": [lambda rng: 1.0]}, ValueError, "arm 'arm_0' must return logarithms"),
-        ({"arms": {"mine": lambda rng: 1.0}}, ValueError, "arm 'mine' must return logarithms"),
-        ({"cost": "watts"}, ValueError, "cost must be .*'watts'"),
+        ({"arms": []}, ValueError, "arms must be names, each once"),
+        ({"arms": [3]}, ValueError, "arms must be among .*3"),
+        ({"arms": ["smc", "smc"]}, ValueError, "arms must be names, each once"),
         ({"draws": 0}, ValueError, "draws must be .*0"),
         ({"chains": 1.5}, TypeError, r"chains must be .*1\.5"),
         ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
@@ -457,9 +426,10 @@ def test_the_evidence_of_a_point_hypothesis_is_its_likelihood():
         assert estimate(model)["evidence"]["log_evidence"] == -np.inf
 
 
-def test_arms_without_variance():
+def test_arms_without_variance(instead):
     log_z = one().log_evidence
-    tree = estimate(one(), arms={"a": Noisy(log_z, 0.0), "b": Noisy(log_z + 1e-12, 0.0)})
+    instead({"a": Noisy(log_z, 0.0), "b": Noisy(log_z + 1e-12, 0.0)})
+    tree = estimate(one())
     assert float(tree["evidence"]["log_evidence"]) == pytest.approx(log_z, abs=1e-9)
     assert "second_opinion" not in tree["evidence"].attrs["flag_names"]
 
@@ -498,7 +468,7 @@ def test_likelihoods_that_cannot_be():
 @pytest.mark.parametrize(
     ("known", "arms"),
     [
-        (half, "default"),
+        (half, None),
         (nan_gradient, ["smc"]),
     ],
     ids=lambda v: getattr(v, "__name__", label(v)),
@@ -509,7 +479,7 @@ def test_zeros_and_gradients_of_nan(known, arms):
     assert flags_of(tree) == ""
 
 
-@pytest.mark.parametrize("arms", ["default", ["smc"]], ids=label)
+@pytest.mark.parametrize("arms", [None, ["smc"]], ids=label)
 def test_nan_is_counted_as_impossible(arms):
     with pytest.warns(UserWarning, match=r"the density was nan at [\d,]+ points"):
         tree = estimate(partly_nan(), arms=arms)
@@ -531,21 +501,6 @@ def test_nan_that_does_not_matter_is_counted_and_not_flagged():
     assert_right(tree, known)
     assert tree["evidence"]["n_nan"] > 0
     assert flags_of(tree) == ""
-
-
-def blinded(monkeypatch):
-    """A pilot run that is left without what it finds of a narrow peak."""
-    whole = module.explored
-
-    def explored(*args, **settings):
-        found = whole(*args, **settings)
-        near = np.abs(expit(found.laplace.means) - 0.531).max(axis=1) < 0.01
-        means, choleskys = found.laplace.means[~near], found.laplace.choleskys[~near]
-        slab = StudentTMixture([1.0], means, choleskys, 20.0)
-        adapted = AdaptedMixture(slab, 0.3, 100.0, 0.0, np.ones(1))
-        return replace(found, adapted=adapted, laplace=slab, modes=means, missed=-math.inf)
-
-    monkeypatch.setattr(module, "explored", explored)
 
 
 @pytest.mark.parametrize(
@@ -572,11 +527,12 @@ def test_the_target_decides():
     assert fine["pulls"]["cost"].sum() > 2.0 * rough["pulls"]["cost"].sum()
 
 
-def test_a_budget_too_small_for_the_target_is_flagged():
+def test_a_budget_too_small_for_the_target_is_flagged(instead):
+    instead(own(a=0.5))
     with pytest.warns(
         UserWarning, match="Model evidence: the standard error is .* where 0.001 was wanted"
     ):
-        tree = estimate(one(), arms=own(a=0.5), target_mcse=0.001, max_cost=2e5)
+        tree = estimate(one(), target_mcse=0.001, max_cost=2e5)
     assert "where 0.001 was wanted" in flags_of(tree)
     error, mcse = error_of(tree, one())
     assert mcse > 0.0012

@@ -1,11 +1,9 @@
 """What is remembered of the points at which a density was evaluated."""
 
-import pickle
-
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.modes import RecordingPath, collected
+from amc_pymc.evidence.modes import RecordingPath
 from tests.evidence.annealing.problems import Gaussian, HalfPlane
 
 
@@ -22,7 +20,7 @@ def test_the_highest_of_all_are_kept():
         log_f = path.terms(x).sum(axis=0)
         best += [(v, tuple(p)) for v, p in zip(log_f, x, strict=True) if v >= np.sort(log_f)[-4]]
         (seen.values if rng.random() < 0.5 else seen.gradients)(x)
-        assert len(seen.memory) <= 32
+        assert seen._n <= 32
     best.sort(reverse=True)
     x, terms = seen.highest()
     assert x.shape == (16, 2)
@@ -38,34 +36,3 @@ def test_impossible_points_are_not_kept(n):
     x, terms = seen.highest()
     assert x.shape == (0, 2)
     assert terms.shape == (2, 0)
-
-
-def test_pickled_it_is_a_watch_without_memory():
-    seen = RecordingPath(gaussian(), kept=7)
-    seen.values(np.zeros((1, 2)))
-    arrived = pickle.loads(pickle.dumps(seen))
-    assert type(arrived) is RecordingPath
-    assert type(arrived.path) is Gaussian
-    assert arrived.path.log_z == seen.path.log_z
-    assert len(arrived.highest()[0]) == 0 and arrived.memory.kept == 7
-
-
-def test_what_jobs_have_seen_is_brought_together():
-    """The same points, whether one watch has seen all of them or several parts of them."""
-    rng = np.random.default_rng(4)
-    blocks = [rng.standard_normal((50, 2)) for _ in range(40)]
-    whole, parted = (RecordingPath(gaussian(), kept=16) for _ in range(2))
-    for x in blocks:
-        whole.values(x)
-    for i in (20, 0):
-        with collected(kept=16) as memory:
-            there = pickle.loads(pickle.dumps(parted))
-            for x in blocks[i : i + 20]:
-                there.values(x)
-        assert len(there.highest()[0]) == 0
-        parted.memory.add(*memory.points())
-    for a, b in zip(whole.highest(), parted.highest(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    with collected() as memory:
-        x, terms = memory.points()
-        assert not x.size and not terms.size

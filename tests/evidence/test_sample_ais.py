@@ -9,7 +9,6 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
-import xarray as xr
 
 from scipy.special import softmax
 
@@ -108,39 +107,6 @@ def test_only_discrete_variables():
     tree = ais(Known(model, np.log(y) - 0.5 * np.log(2 * np.pi)), reference="auto")
     assert_right(tree, Known(model, np.log(y) - 0.5 * np.log(2 * np.pi)))
     assert tree["posterior"]["coin"].dtype.kind == "i"
-
-
-# --- both sides -----------------------------------------------------------------------------------
-
-
-def posterior(**draws):
-    group = xr.Dataset({name: (("chain", "draw"), x) for name, x in draws.items()})
-    return xr.DataTree.from_dict({"posterior": group})
-
-
-def test_exact_draws_bound_from_above():
-    exact = 1.5 + np.sqrt(0.5) * np.random.default_rng(1).standard_normal(400)
-    tree = ais(one(), reference="prior", reverse_draws=posterior(mu=exact[None]))
-    above = tree["evidence"].to_dataset()
-    assert (
-        abs(above["reverse_log_evidence"] - one().log_evidence)
-        < 4.5 * above["reverse_log_evidence_mcse"]
-    )
-    assert 0.0 < above["reverse_log_evidence_mcse"] < 0.1
-    error = np.hypot(above["log_evidence_mcse"], above["reverse_log_evidence_mcse"])
-    assert above["log_evidence"] < above["reverse_log_evidence"] + 4.0 * error
-
-
-@pytest.mark.parametrize("known", [schools, labels], ids=lambda f: f.__name__)
-def test_reverse_from_its_own_posterior(known):
-    first = ais(known(), n_steps=100)
-    tree = ais(known(), n_steps=100, seed=2, reverse_draws=first)
-    found = tree["evidence"].to_dataset()
-    assert abs(found["reverse_log_evidence"] - known().log_evidence) < 5.0 * np.hypot(
-        found["reverse_log_evidence_mcse"], first["evidence"]["log_evidence_mcse"]
-    )
-    assert "reverse_log_evidence" not in first["evidence"].data_vars
-    assert found["n_likelihood"] > first["evidence"]["n_likelihood"]
 
 
 # --- what is returned -----------------------------------------------------------------------------
@@ -317,7 +283,7 @@ def test_interruption_returns_what_there_is(monkeypatch):
         part["weighted_posterior"]["log_weight"],
         whole["weighted_posterior"]["log_weight"][:2, :250],
     )
-    # All three blocks enter the evidence, the reverse run is left out.
+    # All three blocks enter the evidence.
     assert 500 < part["evidence"]["ess"] <= 750
 
 
@@ -349,10 +315,6 @@ def no_work(monkeypatch):
         ({"reference": "posterior"}, ValueError, "reference must be .*'posterior'"),
         ({"reference": None}, ValueError, "reference must be .*None"),
         ({"reference": np.ones(3)}, ValueError, "reference must be"),
-        ({"reverse_draws": posterior(mu=np.full((1, 2), np.nan))}, ValueError, "reverse_draws must be finite"),
-        ({"reverse_draws": posterior(nu=np.ones((1, 4)))}, ValueError, "reverse_draws: draws of mu are missing"),
-        ({"reverse_draws": xr.DataTree()}, ValueError, "reverse_draws has no group 'posterior'"),
-        ({"reverse_draws": 3}, TypeError, "reverse_draws must be"),
     ],
     ids=lambda v: label(v)[:50],
 )  # fmt: skip

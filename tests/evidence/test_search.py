@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from amc_pymc.evidence import far_modes
 from amc_pymc.evidence.far_modes import find_far_modes, scan_prior
 from amc_pymc.evidence.mcmc import make_kernel
 from amc_pymc.evidence.modes import Joint, Modes
@@ -92,6 +93,20 @@ def test_a_mode_that_few_draws_reach_is_rare(spent, rare):
         if len(modes.x) == 2:
             assert found == pytest.approx(rare, abs=0.05)
     assert len(modes.x) == 2
+
+
+def test_a_time_limit_ends_the_search_after_a_round(monkeypatch):
+    rounds = []
+
+    def counted(*args):
+        rounds.append(args)
+        return scan_prior(*args)
+
+    monkeypatch.setattr(far_modes, "scan_prior", counted)
+    for over, number in ((lambda: True, 1), (lambda: len(rounds) >= 3, 3)):
+        rounds.clear()
+        find_far_modes(Joint(TwoWidths()), known(0, 1), 100, np.random.default_rng(6), over)
+        assert len(rounds) == number
 
 
 def test_draws_leave_out_what_is_impossible():

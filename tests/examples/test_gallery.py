@@ -22,7 +22,7 @@ SIZES = {
     "race": (990, 396),
     "evidence": (1152, 226),
     "abc_posterior": (572, 462),
-    "abc_boxes": (1375, 550),
+    "abc_boxes": (750, 700),
 }
 
 

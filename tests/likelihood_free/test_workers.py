@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -207,48 +207,6 @@ def test_what_follows_a_culprit_does_not_depend_on_workers():
     problem = Walk(at(set(u[[5, 300], 0]), die))
     first = run(problem, u, cores=2, mp_ctx="fork")
     same(run(problem, u, cores=3, mp_ctx="fork"), first)
-
-
-# --- executors that lose work ---------------------------------------------------------------------
-
-
-class KilledWorker(Exception):
-    """As Dask calls it."""
-
-
-class Losing:
-    """An executor that loses every chunk so many times."""
-
-    def __init__(self, times, error, at_submit=False):
-        self.times, self.error, self.at_submit = times, error, at_submit
-        self.tried = {}
-        self.most = self.pending = 0
-
-    def submit(self, call, home, function, message, attempt):
-        chunk = message[0]
-        k = self.tried[chunk.start] = self.tried.get(chunk.start, 0) + 1
-        assert attempt == k - 1
-        if k <= self.times and self.at_submit:
-            raise self.error
-        future = Future()
-        if k <= self.times:
-            future.set_exception(self.error)
-        else:
-            future.set_result(call(home, function, message, attempt))
-        return future
-
-
-@pytest.mark.parametrize(
-    ("error", "at_submit"),
-    [(BrokenExecutor("x"), True), (KilledWorker("x"), False), (ConnectionError("x"), False)],
-)
-def test_chunks_lost_by_an_executor_are_submitted_again(error, at_submit):
-    u = points(700)
-    executor = Losing(3, error, at_submit)
-    same(run(Walk(), u, executor=executor), run(Walk(), u))
-    assert set(executor.tried.values()) == {4}
-    with pytest.raises(RuntimeError, match=r"lost the same job 4 times.*cores= instead"):
-        run(Walk(), u, executor=Losing(4, error, at_submit))
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -254,20 +254,8 @@ def test_loss_of_a_dropped_component():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give one of"),
-        ({"n_components": 1, "labels": np.zeros(5, int)}, "give one of"),
-        ({"n_components": 2}, "rng is needed"),
-        ({"n_components": 0}, "n_components must be at least 1"),
-        ({"labels": np.zeros(4, int)}, "labels must be 5 integers"),
-        ({"labels": np.zeros(5)}, "labels must be 5 integers"),
-        ({"n_components": 1, "dof": -1.0}, "dof must be positive"),
-        ({"n_components": 1, "dof": ()}, "dof must be positive"),
-        ({"n_components": 1, "ridge": -1.0}, "ridge must be"),
-        ({"n_components": 1, "n_iter": 0}, "n_iter must be"),
-        ({"n_components": 1, "log_weights": np.zeros(4)}, "log_weights must have shape"),
         ({"n_components": 1, "log_weights": np.full(5, -math.inf)}, "all -inf"),
         ({"n_components": 1, "log_weights": np.full(5, math.nan)}, "nan or inf"),
-        ({"start": two_in_three_dimensions()}, "start has 3 dimensions"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -282,5 +270,3 @@ def test_bad_draws():
         fit_student_t_mixture(x, n_components=1)
     fitted = fit_student_t_mixture(x, np.array([0.0, -math.inf, 0.0]), n_components=1)
     assert np.isfinite(fitted.means).all()
-    with pytest.raises(ValueError, match=r"x must have shape \(n, D\)"):
-        fit_student_t_mixture(np.zeros(3), n_components=1)

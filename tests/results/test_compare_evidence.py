@@ -3,7 +3,6 @@
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
@@ -104,7 +103,7 @@ def test_exact_and_impossible_models():
 
 @pytest.mark.parametrize(
     "priors",
-    [{"b": 1.0, "a": 3.0}, [3.0, 1.0], (0.75, 0.25), np.array([6, 2]), pd.Series({"b": 1, "a": 3})],
+    [{"b": 1.0, "a": 3.0}, [3.0, 1.0], (0.75, 0.25), np.array([6, 2])],
 )
 def test_prior_probabilities_by_name_or_in_the_given_order(priors):
     table = compare_evidence({"a": (0.0, 0.0), "b": (1.0, 0.0)}, prior_probs=priors)

@@ -169,30 +169,29 @@ def test_a_run_killed_before_its_first_batch_does_not_stand_in_the_way(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"max_simulations": 2_000}, "max_simulations was 1000, now it is 2000"),
-        ({"epsilon": 0.1000001}, "epsilon was 0.1, now it is 0.1000001"),
-        ({"epsilon": np.nan}, 'epsilon was 0.1, now it is "nan"'),
-        ({"utility": None}, 'utility was "ess", now it is null'),
-        ({"shapes": {"a": (), "b": (3, 2)}}, 'shapes was {"a": [], "b": [2, 3]}, now it is'),
-        ({"shapes": {"b": (2, 3), "a": ()}}, "shapes was"),
-        ({"observed": np.arange(20.0) + 1e-12}, "observed differs"),
-        ({"observed": np.arange(20)}, "observed differs"),
-        ({"observed": np.arange(20.0).reshape(4, 5)}, "observed differs"),
-        ({"scale": np.array([1.0, 2.0])}, 'scale was [1.0, "inf"], now it is [1.0, 2.0]'),
-        ({"more": 1}, "more was nothing, now it is 1"),
-        ({"utility": "x" * 100}, "utility differs"),
+        {"max_simulations": 2_000},
+        {"epsilon": 0.1000001},
+        {"epsilon": np.nan},
+        {"utility": None},
+        {"shapes": {"a": (), "b": (3, 2)}},
+        {"observed": np.arange(20.0) + 1e-12},
+        {"observed": np.arange(20)},
+        {"observed": np.arange(20.0).reshape(4, 5)},
+        {"scale": np.array([1.0, 2.0])},
+        {"more": 1},
+        {"more": None},
     ],
 )
-def test_what_differs_is_named(change, message, tmp_path):
+def test_what_differs_is_named(change, tmp_path):
     begun(tmp_path / "run", 1)
     before = {f: f.read_bytes() for f in (tmp_path / "run").iterdir()}
     with pytest.raises(ValueError) as caught:
         Journal(tmp_path / "run", FINGERPRINT | change)
-    text = str(caught.value)
-    assert f"checkpoint={str(tmp_path / 'run')!r} is of another run: {message}" in text
-    assert text.endswith("Delete the folder or name another one.")
+    (name,) = change
+    message = f"is of another run: {name} changed; delete the folder or name another one."
+    assert str(caught.value) == f"checkpoint={str(tmp_path / 'run')!r} {message}"
     assert {f: f.read_bytes() for f in (tmp_path / "run").iterdir()} == before
 
 
@@ -214,48 +213,25 @@ def test_another_seed(tmp_path):
         Journal(tmp_path / "run", FINGERPRINT, [1, 2, 3, 5])
 
 
-def test_two_runs_in_one_folder(tmp_path):
-    first, second = begun(tmp_path / "run", 1), begun(tmp_path / "run", 1)
-    first.append(batch(1))
-    with pytest.raises(ValueError, match="another run is writing to this folder"):
-        second.append(batch(1))
-
-
 # --- what is no checkpoint ------------------------------------------------------------------------
 
 
 def test_bad_paths(tmp_path):
     with pytest.raises(TypeError, match="checkpoint must be a path, got 3"):
         Journal(3, {})
-    with pytest.raises(ValueError, match=r"checkpoint=.*missing.*in a folder that does not exist"):
-        Journal(tmp_path / "missing" / "run", {})
+    with pytest.raises(FileNotFoundError, match="missing"):
+        begun(tmp_path / "missing" / "run")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match=r"checkpoint=.*file' is no checkpoint.*not a folder"):
-        Journal(tmp_path / "file", {})
-    with pytest.raises(ValueError, match=r"is no checkpoint.*it has files but not run.json"):
-        Journal(tmp_path, {})
+    with pytest.raises(FileExistsError, match="file"):
+        begun(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "x"
 
 
-@pytest.mark.parametrize(
-    "header",
-    ["", "no json", "[]", "{}", '{"format": 2}', '{"words": [3], "fingerprint": {}}',
-     '{"format": 1, "words": 3, "fingerprint": {}}',
-     '{"format": 1, "words": [3], "fingerprint": []}'],
-)  # fmt: skip
-def test_bad_headers(header, tmp_path):
-    begun(tmp_path / "run", 1)
-    (tmp_path / "run" / "run.json").write_text(header)
-    with pytest.raises(ValueError, match=r"checkpoint=.*is no checkpoint: run.json"):
-        Journal(tmp_path / "run", FINGERPRINT)
-
-
-@pytest.mark.parametrize("change", [{"version": "0.0.9"}, {"format": 1}, {"version": None}])
-def test_another_version_is_refused(change, tmp_path):
+def test_another_version_is_refused(tmp_path):
     begun(tmp_path / "run", 1)
     file = tmp_path / "run" / "run.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    message = r"is of amc_pymc .* \(format \d\), this is .* Finish the run with that version, or"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"version": "0.0.9"}))
+    message = r"is of amc_pymc 0.0.9, this is .* Finish the run with that version, or"
     with pytest.raises(ValueError, match=message):
         Journal(tmp_path / "run", FINGERPRINT)
 
@@ -274,23 +250,6 @@ def test_batches_made_from_something_else_are_refused(tmp_path):
     assert again.recall(points[1]) is None
 
 
-def test_batches_of_other_places_and_runs_are_refused(tmp_path):
-    """Files that are whole, but not these: exchanged, copied from another run, changed by hand."""
-    folder = tmp_path / "run"
-    begun(folder, 3)
-    begun(tmp_path / "other", 3, words=[5])
-    file, whole = folder / "000001.npz", (folder / "000001.npz").read_bytes()
-    np.savez(tmp_path / "changed.npz", **dict(np.load(file)) | {"seconds": 3.0})
-    np.savez(tmp_path / "plain.npz", **batch(1))
-    for other in (folder / "000002.npz", tmp_path / "other" / file.name,
-                  tmp_path / "changed.npz", tmp_path / "plain.npz"):  # fmt: skip
-        file.write_bytes(other.read_bytes())
-        with pytest.raises(ValueError, match=r"000001.npz cannot be read .*checksum.*delete it"):
-            list(Journal(folder, FINGERPRINT).batches())
-    file.write_bytes(whole)
-    assert_batches(list(Journal(folder, FINGERPRINT).batches()), 3)
-
-
 def test_damaged_and_missing_batches(tmp_path):
     log = begun(tmp_path / "run", 3)
     file = tmp_path / "run" / "000001.npz"
@@ -302,14 +261,4 @@ def test_damaged_and_missing_batches(tmp_path):
         with pytest.raises(ValueError, match=r"000001.npz cannot be read.*delete it and all files"):
             list(log.batches())
     file.unlink()
-    with pytest.raises(ValueError, match=r"000001.npz is missing, but there are later ones"):
-        Journal(tmp_path / "run", FINGERPRINT)
-
-
-def test_objects_are_refused(tmp_path):
-    log = begun(tmp_path / "run", 1)
-    with pytest.raises(TypeError, match="failures is an array of objects"):
-        log.append({"failures": [None]})
-    assert len(log) == len(list((tmp_path / "run").glob("*.npz"))) == 1
-    with pytest.raises(TypeError, match=r"fingerprint\['x'\] must be numbers"):
-        Journal(None, {"x": object()})
+    assert len(Journal(tmp_path / "run", FINGERPRINT)) == 1

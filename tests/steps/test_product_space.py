@@ -8,7 +8,6 @@ import sys
 import textwrap
 import time
 
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import arviz as az
@@ -440,15 +439,6 @@ def test_another_seed_draws_others_and_chains_differ(models, short_run):
     assert not np.array_equal(index, other["posterior"]["model_index"])
     assert not np.intersect1d(mu, other["models/mean/posterior"]["mu"].values).size
     assert not np.array_equal(index[0], index[1])
-
-
-def test_chains_of_an_executor_are_the_serial_ones(models, short_run):
-    with ThreadPoolExecutor(2) as executor:
-        assert_same(sample(models, executor=executor, cores=None), short_run)
-        with pytest.raises(ValueError, match="cores=2 and executor exclude each other"):
-            sample(models, executor=executor, cores=2)
-        with pytest.raises(ValueError, match="mp_ctx='fork' and executor exclude each other"):
-            sample(models, executor=executor, cores=None, mp_ctx="fork")
 
 
 # --- runs that end early ------------------------------------------------------------------------------

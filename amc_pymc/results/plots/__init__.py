@@ -7,13 +7,11 @@ All return the :class:`~matplotlib.figure.Figure`, whose ``axes`` are the plots,
 from amc_pymc.results.plots.abc import plot_abc
 from amc_pymc.results.plots.allocation import plot_allocation
 from amc_pymc.results.plots.evidence import plot_evidence
-from amc_pymc.results.plots.partition import plot_partition
 from amc_pymc.results.plots.race import plot_race
 
 __all__ = [
     "plot_abc",
     "plot_allocation",
     "plot_evidence",
-    "plot_partition",
     "plot_race",
 ]

@@ -54,10 +54,6 @@ def plot_abc(dt: xr.DataTree, **figure_kwargs: Any) -> Figure:
     they are its acceptance probability, estimated from all rounds, times the number of simulations.
     Infinite tolerances and shares of zero cannot be shown on a log axis and are omitted.
 
-    See Also
-    --------
-    plot_partition : final boxes.
-
     Examples
     --------
     >>> import amc_pymc as amc

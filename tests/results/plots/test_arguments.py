@@ -35,16 +35,6 @@ EVIDENCE = {
 }  # fmt: skip
 
 
-def partition():
-    both = ("box", "coordinate")
-    steps = {
-        "lower": (both, [[0.0], [0.5]]), "upper": (both, [[0.5], [1.0]]), "mass": ("box", [0.9, 0.1]),
-    }  # fmt: skip
-    posterior = {"mu": (("chain", "draw"), np.linspace(0.0, 1.0, 9)[None])}
-    boxes = xr.Dataset(steps, {"coordinate": ["mu"]})
-    return xr.DataTree.from_dict({"posterior": xr.Dataset(posterior), "step_posterior": boxes})
-
-
 def raced():
     zeros = np.zeros((2, 40))
     stats = {
@@ -59,7 +49,6 @@ PLOTS = {
     "plot_abc": (abc, "abc"),
     "plot_allocation": (lambda: combined([0, 0, 1, 1], [0] * 4, np.ones(4)), "pulls"),
     "plot_evidence": (lambda: of(evidence=EVIDENCE), "evidence"),
-    "plot_partition": (partition, "step_posterior"),
     "plot_race": (raced, "sample_stats"),
 }
 every_plot = pytest.mark.parametrize("name", sorted(PLOTS))

@@ -10,27 +10,10 @@ from amc_pymc.results.plots.evidence import plot_evidence
 Z95 = 1.959964
 
 
-def tree(log_evidence, mcse, flags="", arms=None, **more):
-    """A result as estimate_evidence returns it; `arms` are columns over the arms a, b, ..."""
-    groups = {
-        "evidence": xr.Dataset(
-            {"log_evidence": log_evidence, "log_evidence_mcse": mcse, **more},
-            attrs={"flags": flags},
-        )
-    }
-    if arms is not None:
-        names = [*"abcdefgh"][: len(arms["log_evidence"])]
-        groups["arms"] = xr.Dataset({k: ("arm", v) for k, v in arms.items()}, {"arm": names})
-    return xr.DataTree.from_dict(groups)
-
-
-ARMS = {
-    "log_evidence": [-10.0, -10.4, -np.inf],
-    "log_evidence_mcse": [0.1, 0.3, np.nan],
-    "weight": [0.9, 0.1, 0.0],
-    "draws": [9000, 1000, 10],
-    "pareto_k": [0.2, 0.8, np.nan],
-}
+def tree(log_evidence, mcse, flags="", **more):
+    """A result as estimate_evidence returns it."""
+    group = {"log_evidence": log_evidence, "log_evidence_mcse": mcse, **more}
+    return xr.DataTree.from_dict({"evidence": xr.Dataset(group, attrs={"flags": flags})})
 
 
 def drawn(figure, k=0):
@@ -82,22 +65,6 @@ def test_results_keep_their_own_intervals():
     own = tree(-10.0, 0.4, log_evidence_lower=-10.3, log_evidence_upper=-9.0)
     bounds = drawn(plot_evidence({"a": own, "b": (-11.0, 0.1)}))[2]
     np.testing.assert_allclose(bounds[0], [-0.3, 1.0])
-
-
-def test_arms_are_drawn_around_the_combined_estimate():
-    dt = tree(-10.05, 0.08, arms=ARMS, log_evidence_lower=-10.2, log_evidence_upper=-9.9)
-    figure = plot_evidence(dt)
-    names, points, bounds, notes = drawn(figure)
-    assert names == ["a", "b (!)", "c"]
-    np.testing.assert_allclose(points, [0.05, -0.35, np.nan])
-    np.testing.assert_allclose(bounds[1], [-0.35 - 0.3 * Z95, -0.35 + 0.3 * Z95])
-    assert notes[2] == "no estimate"
-    band = figure.axes[0].patches[0]
-    np.testing.assert_allclose([band.get_x(), band.get_x() + band.get_width()], [-0.15, 0.15])
-    _, points, _, notes = drawn(figure, 1)
-    assert points.tolist() == [0.9, 0.1, 0.0]
-    assert notes[1] == "0.100, 1,000 draws"
-    assert figure.axes[0].get_title() == "Log evidence: −10.050 ± 0.080; (!) heavy tail"
 
 
 @pytest.mark.parametrize("error", [np.inf, 1e12])
