@@ -64,8 +64,8 @@ def final_tolerance(
 ) -> float:
     r"""Return a tolerance that accepts about a target number of effective draws.
 
-    The target is half of `accepts` or 1.5 % of all simulations, whichever is less, but at least 30. If all
-    simulations with a finite distance have fewer effective draws, all of them are accepted.
+    The target is half of `accepts` or 1.5 % of all simulations, whichever is less, but at least 30. If no
+    tolerance accepts as many, it is the one that accepts most.
 
     Accepting simulations until the target is reached would tend to stop just before one of large weight, because
     it lowers the effective sample size. Such simulations lie in the tails, so variances would be too small.
@@ -107,12 +107,12 @@ def final_tolerance(
         )
     found = effective_of_first(w)
     reached = np.flatnonzero(found >= enough - 1e-9)
-    last = len(order) - 1
+    last = int(found.argmax())
     if len(reached):
         first = int(reached[0]) + 1
         wider = min(_WIDER * first, len(order))
         count = math.ceil(enough * wider / found[wider - 1] - 1e-9)
-        last = min(last, count - 1, _LONGEST * first - 1)
+        last = min(len(order) - 1, count - 1, _LONGEST * first - 1)
     return max(float(distance[order[last]]), 0.0 if lowest is None else lowest)
 
 

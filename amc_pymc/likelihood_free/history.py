@@ -25,6 +25,8 @@ _FIRST, _LEAST, _GROWTH = 0.02, 100, 0.4
 _LARGEST_SHARE = 0.03
 #: Number of simulations that may be accepted whatever their share.
 _FEWEST = 30
+#: Ratio of gains above which batches of small gain count less in learning.
+_UNEVEN = 1000.0
 
 
 class Round(NamedTuple):
@@ -150,6 +152,17 @@ class History:
     def log_weight(self) -> np.ndarray:
         """Natural log weights (N,)."""
         return self._each(lambda r: r.log_ratio + math.log(r.proposal.gain))
+
+    @property
+    def log_worth(self) -> np.ndarray:
+        """Natural log weights (N,) for learning proposals: with the gains of batches only if these are very different."""
+        return self.log_weight if self.uneven else self.log_ratio
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the gains of batches differ by more than a factor of a thousand."""
+        gains = [r.proposal.gain for r in self.rounds]
+        return max(gains) > _UNEVEN * min(gains)
 
     @property
     def log_weight_in_cube(self) -> np.ndarray:

@@ -129,8 +129,8 @@ def sample_abc_tree(
         ``statistic``, the mean of each variable; "mcse", its Monte Carlo standard error, which unlike that of
         :func:`arviz.summary` accounts for weights and regression; "tolerance_bias", the extrapolated effect of the
         tolerance on the mean, and "tolerance_bias_error"; "error", the total of these; "sd", and "sd_at_zero", which
-        is extrapolated to a tolerance of zero. ``probabilities``: of the values of whole numbers, with errors. ``simulations``: all of them. ``abc``: rounds and totals; attributes ``flags`` and ``flag_names``. ``step_posterior``: boxes with their posterior mass;
-        :func:`step_density` turns them into a function. ``observed_data``, ``constant_data``. The page "Variables of
+        is extrapolated to a tolerance of zero. ``probabilities``: of the values of whole numbers, with errors. ``simulations``: all of them. ``abc``: rounds and totals; attributes ``flags`` and ``flag_names``. ``step_posterior``: boxes with their posterior mass,
+        which is coarse. ``observed_data``, ``constant_data``. The page "Variables of
         results" lists all variables.
 
     Raises
@@ -318,7 +318,7 @@ def _sample(
         run.history = simulated.follow(
             rounds(
                 problem, simulate, simulated.sizes, generators, proposal, tolerance,
-                learn if run.learned else None,
+                learn if run.learned else None, run.observed,
             ),
             _told,
         )  # fmt: skip

@@ -163,28 +163,6 @@ def test_a_model_in_worker_processes(model):
     equal(*found)
 
 
-def test_step_density(found):
-    density = amc.step_density(found)
-    rng = np.random.default_rng(3)
-    u = rng.random((50_000, 2))
-    values = density.cube(u)
-    assert abs(values.mean() - 1.0) < 4.0 * values.std() / math.sqrt(len(u))
-    theta = 10.0 * u - 5.0
-    np.testing.assert_allclose(
-        density.ratio({"mu[0]": theta[:, 0], "mu[1]": theta[:, 1]}), values, rtol=1e-9
-    )
-    assert (density.ratio({"mu[0]": [-5.0, 5.0, 5.1], "mu[1]": [-5.0, 5.0, 0.0]})[2:] == 0.0).all()
-    assert density.cube(np.array([[1.0, 1.0]])) >= 0.0
-    with pytest.raises(ValueError, match=r"lacks mu\[1\]"):
-        density.ratio({"mu[0]": theta[:, 0]})
-    with pytest.raises(ValueError, match=r"shape \(n, 2\)"):
-        density.cube(u[:, :1])
-    with pytest.raises(ValueError, match="no group 'step_posterior'"):
-        amc.step_density(xr.DataTree())
-    with pytest.raises(TypeError, match="DataTree"):
-        amc.step_density(found["posterior"].to_dataset())
-
-
 @pytest.mark.parametrize("accepts", [40, 3000])
 def test_rejection_accepts_as_many_as_it_is_told(accepts):
     with warnings.catch_warnings():
