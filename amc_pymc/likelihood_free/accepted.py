@@ -59,7 +59,6 @@ def final_tolerance(
     log_weight: np.ndarray,
     *,
     accepts: int = 1000,
-    enough: float | None = None,
     lowest: float | None = None,
 ) -> float:
     r"""Return a tolerance that accepts about a target number of effective draws.
@@ -77,8 +76,6 @@ def final_tolerance(
     ----------
     distance, log_weight : arrays (N,)
     accepts : int
-    enough : float, optional
-        Target number of effective draws, instead of the default.
     lowest : float, optional
         Smallest tolerance of interest.
 
@@ -94,8 +91,7 @@ def final_tolerance(
     >>> final_tolerance(np.arange(10_000.0), np.zeros(10_000))
     149.0
     """
-    if enough is None:
-        enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
+    enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
     finite = np.isfinite(distance)
     if not finite.any():
         return math.inf

@@ -124,8 +124,6 @@ class TreeProposal:
         Simulations that the next tolerance accepts, at most 3 % of those so far or 30, whichever is more. The final
         tolerance aims at half as many effective draws, at most 1.5 % of all simulations and at least 30. To accept
         more, set `tolerance` of :func:`sample_abc_tree`.
-    tolerance_factor : float, optional
-        Factor below 1 that multiplies the tolerance in each round, as in the paper, instead of a quantile.
 
     Raises
     ------
@@ -154,7 +152,6 @@ class TreeProposal:
     prior_share: float = 0.05
     batch_size: int | None = None
     accepts: int = 1000
-    tolerance_factor: float | None = None
 
     def __post_init__(self) -> None:
         given = self.partition
@@ -171,7 +168,6 @@ class TreeProposal:
             )
         if share_or_none("prior_share", self.prior_share) is None:
             raise TypeError("prior_share must be a number between 0 and 1, got None.")
-        share_or_none("tolerance_factor", self.tolerance_factor)
         positive_int("accepts", self.accepts)
         if self.batch_size is not None:
             positive_int("batch_size", self.batch_size)
@@ -243,17 +239,17 @@ def rounds(
                 last = math.inf  # the new distance has other units
             last = next_tolerance(
                 history.distance, last, accepts=options.accepts, lowest=tolerance,
-                factor=options.tolerance_factor, log_density=history.log_density,
+                log_density=history.log_density,
             )  # fmt: skip
             if proposal is not None:
                 chosen = next_proposal(history, last, proposal, rng, observed)
-        u, log_ratio, box, x = chosen.draw(size, rng)
+        u, log_ratio, x = chosen.draw(size, rng)
         log_density = problem.log_density(u)
         if log_density is not None:
             log_density = np.where(log_density < _ZERO, -math.inf, log_density)
             log_ratio = log_ratio + log_density
         found = simulate(u, b)
-        history.add(Round(chosen, last, u, box, log_ratio, log_density, found, x))
+        history.add(Round(chosen, last, u, log_ratio, log_density, found, x))
         yield history
     if len(history) and not (history.log_density > -math.inf).any():
         factors = getattr(problem, "fallback", {})

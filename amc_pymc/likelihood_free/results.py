@@ -257,7 +257,6 @@ def _weighted(run: AbcRun, drawn: _Draws, values: dict[str, np.ndarray]) -> xr.D
         "distance": drawn.distance[found.index],
         "log_weight": found.log_weight,
         "round": history.number[found.index],
-        "box": history.box[found.index],
     }
     out = draws_group(run.model, values, n_chains=1)
     named = {name: (("chain", "draw"), column[None]) for name, column in columns.items()}

@@ -39,7 +39,7 @@ class SimulatorProblem:
         take parameters ``(n, *shape)`` and return ``(n, *observed.shape)``.
     observed : array
         Observed data, finite.
-    distance : {"euclidean", "manhattan"} or callable
+    distance : "euclidean" or callable
         ``distance(simulated, observed)`` must be nonnegative; for a batch it maps ``(n, *observed.shape)`` to (n,).
     tolerance : float, optional
         Smallest tolerance of interest.
@@ -184,8 +184,4 @@ def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
         return length
 
 
-def _manhattan(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    return np.abs(_rows(simulated - observed)).sum(axis=1)
-
-
-_DISTANCES = {"euclidean": _euclidean, "manhattan": _manhattan}
+_DISTANCES = {"euclidean": _euclidean}

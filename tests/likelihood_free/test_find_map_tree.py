@@ -197,7 +197,6 @@ def test_a_checkpoint_of_another_run_is_refused(name, value, tmp_path):
         ("batch_size", 101, ValueError),
         ("batched", "no", TypeError),
         ("policy", "greedy", ValueError),
-        ("estimate", "mean", ValueError),
         ("tolerance", 0.0, ValueError),
         ("tolerance", math.nan, ValueError),
         ("tolerance", "small", TypeError),

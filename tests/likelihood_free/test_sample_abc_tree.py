@@ -1,7 +1,6 @@
 """Likelihood-free samplers: results as ArviZ data, moments, seeds and workers."""
 
 import math
-import warnings
 
 import arviz as az
 import numpy as np
@@ -9,17 +8,11 @@ import pymc as pm
 import pytest
 import xarray as xr
 
+from scipy import stats
+
 import amc_pymc as amc
 
-from tests.likelihood_free.abc_runs import (
-    DATA,
-    SD,
-    TOLERANCE,
-    equal,
-    grouped_model,
-    sample,
-    slow,
-)
+from tests.likelihood_free.abc_runs import DATA, SD, TOLERANCE, equal, grouped_model, sample, slow
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
@@ -104,7 +97,7 @@ def count(rng, k, size):
     [
         slow({}),
         slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
-        slow({"proposal": amc.TreeProposal(batch_size=300, tolerance_factor=0.8)}),
+        slow({"proposal": amc.TreeProposal(batch_size=300)}),
         {"sampler": amc.sample_abc_rejection},
     ],
     ids=lambda options: ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in options.items()),
@@ -163,9 +156,19 @@ def test_a_model_in_worker_processes(model):
     equal(*found)
 
 
-@pytest.mark.parametrize("accepts", [40, 3000])
-def test_rejection_accepts_as_many_as_it_is_told(accepts):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = sample(sampler=amc.sample_abc_rejection, accepts=accepts)
-    assert int(found["abc"]["accepted"]) == accepts
+@pytest.mark.parametrize("correlation", [0.0, 0.95])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_posteriors_of_a_tiny_part_of_the_prior_are_found(correlation, seed):
+    """The posterior is normal; its standard deviation is 1e-4 of the range of the prior, in three dimensions."""
+    sd, observed = 2e-4, np.array([0.3, 0.4, 0.6])
+    root = np.linalg.cholesky((1.0 - correlation) * np.eye(3) + correlation)
+
+    def simulator(rng, t):
+        return t + sd * rng.standard_normal(t.shape) @ root.T
+
+    problem = amc.SimulatorProblem({"t": (stats.uniform(-1.0, 2.0), 3)}, simulator, observed)
+    found = sample(problem, max_simulations=10_000, tolerance=None, random_seed=seed)
+    drawn = found["posterior"]["t"]
+    assert (np.abs(drawn.mean(("chain", "draw")) - observed) < 0.4 * sd).all()
+    width = drawn.std(("chain", "draw")).values / sd
+    assert (width > 1.0 / 1.5).all() and (width < 1.5).all()

@@ -9,12 +9,7 @@ from scipy import stats
 
 from amc_pymc.likelihood_free.map_mode import _at_zero, estimate_mode
 from amc_pymc.likelihood_free.map_peak import fit_log_quadratic, n_terms
-from amc_pymc.likelihood_free.map_search import (
-    lowered,
-    map_batches,
-    map_rounds,
-    refine,
-)
+from amc_pymc.likelihood_free.map_search import lowered, map_batches, map_rounds, refine
 from amc_pymc.likelihood_free.partition import whole_cube
 from amc_pymc.likelihood_free.problem import gaussian_kernel
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
