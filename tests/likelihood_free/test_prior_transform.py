@@ -54,7 +54,7 @@ class Mixed:
 
     def logpdf(self, x):
         parts = zip(self.weights, self.parts, strict=True)
-        return np.log(sum(w * p.pdf(x) for w, p in parts))
+        return special.logsumexp([np.log(w) + p.logpdf(x) for w, p in parts], axis=0)
 
     def logpmf(self, x):
         parts = zip(self.weights, self.parts, strict=True)
@@ -220,8 +220,7 @@ def test_discrete_quantiles_are_the_first_to_reach_the_level(name):
 def test_log_prior_is_the_density_of_the_variable(name):
     cube, known = single(name), (CONTINUOUS | SHUFFLED | DISCRETE)[name][1]
     x = column(cube)
-    with np.errstate(divide="ignore"):  # a reference reaches beyond the prior
-        log = known.logpmf(x) if name in DISCRETE else known.logpdf(x)
+    log = known.logpmf(x) if name in DISCRETE else known.logpdf(x)
     np.testing.assert_allclose(cube.log_prior(GRID[:, None]), log, rtol=1e-6, atol=1e-8)
 
 
