@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from amc_pymc.likelihood_free.learning import TreeProposal
     from amc_pymc.likelihood_free.sample_abc_tree import sample_abc_rejection, sample_abc_tree
     from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
-    from amc_pymc.likelihood_free.step_posterior import step_density
     from amc_pymc.reading import NotRowFactorised
     from amc_pymc.results import compare_evidence, decision_error
     from amc_pymc.results.plots import (
@@ -68,7 +67,6 @@ __all__ = [
     "sample_abc_tree",
     "sample_ais",
     "sample_product_space",
-    "step_density",
 ]
 
 #: Public names by module; a module is imported when one of its names is first used.
@@ -85,7 +83,6 @@ _PLACES = {
     "likelihood_free.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
     "evidence.sample_ais": ("sample_ais",),
     "likelihood_free.simulator_problem": ("SimulatorProblem",),
-    "likelihood_free.step_posterior": ("step_density",),
     "likelihood_free.learning": ("TreeProposal",),
     "results.plots": (
         "plot_abc",

@@ -3,7 +3,6 @@
 O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*.
 """
 
-from amc_pymc.likelihood_free.fail_safe import time_limit
 from amc_pymc.likelihood_free.partition import Partition, cut_boxes, shrunk_rates, whole_cube
 from amc_pymc.likelihood_free.proposal import UTILITIES, best_proposal, draws_per_simulation
 from amc_pymc.likelihood_free.trees import Cart, Partitioner
@@ -17,6 +16,5 @@ __all__ = [
     "cut_boxes",
     "draws_per_simulation",
     "shrunk_rates",
-    "time_limit",
     "whole_cube",
 ]

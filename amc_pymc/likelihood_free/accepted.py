@@ -59,13 +59,12 @@ def final_tolerance(
     log_weight: np.ndarray,
     *,
     accepts: int = 1000,
-    enough: float | None = None,
     lowest: float | None = None,
 ) -> float:
     r"""Return a tolerance that accepts about a target number of effective draws.
 
-    The target is half of `accepts` or 1.5 % of all simulations, whichever is less, but at least 30. If all
-    simulations with a finite distance have fewer effective draws, all of them are accepted.
+    The target is half of `accepts` or 1.5 % of all simulations, whichever is less, but at least 30. If no
+    tolerance accepts as many, it is the one that accepts most.
 
     Accepting simulations until the target is reached would tend to stop just before one of large weight, because
     it lowers the effective sample size. Such simulations lie in the tails, so variances would be too small.
@@ -77,8 +76,6 @@ def final_tolerance(
     ----------
     distance, log_weight : arrays (N,)
     accepts : int
-    enough : float, optional
-        Target number of effective draws, instead of the default.
     lowest : float, optional
         Smallest tolerance of interest.
 
@@ -94,8 +91,7 @@ def final_tolerance(
     >>> final_tolerance(np.arange(10_000.0), np.zeros(10_000))
     149.0
     """
-    if enough is None:
-        enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
+    enough = max(_FEWEST, min(0.5 * accepts, _SHARE * len(distance)))
     finite = np.isfinite(distance)
     if not finite.any():
         return math.inf
@@ -107,12 +103,12 @@ def final_tolerance(
         )
     found = effective_of_first(w)
     reached = np.flatnonzero(found >= enough - 1e-9)
-    last = len(order) - 1
+    last = int(found.argmax())
     if len(reached):
         first = int(reached[0]) + 1
         wider = min(_WIDER * first, len(order))
         count = math.ceil(enough * wider / found[wider - 1] - 1e-9)
-        last = min(last, count - 1, _LONGEST * first - 1)
+        last = min(len(order) - 1, count - 1, _LONGEST * first - 1)
     return max(float(distance[order[last]]), 0.0 if lowest is None else lowest)
 
 

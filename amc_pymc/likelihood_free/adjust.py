@@ -431,9 +431,7 @@ def adjusted_mean(
 
 
 def _jackknifed(
-    draws: AdjustedDraws,
-    values: Callable[[np.ndarray], np.ndarray],
-    log_density: LogDensity | None,
+    draws: AdjustedDraws, values: Callable[[np.ndarray], np.ndarray], log_density: LogDensity | None
 ) -> np.ndarray:
     """Return standard errors (K,) from repetitions of the regression without a part of the simulations."""
     fit, means = draws.regression, []

@@ -11,12 +11,7 @@ import numpy as np
 
 from scipy.optimize import nnls
 
-from amc_pymc.likelihood_free.accepted import (
-    Accepted,
-    closest_first,
-    effective,
-    effective_of_first,
-)
+from amc_pymc.likelihood_free.accepted import Accepted, closest_first, effective, effective_of_first
 from amc_pymc.likelihood_free.adjust import (
     AdjustedDraws,
     Kind,
@@ -292,11 +287,7 @@ class Choice(NamedTuple):
 
 
 def candidates(
-    space: str,
-    n_statistics: int,
-    kinds: Sequence[Kind],
-    fewest: float,
-    most: float,
+    space: str, n_statistics: int, kinds: Sequence[Kind], fewest: float, most: float
 ) -> list[Candidate]:
     """Return candidates with increasing numbers of draws that suffice for the regression coefficients.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import signal
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.arguments import positive_or_none
 from amc_pymc.likelihood_free.problem import Failure, Simulated
 from amc_pymc.rng import spawn_generators
 
 __all__ = [
-    "Measure", "NegativeDistance", "check_simulation", "checked_data", "clipped", "run_batch", "run_each", "time_limit",
+    "Measure", "NegativeDistance", "check_simulation", "checked_data", "clipped", "run_batch", "run_each",
 ]  # fmt: skip
 
 #: Maximum number of times that both halves of a failed batch are simulated, and maximum for all parts together.
@@ -90,74 +87,6 @@ def check_simulation(
         raise ValueError(f"simulation of shape {array.shape}, the data call for {shape}{hint}")
     if array.dtype.kind not in "biuf":
         raise TypeError(f"simulation of dtype {array.dtype}, it must be numbers")
-
-
-class _TimedOut(BaseException):
-    """Timeout of a simulation; not an Exception, which a simulator might catch."""
-
-
-def time_limit(simulator: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """Return a simulator that raises a TimeoutError if a call takes longer than some seconds.
-
-    Such a simulation has failed: its distance is infinite. Use it one by one, not with ``batched=True``.
-
-    Parameters
-    ----------
-    simulator : callable
-    seconds : float
-
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `seconds` is not a positive number. From the simulator, outside of the main thread of a process: the alarm is
-        a signal, which threads do not receive and Windows does not have.
-
-    Notes
-    -----
-    Code that does not return to Python, such as a loop in C, ends only when it does.
-
-    Examples
-    --------
-    >>> import time
-    >>> import amc_pymc as amc
-    >>> from scipy import stats
-    >>> from amc_pymc.likelihood_free import time_limit
-    >>> def simulator(rng, mu):
-    ...     return rng.normal(mu, 1.0)
-    >>> problem = amc.SimulatorProblem(
-    ...     {"mu": stats.norm()}, time_limit(simulator, 10.0), observed=2.0
-    ... )
-    """
-    if positive_or_none("seconds", seconds) is None:
-        raise TypeError("seconds must be a positive number, got None.")
-
-    @functools.wraps(simulator)
-    def limited(*args: Any, **kwargs: Any) -> Any:
-        armed = True
-
-        def ring(*_: Any) -> None:
-            if armed:
-                raise _TimedOut
-
-        before = signal.signal(signal.SIGALRM, ring)
-        try:
-            try:
-                # The alarm is repeated in case the simulator catches the exception.
-                signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-                return simulator(*args, **kwargs)
-            finally:
-                armed = False
-        except _TimedOut:
-            raise TimeoutError(f"longer than {seconds} seconds") from None
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, before)
-
-    return limited
 
 
 def run_each(

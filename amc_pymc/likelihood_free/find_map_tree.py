@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -25,7 +25,7 @@ from amc_pymc.likelihood_free.map_search import (
     map_rounds,
 )
 from amc_pymc.likelihood_free.partition import whole_cube
-from amc_pymc.likelihood_free.problem import Problem, gaussian_kernel
+from amc_pymc.likelihood_free.problem import Problem, are_whole, gaussian_kernel
 from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.results import declared_dataset
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from pymc import Model
 
 __all__ = ["find_MAP_tree"]
-
-Estimate = Literal["kde", "box"]
 
 #: Ratio of the final to the requested tolerance above which a warning is given.
 _FAR = 2.0
@@ -57,7 +55,6 @@ def find_MAP_tree(
     *,
     max_simulations: int,
     policy: MapPolicy = "top_two",
-    estimate: Estimate = "kde",
     tolerance: float | None = None,
     batch_size: int | None = None,
     batched: bool = False,
@@ -77,23 +74,20 @@ def find_MAP_tree(
     .. math:: \pi(\theta_k) \, E\left[e^{-d^2 / 2 h^2} \mid \theta \in \Omega_k\right]
 
     with the distance d between a simulation and the data. The tolerance h is lowered as boxes with high values are
-    found and split.
+    found and split. The mode is the maximum of a local-likelihood kernel estimate from several starting points: the
+    logarithm of the mean kernel value is quadratic, in a window and at a tolerance that balance bias and variance.
 
     The density :math:`\pi` is that on the scale of the parameters themselves. ``pm.find_MAP`` instead maximises the
     density on PyMC's unconstrained scale, whose maximum differs if parameters are transformed, such as positive
-    ones. Discrete parameters are compared by their probability mass.
+    ones. All parameters must be continuous: :func:`sample_abc_tree` returns probabilities of whole numbers.
 
     Parameters
     ----------
     max_simulations : int
         Total number of simulations, with 6 (with `batched`, 126) that try the simulator. A run from a `checkpoint` may
         have a larger budget than before, and goes on.
-    policy : {"top_two", "thompson", "ucb", "hoo"}, default "top_two"
-        Choice of boxes: top-two Thompson sampling with b = 1/2, Thompson sampling, upper confidence bounds, or, as
-        a baseline, hierarchical optimistic optimisation at the tolerance of the first batch.
-    estimate : {"kde", "box"}, default "kde"
-        "kde": maximum of a local-likelihood kernel estimate from several starting points. The logarithm of the mean
-        kernel value is quadratic, in a window and at a tolerance that balance bias and variance. "box": centre of the box with the highest lower confidence bound.
+    policy : {"top_two", "thompson", "hoo"}, default "top_two"
+        Choice of boxes: top-two Thompson sampling with b = 1/2, Thompson sampling, or, as a baseline, hierarchical optimistic optimisation at the tolerance of the first batch.
     tolerance : float, optional
         Smallest tolerance, in units of the distance. For ``pm.Simulator`` the unit is its ``epsilon`` and the
         default is 1. The estimate uses a higher tolerance if too few simulations come this close, or if the
@@ -111,7 +105,7 @@ def find_MAP_tree(
         None: all cores, at most four. Results do not depend on it.
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
-        arguments, with the same results. `estimate` may differ.
+        arguments, with the same results.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine.
     progressbar : bool, default True
@@ -127,7 +121,7 @@ def find_MAP_tree(
         standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, ``summaries`` ("learned" if simulations near the mode of the
         given distance came no closer to the data than draws from the prior), ``flags`` and ``flag_names``,
         separated by "; "), ``mode_se`` (standard errors of free variables relative to the mode at the lowest
-        tolerance, estimated bias included; nan if unknown, 0 if discrete), ``box`` (corners of the best box in the
+        tolerance, estimated bias included; nan if unknown), ``box`` (corners of the best box in the
         unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log density, its
         centre, simulations).
 
@@ -165,10 +159,17 @@ def find_MAP_tree(
     >>> bool(abs(found["mu"] - 2.0) < 0.3)
     True
     """
-    one_of("estimate", estimate, Estimate)
     one_of("policy", policy, MapPolicy)
     tolerance = positive_or_none("tolerance", tolerance)
     problem, model = as_problem(model)
+    whole = [
+        c for c, is_whole in zip(problem.coordinates, are_whole(problem), strict=True) if is_whole
+    ]
+    if whole:
+        raise ValueError(
+            f"find_MAP_tree needs continuous parameters, and {whole[0]!r} is a whole number; sample_abc_tree returns the "
+            "probabilities of whole numbers."
+        )
     lowest = problem.tolerance if tolerance is None else tolerance
     summaries: list[np.ndarray] = []
     settings = {"policy": policy, "tolerance": lowest}
@@ -194,13 +195,11 @@ def find_MAP_tree(
         history = run.follow(states, _told)
     u, flags = history.u, run.flags
     flags += failure_flags(problem, run.failures, u)
-    mode = estimate_mode(
-        history, problem.parameters, problem.log_prior, estimate=estimate, lowest=lowest or 0.0
-    )
+    mode = estimate_mode(history, problem.parameters, problem.log_prior, lowest=lowest or 0.0)
     doubts, learned = _flags(problem, history, mode, lowest), False
     if summaries and len(u) >= _TO_LEARN and any(f.name == "mode_of_prior" for f in doubts):
         learned, history = True, _with_learned_summaries(problem, history, summaries, run.rngs[-1])
-        mode = estimate_mode(history, problem.parameters, problem.log_prior, estimate=estimate)
+        mode = estimate_mode(history, problem.parameters, problem.log_prior)
         doubts = [flag("mode_by_learning"), *_flags(problem, history, mode, None)]
     flags += doubts
     warn_of(flags, "Likelihood-free inference")
@@ -217,7 +216,6 @@ def find_MAP_tree(
         "effective": mode.effective,
         "simulations": len(u),
         "policy": policy,
-        "estimate": estimate,
         "summaries": "learned" if learned else "given",
         **flag_attributes(flags),
     }

@@ -25,6 +25,8 @@ _FIRST, _LEAST, _GROWTH = 0.02, 100, 0.4
 _LARGEST_SHARE = 0.03
 #: Number of simulations that may be accepted whatever their share.
 _FEWEST = 30
+#: Ratio of gains above which batches of small gain count less in learning.
+_UNEVEN = 1000.0
 
 
 class Round(NamedTuple):
@@ -36,7 +38,6 @@ class Round(NamedTuple):
     tolerance : float
         Tolerance that the proposal was made for; inf in the first batch.
     u : array (n, D)
-    box : array of int (n,)
     log_ratio : array (n,)
         Natural logarithm of prior over proposal density; -inf where the prior density is zero.
     log_density : array (n,) or None
@@ -49,7 +50,6 @@ class Round(NamedTuple):
     proposal: Proposal
     tolerance: float
     u: np.ndarray
-    box: np.ndarray
     log_ratio: np.ndarray
     log_density: np.ndarray | None
     simulated: Simulated
@@ -113,11 +113,6 @@ class History:
         return np.concatenate([x for _, x in found])
 
     @property
-    def box(self) -> np.ndarray:
-        """Boxes (N,) of the points in the first partition of their batch."""
-        return self._each(lambda r: r.box)
-
-    @property
     def distance(self) -> np.ndarray:
         """Distances (N,)."""
         return self._each(lambda r: r.simulated.distance)
@@ -150,6 +145,17 @@ class History:
     def log_weight(self) -> np.ndarray:
         """Natural log weights (N,)."""
         return self._each(lambda r: r.log_ratio + math.log(r.proposal.gain))
+
+    @property
+    def log_worth(self) -> np.ndarray:
+        """Natural log weights (N,) for learning proposals: with the gains of batches only if these are very different."""
+        return self.log_weight if self.uneven else self.log_ratio
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the gains of batches differ by more than a factor of a thousand."""
+        gains = [r.proposal.gain for r in self.rounds]
+        return max(gains) > _UNEVEN * min(gains)
 
     @property
     def log_weight_in_cube(self) -> np.ndarray:
@@ -246,7 +252,6 @@ def next_tolerance(
     *,
     accepts: int,
     lowest: float | None = None,
-    factor: float | None = None,
     log_density: np.ndarray | None = None,
 ) -> float:
     """Return the next tolerance, at most the last one and at least `lowest`.
@@ -262,8 +267,6 @@ def next_tolerance(
         is the largest distance among this number of closest simulations. If that many are equally close, it
         stays at their distance.
     lowest : float, optional
-    factor : float, optional
-        Factor by which to lower the tolerance instead, as long as a simulation is accepted.
     log_density : array (n,), optional
         Natural log prior density, up to a constant, if it is not uniform. Simulations then count in proportion
         to the density, and their total is the effective sample size, so close simulations of negligible prior
@@ -275,8 +278,8 @@ def next_tolerance(
     >>> import numpy as np
     >>> from amc_pymc.likelihood_free.history import next_tolerance
     >>> d = np.arange(1000.0)
-    >>> next_tolerance(d, math.inf, accepts=100), next_tolerance(d, 20.0, accepts=100, factor=0.9)
-    (29.0, 18.0)
+    >>> next_tolerance(d, math.inf, accepts=100), next_tolerance(d, 20.0, accepts=100)
+    (29.0, 20.0)
     """
     weight = np.ones(len(distance)) if log_density is None else relative(log_density)
     if not weight.any():
@@ -286,8 +289,4 @@ def next_tolerance(
     order = np.argsort(distance, kind="stable")
     reached = np.flatnonzero(np.cumsum(counts[order]) >= n - 1e-6)
     wanted = float(distance[order[reached[0]]]) if len(reached) else math.inf
-    if factor is not None and math.isfinite(last):
-        wanted = factor * last
-        if not weight[distance <= wanted].any():
-            wanted = last
     return max(min(wanted, last), 0.0 if lowest is None else lowest)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from amc_pymc.arguments import boolean, positive_int, share_or_none
+from amc_pymc.likelihood_free.adjust import regress
 from amc_pymc.likelihood_free.history import History, Round, next_tolerance
 from amc_pymc.likelihood_free.partition import Partition, shrunk_rates
 from amc_pymc.likelihood_free.problem import Problem, Simulated, accepted, student_kernel
@@ -37,17 +38,11 @@ from amc_pymc.likelihood_free.proposal import (
     to_axes,
     to_normal,
 )
-from amc_pymc.likelihood_free.trees import (
-    Bart,
-    Cart,
-    Dyadic,
-    Partitioner,
-    checked_partition,
-)
+from amc_pymc.likelihood_free.trees import Bart, Cart, Dyadic, Partitioner
 from amc_pymc.logweights import relative, systematic
 from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
 
-__all__ = ["TreeProposal", "best_shares", "fit_kernels", "next_proposal", "rounds"]
+__all__ = ["TreeProposal", "ahead", "best_shares", "fit_kernels", "next_proposal", "rounds"]
 
 #: Candidate exponents of rates; 1/2 is optimal for known rates, larger ones for smoothed rates.
 _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
@@ -77,6 +72,12 @@ _FITTED = 1000
 _NEAR = 0.02
 #: Multiple of k (D + 1) in the number of effective points required for k components.
 _POINTS = 1.5
+
+#: Share of the kernel that is ahead of the tolerance, and its degrees of freedom.
+_AHEAD, _AHEAD_DOF = 0.3, 4.0
+#: Mean ratio of standard deviations below which it is used, factor of its covariance, and fraction of the covariance of
+#: accepted simulations that is added to it; minimum accepted simulations per regression coefficient.
+_NARROWER, _WIDER, _RIDGE, _PER_COEFFICIENT = 0.2, 3.0, 1e-10, 3
 
 PartitionName = Literal["forest", "cart", "dyadic", "bart"]
 Utility = Literal["ess", "efficiency", "posterior", "kl"]
@@ -108,7 +109,8 @@ class TreeProposal:
         several trees is cut along principal axes of the accepted simulations.
     local : bool, optional
         Whether to draw also from mixtures of Student t kernels, which follow posteriors that are narrow in oblique
-        directions. Their share of each batch is learned from earlier simulations; boxes and the prior keep at least
+        directions, and, if the posterior is far narrower than the accepted simulations, from a kernel where a regression
+        on the summary statistics expects it. Their share of each batch is learned from earlier simulations; boxes and the prior keep at least
         a tenth. Only, and by default, with ``utility="ess"``.
     utility : {"ess", "efficiency", "posterior", "kl"}, default "ess"
         Objective of the proposals given acceptance probabilities. "ess", effective draws per simulation:
@@ -123,8 +125,6 @@ class TreeProposal:
         Simulations that the next tolerance accepts, at most 3 % of those so far or 30, whichever is more. The final
         tolerance aims at half as many effective draws, at most 1.5 % of all simulations and at least 30. To accept
         more, set `tolerance` of :func:`sample_abc_tree`.
-    tolerance_factor : float, optional
-        Factor below 1 that multiplies the tolerance in each round, as in the paper, instead of a quantile.
 
     Raises
     ------
@@ -153,7 +153,6 @@ class TreeProposal:
     prior_share: float = 0.05
     batch_size: int | None = None
     accepts: int = 1000
-    tolerance_factor: float | None = None
 
     def __post_init__(self) -> None:
         given = self.partition
@@ -170,7 +169,6 @@ class TreeProposal:
             )
         if share_or_none("prior_share", self.prior_share) is None:
             raise TypeError("prior_share must be a number between 0 and 1, got None.")
-        share_or_none("tolerance_factor", self.tolerance_factor)
         positive_int("accepts", self.accepts)
         if self.batch_size is not None:
             positive_int("batch_size", self.batch_size)
@@ -200,6 +198,7 @@ def rounds(
     proposal: TreeProposal | None = None,
     tolerance: float | None = None,
     learn_distance: Callable[[History, np.random.Generator], np.ndarray] | None = None,
+    observed: np.ndarray | None = None,
 ) -> Iterator[History]:
     """Simulate batch by batch, each drawn from a proposal learned from earlier batches.
 
@@ -219,6 +218,8 @@ def rounds(
     learn_distance : callable, optional
         Maps the history before a batch to new distances (N,), which replace the old ones. The distance is
         fixed before the batch is drawn, like the proposal.
+    observed : array (S,), optional
+        Summary statistics of the data, for proposals that are ahead of the tolerance; see :func:`ahead`.
 
     Yields
     ------
@@ -239,17 +240,17 @@ def rounds(
                 last = math.inf  # the new distance has other units
             last = next_tolerance(
                 history.distance, last, accepts=options.accepts, lowest=tolerance,
-                factor=options.tolerance_factor, log_density=history.log_density,
+                log_density=history.log_density,
             )  # fmt: skip
             if proposal is not None:
-                chosen = next_proposal(history, last, proposal, rng)
-        u, log_ratio, box, x = chosen.draw(size, rng)
+                chosen = next_proposal(history, last, proposal, rng, observed)
+        u, log_ratio, x = chosen.draw(size, rng)
         log_density = problem.log_density(u)
         if log_density is not None:
             log_density = np.where(log_density < _ZERO, -math.inf, log_density)
             log_ratio = log_ratio + log_density
         found = simulate(u, b)
-        history.add(Round(chosen, last, u, box, log_ratio, log_density, found, x))
+        history.add(Round(chosen, last, u, log_ratio, log_density, found, x))
         yield history
     if len(history) and not (history.log_density > -math.inf).any():
         factors = getattr(problem, "fallback", {})
@@ -278,7 +279,11 @@ class _Grown(NamedTuple):
 
 
 def next_proposal(
-    history: History, tolerance: float, options: TreeProposal, rng: np.random.Generator
+    history: History,
+    tolerance: float,
+    options: TreeProposal,
+    rng: np.random.Generator,
+    observed: np.ndarray | None = None,
 ) -> Proposal:
     """Return the mixture of boxes and kernels that is best for unseen simulations near the data.
 
@@ -291,6 +296,8 @@ def next_proposal(
         inf accepts all finite distances.
     options : TreeProposal
     rng : numpy.random.Generator
+    observed : array (S,), optional
+        Summary statistics of the data.
 
     Returns
     -------
@@ -302,7 +309,7 @@ def next_proposal(
     before = history.rounds[-1].proposal
     axes, turned = None, u
     if len(partitioners) > 1 and hit.sum() > 2 * u.shape[1]:
-        axes = principal_axes(u[hit], relative(history.log_ratio[hit]))
+        axes = principal_axes(u[hit], relative(history.log_worth[hit]))
         turned = to_axes(u, axes, history.x)
     grown = []
     for t, partitioner in enumerate(partitioners):
@@ -310,7 +317,7 @@ def next_proposal(
         last = before.members[t].partition if len(before.members) == len(partitioners) else None
         bag = rng.random(len(v)) < _BAG
         chosen = v[bag], near[bag]
-        partition = checked_partition(partitioner, *chosen, last, rng)
+        partition = partitioner(*chosen, last, rng)
         rates = shrunk_rates(partition, *chosen)
         if rates.sum() > 0.0:
             grown.append(_Grown(partition, rates, own, ~bag))
@@ -320,10 +327,11 @@ def next_proposal(
     judges = np.flatnonzero(hit & unseen.any(axis=0))
     exponents = _EXPONENTS if options.utility == "ess" else (0.5,)
     forests = [tuple(g.boxes(options.utility, e) for g in grown) for e in exponents]
+    farther = ahead(history, hit, observed) if options.local and observed is not None else None
     if len(judges) < _JUDGES:
-        return Proposal(forests[0], share, 1.0)
+        return _with_kernel(Proposal(forests[0], share, 1.0), farther)
     # The worth of simulations is their weight times the prior density, up to a factor.
-    worth = _worth((history.log_ratio + history.log_density)[judges])
+    worth = _worth((history.log_worth + history.log_density)[judges])
     places = [member.find(u[judges]) for member in forests[0]]  # the same for all exponents
     boxes = [_unseen_density(members, places, unseen[:, judges]) for members in forests]
     best = int(np.argmin([(worth / (share + (1.0 - share) * b)).sum() for b in boxes]))
@@ -331,13 +339,13 @@ def next_proposal(
     kernels: tuple[Kernels, ...] = ()
     shares: tuple[float, ...] = ()
     if options.local:
-        near = _worth(history.log_ratio) * np.where(near > _NEAR, near, 0.0)
+        near = _worth(history.log_worth) * np.where(near > _NEAR, near, 0.0)
         fits, part = fit_kernels(u, near, rng)
         if fits:
             kernels, shares, density = _beside(density, fits, part[judges], u[judges], worth, share)
     inverse = worth / (share + (1.0 - share) * density)
     gain = _steadied(float(worth.sum()), inverse, before.gain)
-    return Proposal(forests[best], share, gain, kernels, shares)
+    return _with_kernel(Proposal(forests[best], share, gain, kernels, shares), farther)
 
 
 def _worth(log_weight: np.ndarray) -> np.ndarray:
@@ -421,6 +429,58 @@ def fit_kernels(
         for power in _POWERS:
             out.append(tuple(Kernels(_flattened(mixture, power)) for mixture in found))
     return out, part
+
+
+def ahead(
+    history: History, hit: np.ndarray, observed: np.ndarray
+) -> tuple[Kernels, np.ndarray] | None:
+    r"""Return a kernel where a linear regression on summary statistics expects the posterior.
+
+    Tolerances fall by a factor in each batch, so a posterior of a tiny part of the prior is reached late. If the
+    parameters of accepted simulations are nearly a function of their summary statistics, the regression
+
+    .. math:: x_i = m + B^\top (s_i - s_{\mathrm{obs}}) + r_i
+
+    shows the posterior near :math:`m`, with the covariance of the residuals :math:`r_i` (Beaumont, Zhang & Balding 2002,
+    doi:10.1093/genetics/162.4.2025), although no simulation was there. Where the relation is not linear, residuals are
+    larger, and so is the kernel, a Student t density; the next batch repeats the regression from there.
+
+    Parameters
+    ----------
+    history : History
+    hit : array of bool (N,)
+        Accepted simulations.
+    observed : array (S,)
+
+    Returns
+    -------
+    tuple or None
+        The kernel, and points (n, D) of the cube where the regression expects the posterior. None if there are too few
+        accepted simulations, or the residuals are not far narrower than these: the geometric mean of the ratios of
+        standard deviations along principal axes must once be below a fifth.
+    """
+    summaries, d = history.summaries, history.rounds[0].u.shape[1]
+    if summaries is None or hit.sum() < _PER_COEFFICIENT * (1 + len(observed)):
+        return None
+    fit = regress(history.x[hit], summaries[hit] - observed, np.ones(hit.sum()), "linear")
+    before, after = (np.cov(x.T).reshape(d, d) for x in (fit.original, fit.x))
+    after += np.diag(_RIDGE * np.diag(before))
+    ratio = 0.5 * (np.linalg.slogdet(after)[1] - np.linalg.slogdet(before)[1]) / d
+    if not (history.uneven or ratio < math.log(_NARROWER)):
+        return None
+    root = np.linalg.cholesky(_WIDER * after)
+    kernel = Kernels(StudentTMixture(np.ones(1), fit.x.mean(axis=0)[None], root[None], _AHEAD_DOF))
+    return kernel, fit.u
+
+
+def _with_kernel(proposal: Proposal, found: tuple[Kernels, np.ndarray] | None) -> Proposal:
+    """Return a proposal that draws a fixed share from a kernel, with the gain that is expected of it."""
+    if found is None:
+        return proposal
+    kernel, expected = found
+    shares = (*((1.0 - _AHEAD) * s for s in proposal.kernel_shares), _AHEAD)
+    out = replace(proposal, kernels=(*proposal.kernels, kernel), kernel_shares=shares)
+    return replace(out, gain=max(out.gain, float(np.median(out.density(expected)))))
 
 
 def _flattened(mixture: StudentTMixture, power: float) -> StudentTMixture:

@@ -22,10 +22,6 @@ __all__ = ["Mode", "estimate_mode", "find_mode", "flat"]
 Parameters = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
 _NOTHING = "No simulation came close to the data where the prior is not zero: there is nothing to find a mode of."
-#: Maximum number of combinations of discrete parameters to examine.
-_COMBINATIONS = 5
-#: Step in the cube for detecting the coordinates of continuous parameters.
-_STEP = 1e-6
 
 #: Nearest neighbours for choosing starting points, maximum candidates, and maximum starting points.
 _NEIGHBOURS, _CANDIDATES, _STARTS = 50, 500, 3
@@ -63,8 +59,6 @@ class Mode(NamedTuple):
     effective : float
         Effective number of labels, as in :class:`amc_pymc.likelihood_free.map_peak.LocalQuadratic`; 0 if there was
         no fit.
-    compared : float
-        Natural log density at the requested tolerance, for comparing modes.
     bias : array (P,)
         Estimated remaining bias due to the tolerance; empty if unknown.
     """
@@ -75,15 +69,13 @@ class Mode(NamedTuple):
     log_density_se: float
     tolerance: float
     effective: float
-    compared: float
     bias: np.ndarray = np.empty(0)
 
 
-def flat(values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return parameters (n, *shape) as columns (n, P), and which columns (P,) are discrete."""
+def flat(values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return parameters (n, *shape) as columns (n, P)."""
     columns = [np.asarray(v).reshape(len(v), -1) for v in values.values()]
-    discrete = [np.full(c.shape[1], c.dtype.kind in "iub") for c in columns]
-    return np.concatenate(columns, axis=1).astype(float), np.concatenate(discrete)
+    return np.concatenate(columns, axis=1).astype(float)
 
 
 def estimate_mode(
@@ -91,28 +83,23 @@ def estimate_mode(
     parameters: Parameters,
     log_prior: Callable[[np.ndarray], np.ndarray],
     *,
-    estimate: str = "kde",
     lowest: float = 0.0,
 ) -> Mode:
-    """Estimate the mode of the posterior density, or mass of discrete parameters.
+    """Estimate the mode of the posterior density.
 
     Parameters
     ----------
     history : MapHistory
     parameters : callable
-        Maps points (n, D) of the cube to parameters (n, *shape) by name; integers are discrete.
+        Maps points (n, D) of the cube to parameters (n, *shape) by name.
     log_prior : callable
-        Maps points (n, D) to the natural log prior density or mass (n,).
-    estimate : {"kde", "box"}
-        "kde": maximum of the local fit by :func:`find_mode`; discrete parameters are chosen by the largest mass.
-        "box": centre of the box with the largest lower confidence bound.
+        Maps points (n, D) to the natural log prior density (n,).
     lowest : float
         Smallest tolerance of interest.
 
     Returns
     -------
     Mode
-        Standard errors of discrete parameters are zero.
 
     Raises
     ------
@@ -120,99 +107,10 @@ def estimate_mode(
         If no simulation came close to the data where the prior is positive.
     """
     u = history.u
-    x, discrete = flat(parameters(u))
-    if estimate == "box":
-        return _box(history, discrete)
-    if not discrete.any():
-        same = x.shape[1] == u.shape[1]  # else normal quantiles are fitted
-        positions = (lambda u: flat(parameters(u))[0]) if same else ndtri
-        mode = find_mode(
-            u, history.distance, history.tolerance, positions, log_prior, lowest=lowest
-        )
-        return mode._replace(se=mode.se if same else np.full(x.shape[1], np.nan))
-    possible = np.flatnonzero(np.isfinite(log_prior(u)))
-    labels = gaussian_kernel(history.distance[possible], history.tolerance)
-    if not (labels > 0.0).any():
-        raise ValueError(_NOTHING)
-    _, first, which, counts = np.unique(
-        x[possible][:, discrete], axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    which, n = which.reshape(-1), counts + 2.0
-    rate = (np.bincount(which, labels) + 2.0 * labels.mean()) / n
-    error = np.sqrt(rate * (1.0 - rate) / (n + 1.0))
-    with np.errstate(divide="ignore"):
-        bound = np.log(np.maximum(rate - error, 0.0)) + log_prior(u[possible[first]])
-    found = [
-        _of_combination(
-            history, x, discrete, possible[which == k], (float(rate[k]), float(error[k])),
-            parameters, log_prior, lowest,
-        )
-        for k in np.argsort(-bound, kind="stable")[:_COMBINATIONS]
-    ]  # fmt: skip
-    return max(found, key=lambda mode: mode.compared)
-
-
-def _box(history: MapHistory, discrete: np.ndarray) -> Mode:
-    """Return the centre of the box with the largest lower confidence bound."""
-    best, tolerance = history.best_box(errors=1.0), history.tolerance
-    if not np.isfinite(history.log_prior[best]):
-        raise ValueError(
-            f"The prior is zero at the centres of all {len(history.log_prior):,} boxes, so that none can be the "
-            "mode; more simulations would make smaller ones, or take estimate='kde'."
-        )
-    rate, value = float(history.rate[best]), history.log_value(best)
-    if not rate > 0.0:
-        raise ValueError("No simulation came close to the data: no box is better than others.")
-    se, worth = float(history.error[best]) / rate, rate * float(history.counts[best])
-    unknown = np.full(len(discrete), np.nan)
-    return Mode(history.centres[best], unknown, value, se, tolerance, worth, value)
-
-
-def _of_combination(
-    history: MapHistory,
-    x: np.ndarray,
-    discrete: np.ndarray,
-    rows: np.ndarray,
-    rate: tuple[float, float],
-    parameters: Parameters,
-    log_prior: Callable[[np.ndarray], np.ndarray],
-    lowest: float,
-) -> Mode:
-    """Find the mode among simulations that share the values of discrete parameters, of a mean label and its error."""
-    u, se = history.u[rows], np.where(discrete, 0.0, np.nan)
-    labels = gaussian_kernel(history.distance[rows], history.tolerance)
-    at, (mean, error) = u[int(labels.argmax())], rate
-    # Coordinates of the cube that change continuous parameters.
-    nearby = np.concatenate([at[None], at + np.diag(np.where(at < 0.5, _STEP, -_STEP))])
-    moved = flat(parameters(nearby))[0][:, ~discrete]
-    moving = (moved[1:] != moved[0]).any(axis=1)
-    if not moving.any() or not (labels > 0.0).any():
-        height = float(math.log(mean) + log_prior(at[None])[0]) if mean > 0.0 else -math.inf
-        relative = error / mean if mean > 0.0 else math.nan
-        return Mode(at, se, height, relative, history.tolerance, float(labels.sum()), height)
-    same = x[rows[0], discrete]
-
-    def whole(part: np.ndarray) -> np.ndarray:
-        out = np.tile(at, (len(part), 1))
-        out[:, moving] = part
-        return out
-
-    def positions(part: np.ndarray) -> np.ndarray:
-        if moving.sum() != (~discrete).sum():
-            return ndtri(part)
-        return flat(parameters(whole(part)))[0][:, ~discrete]
-
-    def prior(part: np.ndarray) -> np.ndarray:
-        full = whole(part)
-        kept = (flat(parameters(full))[0][:, discrete] == same).all(axis=1)
-        return np.where(kept, log_prior(full), -np.inf)
-
-    mode = find_mode(
-        u[:, moving], history.distance[rows], history.tolerance, positions, prior, lowest=lowest
-    )
-    if len(mode.se) == (~discrete).sum():
-        se[~discrete] = mode.se
-    return mode._replace(u=whole(mode.u[None])[0], se=se)
+    same = flat(parameters(u)).shape[1] == u.shape[1]  # else normal quantiles are fitted
+    positions = (lambda u: flat(parameters(u))) if same else ndtri
+    mode = find_mode(u, history.distance, history.tolerance, positions, log_prior, lowest=lowest)
+    return mode if same else mode._replace(se=np.full(flat(parameters(u[:1])).shape[1], np.nan))
 
 
 def find_mode(
@@ -270,13 +168,13 @@ def find_mode(
     if not peaks:
         i, _, height = max(starts, key=lambda start: start[2])
         nothing = np.full(x.shape[1], np.nan)
-        return Mode(ndtr(z[i]), nothing, height, math.nan, tolerance, 0.0, height)
+        return Mode(ndtr(z[i]), nothing, height, math.nan, tolerance, 0.0)
     fitted = _highest(peaks, surface)
     ladder = _ladder(fitted, distance, surface, lowest)
     found = _extrapolated(ladder, fitted.fit.root, surface, lowest)
     if found is None:
         found = _as_mode(ladder[min(_UP, len(ladder) - 1)] if ladder else fitted, surface)
-    return found._replace(compared=fitted.height)
+    return found
 
 
 def _starts(
@@ -448,4 +346,4 @@ def _as_mode(fitted: Peak, surface: Surface) -> Mode:
     covariance, se = peak_errors(fitted, surface)
     at, height = ndtr(fitted.z), fitted.height
     error = np.sqrt(np.diag(covariance))
-    return Mode(at, error, height, se, fitted.tolerance, fitted.fit.effective, height)
+    return Mode(at, error, height, se, fitted.tolerance, fitted.fit.effective)

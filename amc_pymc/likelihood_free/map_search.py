@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from amc_pymc.bandits import HOO, UCB1, KnownRange
+from amc_pymc.bandits import HOO
 from amc_pymc.likelihood_free.partition import (
     Partition,
     cut_boxes,
@@ -22,7 +22,7 @@ from amc_pymc.likelihood_free.problem import gaussian_kernel
 
 __all__ = ["MapHistory", "MapPolicy", "MapRound", "lowered", "map_batches", "map_rounds", "refine"]
 
-MapPolicy = Literal["top_two", "thompson", "ucb", "hoo"]
+MapPolicy = Literal["top_two", "thompson", "hoo"]
 
 #: Default number of batches that a budget is split into.
 _BATCHES = 20
@@ -149,12 +149,9 @@ class MapHistory:
         """Choose boxes (n,) for a batch one by one, without feedback in between.
 
         "thompson" draws all densities and takes the largest. "top_two" does so with probability 1/2, and otherwise
-        draws until another box has the largest. "ucb" takes the largest upper confidence bound.
+        draws until another box has the largest.
         """
         prior = self.prior
-        if policy == "ucb":
-            bounds = UCB1(len(self.rate), rewards=KnownRange(0.0, prior))
-            return bounds.begin_with(self.counts, self.rate * prior).ask(rng, n).arms
         hits = self.rate * self.counts
         alpha, beta = (np.maximum(x, _LEAST) for x in (hits, self.counts - hits))
         leaders = (prior * rng.beta(alpha, beta, (n, alpha.size))).argmax(axis=1)
@@ -228,7 +225,7 @@ def map_rounds(
         Sizes of the batches.
     generators : sequence of numpy.random.Generator
         One for each batch.
-    policy : {"top_two", "thompson", "ucb", "hoo"}
+    policy : {"top_two", "thompson", "hoo"}
         "hoo" grows a tree of its own at the tolerance of the first batch. Rewards are densities relative to the
         largest prior density in this batch, at most 1.
     lowest : float, optional

@@ -314,8 +314,6 @@ def _by_quantiles(rv, name, shape, transform, inputs) -> _Variable:
 def _log_density(values: dict, transforms: dict, variables: list):
     """Return the summed log density of some variables, Jacobians of transforms included."""
     parts = transformed_conditional_logp(
-        variables,
-        rvs_to_values=values,
-        rvs_to_transforms={rv: transforms.get(rv) for rv in values},
+        variables, rvs_to_values=values, rvs_to_transforms={rv: transforms.get(rv) for rv in values}
     )
     return sum((p.sum() for p in parts), pt.zeros(()))

@@ -242,10 +242,6 @@ class Boxes:
         """Densities of the boxes (K,), relative to the prior."""
         return self.q / self.partition.volumes
 
-    def density(self, u: np.ndarray) -> np.ndarray:
-        """Return the density (n,) at points (n, D), relative to the prior."""
-        return self.heights[self.find(u)]
-
 
 @dataclass(frozen=True)
 class Kernels:
@@ -280,15 +276,12 @@ class Drawn(NamedTuple):
         Points of the unit cube.
     log_ratio : array (n,)
         Natural logarithm of prior over proposal density; the mean of its exponential is one.
-    box : array of int (n,)
-        Box of each point in the first partition.
     x : array (n, D) or None
         Points on the normal scale, if they were needed.
     """
 
     u: np.ndarray
     log_ratio: np.ndarray
-    box: np.ndarray
     x: np.ndarray | None = None
 
 
@@ -335,8 +328,8 @@ class Proposal:
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
         parts += [part.draw(size, rng) for part, size in zip(self._parts, sizes, strict=True)]
         u = rng.permutation(np.concatenate(parts))
-        density, box, x = self._density(u, from_prior / n, [size / n for size in sizes])
-        return Drawn(u, -np.log(density), box, x)
+        density, x = self._density(u, from_prior / n, [size / n for size in sizes])
+        return Drawn(u, -np.log(density), x)
 
     def density(self, u: np.ndarray) -> np.ndarray:
         """Return the density (n,) at points (n, D), relative to the prior."""
@@ -351,26 +344,23 @@ class Proposal:
 
     def _density(
         self, u: np.ndarray, share: float, shares: Sequence[float]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return densities, boxes of the first partition and, if it was needed, the points on the normal scale."""
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return densities and, if it was needed, the points on the normal scale."""
         out, t = np.full(len(u), share), len(self.members)
         turned = any(member.axes is not None for member in self.members)
         x = to_normal(u) if turned or self.kernels else None
-        axes, v, first = None, u, None
+        axes, v = None, u
         for member, size in zip(self.members, shares[:t], strict=True):
-            if first is not None and size <= 0.0:
+            if size <= 0.0:
                 continue
             if member.axes is not None and member.axes is not axes:  # most members share axes
                 axes, v = member.axes, to_axes(u, member.axes, x)
             box = member.partition.find(u if member.axes is None else v)
-            first = box if first is None else first
-            if size > 0.0:
-                out += size * member.heights[box]
+            out += size * member.heights[box]
         for kernel, size in zip(self.kernels, shares[t:], strict=True):
             if size > 0.0:
                 out += size * kernel.density(u, x)
-        assert first is not None
-        return out, first, x
+        return out, x
 
 
 def prior_proposal(n_dim: int) -> Proposal:

@@ -97,23 +97,6 @@ def _cdf(rv, value, like):
     return pt.exp(pm.logcdf(rv, value, warn_rvs=False))
 
 
-def _mixture(rv, u):
-    """Choose the component by the level; the remainder is the level within the component."""
-    _, weights, *components = rv.owner.inputs
-    if any(getattr(c.owner.op, "ndim_supp", 0) for c in components):
-        raise NotImplementedError("components are multivariate")
-    k = _index(weights, u)[..., None]
-    chosen = pt.eq(pt.arange(weights.shape[-1]), k)
-    weight = pt.sum(chosen * weights, axis=-1)
-    above = pt.sum(chosen * pt.cumsum(weights, axis=-1), axis=-1)
-    level = pt.clip((u - above + weight) / weight, _LOWEST, _HIGHEST)
-    if len(components) == 1:
-        each = quantile(components[0], level[..., None] + pt.zeros_like(chosen, dtype="float64"))
-    else:
-        each = pt.stack([quantile(c, level) for c in components], axis=-1)
-    return pt.sum(pt.switch(chosen, each, 0.0), axis=-1)
-
-
 def _mv_normal(rv, u):
     mean, cov = rv.owner.op.dist_params(rv.owner)
     z = pm.icdf(pm.Normal.dist(), u)
@@ -134,7 +117,6 @@ _OWN = {
     DiracDeltaRV: _constant,
     pm.Categorical.rv_type: _categorical,
     TruncatedRV: _truncated,
-    pm.Mixture.rv_type: _mixture,
     pm.MvNormal.rv_type: _mv_normal,
     pm.Dirichlet.rv_type: _dirichlet,
 }
@@ -143,17 +125,11 @@ _OWN = {
 # --- families of SciPy --------------------------------------------------------------------------
 
 
-def _wald(u, mu, lam, alpha):
-    return alpha + stats.invgauss.ppf(u, mu / lam, scale=lam)
-
-
 #: Functions from levels and parameters, arrays that broadcast, to quantiles.
 _FAMILIES = {
     "Poisson": stats.poisson.ppf,
     "Binomial": stats.binom.ppf,
     "NegativeBinomial": stats.nbinom.ppf,
-    "SkewNormal": lambda u, mu, sigma, alpha: stats.skewnorm.ppf(u, alpha, mu, sigma),
-    "Wald": _wald,
 }
 _SCIPY = {getattr(pm, family).rv_type: family for family in _FAMILIES}
 

@@ -257,7 +257,6 @@ def _weighted(run: AbcRun, drawn: _Draws, values: dict[str, np.ndarray]) -> xr.D
         "distance": drawn.distance[found.index],
         "log_weight": found.log_weight,
         "round": history.number[found.index],
-        "box": history.box[found.index],
     }
     out = draws_group(run.model, values, n_chains=1)
     named = {name: (("chain", "draw"), column[None]) for name, column in columns.items()}
@@ -306,10 +305,8 @@ def _steps(run: AbcRun, plain: Accepted) -> xr.Dataset:
     """Return the boxes of the step function, in the cube and on the scale of the parameters."""
     history, problem = run.history, run.problem
     near = student_kernel(history.distance, plain.tolerance) * history.density
-    steps = fit_step_posterior(
-        history.u, near, plain.index, plain.weight, run.rng, problem.coordinates
-    )
-    values = {name: getattr(steps, name) for name in ("lower", "upper", "mass", "accepted")}
+    steps = fit_step_posterior(history.u, near, plain.index, plain.weight, run.rng)
+    values = steps._asdict()
     theta = quantile_corners(problem, np.concatenate([steps.lower, steps.upper]))
     if theta is not None:
         values["theta_lower"], values["theta_upper"] = np.split(theta, 2)

@@ -125,12 +125,12 @@ def sample_abc_tree(
         ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws``
         (simulations behind them), ``tolerance``, ``simulations``, ``smoothing``, ``smoothing_bandwidth``.
         ``sample_stats``: distance, round and index of the simulation behind each draw. ``weighted_posterior``:
-        accepted simulations with distance, ``log_weight`` (natural logarithm), round and box. ``estimates``: by
+        accepted simulations with distance, ``log_weight`` (natural logarithm) and round. ``estimates``: by
         ``statistic``, the mean of each variable; "mcse", its Monte Carlo standard error, which unlike that of
         :func:`arviz.summary` accounts for weights and regression; "tolerance_bias", the extrapolated effect of the
         tolerance on the mean, and "tolerance_bias_error"; "error", the total of these; "sd", and "sd_at_zero", which
-        is extrapolated to a tolerance of zero. ``probabilities``: of the values of whole numbers, with errors. ``simulations``: all of them. ``abc``: rounds and totals; attributes ``flags`` and ``flag_names``. ``step_posterior``: boxes with their posterior mass;
-        :func:`step_density` turns them into a function. ``observed_data``, ``constant_data``. The page "Variables of
+        is extrapolated to a tolerance of zero. ``probabilities``: of the values of whole numbers, with errors. ``simulations``: all of them. ``abc``: rounds and totals; attributes ``flags`` and ``flag_names``. ``step_posterior``: boxes with their posterior mass,
+        which is coarse. ``observed_data``, ``constant_data``. The page "Variables of
         results" lists all variables.
 
     Raises
@@ -178,7 +178,7 @@ def sample_abc_tree(
     if not isinstance(proposal, TreeProposal):
         raise TypeError(f"proposal must be an amc_pymc.TreeProposal, got {proposal!r}.")
     return _sample(
-        "ABC-Tree", proposal, None, draws, tolerance, adjust, exchangeable, distance_scale, model,
+        proposal, draws, tolerance, adjust, exchangeable, distance_scale, model,
         max_simulations=max_simulations, batched=batched, cores=cores, checkpoint=checkpoint,
         max_time=max_time, progressbar=progressbar, random_seed=random_seed,
     )  # fmt: skip
@@ -190,7 +190,6 @@ def sample_abc_rejection(
     *,
     max_simulations: int,
     tolerance: float | None = None,
-    accepts: int | None = None,
     adjust: AdjustName = "none",
     exchangeable: bool = False,
     distance_scale: DistanceScale | None = None,
@@ -204,13 +203,11 @@ def sample_abc_rejection(
 ) -> xr.DataTree:
     """Draw from the posterior of a simulator by rejection, as a baseline for :func:`sample_abc_tree`.
 
-    Parameters are drawn from the prior; those whose simulations come closest to the data are kept.
+    Parameters are drawn from the prior; those whose simulations come closest to the data are kept: 500, but at most 1.5 %
+    of the budget and at least 30, or all within the tolerance if these are more.
 
     Parameters
     ----------
-    accepts : int, optional
-        Simulations to accept; more if more are within the tolerance. Default: 500, but at most 1.5 % of the budget
-        and at least 30.
     draws, max_simulations, tolerance, adjust, exchangeable, distance_scale, batched, model, cores
         As for :func:`sample_abc_tree`.
     checkpoint, max_time, progressbar, random_seed
@@ -243,18 +240,15 @@ def sample_abc_rejection(
     >>> bool(abs(found["posterior"]["mu"].mean() - 1.8) < 0.4)
     True
     """
-    accepts = None if accepts is None else positive_int("accepts", accepts)
     return _sample(
-        "Rejection", None, accepts, draws, tolerance, adjust, exchangeable, distance_scale, model,
+        None, draws, tolerance, adjust, exchangeable, distance_scale, model,
         max_simulations=max_simulations, batched=batched, cores=cores, checkpoint=checkpoint,
         max_time=max_time, progressbar=progressbar, random_seed=random_seed,
     )  # fmt: skip
 
 
 def _sample(
-    description: str,
     proposal: TreeProposal | None,
-    accepts: int | None,
     draws: int,
     tolerance: float | None,
     adjust: AdjustName,
@@ -264,7 +258,8 @@ def _sample(
     **options: Any,
 ) -> xr.DataTree:
     """Check the arguments of both samplers, simulate, and collect the results."""
-    draws, tolerance = _checked_draws(draws), positive_or_none("tolerance", tolerance)
+    description = "Rejection" if proposal is None else "ABC-Tree"
+    draws, tolerance = positive_int("draws", draws), positive_or_none("tolerance", tolerance)
     one_of("adjust", adjust, AdjustName)
     if distance_scale is not None:
         one_of("distance_scale", distance_scale, DistanceScale)
@@ -280,11 +275,9 @@ def _sample(
     run.observed = (data if features is None else features(data))[0]
     kept = adjust != "none" or len(run.observed) <= MOST_SUMMARIES or run.learned
     settings: dict[str, Any] = {
-        "adjust": adjust,
-        "exchangeable": exchangeable,
-        "distance_scale": distance_scale,
-    }
-    settings |= {"accepts": accepts, "tolerance": tolerance, "proposal": _told_of(proposal)}
+        "adjust": adjust, "exchangeable": exchangeable, "distance_scale": distance_scale,
+        "tolerance": tolerance, "proposal": _told_of(proposal),
+    }  # fmt: skip
     with simulation_run(
         description, problem, batch_sizes, settings, summaries=kept or distance_scale is not None,
         batch_size=None if proposal is None else proposal.batch_size, **options,
@@ -318,7 +311,7 @@ def _sample(
         run.history = simulated.follow(
             rounds(
                 problem, simulate, simulated.sizes, generators, proposal, tolerance,
-                learn if run.learned else None,
+                learn if run.learned else None, run.observed,
             ),
             _told,
         )  # fmt: skip
@@ -338,11 +331,7 @@ def _sample(
             "parameters from the prior to see why."
         )
     chosen = final_tolerance(
-        distance,
-        log_weight,
-        accepts=(proposal or _DEFAULT).accepts,
-        enough=accepts,
-        lowest=tolerance,
+        distance, log_weight, accepts=(proposal or _DEFAULT).accepts, lowest=tolerance
     )
     found = accept(distance, log_weight, chosen)
     attrs = {"sampler": description, "distance_scale": distance_scale or "none"}
@@ -363,17 +352,6 @@ def _told(history: History) -> str:
         return ""
     draws = effective(history.log_weight[accepted(history.distance, last)])
     return f": tolerance {last:.3g}, {draws:,.0f} effective draws"
-
-
-def _checked_draws(draws: object) -> int:
-    """Return a positive integer, or raise a TypeError, for example if the first argument is the model."""
-    from pymc.model.core import Model
-
-    if isinstance(draws, Model | SimulatorProblem):
-        raise TypeError(
-            f"draws must be an integer, got a {type(draws).__name__}; pass it as model=."
-        )
-    return positive_int("draws", draws)
 
 
 def _check_names(problem: Problem) -> None:

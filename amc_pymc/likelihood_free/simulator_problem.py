@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 
 from collections.abc import Callable, Mapping
@@ -40,12 +39,10 @@ class SimulatorProblem:
         take parameters ``(n, *shape)`` and return ``(n, *observed.shape)``.
     observed : array
         Observed data, finite.
-    distance : {"euclidean", "manhattan"} or callable
+    distance : "euclidean" or callable
         ``distance(simulated, observed)`` must be nonnegative; for a batch it maps ``(n, *observed.shape)`` to (n,).
     tolerance : float, optional
         Smallest tolerance of interest.
-    deterministics : mapping of str to callable, optional
-        Functions of all parameters ``(n, *shape)``, by name, that return arrays (n, ...) to add to the results.
 
     Attributes
     ----------
@@ -54,7 +51,6 @@ class SimulatorProblem:
         Number of elements of all parameters, D.
     coordinates : list of str
     tolerance : float or None
-    deterministic_names : list of str
     observed : array
     observed_summaries : array (S,)
         Flattened data; simulations are their own summary statistics.
@@ -79,21 +75,14 @@ class SimulatorProblem:
     (4,)
 
     A simulator of whole batches gets parameters with a first axis of length n. Here, effects depend on their
-    mean, and results include their range.
+    mean.
 
     >>> def batch(rng, mu, effect):
     ...     return rng.normal(effect, 0.5)  # (n, 3)
     >>> prior = {"mu": stats.norm(0.0, 2.0), "effect": (lambda mu: stats.norm(mu, 1.0), 3)}
-    >>> problem = SimulatorProblem(
-    ...     prior,
-    ...     batch,
-    ...     observed=[1.0, 2.0, 1.5],
-    ...     deterministics={"range": lambda mu, effect: np.ptp(effect, axis=1)},
-    ... )
+    >>> problem = SimulatorProblem(prior, batch, observed=[1.0, 2.0, 1.5])
     >>> u = np.random.default_rng(1).random((4, problem.n_dim))
     >>> problem.simulate(u, np.random.default_rng(2), batched=True).distance.shape
-    (4,)
-    >>> problem.deterministics(problem.parameters(u))["range"].shape
     (4,)
     """
 
@@ -105,7 +94,6 @@ class SimulatorProblem:
         distance: str | Callable[[np.ndarray, np.ndarray], Any] = "euclidean",
         *,
         tolerance: float | None = None,
-        deterministics: Mapping[str, Callable[..., Any]] | None = None,
     ):
         if not isinstance(prior, Mapping) or not prior:
             raise TypeError(f"prior must map names to distributions, got {prior!r}.")
@@ -120,31 +108,14 @@ class SimulatorProblem:
         if self.n_dim == 0:
             raise ValueError(f"prior has no numbers in it: shapes are {self.shapes}.")
         self.coordinates = self._prior.coordinates
-        self._deterministics = _functions(deterministics, self.shapes)
-        self.deterministic_names = list(self._deterministics)
         self.observed = checked_data("observed", np.asarray(observed)).astype(float)
         self.observed_summaries = self.observed.ravel()
         self.tolerance = positive_or_none("tolerance", tolerance)
-        _check_signature(simulator, list(self.shapes))
         self._simulator, self._distance = simulator, distance
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Return quantiles ``(n, *shape)`` of each parameter at points (n, D) of the unit cube."""
         return self._prior.values(clipped(u, self.n_dim))
-
-    def deterministics(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return deterministics (n, ...) of parameters ``(n, *shape)``."""
-        n = len(next(iter(values.values())))
-        out = {}
-        for name, function in self._deterministics.items():
-            found = np.asarray(function(**values))
-            if found.ndim == 0 or len(found) != n:
-                raise ValueError(
-                    f"deterministics[{name!r}] must return an array with a first axis of length {n}, as its parameters have; got "
-                    f"shape {found.shape}."
-                )
-            out[name] = found
-        return out
 
     def log_density(self, u: np.ndarray) -> None:
         """Return None because the prior is uniform in the cube."""
@@ -213,39 +184,4 @@ def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
         return length
 
 
-def _manhattan(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    return np.abs(_rows(simulated - observed)).sum(axis=1)
-
-
-_DISTANCES = {"euclidean": _euclidean, "manhattan": _manhattan}
-
-
-def _check_signature(simulator: Callable[..., Any], names: list[str]) -> None:
-    """Raise a TypeError if a simulator does not take a generator and the parameters by name."""
-    try:
-        signature = inspect.signature(simulator)
-    except (TypeError, ValueError):
-        return  # compiled functions may have no signature
-    try:
-        signature.bind(None, **dict.fromkeys(names))
-    except TypeError as error:
-        raise TypeError(
-            f"simulator must take a generator first and then the parameters by name, as "
-            f"simulator(rng, {', '.join(names)}); its signature is {signature}: {error}."
-        ) from None
-
-
-def _functions(
-    given: Mapping[str, Callable[..., Any]] | None, shapes: Mapping[str, Any]
-) -> dict[str, Callable[..., Any]]:
-    """Check deterministics and return them as a dict."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping) or not all(map(callable, given.values())):
-        raise TypeError(f"deterministics must map names to functions, got {given!r}.")
-    taken = sorted(set(given) & set(shapes))
-    if taken:
-        raise ValueError(
-            f"deterministics has {taken[0]!r}, which is a parameter; give it another name."
-        )
-    return dict(given)
+_DISTANCES = {"euclidean": _euclidean}

@@ -174,9 +174,7 @@ def tolerance_bias(
     else:
         mean, error2 = estimate[0], np.maximum(own[best] - estimate[1] ** 2, 0.0)
     return ToleranceBias(
-        mean - means[best],
-        np.sqrt(error2 + shift[best] * variance),
-        float(d[windows[best].n - 1]),
+        mean - means[best], np.sqrt(error2 + shift[best] * variance), float(d[windows[best].n - 1])
     )
 
 

@@ -19,7 +19,7 @@ from amc_pymc.likelihood_free.partition import (
     whole_cube,
 )
 
-__all__ = ["Bart", "Cart", "Dyadic", "Partitioner", "checked_partition"]
+__all__ = ["Bart", "Cart", "Dyadic", "Partitioner"]
 
 #: Kernel value below which simulations are far, and maximum number of near and of far ones that a tree is fitted to.
 _NEAR, _MOST = 0.01, 20_000
@@ -36,30 +36,6 @@ class Partitioner(Protocol):
         rng: np.random.Generator,
     ) -> Partition:
         """Return a partition from points (n, D), kernel values (n,) and the last batch's partition, if any."""
-
-
-def checked_partition(
-    partitioner: Partitioner,
-    u: np.ndarray,
-    near: np.ndarray,
-    before: Partition | None,
-    rng: np.random.Generator,
-) -> Partition:
-    """Call a partitioner and check its result; errors name the partitioner."""
-    name = getattr(partitioner, "__qualname__", None) or repr(partitioner)
-    try:
-        found = partitioner(u, near, before, rng)
-    except Exception as error:
-        error.add_note(
-            f"partition={name} was called with {len(u):,} simulations as (u, kernel_values, before, rng)."
-        )
-        raise
-    if not (isinstance(found, Partition) and found.n_dim == u.shape[1]):
-        raise TypeError(
-            f"partition={name} must return an amc_pymc.likelihood_free.Partition of the cube of dimension "
-            f"{u.shape[1]}, got {found!r}."
-        )
-    return found
 
 
 # --- CART -----------------------------------------------------------------------------------------

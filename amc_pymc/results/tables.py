@@ -105,7 +105,6 @@ WEIGHTED = as_table("""
 log_weight         | chain draw | float | nats | log | weight of the particle or simulation
 distance           | chain draw | float |      |     | distance between simulation and data
 round              | chain draw | int   |      |     | round of the simulation
-box                | chain draw | int   |      |     | box that the simulation was drawn from
 """)
 ANNEALING = as_table("""
 beta            | temperature      | float |           |     | inverse temperature

@@ -12,14 +12,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from tests.likelihood_free.abc_runs import (
-    BUDGET,
-    DATA,
-    SD,
-    equal,
-    interrupted,
-    sample,
-)
+from tests.likelihood_free.abc_runs import BUDGET, DATA, SD, equal, interrupted, sample
 from tests.runs.killed import killed_and_whole
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
@@ -80,6 +73,17 @@ def test_a_finished_run_goes_on_with_a_larger_budget(policy, tmp_path):
     xr.testing.assert_equal(result(interrupted(-1), "again").to_dataset(), whole.to_dataset())
     with pytest.raises(ValueError, match=r"max_simulations=2000 is too small: .*again' has 7,874"):
         result(interrupted(-1), "again", 2000)
+
+
+def test_a_continued_run_of_equal_batches_is_that_of_the_larger_budget(tmp_path):
+    options = {"proposal": amc.TreeProposal(batch_size=500)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sample(max_simulations=1126, checkpoint=tmp_path / "run", **options)
+        continued = sample(max_simulations=2126, checkpoint=tmp_path / "run", **options)
+        whole = sample(max_simulations=2126, **options)
+    assert continued["posterior"].attrs["simulations"] == 2000
+    equal(continued, whole)
 
 
 def a_model(epsilon=0.4, known=(1.0, 2.0), sd=SD, low=-2.0):

@@ -3,12 +3,7 @@ import pytest
 
 from scipy.special import ndtr, ndtri
 
-from amc_pymc.likelihood_free.adjust import (
-    adjusted_accepted,
-    adjusted_mean,
-    epanechnikov,
-    regress,
-)
+from amc_pymc.likelihood_free.adjust import adjusted_accepted, adjusted_mean, epanechnikov, regress
 
 RNG = np.random.default_rng(1)
 

@@ -10,11 +10,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.likelihood_free.tolerance_bias import (
-    Estimates,
-    ToleranceBias,
-    tolerance_doubt,
-)
+from amc_pymc.likelihood_free.tolerance_bias import Estimates, ToleranceBias, tolerance_doubt
 
 NAMES = [f"theta[{k}]" for k in range(10)]
 

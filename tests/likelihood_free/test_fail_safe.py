@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import time
-
 import numpy as np
 import pytest
-
-from scipy import stats
 
 from amc_pymc.likelihood_free.fail_safe import (
     Measure,
@@ -18,11 +11,8 @@ from amc_pymc.likelihood_free.fail_safe import (
     clipped,
     run_batch,
     run_each,
-    time_limit,
 )
 from amc_pymc.likelihood_free.problem import Failure
-from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
-from amc_pymc.likelihood_free.workers import simulation_workers
 
 SHAPES = [(2,)]
 
@@ -54,36 +44,6 @@ def test_errors_are_told_and_count_as_far():
         Failure(1, "error", "ZeroDivisionError: row 1"),
         Failure(3, "error", "ZeroDivisionError: row 3"),
     ]
-
-
-def hangs(rng, mu):
-    """A simulator that never ends if mu is positive, and catches all errors."""
-    while mu > 0.0:
-        with contextlib.suppress(Exception):
-            time.sleep(0.01)
-    return mu
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("cores", [1, 2])
-def test_simulators_that_hang_have_failed(cores):
-    problem = SimulatorProblem({"mu": stats.norm()}, time_limit(hangs, 0.05), 0.0)
-    u = np.linspace(0.05, 0.95, 10)[:, None]
-    with simulation_workers(problem, cores=cores) as simulate:
-        found = simulate(u, [1])
-    text = "TimeoutError: longer than 0.05 seconds"
-    assert found.failures == [Failure(i, "error", text) for i in range(5, 10)]
-    assert np.isfinite(found.distance[:5]).all() and np.isinf(found.distance[5:]).all()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_a_time_limit_leaves_no_alarm_behind():
-    before = signal.getsignal(signal.SIGALRM)
-    assert time_limit(abs, 10.0)(-2) == 2
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-    assert signal.getsignal(signal.SIGALRM) is before
-    with pytest.raises(ValueError, match="seconds"):
-        time_limit(abs, 0.0)
 
 
 def test_nan_is_told_and_counts_as_far():

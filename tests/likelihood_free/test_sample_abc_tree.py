@@ -1,7 +1,6 @@
 """Likelihood-free samplers: results as ArviZ data, moments, seeds and workers."""
 
 import math
-import warnings
 
 import arviz as az
 import numpy as np
@@ -9,17 +8,11 @@ import pymc as pm
 import pytest
 import xarray as xr
 
+from scipy import stats
+
 import amc_pymc as amc
 
-from tests.likelihood_free.abc_runs import (
-    DATA,
-    SD,
-    TOLERANCE,
-    equal,
-    grouped_model,
-    sample,
-    slow,
-)
+from tests.likelihood_free.abc_runs import DATA, SD, TOLERANCE, equal, grouped_model, sample, slow
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
@@ -104,7 +97,7 @@ def count(rng, k, size):
     [
         slow({}),
         slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
-        slow({"proposal": amc.TreeProposal(batch_size=300, tolerance_factor=0.8)}),
+        slow({"proposal": amc.TreeProposal(batch_size=300)}),
         {"sampler": amc.sample_abc_rejection},
     ],
     ids=lambda options: ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in options.items()),
@@ -163,31 +156,19 @@ def test_a_model_in_worker_processes(model):
     equal(*found)
 
 
-def test_step_density(found):
-    density = amc.step_density(found)
-    rng = np.random.default_rng(3)
-    u = rng.random((50_000, 2))
-    values = density.cube(u)
-    assert abs(values.mean() - 1.0) < 4.0 * values.std() / math.sqrt(len(u))
-    theta = 10.0 * u - 5.0
-    np.testing.assert_allclose(
-        density.ratio({"mu[0]": theta[:, 0], "mu[1]": theta[:, 1]}), values, rtol=1e-9
-    )
-    assert (density.ratio({"mu[0]": [-5.0, 5.0, 5.1], "mu[1]": [-5.0, 5.0, 0.0]})[2:] == 0.0).all()
-    assert density.cube(np.array([[1.0, 1.0]])) >= 0.0
-    with pytest.raises(ValueError, match=r"lacks mu\[1\]"):
-        density.ratio({"mu[0]": theta[:, 0]})
-    with pytest.raises(ValueError, match=r"shape \(n, 2\)"):
-        density.cube(u[:, :1])
-    with pytest.raises(ValueError, match="no group 'step_posterior'"):
-        amc.step_density(xr.DataTree())
-    with pytest.raises(TypeError, match="DataTree"):
-        amc.step_density(found["posterior"].to_dataset())
+@pytest.mark.parametrize("correlation", [0.0, 0.95])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_posteriors_of_a_tiny_part_of_the_prior_are_found(correlation, seed):
+    """The posterior is normal; its standard deviation is 1e-4 of the range of the prior, in three dimensions."""
+    sd, observed = 2e-4, np.array([0.3, 0.4, 0.6])
+    root = np.linalg.cholesky((1.0 - correlation) * np.eye(3) + correlation)
 
+    def simulator(rng, t):
+        return t + sd * rng.standard_normal(t.shape) @ root.T
 
-@pytest.mark.parametrize("accepts", [40, 3000])
-def test_rejection_accepts_as_many_as_it_is_told(accepts):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = sample(sampler=amc.sample_abc_rejection, accepts=accepts)
-    assert int(found["abc"]["accepted"]) == accepts
+    problem = amc.SimulatorProblem({"t": (stats.uniform(-1.0, 2.0), 3)}, simulator, observed)
+    found = sample(problem, max_simulations=10_000, tolerance=None, random_seed=seed)
+    drawn = found["posterior"]["t"]
+    assert (np.abs(drawn.mean(("chain", "draw")) - observed) < 0.4 * sd).all()
+    width = drawn.std(("chain", "draw")).values / sd
+    assert (width > 1.0 / 1.5).all() and (width < 1.5).all()

@@ -30,8 +30,6 @@ def test_there_is_something_to_learn_from():
         (DISTANCE, 0.03, {"accepts": 5, "lowest": 0.02}, 0.03),
         (DISTANCE / 10, math.inf, {"accepts": 5, "lowest": 0.02}, 0.02),
         (np.full(50, np.inf), math.inf, {"accepts": 5}, math.inf),
-        (DISTANCE, 0.4, {"accepts": 5, "factor": 0.5}, 0.2),
-        (DISTANCE + 1.0, 1.5, {"accepts": 5, "factor": 0.5}, 1.5),  # nothing is as close
         (np.repeat(DISTANCE, 50), math.inf, {"accepts": 60}, 0.01),  # ties
         (np.zeros(100), math.inf, {"accepts": 5}, 0.0),
         (np.arange(3.0), math.inf, {"accepts": 5}, 2.0),
@@ -56,8 +54,6 @@ ONE = np.where(np.arange(100) == 70, 1000.0, 0.0)
         (FAR, math.inf, {"accepts": 5}, 0.54),
         (FAR, math.inf, {"accepts": 1000}, 0.79),  # thirty of those with a density
         (np.maximum(FAR, -40.0), math.inf, {"accepts": 5}, 0.54),
-        (FAR, 0.6, {"accepts": 5, "factor": 0.9}, 0.54),
-        (FAR, 0.5, {"accepts": 5, "factor": 0.9}, 0.5),  # all that are as close have no density
         (np.full(100, -np.inf), math.inf, {"accepts": 5}, math.inf),
         (np.full(100, -np.inf), math.inf, {"accepts": 5, "lowest": 0.1}, math.inf),
         (np.where(np.arange(100) == 70, 0.0, -np.inf), 0.9, {"accepts": 5}, 0.9),

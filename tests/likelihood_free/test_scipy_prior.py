@@ -1,6 +1,5 @@
-"""Priors of SciPy that depend on earlier parameters, and functions of parameters in results."""
+"""Priors of SciPy that depend on earlier parameters."""
 
-import math
 import warnings
 
 import numpy as np
@@ -25,9 +24,9 @@ def normal(rng, mu, x):
     return rng.normal(x, 0.5)
 
 
-def hierarchical(**options):
+def hierarchical():
     prior = {"mu": stats.norm(0.0, 1.0), "x": (lambda mu: stats.norm(mu, 1.0), 2)}
-    return amc.SimulatorProblem(prior, normal, [1.0, 2.0], **options)
+    return amc.SimulatorProblem(prior, normal, [1.0, 2.0])
 
 
 def test_values_are_conditional_quantiles():
@@ -58,19 +57,17 @@ def test_posterior_of_a_hierarchy():
     options = {
         "max_simulations": 6000, "batched": True, "progressbar": False, "adjust": "regression", "draws": 250
     }  # fmt: skip
-    problem = hierarchical(deterministics={"gap": lambda mu, x: x[:, 1] - x[:, 0]})
+    problem = hierarchical()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = amc.sample_abc_tree(model=problem, random_seed=1, **options)
     estimates = found["estimates"]
-    for name, wanted in (("mu", mean[0]), ("x", mean[1:]), ("gap", mean[2] - mean[1])):
+    for name, wanted in (("mu", mean[0]), ("x", mean[1:])):
         told, mcse = estimates[name].values[:2]
         assert (np.abs(told - wanted) < 4.0 * mcse).all() and (mcse < 0.1).all()
     sd = np.sqrt(np.diag(np.linalg.inv(precision)))
     drawn = found["posterior"]
     assert abs(float(drawn["mu"].std()) / sd[0] - 1.0) < 0.2
-    assert drawn["gap"].dims == ("chain", "draw")
-    np.testing.assert_allclose(drawn["gap"], drawn["x"][..., 1] - drawn["x"][..., 0])
 
 
 @pytest.mark.parametrize(
@@ -97,16 +94,3 @@ def test_impossible_parameters_are_told():
     prior = ScipyPrior({"a": stats.norm(1.0, 1.0), "x": lambda a: stats.norm(0.0, a)})
     with pytest.raises(ValueError, match=r"prior\['x'\] is no distribution for a=-"):
         prior.values(np.array([[0.5, 0.5], [0.01, 0.5]]))
-
-
-def test_deterministics_are_checked():
-    with pytest.raises(TypeError, match="deterministics must map names to functions"):
-        hierarchical(deterministics={"gap": 3.0})
-    with pytest.raises(ValueError, match="deterministics has 'x', which is a parameter"):
-        hierarchical(deterministics={"x": lambda mu, x: x})
-    problem = hierarchical(deterministics={"gap": lambda mu, x: math.pi})
-    with pytest.raises(ValueError, match=r"deterministics\['gap'\] must return an array"):
-        problem.deterministics(problem.parameters(np.full((2, 3), 0.5)))
-    problem = hierarchical(deterministics={"distance": lambda mu, x: mu})
-    with pytest.raises(ValueError, match="'distance', which results call something else"):
-        amc.sample_abc_tree(model=problem, max_simulations=100)

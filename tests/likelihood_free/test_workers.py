@@ -182,8 +182,7 @@ def test_a_killed_worker_changes_nothing(batched, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
-    [(die, "SIGKILL"), (abort, "SIGABRT"), (lambda: sys.exit(3), "exit code 3")],
+    ("how", "said"), [(die, "SIGKILL"), (abort, "SIGABRT"), (lambda: sys.exit(3), "exit code 3")]
 )
 def test_a_simulation_that_kills_its_worker_is_a_failure(how, said, caplog):
     u = points(2_000)
