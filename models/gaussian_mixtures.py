@@ -6,7 +6,7 @@ r"""Normal mixtures around a parameter, with a broad and a narrow component.
           \theta \sim U(-5, 5)^2
 
 O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, examples 2 and 3, figures 4, 5, 7 and
-16 (example 1 is in ``toy_points``). The second arguments are interpreted as variances in both. The
+16. The second arguments are interpreted as variances in both. The
 paper does not print the data. Here x = 50 for the first, and x = (2, 2) for the second: a single
 pair, for which the highest mode is near the parameter of the paper's simulation, (-1, -1).
 

@@ -1,4 +1,4 @@
-r"""Predators and prey as a Markov jump process, and the pelts of the Hudson's Bay Company.
+r"""Predators and prey as a Markov jump process.
 
 One of x prey and y predators is born or dies at a time, at the rates
 
@@ -18,12 +18,6 @@ In most of [0, 1]^4 predation exceeds 0.1 and the prey die within a few units of
 default prior is uniform for the logarithms of the rates, over :math:`[\log 0.001, \log 1]^4`;
 ``prior="unit"`` is the paper's. If predators die out, prey multiply without limit: a run of more
 than `max_events` events gives NaN.
-
-:func:`hudson_bay` uses real data: pelts of snowshoe hares and Canadian lynxes, in thousands,
-1900-1920, in the table of Howard (2009), *Modeling basics*, from Odum (1953), *Fundamentals of
-Ecology*, which Carpenter (2018), *Predator-prey population dynamics: the Lotka-Volterra model in
-Stan*, fits by differential equations. Its posterior means for the four rates there are 0.55,
-0.028, 0.024 and 0.80.
 """
 
 from __future__ import annotations
@@ -32,8 +26,6 @@ import math
 
 import numpy as np
 import pymc as pm
-
-from scipy.special import ndtri
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
@@ -54,20 +46,6 @@ SUMMARIES = (
     "autocorrelation predators 2",
     "cross-correlation",
 )
-
-YEARS = np.arange(1900, 1921)
-HARES = np.array([
-    30.0, 47.2, 70.2, 77.4, 36.3, 20.6, 18.1, 21.4, 22.0, 25.4, 27.1,
-    40.3, 57.0, 76.6, 52.3, 19.5, 11.2, 7.6, 14.6, 16.2, 24.7,
-])  # fmt: skip
-LYNXES = np.array([
-    4.0, 6.1, 9.8, 35.2, 59.4, 41.7, 19.0, 13.0, 8.3, 9.1, 7.4,
-    8.0, 12.3, 19.5, 45.7, 51.1, 29.7, 15.8, 9.7, 10.1, 8.6,
-])  # fmt: skip
-RATE_NAMES = ("hare_birth", "predation", "lynx_growth", "lynx_death")
-RATE_MEDIANS = np.array([0.7, 0.03, 0.03, 0.7])
-RATE_LOG_SD = 0.5
-
 
 # --- the process ---------------------------------------------------------------------------------
 
@@ -168,40 +146,7 @@ def paths(
     return out
 
 
-@njit(cache=True)
-def leaps(rng, rates, hares, lynxes, n_years, per_year, animals, noise):
-    """Simulate pelts (n, n_years, 2) by leaps of equal length; NaN if more than 10^5 thousands are alive.
-
-    Rates (n, 4) are for numbers in thousands; a thousand corresponds to `animals` individuals of the process.
-    """
-    out = np.full((rates.shape[0], n_years, 2), np.nan)
-    tau = 1.0 / per_year
-    limit = 1e5 * animals
-    for i in range(rates.shape[0]):
-        valid = True
-        for rate in rates[i]:
-            valid &= 0.0 <= rate < np.inf
-        x, y = hares * animals, lynxes * animals
-        for year in range(n_years):
-            for _ in range(per_year):
-                valid &= x + y < limit
-                if not valid:
-                    break
-                meetings = x * y / animals
-                births = rng.poisson(min(rates[i, 0] * x * tau, limit))
-                deaths = rng.poisson(min(rates[i, 1] * meetings * tau, limit))
-                grown = rng.poisson(min(rates[i, 2] * meetings * tau, limit))
-                lost = rng.poisson(min(rates[i, 3] * y * tau, limit))
-                x = max(x + births - deaths, 0.0)
-                y = max(y + grown - lost, 0.0)
-            if not valid:
-                break
-            out[i, year, 0] = max(x, 0.5) / animals * math.exp(noise * rng.standard_normal())
-            out[i, year, 1] = max(y, 0.5) / animals * math.exp(noise * rng.standard_normal())
-    return out
-
-
-# --- the examples --------------------------------------------------------------------------------
+# --- the example --------------------------------------------------------------------------------
 
 
 def lotka_volterra(
@@ -263,55 +208,4 @@ def lotka_volterra(
         epsilon=epsilon,
         shapes=dict.fromkeys(names, ()),
         truth=theta,
-    )
-
-
-def hudson_bay(
-    *, epsilon: float = 0.45, noise: float = 0.2, animals: int = 10, per_year: int = 20
-) -> SimulatorExample:
-    """Build the example: rates of the process from the pelts of 1901-1920, given those of 1900.
-
-    The process is simulated by leaps in time (Gillespie 2001, doi:10.1063/1.1378322), in which
-    numbers of births and deaths are Poisson; a number that falls below zero is set to zero, and
-    counts as half an animal in the logarithms. Rates have log-normal priors with medians 0.7 for
-    births of hares and deaths of lynxes and 0.03 for the two rates of encounters, and standard
-    deviation 0.5 of the logarithms. Each year and species is a summary: the distance is the root
-    mean square of the differences of logarithms.
-
-    Parameters
-    ----------
-    epsilon : float
-        Tolerance of that distance.
-    noise : float
-        Standard deviation of the logarithms of pelts given the numbers of animals.
-    animals : int
-        Individuals of the process per thousand pelts: the more, the smaller the fluctuations.
-        The true number is not known, because trappers do not catch every animal.
-    per_year : int
-        Number of leaps per year.
-    """
-    observed = np.log(np.column_stack([HARES, LYNXES])[1:]).ravel()
-    scale = np.full(observed.size, math.sqrt(observed.size))
-
-    def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        rates = theta
-        n_years = len(YEARS) - 1
-        pelts = leaps(rng, rates, HARES[0], LYNXES[0], n_years, per_year, animals, noise)
-        return np.log(pelts).reshape(len(rates), observed.size)
-
-    def prior() -> list:
-        return [
-            pm.LogNormal(name, np.log(median), RATE_LOG_SD)
-            for name, median in zip(RATE_NAMES, RATE_MEDIANS, strict=True)
-        ]
-
-    return SimulatorExample(
-        name="hudson_bay",
-        prior=prior,
-        simulate=simulate,
-        cube=lambda u: RATE_MEDIANS * np.exp(RATE_LOG_SD * ndtri(u)),
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes=dict.fromkeys(RATE_NAMES, ()),
     )

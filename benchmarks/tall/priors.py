@@ -35,7 +35,7 @@ _NAME = "tall_priors"
 METHODS = ("racing", "nuts")
 _PEER = "nuts"
 #: Models with indicators, which NUTS does not sample.
-_DISCRETE = ("spike_slab_30", "spike_slab_200", "two_normals")
+_DISCRETE = ("spike_slab_30", "spike_slab_200")
 #: Draws and tuning; NUTS, of which a draw takes hundreds of passes over the rows here, makes fewer.
 _SIZES = {"racing": {"draws": 4_000, "tune": 1_000}, "nuts": {"draws": 500, "tune": 300}}
 

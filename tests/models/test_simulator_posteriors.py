@@ -5,14 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from scipy.integrate import quad
 from scipy.optimize import approx_fprime
 from scipy.stats import norm
 
 from models import g_and_k as gk
 from models import gaussian_mixtures as mixtures
 from models import ma2 as ma
-from models import toy_points as toy
 from models import two_moons as moons
 from models.gaussian_known import acceptance, epsilon_moments, gaussian_known
 from models.two_scale_mixture import two_scale_mixture
@@ -116,24 +114,6 @@ def test_univariate_mixture(observed):
     assert_moments(near, grid, chance)
 
 
-# --- points --------------------------------------------------------------------------------------
-
-
-def test_points_simulated():
-    example = toy.toy_points()
-    rng, n = np.random.default_rng(15), 20_000
-    for j in (44, 50, 52):
-        accepted = example.distance(example.simulate(rng, np.full((n, 1), float(j)))) < 2.0
-        chance = toy.acceptance(49.5, 2.0)[j - 1]
-        assert abs(accepted.mean() - chance) < 4.0 * math.sqrt(chance * (1.0 - chance) / n)
-    point = np.arange(1.0, 101.0)[:, None]
-    assert_moments(example.reference(rng, n), point, toy.density(49.5))
-    assert_moments(example.epsilon_reference(rng, n, 6.0), point, toy.acceptance(49.5, 6.0))
-    assert example.mode == [50.0]
-    edges = example.cube(np.array([[0.0], [0.0099], [0.01], [1.0 - 2**-53], [1.0]]))
-    np.testing.assert_array_equal(edges, [[1.0], [1.0], [2.0], [100.0], [100.0]])
-
-
 # --- normal mean ---------------------------------------------------------------------------------
 
 
@@ -182,20 +162,6 @@ def test_octiles_of_normal_draws_have_a_known_density():
     assert gk.log_likelihood(x[::-1], theta, 5)[0] == -np.inf
     far = gk.log_likelihood(x, np.array([[25.0, 1.0, 0.0, 0.0]]), 5)[0]
     assert np.isfinite(far) and far < -1000.0
-
-
-@pytest.mark.slow
-def test_points_by_quadrature():
-    sd = math.sqrt(5.0)
-    chances = toy.acceptance(49.5, 2.0)
-    assert chances.shape == (100,)
-    for j in (1, 40, 50, 53):
-        expected, _ = quad(
-            lambda u: norm.cdf((51.5 - u) / sd) - norm.cdf((47.5 - u) / sd), j - 1, j, epsabs=1e-13
-        )
-        assert chances[j - 1] == pytest.approx(expected, abs=1e-12)
-        expected, _ = quad(lambda u: norm.pdf(49.5, u, sd), j - 1, j, epsabs=1e-13)
-        assert toy.density(49.5)[j - 1] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.slow

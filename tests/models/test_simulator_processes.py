@@ -41,27 +41,6 @@ def test_balance_of_births_and_deaths():
     assert_means((prey**2 - events)[:, None], 0.0)
 
 
-# --- pelts ----------------------------------------------------------------------------------------
-
-
-def test_more_animals_fluctuate_less_around_the_equations():
-    """With many animals a year of leaps is a year of the differential equations."""
-    rates = np.array([0.55, 0.028, 0.024, 0.8])
-    x, y = 30.0, 4.0
-    for _ in range(20_000):
-        x, y = (
-            x + (rates[0] * x - rates[1] * x * y) / 20_000,
-            y + (rates[2] * x * y - rates[3] * y) / 20_000,
-        )
-    pelts = lv.leaps(
-        np.random.default_rng(9), np.tile(rates, (400, 1)), 30.0, 4.0, 1, 500, 2000, 0.0
-    )
-    np.testing.assert_allclose(pelts[:, 0].mean(axis=0), [x, y], rtol=2e-3)
-    few = lv.leaps(np.random.default_rng(9), np.tile(rates, (400, 1)), 30.0, 4.0, 1, 500, 20, 0.0)
-    ratio = few[:, 0].std(axis=0) / pelts[:, 0].std(axis=0)
-    np.testing.assert_allclose(ratio, 10.0, rtol=0.25)
-
-
 # --- queue ----------------------------------------------------------------------------------------
 
 
