@@ -26,11 +26,7 @@ from scipy.special import betaincinv
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    noise_scale,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, noise_scale
 
 ORDER = 4
 TRUTH = np.array([0.5, 0.6, -0.4, 0.3, -0.2, 1.0])

@@ -57,11 +57,7 @@ def coal_discrete() -> EvidenceProblem:
         pm.Poisson("disasters", rate, observed=COUNTS)
 
     return EvidenceProblem(
-        name="coal_discrete",
-        variables=variables,
-        log_evidence=log_evidence(),
-        n_dim=3,
-        easy=True,
+        name="coal_discrete", variables=variables, log_evidence=log_evidence(), n_dim=3, easy=True
     )
 
 

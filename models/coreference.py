@@ -269,9 +269,7 @@ def take_out(clusters, i, block):
     if clusters.size[c] == 0:
         clusters.n_open[block] -= 1
         _swap_slots(
-            clusters,
-            clusters.slot_place[c],
-            clusters.first_slot[block] + clusters.n_open[block],
+            clusters, clusters.slot_place[c], clusters.first_slot[block] + clusters.n_open[block]
         )
 
 
@@ -316,9 +314,7 @@ def put_in(clusters, i, c, block):
         _grow(clusters, c)
     if clusters.size[c] == 0:
         _swap_slots(
-            clusters,
-            clusters.slot_place[c],
-            clusters.first_slot[block] + clusters.n_open[block],
+            clusters, clusters.slot_place[c], clusters.first_slot[block] + clusters.n_open[block]
         )
         clusters.n_open[block] += 1
     at = clusters.start[c] + clusters.size[c]
@@ -349,10 +345,7 @@ def sweep(rewards, mentions, clusters, block, order, temperature, rule, audit_sh
         for k in range(n_arms):
             bias[k] = -temperature * np.log(rng.standard_exponential())
         arms = Arms(
-            clusters.start[candidates],
-            clusters.size[candidates],
-            clusters.members,
-            clusters.place,
+            clusters.start[candidates], clusters.size[candidates], clusters.members, clusters.place
         )
         factor = Factor(mentions.features, mentions.offset, mentions.slope, i)
         audit = rng.random() < audit_share

@@ -21,11 +21,7 @@ import pymc as pm
 from scipy.special import ndtri
 from scipy.stats import chi2, ncx2
 
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    in_ball,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, in_ball
 
 PRIOR_VARIANCE = NOISE_VARIANCE = 0.1
 SHRINKAGE = PRIOR_VARIANCE / (PRIOR_VARIANCE + NOISE_VARIANCE)

@@ -27,11 +27,7 @@ import pymc as pm
 from scipy.special import logsumexp
 from scipy.stats import ncx2
 
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    in_ball,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, in_ball
 
 
 class Mixture(NamedTuple):

@@ -22,11 +22,7 @@ import pymc as pm
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import truncnorm
 
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    in_ball,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, in_ball
 
 NOISE_SD = math.sqrt(0.1)
 

@@ -118,13 +118,7 @@ def linear_regression(
 
 
 def linear_regression_unknown_variance(
-    n: int = 100,
-    p: int = 5,
-    *,
-    scale: float = 2.5,
-    a: float = 3.0,
-    b: float = 2.0,
-    seed: int = 1,
+    n: int = 100, p: int = 5, *, scale: float = 2.5, a: float = 3.0, b: float = 2.0, seed: int = 1
 ) -> EvidenceProblem:
     """Build the problem of simulated rows with error variance one, which is unknown in the model.
 

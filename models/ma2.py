@@ -34,11 +34,7 @@ from scipy.optimize import minimize
 
 from amc_pymc.engine.jit import njit
 from amc_pymc.rng import as_generator
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    noise_scale,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, noise_scale
 
 TRUTH = np.array([0.6, 0.2])
 

@@ -146,12 +146,7 @@ def seen_pixels(seen: str, side: int) -> np.ndarray:
 
 
 def masked_digits(
-    d: int = 5,
-    *,
-    image: int = 0,
-    seen: str = "top",
-    prior: str = "normal",
-    epsilon: float = 1.0,
+    d: int = 5, *, image: int = 0, seen: str = "top", prior: str = "normal", epsilon: float = 1.0
 ) -> SimulatorExample:
     """Build the example: the latent vector of a training image of which one half is observed.
 

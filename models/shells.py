@@ -57,12 +57,7 @@ def log_evidence(d: int, radius: float, width: float, distance: float, box: floa
 
 
 def shells(
-    d: int = 10,
-    *,
-    radius: float = 2.0,
-    width: float = 0.1,
-    distance: float = 3.5,
-    box: float = 6.0,
+    d: int = 10, *, radius: float = 2.0, width: float = 0.1, distance: float = 3.5, box: float = 6.0
 ) -> EvidenceProblem:
     """Build the problem: a uniform prior, and the likelihood as a potential.
 

@@ -27,11 +27,7 @@ import numpy as np
 import pymc as pm
 
 from amc_pymc.rng import as_generator
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    noise_scale,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, noise_scale
 
 TRUTH = np.array([0.7, -2.9, -1.0, -0.9, 0.6])
 #: Number of points, and half width of the prior.

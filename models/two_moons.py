@@ -25,11 +25,7 @@ import math
 import numpy as np
 import pymc as pm
 
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    in_ball,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, in_ball
 
 RADIUS, WIDTH, CENTRE = 0.1, 0.01, 0.25
 

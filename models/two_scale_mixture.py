@@ -17,11 +17,7 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    in_ball,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, in_ball
 
 HALF_WIDTH = 10.0
 SDS = np.array([1.0, 0.1])

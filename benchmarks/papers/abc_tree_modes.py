@@ -134,12 +134,7 @@ def mixture(options: argparse.Namespace) -> Part:
     theta = {m: example.cube(u) for m, u in found.items()}
     errors = {m: np.square(t - example.mode).sum(axis=1) for m, t in theta.items()}
     lines = [
-        [
-            m,
-            interval(e),
-            number(float(np.median(e))),
-            percent(float((e > 1.0).mean())),
-        ]
+        [m, interval(e), number(float(np.median(e))), percent(float((e > 1.0).mean()))]
         for m, e in errors.items()
     ]
     text = (
@@ -180,12 +175,7 @@ def digit(options: argparse.Namespace) -> Part:
     hits = {m: (network.digit(t) == right).astype(float) for m, t in theta.items()}
     squares = {m: np.square(t - mode).sum(axis=1) for m, t in theta.items()}
     lines = [
-        [
-            m,
-            interval(hits[m]),
-            interval(squares[m]),
-            number(math.sqrt(theta[m].var(axis=0).sum())),
-        ]
+        [m, interval(hits[m]), interval(squares[m]), number(math.sqrt(theta[m].var(axis=0).sum()))]
         for m in methods
     ]
     label = int(network.labels[options.map_image])

@@ -85,10 +85,7 @@ def pruned_cart(
 
 def partitions() -> dict[str, Callable]:
     """Partitioners of section 3.2.1 that are installed."""
-    out: dict[str, Callable] = {
-        "CART, pruned": pruned_cart,
-        "dyadic": Dyadic(cuts=10),
-    }
+    out: dict[str, Callable] = {"CART, pruned": pruned_cart, "dyadic": Dyadic(cuts=10)}
     try:
         from amc_pymc.likelihood_free.trees import Bart
 

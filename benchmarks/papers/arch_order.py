@@ -28,10 +28,7 @@ from benchmarks.papers.data_space import DataControl
 
 _NAME = "arch_order"
 METHODS = ("taylor", "exact")
-_TITLES = {
-    "taylor": "racing, expansion in parameters",
-    "exact": "all rows",
-}
+_TITLES = {"taylor": "racing, expansion in parameters", "exact": "all rows"}
 HEADERS = (
     "method",
     "draws",

@@ -21,9 +21,7 @@ from benchmarks.tall.bench import Bench, columns, compare, conditions, figures, 
 from benchmarks.tall.problems import logistic_problem, tall_logistic_data
 
 _NAME = "tall_logistic"
-PROBLEMS = {
-    _NAME: logistic_problem(_NAME, "Logistic regression, D = 10", tall_logistic_data),
-}
+PROBLEMS = {_NAME: logistic_problem(_NAME, "Logistic regression, D = 10", tall_logistic_data)}
 METHODS = ("racing", "racing:10", "nuts", "metropolis", "hmcecs")
 #: Largest N whose reference is a long NUTS run.
 _NUTS_REFERENCE = 100_000

@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.jobs import Stopwatch
-from benchmarks.tall.outcomes import (
-    Clock,
-    Outcome,
-    cpu_figures,
-    flat_draws,
-    lanes,
-    posterior,
-)
+from benchmarks.tall.outcomes import Clock, Outcome, cpu_figures, flat_draws, lanes, posterior
 from benchmarks.tall.problems import Job, Problem
 
 _RACING_DRAWS, _RACING_TUNE = 20_000, 1_000

@@ -66,12 +66,7 @@ def main():
     top = float((arms["log_evidence"] - exact + 1.96 * arms["log_evidence_mcse"]).max())
     for at, overlap in zip(steps, arms["overlap"].values, strict=True):
         axes[1].text(
-            at,
-            1.2 * top,
-            f"{100.0 * overlap:.0f} %",
-            ha="center",
-            va="center",
-            color=ORANGE,
+            at, 1.2 * top, f"{100.0 * overlap:.0f} %", ha="center", va="center", color=ORANGE
         )
     axes[1].set(
         xscale="log", xlabel="annealing steps (1: none)", ylabel="log evidence minus the exact one, nats",

@@ -72,13 +72,7 @@ def main():
     axes[0].contour(*grid, density, levels=heights(density, (0.95, 0.5)), colors="#bbbbbb")
     axes[0].plot(*path, "-", color=BLUE, lw=0.8)
     dots = axes[0].scatter(
-        *path,
-        30,
-        simulations,
-        cmap="viridis_r",
-        edgecolor="white",
-        zorder=3,
-        label="best box",
+        *path, 30, simulations, cmap="viridis_r", edgecolor="white", zorder=3, label="best box"
     )
     axes[0].errorbar(
         mode["mu"], mode["sigma"], xerr=2.0 * found["mode_se"]["mu"], yerr=2.0 * found["mode_se"]["sigma"], fmt="s",

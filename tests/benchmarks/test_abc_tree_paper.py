@@ -45,8 +45,7 @@ def off(method, **options):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow) if "here" in n else n for n in methods.METHODS],
+    "name", [pytest.param(n, marks=pytest.mark.slow) if "here" in n else n for n in methods.METHODS]
 )
 def test_methods_agree_with_the_exact_posterior(name):
     options = {"pseudo": 1.0} if name == posteriors.PRINTED else {}

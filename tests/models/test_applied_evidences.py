@@ -5,11 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from scipy.stats import (
-    multivariate_normal,
-    norm,
-    poisson,
-)
+from scipy.stats import multivariate_normal, norm, poisson
 
 from models import (
     coal,
