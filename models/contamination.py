@@ -40,12 +40,9 @@ def log_evidence(y: np.ndarray, share: float, sigmas: tuple[float, float], scale
 
 
 def contamination(
-    y: Sequence[float] = MEASUREMENTS,
-    *,
-    share: float = 0.2,
-    sigmas: tuple[float, float] = (0.5, 5.0),
-    scale: float = 10.0,
-) -> EvidenceProblem:
+    y: Sequence[float] = MEASUREMENTS, *, share: float = 0.2,
+    sigmas: tuple[float, float] = (0.5, 5.0), scale: float = 10.0,
+) -> EvidenceProblem:  # fmt: skip
     """Build the problem of an unknown mean, and an indicator of each bad measurement.
 
     Parameters

@@ -102,15 +102,9 @@ def digit_mentions(*, seed: int = 0) -> Mentions:
 
 
 def power_law_mentions(
-    n_entities: int = 400,
-    *,
-    n_blocks: int = 20,
-    exponent: float = 1.6,
-    largest: int = 2000,
-    n_features: int = 32,
-    noise: float = 1.0,
-    seed: int = 0,
-) -> Mentions:
+    n_entities: int = 400, *, n_blocks: int = 20, exponent: float = 1.6, largest: int = 2000,
+    n_features: int = 32, noise: float = 1.0, seed: int = 0,
+) -> Mentions:  # fmt: skip
     """Simulate mentions of entities whose numbers of mentions follow a power law, P(s) ~ s^-exponent.
 
     Entities have centres N(0, I), mentions add ``noise`` times N(0, I); f is the log density ratio
@@ -364,15 +358,9 @@ def sweep(rewards, mentions, clusters, block, order, temperature, rule, audit_sh
 
 
 def run_coreference(
-    mentions: Mentions,
-    *,
-    race: float | None = 0.05,
-    seed=0,
-    n_sweeps: int = 20,
-    hottest: float = 1.0,
-    coldest: float = 0.05,
-    audit_share: float = 0.02,
-) -> Trace:
+    mentions: Mentions, *, race: float | None = 0.05, seed=0, n_sweeps: int = 20,
+    hottest: float = 1.0, coldest: float = 0.05, audit_share: float = 0.02,
+) -> Trace:  # fmt: skip
     """Run annealed Gibbs sampling from clusters of one mention each.
 
     Parameters

@@ -126,12 +126,9 @@ def standardise(x: np.ndarray) -> np.ndarray:
 
 
 def flights_model(
-    data: Flights,
-    factors: Sequence[Factor] = FACTORS,
-    centred: bool = True,
-    *,
+    data: Flights, factors: Sequence[Factor] = FACTORS, centred: bool = True, *,
     batch_size: int | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """Build a logistic regression with an effect of every level of the factors.
 
     Parameters

@@ -42,13 +42,9 @@ def log_evidence(y: np.ndarray, scale: float, sigma: float) -> float:
 
 
 def funnel(
-    n_groups: int = 9,
-    *,
-    y: Sequence[float] | None = None,
-    scale: float = 3.0,
-    sigma: float = 1.0,
+    n_groups: int = 9, *, y: Sequence[float] | None = None, scale: float = 3.0, sigma: float = 1.0,
     name: str = "funnel",
-) -> EvidenceProblem:
+) -> EvidenceProblem:  # fmt: skip
     """Build the problem in the centred parameterisation, which is the difficult one.
 
     Parameters

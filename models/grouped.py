@@ -196,15 +196,10 @@ def covariates(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndarra
 
 
 def simulate_intercepts(
-    family: Family = "logistic",
-    n_rows: int = 5_000,
-    n_groups: int | Mapping[str, int] = 100,
-    *,
-    n_coefficients: int = 3,
-    sd: float | Mapping[str, float] = 0.8,
-    sizes: Sizes = "balanced",
+    family: Family = "logistic", n_rows: int = 5_000, n_groups: int | Mapping[str, int] = 100, *,
+    n_coefficients: int = 3, sd: float | Mapping[str, float] = 0.8, sizes: Sizes = "balanced",
     seed: int = 1,
-) -> GroupedData:
+) -> GroupedData:  # fmt: skip
     """Simulate rows with an intercept of their group, or of their group in each of several factors.
 
     Parameters
@@ -239,12 +234,9 @@ def simulate_intercepts(
 
 
 def intercepts_model(
-    data: GroupedData,
-    family: Family = "logistic",
-    centred: bool = True,
-    *,
+    data: GroupedData, family: Family = "logistic", centred: bool = True, *,
     batch_size: int | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """Build the model of :func:`simulate_intercepts`: ``beta``, and ``sd_group``, ``group`` by factor."""
     with pm.Model() as model:
         index = {f"{f}_index": values for f, values in data.groups.items()}
@@ -269,14 +261,9 @@ def simulate_separation(n_rows: int = 5_000, n_groups: int = 100, *, seed: int =
 
 
 def simulate_slopes(
-    family: Family = "logistic",
-    n_rows: int = 5_000,
-    n_groups: int = 100,
-    *,
-    n_effects: int = 2,
-    n_coefficients: int = 3,
-    seed: int = 1,
-) -> GroupedData:
+    family: Family = "logistic", n_rows: int = 5_000, n_groups: int = 100, *, n_effects: int = 2,
+    n_coefficients: int = 3, seed: int = 1,
+) -> GroupedData:  # fmt: skip
     """Simulate groups with different first coefficients, with alternating correlations of -0.3 and 0.3.
 
     Parameters
@@ -303,12 +290,9 @@ def simulate_slopes(
 
 
 def slopes_model(
-    data: GroupedData,
-    family: Family = "logistic",
-    centred: bool = True,
-    *,
+    data: GroupedData, family: Family = "logistic", centred: bool = True, *,
     batch_size: int | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """Build the model of :func:`simulate_slopes`; ``chol`` has an LKJ(2) prior of the correlations."""
     n_groups, n_effects = data.effects["group"].shape
     with pm.Model() as model:

@@ -104,13 +104,9 @@ def given_sds(
 
 
 def gaussian_reference(
-    data: GroupedData,
-    *,
-    prior_sd: float = float(PRIOR_SD),
-    sd_scales: tuple[float, float] = (1.0, 1.0),
-    factor: str = "group",
-    step: float = 0.25,
-) -> tuple[dict[str, Moments], float]:
+    data: GroupedData, *, prior_sd: float = float(PRIOR_SD),
+    sd_scales: tuple[float, float] = (1.0, 1.0), factor: str = "group", step: float = 0.25,
+) -> tuple[dict[str, Moments], float]:  # fmt: skip
     """Compute the posterior of a Gaussian model of :func:`models.grouped.intercepts_model`, and its evidence.
 
     Parameters

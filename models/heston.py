@@ -98,13 +98,9 @@ def summaries_of_paths(rng, theta, n_steps, dt):
 
 
 def heston(
-    n_steps: int = 2000,
-    *,
-    dt: float = 1.0 / 252.0,
-    truth=TRUTH,
-    data_seed: int = 1,
+    n_steps: int = 2000, *, dt: float = 1.0 / 252.0, truth=TRUTH, data_seed: int = 1,
     epsilon: float = 2.0,
-) -> SimulatorExample:
+) -> SimulatorExample:  # fmt: skip
     """Build the example: five parameters from summaries of a simulated path.
 
     Parameters

@@ -143,14 +143,9 @@ def laplace(
 
 
 def reference(
-    X: np.ndarray,
-    y: np.ndarray,
-    scales: np.ndarray,
-    *,
-    log2_points: int = 12,
-    replicates: int = 16,
-    seed: int = 0,
-) -> Reference:
+    X: np.ndarray, y: np.ndarray, scales: np.ndarray, *, log2_points: int = 12,
+    replicates: int = 16, seed: int = 0,
+) -> Reference:  # fmt: skip
     """Estimate the log evidence by quasi-random importance sampling from a Student at the Laplace approximation.
 
     Parameters
@@ -240,14 +235,9 @@ def neufeld(path: str | Path | None = None, n_rows: int = 50) -> EvidenceProblem
 
 
 def _problem(
-    name: str,
-    X: np.ndarray,
-    y: np.ndarray,
-    *,
-    scale: float,
-    intercept_scale: float | None = None,
+    name: str, X: np.ndarray, y: np.ndarray, *, scale: float, intercept_scale: float | None = None,
     key: tuple | None = None,
-) -> EvidenceProblem:
+) -> EvidenceProblem:  # fmt: skip
     p, scale = X.shape[1], np.float64(scale)
     design, scales = X, np.full(p, scale)
     if intercept_scale is not None:

@@ -130,14 +130,9 @@ def summaries_of_runs(rng, rates, prey, predators, duration, n_times, max_events
 
 
 def paths(
-    rng: np.random.Generator,
-    rates: np.ndarray,
-    *,
-    start: tuple[int, int] = START,
-    duration: float = DURATION,
-    n_times: int = 151,
-    max_events: int = 10_000,
-) -> np.ndarray:
+    rng: np.random.Generator, rates: np.ndarray, *, start: tuple[int, int] = START,
+    duration: float = DURATION, n_times: int = 151, max_events: int = 10_000,
+) -> np.ndarray:  # fmt: skip
     """Simulate numbers (n, n_times, 2) of prey and predators for rates (n, 4); NaN for runs that are too long."""
     out = np.full((len(rates), n_times, 2), np.nan)
     for i, row in enumerate(rates):
@@ -150,13 +145,9 @@ def paths(
 
 
 def lotka_volterra(
-    *,
-    prior: str = "log",
-    truth=TRUTH,
-    data_seed: int = 1,
-    epsilon: float = 4.0,
+    *, prior: str = "log", truth=TRUTH, data_seed: int = 1, epsilon: float = 4.0,
     max_events: int = 10_000,
-) -> SimulatorExample:
+) -> SimulatorExample:  # fmt: skip
     """Build the example: rates of the jump process from nine summaries of one run.
 
     Parameters

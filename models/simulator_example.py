@@ -161,12 +161,8 @@ def noise_scale(simulate: Simulate, theta: np.ndarray, n: int = 2000, seed: int 
 
 def accepted_draws(
     propose: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]],
-    rng: np.random.Generator,
-    n: int,
-    *,
-    batch: int = 4096,
-    max_per_draw: int = 5_000_000,
-) -> np.ndarray:
+    rng: np.random.Generator, n: int, *, batch: int = 4096, max_per_draw: int = 5_000_000,
+) -> np.ndarray:  # fmt: skip
     """Return the first n draws (n, D) that are accepted.
 
     Parameters

@@ -38,13 +38,9 @@ def log_evidence(d: int, slab: float, spike: float, shift: float, weight: float)
 
 
 def spike_and_slab(
-    d: int = 20,
-    *,
-    slab: float = 0.1,
-    spike: float = 0.01,
-    shift: float = 0.031,
+    d: int = 20, *, slab: float = 0.1, spike: float = 0.01, shift: float = 0.031,
     weight: float = 100.0,
-) -> EvidenceProblem:
+) -> EvidenceProblem:  # fmt: skip
     """Build the problem: a uniform prior, and the likelihood as a potential.
 
     Parameters

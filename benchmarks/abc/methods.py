@@ -118,12 +118,9 @@ class Enough(Exception):
 
 
 def metered_model(
-    problem: SimulatorExample,
-    meter: Meter,
-    *,
-    factor: float = 1.0,
+    problem: SimulatorExample, meter: Meter, *, factor: float = 1.0,
     observed: np.ndarray | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """The model of an example, whose simulator is metered; with a factor on epsilon, or other data."""
     simulator = pm.Simulator
 

@@ -159,12 +159,9 @@ def _game(policy: Policy, n_runs: int, controls: np.ndarray | None) -> _Game:
 
 
 def run(
-    policy: Policy,
-    rewards: np.ndarray,
-    checkpoints: np.ndarray,
-    rng: np.random.Generator,
+    policy: Policy, rewards: np.ndarray, checkpoints: np.ndarray, rng: np.random.Generator,
     controls: np.ndarray | None = None,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """How often each arm has been pulled after checkpoints[c] pulls of run r.
 
     Parameters
@@ -201,12 +198,9 @@ def run(
 
 
 def one_run(
-    policy: Policy,
-    rewards: np.ndarray,
-    n: int,
-    rng: np.random.Generator,
+    policy: Policy, rewards: np.ndarray, n: int, rng: np.random.Generator,
     controls: np.ndarray | None = None,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Pulls (n, K) after each of n pulls, by ask and tell, for rewards (K, n)."""
     counts = np.zeros((n + 1, len(rewards)), np.int64)
     for t in range(n):

@@ -235,12 +235,9 @@ def conditions(o: argparse.Namespace) -> str:
 
 
 def start(
-    script: str,
-    problems: Mapping[str, Problem],
-    p: argparse.ArgumentParser,
-    main: Callable[[Bench], None],
-    quick: Mapping[str, Any] | None = None,
-) -> None:
+    script: str, problems: Mapping[str, Problem], p: argparse.ArgumentParser,
+    main: Callable[[Bench], None], quick: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
     """Work on one job if asked to, else hand them out; `quick` holds the defaults of --quick."""
 
     def work(job: Result) -> Result:
