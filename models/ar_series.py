@@ -160,17 +160,11 @@ def ar_series(
         return [intercept, level, pm.Uniform("sigma", LEAST_SD, LARGEST_SD)]
 
     return SimulatorExample(
-        name="ar_series",
-        prior=prior,
-        simulate=lambda rng, x: simulate(rng, _from_levels(x)),
-        cube=lambda u: _to_levels(cube(u)),
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes={"intercept": (), "level": (ORDER,), "sigma": ()},
-        truth=_to_levels(truth[None])[0],
+        name="ar_series", prior=prior, simulate=lambda rng, x: simulate(rng, _from_levels(x)),
+        cube=lambda u: _to_levels(cube(u)), observed=observed, scale=scale, epsilon=epsilon,
+        shapes={"intercept": (), "level": (ORDER,), "sigma": ()}, truth=_to_levels(truth[None])[0],
         reference=lambda rng, n: _to_levels(exact(y, rng, n)),
-    )
+    )  # fmt: skip
 
 
 def _from_levels(x: np.ndarray) -> np.ndarray:

@@ -66,10 +66,7 @@ def contamination(
         pm.Normal("y", m, pt.where(pt.eq(outlier, 1), bad, good), observed=data)
 
     return EvidenceProblem(
-        name="contamination",
-        variables=variables,
+        name="contamination", variables=variables,
         log_evidence=log_evidence(data, share, (good, bad), scale),
-        source="enumeration of the labels",
-        n_dim=1 + data.size,
-        easy=True,
-    )
+        source="enumeration of the labels", n_dim=1 + data.size, easy=True,
+    )  # fmt: skip

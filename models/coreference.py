@@ -229,18 +229,11 @@ def singletons(block: np.ndarray) -> Clusters:
     members = np.zeros(8 * n, dtype=np.int64)
     members[:n] = by_block
     return Clusters(
-        of=of,
-        start=np.arange(n),
-        room=np.ones(n, dtype=np.int64),
-        size=np.ones(n, dtype=np.int64),
-        members=members,
-        place=of.copy(),
-        slots=np.arange(n),
-        slot_place=np.arange(n),
-        first_slot=np.concatenate([[0], np.cumsum(counts)]),
-        n_open=counts.copy(),
+        of=of, start=np.arange(n), room=np.ones(n, dtype=np.int64), size=np.ones(n, dtype=np.int64),
+        members=members, place=of.copy(), slots=np.arange(n), slot_place=np.arange(n),
+        first_slot=np.concatenate([[0], np.cumsum(counts)]), n_open=counts.copy(),
         end=np.array([n]),
-    )
+    )  # fmt: skip
 
 
 @njit(cache=True)
@@ -400,30 +393,17 @@ def run_coreference(
     for temperature in np.geomspace(hottest, coldest, n_sweeps):
         order = rng.permutation(block.size)
         before = time.perf_counter()
-        rows.append(
-            sweep(
-                pair_factors(),
-                factor,
-                clusters,
-                block,
-                order,
-                float(temperature),
-                rule,
-                float(audit_share),
-                rng,
-            )
-        )
+        found = sweep(
+            pair_factors(), factor, clusters, block, order, float(temperature), rule,
+            float(audit_share), rng,
+        )  # fmt: skip
+        rows.append(found)
         seconds.append(seconds[-1] + time.perf_counter() - before)
         f1.append(b_cubed_f1(clusters.of, mentions.entity))
         n_clusters.append(int(clusters.n_open.sum()))
     read, there, audited, wrong = np.array(rows).T
     return Trace(
-        f1=np.array(f1),
-        evaluations=np.cumsum(read),
-        read_share=read / np.maximum(there, 1),
-        seconds=np.array(seconds),
-        clusters=np.array(n_clusters),
-        audited=np.cumsum(audited),
-        wrong=np.cumsum(wrong),
-        labels=clusters.of.copy(),
-    )
+        f1=np.array(f1), evaluations=np.cumsum(read), read_share=read / np.maximum(there, 1),
+        seconds=np.array(seconds), clusters=np.array(n_clusters), audited=np.cumsum(audited),
+        wrong=np.cumsum(wrong), labels=clusters.of.copy(),
+    )  # fmt: skip

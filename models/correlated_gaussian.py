@@ -59,11 +59,7 @@ def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) ->
         return float(constant - 0.5 * residuals @ precision @ residuals)
 
     return EvidenceProblem(
-        name=f"correlated_gaussian_{d}",
-        variables=variables,
-        log_evidence=log_evidence(d, box),
-        n_dim=d,
-        easy=True,
-        prior_transform=lambda u: box * (2.0 * u - 1.0),
+        name=f"correlated_gaussian_{d}", variables=variables, log_evidence=log_evidence(d, box),
+        n_dim=d, easy=True, prior_transform=lambda u: box * (2.0 * u - 1.0),
         log_likelihood=log_likelihood,
-    )
+    )  # fmt: skip

@@ -133,15 +133,9 @@ def customer_model(
                 log_value = log_value + u[rows["segment_index"]]
             own.append(pt.exp(log_value))
         pm.CustomDist(
-            "obs",
-            *own,
-            rows["age"],
-            logp=log_likelihood,
-            random=_random,
-            signature="(),(),(),(),()->(2)",
-            observed=rows["history"],
-            total_size=total,
-        )
+            "obs", *own, rows["age"], logp=log_likelihood, random=_random,
+            signature="(),(),(),(),()->(2)", observed=rows["history"], total_size=total,
+        )  # fmt: skip
     return model
 
 

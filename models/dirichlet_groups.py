@@ -76,12 +76,7 @@ def dirichlet_groups() -> EvidenceProblem:
         return float(xlogy(y, theta).sum()) + log_coefficients(y)
 
     return EvidenceProblem(
-        name="dirichlet_groups",
-        variables=variables,
-        log_evidence=log_evidence(y),
-        source="closed form given kappa, one-dimensional quadrature",
-        n_dim=1 + GROUPS * (k - 1),
-        easy=True,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        name="dirichlet_groups", variables=variables, log_evidence=log_evidence(y),
+        source="closed form given kappa, one-dimensional quadrature", n_dim=1 + GROUPS * (k - 1),
+        easy=True, prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -48,12 +48,7 @@ def eggbox(cells: int = 5, *, power: float = 5.0) -> EvidenceProblem:
         return float((2.0 + math.cos(0.5 * x[0]) * math.cos(0.5 * x[1])) ** power)
 
     return EvidenceProblem(
-        name="eggbox",
-        variables=variables,
-        log_evidence=log_evidence(power),
-        source="two-dimensional quadrature",
-        n_dim=2,
-        easy=False,
-        prior_transform=lambda u: side * u,
-        log_likelihood=log_likelihood,
-    )
+        name="eggbox", variables=variables, log_evidence=log_evidence(power),
+        source="two-dimensional quadrature", n_dim=2, easy=False,
+        prior_transform=lambda u: side * u, log_likelihood=log_likelihood,
+    )  # fmt: skip

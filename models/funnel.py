@@ -77,12 +77,7 @@ def funnel(
         return float(constant - 0.5 * residuals @ residuals)
 
     return EvidenceProblem(
-        name=name,
-        variables=variables,
-        log_evidence=log_evidence(data, scale, sigma),
-        source="one-dimensional quadrature",
-        n_dim=n_groups + 1,
-        easy=False,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        name=name, variables=variables, log_evidence=log_evidence(data, scale, sigma),
+        source="one-dimensional quadrature", n_dim=n_groups + 1, easy=False,
+        prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip

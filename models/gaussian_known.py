@@ -121,14 +121,8 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
         return accepted_draws(propose, rng, n)
 
     return SimulatorExample(
-        name=f"gaussian_{d}",
-        prior=lambda: [pm.Normal("theta", 0.0, prior_sd, shape=d)],
-        simulate=simulate,
-        cube=lambda u: prior_sd * ndtri(u),
-        observed=observed,
-        epsilon=epsilon,
-        shapes={"theta": (d,)},
-        reference=reference,
-        epsilon_reference=epsilon_reference,
+        name=f"gaussian_{d}", prior=lambda: [pm.Normal("theta", 0.0, prior_sd, shape=d)],
+        simulate=simulate, cube=lambda u: prior_sd * ndtri(u), observed=observed, epsilon=epsilon,
+        shapes={"theta": (d,)}, reference=reference, epsilon_reference=epsilon_reference,
         mode=SHRINKAGE * observed,
-    )
+    )  # fmt: skip

@@ -51,21 +51,13 @@ class Mixture(NamedTuple):
 
 
 UNIVARIATE = Mixture(
-    weights=np.array([0.8, 0.2]),
-    shifts=np.array([0.0, 5.0]),
-    sds=np.array([math.sqrt(3.0), 0.5]),
-    factor=100.0,
-    lower=0.0,
-    upper=1.0,
-)
+    weights=np.array([0.8, 0.2]), shifts=np.array([0.0, 5.0]), sds=np.array([math.sqrt(3.0), 0.5]),
+    factor=100.0, lower=0.0, upper=1.0,
+)  # fmt: skip
 BIVARIATE = Mixture(
-    weights=np.array([0.3, 0.7]),
-    shifts=np.array([0.0, 3.0]),
-    sds=np.array([1.0, 0.5]),
-    factor=1.0,
-    lower=-5.0,
-    upper=5.0,
-)
+    weights=np.array([0.3, 0.7]), shifts=np.array([0.0, 3.0]), sds=np.array([1.0, 0.5]), factor=1.0,
+    lower=-5.0, upper=5.0,
+)  # fmt: skip
 
 
 def noise(rng: np.random.Generator, n: int, d: int, mixture: Mixture) -> np.ndarray:
@@ -127,18 +119,12 @@ def example(
         return accepted_draws(propose, rng, n)
 
     return SimulatorExample(
-        name=name,
-        prior=lambda: [pm.Uniform(name, lower, upper) for name in names],
-        simulate=simulate,
-        cube=lambda u: lower + (upper - lower) * u,
-        observed=observed,
-        epsilon=epsilon,
-        shapes=dict.fromkeys(names, ()),
-        truth=truth,
+        name=name, prior=lambda: [pm.Uniform(name, lower, upper) for name in names],
+        simulate=simulate, cube=lambda u: lower + (upper - lower) * u, observed=observed,
+        epsilon=epsilon, shapes=dict.fromkeys(names, ()), truth=truth,
         reference=lambda rng, n: epsilon_reference(rng, n, 0.0),
-        epsilon_reference=epsilon_reference,
-        mode=highest_mode(observed, mixture),
-    )
+        epsilon_reference=epsilon_reference, mode=highest_mode(observed, mixture),
+    )  # fmt: skip
 
 
 def univariate_mixture(observed: float = 50.0, *, epsilon: float = 0.5) -> SimulatorExample:

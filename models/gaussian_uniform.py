@@ -77,14 +77,8 @@ def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Sim
         return posterior_draws(rng, accepted_draws(propose, rng, n))
 
     return SimulatorExample(
-        name=f"gaussian_uniform_{d}",
-        prior=lambda: [pm.Uniform("theta", -1.0, 1.0, shape=d)],
-        simulate=simulate,
-        cube=lambda u: 2.0 * u - 1.0,
-        observed=observed,
-        epsilon=epsilon,
-        shapes={"theta": (d,)},
-        reference=reference,
-        epsilon_reference=epsilon_reference,
+        name=f"gaussian_uniform_{d}", prior=lambda: [pm.Uniform("theta", -1.0, 1.0, shape=d)],
+        simulate=simulate, cube=lambda u: 2.0 * u - 1.0, observed=observed, epsilon=epsilon,
+        shapes={"theta": (d,)}, reference=reference, epsilon_reference=epsilon_reference,
         mode=np.clip(observed, -1.0, 1.0),
-    )
+    )  # fmt: skip

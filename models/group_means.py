@@ -135,14 +135,8 @@ def group_means(
         return exact(observed[:-1], math.exp(observed[-1]), n, rng, draws)
 
     return SimulatorExample(
-        name=f"group_means_{groups}",
-        prior=prior,
-        simulate=simulate,
-        cube=cube,
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes={"mu": (), "tau": (), "sigma": (), "effect": (groups,)},
-        truth=truth,
+        name=f"group_means_{groups}", prior=prior, simulate=simulate, cube=cube, observed=observed,
+        scale=scale, epsilon=epsilon,
+        shapes={"mu": (), "tau": (), "sigma": (), "effect": (groups,)}, truth=truth,
         reference=reference,
-    )
+    )  # fmt: skip

@@ -118,13 +118,10 @@ def observe(family: Family, eta, rows: Mapping[str, Any], total_size: int | None
         pm.NegativeBinomial("obs", mu=pt.exp(eta), alpha=pm.Exponential("alpha", 0.2), **kwargs)
     elif family == "ordered":
         cutpoints = pm.Normal(
-            "cutpoints",
-            0.0,
-            PRIOR_SD,
-            shape=CUTPOINTS.size,
+            "cutpoints", 0.0, PRIOR_SD, shape=CUTPOINTS.size,
             transform=pm.distributions.transforms.ordered,
             initval=np.linspace(-1.0, 1.0, CUTPOINTS.size),
-        )
+        )  # fmt: skip
         pm.OrderedLogistic("obs", eta=eta, cutpoints=cutpoints, compute_p=False, **kwargs)
     else:
         time = pm.Exponential.dist(pt.exp(eta))
@@ -430,13 +427,9 @@ def latent_classes_model(data: GroupedData, centred: bool = True) -> pm.Model:
         rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"])
         weights = pm.Dirichlet("weights", np.ones(3))
         intercepts = pm.Normal(
-            "intercepts",
-            0.0,
-            PRIOR_SD,
-            shape=3,
-            transform=pm.distributions.transforms.ordered,
+            "intercepts", 0.0, PRIOR_SD, shape=3, transform=pm.distributions.transforms.ordered,
             initval=np.array([-1.0, 0.0, 1.0]),
-        )
+        )  # fmt: skip
         kind = pm.Categorical("kind", weights, shape=data.n_groups["group"])
         eta = rows["X"] @ coefficients(data) + intercepts[kind][rows["group_index"]]
         observe("logistic", eta, rows)

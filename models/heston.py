@@ -129,13 +129,7 @@ def heston(
         return [pm.Uniform(*args) for args in zip(NAMES, LOWER, UPPER, strict=True)]
 
     return SimulatorExample(
-        name="heston",
-        prior=prior,
-        simulate=simulate,
-        cube=lambda u: LOWER + (UPPER - LOWER) * u,
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes=dict.fromkeys(NAMES, ()),
+        name="heston", prior=prior, simulate=simulate, cube=lambda u: LOWER + (UPPER - LOWER) * u,
+        observed=observed, scale=scale, epsilon=epsilon, shapes=dict.fromkeys(NAMES, ()),
         truth=truth,
-    )
+    )  # fmt: skip

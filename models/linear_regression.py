@@ -106,15 +106,11 @@ def linear_regression(
         return float(constant - 0.5 * residuals @ residuals)
 
     return EvidenceProblem(
-        name=f"linear_regression_{n}",
-        variables=variables,
+        name=f"linear_regression_{n}", variables=variables,
         log_evidence=log_evidence_known_variance(X, y, sigma, scale),
-        source="closed form, a multivariate normal density",
-        n_dim=p,
-        easy=True,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        source="closed form, a multivariate normal density", n_dim=p, easy=True,
+        prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip
 
 
 def linear_regression_unknown_variance(
@@ -152,12 +148,8 @@ def linear_regression_unknown_variance(
         return float(-0.5 * (n * (LOG_2PI + np.log(variance)) + residuals @ residuals / variance))
 
     return EvidenceProblem(
-        name="linear_regression_unknown_variance",
-        variables=variables,
+        name="linear_regression_unknown_variance", variables=variables,
         log_evidence=log_evidence_unknown_variance(X, y, scale, a, b),
-        source="closed form, a multivariate t density",
-        n_dim=p + 1,
-        easy=True,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        source="closed form, a multivariate t density", n_dim=p + 1, easy=True,
+        prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -95,11 +95,6 @@ def log_gamma(d: int = 10) -> EvidenceProblem:
         pm.CustomDist("likelihood", x, logp=log_density, signature="(d)->()", observed=0.0)
 
     return EvidenceProblem(
-        name=f"log_gamma_{d}",
-        variables=variables,
-        log_evidence=log_evidence(d),
-        n_dim=d,
-        easy=False,
-        prior_transform=lambda u: BOX * (2.0 * u - 1.0),
-        log_likelihood=log_likelihood,
-    )
+        name=f"log_gamma_{d}", variables=variables, log_evidence=log_evidence(d), n_dim=d,
+        easy=False, prior_transform=lambda u: BOX * (2.0 * u - 1.0), log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -190,13 +190,7 @@ def lotka_volterra(
         return [pm.Uniform(name, lower, upper) for name in names]
 
     return SimulatorExample(
-        name="lotka_volterra" if log else "lotka_volterra_unit",
-        prior=prior,
-        simulate=simulate,
-        cube=cube,
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes=dict.fromkeys(names, ()),
+        name="lotka_volterra" if log else "lotka_volterra_unit", prior=prior, simulate=simulate,
+        cube=cube, observed=observed, scale=scale, epsilon=epsilon, shapes=dict.fromkeys(names, ()),
         truth=theta,
-    )
+    )  # fmt: skip

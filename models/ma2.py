@@ -162,15 +162,7 @@ def ma2(n: int = 100, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 0.3) 
         return accepted_draws(propose, rng, n)
 
     return SimulatorExample(
-        name="ma2",
-        prior=prior,
-        simulate=simulate,
-        cube=cube,
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes={"theta1": (), "theta2": ()},
-        truth=truth,
-        reference=reference,
+        name="ma2", prior=prior, simulate=simulate, cube=cube, observed=observed, scale=scale,
+        epsilon=epsilon, shapes={"theta1": (), "theta2": ()}, truth=truth, reference=reference,
         mode=mode,
-    )
+    )  # fmt: skip

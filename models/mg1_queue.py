@@ -99,13 +99,6 @@ def mg1_queue(
         return [theta1, theta2, theta3]
 
     return SimulatorExample(
-        name="mg1_queue",
-        prior=prior,
-        simulate=simulate,
-        cube=cube,
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes={"theta1": (), "theta2": (), "theta3": ()},
-        truth=truth,
-    )
+        name="mg1_queue", prior=prior, simulate=simulate, cube=cube, observed=observed, scale=scale,
+        epsilon=epsilon, shapes={"theta1": (), "theta2": (), "theta3": ()}, truth=truth,
+    )  # fmt: skip

@@ -66,12 +66,7 @@ def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:
         return float(log_pair(parameters[:n_pairs], parameters[n_pairs:]).sum())
 
     return EvidenceProblem(
-        name=f"rosenbrock_pairs_{n_pairs}",
-        variables=variables,
-        log_evidence=log_evidence(n_pairs),
-        source="one-dimensional quadrature",
-        n_dim=2 * n_pairs,
-        easy=False,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        name=f"rosenbrock_pairs_{n_pairs}", variables=variables, log_evidence=log_evidence(n_pairs),
+        source="one-dimensional quadrature", n_dim=2 * n_pairs, easy=False,
+        prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip

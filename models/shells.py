@@ -88,12 +88,8 @@ def shells(
         return float(constant + np.logaddexp(*(-0.5 * ((norms - radius) / width) ** 2)))
 
     return EvidenceProblem(
-        name=f"shells_{d}",
-        variables=variables,
+        name=f"shells_{d}", variables=variables,
         log_evidence=log_evidence(d, radius, width, distance, box),
-        source="quadrature over the radius",
-        n_dim=d,
-        easy=False,
-        prior_transform=lambda u: box * (2.0 * u - 1.0),
-        log_likelihood=log_likelihood,
-    )
+        source="quadrature over the radius", n_dim=d, easy=False,
+        prior_transform=lambda u: box * (2.0 * u - 1.0), log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -74,13 +74,10 @@ class SimulatorExample:
             core_ndims = tuple(parameter.ndim for parameter in parameters)
             inputs = ",".join("(d)" if ndim else "()" for ndim in core_ndims)
             pm.Simulator(
-                "x",
-                batched(self.simulate, core_ndims),
-                *parameters,
+                "x", batched(self.simulate, core_ndims), *parameters,
                 signature=f"{inputs}->()" if any(core_ndims) else None,
-                epsilon=self.epsilon * self.scale,
-                observed=self.observed,
-            )
+                epsilon=self.epsilon * self.scale, observed=self.observed,
+            )  # fmt: skip
         return model
 
     @property

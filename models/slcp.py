@@ -123,16 +123,10 @@ def slcp(
 
     return SimulatorExample(
         name="slcp_sufficient" if sufficient else "slcp",
-        prior=lambda: [pm.Uniform("theta", -WIDTH, WIDTH, shape=5)],
-        simulate=summaries,
-        cube=lambda u: WIDTH * (2.0 * u - 1.0),
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes={"theta": (5,)},
-        truth=truth,
-        reference=lambda rng, n: exact(points[0], rng, n),
-    )
+        prior=lambda: [pm.Uniform("theta", -WIDTH, WIDTH, shape=5)], simulate=summaries,
+        cube=lambda u: WIDTH * (2.0 * u - 1.0), observed=observed, scale=scale, epsilon=epsilon,
+        shapes={"theta": (5,)}, truth=truth, reference=lambda rng, n: exact(points[0], rng, n),
+    )  # fmt: skip
 
 
 slcp_sufficient = functools.partial(slcp, sufficient=True)

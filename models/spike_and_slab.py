@@ -70,11 +70,7 @@ def spike_and_slab(
         return float(np.logaddexp(broad, log_weight + narrow))
 
     return EvidenceProblem(
-        name=f"spike_and_slab_{d}",
-        variables=variables,
-        log_evidence=log_evidence(d, slab, spike, shift, weight),
-        n_dim=d,
-        easy=False,
-        prior_transform=lambda u: u - 0.5,
-        log_likelihood=log_likelihood,
-    )
+        name=f"spike_and_slab_{d}", variables=variables,
+        log_evidence=log_evidence(d, slab, spike, shift, weight), n_dim=d, easy=False,
+        prior_transform=lambda u: u - 0.5, log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -66,11 +66,7 @@ def two_modes(
         return float(np.logaddexp(log_shares[0] + flipped, log_shares[1] + upright))
 
     return EvidenceProblem(
-        name=f"two_modes_{d}",
-        variables=variables,
-        log_evidence=log_evidence(d, share, distance, sigma, scale),
-        n_dim=d,
-        easy=False,
-        prior_transform=lambda u: scale * ndtri(u),
-        log_likelihood=log_likelihood,
-    )
+        name=f"two_modes_{d}", variables=variables,
+        log_evidence=log_evidence(d, share, distance, sigma, scale), n_dim=d, easy=False,
+        prior_transform=lambda u: scale * ndtri(u), log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -89,14 +89,8 @@ def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample
         return accepted_draws(propose, rng, n)
 
     return SimulatorExample(
-        name="two_moons",
-        prior=prior,
-        simulate=simulate,
-        cube=lambda u: 2.0 * u - 1.0,
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes={"theta1": (), "theta2": ()},
+        name="two_moons", prior=prior, simulate=simulate, cube=lambda u: 2.0 * u - 1.0,
+        observed=observed, scale=scale, epsilon=epsilon, shapes={"theta1": (), "theta2": ()},
         reference=lambda rng, n: epsilon_reference(rng, n, 0.0),
         epsilon_reference=epsilon_reference,
-    )
+    )  # fmt: skip

@@ -58,14 +58,9 @@ def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> Simulato
         return accepted_draws(propose, rng, n)
 
     return SimulatorExample(
-        name="two_scale_mixture",
-        prior=prior,
-        simulate=simulate,
-        cube=lambda u: HALF_WIDTH * (2.0 * u - 1.0),
-        observed=observed,
-        epsilon=epsilon,
+        name="two_scale_mixture", prior=prior, simulate=simulate,
+        cube=lambda u: HALF_WIDTH * (2.0 * u - 1.0), observed=observed, epsilon=epsilon,
         shapes={"theta1": (), "theta2": ()},
         reference=lambda rng, n: epsilon_reference(rng, n, 0.0),
-        epsilon_reference=epsilon_reference,
-        mode=observed,
-    )
+        epsilon_reference=epsilon_reference, mode=observed,
+    )  # fmt: skip

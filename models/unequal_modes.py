@@ -73,11 +73,7 @@ def unequal_modes(
         return float(np.logaddexp(first, second))
 
     return EvidenceProblem(
-        name=f"unequal_modes_{d}",
-        variables=variables,
-        log_evidence=log_evidence(d, centre, (wide, narrow)),
-        n_dim=d,
-        easy=False,
-        prior_transform=lambda u: BOX * (2.0 * u - 1.0),
-        log_likelihood=log_likelihood,
-    )
+        name=f"unequal_modes_{d}", variables=variables,
+        log_evidence=log_evidence(d, centre, (wide, narrow)), n_dim=d, easy=False,
+        prior_transform=lambda u: BOX * (2.0 * u - 1.0), log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -374,13 +374,9 @@ def ordered_logistic(n, rng):
     X, _ = _xy(n, rng)
     b = pm.Normal("b", 0, 1, shape=2)
     cut = pm.Normal(
-        "cut",
-        0,
-        2,
-        shape=3,
-        transform=pm.distributions.transforms.ordered,
+        "cut", 0, 2, shape=3, transform=pm.distributions.transforms.ordered,
         initval=np.array([-1.0, 0.0, 1.0]),
-    )
+    )  # fmt: skip
     labels = rng.integers(0, 4, n)
     pm.OrderedLogistic("y", cutpoints=cut, eta=X @ b, observed=labels, compute_p=False)
 

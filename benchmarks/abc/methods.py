@@ -271,15 +271,12 @@ def run_smc(job: Job, problem: SimulatorExample, observed: np.ndarray | None = N
         np.ravel(stages)[-1] for stages in np.atleast_1d(tree["sample_stats"]["accept_rate"].values)
     ]
     return Found(
-        theta=stacked(problem, tree["posterior"]),
-        weights=np.ones(draws * chains),
-        tolerance=factor * problem.epsilon,
-        simulations=meter.simulations,
+        theta=stacked(problem, tree["posterior"]), weights=np.ones(draws * chains),
+        tolerance=factor * problem.epsilon, simulations=meter.simulations,
         acceptance=float(np.mean([np.mean(r) for r in rates])),
-        overhead_s=record.seconds - meter.seconds,
-        overhead_of=meter.simulations,
+        overhead_s=record.seconds - meter.seconds, overhead_of=meter.simulations,
         setup_s=whole - record.seconds,
-    )
+    )  # fmt: skip
 
 
 def smc(model: pm.Model, draws: int, chains: int, seeds: Sequence[int], record: Stages):
@@ -338,15 +335,11 @@ def run_pyabc(job: Job, problem: SimulatorExample, observed: np.ndarray | None =
     last = int(np.abs(np.log(spent / job.budget)).argmin())
     particles, weights = sampler.history.get_distribution(m=0, t=int(told["t"].iloc[last]))
     return Found(
-        theta=to_theta(particles[names].to_numpy(float)),
-        weights=np.asarray(weights, dtype=float),
-        tolerance=float(told["epsilon"].iloc[last]),
-        simulations=int(spent[last]),
+        theta=to_theta(particles[names].to_numpy(float)), weights=np.asarray(weights, dtype=float),
+        tolerance=float(told["epsilon"].iloc[last]), simulations=int(spent[last]),
         acceptance=len(particles) / float(told["samples"].iloc[last]),
-        overhead_s=whole - meter.seconds,
-        overhead_of=meter.simulations,
-        setup_s=setup,
-    )
+        overhead_s=whole - meter.seconds, overhead_of=meter.simulations, setup_s=setup,
+    )  # fmt: skip
 
 
 def _pyabc():

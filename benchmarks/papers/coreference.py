@@ -56,13 +56,9 @@ def main(o: argparse.Namespace) -> None:
 def run(mentions, seed: int, audit_share: float, race: float | None, o) -> Trace:
     """One run."""
     return run_coreference(
-        mentions,
-        race=race,
-        seed=seed,
-        n_sweeps=o.sweeps,
-        hottest=o.hottest,
+        mentions, race=race, seed=seed, n_sweeps=o.sweeps, hottest=o.hottest,
         audit_share=audit_share,
-    )
+    )  # fmt: skip
 
 
 def run_all(mentions, audit_share, race, o) -> list[Trace]:

@@ -74,15 +74,9 @@ class Bench:
         o = self.options
         draws, tune = (500, 300) if o.quick else (2_500, 1_000)
         return self.reference(
-            problem,
-            method,
-            n_rows,
-            chains=4,
-            cores=os.cpu_count() or 1,
-            draws=draws,
-            tune=tune,
+            problem, method, n_rows, chains=4, cores=os.cpu_count() or 1, draws=draws, tune=tune,
             cap=o.reference_cap,
-        )
+        )  # fmt: skip
 
 
 # --- figures -------------------------------------------------------------------------------------
