@@ -14,16 +14,13 @@ from scipy.stats import qmc
 from amc_pymc.reading.graphs import interpreted_mode
 from models.beta_binomial import beta_binomial
 from models.contamination import contamination
-from models.correlated_gaussian import correlated_gaussian
-from models.eggbox import eggbox
 from models.evidence_problem import EvidenceProblem
 from models.evidence_suite import CLASSIC, PROBLEMS, suite
 from models.funnel import funnel
 from models.ising import ising
 from models.linear_regression import linear_regression, linear_regression_unknown_variance
-from models.log_gamma import log_gamma
 from models.logistic_regression import logistic_regression
-from models.shells import shells
+from models.shape_problems import correlated_gaussian, eggbox, log_gamma, shells
 from models.spike_and_slab import spike_and_slab
 from models.two_modes import two_modes
 
