@@ -44,28 +44,18 @@ from models.student_importance import Reference
 from models.two_modes import two_modes
 
 CLASSIC: dict[str, Callable[[], EvidenceProblem]] = {
-    "beta_binomial": beta_binomial,
-    "linear_regression_100": linear_regression,
+    "beta_binomial": beta_binomial, "linear_regression_100": linear_regression,
     "linear_regression_1000": partial(linear_regression, 1000),
     "linear_regression_unknown_variance": linear_regression_unknown_variance,
-    "radiata_pine_1": partial(radiata_pine, 1),
-    "radiata_pine_2": partial(radiata_pine, 2),
-    "logistic_regression": logistic_regression,
-    "breast_cancer": breast_cancer,
-    "correlated_gaussian_10": shapes.correlated_gaussian,
-    "ising": ising,
-    "contamination": contamination,
-    "funnel": funnel,
-    "two_modes_10": two_modes,
-    "galaxies_2": partial(galaxies, 2),
-    "galaxies_3": partial(galaxies, 3),
-    "galaxies_3_unequal": partial(galaxies, 3, equal=False),
-    "eggbox": shapes.eggbox,
-    "shells_10": partial(shapes.shells, 10),
-    "shells_30": partial(shapes.shells, 30),
-    "log_gamma_10": shapes.log_gamma,
-    "spike_and_slab_20": spike_and_slab,
-}
+    "radiata_pine_1": partial(radiata_pine, 1), "radiata_pine_2": partial(radiata_pine, 2),
+    "logistic_regression": logistic_regression, "breast_cancer": breast_cancer,
+    "correlated_gaussian_10": shapes.correlated_gaussian, "ising": ising,
+    "contamination": contamination, "funnel": funnel, "two_modes_10": two_modes,
+    "galaxies_2": partial(galaxies, 2), "galaxies_3": partial(galaxies, 3),
+    "galaxies_3_unequal": partial(galaxies, 3, equal=False), "eggbox": shapes.eggbox,
+    "shells_10": partial(shapes.shells, 10), "shells_30": partial(shapes.shells, 30),
+    "log_gamma_10": shapes.log_gamma, "spike_and_slab_20": spike_and_slab,
+}  # fmt: skip
 """Problems of the literature on evidences."""
 
 HARD: dict[str, Callable[[], EvidenceProblem]] = {

@@ -33,14 +33,10 @@ NAMES = ("kappa", "xi", "nu0", "rho", "sigma")
 LOWER = np.array([0.0, 0.0, 0.0, -1.0, 0.0])
 UPPER = np.array([10.0, 1.0, 1.0, 1.0, 1.0])
 SUMMARIES = (
-    "mean return",
-    "mean squared return",
-    "log sd of returns",
-    "log sd of squared returns",
-    "autocorrelation of squared returns 1",
-    "autocorrelation of squared returns 2",
+    "mean return", "mean squared return", "log sd of returns", "log sd of squared returns",
+    "autocorrelation of squared returns 1", "autocorrelation of squared returns 2",
     "correlation of returns and squared returns",
-)
+)  # fmt: skip
 
 
 @njit(cache=True)

@@ -36,16 +36,10 @@ DURATION, STEP = 30.0, 0.2
 TRUTH = np.array([0.7, 0.01, 0.005, 0.4])
 LOWEST = 1e-3
 SUMMARIES = (
-    "mean prey",
-    "mean predators",
-    "log variance prey",
-    "log variance predators",
-    "autocorrelation prey 1",
-    "autocorrelation prey 2",
-    "autocorrelation predators 1",
-    "autocorrelation predators 2",
-    "cross-correlation",
-)
+    "mean prey", "mean predators", "log variance prey", "log variance predators",
+    "autocorrelation prey 1", "autocorrelation prey 2", "autocorrelation predators 1",
+    "autocorrelation predators 2", "cross-correlation",
+)  # fmt: skip
 
 # --- the process ---------------------------------------------------------------------------------
 

@@ -24,20 +24,11 @@ from models.two_moons import two_moons
 from models.two_scale_mixture import two_scale_mixture
 
 EXAMPLES: dict[str, Callable[[], SimulatorExample]] = {
-    "two_moons": two_moons,
-    "two_scale_mixture": two_scale_mixture,
-    "gaussian_10": gaussian_known,
-    "g_and_k": g_and_k,
-    "ma2": ma2,
-    "lotka_volterra": lotka_volterra,
-    "heston": heston,
-    "mg1_queue": mg1_queue,
-    "slcp": slcp,
-    "slcp_sufficient": slcp_sufficient,
-    "gaussian_uniform_10": gaussian_uniform,
-    "ar_series": ar_series,
-    "group_means_9": group_means,
-}
+    "two_moons": two_moons, "two_scale_mixture": two_scale_mixture, "gaussian_10": gaussian_known,
+    "g_and_k": g_and_k, "ma2": ma2, "lotka_volterra": lotka_volterra, "heston": heston,
+    "mg1_queue": mg1_queue, "slcp": slcp, "slcp_sufficient": slcp_sufficient,
+    "gaussian_uniform_10": gaussian_uniform, "ar_series": ar_series, "group_means_9": group_means,
+}  # fmt: skip
 """Name, and the function that makes the example."""
 
 

@@ -36,13 +36,10 @@ _NORMAL = ("gaussian_10",)
 #: Families of methods of this package.
 OURS = ("tree", "rejection")
 FLAGS: dict[str, Result] = {
-    "boxes": {"local": False},
-    "adjust": {"adjust": "regression"},
-    "auto": {"adjust": "auto"},
-    "learned": {"distance_scale": "learned"},
-    "cart": {"partition": "cart"},
+    "boxes": {"local": False}, "adjust": {"adjust": "regression"}, "auto": {"adjust": "auto"},
+    "learned": {"distance_scale": "learned"}, "cart": {"partition": "cart"},
     "dyadic": {"partition": "dyadic"},
-}
+}  # fmt: skip
 #: A tolerance that nobody reaches.
 _LOWEST = 1e-9
 #: Simulations per particle are told by a pilot of so many particles of one chain.

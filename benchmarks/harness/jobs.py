@@ -122,17 +122,12 @@ def worker_environment(cores: int, caches: str) -> dict[str, str]:
     )
     xla = f"--xla_cpu_multi_thread_eigen={'true' if cores > 1 else 'false'}"
     return {
-        **os.environ,
-        **threads,
-        "XLA_FLAGS": xla,
-        "JAX_PLATFORMS": "cpu",
-        "JAX_ENABLE_X64": "1",
+        **os.environ, **threads, "XLA_FLAGS": xla, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1",
         "JAX_COMPILATION_CACHE_DIR": f"{caches}/jax",
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "NUMBA_CACHE_DIR": f"{caches}/numba",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "NUMBA_CACHE_DIR": f"{caches}/numba",
         "AMC_PYMC_CACHE": f"{caches}/models",
         "PYTENSOR_FLAGS": f"base_compiledir={caches}/pytensor",
-    }
+    }  # fmt: skip
 
 
 class Stopwatch:

@@ -109,13 +109,10 @@ def by_hoo(
 def searches() -> dict[str, Callable[..., Found]]:
     """By name, in the order of tables."""
     return {
-        "rejection, KDE": by_rejection,
-        "SMC-ABC, KDE": by_smc,
-        "HOO": by_hoo,
+        "rejection, KDE": by_rejection, "SMC-ABC, KDE": by_smc, "HOO": by_hoo,
         f"{PRINTED}, dyadic": printed(Dyadic(cuts=10)),
-        f"{PRINTED}, CART": printed(Cart(max_leaves=1000, min_samples=10)),
-        HERE: package(),
-    }
+        f"{PRINTED}, CART": printed(Cart(max_leaves=1000, min_samples=10)), HERE: package(),
+    }  # fmt: skip
 
 
 def run_all(example, n, runs, seed, methods) -> dict[str, np.ndarray]:

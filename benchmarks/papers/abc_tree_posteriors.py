@@ -181,13 +181,9 @@ def compare(
             of["tolerance"].append(along(run, times, lambda c: c.tolerance))
     found = {m: {k: np.array(v) for k, v in of.items()} for m, of in found.items()}
     heads = [
-        "method",
-        "squared MMD",
-        "marginal TV",
-        "-log density of the truth",
-        "last tolerance",
+        "method", "squared MMD", "marginal TV", "-log density of the truth", "last tolerance",
         "seconds a run",
-    ]
+    ]  # fmt: skip
     lines = [
         [
             m,

@@ -30,19 +30,10 @@ _NAME = "arch_order"
 METHODS = ("taylor", "exact")
 _TITLES = {"taylor": "racing, expansion in parameters", "exact": "all rows"}
 HEADERS = (
-    "method",
-    "draws",
-    "evaluations per draw",
-    "fewer than exact",
-    "ESS of q",
-    "evaluations per effective draw",
-    "fewer than exact for an error",
-    "set-up s",
-    "s per 1000 draws",
-    "index: wrong decisions",
-    "parameters: wrong decisions",
-    "accepted",
-)
+    "method", "draws", "evaluations per draw", "fewer than exact", "ESS of q",
+    "evaluations per effective draw", "fewer than exact for an error", "set-up s",
+    "s per 1000 draws", "index: wrong decisions", "parameters: wrong decisions", "accepted",
+)  # fmt: skip
 
 
 def main(o) -> None:
@@ -85,14 +76,9 @@ def run(method: str, models, o) -> tuple[Result, object]:
 
     settings = {"taylor": {}, "exact": {"race": "exact", "audits": 0}}[method]
     common_settings = {
-        "tune": o.tune,
-        "chains": o.chains,
-        "cores": o.cores,
-        "random_seed": o.seed,
-        "pseudo_prior": o.pseudo_prior,
-        "progressbar": o.progress,
-        **settings,
-    }
+        "tune": o.tune, "chains": o.chains, "cores": o.cores, "random_seed": o.seed,
+        "pseudo_prior": o.pseudo_prior, "progressbar": o.progress, **settings,
+    }  # fmt: skip
     begin = time.perf_counter()
     result = amc.sample_product_space(models, draws=o.draws, **common_settings)
     whole = time.perf_counter() - begin
@@ -132,19 +118,12 @@ def line(row: Result, exact: Result | None) -> list[str]:
         fewer = exact["evaluations"] / row["evaluations"]
         effective = exact["evaluations"] * exact["draws"] / exact["ess"] / per_effective
     return [
-        _TITLES[row["method"]],
-        f"{row['draws']:,}",
-        number(row["evaluations"], 6),
-        f"{number(fewer)}x",
-        number(row["ess"], 4),
-        number(per_effective, 3),
-        f"{number(effective)}x",
-        number(row["setup_s"]),
-        number(1000.0 * row["sample_s"] / row["draws"]),
-        _wrong(row, "index"),
-        _wrong(row, "parameters"),
-        percent(row["accepted"]),
-    ]
+        _TITLES[row["method"]], f"{row['draws']:,}", number(row["evaluations"], 6),
+        f"{number(fewer)}x", number(row["ess"], 4), number(per_effective, 3),
+        f"{number(effective)}x", number(row["setup_s"]),
+        number(1000.0 * row["sample_s"] / row["draws"]), _wrong(row, "index"),
+        _wrong(row, "parameters"), percent(row["accepted"]),
+    ]  # fmt: skip
 
 
 def _wrong(row: Result, step: str) -> str:

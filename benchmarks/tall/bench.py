@@ -170,24 +170,16 @@ def shown(key: str, digits: int = 3) -> Callable[[Result], str]:
 
 
 COLUMNS: Columns = {
-    "problem": itemgetter("problem"),
-    "method": itemgetter("method"),
-    "N": lambda row: f"{row['n_rows']:,}",
-    "draws": shown("draws", 7),
-    "set-up s": shown("setup_s"),
-    "warm-up s": shown("warmup_s"),
-    "sample s": shown("sample_s"),
-    "total s": shown("total_s"),
-    "ESS bulk min": shown("ess_bulk"),
-    "ESS tail min": shown("ess_tail"),
-    "ESS/s sampling": shown("ess_per_s"),
-    "s to 1000 ESS": shown("to_1000_s"),
+    "problem": itemgetter("problem"), "method": itemgetter("method"),
+    "N": lambda row: f"{row['n_rows']:,}", "draws": shown("draws", 7), "set-up s": shown("setup_s"),
+    "warm-up s": shown("warmup_s"), "sample s": shown("sample_s"), "total s": shown("total_s"),
+    "ESS bulk min": shown("ess_bulk"), "ESS tail min": shown("ess_tail"),
+    "ESS/s sampling": shown("ess_per_s"), "s to 1000 ESS": shown("to_1000_s"),
     "rows read per step": lambda row: percent(row["rows_share"]),
     "audits' rows per step": lambda row: percent(row.get("audit_share")),
-    "decision error [95 % CI]": decision_error_cell,
-    "peak MB": shown("peak_mb"),
+    "decision error [95 % CI]": decision_error_cell, "peak MB": shown("peak_mb"),
     "run": itemgetter("status"),
-}
+}  # fmt: skip
 
 
 def columns(names: Sequence[str], own: Columns) -> Columns:

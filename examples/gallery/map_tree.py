@@ -68,6 +68,7 @@ def main():
     grid = np.meshgrid(np.linspace(0.2, 2.0, 400), np.linspace(0.6, 2.2, 400))
     density = exact_posterior(*grid)
     top = [g.flat[density.argmax()] for g in grid]
+    plt.rc("axes.spines", top=False, right=False)
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), width_ratios=(3, 2), layout="constrained")
     axes[0].contour(*grid, density, levels=heights(density, (0.95, 0.5)), colors="#bbbbbb")
     axes[0].plot(*path, "-", color=BLUE, lw=0.8)
@@ -93,8 +94,6 @@ def main():
     axes[1].set_yticks((0.05, 0.1, 0.2, 0.5), ("0.05", "0.1", "0.2", "0.5"))
     axes[1].minorticks_off()
     axes[1].xaxis.set_major_formatter("{x:,.0f}")
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "map_tree.png", dpi=125)
 

@@ -33,6 +33,7 @@ def made(name, tmp_path, monkeypatch):
         load(f"gallery/{name}.py").main()
     finally:
         plt.close("all")
+        plt.rcdefaults()
     return (tmp_path / f"{name}.png").stat().st_size
 
 
