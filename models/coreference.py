@@ -94,11 +94,9 @@ def digit_mentions(*, seed: int = 0) -> Mentions:
     fit = LogisticRegression(C=1e6).fit(squared[:, None], digits[known][i] == digits[known][j])
     return Mentions(
         np.ascontiguousarray(discriminants.transform(images[asked])),
-        np.zeros(asked.size, dtype=np.int64),
-        digits[asked].astype(np.int64),
-        float(fit.intercept_[0]),
-        float(-fit.coef_[0, 0]),
-    )
+        np.zeros(asked.size, dtype=np.int64), digits[asked].astype(np.int64),
+        float(fit.intercept_[0]), float(-fit.coef_[0, 0]),
+    )  # fmt: skip
 
 
 def power_law_mentions(
@@ -131,12 +129,9 @@ def power_law_mentions(
     features = centres[entity] + noise * rng.standard_normal((entity.size, n_features))
     same, different = 2.0 * noise**2, 2.0 * (1.0 + noise**2)
     return Mentions(
-        features,
-        block_of_entity[entity],
-        entity,
-        0.5 * n_features * np.log(different / same),
+        features, block_of_entity[entity], entity, 0.5 * n_features * np.log(different / same),
         0.5 * (1.0 / same - 1.0 / different),
-    )
+    )  # fmt: skip
 
 
 def b_cubed_f1(labels, entity) -> float:

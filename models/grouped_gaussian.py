@@ -152,10 +152,9 @@ def gaussian_reference(
     effects_mean = share * (s.y - mean @ s.X.T)
     moments = {
         "beta": _mixed(weights, mean, np.diagonal(covariance, axis1=1, axis2=2)),
-        "sigma": _mixed(weights, sigma, 0.0),
-        f"sd_{factor}": _mixed(weights, tau, 0.0),
+        "sigma": _mixed(weights, sigma, 0.0), f"sd_{factor}": _mixed(weights, tau, 0.0),
         factor: _mixed(weights, effects_mean, own),
-    }
+    }  # fmt: skip
     return moments, log_evidence
 
 

@@ -167,12 +167,9 @@ def reference(
         return log_likelihood + constant - 0.5 * np.square(theta / scales).sum(axis=1)
 
     return importance_evidence(
-        log_joint,
-        [Component(1.0, mode, covariance)],
-        log2_points=log2_points,
-        replicates=replicates,
-        seed=seed,
-    )
+        log_joint, [Component(1.0, mode, covariance)], log2_points=log2_points,
+        replicates=replicates, seed=seed,
+    )  # fmt: skip
 
 
 # --- problems ------------------------------------------------------------------------------------

@@ -127,11 +127,8 @@ def seen_pixels(seen: str, side: int) -> np.ndarray:
     grid = np.arange(side * side).reshape(side, side)
     half = side // 2
     halves = {
-        "top": grid[:half],
-        "bottom": grid[half:],
-        "left": grid[:, :half],
-        "right": grid[:, half:],
-    }
+        "top": grid[:half], "bottom": grid[half:], "left": grid[:, :half], "right": grid[:, half:],
+    }  # fmt: skip
     return halves[seen].ravel()
 
 

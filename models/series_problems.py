@@ -401,12 +401,9 @@ def coal_discrete() -> EvidenceProblem:
         pm.Poisson("disasters", rate, observed=COAL_COUNTS)
 
     return EvidenceProblem(
-        name="coal_discrete",
-        variables=variables,
-        log_evidence=coal_log_evidence(),
-        n_dim=3,
+        name="coal_discrete", variables=variables, log_evidence=coal_log_evidence(), n_dim=3,
         easy=True,
-    )
+    )  # fmt: skip
 
 
 def coal() -> EvidenceProblem:

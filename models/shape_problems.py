@@ -207,11 +207,9 @@ def log_gamma_log_evidence(d: int) -> float:
         return float(ndtr(LOG_GAMMA_BOX - place) - ndtr(-LOG_GAMMA_BOX - place))
 
     factors = [
-        0.5 * (skewed(PLACE) + skewed(-PLACE)),
-        0.5 * (normal(PLACE) + normal(-PLACE)),
-        *[skewed(PLACE)] * n_skewed(d),
-        *[normal(PLACE)] * (d - 2 - n_skewed(d)),
-    ]
+        0.5 * (skewed(PLACE) + skewed(-PLACE)), 0.5 * (normal(PLACE) + normal(-PLACE)),
+        *[skewed(PLACE)] * n_skewed(d), *[normal(PLACE)] * (d - 2 - n_skewed(d)),
+    ]  # fmt: skip
     return sum(map(math.log, factors)) - d * math.log(2.0 * LOG_GAMMA_BOX)
 
 

@@ -181,12 +181,9 @@ def selection_model(
             "gamma", inclusion, dims="covariate", initval=np.ones(X.shape[1], dtype=np.int64)
         )
         beta = pm.Normal(
-            "beta",
-            pm.math.switch(gamma, 0.0, fit.mode[1:]),
-            pm.math.switch(gamma, tau, fit.error[1:]),
-            dims="covariate",
-            initval=fit.mode[1:],
-        )
+            "beta", pm.math.switch(gamma, 0.0, fit.mode[1:]),
+            pm.math.switch(gamma, tau, fit.error[1:]), dims="covariate", initval=fit.mode[1:],
+        )  # fmt: skip
         intercept = pm.Normal("intercept", 0.0, intercept_sd, initval=fit.mode[0])
         _observe(pm, family, intercept + data @ (gamma * beta), sigma, y)
     return model

@@ -313,12 +313,10 @@ def run_pyabc(job: Job, problem: SimulatorExample, observed: np.ndarray | None =
 
     begin = time.process_time()
     sampler = pyabc.ABCSMC(
-        model,
-        pyabc.Distribution(**dict.fromkeys(names, prior)),
+        model, pyabc.Distribution(**dict.fromkeys(names, prior)),
         lambda x, _: float(problem.distance(x["s"][None] + target)[0]),
-        sampler=pyabc.sampler.SingleCoreSampler(),
-        **_pyabc_settings(pyabc, job),
-    )
+        sampler=pyabc.sampler.SingleCoreSampler(), **_pyabc_settings(pyabc, job),
+    )  # fmt: skip
     sampler.new("sqlite://", {"s": problem.observed - target})
     setup = time.process_time() - begin
     begin = time.process_time()

@@ -88,11 +88,9 @@ def run_tables(rows: Sequence[Result]) -> str:
         for (method,), runs in methods.items():
             found = summary(runs, ours)
             shown = [
-                method,
-                found["runs"],
-                percent(found["acceptance"]),
+                method, found["runs"], percent(found["acceptance"]),
                 number(found["per_simulation"]),
-            ]
+            ]  # fmt: skip
             lines.append(shown + [number(found[name], digits) for _, name, digits in _COLUMNS])
         table = markdown([*headings, *(heading for heading, _, _ in _COLUMNS)], lines)
         note = (
@@ -224,10 +222,7 @@ def tables(rows: Sequence[Result]) -> str:
         }
     )
     parts = [
-        run_tables(runs) if runs else "",
-        published_table(runs),
-        error_table(runs),
-        rank_table(ranks) if ranks else "",
-        "\n".join(failed),
-    ]
+        run_tables(runs) if runs else "", published_table(runs), error_table(runs),
+        rank_table(ranks) if ranks else "", "\n".join(failed),
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)

@@ -272,11 +272,9 @@ def package_tree(
 
 
 METHODS: dict[str, Callable[..., Run]] = {
-    "rejection": rejection,
-    "SMC-ABC": smc,
-    "ABC-Tree, printed": printed_tree,
+    "rejection": rejection, "SMC-ABC": smc, "ABC-Tree, printed": printed_tree,
     "ABC-Tree, here": package_tree,
-}
+}  # fmt: skip
 
 
 def closest(

@@ -294,11 +294,8 @@ def grid(options: argparse.Namespace) -> Part:
     errors = {k: np.array(v) for k, v in errors.items()}
     middle, coarse, finest = 100, sizes[0], sizes[-1]
     heads = [
-        "bins",
-        f"error, {times[len(times) // 2]:,} simulations",
-        f"{times[-1]:,}",
-        "acceptance",
-    ]
+        "bins", f"error, {times[len(times) // 2]:,} simulations", f"{times[-1]:,}", "acceptance",
+    ]  # fmt: skip
     lines = [
         [f"{k:,}", interval(v[:, len(times) // 2]), interval(v[:, -1]), interval(rates[k])]
         for k, v in errors.items()

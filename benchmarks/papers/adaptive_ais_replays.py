@@ -27,7 +27,7 @@ PAIRED: dict[str, Callable[[int, KnownRange, int], Policy]] = {
     "KL-UCB": lambda k, scale, n: KLUCB(k, rewards=scale),
     "TS": lambda k, scale, n: ThompsonSampling(k, rewards=scale),
     "EUCBV": lambda k, scale, n: EUCBV(k, horizon=n, rewards=scale),
-}
+}  # fmt: skip
 BANDITS = (*PAIRED, "lcb")
 PAPER = ("UCB1", "UCB-V", "KL-UCB", "TS")
 

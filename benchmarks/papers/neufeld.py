@@ -21,11 +21,8 @@ from models.cir_caplet import STRIKES, THETAS, Caplet, population_monte_carlo, w
 from models.scaled_bernoulli import make_problem
 
 PAPER_POLICIES: dict[str, type[UCB1 | UCBV | KLUCB | ThompsonSampling]] = {
-    "UCB1": UCB1,
-    "UCB-V": UCBV,
-    "KL-UCB": KLUCB,
-    "TS": ThompsonSampling,
-}
+    "UCB1": UCB1, "UCB-V": UCBV, "KL-UCB": KLUCB, "TS": ThompsonSampling,
+}  # fmt: skip
 #: Variances of the better estimator, and what the other has more: together at most 0.24.
 VARIANCES = tuple(0.12 / 2**j for j in range(5, -1, -1))
 HIGHLIGHTED = (0.03, 0.03)
@@ -420,12 +417,8 @@ def aim(options) -> Part:
         ["n", "policy", "runs", "by pulls, 95 %", "squared errors, 95 %", "at most 1.05"], lines
     )
     outside = sum(abs(r["simulated"] - r["nmse"]) > 1.5 * r["simulated_half"] for r in rows)
-    found = [
-        Statement(
-            "N theorem 1",
-            "the MSE is what the numbers of pulls say",
-            outside == 0,
-            f"{len(rows) - outside} of {len(rows)} within 3 standard errors",
-        )
-    ]
-    return Part(rows, text, found)
+    agree = f"{len(rows) - outside} of {len(rows)} within 3 standard errors"
+    found = Statement(
+        "N theorem 1", "the MSE is what the numbers of pulls say", outside == 0, agree
+    )
+    return Part(rows, text, [found])

@@ -129,11 +129,9 @@ def compare(result: Result, reference: Result) -> Result:
     mcse_sd = np.hypot(got["mcse_sd"], ref["mcse_sd"]) / ref["sd"]
     labels = result["parameters"]["label"]
     return {
-        **_worst("mean", bias_mean, mcse_mean, labels),
-        **_worst("sd", bias_sd, mcse_sd, labels),
-        "sd_ratio_min": float(1.0 + bias_sd.min()),
-        "sd_ratio_max": float(1.0 + bias_sd.max()),
-    }
+        **_worst("mean", bias_mean, mcse_mean, labels), **_worst("sd", bias_sd, mcse_sd, labels),
+        "sd_ratio_min": float(1.0 + bias_sd.min()), "sd_ratio_max": float(1.0 + bias_sd.max()),
+    }  # fmt: skip
 
 
 def _worst(name, bias, mcse, labels) -> Result:

@@ -78,11 +78,9 @@ def _sample(model, seed: int, **settings):
 
 _NOTHING: Callable[[], None] = lambda: None  # noqa: E731
 METHODS = {
-    "racing": (import_racing, racing),
-    "racing-interpreted": (import_racing, interpreted),
-    "pm.sample": (_NOTHING, pymc_nuts),
-    "nutpie": (import_nutpie, nutpie),
-}
+    "racing": (import_racing, racing), "racing-interpreted": (import_racing, interpreted),
+    "pm.sample": (_NOTHING, pymc_nuts), "nutpie": (import_nutpie, nutpie),
+}  # fmt: skip
 
 
 # --- the measurement -----------------------------------------------------------------------------

@@ -52,10 +52,9 @@ def racing(problem: Problem, job: Job) -> Outcome:
         forecast = amc.racing_forecast(model=model, progressbar=False)
         outcome.extra |= {
             "forecast_ess_per_cpu_s": forecast.effective_draws,
-            "forecast_nuts_ess_per_cpu_s": forecast.nuts_effective_draws,
-            "pays": forecast.pays,
+            "forecast_nuts_ess_per_cpu_s": forecast.nuts_effective_draws, "pays": forecast.pays,
             "doubts": [flag.name for flag in forecast.flags],
-        }
+        }  # fmt: skip
     return outcome
 
 

@@ -238,12 +238,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     p.add_argument("--methods", nargs="+", default=list(METHODS))
     p.add_argument("--draws", type=int, default=_DRAWS)
     p.add_argument(
-        "--memory",
-        nargs="*",
-        default=[],
-        metavar="START",
+        "--memory", nargs="*", default=[], metavar="START",
         help="watch the memory of one and of four chains: fork, spawn",
-    )
+    )  # fmt: skip
     p.add_argument("--memory-rows", default="1e6")
     p.add_argument("--cap", type=float, default=600.0, help="seconds of warm-up and sampling")
     p.add_argument("--limit", type=float, default=3_600.0, help="seconds of a measurement's set-up")
