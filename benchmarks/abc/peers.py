@@ -2,7 +2,7 @@
 
     python -m benchmarks.abc.peers --quick                                # a minute
     python -m benchmarks.abc.peers --problems two_moons --budgets 1e3 1e4
-    python -m benchmarks.abc.peers --calibration --problems mg1_queue     # ranks of the truth in posteriors
+    python -m benchmarks.abc.peers --calibration --problems ar_series     # ranks of the truth in posteriors
     python -m benchmarks.abc.peers --table abc_peers.jsonl                # tables of what is there
 
 A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``boxes``,

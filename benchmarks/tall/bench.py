@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.harness import options
 from benchmarks.harness.jobs import Result, run_job, say, serve
-from benchmarks.harness.tables import decision_error_cell, markdown, number, percent
+from benchmarks.harness.tables import decision_error_cell, markdown, number, percent, with_error
 from benchmarks.tall.problems import Job, Problem
 from benchmarks.tall.worker import run
 
@@ -190,12 +190,45 @@ def table(shown: Columns, rows: Sequence[Result]) -> str:
     return markdown(list(shown), [[cell(row) for cell in shown.values()] for row in rows])
 
 
+def report(
+    title: str, problems: Sequence[Problem], how: str, shown: Columns, rows: Sequence[Result],
+    peer: str, against: tuple[Sequence[str], Sequence[Sequence[str]]],
+) -> str:  # fmt: skip
+    """A report of all rows: how they were made, their table, and a comparison with one method."""
+    return "\n\n".join(
+        [
+            f"# {title}",
+            "\n".join(f"- `{p.name}`: {p.title}" for p in problems),
+            how,
+            table(shown, rows),
+            f"## Against {peer}",
+            markdown(*against),
+        ]
+    )
+
+
+def peer_of(rows: Sequence[Result], row: Result, method: str) -> Result:
+    """The row of a method on the same problem at the same N; empty if there is none."""
+    key = row["problem"], row["n_rows"]
+    same = (r for r in rows if r["method"] == method and (r["problem"], r["n_rows"]) == key)
+    return next(same, {})
+
+
+def mean_error(row: Result) -> str:
+    """The largest error of a mean in the reference's sds, with its Monte Carlo error."""
+    return with_error(row.get("bias_mean"), row.get("bias_mean_mcse"))
+
+
 # --- options -------------------------------------------------------------------------------------
 
 
-def parser(doc: str | None, methods: Sequence[str]) -> argparse.ArgumentParser:
-    """The options that benchmarks with references and several methods have."""
+def parser(
+    doc: str | None, methods: Sequence[str], problems: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """The options that benchmarks with references, several methods and perhaps several problems have."""
     p = options.parser(doc)
+    if problems:
+        p.add_argument("--problems", nargs="+", default=list(problems), choices=list(problems))
     p.add_argument("--methods", nargs="+", default=list(methods), help="see benchmarks/README.md")
     p.add_argument("--cap", type=float, default=600.0, help="seconds of warm-up and sampling")
     p.add_argument("--reference-cap", type=float, default=1_800.0, help="the same for references")

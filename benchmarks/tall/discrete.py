@@ -16,12 +16,11 @@ from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import (
     decision_error_cell,
-    markdown,
     number,
     percent,
     times_faster,
-    with_error,
 )
+from benchmarks.tall import bench
 from benchmarks.tall.bench import (
     Bench,
     columns,
@@ -40,14 +39,14 @@ METHODS = ("gibbs", "gibbs:exact", "pymc_gibbs")
 _PEER = "pymc_gibbs"
 
 
-def main(bench: Bench) -> None:
+def main(runs: Bench) -> None:
     """Run all problems, sizes and methods, print and save the tables."""
-    options = bench.options
+    options = runs.options
     rows: list[Result] = []
     for problem in options.problems:
         for size in options.sizes:
             n_rows = int(float(size))
-            found = {m: bench.run(bench.job(problem, m, n_rows)) for m in options.methods}
+            found = {m: runs.run(runs.job(problem, m, n_rows)) for m in options.methods}
             reference = found.get("gibbs:exact", {})
             for method, result in found.items():
                 against = {} if method == "gibbs:exact" else compare(result, reference)
@@ -64,16 +63,9 @@ def report(rows: list[Result], options) -> str:
         f"{conditions(options)} A draw is a sweep over all elements. Mean errors are "
         "against the exact Gibbs sampler of the same run."
     )
-    return "\n\n".join(
-        [
-            "# Discrete variables on tall data",
-            "\n".join(f"- `{p}`: {PROBLEMS[p].title}" for p in options.problems),
-            how,
-            table(COLUMNS, rows),
-            "## Against PyMC's Gibbs steps, at the same N",
-            markdown(*against_peer(rows)),
-        ]
-    )
+    problems = [PROBLEMS[k] for k in options.problems]
+    against = "PyMC's Gibbs steps, at the same N", against_peer(rows)
+    return bench.report("Discrete variables on tall data", problems, how, COLUMNS, rows, *against)
 
 
 def bulk_rate(row: Result) -> float:
@@ -96,9 +88,7 @@ COLUMNS = columns(
         "draws/s": lambda row: number(over(row["draws"], row["sample_s"])),
         "ESS/s sampling": lambda row: number(bulk_rate(row)),
         "s to 1000 ESS": lambda row: number(seconds_to_1000(row)),
-        "max mean error / sd": lambda row: with_error(
-            row.get("bias_mean"), row.get("bias_mean_mcse")
-        ),
+        "max mean error / sd": bench.mean_error,
         "rows read per element": shown("rows_per_element", 4),
         "states left after a batch": shown("arms_left"),
         "same-noise disagreement [95 % CI]": decision_error_cell,
@@ -116,36 +106,25 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
     headers = ["problem", "method", "N", "draws/s", "ESS/s sampling", "time to 1000 ESS", "rows"]
     out = []
     for row in rows:
-        peers = [
-            r
-            for r in rows
-            if r["method"] == _PEER
-            and (r["problem"], r["n_rows"]) == (row["problem"], row["n_rows"])
-        ]
-        if row["method"] == _PEER or not peers:
+        peer = bench.peer_of(rows, row, _PEER)
+        if row["method"] == _PEER or not peer:
             continue
-        peer = peers[0]
-        out.append(
-            [
-                row["problem"],
-                row["method"],
-                f"{row['n_rows']:,}",
-                times_faster(
-                    over(row["draws"] / row["sample_s"], peer["draws"] / peer["sample_s"])
-                ),
-                times_faster(over(bulk_rate(row), bulk_rate(peer))),
-                times_faster(over(seconds_to_1000(peer), seconds_to_1000(row))),
-                percent(row.get("rows_per_element", math.nan) / row["n_rows"]),
-            ]
+        draws = row["draws"] / row["sample_s"], peer["draws"] / peer["sample_s"]
+        ratios = (
+            over(*draws),
+            over(bulk_rate(row), bulk_rate(peer)),
+            over(seconds_to_1000(peer), seconds_to_1000(row)),
         )
+        share = percent(row.get("rows_per_element", math.nan) / row["n_rows"])
+        names = [row["problem"], row["method"], f"{row['n_rows']:,}"]
+        out.append([*names, *map(times_faster, ratios), share])
     return headers, out
 
 
 def options():
     """Options of this script."""
-    p = parser(__doc__, METHODS)
+    p = parser(__doc__, METHODS, list(PROBLEMS))
     p.add_argument("--sizes", nargs="+", default=["1e4", "1e5", "1e6"])
-    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     return p
 
 

@@ -16,7 +16,8 @@ from typing import ClassVar
 
 from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import markdown, number, times_faster, with_error
+from benchmarks.harness.tables import number, times_faster
+from benchmarks.tall import bench
 from benchmarks.tall.bench import (
     Bench,
     columns,
@@ -53,9 +54,9 @@ PROBLEMS = {
 }
 
 
-def main(bench: Bench) -> None:
+def main(runs: Bench) -> None:
     """Run all problems and methods, print and save the tables."""
-    options = bench.options
+    options = runs.options
     rows: list[Result] = []
     for problem in options.problems:
         n_rows = int(float(options.rows or EXAMPLES[problem].n_rows))
@@ -63,7 +64,7 @@ def main(bench: Bench) -> None:
         for method in options.methods:
             if method == _PEER and problem in _DISCRETE:
                 continue
-            found[method] = bench.run(bench.job(problem, method, n_rows, **_SIZES[method]))
+            found[method] = runs.run(runs.job(problem, method, n_rows, **_SIZES[method]))
         for method, result in found.items():
             peer = found.get(_PEER, {})
             judged = method != _PEER and peer.get("status") == "finished"
@@ -82,16 +83,9 @@ def report(rows: list[Result], options) -> str:
         "Effective draws are those of the variable with fewest, bulk or tail. Mean errors are against NUTS of the same run, where it has finished. "
         "The advice is the forecast's before sampling, with its doubts."
     )
-    return "\n\n".join(
-        [
-            "# Priors of many coefficients",
-            "\n".join(f"- `{p}`: {PROBLEMS[p].title}" for p in options.problems),
-            how,
-            table(COLUMNS, rows),
-            "## Against NUTS",
-            markdown(*against_peer(rows)),
-        ]
-    )
+    problems = [PROBLEMS[k] for k in options.problems]
+    title, against = "Priors of many coefficients", against_peer(rows)
+    return bench.report(title, problems, how, COLUMNS, rows, "NUTS", against)
 
 
 COLUMNS = columns(
@@ -106,9 +100,7 @@ COLUMNS = columns(
         "R-hat": shown("r_hat", 4),
         "accepted": shown("accepted"),
         "ESS/s sampling": shown("ess_per_cpu_s"),
-        "max mean error / sd": lambda row: with_error(
-            row.get("bias_mean"), row.get("bias_mean_mcse")
-        ),
+        "max mean error / sd": bench.mean_error,
     },
 )  # fmt: skip
 
@@ -133,10 +125,9 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
     ]  # fmt: skip
     out = []
     for row in rows:
-        peers = [r for r in rows if r["problem"] == row["problem"] and r["method"] == _PEER]
         if row["method"] == _PEER:
             continue
-        peer = peers[0] if peers else {}
+        peer = bench.peer_of(rows, row, _PEER)
         rates = row["ess_per_cpu_s"], peer.get("ess_per_cpu_s", math.nan)
         out.append(
             [
@@ -157,8 +148,7 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
 
 def options():
     """Options of this script."""
-    p = parser(__doc__, METHODS)
-    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    p = parser(__doc__, METHODS, list(PROBLEMS))
     p.add_argument("--rows", default=None, help="number of rows, by default that of each model")
     p.set_defaults(cap=240.0)
     return p

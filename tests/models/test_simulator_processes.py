@@ -1,4 +1,4 @@
-"""Jump processes, queues, stochastic volatility: moments in closed form, caps, bad parameters."""
+"""Jump processes, stochastic volatility: moments in closed form, caps, bad parameters."""
 
 import math
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from models import heston as sv
 from models import lotka_volterra as lv
-from models import mg1_queue as queue
 
 
 def assert_means(draws, expected):
@@ -39,25 +38,6 @@ def test_balance_of_births_and_deaths():
     # The variance of such a martingale is the mean number of events.
     events = integral(rates[0] * x + rates[1] * x * y)
     assert_means((prey**2 - events)[:, None], 0.0)
-
-
-# --- queue ----------------------------------------------------------------------------------------
-
-
-def test_a_queue_that_never_empties():
-    """Everybody arrives at once: uniform service times, of which order statistics are known."""
-    summaries = queue.summaries_of_queues(
-        np.random.default_rng(12), np.tile([1.0, 5.0, 1e9], (4000, 1)), 50
-    )
-    assert_means(summaries, 1.0 + 4.0 * (1.0 + 49.0 * queue.LEVELS) / 51.0)
-
-
-def test_a_queue_without_service():
-    """Times between departures are those between arrivals: exponential."""
-    summaries = queue.summaries_of_queues(
-        np.random.default_rng(13), np.tile([0.0, 0.0, 0.2], (4000, 1)), 50
-    )
-    assert_means(summaries[:, [0, 4]], [0.1, 5.0 * (1.0 / np.arange(1, 51)).sum()])
 
 
 # --- volatility -----------------------------------------------------------------------------------
