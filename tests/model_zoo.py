@@ -648,23 +648,18 @@ def length_as_a_number(n, rng):
 def ar_likelihood(n, rng):
     rho = pm.Normal("rho", 0, 0.3, shape=2)
     pm.AR(
-        "series_ar",
-        rho,
-        sigma=1.0,
-        init_dist=pm.Normal.dist(0, 1, shape=2),
+        "series_ar", rho, sigma=1.0, init_dist=pm.Normal.dist(0, 1, shape=2),
         observed=rng.normal(size=n),
-    )
+    )  # fmt: skip
 
 
 @refused("series_walk")
 def random_walk_likelihood(n, rng):
     sigma = pm.HalfNormal("sigma", 1)
     pm.GaussianRandomWalk(
-        "series_walk",
-        sigma=sigma,
-        init_dist=pm.Normal.dist(0, 1),
+        "series_walk", sigma=sigma, init_dist=pm.Normal.dist(0, 1),
         observed=np.cumsum(rng.normal(size=n)),
-    )
+    )  # fmt: skip
 
 
 @refused("holes")

@@ -52,14 +52,9 @@ def main():
     observed = np.array([OBSERVED.mean(), OBSERVED.std()])
     problem = amc.SimulatorProblem(PRIOR, simulate, observed=observed, tolerance=0.05)
     mode, found = amc.find_MAP_tree(
-        max_simulations=20_000,
-        batch_size=500,
-        model=problem,
-        batched=True,
-        return_raw=True,
-        random_seed=1,
-        progressbar=False,
-    )
+        max_simulations=20_000, batch_size=500, model=problem, batched=True, return_raw=True,
+        random_seed=1, progressbar=False,
+    )  # fmt: skip
     path = [
         PRIOR[n].ppf(u) for n, u in zip(PRIOR, found["rounds"]["incumbent"].values.T, strict=True)
     ]
@@ -83,12 +78,9 @@ def main():
     axes[0].set(xlabel="mu", ylabel="sigma", title="The best box moves towards the mode")
     axes[0].legend(frameon=False, loc="upper left")
     figure.colorbar(
-        dots,
-        label="simulations",
-        location="bottom",
-        ticks=range(0, 20_001, 5_000),
+        dots, label="simulations", location="bottom", ticks=range(0, 20_001, 5_000),
         format="{x:,.0f}",
-    )
+    )  # fmt: skip
     axes[1].plot(simulations, found["rounds"]["tolerance"], "o-", color=BLUE)
     axes[1].set(xlabel="simulations", ylabel="tolerance", yscale="log", title="The tolerance falls")
     axes[1].set_yticks((0.05, 0.1, 0.2, 0.5), ("0.05", "0.1", "0.2", "0.5"))

@@ -29,12 +29,9 @@ def main():
     out = parser.parse_args().out
     example = two_moons()
     found = amc.sample_abc_tree(
-        max_simulations=50_000,
-        model=example.model(),
-        batched=True,
-        random_seed=1,
+        max_simulations=50_000, model=example.model(), batched=True, random_seed=1,
         progressbar=False,
-    )
+    )  # fmt: skip
     side = np.linspace(-0.5, 0.5, 251)
     first, second = (g.ravel() for g in np.meshgrid(side, side))
     density = amc.step_density(found)

@@ -17,11 +17,10 @@ N = 300
 
 
 BOUNDED = {
-    "ucb1": lambda k, r: UCB1(k, rewards=r),
-    "ucbv": lambda k, r: UCBV(k, rewards=r),
+    "ucb1": lambda k, r: UCB1(k, rewards=r), "ucbv": lambda k, r: UCBV(k, rewards=r),
     "klucb": lambda k, r: KLUCB(k, rewards=r),
     "klucb, c = 0": lambda k, r: KLUCB(k, c=0.0, rewards=r),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BOUNDED)
