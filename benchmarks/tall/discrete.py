@@ -21,17 +21,6 @@ from benchmarks.harness.tables import (
     times_faster,
 )
 from benchmarks.tall import bench
-from benchmarks.tall.bench import (
-    Bench,
-    columns,
-    compare,
-    conditions,
-    figures,
-    parser,
-    shown,
-    start,
-    table,
-)
 from benchmarks.tall.discrete_problems import PROBLEMS
 
 _NAME = "tall_discrete"
@@ -39,7 +28,7 @@ METHODS = ("gibbs", "gibbs:exact", "pymc_gibbs")
 _PEER = "pymc_gibbs"
 
 
-def main(runs: Bench) -> None:
+def main(runs: bench.Bench) -> None:
     """Run all problems, sizes and methods, print and save the tables."""
     options = runs.options
     rows: list[Result] = []
@@ -49,9 +38,9 @@ def main(runs: Bench) -> None:
             found = {m: runs.run(runs.job(problem, m, n_rows)) for m in options.methods}
             reference = found.get("gibbs:exact", {})
             for method, result in found.items():
-                against = {} if method == "gibbs:exact" else compare(result, reference)
-                rows.append({**figures(result), **against})
-                print(table(COLUMNS, rows[-1:]), flush=True)
+                against = {} if method == "gibbs:exact" else bench.compare(result, reference)
+                rows.append({**bench.figures(result), **against})
+                print(bench.table(COLUMNS, rows[-1:]), flush=True)
     text = report(rows, options)
     print(text)
     results.save(options, _NAME, rows, text)
@@ -60,7 +49,7 @@ def main(runs: Bench) -> None:
 def report(rows: list[Result], options) -> str:
     """All tables."""
     how = (
-        f"{conditions(options)} A draw is a sweep over all elements. Mean errors are "
+        f"{bench.conditions(options)} A draw is a sweep over all elements. Mean errors are "
         "against the exact Gibbs sampler of the same run."
     )
     problems = [PROBLEMS[k] for k in options.problems]
@@ -79,7 +68,7 @@ def seconds_to_1000(row: Result) -> float:
     return row["fixed_s"] + 1000.0 / rate if rate > 0 else math.nan
 
 
-COLUMNS = columns(
+COLUMNS = bench.columns(
     ("problem", "method", "N", "draws", "set-up s", "sample s", "draws/s", "ESS bulk min", "ESS/s sampling",
      "s to 1000 ESS", "max mean error / sd", "rows read per element", "states left after a batch",
      "same-noise disagreement [95 % CI]", "peak MB", "run"),
@@ -89,8 +78,8 @@ COLUMNS = columns(
         "ESS/s sampling": lambda row: number(bulk_rate(row)),
         "s to 1000 ESS": lambda row: number(seconds_to_1000(row)),
         "max mean error / sd": bench.mean_error,
-        "rows read per element": shown("rows_per_element", 4),
-        "states left after a batch": shown("arms_left"),
+        "rows read per element": bench.shown("rows_per_element", 4),
+        "states left after a batch": bench.shown("arms_left"),
         "same-noise disagreement [95 % CI]": decision_error_cell,
     },
 )  # fmt: skip
@@ -123,11 +112,11 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
 
 def options():
     """Options of this script."""
-    p = parser(__doc__, METHODS, list(PROBLEMS))
+    p = bench.parser(__doc__, METHODS, list(PROBLEMS))
     p.add_argument("--sizes", nargs="+", default=["1e4", "1e5", "1e6"])
     return p
 
 
 if __name__ == "__main__":
     quick = {"sizes": ["1e4"], "cap": 20.0, "problems": ["grid"]}
-    start("benchmarks.tall.discrete", PROBLEMS, options(), main, quick)
+    bench.start("benchmarks.tall.discrete", PROBLEMS, options(), main, quick)

@@ -18,17 +18,6 @@ from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import number, times_faster
 from benchmarks.tall import bench
-from benchmarks.tall.bench import (
-    Bench,
-    columns,
-    compare,
-    conditions,
-    figures,
-    parser,
-    shown,
-    start,
-    table,
-)
 from benchmarks.tall.problems import Problem
 from models.priors import EXAMPLES
 
@@ -54,7 +43,7 @@ PROBLEMS = {
 }
 
 
-def main(runs: Bench) -> None:
+def main(runs: bench.Bench) -> None:
     """Run all problems and methods, print and save the tables."""
     options = runs.options
     rows: list[Result] = []
@@ -68,9 +57,9 @@ def main(runs: Bench) -> None:
         for method, result in found.items():
             peer = found.get(_PEER, {})
             judged = method != _PEER and peer.get("status") == "finished"
-            against = compare(result, peer) if judged else {}
-            rows.append({**figures(result), **against})
-        print(table(COLUMNS, rows[-len(found) :]), flush=True)
+            against = bench.compare(result, peer) if judged else {}
+            rows.append({**bench.figures(result), **against})
+        print(bench.table(COLUMNS, rows[-len(found) :]), flush=True)
     text = report(rows, options)
     print(text)
     results.save(options, _NAME, rows, text)
@@ -79,7 +68,7 @@ def main(runs: Bench) -> None:
 def report(rows: list[Result], options) -> str:
     """All tables."""
     how = (
-        f"{conditions(options)} Times are CPU seconds; set-up is compilation and, for racing, the search of the mode. "
+        f"{bench.conditions(options)} Times are CPU seconds; set-up is compilation and, for racing, the search of the mode. "
         "Effective draws are those of the variable with fewest, bulk or tail. Mean errors are against NUTS of the same run, where it has finished. "
         "The advice is the forecast's before sampling, with its doubts."
     )
@@ -88,18 +77,18 @@ def report(rows: list[Result], options) -> str:
     return bench.report(title, problems, how, COLUMNS, rows, "NUTS", against)
 
 
-COLUMNS = columns(
+COLUMNS = bench.columns(
     ("problem", "method", "N", "draws", "set-up s", "warm-up s", "sample s", "ESS min", "of", "R-hat", "accepted",
      "ESS/s sampling", "max mean error / sd", "peak MB", "run"),
     {
-        "set-up s": shown("setup_cpu_s"),
-        "warm-up s": shown("warmup_cpu_s"),
-        "sample s": shown("sample_cpu_s"),
-        "ESS min": shown("ess_min"),
+        "set-up s": bench.shown("setup_cpu_s"),
+        "warm-up s": bench.shown("warmup_cpu_s"),
+        "sample s": bench.shown("sample_cpu_s"),
+        "ESS min": bench.shown("ess_min"),
         "of": lambda row: row["ess_min_of"],
-        "R-hat": shown("r_hat", 4),
-        "accepted": shown("accepted"),
-        "ESS/s sampling": shown("ess_per_cpu_s"),
+        "R-hat": bench.shown("r_hat", 4),
+        "accepted": bench.shown("accepted"),
+        "ESS/s sampling": bench.shown("ess_per_cpu_s"),
         "max mean error / sd": bench.mean_error,
     },
 )  # fmt: skip
@@ -148,7 +137,7 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
 
 def options():
     """Options of this script."""
-    p = parser(__doc__, METHODS, list(PROBLEMS))
+    p = bench.parser(__doc__, METHODS, list(PROBLEMS))
     p.add_argument("--rows", default=None, help="number of rows, by default that of each model")
     p.set_defaults(cap=240.0)
     return p
@@ -156,4 +145,4 @@ def options():
 
 if __name__ == "__main__":
     quick = {"rows": "1e4", "cap": 20.0, "problems": ["horseshoe_40", "crossed", "spline"]}
-    start("benchmarks.tall.priors", PROBLEMS, options(), main, quick)
+    bench.start("benchmarks.tall.priors", PROBLEMS, options(), main, quick)
