@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from models.ar_series import ar_series
 from models.g_and_k import g_and_k
-from models.gaussian_known import gaussian_known
-from models.gaussian_uniform import gaussian_uniform
-from models.group_means import group_means
-from models.heston import heston
-from models.lotka_volterra import lotka_volterra
-from models.ma2 import ma2
+from models.point_simulators import (
+    gaussian_known,
+    gaussian_uniform,
+    group_means,
+    slcp,
+    slcp_sufficient,
+    two_moons,
+    two_scale_mixture,
+)
+from models.process_simulators import ar_series, heston, lotka_volterra, ma2
 from models.simulator_example import SimulatorExample
-from models.slcp import slcp, slcp_sufficient
-from models.two_moons import two_moons
-from models.two_scale_mixture import two_scale_mixture
 
 EXAMPLES: dict[str, Callable[[], SimulatorExample]] = {
     "two_moons": two_moons, "two_scale_mixture": two_scale_mixture, "gaussian_10": gaussian_known,

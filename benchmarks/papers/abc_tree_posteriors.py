@@ -30,10 +30,9 @@ from benchmarks.papers.abc_tree_methods import (
     resampled,
     squared_mmd,
 )
-from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import BIVARIATE, acceptance, bivariate_mixture
-from models.heston import heston
-from models.lotka_volterra import lotka_volterra
+from models.point_simulators import gaussian_known
+from models.process_simulators import heston, lotka_volterra
 from models.simulator_example import SimulatorExample
 
 PRINTED, HERE = "ABC-Tree, printed", "ABC-Tree, here"

@@ -19,7 +19,8 @@ import amc_pymc as amc
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from models.two_moons import log_likelihood, two_moons
+from models.point_simulators import moons_log_likelihood as log_likelihood
+from models.point_simulators import two_moons
 
 
 def main():

@@ -10,7 +10,7 @@ from scipy.stats import beta as beta_distribution
 from benchmarks.papers import abc_tree_methods as methods
 from benchmarks.papers import abc_tree_posteriors as posteriors
 from benchmarks.papers import abc_tree_toys as toys
-from models.gaussian_known import gaussian_known
+from models.point_simulators import gaussian_known
 
 
 def test_thompson_probabilities():

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from models import heston as sv
-from models import lotka_volterra as lv
+from models import process_simulators as processes
 
 
 def assert_means(draws, expected):
@@ -22,7 +21,7 @@ def test_balance_of_births_and_deaths():
     """Changes minus the integrals of their rates have mean zero."""
     rates = np.array([0.7, 0.01, 0.005, 0.4])
     n_times, duration = 401, 4.0
-    paths = lv.paths(
+    paths = processes.paths(
         np.random.default_rng(2), np.tile(rates, (2000, 1)), duration=duration, n_times=n_times
     )
     x, y = paths[:, :, 0], paths[:, :, 1]
@@ -46,7 +45,7 @@ def test_balance_of_births_and_deaths():
 def returns(theta, n, n_steps, dt, seed):
     rng, out = np.random.default_rng(seed), np.empty((n, n_steps))
     for i in range(n):
-        sv.log_returns(rng, np.asarray(theta), dt, out[i])
+        processes.log_returns(rng, np.asarray(theta), dt, out[i])
     return out
 
 
