@@ -11,11 +11,10 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.compile.mode import Mode
 from scipy.stats import ks_2samp, spearmanr
 
-from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import bivariate_mixture, univariate_mixture
-from models.heston import heston
-from models.lotka_volterra import lotka_volterra
 from models.masked_digits import masked_digits
+from models.point_simulators import gaussian_known
+from models.process_simulators import heston, lotka_volterra
 from models.simulator_suite import EXAMPLES
 
 BUILDERS = EXAMPLES | {
