@@ -66,11 +66,9 @@ class Run(NamedTuple):
 def build_model(data: Flights) -> pm.Model:
     """Build a logistic regression with an effect of every carrier, destination and aircraft."""
     coords = {
-        "coefficient": COEFFICIENTS,
-        "carrier_code": data.levels["carrier"],
-        "airport": data.levels["dest"],
-        "tail_number": data.levels["tailnum"],
-    }
+        "coefficient": COEFFICIENTS, "carrier_code": data.levels["carrier"],
+        "airport": data.levels["dest"], "tail_number": data.levels["tailnum"],
+    }  # fmt: skip
     with pm.Model(coords=coords) as model:
         beta = pm.Normal("beta", 0, 2, dims="coefficient")
         sd_carrier = pm.HalfNormal("sd_carrier", 1)
@@ -297,7 +295,7 @@ def key(figure, line) -> None:
         "later than average": line([], [], lw=4.0, color=HIGH),
         "undecided": line([], [], lw=4.0, color=UNCLEAR),
         "more punctual": line([], [], lw=4.0, color=LOW),
-    }
+    }  # fmt: skip
     figure.legend(
         entries.values(), entries, loc="outside lower center", ncols=6, frameon=False, fontsize=9
     )

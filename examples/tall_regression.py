@@ -109,16 +109,10 @@ def read_table(path: Path, header: bool | None = None) -> pd.DataFrame:
         header = has_header(first_rows)
     try:
         table = pd.read_csv(
-            path,
-            sep=delimiter,
-            header=0 if header else None,
-            skipinitialspace=True,
-            na_values=list(MISSING),
-            keep_default_na=False,
-            encoding="utf-8-sig",
-            encoding_errors="replace",
-            low_memory=False,
-        )
+            path, sep=delimiter, header=0 if header else None, skipinitialspace=True,
+            na_values=list(MISSING), keep_default_na=False, encoding="utf-8-sig",
+            encoding_errors="replace", low_memory=False,
+        )  # fmt: skip
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise DataError(f"{path} cannot be read as CSV: {error}") from error
     if not header:
@@ -305,17 +299,11 @@ def doctor_visits() -> Design:
 
 
 RANDHIE_NAMES = {
-    "mdvis": "visits",
-    "lncoins": "coinsurance (log)",
-    "idp": "deductible plan",
-    "lpi": "incentive paid (log)",
-    "fmde": "deductible limit (log)",
-    "physlm": "physical limitation",
-    "disea": "chronic diseases",
-    "hlthg": "health good",
-    "hlthf": "health fair",
-    "hlthp": "health poor",
-}
+    "mdvis": "visits", "lncoins": "coinsurance (log)", "idp": "deductible plan",
+    "lpi": "incentive paid (log)", "fmde": "deductible limit (log)",
+    "physlm": "physical limitation", "disea": "chronic diseases", "hlthg": "health good",
+    "hlthf": "health fair", "hlthp": "health poor",
+}  # fmt: skip
 
 
 def simulated(rows: int, seed: int, covariates: int = 10) -> Design:
@@ -425,13 +413,9 @@ def sample_racing(model: pm.Model, design: Design, settings: Settings) -> Run:
         step = amc.RacingMetropolis(audits=audits)
         ready = time.perf_counter()
         idata = pm.sample(
-            settings.draws,
-            tune=settings.tune,
-            step=step,
-            chains=CHAINS,
-            cores=CORES,
+            settings.draws, tune=settings.tune, step=step, chains=CHAINS, cores=CORES,
             random_seed=settings.seed,
-        )
+        )  # fmt: skip
     return Run(idata, ready - begin, time.perf_counter() - ready)
 
 
@@ -440,12 +424,9 @@ def sample_nuts(model: pm.Model, settings: Settings) -> Run:
     begin = time.perf_counter()
     with model:
         idata = pm.sample(
-            settings.nuts_draws,
-            tune=settings.nuts_tune,
-            chains=CHAINS,
-            cores=CORES,
+            settings.nuts_draws, tune=settings.nuts_tune, chains=CHAINS, cores=CORES,
             random_seed=settings.seed,
-        )
+        )  # fmt: skip
     sampling = idata.posterior.attrs["sampling_time"]
     return Run(idata, time.perf_counter() - begin - sampling, sampling)
 
@@ -464,23 +445,13 @@ def time_nuts(model: pm.Model, start: dict[str, np.ndarray], settings: Settings)
 
     ready = time.perf_counter()
     sampler = nutpie.sample(
-        compiled,
-        draws=100_000,
-        tune=TIMED_TUNE,
-        maxdepth=TIMED_DEPTH,
-        chains=1,
-        cores=1,
-        seed=settings.seed,
-        blocking=False,
-        progress_bar=False,
-        progress_callback=remember,
-    )
+        compiled, draws=100_000, tune=TIMED_TUNE, maxdepth=TIMED_DEPTH, chains=1, cores=1,
+        seed=settings.seed, blocking=False, progress_bar=False, progress_callback=remember,
+    )  # fmt: skip
     bar = Progress(
-        TextColumn("A few draws of NUTS"),
-        BarColumn(),
-        TimeElapsedColumn(),
+        TextColumn("A few draws of NUTS"), BarColumn(), TimeElapsedColumn(),
         console=Console(stderr=True),
-    )
+    )  # fmt: skip
     with bar:
         task = bar.add_task("", total=settings.nuts_seconds)
         while (elapsed := time.perf_counter() - ready) < settings.nuts_seconds:
@@ -493,13 +464,10 @@ def time_nuts(model: pm.Model, start: dict[str, np.ndarray], settings: Settings)
     draws = idata["sample_stats"]["n_steps"].values.ravel()
     typical = draws if draws.size >= 5 else warmup[-5:]
     return NutsTiming(
-        setup=ready - begin,
-        seconds=settings.nuts_seconds,
-        warmup=warmup.size,
-        draws=draws.size,
+        setup=ready - begin, seconds=settings.nuts_seconds, warmup=warmup.size, draws=draws.size,
         gradients_per_draw=float(typical.mean()) if typical.size else np.nan,
         seconds_per_gradient=latest["seconds"] / max(latest["gradients"], 1),
-    )
+    )  # fmt: skip
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -624,14 +592,13 @@ def ess_cost(run: Run) -> dict[str, str]:
     return {
         "chains x draws": f"{draws['chain']} x {draws['draw']:,}",
         "compiling, mode search (s)": f"{run.setup:.1f}",
-        "sampling with tuning (s)": f"{run.sampling:.1f}",
-        "smallest ESS, bulk": f"{bulk:,.0f}",
+        "sampling with tuning (s)": f"{run.sampling:.1f}", "smallest ESS, bulk": f"{bulk:,.0f}",
         "smallest ESS, tail": f"{tail:,.0f}",
         "ESS/s of sampling, bulk": f"{bulk / run.sampling:,.1f}",
         "ESS/s of sampling, tail": f"{tail / run.sampling:,.1f}",
         "ESS/s of total time, bulk": f"{bulk / run.total:,.1f}",
         "ESS/s of total time, tail": f"{tail / run.total:,.1f}",
-    }
+    }  # fmt: skip
 
 
 def nuts_cost(design: Design, run: Run) -> dict[str, str]:
@@ -756,12 +723,9 @@ def draw_posterior(design: Design, racing: Run, nuts: Run | None, most: int = 12
     columns = min(4, len(chosen))
     lines = -(-len(chosen) // columns)
     figure, axes = plt.subplots(
-        lines,
-        columns,
-        figsize=(3 * columns, 2.1 * lines + 1.0),
-        layout="constrained",
+        lines, columns, figsize=(3 * columns, 2.1 * lines + 1.0), layout="constrained",
         squeeze=False,
-    )
+    )  # fmt: skip
     for axis, k in zip(axes.flat, chosen):
         grid, height = smooth_density(draws[..., k].ravel())
         axis.fill_between(grid, height, color=RACING_COLOUR, alpha=0.3, lw=0)

@@ -110,11 +110,9 @@ def inclusion(idata: xr.DataTree) -> dict[str, np.ndarray]:
     gamma = idata["posterior"].to_dataset()[["gamma"]]
     with np.errstate(all="ignore"):
         found = {
-            "mean": gamma.mean(("chain", "draw")),
-            "mcse": az.mcse(gamma, method="mean"),
-            "rhat": az.rhat(gamma),
-            "ess": az.ess(gamma, method="mean"),
-        }
+            "mean": gamma.mean(("chain", "draw")), "mcse": az.mcse(gamma, method="mean"),
+            "rhat": az.rhat(gamma), "ess": az.ess(gamma, method="mean"),
+        }  # fmt: skip
     values = {name: table["gamma"].values for name, table in found.items()}
     constant = np.isin(values["mean"], (0.0, 1.0))
     return {n: v if n == "mean" else np.where(constant, np.nan, v) for n, v in values.items()}

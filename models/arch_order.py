@@ -239,14 +239,9 @@ class Evidence(NamedTuple):
 
 
 def importance_evidence(
-    log_target: Callable[[np.ndarray], np.ndarray],
-    start,
-    rng,
-    *,
-    draws: int = 20_000,
-    df: float = 20.0,
-    rounds: int = 4,
-) -> Evidence:
+    log_target: Callable[[np.ndarray], np.ndarray], start, rng, *, draws: int = 20_000,
+    df: float = 20.0, rounds: int = 4,
+) -> Evidence:  # fmt: skip
     """Estimate the log evidence by importance sampling from a split Student-t (Geweke 1989, section 4).
 
     The proposal is centred at the mode, its axes are those of the inverse Hessian there, and each

@@ -59,11 +59,7 @@ def beta_binomial(
         return float(coefficient + xlogy(successes, theta[0]) + xlog1py(failures, -theta[0]))
 
     return EvidenceProblem(
-        name="beta_binomial",
-        variables=variables,
-        log_evidence=log_evidence(successes, trials, a, b),
-        n_dim=1,
-        easy=True,
-        prior_transform=lambda u: betaincinv(a, b, u),
-        log_likelihood=log_likelihood,
-    )
+        name="beta_binomial", variables=variables,
+        log_evidence=log_evidence(successes, trials, a, b), n_dim=1, easy=True,
+        prior_transform=lambda u: betaincinv(a, b, u), log_likelihood=log_likelihood,
+    )  # fmt: skip

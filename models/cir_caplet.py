@@ -240,15 +240,9 @@ def mixture_weights(z: np.ndarray, tilts: np.ndarray, alpha: np.ndarray) -> np.n
 
 
 def population_monte_carlo(
-    caplet: Caplet,
-    populations: int,
-    *,
-    size: int,
-    rng: np.random.Generator,
-    thetas: Sequence[float] = THETAS,
-    adapt: Adapt = "payoff",
-    floor: float = 0.0,
-) -> list[Population]:
+    caplet: Caplet, populations: int, *, size: int, rng: np.random.Generator,
+    thetas: Sequence[float] = THETAS, adapt: Adapt = "payoff", floor: float = 0.0,
+) -> list[Population]:  # fmt: skip
     r"""Run D-kernel Population Monte Carlo over the drifts.
 
     Each path draws its drift from the mixture :math:`\alpha` and is weighted relative to the *mixture*,

@@ -40,12 +40,9 @@ def log_evidence(y: np.ndarray, share: float, sigmas: tuple[float, float], scale
 
 
 def contamination(
-    y: Sequence[float] = MEASUREMENTS,
-    *,
-    share: float = 0.2,
-    sigmas: tuple[float, float] = (0.5, 5.0),
-    scale: float = 10.0,
-) -> EvidenceProblem:
+    y: Sequence[float] = MEASUREMENTS, *, share: float = 0.2,
+    sigmas: tuple[float, float] = (0.5, 5.0), scale: float = 10.0,
+) -> EvidenceProblem:  # fmt: skip
     """Build the problem of an unknown mean, and an indicator of each bad measurement.
 
     Parameters
@@ -69,10 +66,7 @@ def contamination(
         pm.Normal("y", m, pt.where(pt.eq(outlier, 1), bad, good), observed=data)
 
     return EvidenceProblem(
-        name="contamination",
-        variables=variables,
+        name="contamination", variables=variables,
         log_evidence=log_evidence(data, share, (good, bad), scale),
-        source="enumeration of the labels",
-        n_dim=1 + data.size,
-        easy=True,
-    )
+        source="enumeration of the labels", n_dim=1 + data.size, easy=True,
+    )  # fmt: skip

@@ -94,23 +94,15 @@ def digit_mentions(*, seed: int = 0) -> Mentions:
     fit = LogisticRegression(C=1e6).fit(squared[:, None], digits[known][i] == digits[known][j])
     return Mentions(
         np.ascontiguousarray(discriminants.transform(images[asked])),
-        np.zeros(asked.size, dtype=np.int64),
-        digits[asked].astype(np.int64),
-        float(fit.intercept_[0]),
-        float(-fit.coef_[0, 0]),
-    )
+        np.zeros(asked.size, dtype=np.int64), digits[asked].astype(np.int64),
+        float(fit.intercept_[0]), float(-fit.coef_[0, 0]),
+    )  # fmt: skip
 
 
 def power_law_mentions(
-    n_entities: int = 400,
-    *,
-    n_blocks: int = 20,
-    exponent: float = 1.6,
-    largest: int = 2000,
-    n_features: int = 32,
-    noise: float = 1.0,
-    seed: int = 0,
-) -> Mentions:
+    n_entities: int = 400, *, n_blocks: int = 20, exponent: float = 1.6, largest: int = 2000,
+    n_features: int = 32, noise: float = 1.0, seed: int = 0,
+) -> Mentions:  # fmt: skip
     """Simulate mentions of entities whose numbers of mentions follow a power law, P(s) ~ s^-exponent.
 
     Entities have centres N(0, I), mentions add ``noise`` times N(0, I); f is the log density ratio
@@ -137,12 +129,9 @@ def power_law_mentions(
     features = centres[entity] + noise * rng.standard_normal((entity.size, n_features))
     same, different = 2.0 * noise**2, 2.0 * (1.0 + noise**2)
     return Mentions(
-        features,
-        block_of_entity[entity],
-        entity,
-        0.5 * n_features * np.log(different / same),
+        features, block_of_entity[entity], entity, 0.5 * n_features * np.log(different / same),
         0.5 * (1.0 / same - 1.0 / different),
-    )
+    )  # fmt: skip
 
 
 def b_cubed_f1(labels, entity) -> float:
@@ -235,18 +224,11 @@ def singletons(block: np.ndarray) -> Clusters:
     members = np.zeros(8 * n, dtype=np.int64)
     members[:n] = by_block
     return Clusters(
-        of=of,
-        start=np.arange(n),
-        room=np.ones(n, dtype=np.int64),
-        size=np.ones(n, dtype=np.int64),
-        members=members,
-        place=of.copy(),
-        slots=np.arange(n),
-        slot_place=np.arange(n),
-        first_slot=np.concatenate([[0], np.cumsum(counts)]),
-        n_open=counts.copy(),
+        of=of, start=np.arange(n), room=np.ones(n, dtype=np.int64), size=np.ones(n, dtype=np.int64),
+        members=members, place=of.copy(), slots=np.arange(n), slot_place=np.arange(n),
+        first_slot=np.concatenate([[0], np.cumsum(counts)]), n_open=counts.copy(),
         end=np.array([n]),
-    )
+    )  # fmt: skip
 
 
 @njit(cache=True)
@@ -269,9 +251,7 @@ def take_out(clusters, i, block):
     if clusters.size[c] == 0:
         clusters.n_open[block] -= 1
         _swap_slots(
-            clusters,
-            clusters.slot_place[c],
-            clusters.first_slot[block] + clusters.n_open[block],
+            clusters, clusters.slot_place[c], clusters.first_slot[block] + clusters.n_open[block]
         )
 
 
@@ -316,9 +296,7 @@ def put_in(clusters, i, c, block):
         _grow(clusters, c)
     if clusters.size[c] == 0:
         _swap_slots(
-            clusters,
-            clusters.slot_place[c],
-            clusters.first_slot[block] + clusters.n_open[block],
+            clusters, clusters.slot_place[c], clusters.first_slot[block] + clusters.n_open[block]
         )
         clusters.n_open[block] += 1
     at = clusters.start[c] + clusters.size[c]
@@ -349,10 +327,7 @@ def sweep(rewards, mentions, clusters, block, order, temperature, rule, audit_sh
         for k in range(n_arms):
             bias[k] = -temperature * np.log(rng.standard_exponential())
         arms = Arms(
-            clusters.start[candidates],
-            clusters.size[candidates],
-            clusters.members,
-            clusters.place,
+            clusters.start[candidates], clusters.size[candidates], clusters.members, clusters.place
         )
         factor = Factor(mentions.features, mentions.offset, mentions.slope, i)
         audit = rng.random() < audit_share
@@ -371,15 +346,9 @@ def sweep(rewards, mentions, clusters, block, order, temperature, rule, audit_sh
 
 
 def run_coreference(
-    mentions: Mentions,
-    *,
-    race: float | None = 0.05,
-    seed=0,
-    n_sweeps: int = 20,
-    hottest: float = 1.0,
-    coldest: float = 0.05,
-    audit_share: float = 0.02,
-) -> Trace:
+    mentions: Mentions, *, race: float | None = 0.05, seed=0, n_sweeps: int = 20,
+    hottest: float = 1.0, coldest: float = 0.05, audit_share: float = 0.02,
+) -> Trace:  # fmt: skip
     """Run annealed Gibbs sampling from clusters of one mention each.
 
     Parameters
@@ -419,30 +388,17 @@ def run_coreference(
     for temperature in np.geomspace(hottest, coldest, n_sweeps):
         order = rng.permutation(block.size)
         before = time.perf_counter()
-        rows.append(
-            sweep(
-                pair_factors(),
-                factor,
-                clusters,
-                block,
-                order,
-                float(temperature),
-                rule,
-                float(audit_share),
-                rng,
-            )
-        )
+        found = sweep(
+            pair_factors(), factor, clusters, block, order, float(temperature), rule,
+            float(audit_share), rng,
+        )  # fmt: skip
+        rows.append(found)
         seconds.append(seconds[-1] + time.perf_counter() - before)
         f1.append(b_cubed_f1(clusters.of, mentions.entity))
         n_clusters.append(int(clusters.n_open.sum()))
     read, there, audited, wrong = np.array(rows).T
     return Trace(
-        f1=np.array(f1),
-        evaluations=np.cumsum(read),
-        read_share=read / np.maximum(there, 1),
-        seconds=np.array(seconds),
-        clusters=np.array(n_clusters),
-        audited=np.cumsum(audited),
-        wrong=np.cumsum(wrong),
-        labels=clusters.of.copy(),
-    )
+        f1=np.array(f1), evaluations=np.cumsum(read), read_share=read / np.maximum(there, 1),
+        seconds=np.array(seconds), clusters=np.array(n_clusters), audited=np.cumsum(audited),
+        wrong=np.cumsum(wrong), labels=clusters.of.copy(),
+    )  # fmt: skip

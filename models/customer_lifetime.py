@@ -56,12 +56,9 @@ class Customers(NamedTuple):
 
 
 def simulate_customers(
-    n_customers: int = 5_000,
-    n_segments: int = 100,
-    *,
-    varying: Sequence[Parameter] = ("alpha", "a"),
-    seed: int = 1,
-) -> Customers:
+    n_customers: int = 5_000, n_segments: int = 100, *,
+    varying: Sequence[Parameter] = ("alpha", "a"), seed: int = 1,
+) -> Customers:  # fmt: skip
     """Simulate customers who are observed for 26 to 52 weeks."""
     rng = as_generator(seed)
     segment = rng.permutation(np.arange(n_customers) % n_segments)
@@ -103,12 +100,9 @@ def log_likelihood(history, r, alpha, a, b, age):
 
 
 def customer_model(
-    data: Customers,
-    varying: Sequence[Parameter] = ("alpha", "a"),
-    centred: bool = True,
-    *,
+    data: Customers, varying: Sequence[Parameter] = ("alpha", "a"), centred: bool = True, *,
     batch_size: int | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """Build the BG/NBD model with effects of the segments.
 
     Parameters
@@ -139,15 +133,9 @@ def customer_model(
                 log_value = log_value + u[rows["segment_index"]]
             own.append(pt.exp(log_value))
         pm.CustomDist(
-            "obs",
-            *own,
-            rows["age"],
-            logp=log_likelihood,
-            random=_random,
-            signature="(),(),(),(),()->(2)",
-            observed=rows["history"],
-            total_size=total,
-        )
+            "obs", *own, rows["age"], logp=log_likelihood, random=_random,
+            signature="(),(),(),(),()->(2)", observed=rows["history"], total_size=total,
+        )  # fmt: skip
     return model
 
 

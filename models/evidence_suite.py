@@ -20,73 +20,47 @@ from functools import partial
 import numpy as np
 
 from models import (
-    count_regression,
-    earthquakes,
-    garch,
     gaussian_process,
     horseshoe,
-    item_response_evidence,
-    leukaemia,
     mixed_models,
-    nile,
-    ordered_answers,
-    puromycin,
-    rat_tumours,
-    robust_regression,
     swapping_mixture,
     wide_logistic,
 )
-from models.autoregression import autoregression
+from models import group_problems as groups
+from models import regression_problems as regressions
+from models import series_problems as series
+from models import shape_problems as shapes
 from models.beta_binomial import beta_binomial
-from models.coal import coal, coal_discrete
 from models.contamination import contamination
-from models.correlated_gaussian import correlated_gaussian
-from models.dirichlet_groups import dirichlet_groups
-from models.eggbox import eggbox
-from models.eight_schools import eight_schools
 from models.evidence_problem import EvidenceProblem
 from models.funnel import funnel
 from models.galaxies import galaxies
 from models.ising import ising
 from models.linear_regression import linear_regression, linear_regression_unknown_variance
-from models.log_gamma import log_gamma
 from models.logistic_regression import breast_cancer, logistic_regression
 from models.radiata_pine import radiata_pine
-from models.rosenbrock_pairs import rosenbrock_pairs
-from models.shells import shells
 from models.spike_and_slab import spike_and_slab
 from models.student_importance import Reference
 from models.two_modes import two_modes
-from models.unequal_modes import unequal_modes
 
 CLASSIC: dict[str, Callable[[], EvidenceProblem]] = {
-    "beta_binomial": beta_binomial,
-    "linear_regression_100": linear_regression,
+    "beta_binomial": beta_binomial, "linear_regression_100": linear_regression,
     "linear_regression_1000": partial(linear_regression, 1000),
     "linear_regression_unknown_variance": linear_regression_unknown_variance,
-    "radiata_pine_1": partial(radiata_pine, 1),
-    "radiata_pine_2": partial(radiata_pine, 2),
-    "logistic_regression": logistic_regression,
-    "breast_cancer": breast_cancer,
-    "correlated_gaussian_10": correlated_gaussian,
-    "ising": ising,
-    "contamination": contamination,
-    "funnel": funnel,
-    "two_modes_10": two_modes,
-    "galaxies_2": partial(galaxies, 2),
-    "galaxies_3": partial(galaxies, 3),
-    "galaxies_3_unequal": partial(galaxies, 3, equal=False),
-    "eggbox": eggbox,
-    "shells_10": partial(shells, 10),
-    "shells_30": partial(shells, 30),
-    "log_gamma_10": log_gamma,
-    "spike_and_slab_20": spike_and_slab,
-}
+    "radiata_pine_1": partial(radiata_pine, 1), "radiata_pine_2": partial(radiata_pine, 2),
+    "logistic_regression": logistic_regression, "breast_cancer": breast_cancer,
+    "correlated_gaussian_10": shapes.correlated_gaussian, "ising": ising,
+    "contamination": contamination, "funnel": funnel, "two_modes_10": two_modes,
+    "galaxies_2": partial(galaxies, 2), "galaxies_3": partial(galaxies, 3),
+    "galaxies_3_unequal": partial(galaxies, 3, equal=False), "eggbox": shapes.eggbox,
+    "shells_10": partial(shapes.shells, 10), "shells_30": partial(shapes.shells, 30),
+    "log_gamma_10": shapes.log_gamma, "spike_and_slab_20": spike_and_slab,
+}  # fmt: skip
 """Problems of the literature on evidences."""
 
 HARD: dict[str, Callable[[], EvidenceProblem]] = {
-    "unequal_modes_5": unequal_modes,
-    "rosenbrock_pairs_5": rosenbrock_pairs,
+    "unequal_modes_5": shapes.unequal_modes,
+    "rosenbrock_pairs_5": shapes.rosenbrock_pairs,
     "horseshoe": horseshoe.horseshoe,
     "gp_counts": gaussian_process.gp_counts,
     "mixed_linear_50": partial(mixed_models.mixed_linear, 50),
@@ -103,26 +77,26 @@ HARD: dict[str, Callable[[], EvidenceProblem]] = {
 REAL: dict[str, Callable[[], EvidenceProblem]] = {
     "gp_regression": gaussian_process.gp_regression,
     "gp_latent": gaussian_process.gp_latent,
-    "earthquakes": earthquakes.earthquakes,
-    "autoregression_2": autoregression,
-    "nile": nile.nile,
-    "nile_marginal": nile.nile_marginal,
-    "garch": garch.garch,
-    "item_response_1pl": partial(item_response_evidence.small_test, False),
-    "item_response_2pl": partial(item_response_evidence.small_test, True),
-    "rat_tumours": rat_tumours.rat_tumours,
-    "eight_schools": eight_schools,
-    "eight_schools_centred": partial(eight_schools, True),
-    "speed_of_light": partial(robust_regression.robust_regression, "speed_of_light"),
-    "stack_loss": partial(robust_regression.robust_regression, "stack_loss"),
-    "negative_binomial": count_regression.negative_binomial,
-    "zero_inflated": count_regression.zero_inflated,
-    "ordered_answers": ordered_answers.ordered_answers,
-    "leukaemia": leukaemia.leukaemia,
-    "coal": coal,
-    "coal_discrete": coal_discrete,
-    "dirichlet_groups": dirichlet_groups,
-    "puromycin": puromycin.puromycin,
+    "earthquakes": series.earthquakes,
+    "autoregression_2": series.autoregression,
+    "nile": series.nile,
+    "nile_marginal": series.nile_marginal,
+    "garch": series.garch,
+    "item_response_1pl": partial(groups.small_test, False),
+    "item_response_2pl": partial(groups.small_test, True),
+    "rat_tumours": groups.rat_tumours,
+    "eight_schools": groups.eight_schools,
+    "eight_schools_centred": partial(groups.eight_schools, True),
+    "speed_of_light": partial(regressions.robust_regression, "speed_of_light"),
+    "stack_loss": partial(regressions.robust_regression, "stack_loss"),
+    "negative_binomial": regressions.negative_binomial,
+    "zero_inflated": regressions.zero_inflated,
+    "ordered_answers": regressions.ordered_answers,
+    "leukaemia": regressions.leukaemia,
+    "coal": series.coal,
+    "coal_discrete": series.coal_discrete,
+    "dirichlet_groups": groups.dirichlet_groups,
+    "puromycin": regressions.puromycin,
 }
 """Models of applied work."""
 
@@ -141,19 +115,19 @@ STORED: dict[str, Callable[[], Reference]] = {
     "wide_logistic_100": wide_logistic.reference,
     "swapping_mixture": swapping_mixture.reference,
     "gp_regression": partial(gaussian_process.reference, "regression"),
-    "earthquakes": earthquakes.reference,
-    "nile_marginal": nile.reference,
-    "garch": garch.reference,
-    "item_response_1pl": partial(item_response_evidence.reference, False),
-    "item_response_2pl": partial(item_response_evidence.reference, True),
-    "rat_tumours": rat_tumours.reference,
-    "speed_of_light": partial(robust_regression.reference, "speed_of_light"),
-    "stack_loss": partial(robust_regression.reference, "stack_loss", **_LONG),
-    "negative_binomial": partial(count_regression.reference, "negative_binomial"),
-    "zero_inflated": partial(count_regression.reference, "zero_inflated"),
-    "ordered_answers": partial(ordered_answers.reference, **_LONG),
-    "leukaemia": leukaemia.reference,
-    "puromycin": puromycin.reference,
+    "earthquakes": series.earthquakes_reference,
+    "nile_marginal": series.nile_reference,
+    "garch": series.garch_reference,
+    "item_response_1pl": partial(groups.item_response_reference, False),
+    "item_response_2pl": partial(groups.item_response_reference, True),
+    "rat_tumours": groups.rat_tumours_reference,
+    "speed_of_light": partial(regressions.robust_reference, "speed_of_light"),
+    "stack_loss": partial(regressions.robust_reference, "stack_loss", **_LONG),
+    "negative_binomial": partial(regressions.counts_reference, "negative_binomial"),
+    "zero_inflated": partial(regressions.counts_reference, "zero_inflated"),
+    "ordered_answers": partial(regressions.ordered_reference, **_LONG),
+    "leukaemia": regressions.leukaemia_reference,
+    "puromycin": regressions.puromycin_reference,
 }
 """Computations of the references that are stored as numbers."""
 

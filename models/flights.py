@@ -110,13 +110,11 @@ def design(table: pd.DataFrame) -> np.ndarray:
     """
     hour = standardise(table["hour"].to_numpy() + table["minute"].to_numpy() / 60.0)
     columns = [
-        np.ones(len(table)),
-        hour,
-        standardise(hour**2),
+        np.ones(len(table)), hour, standardise(hour**2),
         standardise(np.log(table["distance"].to_numpy())),
         *(table["origin"].to_numpy() == origin for origin in ("JFK", "LGA")),
         *(table["month"].to_numpy() == month for month in range(2, 13)),
-    ]
+    ]  # fmt: skip
     return np.column_stack(columns).astype(float)
 
 
@@ -126,12 +124,9 @@ def standardise(x: np.ndarray) -> np.ndarray:
 
 
 def flights_model(
-    data: Flights,
-    factors: Sequence[Factor] = FACTORS,
-    centred: bool = True,
-    *,
+    data: Flights, factors: Sequence[Factor] = FACTORS, centred: bool = True, *,
     batch_size: int | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """Build a logistic regression with an effect of every level of the factors.
 
     Parameters

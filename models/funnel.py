@@ -42,13 +42,9 @@ def log_evidence(y: np.ndarray, scale: float, sigma: float) -> float:
 
 
 def funnel(
-    n_groups: int = 9,
-    *,
-    y: Sequence[float] | None = None,
-    scale: float = 3.0,
-    sigma: float = 1.0,
+    n_groups: int = 9, *, y: Sequence[float] | None = None, scale: float = 3.0, sigma: float = 1.0,
     name: str = "funnel",
-) -> EvidenceProblem:
+) -> EvidenceProblem:  # fmt: skip
     """Build the problem in the centred parameterisation, which is the difficult one.
 
     Parameters
@@ -81,12 +77,7 @@ def funnel(
         return float(constant - 0.5 * residuals @ residuals)
 
     return EvidenceProblem(
-        name=name,
-        variables=variables,
-        log_evidence=log_evidence(data, scale, sigma),
-        source="one-dimensional quadrature",
-        n_dim=n_groups + 1,
-        easy=False,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        name=name, variables=variables, log_evidence=log_evidence(data, scale, sigma),
+        source="one-dimensional quadrature", n_dim=n_groups + 1, easy=False,
+        prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip

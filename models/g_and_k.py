@@ -152,14 +152,7 @@ def g_and_k(
         return RejectionSampler.fitted(log_density, start, as_generator(1))
 
     return SimulatorExample(
-        name="g_and_k",
-        prior=prior,
-        simulate=simulate,
-        cube=lambda u: UPPER * u,
-        observed=observed,
-        scale=scale,
-        epsilon=epsilon,
-        shapes=dict.fromkeys(NAMES, ()),
-        truth=truth,
+        name="g_and_k", prior=prior, simulate=simulate, cube=lambda u: UPPER * u, observed=observed,
+        scale=scale, epsilon=epsilon, shapes=dict.fromkeys(NAMES, ()), truth=truth,
         reference=lambda rng, n: sampler().draw(rng, n),
-    )
+    )  # fmt: skip

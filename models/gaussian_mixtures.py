@@ -6,7 +6,7 @@ r"""Normal mixtures around a parameter, with a broad and a narrow component.
           \theta \sim U(-5, 5)^2
 
 O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*, examples 2 and 3, figures 4, 5, 7 and
-16 (example 1 is in ``toy_points``). The second arguments are interpreted as variances in both. The
+16. The second arguments are interpreted as variances in both. The
 paper does not print the data. Here x = 50 for the first, and x = (2, 2) for the second: a single
 pair, for which the highest mode is near the parameter of the paper's simulation, (-1, -1).
 
@@ -27,11 +27,7 @@ import pymc as pm
 from scipy.special import logsumexp
 from scipy.stats import ncx2
 
-from models.simulator_example import (
-    SimulatorExample,
-    accepted_draws,
-    in_ball,
-)
+from models.simulator_example import SimulatorExample, accepted_draws, in_ball
 
 
 class Mixture(NamedTuple):
@@ -55,21 +51,13 @@ class Mixture(NamedTuple):
 
 
 UNIVARIATE = Mixture(
-    weights=np.array([0.8, 0.2]),
-    shifts=np.array([0.0, 5.0]),
-    sds=np.array([math.sqrt(3.0), 0.5]),
-    factor=100.0,
-    lower=0.0,
-    upper=1.0,
-)
+    weights=np.array([0.8, 0.2]), shifts=np.array([0.0, 5.0]), sds=np.array([math.sqrt(3.0), 0.5]),
+    factor=100.0, lower=0.0, upper=1.0,
+)  # fmt: skip
 BIVARIATE = Mixture(
-    weights=np.array([0.3, 0.7]),
-    shifts=np.array([0.0, 3.0]),
-    sds=np.array([1.0, 0.5]),
-    factor=1.0,
-    lower=-5.0,
-    upper=5.0,
-)
+    weights=np.array([0.3, 0.7]), shifts=np.array([0.0, 3.0]), sds=np.array([1.0, 0.5]), factor=1.0,
+    lower=-5.0, upper=5.0,
+)  # fmt: skip
 
 
 def noise(rng: np.random.Generator, n: int, d: int, mixture: Mixture) -> np.ndarray:
@@ -131,18 +119,12 @@ def example(
         return accepted_draws(propose, rng, n)
 
     return SimulatorExample(
-        name=name,
-        prior=lambda: [pm.Uniform(name, lower, upper) for name in names],
-        simulate=simulate,
-        cube=lambda u: lower + (upper - lower) * u,
-        observed=observed,
-        epsilon=epsilon,
-        shapes=dict.fromkeys(names, ()),
-        truth=truth,
+        name=name, prior=lambda: [pm.Uniform(name, lower, upper) for name in names],
+        simulate=simulate, cube=lambda u: lower + (upper - lower) * u, observed=observed,
+        epsilon=epsilon, shapes=dict.fromkeys(names, ()), truth=truth,
         reference=lambda rng, n: epsilon_reference(rng, n, 0.0),
-        epsilon_reference=epsilon_reference,
-        mode=highest_mode(observed, mixture),
-    )
+        epsilon_reference=epsilon_reference, mode=highest_mode(observed, mixture),
+    )  # fmt: skip
 
 
 def univariate_mixture(observed: float = 50.0, *, epsilon: float = 0.5) -> SimulatorExample:

@@ -118,13 +118,10 @@ def observe(family: Family, eta, rows: Mapping[str, Any], total_size: int | None
         pm.NegativeBinomial("obs", mu=pt.exp(eta), alpha=pm.Exponential("alpha", 0.2), **kwargs)
     elif family == "ordered":
         cutpoints = pm.Normal(
-            "cutpoints",
-            0.0,
-            PRIOR_SD,
-            shape=CUTPOINTS.size,
+            "cutpoints", 0.0, PRIOR_SD, shape=CUTPOINTS.size,
             transform=pm.distributions.transforms.ordered,
             initval=np.linspace(-1.0, 1.0, CUTPOINTS.size),
-        )
+        )  # fmt: skip
         pm.OrderedLogistic("obs", eta=eta, cutpoints=cutpoints, compute_p=False, **kwargs)
     else:
         time = pm.Exponential.dist(pt.exp(eta))
@@ -196,15 +193,10 @@ def covariates(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndarra
 
 
 def simulate_intercepts(
-    family: Family = "logistic",
-    n_rows: int = 5_000,
-    n_groups: int | Mapping[str, int] = 100,
-    *,
-    n_coefficients: int = 3,
-    sd: float | Mapping[str, float] = 0.8,
-    sizes: Sizes = "balanced",
+    family: Family = "logistic", n_rows: int = 5_000, n_groups: int | Mapping[str, int] = 100, *,
+    n_coefficients: int = 3, sd: float | Mapping[str, float] = 0.8, sizes: Sizes = "balanced",
     seed: int = 1,
-) -> GroupedData:
+) -> GroupedData:  # fmt: skip
     """Simulate rows with an intercept of their group, or of their group in each of several factors.
 
     Parameters
@@ -239,12 +231,9 @@ def simulate_intercepts(
 
 
 def intercepts_model(
-    data: GroupedData,
-    family: Family = "logistic",
-    centred: bool = True,
-    *,
+    data: GroupedData, family: Family = "logistic", centred: bool = True, *,
     batch_size: int | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """Build the model of :func:`simulate_intercepts`: ``beta``, and ``sd_group``, ``group`` by factor."""
     with pm.Model() as model:
         index = {f"{f}_index": values for f, values in data.groups.items()}
@@ -269,14 +258,9 @@ def simulate_separation(n_rows: int = 5_000, n_groups: int = 100, *, seed: int =
 
 
 def simulate_slopes(
-    family: Family = "logistic",
-    n_rows: int = 5_000,
-    n_groups: int = 100,
-    *,
-    n_effects: int = 2,
-    n_coefficients: int = 3,
-    seed: int = 1,
-) -> GroupedData:
+    family: Family = "logistic", n_rows: int = 5_000, n_groups: int = 100, *, n_effects: int = 2,
+    n_coefficients: int = 3, seed: int = 1,
+) -> GroupedData:  # fmt: skip
     """Simulate groups with different first coefficients, with alternating correlations of -0.3 and 0.3.
 
     Parameters
@@ -303,12 +287,9 @@ def simulate_slopes(
 
 
 def slopes_model(
-    data: GroupedData,
-    family: Family = "logistic",
-    centred: bool = True,
-    *,
+    data: GroupedData, family: Family = "logistic", centred: bool = True, *,
     batch_size: int | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """Build the model of :func:`simulate_slopes`; ``chol`` has an LKJ(2) prior of the correlations."""
     n_groups, n_effects = data.effects["group"].shape
     with pm.Model() as model:
@@ -446,13 +427,9 @@ def latent_classes_model(data: GroupedData, centred: bool = True) -> pm.Model:
         rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"])
         weights = pm.Dirichlet("weights", np.ones(3))
         intercepts = pm.Normal(
-            "intercepts",
-            0.0,
-            PRIOR_SD,
-            shape=3,
-            transform=pm.distributions.transforms.ordered,
+            "intercepts", 0.0, PRIOR_SD, shape=3, transform=pm.distributions.transforms.ordered,
             initval=np.array([-1.0, 0.0, 1.0]),
-        )
+        )  # fmt: skip
         kind = pm.Categorical("kind", weights, shape=data.n_groups["group"])
         eta = rows["X"] @ coefficients(data) + intercepts[kind][rows["group_index"]]
         observe("logistic", eta, rows)

@@ -104,13 +104,9 @@ def given_sds(
 
 
 def gaussian_reference(
-    data: GroupedData,
-    *,
-    prior_sd: float = float(PRIOR_SD),
-    sd_scales: tuple[float, float] = (1.0, 1.0),
-    factor: str = "group",
-    step: float = 0.25,
-) -> tuple[dict[str, Moments], float]:
+    data: GroupedData, *, prior_sd: float = float(PRIOR_SD),
+    sd_scales: tuple[float, float] = (1.0, 1.0), factor: str = "group", step: float = 0.25,
+) -> tuple[dict[str, Moments], float]:  # fmt: skip
     """Compute the posterior of a Gaussian model of :func:`models.grouped.intercepts_model`, and its evidence.
 
     Parameters
@@ -156,10 +152,9 @@ def gaussian_reference(
     effects_mean = share * (s.y - mean @ s.X.T)
     moments = {
         "beta": _mixed(weights, mean, np.diagonal(covariance, axis1=1, axis2=2)),
-        "sigma": _mixed(weights, sigma, 0.0),
-        f"sd_{factor}": _mixed(weights, tau, 0.0),
+        "sigma": _mixed(weights, sigma, 0.0), f"sd_{factor}": _mixed(weights, tau, 0.0),
         factor: _mixed(weights, effects_mean, own),
-    }
+    }  # fmt: skip
     return moments, log_evidence
 
 

@@ -60,10 +60,7 @@ def ising(
         pm.Potential("energy", coupling * pairs + field * pt.sum(s))
 
     return EvidenceProblem(
-        name="ising",
-        variables=variables,
-        log_evidence=log_evidence(rows, columns, coupling, field),
-        source="enumeration",
-        n_dim=n,
+        name="ising", variables=variables,
+        log_evidence=log_evidence(rows, columns, coupling, field), source="enumeration", n_dim=n,
         easy=abs(coupling) <= 0.3,
-    )
+    )  # fmt: skip

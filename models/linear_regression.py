@@ -106,25 +106,15 @@ def linear_regression(
         return float(constant - 0.5 * residuals @ residuals)
 
     return EvidenceProblem(
-        name=f"linear_regression_{n}",
-        variables=variables,
+        name=f"linear_regression_{n}", variables=variables,
         log_evidence=log_evidence_known_variance(X, y, sigma, scale),
-        source="closed form, a multivariate normal density",
-        n_dim=p,
-        easy=True,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        source="closed form, a multivariate normal density", n_dim=p, easy=True,
+        prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip
 
 
 def linear_regression_unknown_variance(
-    n: int = 100,
-    p: int = 5,
-    *,
-    scale: float = 2.5,
-    a: float = 3.0,
-    b: float = 2.0,
-    seed: int = 1,
+    n: int = 100, p: int = 5, *, scale: float = 2.5, a: float = 3.0, b: float = 2.0, seed: int = 1
 ) -> EvidenceProblem:
     """Build the problem of simulated rows with error variance one, which is unknown in the model.
 
@@ -158,12 +148,8 @@ def linear_regression_unknown_variance(
         return float(-0.5 * (n * (LOG_2PI + np.log(variance)) + residuals @ residuals / variance))
 
     return EvidenceProblem(
-        name="linear_regression_unknown_variance",
-        variables=variables,
+        name="linear_regression_unknown_variance", variables=variables,
         log_evidence=log_evidence_unknown_variance(X, y, scale, a, b),
-        source="closed form, a multivariate t density",
-        n_dim=p + 1,
-        easy=True,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        source="closed form, a multivariate t density", n_dim=p + 1, easy=True,
+        prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip

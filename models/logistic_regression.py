@@ -13,7 +13,6 @@ covariates and the class, or let scikit-learn download them from OpenML (data se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.error import URLError
@@ -26,12 +25,6 @@ from scipy.special import expit, ndtri
 from amc_pymc.rng import as_generator
 from models.evidence_problem import EvidenceProblem
 from models.student_importance import Component, Reference, importance_evidence
-
-PIMA_NAMES = (
-    "pregnancies", "glucose", "pressure", "skin", "insulin", "bmi", "pedigree", "age",
-)  # fmt: skip
-FRIEL_WYSE_1 = ("pregnancies", "glucose", "bmi", "pedigree")
-FRIEL_WYSE_2 = (*FRIEL_WYSE_1, "age")
 
 FROZEN: dict[tuple | None, Reference] = {
     ("simulated", 50, 8, 2.5, 1): Reference(-34.82040, 0.00018),
@@ -104,13 +97,6 @@ def load_pima(path: str | Path | None = None) -> BinaryData:
     return BinaryData(table[:, :8], table[:, 8].astype(np.int64))
 
 
-def complete_pima(data: BinaryData) -> BinaryData:
-    """Return the 532 rows without a missing glucose, blood pressure, skin fold or body mass index."""
-    measured = data.X[:, [PIMA_NAMES.index(n) for n in ("glucose", "pressure", "skin", "bmi")]]
-    keep = (measured > 0.0).all(axis=1)
-    return BinaryData(data.X[keep], data.y[keep])
-
-
 def standardise(X: np.ndarray, ddof: int = 0) -> np.ndarray:
     """Return columns with mean zero and standard deviation one."""
     return (X - X.mean(axis=0)) / X.std(axis=0, ddof=ddof)
@@ -157,14 +143,9 @@ def laplace(
 
 
 def reference(
-    X: np.ndarray,
-    y: np.ndarray,
-    scales: np.ndarray,
-    *,
-    log2_points: int = 12,
-    replicates: int = 16,
-    seed: int = 0,
-) -> Reference:
+    X: np.ndarray, y: np.ndarray, scales: np.ndarray, *, log2_points: int = 12,
+    replicates: int = 16, seed: int = 0,
+) -> Reference:  # fmt: skip
     """Estimate the log evidence by quasi-random importance sampling from a Student at the Laplace approximation.
 
     Parameters
@@ -186,12 +167,9 @@ def reference(
         return log_likelihood + constant - 0.5 * np.square(theta / scales).sum(axis=1)
 
     return importance_evidence(
-        log_joint,
-        [Component(1.0, mode, covariance)],
-        log2_points=log2_points,
-        replicates=replicates,
-        seed=seed,
-    )
+        log_joint, [Component(1.0, mode, covariance)], log2_points=log2_points,
+        replicates=replicates, seed=seed,
+    )  # fmt: skip
 
 
 # --- problems ------------------------------------------------------------------------------------
@@ -237,35 +215,6 @@ def breast_cancer(
     return _problem("breast_cancer", X, y, scale=scale, intercept_scale=intercept_scale, key=key)
 
 
-def pima(
-    path: str | Path | None = None,
-    covariates: Sequence[str] = FRIEL_WYSE_1,
-    *,
-    precision: float = 0.01,
-) -> EvidenceProblem:
-    """Build the problem of diabetes in 532 women, the model choice of Friel & Wyse (2012).
-
-    The rows are those of the 768 without missing values, each covariate standardised (with n - 1);
-    intercept and coefficients have the same prior, N(0, 1 / precision). Friel & Wyse, *Estimating
-    the evidence: a review*, Statistica Neerlandica 66, 288-308
-    (doi:10.1111/j.1467-9574.2011.00515.x), compare ``FRIEL_WYSE_1`` with ``FRIEL_WYSE_2``, at
-    precision 0.01 and 1.
-
-    Parameters
-    ----------
-    path : str, Path or None
-        See :func:`load_pima`.
-    covariates : sequence of str
-        Names in ``PIMA_NAMES``.
-    precision : float
-        Precision of the prior.
-    """
-    data = complete_pima(load_pima(path))
-    X = standardise(data.X, ddof=1)[:, [PIMA_NAMES.index(name) for name in covariates]]
-    scale = precision**-0.5
-    return _problem("pima", X, data.y, scale=scale, intercept_scale=scale)
-
-
 def neufeld(path: str | Path | None = None, n_rows: int = 50) -> EvidenceProblem:
     """Build the problem of the first rows of the Pima data, as in section 6.3 of Neufeld et al. (2014).
 
@@ -283,14 +232,9 @@ def neufeld(path: str | Path | None = None, n_rows: int = 50) -> EvidenceProblem
 
 
 def _problem(
-    name: str,
-    X: np.ndarray,
-    y: np.ndarray,
-    *,
-    scale: float,
-    intercept_scale: float | None = None,
+    name: str, X: np.ndarray, y: np.ndarray, *, scale: float, intercept_scale: float | None = None,
     key: tuple | None = None,
-) -> EvidenceProblem:
+) -> EvidenceProblem:  # fmt: skip
     p, scale = X.shape[1], np.float64(scale)
     design, scales = X, np.full(p, scale)
     if intercept_scale is not None:

@@ -105,15 +105,9 @@ def decoder(d: int = 5) -> Decoder:
     images, labels = load_digits(return_X_y=True)
     images = images / 16.0
     network = MLPRegressor(
-        hidden_layer_sizes=(HIDDEN, d, HIDDEN),
-        activation="tanh",
-        learning_rate_init=3e-3,
-        batch_size=100,
-        max_iter=EPOCHS,
-        tol=0.0,
-        n_iter_no_change=EPOCHS,
-        random_state=0,
-    )
+        hidden_layer_sizes=(HIDDEN, d, HIDDEN), activation="tanh", learning_rate_init=3e-3,
+        batch_size=100, max_iter=EPOCHS, tol=0.0, n_iter_no_change=EPOCHS, random_state=0,
+    )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         network.fit(images, np.hstack([images, np.eye(10)[labels]]))
@@ -123,13 +117,9 @@ def decoder(d: int = 5) -> Decoder:
     n_pixels = images.shape[1]
     return Decoder(
         weights=[network.coefs_[2], network.coefs_[3][:, :n_pixels]],
-        biases=[network.intercepts_[2], network.intercepts_[3][:n_pixels]],
-        centre=centre,
-        root=root,
-        images=images,
-        labels=labels,
-        codes=np.linalg.solve(root, (raw - centre).T).T,
-    )
+        biases=[network.intercepts_[2], network.intercepts_[3][:n_pixels]], centre=centre,
+        root=root, images=images, labels=labels, codes=np.linalg.solve(root, (raw - centre).T).T,
+    )  # fmt: skip
 
 
 def seen_pixels(seen: str, side: int) -> np.ndarray:
@@ -137,21 +127,13 @@ def seen_pixels(seen: str, side: int) -> np.ndarray:
     grid = np.arange(side * side).reshape(side, side)
     half = side // 2
     halves = {
-        "top": grid[:half],
-        "bottom": grid[half:],
-        "left": grid[:, :half],
-        "right": grid[:, half:],
-    }
+        "top": grid[:half], "bottom": grid[half:], "left": grid[:, :half], "right": grid[:, half:],
+    }  # fmt: skip
     return halves[seen].ravel()
 
 
 def masked_digits(
-    d: int = 5,
-    *,
-    image: int = 0,
-    seen: str = "top",
-    prior: str = "normal",
-    epsilon: float = 1.0,
+    d: int = 5, *, image: int = 0, seen: str = "top", prior: str = "normal", epsilon: float = 1.0
 ) -> SimulatorExample:
     """Build the example: the latent vector of a training image of which one half is observed.
 
@@ -189,11 +171,6 @@ def masked_digits(
         return [theta]
 
     return SimulatorExample(
-        name=f"masked_digits_{d}",
-        prior=prior,
-        simulate=simulate,
-        cube=cube,
-        observed=observed,
-        epsilon=epsilon,
-        shapes={"theta": (d,)},
-    )
+        name=f"masked_digits_{d}", prior=prior, simulate=simulate, cube=cube, observed=observed,
+        epsilon=epsilon, shapes={"theta": (d,)},
+    )  # fmt: skip

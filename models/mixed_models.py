@@ -23,13 +23,7 @@ from amc_pymc.rng import as_generator
 from models.evidence_problem import EvidenceProblem
 from models.grouped import GroupedData
 from models.grouped_gaussian import gaussian_reference
-from models.normal_scores import (
-    LOG_2PI,
-    NormalScores,
-    grid_evidence,
-    half_normal,
-    scored_problem,
-)
+from models.normal_scores import LOG_2PI, NormalScores, grid_evidence, half_normal, scored_problem
 from models.student_importance import Reference
 
 ROWS = 5

@@ -231,13 +231,9 @@ def sampled_evidence(
     ]
     components.append(Component(0.05, np.zeros(scores.n_dim), np.eye(scores.n_dim)))
     return importance_evidence(
-        scores.log_joint,
-        components,
-        df=df,
-        log2_points=log2_points,
-        replicates=replicates,
+        scores.log_joint, components, df=df, log2_points=log2_points, replicates=replicates,
         seed=seed,
-    )
+    )  # fmt: skip
 
 
 def annealed_evidence(
@@ -333,13 +329,7 @@ def scored_problem(
 ) -> EvidenceProblem:  # fmt: skip
     """Build the problem of a model whose prior is a function of normal scores."""
     return EvidenceProblem(
-        name=name,
-        variables=variables,
-        log_evidence=reference.log_evidence,
-        error=reference.error,
-        source=source,
-        n_dim=scores.n_dim,
-        easy=easy,
-        prior_transform=scores.prior_transform,
+        name=name, variables=variables, log_evidence=reference.log_evidence, error=reference.error,
+        source=source, n_dim=scores.n_dim, easy=easy, prior_transform=scores.prior_transform,
         log_likelihood=scores.likelihood_of_one,
-    )
+    )  # fmt: skip

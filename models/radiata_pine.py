@@ -113,12 +113,7 @@ def radiata_pine(number: Number = 1) -> EvidenceProblem:
         return float(0.5 * (n * np.log(0.5 * tau / np.pi) - tau * squares))
 
     return EvidenceProblem(
-        name=f"radiata_pine_{number}",
-        variables=variables,
-        log_evidence=log_evidence(number),
-        source="closed form, a multivariate t density",
-        n_dim=3,
-        easy=True,
-        prior_transform=prior_transform,
-        log_likelihood=log_likelihood,
-    )
+        name=f"radiata_pine_{number}", variables=variables, log_evidence=log_evidence(number),
+        source="closed form, a multivariate t density", n_dim=3, easy=True,
+        prior_transform=prior_transform, log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -96,17 +96,10 @@ class RejectionSampler:
 
     @classmethod
     def fitted(
-        cls,
-        log_density: LogDensity,
-        start: np.ndarray,
-        rng: np.random.Generator,
-        *,
-        n_components: int = 6,
-        n: int = 10_000,
-        pilot: int = 50_000,
-        margin: float = 1.2,
+        cls, log_density: LogDensity, start: np.ndarray, rng: np.random.Generator, *,
+        n_components: int = 6, n: int = 10_000, pilot: int = 50_000, margin: float = 1.2,
         max_rounds: int = 50,
-    ) -> RejectionSampler:
+    ) -> RejectionSampler:  # fmt: skip
         """Fit a sampler for a density, starting from points (m, D) that are spread over all of it.
 
         Parameters

@@ -74,13 +74,10 @@ class SimulatorExample:
             core_ndims = tuple(parameter.ndim for parameter in parameters)
             inputs = ",".join("(d)" if ndim else "()" for ndim in core_ndims)
             pm.Simulator(
-                "x",
-                batched(self.simulate, core_ndims),
-                *parameters,
+                "x", batched(self.simulate, core_ndims), *parameters,
                 signature=f"{inputs}->()" if any(core_ndims) else None,
-                epsilon=self.epsilon * self.scale,
-                observed=self.observed,
-            )
+                epsilon=self.epsilon * self.scale, observed=self.observed,
+            )  # fmt: skip
         return model
 
     @property
@@ -161,12 +158,8 @@ def noise_scale(simulate: Simulate, theta: np.ndarray, n: int = 2000, seed: int 
 
 def accepted_draws(
     propose: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]],
-    rng: np.random.Generator,
-    n: int,
-    *,
-    batch: int = 4096,
-    max_per_draw: int = 5_000_000,
-) -> np.ndarray:
+    rng: np.random.Generator, n: int, *, batch: int = 4096, max_per_draw: int = 5_000_000,
+) -> np.ndarray:  # fmt: skip
     """Return the first n draws (n, D) that are accepted.
 
     Parameters

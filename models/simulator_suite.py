@@ -2,42 +2,32 @@
 
 >>> from models.simulator_suite import suite
 >>> [example.name for example in suite() if example.reference is None]
-['lotka_volterra', 'heston', 'mg1_queue']
+['lotka_volterra', 'heston']
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from models.ar_series import ar_series
 from models.g_and_k import g_and_k
-from models.gaussian_known import gaussian_known
-from models.gaussian_uniform import gaussian_uniform
-from models.group_means import group_means
-from models.heston import heston
-from models.lotka_volterra import lotka_volterra
-from models.ma2 import ma2
-from models.mg1_queue import mg1_queue
+from models.point_simulators import (
+    gaussian_known,
+    gaussian_uniform,
+    group_means,
+    slcp,
+    slcp_sufficient,
+    two_moons,
+    two_scale_mixture,
+)
+from models.process_simulators import ar_series, heston, lotka_volterra, ma2
 from models.simulator_example import SimulatorExample
-from models.slcp import slcp, slcp_sufficient
-from models.two_moons import two_moons
-from models.two_scale_mixture import two_scale_mixture
 
 EXAMPLES: dict[str, Callable[[], SimulatorExample]] = {
-    "two_moons": two_moons,
-    "two_scale_mixture": two_scale_mixture,
-    "gaussian_10": gaussian_known,
-    "g_and_k": g_and_k,
-    "ma2": ma2,
-    "lotka_volterra": lotka_volterra,
-    "heston": heston,
-    "mg1_queue": mg1_queue,
-    "slcp": slcp,
-    "slcp_sufficient": slcp_sufficient,
-    "gaussian_uniform_10": gaussian_uniform,
-    "ar_series": ar_series,
-    "group_means_9": group_means,
-}
+    "two_moons": two_moons, "two_scale_mixture": two_scale_mixture, "gaussian_10": gaussian_known,
+    "g_and_k": g_and_k, "ma2": ma2, "lotka_volterra": lotka_volterra, "heston": heston,
+    "slcp": slcp, "slcp_sufficient": slcp_sufficient,
+    "gaussian_uniform_10": gaussian_uniform, "ar_series": ar_series, "group_means_9": group_means,
+}  # fmt: skip
 """Name, and the function that makes the example."""
 
 

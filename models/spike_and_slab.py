@@ -38,13 +38,9 @@ def log_evidence(d: int, slab: float, spike: float, shift: float, weight: float)
 
 
 def spike_and_slab(
-    d: int = 20,
-    *,
-    slab: float = 0.1,
-    spike: float = 0.01,
-    shift: float = 0.031,
+    d: int = 20, *, slab: float = 0.1, spike: float = 0.01, shift: float = 0.031,
     weight: float = 100.0,
-) -> EvidenceProblem:
+) -> EvidenceProblem:  # fmt: skip
     """Build the problem: a uniform prior, and the likelihood as a potential.
 
     Parameters
@@ -74,11 +70,7 @@ def spike_and_slab(
         return float(np.logaddexp(broad, log_weight + narrow))
 
     return EvidenceProblem(
-        name=f"spike_and_slab_{d}",
-        variables=variables,
-        log_evidence=log_evidence(d, slab, spike, shift, weight),
-        n_dim=d,
-        easy=False,
-        prior_transform=lambda u: u - 0.5,
-        log_likelihood=log_likelihood,
-    )
+        name=f"spike_and_slab_{d}", variables=variables,
+        log_evidence=log_evidence(d, slab, spike, shift, weight), n_dim=d, easy=False,
+        prior_transform=lambda u: u - 0.5, log_likelihood=log_likelihood,
+    )  # fmt: skip

@@ -53,15 +53,10 @@ def log_student(x: np.ndarray, mean: np.ndarray, root: np.ndarray, df: float) ->
 
 
 def importance_evidence(
-    log_joint: LogDensity,
-    components: Sequence[Component],
-    *,
-    df: float = 8.0,
-    log2_points: int = 12,
-    replicates: int = 16,
-    seed: int = 0,
+    log_joint: LogDensity, components: Sequence[Component], *, df: float = 8.0,
+    log2_points: int = 12, replicates: int = 16, seed: int = 0,
     images: Callable[[np.ndarray], Sequence[np.ndarray]] | None = None,
-) -> Reference:
+) -> Reference:  # fmt: skip
     """Estimate the log integral of exp(log_joint).
 
     Parameters

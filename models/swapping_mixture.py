@@ -14,13 +14,7 @@ import pymc as pm
 
 from amc_pymc.rng import as_generator
 from models.evidence_problem import EvidenceProblem
-from models.normal_scores import (
-    LOG_2PI,
-    NormalScores,
-    beta,
-    scored_problem,
-    whitened_grid,
-)
+from models.normal_scores import LOG_2PI, NormalScores, beta, scored_problem, whitened_grid
 from models.student_importance import Reference
 
 SHARE, MEAN_SD = np.float64(2.0), np.float64(3.0)

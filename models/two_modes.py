@@ -28,13 +28,9 @@ def log_evidence(d: int, share: float, distance: float, sigma: float, scale: flo
 
 
 def two_modes(
-    d: int = 10,
-    *,
-    share: float = 0.3,
-    distance: float = 2.0,
-    sigma: float = 0.5,
+    d: int = 10, *, share: float = 0.3, distance: float = 2.0, sigma: float = 0.5,
     scale: float = 3.0,
-) -> EvidenceProblem:
+) -> EvidenceProblem:  # fmt: skip
     """Build the problem: a normal prior and two normal modes, as a custom distribution of the measurement.
 
     Parameters
@@ -70,11 +66,7 @@ def two_modes(
         return float(np.logaddexp(log_shares[0] + flipped, log_shares[1] + upright))
 
     return EvidenceProblem(
-        name=f"two_modes_{d}",
-        variables=variables,
-        log_evidence=log_evidence(d, share, distance, sigma, scale),
-        n_dim=d,
-        easy=False,
-        prior_transform=lambda u: scale * ndtri(u),
-        log_likelihood=log_likelihood,
-    )
+        name=f"two_modes_{d}", variables=variables,
+        log_evidence=log_evidence(d, share, distance, sigma, scale), n_dim=d, easy=False,
+        prior_transform=lambda u: scale * ndtri(u), log_likelihood=log_likelihood,
+    )  # fmt: skip

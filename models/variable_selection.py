@@ -47,17 +47,10 @@ class SelectionData(NamedTuple):
 
 
 def sparse_data(
-    n: int,
-    n_covariates: int = 12,
-    n_active: int = 6,
-    *,
-    family: Family = "bernoulli",
-    weakest: float = 2.5,
-    strongest: float = 6.0,
-    correlation: float = 0.3,
-    sigma: float = 1.0,
+    n: int, n_covariates: int = 12, n_active: int = 6, *, family: Family = "bernoulli",
+    weakest: float = 2.5, strongest: float = 6.0, correlation: float = 0.3, sigma: float = 1.0,
     rng: np.random.Generator,
-) -> SelectionData:
+) -> SelectionData:  # fmt: skip
     """Simulate data in which some covariates are hard to distinguish from noise, for any n.
 
     Parameters
@@ -153,16 +146,9 @@ def full_fit(
 
 
 def selection_model(
-    X,
-    y,
-    *,
-    family: Family = "bernoulli",
-    inclusion: float = 0.5,
-    tau: float = 1.0,
-    sigma: float = 1.0,
-    intercept_sd: float = 10.0,
-    names: Sequence[str] | None = None,
-):
+    X, y, *, family: Family = "bernoulli", inclusion: float = 0.5, tau: float = 1.0,
+    sigma: float = 1.0, intercept_sd: float = 10.0, names: Sequence[str] | None = None,
+):  # fmt: skip
     """Build a regression with an indicator per covariate, and pseudo-priors from the full model.
 
     Parameters
@@ -195,27 +181,19 @@ def selection_model(
             "gamma", inclusion, dims="covariate", initval=np.ones(X.shape[1], dtype=np.int64)
         )
         beta = pm.Normal(
-            "beta",
-            pm.math.switch(gamma, 0.0, fit.mode[1:]),
-            pm.math.switch(gamma, tau, fit.error[1:]),
-            dims="covariate",
-            initval=fit.mode[1:],
-        )
+            "beta", pm.math.switch(gamma, 0.0, fit.mode[1:]),
+            pm.math.switch(gamma, tau, fit.error[1:]), dims="covariate", initval=fit.mode[1:],
+        )  # fmt: skip
         intercept = pm.Normal("intercept", 0.0, intercept_sd, initval=fit.mode[0])
         _observe(pm, family, intercept + data @ (gamma * beta), sigma, y)
     return model
 
 
 def grid_model(
-    X,
-    y,
-    *,
-    levels: Sequence[float] = (-0.2, -0.1, 0.0, 0.1, 0.2),
-    weights: Sequence[float] | None = None,
-    family: Family = "bernoulli",
-    sigma: float = 1.0,
+    X, y, *, levels: Sequence[float] = (-0.2, -0.1, 0.0, 0.1, 0.2),
+    weights: Sequence[float] | None = None, family: Family = "bernoulli", sigma: float = 1.0,
     names: Sequence[str] | None = None,
-):
+):  # fmt: skip
     """Build a regression without an intercept with coefficients on a grid: all variables are discrete.
 
     Parameters

@@ -374,13 +374,9 @@ def ordered_logistic(n, rng):
     X, _ = _xy(n, rng)
     b = pm.Normal("b", 0, 1, shape=2)
     cut = pm.Normal(
-        "cut",
-        0,
-        2,
-        shape=3,
-        transform=pm.distributions.transforms.ordered,
+        "cut", 0, 2, shape=3, transform=pm.distributions.transforms.ordered,
         initval=np.array([-1.0, 0.0, 1.0]),
-    )
+    )  # fmt: skip
     labels = rng.integers(0, 4, n)
     pm.OrderedLogistic("y", cutpoints=cut, eta=X @ b, observed=labels, compute_p=False)
 
@@ -652,23 +648,18 @@ def length_as_a_number(n, rng):
 def ar_likelihood(n, rng):
     rho = pm.Normal("rho", 0, 0.3, shape=2)
     pm.AR(
-        "series_ar",
-        rho,
-        sigma=1.0,
-        init_dist=pm.Normal.dist(0, 1, shape=2),
+        "series_ar", rho, sigma=1.0, init_dist=pm.Normal.dist(0, 1, shape=2),
         observed=rng.normal(size=n),
-    )
+    )  # fmt: skip
 
 
 @refused("series_walk")
 def random_walk_likelihood(n, rng):
     sigma = pm.HalfNormal("sigma", 1)
     pm.GaussianRandomWalk(
-        "series_walk",
-        sigma=sigma,
-        init_dist=pm.Normal.dist(0, 1),
+        "series_walk", sigma=sigma, init_dist=pm.Normal.dist(0, 1),
         observed=np.cumsum(rng.normal(size=n)),
-    )
+    )  # fmt: skip
 
 
 @refused("holes")

@@ -21,13 +21,9 @@ REPOSITORY = PACKAGE.parent
 ROOT = {"arguments", "flags", "lazy", "logweights", "progress", "rng", "signals"}
 BASE = ROOT | {"engine"}
 LOWER = {
-    **dict.fromkeys(ROOT, ROOT),
-    "engine": ROOT,
-    "rows": ROOT,
-    "tall": BASE,
-    "mixtures": BASE,
+    **dict.fromkeys(ROOT, ROOT), "engine": ROOT, "rows": ROOT, "tall": BASE, "mixtures": BASE,
     "runs": BASE,
-}
+}  # fmt: skip
 CORE = set(LOWER)
 LOWER |= {
     "results": ROOT,

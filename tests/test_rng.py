@@ -4,14 +4,11 @@ import pytest
 from amc_pymc.rng import as_generator, spawn_generators
 
 SEEDS = {
-    "int": lambda: 3,
-    "zero": lambda: 0,
-    "numpy int": lambda: np.int64(3),
-    "list": lambda: [1, 2, 3],
-    "array": lambda: np.array([1, 2, 3]),
+    "int": lambda: 3, "zero": lambda: 0, "numpy int": lambda: np.int64(3),
+    "list": lambda: [1, 2, 3], "array": lambda: np.array([1, 2, 3]),
     "SeedSequence": lambda: np.random.SeedSequence(3),
     "Generator": lambda: np.random.default_rng(3),
-}
+}  # fmt: skip
 
 
 def draws(rng):

@@ -36,13 +36,10 @@ _NORMAL = ("gaussian_10",)
 #: Families of methods of this package.
 OURS = ("tree", "rejection")
 FLAGS: dict[str, Result] = {
-    "boxes": {"local": False},
-    "adjust": {"adjust": "regression"},
-    "auto": {"adjust": "auto"},
-    "learned": {"distance_scale": "learned"},
-    "cart": {"partition": "cart"},
+    "boxes": {"local": False}, "adjust": {"adjust": "regression"}, "auto": {"adjust": "auto"},
+    "learned": {"distance_scale": "learned"}, "cart": {"partition": "cart"},
     "dyadic": {"partition": "dyadic"},
-}
+}  # fmt: skip
 #: A tolerance that nobody reaches.
 _LOWEST = 1e-9
 #: Simulations per particle are told by a pilot of so many particles of one chain.
@@ -118,12 +115,9 @@ class Enough(Exception):
 
 
 def metered_model(
-    problem: SimulatorExample,
-    meter: Meter,
-    *,
-    factor: float = 1.0,
+    problem: SimulatorExample, meter: Meter, *, factor: float = 1.0,
     observed: np.ndarray | None = None,
-) -> pm.Model:
+) -> pm.Model:  # fmt: skip
     """The model of an example, whose simulator is metered; with a factor on epsilon, or other data."""
     simulator = pm.Simulator
 
@@ -274,15 +268,12 @@ def run_smc(job: Job, problem: SimulatorExample, observed: np.ndarray | None = N
         np.ravel(stages)[-1] for stages in np.atleast_1d(tree["sample_stats"]["accept_rate"].values)
     ]
     return Found(
-        theta=stacked(problem, tree["posterior"]),
-        weights=np.ones(draws * chains),
-        tolerance=factor * problem.epsilon,
-        simulations=meter.simulations,
+        theta=stacked(problem, tree["posterior"]), weights=np.ones(draws * chains),
+        tolerance=factor * problem.epsilon, simulations=meter.simulations,
         acceptance=float(np.mean([np.mean(r) for r in rates])),
-        overhead_s=record.seconds - meter.seconds,
-        overhead_of=meter.simulations,
+        overhead_s=record.seconds - meter.seconds, overhead_of=meter.simulations,
         setup_s=whole - record.seconds,
-    )
+    )  # fmt: skip
 
 
 def smc(model: pm.Model, draws: int, chains: int, seeds: Sequence[int], record: Stages):
@@ -322,12 +313,10 @@ def run_pyabc(job: Job, problem: SimulatorExample, observed: np.ndarray | None =
 
     begin = time.process_time()
     sampler = pyabc.ABCSMC(
-        model,
-        pyabc.Distribution(**dict.fromkeys(names, prior)),
+        model, pyabc.Distribution(**dict.fromkeys(names, prior)),
         lambda x, _: float(problem.distance(x["s"][None] + target)[0]),
-        sampler=pyabc.sampler.SingleCoreSampler(),
-        **_pyabc_settings(pyabc, job),
-    )
+        sampler=pyabc.sampler.SingleCoreSampler(), **_pyabc_settings(pyabc, job),
+    )  # fmt: skip
     sampler.new("sqlite://", {"s": problem.observed - target})
     setup = time.process_time() - begin
     begin = time.process_time()
@@ -341,15 +330,11 @@ def run_pyabc(job: Job, problem: SimulatorExample, observed: np.ndarray | None =
     last = int(np.abs(np.log(spent / job.budget)).argmin())
     particles, weights = sampler.history.get_distribution(m=0, t=int(told["t"].iloc[last]))
     return Found(
-        theta=to_theta(particles[names].to_numpy(float)),
-        weights=np.asarray(weights, dtype=float),
-        tolerance=float(told["epsilon"].iloc[last]),
-        simulations=int(spent[last]),
+        theta=to_theta(particles[names].to_numpy(float)), weights=np.asarray(weights, dtype=float),
+        tolerance=float(told["epsilon"].iloc[last]), simulations=int(spent[last]),
         acceptance=len(particles) / float(told["samples"].iloc[last]),
-        overhead_s=whole - meter.seconds,
-        overhead_of=meter.simulations,
-        setup_s=setup,
-    )
+        overhead_s=whole - meter.seconds, overhead_of=meter.simulations, setup_s=setup,
+    )  # fmt: skip
 
 
 def _pyabc():

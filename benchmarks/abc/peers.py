@@ -2,7 +2,7 @@
 
     python -m benchmarks.abc.peers --quick                                # a minute
     python -m benchmarks.abc.peers --problems two_moons --budgets 1e3 1e4
-    python -m benchmarks.abc.peers --calibration --problems mg1_queue     # ranks of the truth in posteriors
+    python -m benchmarks.abc.peers --calibration --problems ar_series     # ranks of the truth in posteriors
     python -m benchmarks.abc.peers --table abc_peers.jsonl                # tables of what is there
 
 A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``boxes``,
@@ -69,14 +69,10 @@ METHODS = (
     "rejection", "rejection:adjust", "rejection:auto", "smc", "smc:0.3", "pyabc", "pyabc:tuned",
 )  # fmt: skip
 _QUICK: Result = {
-    "problems": ["two_moons"],
-    "budgets": [1000],
-    "methods": ["tree", "tree:adjust", "rejection", "smc", "pyabc"],
-    "seeds": 2,
-    "observations": 1,
-    "peer_seeds": 1,
-    "draws": 2000,
-}
+    "problems": ["two_moons"], "budgets": [1000],
+    "methods": ["tree", "tree:adjust", "rejection", "smc", "pyabc"], "seeds": 2, "observations": 1,
+    "peer_seeds": 1, "draws": 2000,
+}  # fmt: skip
 
 
 # --- runs ------------------------------------------------------------------------------------------
@@ -108,14 +104,10 @@ def row_of(
     """Figures of weighted particles."""
     theta, weights = distinct(found.theta, found.weights)
     row = {
-        "simulations": found.simulations,
-        "particles": len(theta),
-        "effective": effective(weights),
-        "tolerance": found.tolerance,
-        "acceptance": found.acceptance,
-        "overhead_us": 1e6 * found.overhead_s / found.overhead_of,
-        "setup_s": found.setup_s,
-    }
+        "simulations": found.simulations, "particles": len(theta), "effective": effective(weights),
+        "tolerance": found.tolerance, "acceptance": found.acceptance,
+        "overhead_us": 1e6 * found.overhead_s / found.overhead_of, "setup_s": found.setup_s,
+    }  # fmt: skip
     if reference is None:
         return row
     rng = as_generator([job.seed, job.observation, 13])
@@ -123,13 +115,11 @@ def row_of(
     smooth = problem.cube(smoothed(to_cube(problem.cube, theta), weights, draws, rng))
     errors = quantile_errors(theta, weights, reference)
     row |= {
-        "c2st": c2st(smooth, reference),
-        "c2st_raw": c2st(raw, reference),
+        "c2st": c2st(smooth, reference), "c2st_raw": c2st(raw, reference),
         "wasserstein": sliced_wasserstein(smooth, reference, rng),
         "wasserstein_raw": sliced_wasserstein(raw, reference, rng),
-        "quantile_error": float(errors.mean()),
-        "quantile_error_worst": float(errors.max()),
-    }
+        "quantile_error": float(errors.mean()), "quantile_error_worst": float(errors.max()),
+    }  # fmt: skip
     returned = None if found.posterior is None else evenly(found.posterior, draws)
     if returned is not None:
         row["c2st_returned"] = c2st(returned, reference)

@@ -26,24 +26,15 @@ def row_key(row: Result) -> tuple:
 
 #: Columns that are means over runs: heading, name, and how many digits.
 _COLUMNS = (
-    ("simulations", "simulations", 3),
-    ("tolerance", "tolerance", 3),
-    ("effective draws", "effective", 3),
-    ("C2ST published", "c2st_published", 3),
-    ("not smoothed", "c2st_published_raw", 3),
-    ("C2ST network", "c2st_mlp", 3),
-    ("not smoothed", "c2st_mlp_raw", 3),
-    ("C2ST trees", "c2st", 3),
-    ("±", "c2st_error", 1),
-    ("not smoothed", "c2st_raw", 3),
-    ("as returned", "c2st_returned", 3),
-    ("against `tree`", "c2st_paired", 2),
-    ("Wasserstein", "wasserstein", 2),
-    ("not smoothed", "wasserstein_raw", 2),
-    ("quantile error", "quantile_error", 2),
-    ("us over simulator", "overhead_us", 2),
-    ("set-up s", "setup_s", 2),
-)
+    ("simulations", "simulations", 3), ("tolerance", "tolerance", 3),
+    ("effective draws", "effective", 3), ("C2ST published", "c2st_published", 3),
+    ("not smoothed", "c2st_published_raw", 3), ("C2ST network", "c2st_mlp", 3),
+    ("not smoothed", "c2st_mlp_raw", 3), ("C2ST trees", "c2st", 3), ("±", "c2st_error", 1),
+    ("not smoothed", "c2st_raw", 3), ("as returned", "c2st_returned", 3),
+    ("against `tree`", "c2st_paired", 2), ("Wasserstein", "wasserstein", 2),
+    ("not smoothed", "wasserstein_raw", 2), ("quantile error", "quantile_error", 2),
+    ("us over simulator", "overhead_us", 2), ("set-up s", "setup_s", 2),
+)  # fmt: skip
 
 
 def by_observation(rows: Sequence[Result], name: str) -> dict[int, np.ndarray]:
@@ -97,11 +88,9 @@ def run_tables(rows: Sequence[Result]) -> str:
         for (method,), runs in methods.items():
             found = summary(runs, ours)
             shown = [
-                method,
-                found["runs"],
-                percent(found["acceptance"]),
+                method, found["runs"], percent(found["acceptance"]),
                 number(found["per_simulation"]),
-            ]
+            ]  # fmt: skip
             lines.append(shown + [number(found[name], digits) for _, name, digits in _COLUMNS])
         table = markdown([*headings, *(heading for heading, _, _ in _COLUMNS)], lines)
         note = (
@@ -233,10 +222,7 @@ def tables(rows: Sequence[Result]) -> str:
         }
     )
     parts = [
-        run_tables(runs) if runs else "",
-        published_table(runs),
-        error_table(runs),
-        rank_table(ranks) if ranks else "",
-        "\n".join(failed),
-    ]
+        run_tables(runs) if runs else "", published_table(runs), error_table(runs),
+        rank_table(ranks) if ranks else "", "\n".join(failed),
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)

@@ -17,13 +17,9 @@ from benchmarks.harness.smc import Stages, measured_kernel
 
 #: The library of each family.
 LIBRARIES = {
-    "estimate_evidence": "amc_pymc",
-    "bridge": "nutpie",
-    "sample_smc": "pymc",
-    "dynesty": "dynesty",
-    "nautilus": "nautilus",
-    "morphz": "morphZ",
-}
+    "estimate_evidence": "amc_pymc", "bridge": "nutpie", "sample_smc": "pymc", "dynesty": "dynesty",
+    "nautilus": "nautilus", "morphz": "morphZ",
+}  # fmt: skip
 #: What pip calls libraries whose name it does not know.
 _PIP = {"nautilus": "nautilus-sampler", "morphZ": "morphz"}
 _DEFAULTS = {"sample_smc": "1000", "dynesty": "500", "nautilus": "1000", "morphz": "2_group"}
@@ -48,13 +44,10 @@ def prepare_estimate_evidence(problem) -> Callable[[str, int], Result]:
         weights = arms["weight"].values
         used = [f"{arms['arm'].values[k]} {weights[k]:.3g}" for k in np.flatnonzero(weights)]
         return {
-            **figures_of(tree),
-            "setup_s": whole - float(found["cpu_seconds"]),
-            "weights": ", ".join(used),
-            "log_evidence_iv": float(found["log_evidence_iv"]),
-            "mcse_iv": float(found["log_evidence_iv_mcse"]),
-            "pareto_k": float(found["pareto_k"]),
-        }
+            **figures_of(tree), "setup_s": whole - float(found["cpu_seconds"]),
+            "weights": ", ".join(used), "log_evidence_iv": float(found["log_evidence_iv"]),
+            "mcse_iv": float(found["log_evidence_iv_mcse"]), "pareto_k": float(found["pareto_k"]),
+        }  # fmt: skip
 
     return call
 
@@ -81,13 +74,10 @@ def prepare_sample_smc(problem) -> Callable[[str, int], Result]:
         top = chains.max()
         return {
             "log_evidence": float(top + np.log(np.exp(chains - top).mean())),
-            "mcse": float(chains.std(ddof=1) / math.sqrt(len(chains))),
-            "cpu_s": record.seconds,
-            "setup_s": whole - record.seconds,
-            "evaluations": record.evaluations,
-            "gradients": 0,
+            "mcse": float(chains.std(ddof=1) / math.sqrt(len(chains))), "cpu_s": record.seconds,
+            "setup_s": whole - record.seconds, "evaluations": record.evaluations, "gradients": 0,
             "flags": [],
-        }
+        }  # fmt: skip
 
     return call
 
@@ -107,26 +97,19 @@ def prepare_dynesty(problem) -> Callable[[str, int], Result]:
         sampler.run_nested(print_progress=False)
         found = sampler.results
         return {
-            "log_evidence": float(found.logz[-1]),
-            "mcse": float(found.logzerr[-1]),
-            "cpu_s": time.process_time() - begin,
-            "setup_s": 0.0,
-            "evaluations": int(np.sum(found.ncall)),
-            "gradients": 0,
-            "flags": [],
-        }
+            "log_evidence": float(found.logz[-1]), "mcse": float(found.logzerr[-1]),
+            "cpu_s": time.process_time() - begin, "setup_s": 0.0,
+            "evaluations": int(np.sum(found.ncall)), "gradients": 0, "flags": [],
+        }  # fmt: skip
 
     return call
 
 
 PREPARE = {
-    "estimate_evidence": prepare_estimate_evidence,
-    "sample_smc": prepare_sample_smc,
-    "dynesty": prepare_dynesty,
-    "bridge": peers.prepare_bridge,
-    "nautilus": peers.prepare_nautilus,
+    "estimate_evidence": prepare_estimate_evidence, "sample_smc": prepare_sample_smc,
+    "dynesty": prepare_dynesty, "bridge": peers.prepare_bridge, "nautilus": peers.prepare_nautilus,
     "morphz": peers.prepare_morphz,
-}
+}  # fmt: skip
 
 
 def option(method: str) -> str:

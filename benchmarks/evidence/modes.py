@@ -119,10 +119,7 @@ def measure(modes: Modes, seed: int, target: float) -> Result:
         target_mcse=target, model=modes.build(), random_seed=seed, progressbar=False
     )
     found = figures_of(tree)
-    return {
-        **found,
-        "setup_s": time.process_time() - begin - found["cpu_s"],
-    }
+    return {**found, "setup_s": time.process_time() - begin - found["cpu_s"]}
 
 
 def run(seed: int, target: float, cap: float, estimate: Callable[..., Result] = measure) -> Result:

@@ -66,13 +66,10 @@ def prepare_bridge(problem) -> Callable[[str, int], Result]:
         found = figures_of(tree)
         cpu = drawn.cpu_s + found["cpu_s"]
         return {
-            **found,
-            "cpu_s": cpu,
-            "nuts_cpu_s": drawn.cpu_s,
-            "setup_s": whole - cpu,
+            **found, "cpu_s": cpu, "nuts_cpu_s": drawn.cpu_s, "setup_s": whole - cpu,
             "evaluations": found["evaluations"] + drawn.gradients,
             "gradients": found["gradients"] + drawn.gradients,
-        }
+        }  # fmt: skip
 
     return call
 
@@ -110,15 +107,10 @@ def prepare_morphz(problem) -> Callable[[str, int], Result]:
                 param_names=[f"x{i}" for i in range(problem.n_dim)], show_progress=False,
             )  # fmt: skip
         return {
-            "log_evidence": float(found[0]),
-            "mcse": float(found[1]),
-            "cpu_s": time.process_time() - begin,
-            "nuts_cpu_s": drawn.cpu_s,
-            "setup_s": 0.0,
-            "evaluations": counts[0] + drawn.gradients,
-            "gradients": drawn.gradients,
-            "flags": [],
-        }
+            "log_evidence": float(found[0]), "mcse": float(found[1]),
+            "cpu_s": time.process_time() - begin, "nuts_cpu_s": drawn.cpu_s, "setup_s": 0.0,
+            "evaluations": counts[0] + drawn.gradients, "gradients": drawn.gradients, "flags": [],
+        }  # fmt: skip
 
     return call
 
@@ -139,13 +131,9 @@ def prepare_nautilus(problem) -> Callable[[str, int], Result]:
         )  # fmt: skip
         sampler.run(verbose=False)
         return {
-            "log_evidence": float(sampler.log_z),
-            "mcse": 1.0 / math.sqrt(float(sampler.n_eff)),
-            "cpu_s": time.process_time() - begin,
-            "setup_s": 0.0,
-            "evaluations": int(sampler.n_like),
-            "gradients": 0,
-            "flags": [],
-        }
+            "log_evidence": float(sampler.log_z), "mcse": 1.0 / math.sqrt(float(sampler.n_eff)),
+            "cpu_s": time.process_time() - begin, "setup_s": 0.0,
+            "evaluations": int(sampler.n_like), "gradients": 0, "flags": [],
+        }  # fmt: skip
 
     return call

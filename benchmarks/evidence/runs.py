@@ -17,15 +17,12 @@ def figures_of(tree) -> Result:
     """What a result of ``estimate_evidence`` says of the evidence and of its cost."""
     found = tree["evidence"]
     return {
-        "log_evidence": float(found["log_evidence"]),
-        "mcse": float(found["log_evidence_mcse"]),
-        "lower": float(found["log_evidence_lower"]),
-        "upper": float(found["log_evidence_upper"]),
-        "cpu_s": float(found["cpu_seconds"]),
-        "evaluations": int(found["n_likelihood"]),
+        "log_evidence": float(found["log_evidence"]), "mcse": float(found["log_evidence_mcse"]),
+        "lower": float(found["log_evidence_lower"]), "upper": float(found["log_evidence_upper"]),
+        "cpu_s": float(found["cpu_seconds"]), "evaluations": int(found["n_likelihood"]),
         "gradients": int(found["n_gradient"]),
         "flags": [flag for flag in found.attrs["flags"].split("; ") if flag],
-    }
+    }  # fmt: skip
 
 
 class OutOfTime(BaseException):

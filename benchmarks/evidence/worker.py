@@ -53,13 +53,9 @@ def work(job: Job) -> Result:
     book, problem = open_book(Path(job.rows)), PROBLEMS[job.problem]()
     wanted, parent = [Wanted(*w) for w in job.wanted], os.getppid()
     about = {
-        "kind": "run",
-        "problem": job.problem,
-        "truth": problem.log_evidence,
-        "reference_error": problem.error,
-        "n_dim": problem.n_dim,
-        "easy": problem.easy,
-    }
+        "kind": "run", "problem": job.problem, "truth": problem.log_evidence,
+        "reference_error": problem.error, "n_dim": problem.n_dim, "easy": problem.easy,
+    }  # fmt: skip
     if job.family in CONTINUOUS and problem.prior_transform is None:
         rows = [{"method": w.method, "status": "not for discrete"} for w in wanted]
         book.add(

@@ -58,12 +58,9 @@ class Job:
 
 
 def run_job(
-    script: str,
-    job: Any,
-    caches: str | None = None,
-    limit: float = SETUP_LIMIT,
+    script: str, job: Any, caches: str | None = None, limit: float = SETUP_LIMIT,
     watch: Callable[[int], None] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Run a job in a fresh interpreter; a failure becomes a result with a status that says so.
 
     `limit` is in seconds, for all that is not warm-up or sampling; `watch` is as in `run_command`.
@@ -89,12 +86,9 @@ def serve(arguments: Sequence[str], work: Callable[[Result], Result]) -> bool:
 
 
 def run_command(
-    command: Sequence[str],
-    env: Mapping[str, str],
-    log: Path,
-    limit: float,
+    command: Sequence[str], env: Mapping[str, str], log: Path, limit: float,
     watch: Callable[[int], None] | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """Run a command for so many seconds at most, its output in a file, and say how it ended.
 
     `watch` is called with the process's number every quarter of a second.
@@ -128,17 +122,12 @@ def worker_environment(cores: int, caches: str) -> dict[str, str]:
     )
     xla = f"--xla_cpu_multi_thread_eigen={'true' if cores > 1 else 'false'}"
     return {
-        **os.environ,
-        **threads,
-        "XLA_FLAGS": xla,
-        "JAX_PLATFORMS": "cpu",
-        "JAX_ENABLE_X64": "1",
+        **os.environ, **threads, "XLA_FLAGS": xla, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1",
         "JAX_COMPILATION_CACHE_DIR": f"{caches}/jax",
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "NUMBA_CACHE_DIR": f"{caches}/numba",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "NUMBA_CACHE_DIR": f"{caches}/numba",
         "AMC_PYMC_CACHE": f"{caches}/models",
         "PYTENSOR_FLAGS": f"base_compiledir={caches}/pytensor",
-    }
+    }  # fmt: skip
 
 
 class Stopwatch:

@@ -56,13 +56,10 @@ class Part(NamedTuple):
 
 
 def publish(
-    options: Namespace,
-    makers: Mapping[str, Callable[[], Part]],
-    *,
-    clock: Callable[[], float] = time.process_time,
-    seconds: Mapping[str, float] | None = None,
+    options: Namespace, makers: Mapping[str, Callable[[], Part]], *,
+    clock: Callable[[], float] = time.process_time, seconds: Mapping[str, float] | None = None,
     hidden: tuple[str, ...] = (),
-) -> None:
+) -> None:  # fmt: skip
     """Make all parts, print them as they come, and save their rows and a table of all statements.
 
     `clock` times the parts, after `seconds` that were taken before; `hidden` options are not saved.

@@ -51,21 +51,10 @@ from benchmarks.papers.abc_tree_posteriors import (
 from benchmarks.papers.abc_tree_toys import grid, theorem, toy
 
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
-    "toy": toy,
-    "theorem": theorem,
-    "weights": weights,
-    "grid": grid,
-    "proposals": proposals,
-    "arms": arms,
-    "modes": mixture,
-    "digits": digits,
-    "leaves": leaves,
-    "map_digit": digit,
-    "heston": heston_part,
-    "lotka": lotka_part,
-    "dimensions": dimensions,
-    "costs": costs,
-}
+    "toy": toy, "theorem": theorem, "weights": weights, "grid": grid, "proposals": proposals,
+    "arms": arms, "modes": mixture, "digits": digits, "leaves": leaves, "map_digit": digit,
+    "heston": heston_part, "lotka": lotka_part, "dimensions": dimensions, "costs": costs,
+}  # fmt: skip
 #: Images of which several digits remain possible, by trial runs of rejection; the paper only shows its own.
 IMAGE, SEEN, MAP_IMAGE, MAP_SEEN = 10, "left", 17, "right"
 #: Numbers of a full run, and of one that only shows that it works, with their meaning.

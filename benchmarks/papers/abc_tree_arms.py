@@ -94,11 +94,9 @@ def arms(options: argparse.Namespace) -> Part:
         right[name], share[name] = np.array(found, float), np.array(pulls)
     middle = len(times) * 3 // 4
     heads = [
-        "policy",
-        f"right after {times[middle]:,}",
-        f"after {n:,}",
+        "policy", f"right after {times[middle]:,}", f"after {n:,}",
         "pulls of the best: first, last tenth",
-    ]
+    ]  # fmt: skip
     lines = [
         [name, interval(v[:, middle]), interval(v[:, -1]),
          f"{percent(share[name][:, 0].mean())}, {percent(share[name][:, -1].mean())}"]

@@ -15,15 +15,10 @@ from amc_pymc.likelihood_free.trees import Cart
 from amc_pymc.rng import as_generator
 from benchmarks.harness.statements import Part, Statement
 from benchmarks.harness.tables import markdown
-from benchmarks.papers.abc_tree_methods import (
-    METHODS,
-    Checkpoint,
-    kernel_density,
-    kernel_root,
-)
+from benchmarks.papers.abc_tree_methods import METHODS, Checkpoint, kernel_density, kernel_root
 from benchmarks.papers.abc_tree_posteriors import PRINTED
 from benchmarks.papers.inner_loop import inner_loop
-from models.gaussian_known import gaussian_known
+from models.point_simulators import gaussian_known
 
 
 def costs(options: argparse.Namespace) -> Part:

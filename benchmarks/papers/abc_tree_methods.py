@@ -119,13 +119,9 @@ def finish(target: Target, path: list[Checkpoint]) -> Run:
 
 
 def rejection(
-    example: SimulatorExample,
-    n: int,
-    rng: np.random.Generator,
-    *,
-    quota: int = QUOTA,
+    example: SimulatorExample, n: int, rng: np.random.Generator, *, quota: int = QUOTA,
     lowest: float = 0.0,
-) -> Run:
+) -> Run:  # fmt: skip
     """The `quota` closest of draws from the prior, or a fifth of them, or all within the lowest tolerance."""
     target, path = Target(example), []
     for part in np.diff(np.geomspace(min(quota, n), n, 13).round().astype(int), prepend=0):
@@ -145,14 +141,9 @@ def first_tolerance(distance: np.ndarray) -> float:
 
 
 def smc(
-    example: SimulatorExample,
-    n: int,
-    rng: np.random.Generator,
-    *,
-    quota: int = QUOTA,
-    factor: float = FACTOR,
-    lowest: float = 0.0,
-) -> Run:
+    example: SimulatorExample, n: int, rng: np.random.Generator, *, quota: int = QUOTA,
+    factor: float = FACTOR, lowest: float = 0.0,
+) -> Run:  # fmt: skip
     """Population Monte Carlo ABC of Beaumont, Cornuet, Marin & Robert (2009), doi:10.1093/biomet/asp052.
 
     Normal kernels with twice the weighted covariance matrix of the particles.
@@ -209,19 +200,11 @@ def _proposed(last, root, n, n_dim, rng):
 
 
 def printed_tree(
-    example: SimulatorExample,
-    n: int,
-    rng: np.random.Generator,
-    *,
-    utility: str = "posterior",
-    partitioner: Callable = Cart(max_leaves=1000, min_samples=10),
-    quota: int = QUOTA,
-    factor: float = FACTOR,
-    thompson: bool = False,
-    pseudo: float = 0.0,
-    block: int = BLOCK,
+    example: SimulatorExample, n: int, rng: np.random.Generator, *, utility: str = "posterior",
+    partitioner: Callable = Cart(max_leaves=1000, min_samples=10), quota: int = QUOTA,
+    factor: float = FACTOR, thompson: bool = False, pseudo: float = 0.0, block: int = BLOCK,
     lowest: float = 0.0,
-) -> Run:
+) -> Run:  # fmt: skip
     """Algorithms 1 and 2 of the paper, or with `thompson` 3 and 4: acceptance as labels, counts as they are.
 
     The proposal is updated after each block. As printed, a box in which nothing has been accepted is never
@@ -269,14 +252,9 @@ def printed_tree(
 
 
 def package_tree(
-    example: SimulatorExample,
-    n: int,
-    rng: np.random.Generator,
-    *,
-    quota: int = QUOTA,
-    lowest: float = 0.0,
-    **options,
-) -> Run:
+    example: SimulatorExample, n: int, rng: np.random.Generator, *, quota: int = QUOTA,
+    lowest: float = 0.0, **options,
+) -> Run:  # fmt: skip
     """``sample_abc_tree`` with its defaults, or others of its learner."""
     target, path = Target(example), []
     sizes = batch_sizes(n)
@@ -294,11 +272,9 @@ def package_tree(
 
 
 METHODS: dict[str, Callable[..., Run]] = {
-    "rejection": rejection,
-    "SMC-ABC": smc,
-    "ABC-Tree, printed": printed_tree,
+    "rejection": rejection, "SMC-ABC": smc, "ABC-Tree, printed": printed_tree,
     "ABC-Tree, here": package_tree,
-}
+}  # fmt: skip
 
 
 def closest(

@@ -109,13 +109,10 @@ def by_hoo(
 def searches() -> dict[str, Callable[..., Found]]:
     """By name, in the order of tables."""
     return {
-        "rejection, KDE": by_rejection,
-        "SMC-ABC, KDE": by_smc,
-        "HOO": by_hoo,
+        "rejection, KDE": by_rejection, "SMC-ABC, KDE": by_smc, "HOO": by_hoo,
         f"{PRINTED}, dyadic": printed(Dyadic(cuts=10)),
-        f"{PRINTED}, CART": printed(Cart(max_leaves=1000, min_samples=10)),
-        HERE: package(),
-    }
+        f"{PRINTED}, CART": printed(Cart(max_leaves=1000, min_samples=10)), HERE: package(),
+    }  # fmt: skip
 
 
 def run_all(example, n, runs, seed, methods) -> dict[str, np.ndarray]:
@@ -134,12 +131,7 @@ def mixture(options: argparse.Namespace) -> Part:
     theta = {m: example.cube(u) for m, u in found.items()}
     errors = {m: np.square(t - example.mode).sum(axis=1) for m, t in theta.items()}
     lines = [
-        [
-            m,
-            interval(e),
-            number(float(np.median(e))),
-            percent(float((e > 1.0).mean())),
-        ]
+        [m, interval(e), number(float(np.median(e))), percent(float((e > 1.0).mean()))]
         for m, e in errors.items()
     ]
     text = (
@@ -180,12 +172,7 @@ def digit(options: argparse.Namespace) -> Part:
     hits = {m: (network.digit(t) == right).astype(float) for m, t in theta.items()}
     squares = {m: np.square(t - mode).sum(axis=1) for m, t in theta.items()}
     lines = [
-        [
-            m,
-            interval(hits[m]),
-            interval(squares[m]),
-            number(math.sqrt(theta[m].var(axis=0).sum())),
-        ]
+        [m, interval(hits[m]), interval(squares[m]), number(math.sqrt(theta[m].var(axis=0).sum()))]
         for m in methods
     ]
     label = int(network.labels[options.map_image])

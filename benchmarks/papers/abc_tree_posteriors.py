@@ -30,10 +30,9 @@ from benchmarks.papers.abc_tree_methods import (
     resampled,
     squared_mmd,
 )
-from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import BIVARIATE, acceptance, bivariate_mixture
-from models.heston import heston
-from models.lotka_volterra import lotka_volterra
+from models.point_simulators import gaussian_known
+from models.process_simulators import heston, lotka_volterra
 from models.simulator_example import SimulatorExample
 
 PRINTED, HERE = "ABC-Tree, printed", "ABC-Tree, here"
@@ -85,10 +84,7 @@ def pruned_cart(
 
 def partitions() -> dict[str, Callable]:
     """Partitioners of section 3.2.1 that are installed."""
-    out: dict[str, Callable] = {
-        "CART, pruned": pruned_cart,
-        "dyadic": Dyadic(cuts=10),
-    }
+    out: dict[str, Callable] = {"CART, pruned": pruned_cart, "dyadic": Dyadic(cuts=10)}
     try:
         from amc_pymc.likelihood_free.trees import Bart
 
@@ -184,13 +180,9 @@ def compare(
             of["tolerance"].append(along(run, times, lambda c: c.tolerance))
     found = {m: {k: np.array(v) for k, v in of.items()} for m, of in found.items()}
     heads = [
-        "method",
-        "squared MMD",
-        "marginal TV",
-        "-log density of the truth",
-        "last tolerance",
+        "method", "squared MMD", "marginal TV", "-log density of the truth", "last tolerance",
         "seconds a run",
-    ]
+    ]  # fmt: skip
     lines = [
         [
             m,

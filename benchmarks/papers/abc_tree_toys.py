@@ -18,8 +18,9 @@ from benchmarks.harness.tables import markdown
 from benchmarks.papers.inner_loop import initial_plays, inner_loop, regret
 from models.gaussian_mixtures import UNIVARIATE, univariate_mixture
 from models.gaussian_mixtures import acceptance as mixture_acceptance
-from models.toy_points import SD
 
+#: Example 1: X | U ~ N(U, 5), with U uniform on (theta - 1, theta) and theta one of a hundred points.
+SD = math.sqrt(5.0)
 #: Utilities of the paper, by its names.
 OMEGAS = {"posterior": "omega1", "efficiency": "omega2", "kl": "omega3", "ess": "ess (ours)"}
 
@@ -28,10 +29,9 @@ def toy_rates(observed: float = 49.5, epsilon: float = 2.0, n_points: int = 100)
     """Rates of acceptance (n_points,) of example 1 to full relative precision, in the tails as well.
 
     >>> from benchmarks.papers.abc_tree_toys import toy_rates
-    >>> from models.toy_points import acceptance
     >>> rates = toy_rates()
-    >>> bool(abs(rates - acceptance(49.5, 2.0)).max() < 1e-12), rates.min() > 0.0
-    (True, True)
+    >>> bool(rates.min() > 0.0), int(rates.argmax()) + 1
+    (True, 50)
     """
     nodes, weights = leggauss(30)
     u = np.arange(1, n_points + 1)[:, None] - 1.0 + 0.5 * (nodes + 1.0)
@@ -294,11 +294,8 @@ def grid(options: argparse.Namespace) -> Part:
     errors = {k: np.array(v) for k, v in errors.items()}
     middle, coarse, finest = 100, sizes[0], sizes[-1]
     heads = [
-        "bins",
-        f"error, {times[len(times) // 2]:,} simulations",
-        f"{times[-1]:,}",
-        "acceptance",
-    ]
+        "bins", f"error, {times[len(times) // 2]:,} simulations", f"{times[-1]:,}", "acceptance",
+    ]  # fmt: skip
     lines = [
         [f"{k:,}", interval(v[:, len(times) // 2]), interval(v[:, -1]), interval(rates[k])]
         for k, v in errors.items()

@@ -49,14 +49,9 @@ from benchmarks.papers.adaptive_ais_figure import figure
 from benchmarks.papers.adaptive_ais_kernels import kernels
 
 QUICK = {
-    "rows": [5, 50],
-    "steps": [10, 50, 200],
-    "bank": [400, 200, 100],
-    "raw_bank": [200, 100, 100],
-    "runs": 50,
-    "budget": 25.0,
-    "kernel_draws": 100,
-}
+    "rows": [5, 50], "steps": [10, 50, 200], "bank": [400, 200, 100], "raw_bank": [200, 100, 100],
+    "runs": 50, "budget": 25.0, "kernel_draws": 100,
+}  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:

@@ -184,13 +184,9 @@ def moves_all(kernel: type, problem: Problem) -> Kernel:
 
 
 def draw(
-    problem: Problem,
-    n_steps: int,
-    n: int,
-    rng: np.random.Generator,
-    kernel: Kernel | None = None,
+    problem: Problem, n_steps: int, n: int, rng: np.random.Generator, kernel: Kernel | None = None,
     ladder: Ladder | None = None,
-) -> Draws:
+) -> Draws:  # fmt: skip
     """Anneal n particles in n_steps steps, by default with slices of fixed width."""
     kernel = kernel or moves_all(Slice, problem)
     ladder = ladder or fixed_ladder(_WIDTH, problem.n_dim)

@@ -57,20 +57,15 @@ def arms_table(banks: Sequence[Bank]) -> str:
         for steps, d in zip(bank.steps, bank.draws, strict=True):
             w = np.exp(d.log_weights)
             z = (w.mean() - 1.0) / (w.std(ddof=1) / math.sqrt(w.size))
-            lines.append(
-                [
-                    str(bank.problem.rows),
-                    f"{steps:,}",
-                    f"{w.size:,}",
-                    f"{d.evaluations.mean():,.0f} ± {d.evaluations.std():,.0f}",
-                    f"{1e3 * d.seconds.mean():.3g}",
-                    f"{1e6 * d.seconds.sum() / d.evaluations.sum():.3g}",
-                    str(bootstrap(lambda i, d=d: d.some(i).relative_variance, w.size)),
-                    str(price_ratio(d, longest, "counted")),
-                    str(price_ratio(d, longest, "cpu")),
-                    f"{z:+.1f}",
-                ]
-            )
+            lines.append([
+                str(bank.problem.rows), f"{steps:,}", f"{w.size:,}",
+                f"{d.evaluations.mean():,.0f} ± {d.evaluations.std():,.0f}",
+                f"{1e3 * d.seconds.mean():.3g}",
+                f"{1e6 * d.seconds.sum() / d.evaluations.sum():.3g}",
+                str(bootstrap(lambda i, d=d: d.some(i).relative_variance, w.size)),
+                str(price_ratio(d, longest, "counted")), str(price_ratio(d, longest, "cpu")),
+                f"{z:+.1f}",
+            ])  # fmt: skip
     heads = ["T", "steps", "draws", "evaluations of a draw, ± sd", "CPU ms",
              "microseconds per evaluation", "relative variance, 95 %",
              "V delta over that of the last arm, counted", "the same, CPU",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,21 @@ from benchmarks.papers.adaptive_ais_bank import (
     prior_draws,
     ratio,
 )
-from benchmarks.papers.adaptive_ais_moves import Langevin, RandomWalk
 
-KERNELS: dict[str, type] = {
-    "slice": Slice,
-    "random walk": RandomWalk,
-    "Langevin": Langevin,
-    "HMC": HMC,
-}
+
+@dataclass(frozen=True)
+class Langevin(HMC):
+    """Metropolis-adjusted Langevin kernel (Roberts & Tweedie 1996, doi:10.2307/3318418): one leapfrog step of fixed size."""
+
+    n_leapfrog: int = 1
+    jitter: float = 0.0
+
+    name: ClassVar[str] = "langevin"
+    target_acceptance: ClassVar[float] = 0.57
+
+
+KERNELS: dict[str, type] = {"slice": Slice, "Langevin": Langevin, "HMC": HMC}
+RIVALS = ("Langevin", "HMC")
 #: Step sizes in prior standard deviations, the same at all temperatures.
 SIZES = tuple(2.0**j for j in range(-8, 3))
 SLICE_SIZES = (0.125, 0.5, 2.0, 8.0)
@@ -65,7 +73,7 @@ def kernels(options, banks: Sequence[Bank]) -> Part:
         rng = np.random.default_rng([options.seed, 20, COVARIATES.index(p.covariates), p.rows])
         for s, d in zip(bank.steps, bank.draws, strict=True):
             tried.append(Tried(p.covariates, p.rows, "slice", "none", s, d))
-        for name in ("random walk", "Langevin", "HMC"):
+        for name in RIVALS:
             kernel = moves_all(KERNELS[name], p)
             start = prior_draws(p, 500, rng)
             ladder = climb(LogisticPath(p, 500), start, kernel, rng)
@@ -169,7 +177,7 @@ def hand_statement(tried):
     sized = [t for t in tried if t.tuning.startswith("size")]
     ours = min((t for t in sized if t.kernel == "slice"), key=Tried.price)
     parts, holds = [], True
-    for name in ("random walk", "Langevin", "HMC"):
+    for name in RIVALS:
         rival = min((t for t in sized if t.kernel == name), key=Tried.price)
         r = ratio(ours.draws, rival.draws, lambda d: cautious_price(d, "cpu"))
         holds &= r.high < 1.0

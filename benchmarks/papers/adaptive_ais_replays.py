@@ -14,7 +14,7 @@ from amc_pymc.bandits.payoffs import rewards
 from benchmarks.harness.intervals import Ratio, bootstrap
 from benchmarks.harness.statements import batches
 from benchmarks.papers.adaptive_ais_bank import KINDS, Bank
-from benchmarks.papers.bandit_runs import EUCBV, MOSS, TightestBound, run
+from benchmarks.papers.bandit_runs import EUCBV, run
 
 #: Runs that are replayed together.
 _TOGETHER = 50
@@ -26,10 +26,8 @@ PAIRED: dict[str, Callable[[int, KnownRange, int], Policy]] = {
     "UCB-V": lambda k, scale, n: UCBV(k, rewards=scale),
     "KL-UCB": lambda k, scale, n: KLUCB(k, rewards=scale),
     "TS": lambda k, scale, n: ThompsonSampling(k, rewards=scale),
-    "MOSS": lambda k, scale, n: MOSS(k, rewards=scale),
     "EUCBV": lambda k, scale, n: EUCBV(k, horizon=n, rewards=scale),
-    "tightest": lambda k, scale, n: TightestBound(k, rewards=scale),
-}
+}  # fmt: skip
 BANDITS = (*PAIRED, "lcb")
 PAPER = ("UCB1", "UCB-V", "KL-UCB", "TS")
 

@@ -16,31 +16,24 @@ import time
 
 import numpy as np
 
+from scipy.special import log_ndtr
+
+from amc_pymc.rng import as_generator
+from amc_pymc.tall.samplers.compiled import state_values
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import markdown, number, percent, share_of
+from benchmarks.papers.data_space import DataControl
 
 _NAME = "arch_order"
 METHODS = ("taylor", "exact")
-_TITLES = {
-    "taylor": "racing, expansion in parameters",
-    "exact": "all rows",
-}
+_TITLES = {"taylor": "racing, expansion in parameters", "exact": "all rows"}
 HEADERS = (
-    "method",
-    "draws",
-    "evaluations per draw",
-    "fewer than exact",
-    "ESS of q",
-    "evaluations per effective draw",
-    "fewer than exact for an error",
-    "set-up s",
-    "s per 1000 draws",
-    "index: wrong decisions",
-    "parameters: wrong decisions",
-    "accepted",
-)
+    "method", "draws", "evaluations per draw", "fewer than exact", "ESS of q",
+    "evaluations per effective draw", "fewer than exact for an error", "set-up s",
+    "s per 1000 draws", "index: wrong decisions", "parameters: wrong decisions", "accepted",
+)  # fmt: skip
 
 
 def main(o) -> None:
@@ -83,14 +76,9 @@ def run(method: str, models, o) -> tuple[Result, object]:
 
     settings = {"taylor": {}, "exact": {"race": "exact", "audits": 0}}[method]
     common_settings = {
-        "tune": o.tune,
-        "chains": o.chains,
-        "cores": o.cores,
-        "random_seed": o.seed,
-        "pseudo_prior": o.pseudo_prior,
-        "progressbar": o.progress,
-        **settings,
-    }
+        "tune": o.tune, "chains": o.chains, "cores": o.cores, "random_seed": o.seed,
+        "pseudo_prior": o.pseudo_prior, "progressbar": o.progress, **settings,
+    }  # fmt: skip
     begin = time.perf_counter()
     result = amc.sample_product_space(models, draws=o.draws, **common_settings)
     whole = time.perf_counter() - begin
@@ -130,19 +118,12 @@ def line(row: Result, exact: Result | None) -> list[str]:
         fewer = exact["evaluations"] / row["evaluations"]
         effective = exact["evaluations"] * exact["draws"] / exact["ess"] / per_effective
     return [
-        _TITLES[row["method"]],
-        f"{row['draws']:,}",
-        number(row["evaluations"], 6),
-        f"{number(fewer)}x",
-        number(row["ess"], 4),
-        number(per_effective, 3),
-        f"{number(effective)}x",
-        number(row["setup_s"]),
-        number(1000.0 * row["sample_s"] / row["draws"]),
-        _wrong(row, "index"),
-        _wrong(row, "parameters"),
-        percent(row["accepted"]),
-    ]
+        _TITLES[row["method"]], f"{row['draws']:,}", number(row["evaluations"], 6),
+        f"{number(fewer)}x", number(row["ess"], 4), number(per_effective, 3),
+        f"{number(effective)}x", number(row["setup_s"]),
+        number(1000.0 * row["sample_s"] / row["draws"]), _wrong(row, "index"),
+        _wrong(row, "parameters"), percent(row["accepted"]),
+    ]  # fmt: skip
 
 
 def _wrong(row: Result, step: str) -> str:
@@ -180,43 +161,54 @@ def variance_lines(models, o) -> list[list[str]]:
     """Plain over residual variance of the rows' rewards between two draws of the pseudo-prior."""
     import amc_pymc as amc
 
-    from amc_pymc.rng import as_generator
-    from benchmarks.papers.data_space import DataControl, DataProxy
+    from models.arch_order import Rows, softplus
 
     steps = [amc.RacingMetropolis(model=model, audits=0) for model in models.values()]
+    natural = softplus if o.transform == "softplus" else lambda x: -log_ndtr(-x)
+
+    def in_parameters(prepared, _):
+        raced, centre = prepared.raced, prepared.first_surrogate.centre
+
+        def residuals(points, rows):
+            return state_values(raced.state_rewards, prepared.eta(points), centre, rows)
+
+        return residuals, prepared.exact_rows
+
+    def in_data(bins, outliers):
+        def control_of(prepared, model):
+            rows = Rows(model.rvs_to_values[model["r"]].eval(), model["squares"].get_value())
+            at = natural(prepared.fit.mean)
+            control = DataControl(rows, at, bins, outliers, as_generator(o.seed))
+            return lambda points, n: [
+                control.residuals(natural(x), n) for x in points
+            ], control.exact
+
+        return control_of
+
     out = []
-    for title, settings in (
-        ("expansion in parameters", None),
-        ("expansion in data, 10 x 10 bins, 20 % outliers (the paper's)", DataProxy()),
-        ("expansion in data, 20 x 20 bins, 2 % outliers", DataProxy(bins=20, outliers=0.02)),
+    for title, control_of in (
+        ("expansion in parameters", in_parameters),
+        ("expansion in data, 10 x 10 bins, 20 % outliers (the paper's)", in_data(10, 0.2)),
+        ("expansion in data, 20 x 20 bins, 2 % outliers", in_data(20, 0.02)),
     ):
-        cells = []
-        for step in steps:
-            prepared, rng = step.prepared, as_generator(o.seed)
-            control, exact = prepared.raced, prepared.exact_rows
-            if settings is not None:
-                rows, x = prepared.densities.row_log_density, prepared.fit.mean
-                control = DataControl(rows, settings, x, as_generator(o.seed))
-                exact = control.exact
-            cells.append(number(reduction(prepared, control, exact, rng)))
-        out.append([title, *cells])
+        found = [
+            reduction(step.prepared, *control_of(step.prepared, model), as_generator(o.seed))
+            for step, model in zip(steps, models.values(), strict=True)
+        ]
+        out.append([title, *map(number, found)])
     return out
 
 
-def reduction(prepared, control, exact, rng, pairs: int = 8) -> float:
+def reduction(prepared, residuals, exact, rng, pairs: int = 8) -> float:
     """Median over pairs of points of plain variance over residual variance of raced rows."""
-    from amc_pymc.tall.samplers.compiled import state_values
-
     rows = np.setdiff1d(np.arange(prepared.densities.n_units), exact)
-    centre, found = prepared.first_surrogate.centre, []
+    found = []
     for _ in range(pairs):
         points = np.stack(
             [prepared.fit.draw(prepared.fit.mean, prepared.fit.coordinates, rng) for _ in range(2)]
         )
         plain = np.subtract(*(prepared.densities.values(x, rows) for x in points))
-        etas = prepared.eta(points) if control is prepared.raced else points
-        left = np.subtract(*state_values(control.state_rewards, etas, centre, rows))
-        found.append(np.var(plain) / np.var(left))
+        found.append(np.var(plain) / np.var(np.subtract(*residuals(points, rows))))
     return float(np.median(found))
 
 

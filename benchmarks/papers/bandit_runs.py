@@ -12,30 +12,8 @@ import numpy as np
 
 from scipy import special
 
-from amc_pymc.bandits import KLUCB, UCB1, UCBCV, UCBV, Policy, ThompsonSampling
+from amc_pymc.bandits import UCBCV, Policy, ThompsonSampling
 from amc_pymc.bandits.indices import BoundPolicy
-
-
-class MOSS(BoundPolicy):
-    """Upper bound mean + sqrt(max(log(T / (K n)), 0) / n) of Audibert & Bubeck (2010), with T the current pull."""
-
-    name = "moss"
-
-    def _bound(self, n, mean, variance, t):
-        return mean + np.sqrt(np.maximum(np.log(t / (self.n_arms * n)), 0.0) / n)
-
-
-class TightestBound(BoundPolicy):
-    """Smallest of the bounds of UCB1, UCB-V and KL-UCB, each at 3 t, by the union bound."""
-
-    name = "tightest"
-
-    def __init__(self, n_arms: int, *, rewards=(0.0, 1.0)):
-        super().__init__(n_arms, rewards=rewards)
-        self.parts = UCB1(n_arms), UCBV(n_arms), KLUCB(n_arms)
-
-    def _bound(self, n, mean, variance, t):
-        return np.min([p._bound(n, mean, variance, 3.0 * t) for p in self.parts], axis=0)
 
 
 class EUCBV(BoundPolicy):
@@ -181,12 +159,9 @@ def _game(policy: Policy, n_runs: int, controls: np.ndarray | None) -> _Game:
 
 
 def run(
-    policy: Policy,
-    rewards: np.ndarray,
-    checkpoints: np.ndarray,
-    rng: np.random.Generator,
+    policy: Policy, rewards: np.ndarray, checkpoints: np.ndarray, rng: np.random.Generator,
     controls: np.ndarray | None = None,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """How often each arm has been pulled after checkpoints[c] pulls of run r.
 
     Parameters
@@ -223,12 +198,9 @@ def run(
 
 
 def one_run(
-    policy: Policy,
-    rewards: np.ndarray,
-    n: int,
-    rng: np.random.Generator,
+    policy: Policy, rewards: np.ndarray, n: int, rng: np.random.Generator,
     controls: np.ndarray | None = None,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Pulls (n, K) after each of n pulls, by ask and tell, for rewards (K, n)."""
     counts = np.zeros((n + 1, len(rewards)), np.int64)
     for t in range(n):

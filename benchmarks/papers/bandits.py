@@ -25,14 +25,9 @@ from benchmarks.papers.neufeld import aim, figure_1, figure_2
 from benchmarks.papers.verma import figure_cv1, figure_cv2, figure_cv3, figure_cv4
 
 PARTS: dict[str, Callable[..., Part]] = {
-    "1": figure_1,
-    "2": figure_2,
-    "cv1": figure_cv1,
-    "cv2": figure_cv2,
-    "cv3": figure_cv3,
-    "cv4": figure_cv4,
-    "aim": aim,
-}
+    "1": figure_1, "2": figure_2, "cv1": figure_cv1, "cv2": figure_cv2, "cv3": figure_cv3,
+    "cv4": figure_cv4, "aim": aim,
+}  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:

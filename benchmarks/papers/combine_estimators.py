@@ -71,11 +71,8 @@ class Suite(NamedTuple):
 
 
 LADDER = (
-    LogNormal(3.7, 100),
-    LogNormal(1.85, 400),
-    LogNormal(0.925, 1600),
-    LogNormal(0.4625, 6400),
-)
+    LogNormal(3.7, 100), LogNormal(1.85, 400), LogNormal(0.925, 1600), LogNormal(0.4625, 6400),
+)  # fmt: skip
 SUITES = {
     "ladder": Suite("annealing with 100 ... 6400 temperatures, cost in proportion", LADDER),
     "three": Suite("the ladder without its worst arm", LADDER[1:]),
@@ -144,12 +141,8 @@ def summary(name: str, suite: Suite, policy: str, pulls: int, found: np.ndarray)
 def table(rows: list[dict]) -> str:
     """Errors over the best arm's."""
     headers = [
-        "arms",
-        "policy",
-        "pulls of the best arm",
-        *WEIGHTS,
-        "95 % intervals cover (predictable)",
-    ]
+        "arms", "policy", "pulls of the best arm", *WEIGHTS, "95 % intervals cover (predictable)",
+    ]  # fmt: skip
     lines = [
         [
             r["suite"],
@@ -203,11 +196,9 @@ def controls(options) -> str:
             gain = []
             for _ in range(runs):
                 run = Combination(
-                    as_arms([Linear(q, rho)]),
-                    make_policy("ucb1", 1, rewards=RunningRange()),
-                    plan_rounds(draws, min(draws, 3), "draws"),
-                    "squared",
-                )
+                    as_arms([Linear(q, rho)]), make_policy("ucb1", 1, rewards=RunningRange()),
+                    plan_rounds(draws, min(draws, 3), "draws"), "squared",
+                )  # fmt: skip
                 record = run_here(run, rng).records[0]
                 gain.append(
                     [
@@ -217,14 +208,9 @@ def controls(options) -> str:
                     ]
                 )
             found = np.array(gain)
-            lines.append(
-                [
-                    str(q),
-                    f"{rho:g}",
-                    str(draws),
-                    *(_ratio(found[:, j], found[:, 2]) for j in (0, 1)),
-                ]
-            )
+            lines.append([
+                str(q), f"{rho:g}", str(draws), *(_ratio(found[:, j], found[:, 2]) for j in (0, 1)),
+            ])  # fmt: skip
     headers = ["q", "rho", "draws", "predictable / plain mean", "inverse_variance / plain mean"]
     return markdown(headers, lines)
 

@@ -56,13 +56,9 @@ def main(o: argparse.Namespace) -> None:
 def run(mentions, seed: int, audit_share: float, race: float | None, o) -> Trace:
     """One run."""
     return run_coreference(
-        mentions,
-        race=race,
-        seed=seed,
-        n_sweeps=o.sweeps,
-        hottest=o.hottest,
+        mentions, race=race, seed=seed, n_sweeps=o.sweeps, hottest=o.hottest,
         audit_share=audit_share,
-    )
+    )  # fmt: skip
 
 
 def run_all(mentions, audit_share, race, o) -> list[Trace]:
@@ -133,15 +129,10 @@ def heading(name: str, mentions: Mentions, o) -> str:
 
 
 HEADERS = (
-    "method",
-    "final F1",
-    "largest difference of F1 from exact, by sweep",
-    "evaluations",
-    "fewer overall",
-    f"fewer in the last {LAST} sweeps",
-    "s per sweep there",
+    "method", "final F1", "largest difference of F1 from exact, by sweep", "evaluations",
+    "fewer overall", f"fewer in the last {LAST} sweeps", "s per sweep there",
     "decision error [95 % CI]",
-)
+)  # fmt: skip
 
 
 def line(r: Result) -> list[str]:
@@ -151,15 +142,11 @@ def line(r: Result) -> list[str]:
         f"(sweep {r['f1_largest_difference_sweep']})"
     )
     return [
-        r["method"],
-        f"{r['f1']:.4f} ± {r['f1_se']:.4f}",
-        "-" if r["method"] == "exact" else largest,
-        f"{r['evaluations']:.3g}",
-        f"{r['saving_overall']:.1f}x",
-        f"{r['saving_near_convergence']:.1f}x",
-        number(r["seconds_per_sweep"]),
-        decision_error_cell(r) if r["audited"] else "-",
-    ]
+        r["method"], f"{r['f1']:.4f} ± {r['f1_se']:.4f}",
+        "-" if r["method"] == "exact" else largest, f"{r['evaluations']:.3g}",
+        f"{r['saving_overall']:.1f}x", f"{r['saving_near_convergence']:.1f}x",
+        number(r["seconds_per_sweep"]), decision_error_cell(r) if r["audited"] else "-",
+    ]  # fmt: skip
 
 
 def by_cost(traces: dict[str, list[Trace]]) -> str:

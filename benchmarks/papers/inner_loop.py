@@ -56,16 +56,9 @@ class Played(NamedTuple):
 
 
 def inner_loop(
-    pi: ArrayLike,
-    rates: ArrayLike,
-    n: int,
-    rng: np.random.Generator,
-    *,
-    utility: str = "ess",
-    judge: str | None = None,
-    draw: bool = False,
-    plays: int = 0,
-) -> Played:
+    pi: ArrayLike, rates: ArrayLike, n: int, rng: np.random.Generator, *, utility: str = "ess",
+    judge: str | None = None, draw: bool = False, plays: int = 0,
+) -> Played:  # fmt: skip
     """Play the bandit game of algorithm 1 with known rates of acceptance.
 
     Takes O(K) a simulation: 0.2 to 2 microseconds for ten boxes, 1 to 16 for a hundred.

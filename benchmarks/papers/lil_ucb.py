@@ -81,14 +81,10 @@ def _highest(scores: np.ndarray, pulls: np.ndarray, n_raced: int, lil: LilParame
 
 @njit
 def lil_ucb(
-    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    points: np.ndarray,
-    centre: np.ndarray,
-    bias: np.ndarray,
-    population: Population,
-    lil: LilParameters,
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], points: np.ndarray,
+    centre: np.ndarray, bias: np.ndarray, population: Population, lil: LilParameters,
     rng: np.random.Generator,
-) -> RaceResult:
+) -> RaceResult:  # fmt: skip
     """Find the arm with the highest population mean of finite rewards plus bias by lil'UCB; arguments as for :func:`race`."""
     n_arms, n_raced = points.shape[0], population.n_raced
     marked = np.empty((n_arms, population.marked.size), dtype=np.uint64)

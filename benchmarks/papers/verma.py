@@ -122,11 +122,10 @@ def rivals(n_arms: int, n: int, width: float = 1.0) -> dict[str, Policy]:
     """Policies without controls, their intervals for rewards on [0, width]."""
     rewards = (0.0, width)
     return {
-        "UCB1": UCB1(n_arms, rewards=rewards),
-        "UCB-V": UCBV(n_arms, rewards=rewards),
+        "UCB1": UCB1(n_arms, rewards=rewards), "UCB-V": UCBV(n_arms, rewards=rewards),
         "EUCBV": EUCBV(n_arms, horizon=n, rewards=rewards),
         "TS": ThompsonSampling(n_arms, rewards=rewards),
-    }
+    }  # fmt: skip
 
 
 def controlled(instance: Instance, error: ArrayLike = 0.0, **settings) -> UCBCV:
@@ -243,11 +242,10 @@ def figure_cv3(options) -> Part:
     rng = np.random.default_rng([options.seed, 5])
     checkpoints = times_up_to(n, 60, 100)
     cases = {
-        "instance 2 (normal)": make_instance(2),
-        "instance 3 (gamma)": make_instance(3),
+        "instance 2 (normal)": make_instance(2), "instance 3 (gamma)": make_instance(3),
         "instance 4 (log-normal)": make_instance(4),
         "instance 4 (parameters of the log)": make_instance(4, parameters="log"),
-    }
+    }  # fmt: skip
     rows, curves = [], {}
     for case, instance in cases.items():
         draws = draw(instance, n, runs, rng)

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.harness import options
 from benchmarks.harness.jobs import Result, run_job, say, serve
-from benchmarks.harness.tables import decision_error_cell, markdown, number, percent
+from benchmarks.harness.tables import decision_error_cell, markdown, number, percent, with_error
 from benchmarks.tall.problems import Job, Problem
 from benchmarks.tall.worker import run
 
@@ -74,15 +74,9 @@ class Bench:
         o = self.options
         draws, tune = (500, 300) if o.quick else (2_500, 1_000)
         return self.reference(
-            problem,
-            method,
-            n_rows,
-            chains=4,
-            cores=os.cpu_count() or 1,
-            draws=draws,
-            tune=tune,
+            problem, method, n_rows, chains=4, cores=os.cpu_count() or 1, draws=draws, tune=tune,
             cap=o.reference_cap,
-        )
+        )  # fmt: skip
 
 
 # --- figures -------------------------------------------------------------------------------------
@@ -135,11 +129,9 @@ def compare(result: Result, reference: Result) -> Result:
     mcse_sd = np.hypot(got["mcse_sd"], ref["mcse_sd"]) / ref["sd"]
     labels = result["parameters"]["label"]
     return {
-        **_worst("mean", bias_mean, mcse_mean, labels),
-        **_worst("sd", bias_sd, mcse_sd, labels),
-        "sd_ratio_min": float(1.0 + bias_sd.min()),
-        "sd_ratio_max": float(1.0 + bias_sd.max()),
-    }
+        **_worst("mean", bias_mean, mcse_mean, labels), **_worst("sd", bias_sd, mcse_sd, labels),
+        "sd_ratio_min": float(1.0 + bias_sd.min()), "sd_ratio_max": float(1.0 + bias_sd.max()),
+    }  # fmt: skip
 
 
 def _worst(name, bias, mcse, labels) -> Result:
@@ -176,24 +168,16 @@ def shown(key: str, digits: int = 3) -> Callable[[Result], str]:
 
 
 COLUMNS: Columns = {
-    "problem": itemgetter("problem"),
-    "method": itemgetter("method"),
-    "N": lambda row: f"{row['n_rows']:,}",
-    "draws": shown("draws", 7),
-    "set-up s": shown("setup_s"),
-    "warm-up s": shown("warmup_s"),
-    "sample s": shown("sample_s"),
-    "total s": shown("total_s"),
-    "ESS bulk min": shown("ess_bulk"),
-    "ESS tail min": shown("ess_tail"),
-    "ESS/s sampling": shown("ess_per_s"),
-    "s to 1000 ESS": shown("to_1000_s"),
+    "problem": itemgetter("problem"), "method": itemgetter("method"),
+    "N": lambda row: f"{row['n_rows']:,}", "draws": shown("draws", 7), "set-up s": shown("setup_s"),
+    "warm-up s": shown("warmup_s"), "sample s": shown("sample_s"), "total s": shown("total_s"),
+    "ESS bulk min": shown("ess_bulk"), "ESS tail min": shown("ess_tail"),
+    "ESS/s sampling": shown("ess_per_s"), "s to 1000 ESS": shown("to_1000_s"),
     "rows read per step": lambda row: percent(row["rows_share"]),
     "audits' rows per step": lambda row: percent(row.get("audit_share")),
-    "decision error [95 % CI]": decision_error_cell,
-    "peak MB": shown("peak_mb"),
+    "decision error [95 % CI]": decision_error_cell, "peak MB": shown("peak_mb"),
     "run": itemgetter("status"),
-}
+}  # fmt: skip
 
 
 def columns(names: Sequence[str], own: Columns) -> Columns:
@@ -206,12 +190,45 @@ def table(shown: Columns, rows: Sequence[Result]) -> str:
     return markdown(list(shown), [[cell(row) for cell in shown.values()] for row in rows])
 
 
+def report(
+    title: str, problems: Sequence[Problem], how: str, shown: Columns, rows: Sequence[Result],
+    peer: str, against: tuple[Sequence[str], Sequence[Sequence[str]]],
+) -> str:  # fmt: skip
+    """A report of all rows: how they were made, their table, and a comparison with one method."""
+    return "\n\n".join(
+        [
+            f"# {title}",
+            "\n".join(f"- `{p.name}`: {p.title}" for p in problems),
+            how,
+            table(shown, rows),
+            f"## Against {peer}",
+            markdown(*against),
+        ]
+    )
+
+
+def peer_of(rows: Sequence[Result], row: Result, method: str) -> Result:
+    """The row of a method on the same problem at the same N; empty if there is none."""
+    key = row["problem"], row["n_rows"]
+    same = (r for r in rows if r["method"] == method and (r["problem"], r["n_rows"]) == key)
+    return next(same, {})
+
+
+def mean_error(row: Result) -> str:
+    """The largest error of a mean in the reference's sds, with its Monte Carlo error."""
+    return with_error(row.get("bias_mean"), row.get("bias_mean_mcse"))
+
+
 # --- options -------------------------------------------------------------------------------------
 
 
-def parser(doc: str | None, methods: Sequence[str]) -> argparse.ArgumentParser:
-    """The options that benchmarks with references and several methods have."""
+def parser(
+    doc: str | None, methods: Sequence[str], problems: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """The options that benchmarks with references, several methods and perhaps several problems have."""
     p = options.parser(doc)
+    if problems:
+        p.add_argument("--problems", nargs="+", default=list(problems), choices=list(problems))
     p.add_argument("--methods", nargs="+", default=list(methods), help="see benchmarks/README.md")
     p.add_argument("--cap", type=float, default=600.0, help="seconds of warm-up and sampling")
     p.add_argument("--reference-cap", type=float, default=1_800.0, help="the same for references")
@@ -235,12 +252,9 @@ def conditions(o: argparse.Namespace) -> str:
 
 
 def start(
-    script: str,
-    problems: Mapping[str, Problem],
-    p: argparse.ArgumentParser,
-    main: Callable[[Bench], None],
-    quick: Mapping[str, Any] | None = None,
-) -> None:
+    script: str, problems: Mapping[str, Problem], p: argparse.ArgumentParser,
+    main: Callable[[Bench], None], quick: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
     """Work on one job if asked to, else hand them out; `quick` holds the defaults of --quick."""
 
     def work(job: Result) -> Result:

@@ -16,23 +16,11 @@ from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import (
     decision_error_cell,
-    markdown,
     number,
     percent,
     times_faster,
-    with_error,
 )
-from benchmarks.tall.bench import (
-    Bench,
-    columns,
-    compare,
-    conditions,
-    figures,
-    parser,
-    shown,
-    start,
-    table,
-)
+from benchmarks.tall import bench
 from benchmarks.tall.discrete_problems import PROBLEMS
 
 _NAME = "tall_discrete"
@@ -40,19 +28,19 @@ METHODS = ("gibbs", "gibbs:exact", "pymc_gibbs")
 _PEER = "pymc_gibbs"
 
 
-def main(bench: Bench) -> None:
+def main(runs: bench.Bench) -> None:
     """Run all problems, sizes and methods, print and save the tables."""
-    options = bench.options
+    options = runs.options
     rows: list[Result] = []
     for problem in options.problems:
         for size in options.sizes:
             n_rows = int(float(size))
-            found = {m: bench.run(bench.job(problem, m, n_rows)) for m in options.methods}
+            found = {m: runs.run(runs.job(problem, m, n_rows)) for m in options.methods}
             reference = found.get("gibbs:exact", {})
             for method, result in found.items():
-                against = {} if method == "gibbs:exact" else compare(result, reference)
-                rows.append({**figures(result), **against})
-                print(table(COLUMNS, rows[-1:]), flush=True)
+                against = {} if method == "gibbs:exact" else bench.compare(result, reference)
+                rows.append({**bench.figures(result), **against})
+                print(bench.table(COLUMNS, rows[-1:]), flush=True)
     text = report(rows, options)
     print(text)
     results.save(options, _NAME, rows, text)
@@ -61,19 +49,12 @@ def main(bench: Bench) -> None:
 def report(rows: list[Result], options) -> str:
     """All tables."""
     how = (
-        f"{conditions(options)} A draw is a sweep over all elements. Mean errors are "
+        f"{bench.conditions(options)} A draw is a sweep over all elements. Mean errors are "
         "against the exact Gibbs sampler of the same run."
     )
-    return "\n\n".join(
-        [
-            "# Discrete variables on tall data",
-            "\n".join(f"- `{p}`: {PROBLEMS[p].title}" for p in options.problems),
-            how,
-            table(COLUMNS, rows),
-            "## Against PyMC's Gibbs steps, at the same N",
-            markdown(*against_peer(rows)),
-        ]
-    )
+    problems = [PROBLEMS[k] for k in options.problems]
+    against = "PyMC's Gibbs steps, at the same N", against_peer(rows)
+    return bench.report("Discrete variables on tall data", problems, how, COLUMNS, rows, *against)
 
 
 def bulk_rate(row: Result) -> float:
@@ -87,7 +68,7 @@ def seconds_to_1000(row: Result) -> float:
     return row["fixed_s"] + 1000.0 / rate if rate > 0 else math.nan
 
 
-COLUMNS = columns(
+COLUMNS = bench.columns(
     ("problem", "method", "N", "draws", "set-up s", "sample s", "draws/s", "ESS bulk min", "ESS/s sampling",
      "s to 1000 ESS", "max mean error / sd", "rows read per element", "states left after a batch",
      "same-noise disagreement [95 % CI]", "peak MB", "run"),
@@ -96,11 +77,9 @@ COLUMNS = columns(
         "draws/s": lambda row: number(over(row["draws"], row["sample_s"])),
         "ESS/s sampling": lambda row: number(bulk_rate(row)),
         "s to 1000 ESS": lambda row: number(seconds_to_1000(row)),
-        "max mean error / sd": lambda row: with_error(
-            row.get("bias_mean"), row.get("bias_mean_mcse")
-        ),
-        "rows read per element": shown("rows_per_element", 4),
-        "states left after a batch": shown("arms_left"),
+        "max mean error / sd": bench.mean_error,
+        "rows read per element": bench.shown("rows_per_element", 4),
+        "states left after a batch": bench.shown("arms_left"),
         "same-noise disagreement [95 % CI]": decision_error_cell,
     },
 )  # fmt: skip
@@ -116,39 +95,28 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
     headers = ["problem", "method", "N", "draws/s", "ESS/s sampling", "time to 1000 ESS", "rows"]
     out = []
     for row in rows:
-        peers = [
-            r
-            for r in rows
-            if r["method"] == _PEER
-            and (r["problem"], r["n_rows"]) == (row["problem"], row["n_rows"])
-        ]
-        if row["method"] == _PEER or not peers:
+        peer = bench.peer_of(rows, row, _PEER)
+        if row["method"] == _PEER or not peer:
             continue
-        peer = peers[0]
-        out.append(
-            [
-                row["problem"],
-                row["method"],
-                f"{row['n_rows']:,}",
-                times_faster(
-                    over(row["draws"] / row["sample_s"], peer["draws"] / peer["sample_s"])
-                ),
-                times_faster(over(bulk_rate(row), bulk_rate(peer))),
-                times_faster(over(seconds_to_1000(peer), seconds_to_1000(row))),
-                percent(row.get("rows_per_element", math.nan) / row["n_rows"]),
-            ]
+        draws = row["draws"] / row["sample_s"], peer["draws"] / peer["sample_s"]
+        ratios = (
+            over(*draws),
+            over(bulk_rate(row), bulk_rate(peer)),
+            over(seconds_to_1000(peer), seconds_to_1000(row)),
         )
+        share = percent(row.get("rows_per_element", math.nan) / row["n_rows"])
+        names = [row["problem"], row["method"], f"{row['n_rows']:,}"]
+        out.append([*names, *map(times_faster, ratios), share])
     return headers, out
 
 
 def options():
     """Options of this script."""
-    p = parser(__doc__, METHODS)
+    p = bench.parser(__doc__, METHODS, list(PROBLEMS))
     p.add_argument("--sizes", nargs="+", default=["1e4", "1e5", "1e6"])
-    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     return p
 
 
 if __name__ == "__main__":
     quick = {"sizes": ["1e4"], "cap": 20.0, "problems": ["grid"]}
-    start("benchmarks.tall.discrete", PROBLEMS, options(), main, quick)
+    bench.start("benchmarks.tall.discrete", PROBLEMS, options(), main, quick)

@@ -78,13 +78,9 @@ def problem_of(job: Job) -> Problem:
     kind, columns = job.problem.split("-")
     extra = {"negative_binomial": ("alpha",), "ordered": ("cuts",)}.get(kind, ())
     return Problem(
-        job.problem,
-        job.problem,
-        lambda n_rows, seed: data_of(kind, int(columns), n_rows, seed),
-        lambda data: model_of(kind, data),
-        ("beta", *extra),
-        kind == "logistic",
-    )
+        job.problem, job.problem, lambda n_rows, seed: data_of(kind, int(columns), n_rows, seed),
+        lambda data: model_of(kind, data), ("beta", *extra), kind == "logistic",
+    )  # fmt: skip
 
 
 # --- methods --------------------------------------------------------------------------------------

@@ -31,19 +31,10 @@ _WORKER = "benchmarks.tall.first_draw_worker"
 METHODS = ("racing", "racing-interpreted", "pm.sample", "nutpie")
 #: The names in `first_draw_models.SHAPES`, which this process does not import.
 SHAPES = (
-    "zero_inflated_poisson",
-    "bivariate_normal",
-    "ordered_logistic",
-    "multinomial_logit",
-    "censored_weibull",
-    "customer_lifetime",
-    "group_slopes",
-    "negative_binomial",
-    "hsgp_regression",
-    "student_regression",
-    "group_intercepts",
-    "normal_mixture",
-)
+    "zero_inflated_poisson", "bivariate_normal", "ordered_logistic", "multinomial_logit",
+    "censored_weibull", "customer_lifetime", "group_slopes", "negative_binomial", "hsgp_regression",
+    "student_regression", "group_intercepts", "normal_mixture",
+)  # fmt: skip
 STATES = ("cold", "warm", "shared")
 _KEYS = {"cpu_s": "CPU s", "wall_s": "wall s"}
 _FIGURES = tuple((state, key) for state in STATES for key in _KEYS)

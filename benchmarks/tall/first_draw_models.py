@@ -57,13 +57,9 @@ def ordered_logistic(rng: np.random.Generator, n_rows: int) -> pm.Model:
     with pm.Model() as model:
         beta = pm.Normal("beta", 0.0, 2.0, shape=X.shape[1])
         cutpoints = pm.Normal(
-            "cutpoints",
-            0.0,
-            3.0,
-            shape=3,
-            transform=pm.distributions.transforms.ordered,
+            "cutpoints", 0.0, 3.0, shape=3, transform=pm.distributions.transforms.ordered,
             initval=np.array([-1.0, 0.0, 1.0]),
-        )
+        )  # fmt: skip
         answers = np.searchsorted([-1.0, 0.3, 1.5], latent)
         pm.OrderedLogistic("y", eta=X @ beta, cutpoints=cutpoints, observed=answers)
     return model
@@ -153,13 +149,9 @@ def normal_mixture(rng: np.random.Generator, n_rows: int) -> pm.Model:
     with pm.Model() as model:
         weights = pm.Dirichlet("weights", np.ones(2))
         mu = pm.Normal(
-            "mu",
-            0.0,
-            5.0,
-            shape=2,
-            transform=pm.distributions.transforms.ordered,
+            "mu", 0.0, 5.0, shape=2, transform=pm.distributions.transforms.ordered,
             initval=np.array([-1.0, 1.0]),
-        )
+        )  # fmt: skip
         sigma = pm.HalfNormal("sigma", 2.0, shape=2)
         pm.NormalMixture("y", w=weights, mu=mu, sigma=sigma, observed=y)
     return model

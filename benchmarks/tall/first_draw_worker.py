@@ -71,26 +71,16 @@ def _sample(model, seed: int, **settings):
     import pymc as pm
 
     return pm.sample(
-        draws=1,
-        tune=0,
-        chains=1,
-        cores=1,
-        random_seed=seed,
-        model=model,
-        progressbar=False,
-        quiet=True,
-        compute_convergence_checks=False,
-        **settings,
-    )
+        draws=1, tune=0, chains=1, cores=1, random_seed=seed, model=model, progressbar=False,
+        quiet=True, compute_convergence_checks=False, **settings,
+    )  # fmt: skip
 
 
 _NOTHING: Callable[[], None] = lambda: None  # noqa: E731
 METHODS = {
-    "racing": (import_racing, racing),
-    "racing-interpreted": (import_racing, interpreted),
-    "pm.sample": (_NOTHING, pymc_nuts),
-    "nutpie": (import_nutpie, nutpie),
-}
+    "racing": (import_racing, racing), "racing-interpreted": (import_racing, interpreted),
+    "pm.sample": (_NOTHING, pymc_nuts), "nutpie": (import_nutpie, nutpie),
+}  # fmt: skip
 
 
 # --- the measurement -----------------------------------------------------------------------------

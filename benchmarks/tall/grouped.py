@@ -17,7 +17,8 @@ import shutil
 
 from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import markdown, number, times_faster
+from benchmarks.harness.tables import number, times_faster
+from benchmarks.tall import bench
 from benchmarks.tall.bench import Bench, columns, conditions, figures, parser, shown, start, table
 from benchmarks.tall.grouped_problems import PROBLEMS, unsupported
 
@@ -29,31 +30,31 @@ METHODS = (
 _HYPER = ("sd_", "chol")
 
 
-def main(bench: Bench) -> None:
+def main(runs: Bench) -> None:
     """Run all problems, sizes and methods, print and save the tables."""
-    options = bench.options
+    options = runs.options
     rows: list[Result] = []
     for name in options.problems:
         for size in options.sizes or PROBLEMS[name].sizes:
             for method in options.methods:
-                rows.append(run(bench, name, method, int(float(size))))
+                rows.append(run(runs, name, method, int(float(size))))
                 print(table(COLUMNS, rows[-1:]), flush=True)
-                save(bench, rows)
+                save(runs, rows)
     print(report(rows, options))
 
 
-def save(bench: Bench, rows: list[Result]) -> None:
+def save(runs: Bench, rows: list[Result]) -> None:
     """Keep what has been measured so far."""
-    results.save(bench.options, _NAME, rows, report(rows, bench.options))
+    results.save(runs.options, _NAME, rows, report(rows, runs.options))
 
 
-def run(bench: Bench, name: str, method: str, n_rows: int) -> Result:
+def run(runs: Bench, name: str, method: str, n_rows: int) -> Result:
     """Figures of one method on one problem, or why there are none."""
-    job = bench.job(name, method, n_rows)
+    job = runs.job(name, method, n_rows)
     reason = unsupported(PROBLEMS[name], method)
     if job.family == "lme4" and shutil.which("Rscript") is None:
         reason = "R is not installed"
-    result = {**vars(job), "status": reason} if reason else bench.run(job)
+    result = {**vars(job), "status": reason} if reason else runs.run(job)
     return {**figures(result), "hyper": hyper(result)}
 
 
@@ -73,21 +74,13 @@ def hyper(result: Result) -> dict[str, list[float]]:
 
 def report(rows: list[Result], options) -> str:
     """All tables."""
-    shown = [name for name in options.problems if any(r["problem"] == name for r in rows)]
+    problems = [PROBLEMS[k] for k in options.problems if any(r["problem"] == k for r in rows)]
     how = (
         f"{conditions(options)} CPU seconds are user and system time. R-hat of one "
         "chain compares its halves. lme4 gives maximum-likelihood estimates, ADVI no chain."
     )
-    return "\n\n".join(
-        [
-            "# Tall data in groups",
-            "\n".join(f"- `{name}`: {PROBLEMS[name].title}" for name in shown),
-            how,
-            table(COLUMNS, rows),
-            "## Against NUTS, at the same N",
-            markdown(*against_nuts(rows)),
-        ]
-    )
+    against = "NUTS, at the same N", against_nuts(rows)
+    return bench.report("Tall data in groups", problems, how, COLUMNS, rows, *against)
 
 
 def cell(figures: list[float]) -> str:
@@ -134,8 +127,7 @@ def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
 
 def options():
     """Options of this script."""
-    p = parser(__doc__, METHODS)
-    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    p = parser(__doc__, METHODS, list(PROBLEMS))
     p.add_argument("--sizes", nargs="+", default=None, help="N; those of the problem by default")
     return p
 

@@ -118,12 +118,9 @@ def _flights(name: str, title: str, factors: tuple[str, ...], large: str = "") -
 
 
 def _simulated(
-    name: str,
-    title: str,
-    sizes: tuple[str, ...],
-    factors: tuple[str, ...] = ("group",),
+    name: str, title: str, sizes: tuple[str, ...], factors: tuple[str, ...] = ("group",),
     family: str = "logistic",
-) -> GroupedProblem:
+) -> GroupedProblem:  # fmt: skip
     def data(n_rows, seed):
         from models.grouped import simulate_intercepts
 

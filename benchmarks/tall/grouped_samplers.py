@@ -129,11 +129,9 @@ def lme4(problem: GroupedProblem, job: Job) -> Outcome:
         found = json.loads((folder / "result.json").read_text())
     watch.stop()
     extra = {
-        "setup_cpu_s": watch.cpu_s - found["cpu"],
-        "warmup_cpu_s": 0.0,
-        "sample_cpu_s": found["cpu"],
-        "message": found["message"],
-    }
+        "setup_cpu_s": watch.cpu_s - found["cpu"], "warmup_cpu_s": 0.0,
+        "sample_cpu_s": found["cpu"], "message": found["message"],
+    }  # fmt: skip
     setup = watch.wall_s - found["wall"]
     status = "finished" + (f" ({found['message'][:120]})" if found["message"] else "")
     return Outcome({}, setup, 0.0, found["wall"], np.nan, status, extra, _estimates(found))

@@ -99,9 +99,8 @@ COLUMNS = columns(
 
 def options():
     """Options of this script."""
-    p = parser(__doc__, METHODS)
+    p = parser(__doc__, METHODS, list(PROBLEMS))
     p.add_argument("--rows", default="1e5", help="N")
-    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     return p
 
 

@@ -17,13 +17,21 @@ from operator import itemgetter
 from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import markdown, number, times_faster
-from benchmarks.tall.bench import Bench, columns, compare, conditions, figures, parser, start, table
+from benchmarks.tall.bench import (
+    Bench,
+    columns,
+    compare,
+    conditions,
+    figures,
+    parser,
+    peer_of,
+    start,
+    table,
+)
 from benchmarks.tall.problems import logistic_problem, tall_logistic_data
 
 _NAME = "tall_logistic"
-PROBLEMS = {
-    _NAME: logistic_problem(_NAME, "Logistic regression, D = 10", tall_logistic_data),
-}
+PROBLEMS = {_NAME: logistic_problem(_NAME, "Logistic regression, D = 10", tall_logistic_data)}
 METHODS = ("racing", "racing:10", "nuts", "metropolis", "hmcecs")
 #: Largest N whose reference is a long NUTS run.
 _NUTS_REFERENCE = 100_000
@@ -114,7 +122,7 @@ def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
             f"{row['n_rows']:,}",
             times_faster(speed_up(rows, row, "ess_per_s")),
             times_faster(speed_up(rows, row, "to_1000_s")),
-            number(row["peak_mb"] - peer(rows, row, "metropolis", "peak_mb")),
+            number(row["peak_mb"] - peer_of(rows, row, "metropolis").get("peak_mb", math.nan)),
         ]
         for row in rows
         if row["method"] != "nuts"
@@ -123,14 +131,8 @@ def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
 
 def speed_up(rows: list[Result], row: Result, key: str) -> float:
     """How many times faster than NUTS at the same N: a rate, or the inverse of a time."""
-    theirs = peer(rows, row, "nuts", key)
+    theirs = peer_of(rows, row, "nuts").get(key, math.nan)
     return row[key] / theirs if key == "ess_per_s" else theirs / row[key]
-
-
-def peer(rows: list[Result], row: Result, method: str, key: str) -> float:
-    """The figure of another method at the same N."""
-    found = [r[key] for r in rows if r["n_rows"] == row["n_rows"] and r["method"] == method]
-    return found[0] if found else math.nan
 
 
 def options():

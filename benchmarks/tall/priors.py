@@ -16,18 +16,8 @@ from typing import ClassVar
 
 from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import markdown, number, times_faster, with_error
-from benchmarks.tall.bench import (
-    Bench,
-    columns,
-    compare,
-    conditions,
-    figures,
-    parser,
-    shown,
-    start,
-    table,
-)
+from benchmarks.harness.tables import number, times_faster
+from benchmarks.tall import bench
 from benchmarks.tall.problems import Problem
 from models.priors import EXAMPLES
 
@@ -35,7 +25,7 @@ _NAME = "tall_priors"
 METHODS = ("racing", "nuts")
 _PEER = "nuts"
 #: Models with indicators, which NUTS does not sample.
-_DISCRETE = ("spike_slab_30", "spike_slab_200", "two_normals")
+_DISCRETE = ("spike_slab_30", "spike_slab_200")
 #: Draws and tuning; NUTS, of which a draw takes hundreds of passes over the rows here, makes fewer.
 _SIZES = {"racing": {"draws": 4_000, "tune": 1_000}, "nuts": {"draws": 500, "tune": 300}}
 
@@ -53,9 +43,9 @@ PROBLEMS = {
 }
 
 
-def main(bench: Bench) -> None:
+def main(runs: bench.Bench) -> None:
     """Run all problems and methods, print and save the tables."""
-    options = bench.options
+    options = runs.options
     rows: list[Result] = []
     for problem in options.problems:
         n_rows = int(float(options.rows or EXAMPLES[problem].n_rows))
@@ -63,13 +53,13 @@ def main(bench: Bench) -> None:
         for method in options.methods:
             if method == _PEER and problem in _DISCRETE:
                 continue
-            found[method] = bench.run(bench.job(problem, method, n_rows, **_SIZES[method]))
+            found[method] = runs.run(runs.job(problem, method, n_rows, **_SIZES[method]))
         for method, result in found.items():
             peer = found.get(_PEER, {})
             judged = method != _PEER and peer.get("status") == "finished"
-            against = compare(result, peer) if judged else {}
-            rows.append({**figures(result), **against})
-        print(table(COLUMNS, rows[-len(found) :]), flush=True)
+            against = bench.compare(result, peer) if judged else {}
+            rows.append({**bench.figures(result), **against})
+        print(bench.table(COLUMNS, rows[-len(found) :]), flush=True)
     text = report(rows, options)
     print(text)
     results.save(options, _NAME, rows, text)
@@ -78,37 +68,28 @@ def main(bench: Bench) -> None:
 def report(rows: list[Result], options) -> str:
     """All tables."""
     how = (
-        f"{conditions(options)} Times are CPU seconds; set-up is compilation and, for racing, the search of the mode. "
+        f"{bench.conditions(options)} Times are CPU seconds; set-up is compilation and, for racing, the search of the mode. "
         "Effective draws are those of the variable with fewest, bulk or tail. Mean errors are against NUTS of the same run, where it has finished. "
         "The advice is the forecast's before sampling, with its doubts."
     )
-    return "\n\n".join(
-        [
-            "# Priors of many coefficients",
-            "\n".join(f"- `{p}`: {PROBLEMS[p].title}" for p in options.problems),
-            how,
-            table(COLUMNS, rows),
-            "## Against NUTS",
-            markdown(*against_peer(rows)),
-        ]
-    )
+    problems = [PROBLEMS[k] for k in options.problems]
+    title, against = "Priors of many coefficients", against_peer(rows)
+    return bench.report(title, problems, how, COLUMNS, rows, "NUTS", against)
 
 
-COLUMNS = columns(
+COLUMNS = bench.columns(
     ("problem", "method", "N", "draws", "set-up s", "warm-up s", "sample s", "ESS min", "of", "R-hat", "accepted",
      "ESS/s sampling", "max mean error / sd", "peak MB", "run"),
     {
-        "set-up s": shown("setup_cpu_s"),
-        "warm-up s": shown("warmup_cpu_s"),
-        "sample s": shown("sample_cpu_s"),
-        "ESS min": shown("ess_min"),
+        "set-up s": bench.shown("setup_cpu_s"),
+        "warm-up s": bench.shown("warmup_cpu_s"),
+        "sample s": bench.shown("sample_cpu_s"),
+        "ESS min": bench.shown("ess_min"),
         "of": lambda row: row["ess_min_of"],
-        "R-hat": shown("r_hat", 4),
-        "accepted": shown("accepted"),
-        "ESS/s sampling": shown("ess_per_cpu_s"),
-        "max mean error / sd": lambda row: with_error(
-            row.get("bias_mean"), row.get("bias_mean_mcse")
-        ),
+        "R-hat": bench.shown("r_hat", 4),
+        "accepted": bench.shown("accepted"),
+        "ESS/s sampling": bench.shown("ess_per_cpu_s"),
+        "max mean error / sd": bench.mean_error,
     },
 )  # fmt: skip
 
@@ -133,10 +114,9 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
     ]  # fmt: skip
     out = []
     for row in rows:
-        peers = [r for r in rows if r["problem"] == row["problem"] and r["method"] == _PEER]
         if row["method"] == _PEER:
             continue
-        peer = peers[0] if peers else {}
+        peer = bench.peer_of(rows, row, _PEER)
         rates = row["ess_per_cpu_s"], peer.get("ess_per_cpu_s", math.nan)
         out.append(
             [
@@ -157,8 +137,7 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
 
 def options():
     """Options of this script."""
-    p = parser(__doc__, METHODS)
-    p.add_argument("--problems", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
+    p = bench.parser(__doc__, METHODS, list(PROBLEMS))
     p.add_argument("--rows", default=None, help="number of rows, by default that of each model")
     p.set_defaults(cap=240.0)
     return p
@@ -166,4 +145,4 @@ def options():
 
 if __name__ == "__main__":
     quick = {"rows": "1e4", "cap": 20.0, "problems": ["horseshoe_40", "crossed", "spline"]}
-    start("benchmarks.tall.priors", PROBLEMS, options(), main, quick)
+    bench.start("benchmarks.tall.priors", PROBLEMS, options(), main, quick)

@@ -172,11 +172,9 @@ def outlier_data(n_rows: int, seed: int) -> Data:
 
 
 def logistic_data(
-    n_rows: int,
-    seed: int,
-    coefficients: np.ndarray,
+    n_rows: int, seed: int, coefficients: np.ndarray,
     covariates: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
-) -> Data:
+) -> Data:  # fmt: skip
     """Simulate in chunks, so that the peak of memory is the sampler's."""
     X = np.empty((n_rows, coefficients.size))
     y = np.empty(n_rows, dtype=np.int8)
@@ -189,11 +187,9 @@ def logistic_data(
 
 
 def logistic_chunks(
-    n_rows: int,
-    seed: int,
-    coefficients: np.ndarray,
+    n_rows: int, seed: int, coefficients: np.ndarray,
     covariates: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
-) -> Iterator[Data]:
+) -> Iterator[Data]:  # fmt: skip
     """The same rows, some at a time."""
     covariates = covariates or correlated_normal
     rng = np.random.default_rng([seed, 1])

@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.jobs import Stopwatch
-from benchmarks.tall.outcomes import (
-    Clock,
-    Outcome,
-    cpu_figures,
-    flat_draws,
-    lanes,
-    posterior,
-)
+from benchmarks.tall.outcomes import Clock, Outcome, cpu_figures, flat_draws, lanes, posterior
 from benchmarks.tall.problems import Job, Problem
 
 _RACING_DRAWS, _RACING_TUNE = 20_000, 1_000
@@ -56,10 +49,9 @@ def racing(problem: Problem, job: Job) -> Outcome:
         forecast = amc.racing_forecast(model=model, progressbar=False)
         outcome.extra |= {
             "forecast_ess_per_cpu_s": forecast.effective_draws,
-            "forecast_nuts_ess_per_cpu_s": forecast.nuts_effective_draws,
-            "pays": forecast.pays,
+            "forecast_nuts_ess_per_cpu_s": forecast.nuts_effective_draws, "pays": forecast.pays,
             "doubts": [flag.name for flag in forecast.flags],
-        }
+        }  # fmt: skip
     return outcome
 
 
@@ -180,18 +172,10 @@ def sample_steps(problem, job: Job, model, step, draws: int, tune: int, built: S
     watch = Stopwatch()
     with model:
         idata = pm.sample(
-            draws,
-            tune=tune,
-            step=step,
-            var_names=list(problem.variables),
-            chains=job.chains,
-            cores=lanes(job),
-            random_seed=job.seed,
-            callback=clock,
-            progressbar=False,
-            quiet=True,
+            draws, tune=tune, step=step, var_names=list(problem.variables), chains=job.chains,
+            cores=lanes(job), random_seed=job.seed, callback=clock, progressbar=False, quiet=True,
             compute_convergence_checks=False,
-        )
+        )  # fmt: skip
     watch.stop()
     warm, rest = clock.phases(lanes(job))
     setup = built.wall_s + max(0.0, watch.wall_s - warm - rest)
@@ -235,18 +219,11 @@ def nuts(problem: Problem, job: Job) -> Outcome:
     progress = NutsProgress()
     watch = Stopwatch()
     running = nutpie.sample(
-        compiled,
-        draws=job.draws or _NUTS_DRAWS,
-        tune=job.tune or _NUTS_TUNE,
-        chains=job.chains,
-        cores=lanes(job),
-        seed=job.seed,
-        adaptation="low_rank" if "lowrank" in job.options else "diag",
-        progress_bar=False,
-        progress_callback=progress,
-        progress_rate=20,
-        blocking=False,
-    )
+        compiled, draws=job.draws or _NUTS_DRAWS, tune=job.tune or _NUTS_TUNE, chains=job.chains,
+        cores=lanes(job), seed=job.seed,
+        adaptation="low_rank" if "lowrank" in job.options else "diag", progress_bar=False,
+        progress_callback=progress, progress_rate=20, blocking=False,
+    )  # fmt: skip
     idata, capped = wait(running, job.cap)
     watch.stop()
     warm, rest = progress.phases(watch.wall_s, lanes(job))

@@ -37,30 +37,13 @@ _DRAWS, _HAND_DRAWS, _WATCHED_DRAWS = 20_000, 100_000, 20_000
 _PRIME_ROWS = 2_000
 _CHAINS = 4
 HEADERS = (
-    "D",
-    "N",
-    "method",
-    "steps/s",
-    "of hand-written",
-    "ESS/s",
-    "rows per step",
-    "set-up CPU s",
-    "set-up s",
-    "peak RSS MB",
-    "anonymous MB",
-    "mean error / sd",
-    "run",
-)
+    "D", "N", "method", "steps/s", "of hand-written", "ESS/s", "rows per step", "set-up CPU s",
+    "set-up s", "peak RSS MB", "anonymous MB", "mean error / sd", "run",
+)  # fmt: skip
 STORED_HEADERS = (
-    "D",
-    "N",
-    "Parquet MB",
-    "writing it s",
-    "store MB",
-    "making it s",
-    "pass s (CPU)",
+    "D", "N", "Parquet MB", "writing it s", "store MB", "making it s", "pass s (CPU)",
     "reading the file s (CPU)",
-)
+)  # fmt: skip
 MEMORY_HEADERS = ("N", "start", "chains", "Pss MB", "of one chain", "anonymous MB", "run")
 
 
@@ -185,20 +168,11 @@ def watched(row: Result) -> bool:
 def line(row: Result, rows: Sequence[Result]) -> list[str]:
     """One method at one N and D."""
     return [
-        str(row["columns"]),
-        f"{row['n_rows']:,}",
-        row["method"],
-        number(row["steps_per_s"]),
-        number(of_hand(row, rows), 2),
-        number(row["ess_per_cpu_s"]),
-        number(row["rows_per_step"]),
-        number(row.get("setup_cpu_s")),
-        number(row["setup_s"]),
-        number(row["peak_mb"]),
-        number(row.get("anonymous_mb")),
-        number(mean_error(row, rows), 2),
-        row["status"],
-    ]
+        str(row["columns"]), f"{row['n_rows']:,}", row["method"], number(row["steps_per_s"]),
+        number(of_hand(row, rows), 2), number(row["ess_per_cpu_s"]), number(row["rows_per_step"]),
+        number(row.get("setup_cpu_s")), number(row["setup_s"]), number(row["peak_mb"]),
+        number(row.get("anonymous_mb")), number(mean_error(row, rows), 2), row["status"],
+    ]  # fmt: skip
 
 
 def of_hand(row: Result, rows: Sequence[Result]) -> float:
@@ -264,12 +238,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     p.add_argument("--methods", nargs="+", default=list(METHODS))
     p.add_argument("--draws", type=int, default=_DRAWS)
     p.add_argument(
-        "--memory",
-        nargs="*",
-        default=[],
-        metavar="START",
+        "--memory", nargs="*", default=[], metavar="START",
         help="watch the memory of one and of four chains: fork, spawn",
-    )
+    )  # fmt: skip
     p.add_argument("--memory-rows", default="1e6")
     p.add_argument("--cap", type=float, default=600.0, help="seconds of warm-up and sampling")
     p.add_argument("--limit", type=float, default=3_600.0, help="seconds of a measurement's set-up")

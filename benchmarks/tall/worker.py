@@ -15,13 +15,9 @@ from benchmarks.tall.outcomes import Outcome, describe, peak_mb, pin
 from benchmarks.tall.problems import Data, Job, Problem, laplace
 
 SAMPLERS: dict[str, Callable[..., Outcome]] = {
-    "racing": samplers.racing,
-    "gibbs": samplers.gibbs,
-    "pymc_gibbs": samplers.pymc_gibbs,
-    "metropolis": samplers.metropolis,
-    "nuts": samplers.nuts,
-    "hmcecs": hmcecs.hmcecs,
-}
+    "racing": samplers.racing, "gibbs": samplers.gibbs, "pymc_gibbs": samplers.pymc_gibbs,
+    "metropolis": samplers.metropolis, "nuts": samplers.nuts, "hmcecs": hmcecs.hmcecs,
+}  # fmt: skip
 
 
 def run(problem: Problem, job: Job) -> Result:
@@ -38,17 +34,11 @@ def result_of(problem: Problem, job: Job, outcome: Outcome) -> Result:
     first = next(iter(outcome.draws.values()), np.empty((0, 0)))
     none = {} if not outcome.draws else describe(problem, outcome.draws)
     return {
-        **asdict(job),
-        "status": outcome.status,
-        "draws": int(first.shape[0] * first.shape[1]),
-        "setup_s": outcome.setup_s,
-        "warmup_s": outcome.warmup_s,
-        "sample_s": outcome.sample_s,
-        "rows_share": outcome.rows_share,
-        **outcome.extra,
-        "peak_mb": peak_mb(),
+        **asdict(job), "status": outcome.status, "draws": int(first.shape[0] * first.shape[1]),
+        "setup_s": outcome.setup_s, "warmup_s": outcome.warmup_s, "sample_s": outcome.sample_s,
+        "rows_share": outcome.rows_share, **outcome.extra, "peak_mb": peak_mb(),
         "parameters": outcome.parameters or none,
-    }
+    }  # fmt: skip
 
 
 def laplace_reference(problem: Problem, job: Job) -> Result:

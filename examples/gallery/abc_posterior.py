@@ -68,13 +68,9 @@ def main():
     posterior = found["posterior"]
     figure, axis = plt.subplots(figsize=(5.2, 4.2), layout="constrained")
     axis.plot(
-        posterior["mu"].values.ravel(),
-        posterior["sigma"].values.ravel(),
-        ".",
-        ms=4,
-        color=ORANGE,
+        posterior["mu"].values.ravel(), posterior["sigma"].values.ravel(), ".", ms=4, color=ORANGE,
         alpha=0.6,
-    )
+    )  # fmt: skip
     axis.contour(grid_mu, grid_sigma, density, levels=heights(density, (0.95, 0.5)), colors=BLUE)
     axis.set(
         xlabel="mu", ylabel="sigma",

@@ -29,11 +29,9 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("docs/images/gallery"))
     out = parser.parse_args().out
     problem = amc.SimulatorProblem(
-        {"mu": (stats.uniform(-5.0, 10.0), 4)},
-        simulate,
-        observed=np.array([1.0, -1.0, 0.0, 2.0]),
+        {"mu": (stats.uniform(-5.0, 10.0), 4)}, simulate, observed=np.array([1.0, -1.0, 0.0, 2.0]),
         tolerance=0.9,
-    )
+    )  # fmt: skip
     found = amc.sample_abc_tree(
         max_simulations=30_000, model=problem, batched=True, random_seed=1, progressbar=False
     )

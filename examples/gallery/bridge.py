@@ -39,6 +39,7 @@ def main():
         target_mcse=0.01, random_seed=1, progressbar=False,
     )  # fmt: skip
 
+    plt.rc("axes.spines", top=False, right=False)
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), layout="constrained")
     logs = np.log(draws[..., 0].ravel())
     x = np.linspace(-8.0, 3.0, 200)
@@ -66,12 +67,7 @@ def main():
     top = float((arms["log_evidence"] - exact + 1.96 * arms["log_evidence_mcse"]).max())
     for at, overlap in zip(steps, arms["overlap"].values, strict=True):
         axes[1].text(
-            at,
-            1.2 * top,
-            f"{100.0 * overlap:.0f} %",
-            ha="center",
-            va="center",
-            color=ORANGE,
+            at, 1.2 * top, f"{100.0 * overlap:.0f} %", ha="center", va="center", color=ORANGE
         )
     axes[1].set(
         xscale="log", xlabel="annealing steps (1: none)", ylabel="log evidence minus the exact one, nats",
@@ -81,8 +77,6 @@ def main():
     axes[1].set_xticks(steps, steps)
     axes[1].minorticks_off()
     axes[1].margins(x=0.15)
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "bridge.png", dpi=125)
 

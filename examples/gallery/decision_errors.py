@@ -56,6 +56,7 @@ def main():
         beta = pm.Normal("beta", 0.0, 2.0, shape=4)
         pm.Bernoulli("y", logit_p=X @ beta, observed=y)
 
+    plt.rc("axes.spines", top=False, right=False)
     figure, axis = plt.subplots(figsize=(9.6, 5.6), layout="constrained")
     axis.plot((0.007, 0.3), (0.007, 0.3), color=GREY, ls="--", label="error equal to its bound")
     cases = ((None, ORANGE, "without a control variate", 0.97), ("taylor", BLUE, "with one", 1.03))
@@ -75,7 +76,6 @@ def main():
     axis.set_ylim(-0.0003, 0.3)
     axis.minorticks_off()
     axis.legend(frameon=False, loc="upper left")
-    axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "decision_errors.png", dpi=125)
 

@@ -74,6 +74,7 @@ def main():
             means[-1].append(idata["sample_stats"]["race_rows"].values.mean())
 
     at = np.arange(len(names))
+    plt.rc("axes.spines", top=False, right=False)
     figure, axis = plt.subplots(figsize=(9.6, 5.6), layout="constrained")
     axis.hlines(at, thinned, raced, color=PALE, lw=10, zorder=0)
     axis.hlines(at, raced, plain, color="#eeeeee", lw=10, zorder=0)
@@ -92,7 +93,6 @@ def main():
     axis.set_yticks(at, names)
     axis.set_xticks([0, 0.1, 1, 10, 100, 1_000, 10_000], "0 0.1 1 10 100 1,000 10,000".split())
     axis.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.45, -0.24))
-    axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "forecast.png", dpi=125)
 

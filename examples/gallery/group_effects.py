@@ -44,6 +44,7 @@ def main():
     raw = np.bincount(group, y) / sizes
     posterior = idata["posterior"]
     middle = posterior["effect"].mean(("chain", "draw")).values
+    plt.rc("axes.spines", top=False, right=False)
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), width_ratios=(3, 2), layout="constrained")
     axes[0].axline((0.0, 0.0), slope=1.0, color=GREY, lw=1.0, ls="--")
     axes[0].text(1.9, 2.3, "no shrinkage", color=GREY, rotation=45, ha="center", va="center")
@@ -62,8 +63,6 @@ def main():
         xlabel="standard deviation of the effects", ylabel="density", title="Effects integrated out"
     )
     axes[1].legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14))
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "group_effects.png", dpi=125)
 

@@ -42,6 +42,7 @@ def main():
     found = idata["posterior"]["gamma"].mean(("chain", "draw")).values
     rows = idata["sample_stats"]["race_rows"].values[..., 0].mean() / len(found)
 
+    plt.rc("axes.spines", top=False, right=False)
     figure, axis = plt.subplots(figsize=(9.6, 5.6), layout="constrained")
     at, simulated = np.arange(len(found)), data.beta != 0.0
     for which, colour, label in (
@@ -57,7 +58,6 @@ def main():
     axis.set_yticks(at, data.names)
     axis.invert_yaxis()
     axis.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, -0.24))
-    axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "indicators.png", dpi=125)
 

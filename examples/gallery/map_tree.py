@@ -52,14 +52,9 @@ def main():
     observed = np.array([OBSERVED.mean(), OBSERVED.std()])
     problem = amc.SimulatorProblem(PRIOR, simulate, observed=observed, tolerance=0.05)
     mode, found = amc.find_MAP_tree(
-        max_simulations=20_000,
-        batch_size=500,
-        model=problem,
-        batched=True,
-        return_raw=True,
-        random_seed=1,
-        progressbar=False,
-    )
+        max_simulations=20_000, batch_size=500, model=problem, batched=True, return_raw=True,
+        random_seed=1, progressbar=False,
+    )  # fmt: skip
     path = [
         PRIOR[n].ppf(u) for n, u in zip(PRIOR, found["rounds"]["incumbent"].values.T, strict=True)
     ]
@@ -68,17 +63,12 @@ def main():
     grid = np.meshgrid(np.linspace(0.2, 2.0, 400), np.linspace(0.6, 2.2, 400))
     density = exact_posterior(*grid)
     top = [g.flat[density.argmax()] for g in grid]
+    plt.rc("axes.spines", top=False, right=False)
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), width_ratios=(3, 2), layout="constrained")
     axes[0].contour(*grid, density, levels=heights(density, (0.95, 0.5)), colors="#bbbbbb")
     axes[0].plot(*path, "-", color=BLUE, lw=0.8)
     dots = axes[0].scatter(
-        *path,
-        30,
-        simulations,
-        cmap="viridis_r",
-        edgecolor="white",
-        zorder=3,
-        label="best box",
+        *path, 30, simulations, cmap="viridis_r", edgecolor="white", zorder=3, label="best box"
     )
     axes[0].errorbar(
         mode["mu"], mode["sigma"], xerr=2.0 * found["mode_se"]["mu"], yerr=2.0 * found["mode_se"]["sigma"], fmt="s",
@@ -88,19 +78,14 @@ def main():
     axes[0].set(xlabel="mu", ylabel="sigma", title="The best box moves towards the mode")
     axes[0].legend(frameon=False, loc="upper left")
     figure.colorbar(
-        dots,
-        label="simulations",
-        location="bottom",
-        ticks=range(0, 20_001, 5_000),
+        dots, label="simulations", location="bottom", ticks=range(0, 20_001, 5_000),
         format="{x:,.0f}",
-    )
+    )  # fmt: skip
     axes[1].plot(simulations, found["rounds"]["tolerance"], "o-", color=BLUE)
     axes[1].set(xlabel="simulations", ylabel="tolerance", yscale="log", title="The tolerance falls")
     axes[1].set_yticks((0.05, 0.1, 0.2, 0.5), ("0.05", "0.1", "0.2", "0.5"))
     axes[1].minorticks_off()
     axes[1].xaxis.set_major_formatter("{x:,.0f}")
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "map_tree.png", dpi=125)
 

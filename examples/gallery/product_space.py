@@ -53,6 +53,7 @@ def main():
     )
     space, names = found["product_space"], list(models)
 
+    plt.rc("axes.spines", top=False, right=False)
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), layout="constrained")
     axes[0].plot(found["posterior"]["model_index"].values[0, :100], ".-", color=BLUE, lw=0.6, ms=4)
     axes[0].set(
@@ -77,8 +78,6 @@ def main():
     )
     axes[1].set_xticks(at, names)
     axes[1].legend(frameon=False, loc="upper left")
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "product_space.png", dpi=125)
 

@@ -101,12 +101,9 @@ def main():
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     draw(axes[0], plain, exact, threshold, f"Rows themselves: {plain[0, -1]:,.0f} read")
     draw(
-        axes[1],
-        controlled,
-        exact,
-        threshold,
+        axes[1], controlled, exact, threshold,
         f"With a control variate: {controlled[0, -1]:,.0f} read",
-    )
+    )  # fmt: skip
     axes[0].set(yscale="symlog", ylim=(-1000, 1e4), ylabel="log likelihood ratio, nats")
     axes[1].set(ylim=(min(exact, threshold) - 1.0, max(exact, threshold) + 1.0))
     axes[0].legend(frameon=False, ncols=2)

@@ -64,6 +64,7 @@ def main():
     exact = stats.norm.logsf(LEVEL) / np.log(10.0)
 
     names, at = [*arms["arm"].values, "combined"], np.arange(len(LEVELS) + 1)
+    plt.rc("axes.spines", top=False, right=False)
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), layout="constrained")
     bars = axes[0].bar(at[:-1], arms["draws"], 0.6, color=BLUE)
     axes[0].bar_label(bars, fmt="{:,.0f}", padding=3)
@@ -80,8 +81,6 @@ def main():
     )
     axes[1].set_xticks(at, names)
     axes[1].legend(frameon=False)
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "rare_event.png", dpi=125)
 

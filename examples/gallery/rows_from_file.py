@@ -50,6 +50,7 @@ def main():
         found = sample(x, y, amc.Rows(files))
         few = sample(x, y)
 
+    plt.rc("axes.spines", top=False, right=False)
     figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.6), layout="constrained")
     for idata, colour, label in (
         (few, GREY, f"{N_PLACEHOLDERS} placeholder rows"), (found, BLUE, f"{N_ROWS:,} rows of the files")
@@ -79,8 +80,6 @@ def main():
         title=f"A draw reads {read.mean():,.0f} rows on average",
     )  # fmt: skip
     axes[1].xaxis.set_major_formatter("{x:,.0f}")
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "rows_from_file.png", dpi=125)
 

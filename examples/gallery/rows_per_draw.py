@@ -45,6 +45,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("docs/images/gallery"))
     out = parser.parse_args().out
+    plt.rc("axes.spines", top=False, right=False)
     figure, axis = plt.subplots(figsize=(9.6, 5.6), layout="constrained")
     axis.plot(SIZES, SIZES, color=GREY, ls="--", label="all rows")
     cases = ((None, ORANGE, "without a control variate", 0.97), ("taylor", BLUE, "with one", 1.03))
@@ -66,7 +67,6 @@ def main():
     axis.minorticks_off()
     axis.yaxis.set_major_formatter("{x:,.0f}")
     axis.legend(frameon=False, loc="upper left")
-    axis.spines[["top", "right"]].set_visible(False)
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "rows_per_draw.png", dpi=125)
 

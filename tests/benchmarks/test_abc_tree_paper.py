@@ -10,7 +10,7 @@ from scipy.stats import beta as beta_distribution
 from benchmarks.papers import abc_tree_methods as methods
 from benchmarks.papers import abc_tree_posteriors as posteriors
 from benchmarks.papers import abc_tree_toys as toys
-from models.gaussian_known import gaussian_known
+from models.point_simulators import gaussian_known
 
 
 def test_thompson_probabilities():
@@ -45,8 +45,7 @@ def off(method, **options):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow) if "here" in n else n for n in methods.METHODS],
+    "name", [pytest.param(n, marks=pytest.mark.slow) if "here" in n else n for n in methods.METHODS]
 )
 def test_methods_agree_with_the_exact_posterior(name):
     options = {"pseudo": 1.0} if name == posteriors.PRINTED else {}

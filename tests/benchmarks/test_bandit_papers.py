@@ -9,7 +9,7 @@ from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV
 from amc_pymc.bandits.rewards import KnownRange
 from benchmarks.papers import neufeld as neufeld
 from benchmarks.papers import verma as verma
-from benchmarks.papers.bandit_runs import EUCBV, MOSS, TightestBound, one_run, run
+from benchmarks.papers.bandit_runs import EUCBV, one_run, run
 from models.scaled_bernoulli import make_problem
 from models.ucb_cv_instances import make_instance
 
@@ -17,13 +17,10 @@ N = 300
 
 
 BOUNDED = {
-    "ucb1": lambda k, r: UCB1(k, rewards=r),
-    "ucbv": lambda k, r: UCBV(k, rewards=r),
+    "ucb1": lambda k, r: UCB1(k, rewards=r), "ucbv": lambda k, r: UCBV(k, rewards=r),
     "klucb": lambda k, r: KLUCB(k, rewards=r),
     "klucb, c = 0": lambda k, r: KLUCB(k, c=0.0, rewards=r),
-    "moss": lambda k, r: MOSS(k, rewards=r),
-    "tightest": lambda k, r: TightestBound(k, rewards=r),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BOUNDED)

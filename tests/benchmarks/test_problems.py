@@ -4,7 +4,6 @@ import pytest
 
 from benchmarks.tall import grouped_problems, priors
 from benchmarks.tall.exact import MODELS, data_of, model_of
-from benchmarks.tall.functions import count
 
 GROUPED = {k: p for k, p in grouped_problems.PROBLEMS.items() if not k.startswith("flights")}
 
@@ -34,9 +33,3 @@ def test_data_and_models(kind):
     assert abs(float(model.compile_logp()(start))) < 5_000.0
     extra = {"negative_binomial": 1, "ordered": 2}.get(kind, 0)
     assert sum(v.size for v in start.values()) == 4 + extra
-
-
-def test_functions_of_the_package_are_counted():
-    found = count(n_rows=200, draws=5)
-    assert {"prepare", "run"} <= {code.co_name for code in found}
-    assert all("amc_pymc" in code.co_filename for code in found)

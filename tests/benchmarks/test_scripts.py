@@ -110,11 +110,6 @@ def abc_tree(rows, text):
     assert all(f"{part} " in text.splitlines()[-1] for part in PARTS)
 
 
-def from_draws(rows, text):
-    assert len(rows) == 2
-    assert all(abs(r["error"]) < 5.0 * r["mcse"] for r in rows)
-
-
 def suite(rows, text):
     runs = [r for r in rows if r["kind"] == "run"]
     finished(runs)
@@ -164,7 +159,6 @@ SCRIPTS = {
         "--kernel-draws 30 --budget 20",
         statements(30),
     ),
-    "evidence.from_draws": Script("--problems regression_10 --seeds 2", from_draws, ("nutpie",)),
     "evidence.suite": Script(
         "--problems beta_binomial --seeds 2 --targets 0.05 "
         "--methods estimate_evidence sample_smc:100",

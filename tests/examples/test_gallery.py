@@ -19,11 +19,9 @@ SCRIPTS = sorted(path.stem for path in GALLERY.glob("*.py"))
 FAST = {"race", "bridge"}
 #: Width and height in pixels; other pictures are 1200 x 700.
 SIZES = {
-    "race": (990, 396),
-    "evidence": (1152, 226),
-    "abc_posterior": (572, 462),
+    "race": (990, 396), "evidence": (1152, 226), "abc_posterior": (572, 462),
     "abc_boxes": (750, 700),
-}
+}  # fmt: skip
 
 
 def made(name, tmp_path, monkeypatch):
@@ -33,6 +31,7 @@ def made(name, tmp_path, monkeypatch):
         load(f"gallery/{name}.py").main()
     finally:
         plt.close("all")
+        plt.rcdefaults()
     return (tmp_path / f"{name}.png").stat().st_size
 
 

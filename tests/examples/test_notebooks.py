@@ -37,17 +37,15 @@ def check_two_orders(text: str) -> None:
 
 # What is looked at, and a part of the flag that it must have; None for no flag.
 SPOILT = {
-    "good draws": None,
-    "slow chains": "effective draws of a coordinate",
+    "good draws": None, "slow chains": "effective draws of a coordinate",
     "chains on their way": "the chains of idata do not agree",
     "wrong data": "the draws are not distributed as the model's density says",
     "copies": "each draw of idata is there 5.0 times",
     "particles": "particles of sequential Monte Carlo",
     "eight schools, centred": "transitions in idata diverged",
-    "small budget": "the standard error is",
-    "different places": "the chains of idata do not agree",
+    "small budget": "the standard error is", "different places": "the chains of idata do not agree",
     "one sign": "found a mode that the draws have not visited",
-}
+}  # fmt: skip
 
 
 def check_estimates(text: str) -> None:
@@ -180,13 +178,10 @@ def check_abc_warnings(text: str) -> None:
 
 
 EXACT = {
-    "estimate_evidence, density": log_evidence(1),
-    "estimate_evidence, adjusted": log_evidence(2),
-    "six estimators, adjusted": log_evidence(2),
-    "sample_ais, adjusted": log_evidence(2),
-    "sample_smc, adjusted": log_evidence(2),
-    "log Bayes factor": log_evidence(2) - log_evidence(1),
-}
+    "estimate_evidence, density": log_evidence(1), "estimate_evidence, adjusted": log_evidence(2),
+    "six estimators, adjusted": log_evidence(2), "sample_ais, adjusted": log_evidence(2),
+    "sample_smc, adjusted": log_evidence(2), "log Bayes factor": log_evidence(2) - log_evidence(1),
+}  # fmt: skip
 
 
 def check_evidences(text: str) -> None:

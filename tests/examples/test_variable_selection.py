@@ -17,13 +17,11 @@ def draws_of(gamma):
     chains, draws, _ = gamma.shape
     rows = np.stack([np.full((chains, draws), 300.0), np.full((chains, draws), 50.0)], axis=-1)
     stats = {
-        "race_rows": rows,
-        "race_delta": np.broadcast_to([0.05, 0.01], rows.shape),
+        "race_rows": rows, "race_delta": np.broadcast_to([0.05, 0.01], rows.shape),
         "race_audited": np.broadcast_to([1.0, 2.0], rows.shape),
         "race_wrong": np.broadcast_to([0.0, 1.0], rows.shape),
-        "race_audit_rows": np.zeros_like(rows),
-        "accept": np.ones((chains, draws)),
-    }
+        "race_audit_rows": np.zeros_like(rows), "accept": np.ones((chains, draws)),
+    }  # fmt: skip
     return az.from_dict({"posterior": {"gamma": gamma}, "sample_stats": stats})
 
 

@@ -30,11 +30,9 @@ GIVEN = {
     "simulated": lambda p: (p["mu"].values, 0.5),
 }
 MODELS = {
-    **dict.fromkeys(WITH_DRAWS, "line"),
-    "racing_gibbs": "selection",
-    "recover_marginals": "groups",
+    **dict.fromkeys(WITH_DRAWS, "line"), "racing_gibbs": "selection", "recover_marginals": "groups",
     **dict.fromkeys(OF_SIMULATORS, "simulated"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WITH_DRAWS)

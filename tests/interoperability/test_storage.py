@@ -9,15 +9,11 @@ from tests.interoperability.results import ALL, tree_of
 
 #: Functions of the results that are made here, and groups that options ask for.
 FUNCTIONS = {
-    "sample_ais": "sample_ais",
-    "estimate_evidence": "estimate_evidence",
-    "product_space": "sample_product_space",
-    "sample_abc_tree": "sample_abc_tree",
-    "sample_abc_rejection": "sample_abc_tree",
-    "simulator_problem": "sample_abc_tree",
-    "find_MAP_tree": "find_MAP_tree",
-    "combine_estimators": "combine_estimators",
-}
+    "sample_ais": "sample_ais", "estimate_evidence": "estimate_evidence",
+    "product_space": "sample_product_space", "sample_abc_tree": "sample_abc_tree",
+    "sample_abc_rejection": "sample_abc_tree", "simulator_problem": "sample_abc_tree",
+    "find_MAP_tree": "find_MAP_tree", "combine_estimators": "combine_estimators",
+}  # fmt: skip
 #: Groups that not every run has.
 OPTIONAL = {"simulations", "probabilities"}
 DTYPES = {"float": np.float64, "int": np.int64, "bool": np.bool_}

@@ -8,7 +8,7 @@ import pytest
 from amc_pymc.likelihood_free import tolerance_bias as module
 from amc_pymc.likelihood_free.adjust import weighted_mean
 from amc_pymc.likelihood_free.tolerance_bias import closest, tolerance_bias
-from models.gaussian_known import gaussian_known
+from models.point_simulators import gaussian_known
 
 D, N, TOLERANCE = 3, 4000, 0.5
 EXAMPLE = gaussian_known(D, observed=[0.8, 0.0, -0.4])

@@ -5,29 +5,22 @@ import math
 import numpy as np
 import pytest
 
-from scipy.stats import (
-    multivariate_normal,
-    norm,
-    poisson,
-)
+from scipy.stats import multivariate_normal, norm, poisson
 
+from models import group_problems as groups
 from models import (
-    coal,
-    earthquakes,
-    eight_schools,
-    item_response_evidence,
     mixed_models,
-    nile,
-    unequal_modes,
 )
+from models import series_problems as series
+from models import shape_problems as shapes
 from models.evidence_suite import PROBLEMS, STORED
 from models.normal_scores import climb, half_cauchy
 
 
 @pytest.mark.parametrize("case", [(5, 4.0, (1.0, 0.2)), (2, 9.0, (0.7, 0.1)), (1, 8.0, (2.0, 1.5))])
 def test_unequal_modes(case):
-    value = unequal_modes.log_evidence(*case)
-    assert value == pytest.approx(unequal_modes.log_evidence_by_quadrature(*case), abs=1e-7)
+    value = shapes.modes_log_evidence(*case)
+    assert value == pytest.approx(shapes.log_evidence_by_quadrature(*case), abs=1e-7)
 
 
 def test_intercepts_of_counts():
@@ -45,9 +38,9 @@ def test_intercepts_of_counts():
 
 def test_abilities():
     """The mean probability over many draws of an ability."""
-    y = item_response_evidence.answers()[:1]
+    y = groups.answers()[:1]
     theta = np.concatenate([[1.3], np.linspace(-1.0, 1.0, 6)])[None]
-    (found,) = item_response_evidence.log_given_items(theta, y)
+    (found,) = groups.log_given_items(theta, y)
     ability = np.random.default_rng(1).standard_normal(400_000)
     logits = 1.3 * (ability[:, None] - theta[0, 1:])
     chances = np.exp((y * logits - np.logaddexp(0.0, logits)).sum(axis=1))
@@ -58,7 +51,7 @@ def test_abilities():
 def test_forward_algorithm():
     """All ways of the chain, for four years."""
     theta = np.array([[12.0, 20.0, 0.9, 0.7]])
-    y = earthquakes.COUNTS[:4]
+    y = series.EARTHQUAKES_COUNTS[:4]
     total = 0.0
     for code in range(16):
         states = [code >> t & 1 for t in range(4)]
@@ -69,37 +62,37 @@ def test_forward_algorithm():
                 chance *= stay if s == states[t - 1] else 1.0 - stay
             chance *= poisson.pmf(y[t], theta[0, s])
         total += chance
-    assert earthquakes.COUNTS.size == 107
-    assert earthquakes.forward(theta, y)[0] == pytest.approx(math.log(total))
+    assert series.EARTHQUAKES_COUNTS.size == 107
+    assert series.forward(theta, y)[0] == pytest.approx(math.log(total))
 
 
 def test_kalman_filter():
-    y = nile.series()[:6]
+    y = series.series()[:6]
     sigma, tau = 1.3, 0.6
     times = np.arange(6)
-    spread = nile.START**2 + tau**2 * np.minimum(times[:, None], times) + sigma**2 * np.eye(6)
+    spread = series.START**2 + tau**2 * np.minimum(times[:, None], times) + sigma**2 * np.eye(6)
     expected = multivariate_normal(cov=spread).logpdf(y)
-    assert nile.kalman(np.array([[sigma, tau]]), y)[0] == pytest.approx(expected)
-    assert nile.FLOW.size == 100 and nile.FLOW.mean() == pytest.approx(919.35)
+    assert series.kalman(np.array([[sigma, tau]]), y)[0] == pytest.approx(expected)
+    assert series.FLOW.size == 100 and series.FLOW.mean() == pytest.approx(919.35)
 
 
 def test_eight_schools():
     """The mean density over many draws of the scale."""
     tau = half_cauchy(np.random.default_rng(1).standard_normal(20_000), 5.0)
-    spread = eight_schools.ERRORS**2
+    spread = groups.ERRORS**2
     variance = tau[:, None] ** 2 + spread
     precision = (1.0 / variance).sum(axis=1)
-    mean = (eight_schools.EFFECTS / variance).sum(axis=1) / precision
-    logs = norm.logpdf(eight_schools.EFFECTS, mean[:, None], np.sqrt(variance)).sum(axis=1)
+    mean = (groups.EFFECTS / variance).sum(axis=1) / precision
+    logs = norm.logpdf(groups.EFFECTS, mean[:, None], np.sqrt(variance)).sum(axis=1)
     logs += norm.logpdf(mean, 0.0, np.sqrt(25.0 + 1.0 / precision))
     logs += 0.5 * np.log(2.0 * np.pi / precision)
-    ratio = np.exp(logs - eight_schools.log_evidence())
+    ratio = np.exp(logs - groups.eight_schools_log_evidence())
     assert abs(ratio.mean() - 1.0) < 4.0 * ratio.std() / math.sqrt(ratio.size) < 0.05
 
 
 def test_coal():
-    assert coal.COUNTS.size == 112 and coal.COUNTS.sum() == 191
-    problem = coal.coal()
+    assert series.COAL_COUNTS.size == 112 and series.COAL_COUNTS.sum() == 191
+    problem = series.coal()
     grid = np.linspace(0.01, 6.0, 100)
     points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
     logs = np.array([problem.log_likelihood(point) for point in points])
@@ -107,7 +100,7 @@ def test_coal():
     area = (
         np.log(np.sum(np.exp(logs - logs.max()))) + logs.max() + 2.0 * math.log(grid[1] - grid[0])
     )
-    assert problem.log_evidence == coal.coal_discrete().log_evidence
+    assert problem.log_evidence == series.coal_discrete().log_evidence
     assert problem.log_evidence == pytest.approx(area, abs=1e-5)
 
 

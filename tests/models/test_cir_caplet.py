@@ -5,11 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from models.cir_caplet import (
-    STRIKES,
-    Caplet,
-    population_monte_carlo,
-)
+from models.cir_caplet import STRIKES, Caplet, population_monte_carlo
 
 
 def test_euler_by_hand():

@@ -10,12 +10,7 @@ from pytensor.compile.mode import Mode
 from scipy import special
 from scipy.integrate import dblquad
 
-from models.customer_lifetime import (
-    PARAMETERS,
-    customer_model,
-    log_likelihood,
-    simulate_customers,
-)
+from models.customer_lifetime import PARAMETERS, customer_model, log_likelihood, simulate_customers
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 R, ALPHA, A, B = 0.8, 3.0, 0.7, 1.9

@@ -14,16 +14,13 @@ from scipy.stats import qmc
 from amc_pymc.reading.graphs import interpreted_mode
 from models.beta_binomial import beta_binomial
 from models.contamination import contamination
-from models.correlated_gaussian import correlated_gaussian
-from models.eggbox import eggbox
 from models.evidence_problem import EvidenceProblem
 from models.evidence_suite import CLASSIC, PROBLEMS, suite
 from models.funnel import funnel
 from models.ising import ising
 from models.linear_regression import linear_regression, linear_regression_unknown_variance
-from models.log_gamma import log_gamma
 from models.logistic_regression import logistic_regression
-from models.shells import shells
+from models.shape_problems import correlated_gaussian, eggbox, log_gamma, shells
 from models.spike_and_slab import spike_and_slab
 from models.two_modes import two_modes
 
@@ -142,18 +139,12 @@ def test_numpy_and_pymc_agree(name):
 
 
 SMALL = [
-    beta_binomial(3, 7, a=2.0, b=1.5),
-    linear_regression(10, 2),
-    linear_regression_unknown_variance(10, 2),
-    logistic_regression(12, 2),
-    correlated_gaussian(2, rho=0.5),
-    funnel(3, y=(0.5, -1.0, 2.0)),
-    two_modes(2),
-    eggbox(1, power=2.0),
-    shells(2, width=0.3),
-    log_gamma(2),
+    beta_binomial(3, 7, a=2.0, b=1.5), linear_regression(10, 2),
+    linear_regression_unknown_variance(10, 2), logistic_regression(12, 2),
+    correlated_gaussian(2, rho=0.5), funnel(3, y=(0.5, -1.0, 2.0)), two_modes(2),
+    eggbox(1, power=2.0), shells(2, width=0.3), log_gamma(2),
     spike_and_slab(2, spike=0.05, weight=3.0),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.name)

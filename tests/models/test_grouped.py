@@ -7,10 +7,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from scipy.special import expit
 
-from models.grouped import (
-    EXAMPLES,
-    draw_outcomes,
-)
+from models.grouped import EXAMPLES, draw_outcomes
 
 # Python code instead of compiled code, for graphs that are evaluated once.
 PYTHON = Mode(linker="py", optimizer=None)

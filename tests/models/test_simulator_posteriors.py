@@ -5,17 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from scipy.integrate import quad
 from scipy.optimize import approx_fprime
 from scipy.stats import norm
 
 from models import g_and_k as gk
 from models import gaussian_mixtures as mixtures
-from models import ma2 as ma
-from models import toy_points as toy
-from models import two_moons as moons
-from models.gaussian_known import acceptance, epsilon_moments, gaussian_known
-from models.two_scale_mixture import two_scale_mixture
+from models import point_simulators as points
+from models import process_simulators as processes
+from models.point_simulators import acceptance, epsilon_moments, gaussian_known, two_scale_mixture
 
 
 def assert_means(draws, expected, sds):
@@ -65,16 +62,16 @@ def assert_same_means(a, b):
 @pytest.mark.parametrize("observed", [(0.0, 0.0), (-0.45, 0.5)])
 def test_two_moons_reference_by_quadrature(observed):
     """The second pair has crescents that the square cuts off."""
-    example = moons.two_moons(observed)
+    example = points.two_moons(observed)
     draws = example.reference(np.random.default_rng(2), 20_000)
     grid = square_grid(-1.0, 1.0, 1200)
-    assert_moments(draws, grid, np.exp(moons.log_likelihood(example.observed, grid)))
+    assert_moments(draws, grid, np.exp(points.moons_log_likelihood(example.observed, grid)))
     mass = (draws.sum(axis=1) > 0.0).mean()
     assert abs(mass - 0.5) < 4.0 * 0.5 / math.sqrt(20_000)
 
 
 def test_two_moons_at_a_tolerance():
-    example = moons.two_moons((-0.45, 0.5))
+    example = points.two_moons((-0.45, 0.5))
     accepted = rejection(example, 0.15, 150_000, 3)
     assert len(accepted) > 1000
     assert_same_means(example.epsilon_reference(np.random.default_rng(4), 20_000, 0.15), accepted)
@@ -114,24 +111,6 @@ def test_univariate_mixture(observed):
     )
     near = example.epsilon_reference(np.random.default_rng(11), 20_000, 3.0)
     assert_moments(near, grid, chance)
-
-
-# --- points --------------------------------------------------------------------------------------
-
-
-def test_points_simulated():
-    example = toy.toy_points()
-    rng, n = np.random.default_rng(15), 20_000
-    for j in (44, 50, 52):
-        accepted = example.distance(example.simulate(rng, np.full((n, 1), float(j)))) < 2.0
-        chance = toy.acceptance(49.5, 2.0)[j - 1]
-        assert abs(accepted.mean() - chance) < 4.0 * math.sqrt(chance * (1.0 - chance) / n)
-    point = np.arange(1.0, 101.0)[:, None]
-    assert_moments(example.reference(rng, n), point, toy.density(49.5))
-    assert_moments(example.epsilon_reference(rng, n, 6.0), point, toy.acceptance(49.5, 6.0))
-    assert example.mode == [50.0]
-    edges = example.cube(np.array([[0.0], [0.0099], [0.01], [1.0 - 2**-53], [1.0]]))
-    np.testing.assert_array_equal(edges, [[1.0], [1.0], [2.0], [100.0], [100.0]])
 
 
 # --- normal mean ---------------------------------------------------------------------------------
@@ -185,20 +164,6 @@ def test_octiles_of_normal_draws_have_a_known_density():
 
 
 @pytest.mark.slow
-def test_points_by_quadrature():
-    sd = math.sqrt(5.0)
-    chances = toy.acceptance(49.5, 2.0)
-    assert chances.shape == (100,)
-    for j in (1, 40, 50, 53):
-        expected, _ = quad(
-            lambda u: norm.cdf((51.5 - u) / sd) - norm.cdf((47.5 - u) / sd), j - 1, j, epsabs=1e-13
-        )
-        assert chances[j - 1] == pytest.approx(expected, abs=1e-12)
-        expected, _ = quad(lambda u: norm.pdf(49.5, u, sd), j - 1, j, epsabs=1e-13)
-        assert toy.density(49.5)[j - 1] == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.slow
 def test_g_and_k_reference_by_importance_sampling():
     """Weighted uniform points of a box around the posterior."""
     example, n = gk.g_and_k(), 150_000
@@ -219,14 +184,16 @@ def test_g_and_k_reference_by_importance_sampling():
 
 @pytest.mark.slow
 def test_moving_average_reference_by_quadrature():
-    example = ma.ma2()
-    x = ma.series(np.random.default_rng(1), example.truth[None], 100)[0]
-    np.testing.assert_allclose(ma.autocovariances(x), example.observed, rtol=1e-12)
+    example = processes.ma2()
+    x = processes.ma2_series(np.random.default_rng(1), example.truth[None], 100)[0]
+    np.testing.assert_allclose(processes.autocovariances(x), example.observed, rtol=1e-12)
     grid = square_grid(-2.0, 2.0, 500)
-    grid = grid[ma.inside(grid)]
-    level = ma.log_likelihood(x, grid)
+    grid = grid[processes.inside(grid)]
+    level = processes.ma2_log_likelihood(x, grid)
     draws = example.reference(np.random.default_rng(27), 10_000)
     assert_moments(draws, grid, np.exp(level - level.max()))
     assert np.abs(example.mode - grid[level.argmax()]).max() < 0.008
-    slope = approx_fprime(example.mode, lambda theta: ma.log_likelihood(x, theta[None])[0], 1e-6)
+    slope = approx_fprime(
+        example.mode, lambda theta: processes.ma2_log_likelihood(x, theta[None])[0], 1e-6
+    )
     assert np.abs(slope).max() < 1e-2

@@ -1,12 +1,10 @@
-"""Jump processes, queues, stochastic volatility: moments in closed form, caps, bad parameters."""
+"""Jump processes, stochastic volatility: moments in closed form, caps, bad parameters."""
 
 import math
 
 import numpy as np
 
-from models import heston as sv
-from models import lotka_volterra as lv
-from models import mg1_queue as queue
+from models import process_simulators as processes
 
 
 def assert_means(draws, expected):
@@ -23,7 +21,7 @@ def test_balance_of_births_and_deaths():
     """Changes minus the integrals of their rates have mean zero."""
     rates = np.array([0.7, 0.01, 0.005, 0.4])
     n_times, duration = 401, 4.0
-    paths = lv.paths(
+    paths = processes.paths(
         np.random.default_rng(2), np.tile(rates, (2000, 1)), duration=duration, n_times=n_times
     )
     x, y = paths[:, :, 0], paths[:, :, 1]
@@ -41,53 +39,13 @@ def test_balance_of_births_and_deaths():
     assert_means((prey**2 - events)[:, None], 0.0)
 
 
-# --- pelts ----------------------------------------------------------------------------------------
-
-
-def test_more_animals_fluctuate_less_around_the_equations():
-    """With many animals a year of leaps is a year of the differential equations."""
-    rates = np.array([0.55, 0.028, 0.024, 0.8])
-    x, y = 30.0, 4.0
-    for _ in range(20_000):
-        x, y = (
-            x + (rates[0] * x - rates[1] * x * y) / 20_000,
-            y + (rates[2] * x * y - rates[3] * y) / 20_000,
-        )
-    pelts = lv.leaps(
-        np.random.default_rng(9), np.tile(rates, (400, 1)), 30.0, 4.0, 1, 500, 2000, 0.0
-    )
-    np.testing.assert_allclose(pelts[:, 0].mean(axis=0), [x, y], rtol=2e-3)
-    few = lv.leaps(np.random.default_rng(9), np.tile(rates, (400, 1)), 30.0, 4.0, 1, 500, 20, 0.0)
-    ratio = few[:, 0].std(axis=0) / pelts[:, 0].std(axis=0)
-    np.testing.assert_allclose(ratio, 10.0, rtol=0.25)
-
-
-# --- queue ----------------------------------------------------------------------------------------
-
-
-def test_a_queue_that_never_empties():
-    """Everybody arrives at once: uniform service times, of which order statistics are known."""
-    summaries = queue.summaries_of_queues(
-        np.random.default_rng(12), np.tile([1.0, 5.0, 1e9], (4000, 1)), 50
-    )
-    assert_means(summaries, 1.0 + 4.0 * (1.0 + 49.0 * queue.LEVELS) / 51.0)
-
-
-def test_a_queue_without_service():
-    """Times between departures are those between arrivals: exponential."""
-    summaries = queue.summaries_of_queues(
-        np.random.default_rng(13), np.tile([0.0, 0.0, 0.2], (4000, 1)), 50
-    )
-    assert_means(summaries[:, [0, 4]], [0.1, 5.0 * (1.0 / np.arange(1, 51)).sum()])
-
-
 # --- volatility -----------------------------------------------------------------------------------
 
 
 def returns(theta, n, n_steps, dt, seed):
     rng, out = np.random.default_rng(seed), np.empty((n, n_steps))
     for i in range(n):
-        sv.log_returns(rng, np.asarray(theta), dt, out[i])
+        processes.log_returns(rng, np.asarray(theta), dt, out[i])
     return out
 
 

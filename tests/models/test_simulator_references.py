@@ -6,10 +6,9 @@ import numpy as np
 
 from scipy.stats import chi2, norm, truncnorm
 
-from models import ar_series as ar
-from models import group_means as groups
-from models import slcp
-from models.gaussian_uniform import NOISE_SD, gaussian_uniform, posterior_mean
+from models import point_simulators as points
+from models import process_simulators as processes
+from models.point_simulators import NOISE_SD, gaussian_uniform, posterior_mean
 
 
 def assert_same_moments(draws, theta, log_weight):
@@ -33,9 +32,9 @@ def assert_same_moments(draws, theta, log_weight):
 
 
 def test_slcp():
-    example, rng = slcp.slcp(truth=[0.7, -2.9, -1.4, -1.3, 0.6]), np.random.default_rng(1)
+    example, rng = points.slcp(truth=[0.7, -2.9, -1.4, -1.3, 0.6]), np.random.default_rng(1)
     theta = example.prior_sample(rng, 400_000)
-    log = slcp.log_likelihood(example.observed, theta)
+    log = points.slcp_log_likelihood(example.observed, theta)
     assert_same_moments(example.reference(rng, 20_000), theta, log)
 
 
@@ -50,13 +49,13 @@ def test_truncated_normal():
 
 def test_autoregression():
     truth = [0.3, 0.4, -0.2, 0.1, 0.0, 2.0]
-    example, rng = ar.ar_series(20, truth=truth), np.random.default_rng(7)
+    example, rng = processes.ar_series(20, truth=truth), np.random.default_rng(7)
     theta = example.prior_sample(rng, 300_000)
-    y = ar.series(
+    y = processes.autoregressions(
         np.random.default_rng(1), np.array([0.3]),
-        ar.coefficients(np.array([truth[1:-1]])), np.array([2.0]), 20,
+        processes.coefficients(np.array([truth[1:-1]])), np.array([2.0]), 20,
     )[0]  # fmt: skip
-    phi = ar.coefficients(2.0 * theta[:, 1:-1] - 1.0)
+    phi = processes.coefficients(2.0 * theta[:, 1:-1] - 1.0)
     log = np.zeros(len(theta))
     for t in range(len(y)):
         mean = theta[:, 0] + sum(phi[:, k] * y[t - 1 - k] for k in range(min(4, t)))
@@ -66,7 +65,7 @@ def test_autoregression():
 
 def test_group_means():
     truth = [0.0, 0.7, 0.8, -0.5, 0.6]
-    example, rng = groups.group_means(2, 3, truth=truth), np.random.default_rng(12)
+    example, rng = points.group_means(2, 3, truth=truth), np.random.default_rng(12)
     theta = example.prior_sample(rng, 400_000)
     sigma, s = theta[:, 2], example.observed
     log = norm.logpdf(s[:2], theta[:, 3:], sigma[:, None] / math.sqrt(3.0)).sum(axis=1)

@@ -11,21 +11,17 @@ from pymc.distributions.simulator import SimulatorRV
 from pytensor.compile.mode import Mode
 from scipy.stats import ks_2samp, spearmanr
 
-from models.gaussian_known import gaussian_known
 from models.gaussian_mixtures import bivariate_mixture, univariate_mixture
-from models.heston import heston
-from models.lotka_volterra import hudson_bay, lotka_volterra
 from models.masked_digits import masked_digits
+from models.point_simulators import gaussian_known
+from models.process_simulators import heston, lotka_volterra
 from models.simulator_suite import EXAMPLES
-from models.toy_points import toy_points
 
 BUILDERS = EXAMPLES | {
-    "toy_points_100": toy_points,
     "univariate_mixture": univariate_mixture,
     "bivariate_mixture": bivariate_mixture,
     "gaussian_1": functools.partial(gaussian_known, 1),
     "lotka_volterra_unit": functools.partial(lotka_volterra, prior="unit"),
-    "hudson_bay": hudson_bay,
     "heston": functools.partial(heston, 200),
     "masked_digits_5": masked_digits,
     "masked_digits_2": functools.partial(masked_digits, 2, image=17, seen="right", prior="uniform"),

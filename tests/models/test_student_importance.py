@@ -6,10 +6,7 @@ import numpy as np
 
 from scipy.stats import multivariate_normal
 
-from models.student_importance import (
-    Component,
-    importance_evidence,
-)
+from models.student_importance import Component, importance_evidence
 
 MEAN = np.array([1.0, -2.0, 0.5])
 SCALE = np.array([[2.0, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.5]])

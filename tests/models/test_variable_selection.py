@@ -4,11 +4,7 @@ import pytest
 from scipy.special import expit, logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from models.variable_selection import (
-    full_fit,
-    inclusion_probabilities,
-    selection_model,
-)
+from models.variable_selection import full_fit, inclusion_probabilities, selection_model
 
 
 def small(family, n=40, p=3, seed=0):
