@@ -7,9 +7,12 @@ import pytest
 
 from scipy.stats import beta
 
-from amc_pymc.likelihood_free.learning import TreeProposal
+from amc_pymc.likelihood_free.history import batch_sizes
+from amc_pymc.likelihood_free.learning import TreeProposal, rounds
 from amc_pymc.likelihood_free.partition import whole_cube
+from amc_pymc.likelihood_free.problem import Simulated
 from amc_pymc.likelihood_free.trees import Cart, Dyadic
+from amc_pymc.rng import spawn_generators
 from tests.likelihood_free.problems import NormalMean, TwoModes, UniformProblem, run, settings
 
 #: Partitions of each kind, utilities, and whether the prior is uniform.
@@ -56,6 +59,34 @@ def test_the_posterior_at_a_tolerance(options, utility, uniform):
         assert abs(x.mean() - wanted) < 4.0 * x.std(ddof=1) / math.sqrt(len(x))
     if uniform:
         assert np.median(gains) > 1.5
+
+
+def test_sums_are_unbiased_with_a_kernel_ahead_of_the_tolerance():
+    """Summaries are parameters of the unit square with noise: the area within the tolerance is known."""
+    observed, sd, tolerance, n, seeds = np.array([0.3, 0.6]), 1e-3, 3e-3, 3000, 25
+    sums, used = [], 0
+    for seed in range(seeds):
+        noise = np.random.default_rng([1, seed])
+
+        def simulate(u, b, noise=noise):
+            s = u + sd * noise.standard_normal(u.shape)
+            return Simulated(np.linalg.norm(s - observed, axis=1), [], s)
+
+        problem, sizes = UniformProblem(None, n_dim=2), batch_sizes(n)
+        generators = spawn_generators(seed, len(sizes))
+        for history in rounds(
+            problem, simulate, sizes, generators, TreeProposal(), tolerance, observed=observed
+        ):
+            pass
+        used += sum(0.3 in r.proposal.kernel_shares for r in history.rounds)
+        w = np.exp(history.log_ratio) * (history.distance <= tolerance)
+        sums.append(np.array([w.sum(), *(w @ history.u)]) / len(w))
+    assert used > 2 * seeds
+    z = np.pi * tolerance**2
+    x = np.array(sums)
+    error = x.std(axis=0, ddof=1) / math.sqrt(seeds)
+    assert (error < 0.05 * z).all()
+    assert (np.abs(x.mean(axis=0) - z * np.array([1.0, *observed])) < 4.0 * error).all()
 
 
 def minor_masses(seeds):
