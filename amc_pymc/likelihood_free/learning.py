@@ -109,9 +109,9 @@ class TreeProposal:
         several trees is cut along principal axes of the accepted simulations.
     local : bool, optional
         Whether to draw also from mixtures of Student t kernels, which follow posteriors that are narrow in oblique
-        directions, and, if the posterior is far narrower than the accepted simulations, from a kernel where a regression
-        on the summary statistics expects it. Their share of each batch is learned from earlier simulations; boxes and the prior keep at least
-        a tenth. Only, and by default, with ``utility="ess"``.
+        directions. Their share of each batch is learned from earlier simulations and at most 0.9. If the posterior is far
+        narrower than the accepted simulations, 0.3 of a batch is from a kernel where a regression on the summary
+        statistics expects it. Only, and by default, with ``utility="ess"``.
     utility : {"ess", "efficiency", "posterior", "kl"}, default "ess"
         Objective of the proposals given acceptance probabilities. "ess", effective draws per simulation:
         :math:`q_k \propto \pi_k \mu_k^\gamma`, with :math:`\gamma` chosen by prediction between 1/2, which is

@@ -57,18 +57,20 @@ class RacingMetropolis(RacingStep):
     r"""Metropolis-Hastings step for continuous variables, reading few rows per decision.
 
     A Metropolis-Hastings step compares the log-likelihood of a proposal with that of the current
-    point over all N rows. Here the comparison is a race: rows are read in doubling batches without
-    replacement until the decision is clear at error probability ``delta`` (Racing-Normal). A
-    second-order Taylor control variate of every row around the posterior mode explains nearly all
-    of the difference, so 100-200 rows usually suffice for any N.
+    point over all N rows. The second-order expansion of every row around the posterior mode, a
+    control variate, explains nearly all of the difference, and the remainder is decided from few
+    rows. Where the remainder of each row is bounded, this is done by thinning a Poisson process,
+    which is exact and often reads no row. Elsewhere it is a race: rows are read in doubling batches
+    without replacement until the decision is clear at error probability ``delta`` (Racing-Normal),
+    which usually takes 100-200 rows for any N.
 
     In a hierarchical model, the effects of one grouping factor, by default the one with the most
     levels, are integrated out, and races read groups instead of rows.
 
-    Use it for models with at least about ten thousand conditionally independent rows and up to a
-    few hundred parameters besides local effects. The sampler is approximate: each decision differs
-    from the exact one with probability at most ``delta`` if batch means are normal. The actual
-    error is measured on audited decisions; see :func:`amc_pymc.decision_error`.
+    Use it for models with conditionally independent rows, at least some fifty for each coefficient,
+    and up to a few hundred parameters besides local effects. A race is approximate: its decision
+    differs from the exact one with probability at most ``delta`` if batch means are normal. The
+    actual error is measured on audited decisions; see :func:`amc_pymc.decision_error`.
 
     Parameters
     ----------
