@@ -40,7 +40,7 @@ def main():
         axes.add_patch(plt.Rectangle(low, *(high - low), fill=False, edgecolor="#555555", lw=0.5))
     x, y = (draws[name].values.ravel()[::8] for name in "xy")
     axes.plot(x, y, ".", color="#d55e00", alpha=0.5, ms=3)
-    axes.set(xlabel="x", ylabel="y", xlim=(-2.0, 2.0), ylim=(-2.0, 2.0), aspect="equal")
+    axes.set(xlabel="x (m)", ylabel="y (m)", xlim=(-2, 2), ylim=(-2, 2), aspect="equal")
     out.mkdir(parents=True, exist_ok=True)
     picture.savefig(out / "abc_boxes.png", dpi=125)
 
