@@ -333,18 +333,23 @@ def posterior_estimates(
     return Estimates(mean, mcse, shift, sd, at_zero, error, excess)
 
 
-def spread_doubt(found: Estimates, names: Sequence[str], tolerance: float) -> list[Flag]:
-    """Return a flag if a posterior is much wider than its extrapolation to a distance of zero.
+def spread_doubt(
+    found: Estimates, regressed: np.ndarray, names: Sequence[str], tolerance: float
+) -> list[Flag]:
+    """Return a flag if a posterior is much wider than it would be at a distance of zero.
 
-    The standard deviation must be 1.5 times the extrapolated one plus twice its standard error.
+    The standard deviation must be 1.5 times the extrapolated one plus twice its standard error, or 1.5 times the
+    one (K,) that a regression on the summary statistics leaves.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = found.sd / (found.sd_at_zero + _SPREAD_ERRORS * found.sd_error)
+        extrapolated = found.sd_at_zero + _SPREAD_ERRORS * found.sd_error
+        ratio = found.sd / np.fmin(extrapolated, regressed)
     ratio = np.where(np.isfinite(ratio), ratio, 0.0)
     if not len(ratio) or ratio.max() < _WIDE:
         return []
     worst = int(ratio.argmax())
-    times = found.sd[worst] / max(found.sd_at_zero[worst], 0.1 * found.sd[worst])
+    least = np.fmin(found.sd_at_zero, regressed)[worst]
+    times = found.sd[worst] / max(least, 0.1 * found.sd[worst])
     return [flag("too_wide", tolerance=tolerance, name=names[worst], times=times)]
 
 
