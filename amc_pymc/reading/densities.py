@@ -25,6 +25,7 @@ from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, consecutive, pack_rows
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import CallbackRows, RowLogp
+from amc_pymc.tall import terms
 from amc_pymc.tall.callbacks import callback_error, callback_function
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.split import Parts, with_functions
@@ -122,6 +123,13 @@ class RowDensities:
         expand = layout.indices([n for n in names if layout.is_continuous(n)])
         return RowDensities(rows, expand=expand, packed=self._kernels.in_coefficients())
 
+    def in_parameters(self) -> RowDensities:
+        """Return the same rows with control variates in x, not in their coefficients."""
+        if self.coefficients is None:
+            return self
+        packed = self._kernels.in_parameters()
+        return RowDensities(self.rows, expand=self.expand, packed=packed)
+
     @property
     def coefficients(self) -> Coefficients | None:
         """Functions of x that rows read; None if there are none."""
@@ -199,9 +207,12 @@ class RowDensities:
     def _bound(self, name: str, function):
         if self.packed is None:
             return callback_function(function)
-        assert self.coefficients is None, "control variates are functions of coefficients"
+        found = self.coefficients
         arrays = [self._mask(), self.packed.data, self.packed.functions]
-        return bound_function(getattr(loops, name), REWARDS, arrays)
+        if found is None:
+            return bound_function(getattr(loops, name), REWARDS, arrays)
+        assert self.packed.along_curves, "control variates are functions of coefficients"
+        return bound_function(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
 
     def _values_at(self, points, rows):
         return np.stack([self.values(x, rows) for x in points])

@@ -46,12 +46,15 @@ class PackedRows:
         Expression of a row; None in other processes.
     coefficients : Coefficients or None
         Map from x to z, if they differ.
+    along_curves : bool
+        Whether Taylor polynomials may follow z(x).
     """
 
     printed: Printed
     store: InMemory | RowStore
     program: RowProgram | None = None
     coefficients: Coefficients | None = None
+    along_curves: bool = False
 
     @classmethod
     def of(
@@ -102,6 +105,12 @@ class PackedRows:
     def in_coefficients(self) -> PackedRows:
         """Return the same rows as functions of z alone."""
         return replace(self, coefficients=None)
+
+    def in_parameters(self) -> PackedRows:
+        """Return the same rows, with control variates in x."""
+        assert self.program is not None
+        printed = printed_rows(self.program, along_curves=True)
+        return replace(self, printed=printed, along_curves=True)
 
     @cached_property
     def reads(self) -> np.ndarray:

@@ -57,11 +57,13 @@ from amc_pymc.tall.thinning import Thinning, fit_thinning
 #: Name of the task for compilation time.
 COMPILING = "compiling"
 _log = logging.getLogger("amc_pymc")
-#: Forecast acceptance rate below which the expansion at the mode is tried too.
-POOR = 0.05
+#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
+_FITS_WELL, POOR = 0.9, 0.05
 #: Acceptance rate below which a flag is raised, and the number of units below which all are read, so that
 #: no expansion is needed.
 _HOPELESS, _FEW_UNITS = 1e-3, 50
+#: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
+_MOST_WITH_TAILS = 10
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
 _DRAWS = 300
 #: Numbers of points, and of states of discrete variables, at which parameters of rows are looked at.
@@ -308,6 +310,7 @@ class _Preparing:
             unit_changes(raced.rewards, np.stack([centre, centre]), centre, np.zeros(1, np.int64))
         self.stages.begin("Measuring residuals", "residuals")
         prepared = with_forecast(prepared, self.active, race, self.proxy.exact_rows, self.rng)
+        prepared = _with_tails(prepared)
         if isinstance(race, ExactRace | AutoRace):
             prepared = _with_thinning(prepared, race, self.active)
         flags, acceptance = prepared.flags, _acceptance(prepared)
@@ -383,21 +386,23 @@ class _Preparing:
     # --- Taylor polynomials at a mode -----------------------------------------------------------
 
     def with_taylor(self) -> Preparation:
-        """Expand rows at the posterior mode or, if they read discrete variables, at that of the likelihood."""
+        """Expand rows at the posterior mode or, in parameters of discrete variables, that of the likelihood."""
         bare, densities, smooth = self.bare, self.densities, self._expandable()
+        if smooth and self.rows is not None:
+            bare = replace(bare, cut=None, raced=self.rows.in_parameters())
         x, precision, flags = bare.start, None, bare.forecast_flags
         in_x = self.wanted or smooth
         self.stages.begin("Compiling derivatives", "mode")
         if in_x:
             self.compile_derivatives(densities, x)
-        if bare.cut is not None:
+        if not smooth:
             self.compile_derivatives(bare.raced, bare.eta(x))
         self.stages.say("Searching the mode")
         if in_x:
             found = posterior_mode(densities, x, self.continuous, self.subsample(), self.rng)
             (mode, flags), x, precision = found, found[0].x, found[0].precision
             check_rows_resolved(densities, mode)
-        centre = bare.eta(x)
+        centre = x
         if not smooth:
             args = bare.raced, bare.eta(bare.start), self.proxy.subsample
             centre = likelihood_mode(*args, self.rng)
@@ -430,7 +435,7 @@ class _Preparing:
         discrete = [n for n in rows.value_vars if not self.layout.is_continuous(n)]
         if discrete:
             self._check_states(discrete)
-        raced = self.bare.raced
+        raced: Raced = self.bare.raced if discrete else self.densities
         if not raced.expand.size:
             raise NoProxy("the rows depend on no continuous quantity")
         local = ", ".join(
@@ -471,6 +476,16 @@ class _Preparing:
 
 def _acceptance(prepared: Preparation) -> float:
     return 0.0 if prepared.forecast is None else prepared.forecast.acceptance
+
+
+def _with_tails(prepared: Preparation) -> Preparation:
+    """Give moves of few coefficients the tails of a Student t if many would be rejected."""
+    surface, forecast = prepared.surface, prepared.forecast
+    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
+        return prepared
+    if surface.gaussian.size > _MOST_WITH_TAILS:
+        return prepared
+    return replace(prepared, surface=surface.with_tails())
 
 
 def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:

@@ -6,6 +6,11 @@ For the density pi~ of :mod:`amc_pymc.tall.surrogate`, whose coordinates v are G
    another at random, from their distribution given everything else but v;
 2. v' = v*(phi') + F(phi')^-T w', where w = F(phi)^T (v - v*(phi)) and w' = sqrt(1 - s^2) w + s z, z standard normal.
 
+The expansion Q of rows has the tails of a Gaussian. If the posterior has heavier ones, a Student t takes its place: with Q
+scaled to have its maximum at 0, lambda ~ Gamma(nu / 2 + V / 2, rate nu / 2 - Q(x)) is drawn, the steps above are made for
+prior times exp(lambda Q), and lambda is forgotten. This is reversible for prior times (1 - 2 Q / nu)^-(nu + V) / 2
+(Kamatani 2018, doi:10.3150/17-BEJ980).
+
 F is a factor of the precision, K(phi) = F F'. In coordinates (phi, w) pi~ is a product, and each part is reversible
 for its own factor, so the whole is reversible for pi~. Accepting x' with probability min(1, rho(x') / rho(x)), where
 rho = pi / pi~, is reversible for pi (Liu 2001, section 9.4.3; Christen & Fox 2005, doi:10.1198/106186005X76983).
@@ -29,6 +34,7 @@ from amc_pymc.tall.surrogate import (
     Surface,
     backward_solve,
     conditional,
+    expansion_at,
     gradient,
     log_determinant,
     n_wide,
@@ -77,7 +83,11 @@ class Refresh(NamedTuple):
         Coordinates of x that are 0 or 1.
     repeats : (1,) int64 array
         Number of times that the first part is made.
+    freedom : (1,) array
+        Degrees of freedom nu of the Student t; infinite for a Gaussian.
     known : Known
+    scaled : Surface
+        The surface with room for a slope and a curvature of its own.
     """
 
     surface: Surface
@@ -88,7 +98,9 @@ class Refresh(NamedTuple):
     leaps: np.ndarray
     binary: np.ndarray
     repeats: np.ndarray
+    freedom: np.ndarray
     known: Known
+    scaled: Surface
 
 
 def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
@@ -107,7 +119,9 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     )
     one = np.ones(1, np.int64)
     steps = np.full(1, 0.1), 10 * one
-    return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, known)
+    scaled = surface._replace(slope=surface.slope.copy(), curvature=surface.curvature.copy())
+    infinite = np.full(1, np.inf)
+    return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, infinite, known, scaled)
 
 
 def no_refresh() -> Refresh:
@@ -116,7 +130,7 @@ def no_refresh() -> Refresh:
     program, table, square = np.zeros(1, np.int64), np.zeros((1, 1)), np.empty((0, 0))
     terms = Terms(program, table, program, table)
     rows = rows_of(square)
-    surface = Surface(none, none, terms, rows, terms, none, empty, empty, square)
+    surface = Surface(none, none, terms, rows, terms, none, empty, empty, square, empty)
     return refresh_of(surface)
 
 
@@ -153,15 +167,17 @@ def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) ->
 
 
 @njit(cache=True, error_model="numpy")
-def _slope_at(found: Conditional, refresh: Refresh) -> np.ndarray:
+def _slope_at(found: Conditional, refresh: Refresh, surface: Surface) -> np.ndarray:
     """Return the gradient by q."""
     if refresh.phi.size == 0:
         return np.empty(0)
-    return refresh.mass.T @ gradient(found, refresh.surface)
+    return refresh.mass.T @ gradient(found, surface)
 
 
 @njit(cache=True, error_model="numpy")
-def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[int, float]:
+def _trajectory(
+    slot: int, refresh: Refresh, surface: Surface, rng: np.random.Generator
+) -> tuple[int, float]:
     """Move phi by one trajectory from a known slot; return the slot of its end, which may be the same."""
     known, phi, mass, step = refresh.known, refresh.phi, refresh.mass, refresh.step[0]
     momentum = np.empty(phi.size)
@@ -169,7 +185,7 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
         momentum[a] = rng.standard_normal()
     energy = known.value[slot] - 0.5 * np.dot(momentum, momentum)
     slope, there = known.gradient[slot].copy(), known.x[slot].copy()
-    found = conditional(there, refresh.surface)
+    found = conditional(there, surface)
     possible = True
     length = step * (0.8 + 0.4 * rng.random())
     leaps = 1 + int(rng.random() * refresh.leaps[0])
@@ -178,11 +194,11 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
         move = mass @ momentum
         for a in range(phi.size):
             there[phi[a]] += length * move[a]
-        found = conditional(there, refresh.surface)
+        found = conditional(there, surface)
         if not found.possible:
             possible = False
             break
-        slope = _slope_at(found, refresh)
+        slope = _slope_at(found, refresh, surface)
         momentum += 0.5 * length * slope
         fill(there, found.x)
     u = rng.random()
@@ -196,21 +212,21 @@ def _trajectory(slot: int, refresh: Refresh, rng: np.random.Generator) -> tuple[
 
 
 @njit(cache=True, error_model="numpy")
-def _switch(slot: int, refresh: Refresh, rng: np.random.Generator) -> int:
+def _switch(slot: int, refresh: Refresh, surface: Surface, rng: np.random.Generator) -> int:
     """Draw binary variables at random given everything else but v; return the slot of the result."""
     known, binary, slope = refresh.known, refresh.binary, np.zeros(refresh.phi.size)
     for _ in range(min(binary.size, _MOST_SWITCHED)):
         other = known.x[slot].copy()
         at = binary[int(rng.random() * binary.size)]
         other[at] = 1.0 - other[at]
-        found = conditional(other, refresh.surface)
+        found = conditional(other, surface)
         u = rng.random()
         if found.possible and u * (1.0 + math.exp(known.value[slot] - found.value)) < 1.0:
             slot = 1 - slot
             _keep(found, slope, refresh, slot)
     if refresh.phi.size:
-        found = conditional(known.x[slot], refresh.surface)
-        fill(known.gradient[slot], _slope_at(found, refresh))
+        found = conditional(known.x[slot], surface)
+        fill(known.gradient[slot], _slope_at(found, refresh, surface))
     return slot
 
 
@@ -260,13 +276,14 @@ def propose_gaussian(
     points: np.ndarray,
     scale: float,
     refresh: Refresh,
+    surface: Surface,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
     """Do the same as :func:`propose_refresh` if there are neither hyperparameters nor binary variables."""
     fill(points[1], points[0])
     here = _look_up(points[0], refresh)
     if here < 0:
-        found = conditional(points[0], refresh.surface)
+        found = conditional(points[0], surface)
         if not found.possible:
             return -math.inf, 0.0
         here = 0
@@ -281,9 +298,10 @@ def propose_refresh(
     points: np.ndarray,
     scale: float,
     refresh: Refresh,
+    surface: Surface,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Write x' to points[1] (points is (2, D)).
+    """Write x' to points[1] (points is (2, D)), by moves on a surface that is ``refresh.surface`` or like it.
 
     Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
     """
@@ -291,26 +309,51 @@ def propose_refresh(
     fill(new, x)
     here = _look_up(x, refresh)
     if here < 0:
-        found = conditional(x, refresh.surface)
+        found = conditional(x, surface)
         if not found.possible:
             return -math.inf, 0.0
         here = 0
-        _keep(found, _slope_at(found, refresh), refresh, here)
+        _keep(found, _slope_at(found, refresh, surface), refresh, here)
     w, ratio = _standardised(x, refresh, here), known.value[here] + known.log_det[here]
     there, accepted = here, 1.0
     if refresh.phi.size or refresh.binary.size:
         accepted = 0.0
         for _ in range(refresh.repeats[0]):
             if refresh.binary.size and (refresh.phi.size == 0 or rng.random() < 0.5):
-                there, part = _switch(there, refresh, rng), 1.0
+                there, part = _switch(there, refresh, surface, rng), 1.0
             else:
-                there, part = _trajectory(there, refresh, rng)
+                there, part = _trajectory(there, refresh, surface, rng)
             accepted += part / refresh.repeats[0]
         for a in refresh.phi:
             new[a] = known.x[there, a]
         for a in refresh.binary:
             new[a] = known.x[there, a]
     return ratio + _redraw(new, w, scale, refresh, there, rng), accepted
+
+
+@njit(cache=True, error_model="numpy")
+def propose_with_tails(
+    points: np.ndarray, scale: float, refresh: Refresh, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Do the same as :func:`propose_refresh` for a Student t in the place of exp(Q), if ``freedom`` is finite."""
+    nu, surface = refresh.freedom[0], refresh.surface
+    below, mixing, shape, tails = 0.0, 1.0, 0.5 * (nu + refresh.v.size), math.isfinite(nu)
+    if tails:
+        below = expansion_at(points[0], surface)
+        mixing = rng.standard_gamma(shape) / (0.5 * nu - below)
+        surface = refresh.scaled
+        for c in range(surface.slope.size):
+            surface.slope[c] = mixing * refresh.surface.slope[c]
+            for d in range(surface.slope.size):
+                surface.curvature[c, d] = mixing * refresh.surface.curvature[c, d]
+        refresh.known.value[0] = refresh.known.value[1] = np.nan
+    ratio, accepted = propose_refresh(points, scale, refresh, surface, rng)
+    if not tails or ratio == -math.inf:
+        return ratio, accepted
+    there = expansion_at(points[1], refresh.surface)
+    ratio -= mixing * (below - there)
+    ratio -= shape * (math.log1p(-2.0 * below / nu) - math.log1p(-2.0 * there / nu))
+    return ratio, accepted
 
 
 # --- as arguments of loops --------------------------------------------------------------------------
@@ -323,17 +366,17 @@ _MOVE = types.UniTuple(types.float64, 2)(
 
 @first_class(_MOVE, cache=True)
 def _gaussian_move(points, scale, refresh, rng):
-    return propose_gaussian(points, scale, refresh, rng)
+    return propose_gaussian(points, scale, refresh, refresh.surface, rng)
 
 
 @first_class(_MOVE, cache=True)
 def _move(points, scale, refresh, rng):
-    return propose_refresh(points, scale, refresh, rng)
+    return propose_with_tails(points, scale, refresh, rng)
 
 
 def move_of(refresh: Refresh) -> Any:
     """Return the compiled moves ``(points, scale, refresh, rng) -> (log ratio, acceptance rate)`` that are needed."""
-    several = refresh.phi.size or refresh.binary.size
+    several = refresh.phi.size or refresh.binary.size or math.isfinite(refresh.freedom[0])
     return _move if several else _gaussian_move
 
 

@@ -72,6 +72,8 @@ class Surface(NamedTuple):
     centre, slope : (C,) arrays
     curvature : (C, C) array
         c, G and H.
+    highest : (1,) array
+        Maximum of Q.
     """
 
     inner: np.ndarray
@@ -83,6 +85,7 @@ class Surface(NamedTuple):
     centre: np.ndarray
     slope: np.ndarray
     curvature: np.ndarray
+    highest: np.ndarray
 
 
 class Conditional(NamedTuple):
@@ -296,6 +299,13 @@ def _forces(z, surface):
     pull = surface.curvature @ moved
     value = np.dot(surface.slope, moved) - 0.5 * np.dot(moved, pull)
     return value, surface.slope - pull
+
+
+@njit(cache=True, error_model="numpy")
+def expansion_at(x: np.ndarray, surface: Surface) -> float:
+    """Return Q at x minus its maximum."""
+    z, _, _ = coefficients_at(x, surface)
+    return min(0.0, _forces(z, surface)[0] - surface.highest[0])
 
 
 @njit(cache=True, error_model="numpy")

@@ -18,6 +18,7 @@ from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import N_KEPT, ROWS, Printer, of_parameters
 from amc_pymc.engine.records import record
+from amc_pymc.engine.row_kernels.loops import line, residual_changes, residuals_at
 
 #: Place of the number of families in a program, and width of the description of each: first row of the table,
 #: number of elements, number of leaves, and a stage.
@@ -201,3 +202,57 @@ def add_slopes_of_points(xs, program, table, weights, out):
     """Add weighted first derivatives of all elements by x at points (P, D) to ``out`` (P, D)."""
     for p in range(xs.shape[0]):
         add_slopes(xs[p], program, table, weights[p], out[p])
+
+
+# --- expansions in parameters -----------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def _along(at, du, dv, program, table):
+    """Return z, its derivatives along du and dv, and that along du plus half of the second one along both."""
+    z = with_values(at, program, table)
+    out = np.zeros((4, z.size))
+    out[0] = z
+    for k, direction in enumerate((du, dv, du)):
+        out[1 + k, : at.size] = direction
+    begin = at.size
+    for f in range(program[N_FAMILIES]):
+        _, n, n_leaves = family_at(program, f)
+        found, places = derivatives_of(at, program, table, f)
+        for k in range(n):
+            u, v, both, t = 0.0, 0.0, 0.0, n_leaves
+            for a in range(n_leaves):
+                i = places[a, k]
+                u += found[1 + a, k] * du[i]
+                v += found[1 + a, k] * dv[i]
+                for b in range(a + 1):
+                    t += 1
+                    j = places[b, k]
+                    both += found[t, k] * du[i] * dv[j]
+                    if a != b:
+                        both += found[t, k] * du[j] * dv[i]
+            out[1, begin + k], out[2, begin + k], out[3, begin + k] = u, v, u + 0.5 * both
+        begin += n
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def rewards(points, centre, units, mask, data, rows, program, table):
+    """Return residual changes (2, m) of rows that are expanded in x; row 0 is zero."""
+    at, du, dv, expands = line(points[0], points[1], centre, mask)
+    z = _along(at, du, dv, program, table)
+    here = with_values(points[0], program, table)
+    there = with_values(points[1], program, table)
+    return residual_changes(here, there, z[0], z[1], z[2], z[3], expands, units, data, rows)
+
+
+@njit(cache=True, error_model="numpy")
+def state_rewards(points, centre, units, mask, data, rows, program, table):
+    """Return log-likelihoods (K, m) at K points minus Taylor polynomials in x around a centre."""
+    size = with_values(centre, program, table).size
+    z, expands = np.empty((points.shape[0], 5, size)), False
+    for k in range(points.shape[0]):
+        at, _, _, expands = line(points[k], points[k], centre, mask)
+        z[k, 0] = with_values(points[k], program, table)
+        z[k, 1:] = _along(at, points[k] - at, points[k] - at, program, table)
+    return residuals_at(z, expands, units, data, rows)

@@ -138,11 +138,12 @@ def test_values_and_derivatives(name):
     np.testing.assert_allclose(found, curve * np.outer(mask, mask), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["student", "bivariate"])
+@pytest.mark.parametrize("name", ["student", "bivariate", "shrunk"])
 def test_residuals(name):
     """Their sums, from derivatives at the centre."""
     densities, (x, x_new, centre), units = case(name)
-    assert densities.coefficients is None
+    assert (densities.coefficients is not None) == (name == "shrunk")
+    densities = densities.in_parameters()
     mask, derivatives = expanded(densities), reference(name)
     u, v = mask * (x_new - x), mask * (x_new + x - 2.0 * centre)
     here, there = derivatives(x, units), derivatives(x_new, units)

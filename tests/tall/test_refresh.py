@@ -9,7 +9,7 @@ from compiled_calls import called_often
 from scipy import stats
 
 from amc_pymc.engine import Family, Graph
-from amc_pymc.tall.refresh import log_surface, propose_refresh, refresh_of, run_on_surface
+from amc_pymc.tall.refresh import log_surface, propose_with_tails, refresh_of, run_on_surface
 from amc_pymc.tall.samplers.raced import GaussianFit
 from amc_pymc.tall.samplers.surface import gaussian_surface
 from amc_pymc.tall.surrogate import Surface, conditional, rows_of
@@ -19,18 +19,21 @@ from amc_pymc.tall.terms import Written, compiled_terms
 MEANS, SDS = np.array([-0.3, 0.2]), np.array([0.8, 0.6])
 CENTRE, SLOPE = np.array([0.4, -0.6]), np.array([1.5, -2.0])
 CURVATURE = np.array([[4.0, 1.5], [1.5, 3.0]])
+HIGHEST = 0.5 * SLOPE @ np.linalg.solve(CURVATURE, SLOPE)
 WRITTEN = ("centred", "scaled")
-#: Scales of moves.
-SCALES = [0.4, 0.7]
+#: Scales of moves and degrees of freedom of the expansion's tails.
+MOVES = [(0.4, np.inf), (0.7, 4.0)]
 
 
-def log_p(a, b, z):
+def log_p(a, b, z, freedom=np.inf):
     """log pi~ of (a, b) and standard normal z, by hand; arrays of any one shape, z a pair of them."""
     moved = np.stack([np.exp(a) * z[0] - CENTRE[0], np.exp(a + b) * z[1] - CENTRE[1]])
     pull = np.tensordot(CURVATURE, moved, 1)
     hyper = sum(stats.norm.logpdf(v, m, s) for v, m, s in zip((a, b), MEANS, SDS))
     normal = -0.5 * (z[0] ** 2 + z[1] ** 2)
-    rows = np.tensordot(SLOPE, moved, 1) - 0.5 * np.sum(moved * pull, axis=0)
+    rows = np.tensordot(SLOPE, moved, 1) - 0.5 * np.sum(moved * pull, axis=0) - HIGHEST
+    if np.isfinite(freedom):
+        rows = -0.5 * (freedom + 2.0) * np.log1p(-2.0 * rows / freedom)
     return hyper + normal + rows
 
 
@@ -42,19 +45,19 @@ def standardised(x, written):
     return np.stack([a, b, *v], axis=-1)
 
 
-def log_p_at(x, written):
+def log_p_at(x, written, freedom=np.inf):
     a, b, *z = np.moveaxis(standardised(x, written), -1, 0)
-    return log_p(a, b, z) - (2.0 * a + b if written == "centred" else 0.0)
+    return log_p(a, b, z, freedom) - (2.0 * a + b if written == "centred" else 0.0)
 
 
 @functools.cache
-def grid():
+def grid(freedom=np.inf):
     """Points (n, 4) in (a, b, z) and their probabilities."""
     t = np.linspace(-5.0, 5.0, 51)
     axes = [MEANS[0] + SDS[0] * t, MEANS[1] + SDS[1] * t, t, t]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 4)
     a, b, *z = points.T
-    log = log_p(a, b, z)
+    log = log_p(a, b, z, freedom)
     p = np.exp(log - log.max())
     return points, p / p.sum()
 
@@ -102,24 +105,26 @@ def surface(written):
         CENTRE,
         SLOPE,
         CURVATURE,
+        np.full(1, HIGHEST),
     )
 
 
-def moves(written, step=1.1, leaps=3, repeats=1):
+def moves(written, step=1.1, leaps=3, freedom=np.inf, repeats=1):
     mass = np.array([[0.6, 0.0], [-0.2, 0.5]])
     return refresh_of(surface(written))._replace(
-        mass=mass, step=np.full(1, step), leaps=np.full(1, leaps), repeats=np.full(1, repeats),
+        mass=mass, step=np.full(1, step), leaps=np.full(1, leaps), freedom=np.full(1, freedom),
+        repeats=np.full(1, repeats),
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def propose():
-    return called_often(propose_refresh)
+    return called_often(propose_with_tails)
 
 
-def chain(propose, written, scale, number, seed, repeats=1):
+def chain(propose, written, scale, freedom, number, seed, repeats=1):
     """Points (n, 4) of a chain that accepts all proposals, and the log ratios that the moves return."""
-    refresh = moves(written, repeats=repeats)
+    refresh = moves(written, freedom=freedom, repeats=repeats)
     rng = np.random.default_rng(seed)
     points, out, ratios = np.zeros((2, 4)), np.empty((number + 1, 4)), np.empty(number)
     out[0] = points[0]
@@ -151,18 +156,18 @@ def test_a_chain_has_the_moments_of_the_surface(written):
 @pytest.mark.slow
 def test_several_trajectories_of_a_move_leave_the_surface_invariant(propose):
     points, p = grid()
-    x, ratios = chain(propose, "centred", 0.5, 20_000, 3, repeats=2)
+    x, ratios = chain(propose, "centred", 0.5, np.inf, 20_000, 3, repeats=2)
     found = statistics(standardised(x[200:], "centred"))
     assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
     heights = log_p_at(x, "centred")
     np.testing.assert_allclose(ratios, heights[:-1] - heights[1:], atol=1e-8)
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("scale", "freedom"), MOVES)
 @pytest.mark.parametrize("written", WRITTEN)
-def test_moves_leave_the_surface_invariant_and_are_reversible(propose, written, scale):
-    points, p = grid()
-    x, _ = chain(propose, written, scale, 20_000, 2)
+def test_moves_leave_the_surface_invariant_and_are_reversible(propose, written, scale, freedom):
+    points, p = grid(freedom)
+    x, _ = chain(propose, written, scale, freedom, 20_000, 2)
     found = statistics(standardised(x[200:], written))
     assert np.abs(z_of_batches(found, statistics(points) @ p)).max() < 4.0
     here, there = found[:, :-1], found[:, 1:]
@@ -171,11 +176,11 @@ def test_moves_leave_the_surface_invariant_and_are_reversible(propose, written, 
     assert np.abs(z_of_batches(asymmetric[above], 0.0)).max() < 4.5  # of 78 numbers
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("scale", "freedom"), MOVES)
 @pytest.mark.parametrize("written", WRITTEN)
-def test_the_log_ratio_is_that_of_the_density(propose, written, scale):
-    x, ratios = chain(propose, written, scale, 300, 3)
-    values = log_p_at(x, written)
+def test_the_log_ratio_is_that_of_the_density(propose, written, scale, freedom):
+    x, ratios = chain(propose, written, scale, freedom, 300, 3)
+    values = log_p_at(x, written, freedom)
     np.testing.assert_allclose(ratios, values[:-1] - values[1:], rtol=1e-8, atol=1e-8)
     assert (np.diff(x[:, 0]) != 0.0).mean() > 0.5  # hyperparameters move
     refresh, values = moves(written), log_p_at(x, written)
@@ -252,7 +257,7 @@ def spike_and_slab(shared):
     nothing = compiled_terms(Written(Graph(), (), ()), 2)
     prior = compiled_terms(Written(graph, tuple(terms), ()), 3)
     combinations = rows_of(np.zeros((0, d)))
-    gaussian = CENTRE, SLOPE, CURVATURE
+    gaussian = CENTRE, SLOPE, CURVATURE, np.full(1, HIGHEST)
     return Surface(inner, outer, prior, combinations, nothing, v, *gaussian)
 
 
@@ -339,6 +344,7 @@ def test_precisions_that_are_singular_but_for_rounding_are_impossible():
         np.zeros(2),
         np.array([1.0, 2.0]),
         np.eye(2),
+        np.zeros(1),
     )
     possible = []
     for a in np.arange(-20.0, 3.0):

@@ -117,6 +117,7 @@ class Problem:
             rng.normal(size=number),
             rng.normal(size=number),
             root @ root.T if dense else np.diag(np.diag(root) ** 2),
+            np.zeros(1),
         )
         self.x = 0.5 * rng.normal(size=size)
         self._logp = self.model.compile_logp()

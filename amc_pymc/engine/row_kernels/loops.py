@@ -43,7 +43,7 @@ from amc_pymc.engine.printer import N_SHARED, ROWS, SHARED, Printer, of_paramete
 VALUE, TAYLOR, SLOPES, CURVES, END = (DOTS_AT + 1 + 4 * k for k in range(5))
 #: Maximum number of operations of a row and its derivatives; more would take too long to compile.
 _MOST_OPERATIONS = 6_000
-_LINE = ("eta", "du", "dv")
+_LINE = ("eta", "du", "dv", "dw")
 #: Maximum numbers of rows and of points of a block.
 _BLOCK, _POINTS = 256, 64
 
@@ -78,13 +78,17 @@ class RowProgram:
     n_parameters: int = 0
 
 
-def printed_rows(program: RowProgram, *, second_order: bool = True) -> Printed:
+def printed_rows(
+    program: RowProgram, along_curves: bool = False, *, second_order: bool = True
+) -> Printed:
     """Generate the functions of a model's rows, in the order of the places above.
 
     Parameters
     ----------
     program : RowProgram
         It must not have families.
+    along_curves : bool
+        Whether first derivatives of Taylor polynomials are taken along "dw", which may differ from "du".
     second_order : bool
         Whether there are Taylor polynomials and second derivatives, of which a row may have thousands.
 
@@ -101,7 +105,7 @@ def printed_rows(program: RowProgram, *, second_order: bool = True) -> Printed:
     taylor: list[int | str] = [0] * len(value)
     curves = taylor
     if second_order:
-        polynomial = _taylor_polynomial(g, row)
+        polynomial = _taylor_polynomial(g, row, along_curves)
         check_size(len(g.upstream([polynomial])) + len(leaves) ** 2)
         derivatives = derivatives_by(g, row, leaves)
         check_size(len(g.upstream([polynomial, *derivatives])))
@@ -119,9 +123,10 @@ def printed_rows(program: RowProgram, *, second_order: bool = True) -> Printed:
     return Printed(p.text, (*head, *value, *taylor, *first, *curves, *described))
 
 
-def _taylor_polynomial(g: Graph, row: int) -> int:
-    along = g.directional(row, "eta", "du")
-    curved = g.directional(along, "eta", "dv")
+def _taylor_polynomial(g: Graph, row: int, along_curves: bool) -> int:
+    along_u = g.directional(row, "eta", "du")
+    curved = g.directional(along_u, "eta", "dv")
+    along = g.directional(row, "eta", "dw") if along_curves else along_u
     return g.make("add", along, g.make("mul", g.const(0.5), curved))
 
 
@@ -164,10 +169,10 @@ def _value_rows(program, z, shared, block, n, out):
 
 
 @_compiled
-def _taylor_rows(program, z, du, dv, shared, block, n, out):
-    """Write derivatives along du plus half of the second ones along du and dv to out[0]."""
+def _taylor_rows(program, z, zu, zv, zw, shared, block, n, out):
+    """Write derivatives along zw plus half of the second ones along zu and zv to out[0]."""
     call(
-        program[TAYLOR + ROWS], z, du, dv, shared, block, block.shape[1], n, out, out.shape[1]
+        program[TAYLOR + ROWS], z, zu, zv, zw, shared, block, block.shape[1], n, out, out.shape[1]
     )  # fmt: skip
 
 
@@ -197,10 +202,10 @@ def line(x, x_new, centre, mask):
 
 
 @_compiled
-def _of_line(program, z, du, dv):
+def _of_line(program, z, zu, zv, zw):
     """Return what Taylor polynomials read that is the same for all rows."""
     out = np.empty(max(1, program[TAYLOR + N_SHARED]))
-    call(program[TAYLOR + SHARED], z, du, dv, out)
+    call(program[TAYLOR + SHARED], z, zu, zv, zw, out)
     return out
 
 
@@ -224,11 +229,17 @@ def values(z, units, data, program):
 @_compiled
 def rewards(points, centre, units, mask, data, program):
     """Return residual changes from points[0] to points[1] in row 1 of (2, m); row 0 is zero."""
-    x, x_new, m = points[0], points[1], units.size
-    at, du, dv, expands = line(x, x_new, centre, mask)
+    at, du, dv, expands = line(points[0], points[1], centre, mask)
+    return residual_changes(points[0], points[1], at, du, dv, du, expands, units, data, program)
+
+
+@_compiled
+def residual_changes(x, x_new, z, zu, zv, zw, expands, units, data, program):
+    """Return :func:`rewards`, given the directions of the Taylor polynomial at z."""
+    m = units.size
     out = np.empty((2, m))
     here, there = of_parameters(program, VALUE, x), of_parameters(program, VALUE, x_new)
-    jet = _of_line(program, at, du, dv)
+    jet = _of_line(program, z, zu, zv, zw)
     block = _block(program, units)
     kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
     for begin in range(0, m, _BLOCK):
@@ -242,7 +253,7 @@ def rewards(points, centre, units, mask, data, program):
         for j in range(n):
             out[1, begin + j] -= kept[0, j]
         if expands:
-            _taylor_rows(program, at, du, dv, jet, block, n, terms)
+            _taylor_rows(program, z, zu, zv, zw, jet, block, n, terms)
             for j in range(n):
                 out[1, begin + j] -= terms[0, j]
     return out
@@ -251,31 +262,42 @@ def rewards(points, centre, units, mask, data, program):
 @_compiled
 def state_rewards(points, centre, units, mask, data, program):
     """Return log-likelihoods (K, m) at K points minus Taylor polynomials around a centre."""
-    m, n_points = units.size, points.shape[0]
+    # For each point: the point, its expansion point and the directions of the expansion.
+    z = np.empty((points.shape[0], 5, centre.size))
+    expands = False
+    for k in range(points.shape[0]):
+        at, _, _, expands = line(points[k], points[k], centre, mask)
+        z[k, 0], z[k, 1] = points[k], at
+        z[k, 2] = z[k, 3] = z[k, 4] = points[k] - at
+    return residuals_at(z, expands, units, data, program)
+
+
+@_compiled
+def residuals_at(z, expands, units, data, program):
+    """Return :func:`state_rewards`, given points, their expansion points and three directions (K, 5, E)."""
+    m, n_points = units.size, z.shape[0]
     out = np.empty((n_points, m))
     block = _block(program, units)
     kept, terms = room_of(program, VALUE, block.shape[1]), room_of(program, TAYLOR, block.shape[1])
-    centres, steps = np.empty(points.shape), np.empty(points.shape)
     there = np.empty((n_points, max(1, program[VALUE + N_SHARED])))
     middle = np.empty(there.shape)
     jets = np.empty((n_points, max(1, program[TAYLOR + N_SHARED])))
-    expands = False
     for k in range(n_points):
-        centres[k], _, _, expands = line(points[k], points[k], centre, mask)
-        steps[k] = points[k] - centres[k]
-        there[k] = of_parameters(program, VALUE, points[k])
-        middle[k] = of_parameters(program, VALUE, centres[k])
-        jets[k] = _of_line(program, centres[k], steps[k], steps[k])
+        there[k] = of_parameters(program, VALUE, z[k, 0])
+        middle[k] = of_parameters(program, VALUE, z[k, 1])
+        jets[k] = _of_line(program, z[k, 1], z[k, 2], z[k, 3], z[k, 4])
     for begin in range(0, m, _BLOCK):
         n = min(_BLOCK, m - begin)
         gather(data, units, begin, n, block)
         for k in range(n_points):
-            _value_rows(program, points[k], there[k], block, n, kept)
+            _value_rows(program, z[k, 0], there[k], block, n, kept)
             for j in range(n):
                 out[k, begin + j] = kept[0, j]
             if expands:
-                _value_rows(program, centres[k], middle[k], block, n, kept)
-                _taylor_rows(program, centres[k], steps[k], steps[k], jets[k], block, n, terms)
+                _value_rows(program, z[k, 1], middle[k], block, n, kept)
+                _taylor_rows(
+                    program, z[k, 1], z[k, 2], z[k, 3], z[k, 4], jets[k], block, n, terms
+                )  # fmt: skip
                 for j in range(n):
                     out[k, begin + j] -= kept[0, j] + terms[0, j]
     return out

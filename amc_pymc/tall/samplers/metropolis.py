@@ -37,7 +37,11 @@ from amc_pymc.tall.samplers.compiled import (
     log_move,
 )
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import finite_or_raise
+from amc_pymc.tall.samplers.raced import (
+    GaussianFit,
+    finite_or_raise,
+)
+from amc_pymc.tall.samplers.surface import fit_to_moments
 from amc_pymc.tall.samplers.tuning import (
     KINDS,
     RANDOM_WALK,
@@ -54,6 +58,8 @@ from amc_pymc.tall.thinning import BROKEN, Thinning
 
 #: Weight of the first covariance, in draws, when a new one is estimated.
 _SHRINKAGE = 10.0
+#: Scale below which moves on a Gaussian surrogate fit badly.
+_FITS_BADLY = 0.5
 
 
 @record
@@ -83,6 +89,10 @@ class Moves(NamedTuple):
     walk: np.ndarray
     refresh: Refresh
     move: Callable[..., tuple[float, float]]
+
+    def on(self, refresh: Refresh) -> Moves:
+        """Return the same with other moves on prior times surrogate."""
+        return self._replace(refresh=refresh, move=move_of(refresh))
 
 
 @njit(cache=True)
@@ -127,13 +137,29 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
     )
 
 
-def walking(moves: Moves, moments: Moments, kinds: Sequence[int]) -> Moves:
-    """Give the random walk, if there is one, the covariance of a chain."""
+def learned(
+    moves: Moves, fit: GaussianFit | None, moments: Moments, kinds: Sequence[int]
+) -> tuple[Moves, GaussianFit | None]:
+    """Adapt moves to the moments of a chain; return also the Gaussian that they are based on.
+
+    The random walk gets the chain's covariance. If a Gaussian surrogate without hyperparameters or indicators fits
+    badly, the chain's mean and covariance take its place.
+    """
     size = moves.active.size
-    if RANDOM_WALK not in kinds or moments.count <= 2 * size + 10:
-        return moves
-    first = np.linalg.inv(moves.whiten)
-    return moves._replace(walk=moments.factor(moves.active, first, _SHRINKAGE + size))
+    if RANDOM_WALK in kinds and moments.count > 2 * size + 10:
+        first = np.linalg.inv(moves.whiten)
+        moves = moves._replace(walk=moments.factor(moves.active, first, _SHRINKAGE + size))
+    refresh = moves.refresh
+    plain = not (refresh.phi.size or refresh.binary.size)
+    bad = plain and SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
+    if not bad or fit is None or moments.count <= 10 * size + 50:
+        return moves, fit
+    found = fit_to_moments(moments, fit.coordinates, moves.active, refresh.freedom[0])
+    if found is None:
+        return moves, fit
+    scales = moves.scales.copy()
+    scales[SURROGATE] = 1.0
+    return moves._replace(scales=scales).on(found[1].moves()), found[0]
 
 
 # --- transitions -----------------------------------------------------------------------------------
@@ -160,13 +186,14 @@ class Metropolis(Sampler):
 
 @dataclass(kw_only=True)
 class MetropolisChain(Chain):
-    """State of a Metropolis-Hastings chain.
+    """State of a Metropolis-Hastings chain; ``fit`` is the Gaussian that its moves are based on.
 
     ``start_replaced`` is set if the chain does not begin at the point that its user gave.
     ``made`` is the latest batch of draws.
     """
 
     moves: Moves
+    fit: GaussianFit | None
     start_replaced: bool = False
     made: Ahead | None = None
 
@@ -188,6 +215,7 @@ def init(
         **moments_of(prepared),
         totals=MetropolisCounts.zeros(len(KINDS)),
         moves=first_moves(prepared, sampler.active, sampler.proposals),
+        fit=prepared.fit,
     )
 
 
@@ -373,8 +401,9 @@ def _tune(
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     """Adapt covariance, proposal weights and expansion point to the chain's history."""
     kinds, totals, prepared = kinds_of(sampler.proposals), chain.totals, sampler.prepared
+    chain.moves, chain.fit = learned(chain.moves, chain.fit, chain.moments, kinds)
     weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
-    chain.moves = walking(chain.moves, chain.moments, kinds)._replace(weights=weights)
+    chain.moves = chain.moves._replace(weights=weights)
     if not sampler.thinning.radii.size:  # whose bounds hold around one centre
         recentre(chain, prepared, totals.raced[0], totals.tries.sum())
     chain.totals = MetropolisCounts.zeros(len(KINDS))

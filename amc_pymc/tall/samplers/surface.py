@@ -27,6 +27,7 @@ from amc_pymc.tall.samplers.raced import (
     surrogate_at,
     surrogate_total,
 )
+from amc_pymc.tall.samplers.tuning import Moments
 from amc_pymc.tall.split import Parts, Split, split
 from amc_pymc.tall.surrogate import (
     Surface,
@@ -158,6 +159,8 @@ _FEW_GROUPS = 1_000
 _NARROW = 0.2
 #: Correlation of successive hyperparameters that is small enough, and the largest number of trajectories for it.
 _ALIKE, _MOST_REPEATS = 0.3, 8
+#: Degrees of freedom of a posterior with heavy tails.
+_FREEDOM = 5.0
 #: Weight of a diagonal matrix in an estimated covariance, in draws.
 _SHRINKAGE = 10.0
 #: Difference of two second derivatives of the prior, relative to them, that rounding errors may have produced.
@@ -188,6 +191,10 @@ class SurfaceFit:
         Coordinates that are 0 or 1 and moved too.
     repeats : int
         Number of trajectories, or of turns of the binary coordinates, per move.
+    knows_prior : bool
+        Whether the prior of coefficients given hyperparameters is not approximated.
+    freedom : float
+        Degrees of freedom of a Student t that takes the place of the exponential of the expansion; infinite for none.
     plateaus : Plateaus or None
         The expansion, if it is not that of the races.
     """
@@ -199,6 +206,8 @@ class SurfaceFit:
     draws: np.ndarray
     binary: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     repeats: int = 1
+    knows_prior: bool = True
+    freedom: float = math.inf
     plateaus: Plateaus | None = None
 
     @property
@@ -260,6 +269,10 @@ class SurfaceFit:
         out: np.ndarray = self.draws[rng.integers(len(self.draws))].copy()
         return out
 
+    def with_tails(self) -> SurfaceFit:
+        """Return the same with the tails of a Student t."""
+        return replace(self, freedom=_FREEDOM)
+
     def moves(self) -> Refresh:
         """Return moves of a new chain."""
         return refresh_of(self.surface, self.binary)._replace(
@@ -267,6 +280,7 @@ class SurfaceFit:
             step=np.full(1, self.step),
             leaps=np.full(1, self.leaps),
             repeats=np.full(1, self.repeats),
+            freedom=np.full(1, self.freedom),
         )
 
 
@@ -352,7 +366,10 @@ def fit_surface(
 
 
 def gaussian_surface(
-    fit: GaussianFit, active: np.ndarray, draws: np.ndarray | None = None
+    fit: GaussianFit,
+    active: np.ndarray,
+    draws: np.ndarray | None = None,
+    freedom: float = math.inf,
 ) -> SurfaceFit:
     """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
     size, at = fit.mean.size, fit.coordinates
@@ -369,9 +386,24 @@ def gaussian_surface(
         fit.mean[at],
         np.zeros(at.size),
         np.ascontiguousarray(fit.precision[np.ix_(at, at)]),
+        np.zeros(1),
     )
     draws = np.empty((0, size)) if draws is None else draws
-    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws)
+    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, knows_prior=False, freedom=freedom)
+
+
+def fit_to_moments(
+    moments: Moments, coordinates: np.ndarray, active: np.ndarray, freedom: float
+) -> tuple[GaussianFit, SurfaceFit] | None:
+    """Return a Gaussian with the mean and covariance of a chain, and its surface; None if it is degenerate."""
+    inside = np.ix_(coordinates, coordinates)
+    factor, definite = gaussian_factor(moments.covariance()[inside])
+    if not definite:
+        return None
+    precision = np.zeros((moments.mean.size, moments.mean.size))
+    precision[inside] = factor @ factor.T
+    fit = GaussianFit(moments.mean.copy(), precision, coordinates)
+    return fit, gaussian_surface(fit, active, freedom=freedom)
 
 
 def _expanded(raced: Raced, z: np.ndarray) -> Surrogate:
@@ -428,6 +460,7 @@ def surface_at(
         surrogate.centre[at],
         surrogate.gradient[at].copy(),
         -surrogate.hessian[np.ix_(at, at)],
+        np.zeros(1),
     )
     _, slope, precision = conditional_and_prior(x, surface)
     whole = model.rest_value_and_gradient(x)[1]
@@ -440,8 +473,8 @@ def surface_at(
         surface.curvature[inside] = measured[np.ix_(plain, plain)] - precision - curvature
     surface.curvature[np.ix_(places, places)] += curvature
     surface.slope[places] += whole[plain] - slope[plain]
-    slope, curvature = _bounded(surface.slope, surface.curvature)
-    surface = surface._replace(slope=slope, curvature=curvature)
+    slope, curvature, highest = _bounded(surface.slope, surface.curvature)
+    surface = surface._replace(slope=slope, curvature=curvature, highest=np.full(1, highest))
     numbered[plain[_order_at(x, surface)]] = np.arange(plain.size)
     return surface
 
@@ -452,8 +485,8 @@ def _order_at(x: np.ndarray, surface: Surface) -> np.ndarray:
     return narrow_order(upper + upper.T)
 
 
-def _bounded(slope: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return slope (C,) and curvature (C, C) without directions in which the expansion has no maximum.
+def _bounded(slope: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return slope (C,) and curvature (C, C) without directions in which the expansion has no maximum, and the maximum.
 
     Directions are those of coordinates with unit curvature, so that units do not matter.
     """
@@ -463,10 +496,11 @@ def _bounded(slope: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, np.n
     values, vectors = linalg.eigh(curvature / np.outer(scale, scale))
     kept = values > _FLOOR * max(values[-1], 0.0)
     along = vectors.T @ (slope / scale)
+    highest = 0.5 * float(np.sum(np.square(along[kept]) / values[kept]))
     if values[0] >= -_FLOOR * max(values[-1], 0.0):
-        return slope, np.ascontiguousarray(curvature)
+        return slope, np.ascontiguousarray(curvature), highest
     basis = scale[:, None] * vectors[:, kept]
-    return basis @ along[kept], np.ascontiguousarray((basis * values[kept]) @ basis.T)
+    return basis @ along[kept], np.ascontiguousarray((basis * values[kept]) @ basis.T), highest
 
 
 def tuned(

@@ -26,8 +26,8 @@ from amc_pymc.tall.samplers.metropolis import (
     RANDOM_WALK,
     SURROGATE,
     Moves,
+    learned,
     run_draws,
-    walking,
 )
 from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, no_surrogate
 from amc_pymc.tall.samplers.surface import gaussian_surface
@@ -126,8 +126,7 @@ def skewed_moves(kind):
     weights = {"mixture": [0.4, 0.6], "random_walk": [1.0, 0.0]}.get(kind, [0.0, 1.0])
     moves = moves_of(weights, [1.5, 0.9], mean, np.array([[0.8, 0.0], [0.3, 0.6]]))
     if kind == "hyperparameter":
-        refresh = with_a_hyperparameter(*mean)
-        moves = moves._replace(refresh=refresh, move=move_of(refresh))
+        moves = moves.on(with_a_hyperparameter(*mean))
     return moves
 
 
@@ -149,6 +148,7 @@ def with_a_hyperparameter(first, second):
         np.array([second]),
         np.array([0.3]),
         np.array([[0.5]]),
+        np.zeros(1),
     )
     settings = {"mass": np.eye(1), "step": np.full(1, 0.6), "leaps": np.full(1, 4)}
     return refresh_of(surface)._replace(**settings)
@@ -267,22 +267,45 @@ def test_estimated_acceptance_agrees_with_the_share_accepted():
     np.testing.assert_allclose(counts.tries[tried] / 24_000, [0.4, 0.6], atol=4 * 0.0032)
 
 
-@pytest.mark.parametrize("points", [15, 400])
-def test_the_random_walk_gets_the_covariance_of_the_chain(points):
+@pytest.mark.parametrize(
+    ("scale", "kinds", "points", "replaced"),
+    [
+        (0.4, (RANDOM_WALK, SURROGATE), 400, True),
+        (0.6, (RANDOM_WALK, SURROGATE), 400, False),
+        (0.4, (RANDOM_WALK,), 400, False),
+        (0.4, (RANDOM_WALK, SURROGATE), 60, False),
+    ],
+)
+def test_a_gaussian_that_fits_badly_is_replaced_by_the_moments_of_the_chain(
+    scale, kinds, points, replaced
+):
     rng, moments = np.random.default_rng(3), Moments(3)
     chol = np.linalg.cholesky(np.linalg.inv(PRECISION))
     for z in rng.normal(size=(points, 3)):
         moments.add(CENTRE + chol @ z)
-    first = moves_of([0.1, 0.9], [1.0, 0.4], CENTRE + 2.0, 3.0 * chol)
-    assert walking(first, moments, (SURROGATE,)) is first
-    found = walking(first, moments, (RANDOM_WALK, SURROGATE))
-    assert found.refresh is first.refresh
-    if points < 20:
-        assert found is first
-        return
-    variances = np.diag(found.walk @ found.walk.T) / np.diag(chol @ chol.T)
-    expected = (points + 13 * 9.0) / (points + 13)  # thirteen draws of the first Gaussian
-    np.testing.assert_allclose(variances, expected, rtol=4.0 * np.sqrt(2.0 / points))
+    moves = moves_of([0.1, 0.9], [1.0, scale], CENTRE + 2.0, 3.0 * chol)
+    first = GaussianFit(CENTRE + 2.0, PRECISION / 9.0, np.arange(3))
+    moves, fit = learned(moves, first, moments, kinds)
+    assert (fit is not first) == replaced
+    _, counts = gaussian_transit(
+        CENTRE + rng.normal(size=(300, 3)) @ chol.T, 1, moves._replace(weights=np.array([0.0, 1.0])), rng
+    )  # fmt: skip
+    assert moves.scales[SURROGATE] == (1.0 if replaced else scale)
+    assert (counts.acceptance[SURROGATE] > 0.85 * 300) == replaced
+    if RANDOM_WALK in kinds:
+        variances = np.diag(moves.walk @ moves.walk.T) / np.diag(chol @ chol.T)
+        expected = (points + 13 * 9.0) / (points + 13)  # thirteen draws of the first Gaussian
+        np.testing.assert_allclose(variances, expected, rtol=4.0 * np.sqrt(2.0 / points))
+
+
+def test_a_surface_with_hyperparameters_is_kept():
+    moments = Moments(2)
+    for z in np.random.default_rng(4).normal(size=(400, 2)):
+        moments.add(z)
+    moves = skewed_moves("hyperparameter")
+    fit = GaussianFit(np.zeros(2), np.eye(2), np.arange(2))
+    found, same = learned(moves._replace(scales=np.array([1.0, 0.1])), fit, moments, (0, 1))
+    assert same is fit and found.refresh is moves.refresh and found.scales[SURROGATE] == 0.1
 
 
 @pytest.mark.slow
