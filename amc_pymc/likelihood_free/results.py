@@ -13,7 +13,12 @@ from scipy.special import ndtri
 
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.likelihood_free.accepted import Accepted, deal, effective, effective_of_first
-from amc_pymc.likelihood_free.adjust import adjusted_effective, adjusted_mean, regress, weighted_mean
+from amc_pymc.likelihood_free.adjust import (
+    adjusted_effective,
+    adjusted_mean,
+    regress,
+    weighted_mean,
+)
 from amc_pymc.likelihood_free.choose import AdjustName, adjust_run
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.problem import (

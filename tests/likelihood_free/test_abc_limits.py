@@ -150,7 +150,7 @@ def test_all_fail():
         sample(problem, batched=False)
 
 
-@pytest.mark.filterwarnings("ignore:Likelihood-free inference. the tolerance")
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference. (at )?the tolerance")
 def test_few_effective_draws_are_told():
     with pytest.warns(UserWarning, match="independent draws"):
         sample(max_simulations=300)
