@@ -357,13 +357,13 @@ def _refuse_with_idata(**given: Any) -> None:
 
 
 def _checked_names(arms: Sequence[str]) -> list[str]:
-    names = [arms] if isinstance(arms, str) else [*arms]
+    names = [arms] if isinstance(arms, str) else arms
+    if not isinstance(names, Sequence) or not names or len(set(names)) < len(names):
+        raise ValueError(f"arms must be names, each once, got {arms!r}.")
     for name in names:
         if name not in ARMS:
             raise ValueError(f"arms must be among {', '.join(ARMS)}, got {name!r}.")
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"arms must be names, each once, got {names}.")
-    return names
+    return list(names)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from amc_pymc.likelihood_free.proposal import FARTHEST, from_normal, to_normal
 
 __all__ = [
     "Adjusted", "AdjustedDraws", "Kind", "LogDensity", "adjusted_accepted", "adjusted_effective",
-    "adjusted_mean", "coefficients", "epanechnikov", "regress", "split_by_sign", "weighted_mean",
+    "adjusted_mean", "coefficients", "epanechnikov", "regress", "regress_near", "split_by_sign", "weighted_mean",
 ]  # fmt: skip
 
 Kind = Literal["none", "linear", "heteroscedastic", "quadratic"]
@@ -38,6 +38,8 @@ _TWO_MODES, _DIRECTIONS, _AGAIN = 1.75, 2, 4
 _RIDGE = 1e-6
 #: Step of finite differences, in standard deviations; wide enough for integer-valued functions.
 _STEP = 0.2
+#: Minimum effective simulations per coefficient of a linear regression on accepted simulations.
+_PER_COEFFICIENT = 3
 #: Numbers of jackknife groups, for few points and for more than this many.
 _GROUPS, _FEWER, _MANY = 30, 12, 20_000
 
@@ -157,6 +159,19 @@ def regress(x: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Kind) ->
             if w[own].any():
                 found.x[own] = _moved(x[own], regressors[own], w[own] / w[own].sum(), kind).x
     return found
+
+
+def regress_near(
+    x: np.ndarray, summaries: np.ndarray | None, observed: np.ndarray, weights: np.ndarray
+) -> Adjusted | None:
+    """Regress accepted parameters (n, D) linearly on their summary statistics (n, S).
+
+    None without summaries, or with fewer than three effective simulations per coefficient.
+    """
+    n = weights.sum() ** 2 / max(weights @ weights, 1e-300)
+    if summaries is None or n < _PER_COEFFICIENT * (1 + len(observed)):
+        return None
+    return regress(x, summaries - observed, weights, "linear")
 
 
 def _moved(x: np.ndarray, gaps: np.ndarray, w: np.ndarray, kind: Kind) -> Adjusted:

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from amc_pymc.arguments import boolean, positive_int, share_or_none
-from amc_pymc.likelihood_free.adjust import regress
+from amc_pymc.likelihood_free.adjust import regress_near
 from amc_pymc.likelihood_free.history import History, Round, next_tolerance
 from amc_pymc.likelihood_free.partition import Partition, shrunk_rates
 from amc_pymc.likelihood_free.problem import Problem, Simulated, accepted, student_kernel
@@ -76,8 +76,8 @@ _POINTS = 1.5
 #: Share of the kernel that is ahead of the tolerance, and its degrees of freedom.
 _AHEAD, _AHEAD_DOF = 0.3, 4.0
 #: Mean ratio of standard deviations below which it is used, factor of its covariance, and fraction of the covariance of
-#: accepted simulations that is added to it; minimum accepted simulations per regression coefficient.
-_NARROWER, _WIDER, _RIDGE, _PER_COEFFICIENT = 0.2, 3.0, 1e-10, 3
+#: accepted simulations that is added to it.
+_NARROWER, _WIDER, _RIDGE = 0.2, 3.0, 1e-10
 
 PartitionName = Literal["forest", "cart", "dyadic", "bart"]
 Utility = Literal["ess", "efficiency", "posterior", "kl"]
@@ -460,9 +460,10 @@ def ahead(
         standard deviations along principal axes must once be below a fifth.
     """
     summaries, d = history.summaries, history.rounds[0].u.shape[1]
-    if summaries is None or hit.sum() < _PER_COEFFICIENT * (1 + len(observed)):
+    near = None if summaries is None else summaries[hit]
+    fit = regress_near(history.x[hit], near, observed, np.ones(hit.sum()))
+    if fit is None:
         return None
-    fit = regress(history.x[hit], summaries[hit] - observed, np.ones(hit.sum()), "linear")
     before, after = (np.cov(x.T).reshape(d, d) for x in (fit.original, fit.x))
     after += np.diag(_RIDGE * np.diag(before))
     ratio = 0.5 * (np.linalg.slogdet(after)[1] - np.linalg.slogdet(before)[1]) / d

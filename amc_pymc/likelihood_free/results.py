@@ -16,7 +16,7 @@ from amc_pymc.likelihood_free.accepted import Accepted, deal, effective, effecti
 from amc_pymc.likelihood_free.adjust import (
     adjusted_effective,
     adjusted_mean,
-    regress,
+    regress_near,
     weighted_mean,
 )
 from amc_pymc.likelihood_free.choose import AdjustName, adjust_run
@@ -56,8 +56,6 @@ __all__ = ["abc_tree_data"]
 _CHAINS = 4
 #: Change of a probability by the tolerance above which a warning is given, and maximum values of a whole number to look at.
 _PROBABILITY, _VALUES = 0.15, 20
-#: Minimum effective draws per coefficient of a regression that widths are compared with.
-_PER_COEFFICIENT = 3.0
 #: Number of effective draws below which, and weight of one draw above which, a warning is given.
 _FEW, _HEAVY = 100.0, 0.1
 #: Squared errors at pseudo-observed data, in posterior variances, outside of which a warning is given, and standard
@@ -201,7 +199,7 @@ def abc_tree_data(
         tree["probabilities"] = xr.DataTree(probabilities)
     flags += doubt
     flags += tolerance_doubt(estimates, names, plain.tolerance)
-    regressed = _regressed_spread(run, plain) if found is plain else np.full(len(names), np.inf)
+    regressed = _regressed_spread(run, plain) if found is plain else math.inf
     flags += spread_doubt(estimates, regressed, names, plain.tolerance)
     tree["abc"].attrs |= flag_attributes(flags)
     warn_of(flags, "Likelihood-free inference")
@@ -241,16 +239,17 @@ def _estimates(run: AbcRun, drawn: _Draws, plain: Accepted) -> Any:
     )  # fmt: skip
 
 
-def _regressed_spread(run: AbcRun, plain: Accepted) -> np.ndarray:
-    """Return standard deviations (K,) that a regression on the summary statistics leaves; inf without enough simulations."""
-    history = run.history
-    if history.summaries is None or plain.effective < _PER_COEFFICIENT * (1 + len(run.observed)):
-        return np.full(run.elements(history.u[:1]).shape[1], np.inf)
-    gaps = history.summaries[plain.index] - run.observed
-    found = regress(history.x[plain.index], gaps, plain.weight, "linear")
-    values = run.elements(found.u)
+def _regressed_spread(run: AbcRun, plain: Accepted) -> np.ndarray | float:
+    """Return standard deviations (K,) that a regression on the summary statistics leaves; inf without one."""
+    history, near, weight = run.history, plain.index, plain.weight
+    summaries = None if history.summaries is None else history.summaries[near]
+    fit = regress_near(history.x[near], summaries, run.observed, weight)
+    if fit is None:
+        return math.inf
+    values = run.elements(fit.u)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.sqrt(plain.weight @ (values - plain.weight @ values) ** 2)
+        sd: np.ndarray = np.sqrt(weight @ (values - weight @ values) ** 2)
+        return sd
 
 
 def _along(dim: str, run: AbcRun, values: dict[str, np.ndarray]) -> xr.Dataset:

@@ -259,7 +259,7 @@ def _sample(
 ) -> xr.DataTree:
     """Check the arguments of both samplers, simulate, and collect the results."""
     description = "Rejection" if proposal is None else "ABC-Tree"
-    draws, tolerance = positive_int("draws", draws), positive_or_none("tolerance", tolerance)
+    draws, tolerance = _checked_draws(draws), positive_or_none("tolerance", tolerance)
     one_of("adjust", adjust, AdjustName)
     if distance_scale is not None:
         one_of("distance_scale", distance_scale, DistanceScale)
@@ -336,6 +336,17 @@ def _sample(
     found = accept(distance, log_weight, chosen)
     attrs = {"sampler": description, "distance_scale": distance_scale or "none"}
     return abc_tree_data(run, found, draws=draws, wanted=tolerance, adjust=adjust, attrs=attrs)
+
+
+def _checked_draws(draws: object) -> int:
+    """Return a positive integer, or raise a TypeError, for example if the first argument is the model."""
+    from pymc.model.core import Model
+
+    if isinstance(draws, Model | SimulatorProblem):
+        raise TypeError(
+            f"draws must be an integer, got a {type(draws).__name__}; pass it as model=."
+        )
+    return positive_int("draws", draws)
 
 
 def _told_of(proposal: TreeProposal | None) -> dict[str, Any]:

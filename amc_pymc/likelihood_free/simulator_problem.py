@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 from collections.abc import Callable, Mapping
@@ -99,10 +100,8 @@ class SimulatorProblem:
             raise TypeError(f"prior must map names to distributions, got {prior!r}.")
         if not callable(simulator):
             raise TypeError(f"simulator must be callable, got {simulator!r}.")
-        if not callable(distance) and distance not in _DISTANCES:
-            raise ValueError(
-                f"distance must be one of {', '.join(map(repr, _DISTANCES))} or a callable, got {distance!r}."
-            )
+        if not callable(distance) and distance != "euclidean":
+            raise ValueError(f"distance must be 'euclidean' or a callable, got {distance!r}.")
         self._prior = ScipyPrior(prior)
         self.shapes, self.n_dim = self._prior.shapes, self._prior.n_dim
         if self.n_dim == 0:
@@ -112,6 +111,7 @@ class SimulatorProblem:
         self.observed_summaries = self.observed.ravel()
         self.tolerance = positive_or_none("tolerance", tolerance)
         self._simulator, self._distance = simulator, distance
+        _check_signature(simulator, list(self.shapes))
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Return quantiles ``(n, *shape)`` of each parameter at points (n, D) of the unit cube."""
@@ -163,7 +163,7 @@ class SimulatorProblem:
         """Return distances (n,) of simulations (n, ...); a function of the user gets each, or all."""
         given = self._distance
         if not callable(given):
-            given, each = _DISTANCES[given], False
+            given, each = _euclidean, False
         if each:
             found = np.array([float(given(s, self.observed)) for s in simulated])
         else:
@@ -184,4 +184,16 @@ def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
         return length
 
 
-_DISTANCES = {"euclidean": _euclidean}
+def _check_signature(simulator: Callable[..., Any], names: list[str]) -> None:
+    """Raise a TypeError if a simulator does not take a generator and the parameters by name."""
+    try:
+        signature = inspect.signature(simulator)
+    except (TypeError, ValueError):
+        return  # compiled functions may have no signature
+    try:
+        signature.bind(None, **dict.fromkeys(names))
+    except TypeError as error:
+        raise TypeError(
+            f"simulator must take a generator first and then the parameters by name, as "
+            f"simulator(rng, {', '.join(names)}); its signature is {signature}: {error}."
+        ) from None

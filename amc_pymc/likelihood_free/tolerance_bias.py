@@ -334,12 +334,12 @@ def posterior_estimates(
 
 
 def spread_doubt(
-    found: Estimates, regressed: np.ndarray, names: Sequence[str], tolerance: float
+    found: Estimates, regressed: np.ndarray | float, names: Sequence[str], tolerance: float
 ) -> list[Flag]:
     """Return a flag if a posterior is much wider than it would be at a distance of zero.
 
     The standard deviation must be 1.5 times the extrapolated one plus twice its standard error, or 1.5 times the
-    one (K,) that a regression on the summary statistics leaves.
+    one (K,) that a regression on the summary statistics leaves (inf: unknown).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         extrapolated = found.sd_at_zero + _SPREAD_ERRORS * found.sd_error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -52,6 +53,9 @@ def clopper_pearson(wrong: int, total: int, confidence: float = 0.95) -> tuple[f
     >>> round(low, 4), round(high, 4)
     (0.0062, 0.0852)
     """
+    for name, count in (("wrong", wrong), ("total", total)):
+        if not isinstance(count, Integral):
+            raise TypeError(f"{name} must be an integer, got {count!r}.")
     if not 0 <= wrong <= total:
         raise ValueError(f"wrong must be between 0 and total={total!r}, got {wrong!r}.")
     check_confidence(confidence)

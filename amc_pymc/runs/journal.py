@@ -45,8 +45,8 @@ class Journal:
     Raises
     ------
     TypeError, ValueError
-        If `path` is not a path, or the folder holds batches of a run with another seed, another fingerprint or
-        another version of this package; the message names what differs.
+        If `path` is not a path, its parent does not exist, the folder holds other files, or it holds batches of a
+        run with another seed, another fingerprint or another version of this package; the message names what differs.
 
     Examples
     --------
@@ -85,10 +85,18 @@ class Journal:
 
     def _look(self, path: Path, words: Sequence[int] | None) -> None:
         """Count the batches and check that they belong to this run."""
+        if not path.parent.is_dir():
+            raise self._refusal(" is in a folder that does not exist; make it or name another one")
+        known = self._known(path) if path.exists() else None
+        if known is None:
+            return
         self._n = next(k for k in itertools.count() if not (path / _name(k)).exists())
+        if self._n < len(list(path.glob("*.npz"))):
+            raise self._refusal(
+                f": {_name(self._n)} is missing, but there are later ones; delete these"
+            )
         if not self._n:
             return  # a folder without batches may be overwritten
-        known = json.loads((path / _HEADER).read_bytes())
         if known["version"] != _version():
             raise self._refusal(
                 f" is of amc_pymc {known['version']}, this is {_version()}. "
@@ -101,6 +109,24 @@ class Journal:
         self.words = known["words"]
         if words is not None and [int(word) for word in words] != self.words:
             raise self._refusal(f" is of a run with another random_seed; {_DELETE}")
+
+    def _known(self, path: Path) -> dict[str, Any] | None:
+        """Return the header of the run in a folder; None if the folder is empty."""
+        what, new = " is no checkpoint", "name a new or an empty folder"
+        if not path.is_dir():
+            raise self._refusal(f"{what}: it is not a folder; {new}")
+        file = path / _HEADER
+        if not file.exists():
+            if all(other == _partial(file) for other in path.iterdir()):
+                return None
+            raise self._refusal(f"{what}: it has files but not {_HEADER}; {new}")
+        try:
+            known: dict[str, Any] = json.loads(file.read_bytes())
+            if known["version"] and [*known["words"]] and known["fingerprint"].keys():
+                return known
+            raise ValueError("it is not of such a run")
+        except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+            raise self._refusal(f"{what}: {_HEADER} cannot be read ({error!r}); {new}") from error
 
     def begin(self, words: Sequence[int]) -> list[int]:
         """Return the seed to continue with: that of the batches in the folder, else `words`."""
@@ -154,12 +180,22 @@ class Journal:
             Numbers or strings.
         made_from : array_like, optional
             Numbers that the batch is a function of, but for random numbers; a resumed run must make the same.
+
+        Raises
+        ------
+        ValueError
+            If another run has written to the folder in the meantime.
         """
         if self.path is None:
             return
         found = {name: np.asarray(value) for name, value in arrays.items()}
         found[_MADE_FROM] = np.asarray(_digest(made_from))
-        _write(self.path / _name(self._n), found)
+        file = self.path / _name(self._n)
+        if file.exists():
+            raise self._refusal(
+                f": another run is writing to this folder ({file.name}); name another one"
+            )
+        _write(file, found)
         self._n += 1
 
     def _batch(self, k: int) -> tuple[dict[str, np.ndarray], str]:
@@ -221,9 +257,13 @@ def _version() -> str:
     return str(sys.modules[__name__.partition(".")[0]].__version__)
 
 
+def _partial(file: Path) -> Path:
+    return file.with_name(file.name + ".partial")
+
+
 def _write(file: Path, content: bytes | dict[str, np.ndarray]) -> None:
     """Write a file atomically, and flush it to disk."""
-    partial = file.with_name(file.name + ".partial")
+    partial = _partial(file)
     with partial.open("wb") as stream:
         if isinstance(content, bytes):
             stream.write(content)

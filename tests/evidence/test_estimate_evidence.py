@@ -386,6 +386,7 @@ def test_bad_numbers(name, value, error, no_work):
         ({"target_mcse": None}, ValueError, "One of target_mcse and max_cost is needed"),
         ({"arms": ["nested"]}, ValueError, "arms must be among .*'nested'"),
         ({"arms": []}, ValueError, "arms must be names, each once"),
+        ({"arms": 3}, ValueError, "arms must be names, each once, got 3"),
         ({"arms": [3]}, ValueError, "arms must be among .*3"),
         ({"arms": ["smc", "smc"]}, ValueError, "arms must be names, each once"),
         ({"draws": 0}, ValueError, "draws must be .*0"),

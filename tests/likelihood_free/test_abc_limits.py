@@ -11,7 +11,15 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from tests.likelihood_free.abc_runs import BUDGET, DATA, SD, grouped_model, interrupted, sample
+from tests.likelihood_free.abc_runs import (
+    BUDGET,
+    DATA,
+    PROBLEM,
+    SD,
+    grouped_model,
+    interrupted,
+    sample,
+)
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
@@ -51,6 +59,14 @@ def test_no_simulator():
         pm.Normal("x")
     with pytest.raises(ValueError, match=r"no pm\.Simulator"):
         sample(plain)
+
+
+@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
+def test_a_problem_is_no_number_of_draws(sampler):
+    with pytest.raises(TypeError, match=r"got a SimulatorProblem; pass it as model="):
+        sampler(PROBLEM, max_simulations=1000)
+    with pytest.raises(TypeError, match=r"got a Model; pass it as model="):
+        sampler(pm.Model(), max_simulations=1000)
 
 
 def failing(rng, mu):

@@ -154,6 +154,20 @@ def test_bad_arguments_are_named(settings, error, message):
         problem(**settings)
 
 
+@pytest.mark.parametrize(
+    ("simulator", "reason"),
+    [
+        (lambda mu: mu, "multiple values for argument 'mu'"),
+        (lambda rng: 0.0, "unexpected keyword argument 'mu'"),
+        (lambda rng, mu, sigma: 0.0, "missing a required argument: 'sigma'"),
+        (lambda rng, mu, /: 0.0, "positional"),
+    ],
+)
+def test_simulators_that_do_not_take_their_arguments(simulator, reason):
+    with pytest.raises(TypeError, match=r"as simulator\(rng, mu\); its signature is .*" + reason):
+        SimulatorProblem({"mu": stats.norm()}, simulator, 1.0)
+
+
 def test_log_prior_is_the_sum_of_log_densities():
     p = problem()
     u = points(p)

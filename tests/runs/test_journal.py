@@ -219,12 +219,34 @@ def test_another_seed(tmp_path):
 def test_bad_paths(tmp_path):
     with pytest.raises(TypeError, match="checkpoint must be a path, got 3"):
         Journal(3, {})
-    with pytest.raises(FileNotFoundError, match="missing"):
-        begun(tmp_path / "missing" / "run")
+    with pytest.raises(ValueError, match=r"checkpoint=.*missing.*in a folder that does not exist"):
+        Journal(tmp_path / "missing" / "run", {})
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileExistsError, match="file"):
-        begun(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"checkpoint=.*file' is no checkpoint.*not a folder"):
+        Journal(tmp_path / "file", {})
+    with pytest.raises(ValueError, match=r"is no checkpoint.*it has files but not run.json"):
+        Journal(tmp_path, {})
     assert (tmp_path / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "no json", "[]", "{}", '{"version": "0.1"}', '{"words": [3], "fingerprint": {}}',
+     '{"version": "0.1", "words": 3, "fingerprint": {}}',
+     '{"version": "0.1", "words": [3], "fingerprint": []}'],
+)  # fmt: skip
+def test_bad_headers(header, tmp_path):
+    begun(tmp_path / "run", 1)
+    (tmp_path / "run" / "run.json").write_text(header)
+    with pytest.raises(ValueError, match=r"checkpoint=.*is no checkpoint: run.json"):
+        Journal(tmp_path / "run", FINGERPRINT)
+
+
+def test_two_runs_in_one_folder(tmp_path):
+    first, second = begun(tmp_path / "run", 1), begun(tmp_path / "run", 1)
+    first.append(batch(1))
+    with pytest.raises(ValueError, match="another run is writing to this folder"):
+        second.append(batch(1))
 
 
 def test_another_version_is_refused(tmp_path):
@@ -261,4 +283,5 @@ def test_damaged_and_missing_batches(tmp_path):
         with pytest.raises(ValueError, match=r"000001.npz cannot be read.*delete it and all files"):
             list(log.batches())
     file.unlink()
-    assert len(Journal(tmp_path / "run", FINGERPRINT)) == 1
+    with pytest.raises(ValueError, match=r"000001.npz is missing, but there are later ones"):
+        Journal(tmp_path / "run", FINGERPRINT)
