@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -149,19 +149,25 @@ def _extend(
     values, vectors = np.linalg.eigh(precision)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
 
-    def known(y: np.ndarray, among: Iterable[Exchange]) -> bool:
-        return any(np.linalg.norm((whole.of(y, t.inverse()) - mode) @ root) < _SAME for t in among)
+    def known(there: Exchange, inverses: Images) -> bool:
+        """Whether one of the inverses leads back to the mode, from where an exchange leads."""
+        back = inverses.every(whole.of(mode, there))[:, 0]
+        return bool((np.linalg.norm((back - mode) @ root, axis=1) < _SAME).any())
 
-    reached, waiting = [found[0]], [found[0]]
+    def inverses(exchanges: Sequence[Exchange]) -> Images:
+        return replace(whole, exchanges=tuple(t.inverse() for t in exchanges))
+
+    reached, waiting, back = [found[0]], [found[0]], inverses(found[:1])
     while waiting and len(reached) <= _MOST:
         here = waiting.pop()
         for g in generators:
             there = g.after(here)
-            if not known(whole.of(mode, there), reached):
+            if not known(there, back):
                 reached.append(there)
                 waiting.append(there)
-    seen = list(found)
-    found += [t for t in reached if not known(whole.of(mode, t), seen)]
+                back = replace(back, exchanges=(*back.exchanges, there.inverse()))
+    seen = inverses(found)
+    found += [t for t in reached if not known(t, seen)]
 
 
 def find_symmetries(
@@ -413,9 +419,16 @@ class Images:
 
     def every(self, x: np.ndarray) -> np.ndarray:
         """Return the images (S, P, D) of points (P, D)."""
-        e = self.extended(x)
+        places, signs = self._arrays
+        return np.swapaxes(self.extended(x)[:, places] * signs, 0, 1)
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Places and signs (S, D) of all exchanges."""
         d = self.n_dim
-        return np.stack([e[:, t.places[:d]] * t.signs[:d] for t in self.exchanges])
+        return np.stack([t.places[:d] for t in self.exchanges]), np.stack(
+            [t.signs[:d] for t in self.exchanges]
+        )
 
     @cached_property
     def matrices(self) -> np.ndarray:

@@ -97,8 +97,8 @@ def test_density_by_hand():
 
 
 def test_discrete_parameters_are_refused():
-    poisson = SimulatorProblem({"k": (stats.poisson(1.0), 2)}, noisy_alone, np.array([3.0, 0.0]))
-    with pytest.raises(ValueError, match=r"continuous parameters, and 'k\[0\]' is a whole number"):
+    poisson = SimulatorProblem({"mu": (stats.poisson(1.0), 2)}, noisy_alone, np.array([3.0, 0.0]))
+    with pytest.raises(ValueError, match=r"continuous parameters, and 'mu\[0\]' is a whole number"):
         find_MAP_tree(max_simulations=1000, model=poisson, **QUIET)
 
 
