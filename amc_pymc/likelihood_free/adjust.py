@@ -12,7 +12,8 @@ from amc_pymc.likelihood_free.proposal import FARTHEST, from_normal, to_normal
 
 __all__ = [
     "Adjusted", "AdjustedDraws", "Kind", "LogDensity", "adjusted_accepted", "adjusted_effective",
-    "adjusted_mean", "coefficients", "epanechnikov", "regress", "regress_near", "split_by_sign", "weighted_mean",
+    "adjusted_mean", "coefficients", "epanechnikov", "modes", "regress", "regress_near", "split_by_sign",
+    "weighted_mean",
 ]  # fmt: skip
 
 Kind = Literal["none", "linear", "heteroscedastic", "quadratic"]
@@ -315,9 +316,10 @@ def split_by_sign(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     z = z / np.where(sd > 0.0, sd, 1.0)
     _, axes = np.linalg.eigh((z * weight[:, None]).T @ z)
     along = np.concatenate([z, z @ axes], axis=1) if x.shape[1] > 1 else z
-    squares = weight @ along**2
+    squared = along**2
+    squares = weight @ squared
     with np.errstate(divide="ignore", invalid="ignore"):
-        kurtosis = weight @ along**4 / squares**2
+        kurtosis = weight @ squared**2 / squares**2  # powers above two are slow
     # Axes without variance are excluded; axes similar to one already taken are skipped below.
     kurtosis = np.where(squares > _RIDGE, kurtosis, np.inf)
     out = np.zeros(len(x), int)
@@ -331,6 +333,12 @@ def split_by_sign(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         taken.append(side)
         out = 2 * out + (side > 0.0)
     return np.unique(out, return_inverse=True)[1]
+
+
+def modes(x: np.ndarray, weight: np.ndarray) -> list[np.ndarray]:
+    """Return the indices of the points (n, D) of each mode, see :func:`split_by_sign`."""
+    mode = split_by_sign(x, weight)
+    return [np.flatnonzero(mode == k) for k in range(int(mode.max()) + 1)]
 
 
 def _classify(

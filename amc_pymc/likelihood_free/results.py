@@ -16,6 +16,7 @@ from amc_pymc.likelihood_free.accepted import Accepted, deal, effective, effecti
 from amc_pymc.likelihood_free.adjust import (
     adjusted_effective,
     adjusted_mean,
+    modes,
     regress_near,
     weighted_mean,
 )
@@ -199,8 +200,8 @@ def abc_tree_data(
         tree["probabilities"] = xr.DataTree(probabilities)
     flags += doubt
     flags += tolerance_doubt(estimates, names, plain.tolerance)
-    regressed = _regressed_spread(run, plain) if found is plain else math.inf
-    flags += spread_doubt(estimates, regressed, names, plain.tolerance)
+    narrowing = _narrowing(run, plain) if found is plain else np.nan
+    flags += spread_doubt(estimates, narrowing, names, plain.tolerance)
     tree["abc"].attrs |= flag_attributes(flags)
     warn_of(flags, "Likelihood-free inference")
     return tree
@@ -210,17 +211,17 @@ def _posterior_draws(
     run: AbcRun, drawn: _Draws, values: dict[str, np.ndarray], parents: np.ndarray
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return values (m, *shape) of smoothed draws, or of copies of simulations, and the smoothing used."""
-    problem, kernel = run.problem, None
+    problem, kernels = run.problem, []
     if not are_whole(problem).any():
-        u, kernel = smooth_draws(
+        u, kernels = smooth_draws(
             drawn.u, drawn.accepted.weight, parents, run.rng.spawn(1)[0], problem.log_density
         )
-    if kernel is None:
+    if not kernels:
         return {k: v[parents] for k, v in values.items()}, {"smoothing": "none"}
     told = {
-        "smoothing": "normal" if kernel.neighbours == 1.0 else "local normal",
-        "smoothing_bandwidth": kernel.bandwidth,
-        "smoothing_neighbours": kernel.neighbours,
+        "smoothing": "local normal" if any(k.neighbours < 1.0 for k in kernels) else "normal",
+        "smoothing_bandwidth": np.array([k.bandwidth for k in kernels]),
+        "smoothing_neighbours": np.array([k.neighbours for k in kernels]),
     }
     return values_at(problem, u), told
 
@@ -239,17 +240,27 @@ def _estimates(run: AbcRun, drawn: _Draws, plain: Accepted) -> Any:
     )  # fmt: skip
 
 
-def _regressed_spread(run: AbcRun, plain: Accepted) -> np.ndarray | float:
-    """Return standard deviations (K,) that a regression on the summary statistics leaves; inf without one."""
+def _narrowing(run: AbcRun, plain: Accepted) -> np.ndarray:
+    """Return by which factor (K,) a regression on summary statistics narrows the modes of plain draws; nan: unknown.
+
+    Modes with too few simulations are left out.
+    """
     history, near, weight = run.history, plain.index, plain.weight
-    summaries = None if history.summaries is None else history.summaries[near]
-    fit = regress_near(history.x[near], summaries, run.observed, weight)
-    if fit is None:
-        return math.inf
-    values = run.elements(fit.u)
+    x, before, after = history.x[near], 0.0, 0.0
+    for own in modes(x, weight):
+        summaries = None if history.summaries is None else history.summaries[near[own]]
+        fit = regress_near(x[own], summaries, run.observed, weight[own])
+        if fit is not None:
+            before += _squares(run.elements(history.u[near[own]]), weight[own])
+            after += _squares(run.elements(fit.u), weight[own])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.sqrt(np.divide(before, after))
+
+
+def _squares(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return weighted sums (K,) of squared deviations of values (n, K) from their means."""
     with np.errstate(over="ignore", invalid="ignore"):
-        sd: np.ndarray = np.sqrt(weight @ (values - weight @ values) ** 2)
-        return sd
+        return weight @ (values - weight @ values / weight.sum()) ** 2
 
 
 def _along(dim: str, run: AbcRun, values: dict[str, np.ndarray]) -> xr.Dataset:

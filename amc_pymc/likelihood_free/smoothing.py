@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
-from amc_pymc.likelihood_free.adjust import LogDensity
+from amc_pymc.likelihood_free.adjust import LogDensity, modes
 from amc_pymc.likelihood_free.proposal import from_normal
 
 __all__ = [
@@ -88,8 +88,10 @@ def smooth_draws(
     parents: np.ndarray,
     rng: np.random.Generator,
     log_density: LogDensity | None = None,
-) -> tuple[np.ndarray, SmoothingKernel | None]:
+) -> tuple[np.ndarray, list[SmoothingKernel]]:
     """Draw from kernels around weighted points of the unit cube, on the scale of normal quantiles.
+
+    Each mode has a kernel of its own, which preserves mean and covariance of the mode.
 
     Parameters
     ----------
@@ -107,24 +109,26 @@ def smooth_draws(
     -------
     draws : array (m, D)
         Draws in the open unit cube.
-    kernel : SmoothingKernel or None
-        None if there are too few points; draws are then copies of the points.
+    kernels : list of SmoothingKernel
+        One for each mode with enough points; in other modes draws are copies of the points.
     """
-    x = ndtri(u)
-    kernel = fit_smoothing(x, weight, rng)
-    out = u[parents]
-    if kernel is None:
-        return out, None
-    left = np.arange(len(parents))
-    for _ in range(_AGAIN):
-        drawn = from_normal(kernel.sample(x, parents[left], rng))
-        log = None if log_density is None else log_density(drawn)
-        possible = np.ones(len(left), bool) if log is None else log > -math.inf
-        out[left[possible]] = drawn[possible]
-        left = left[~possible]
-        if not len(left):
-            break
-    return out, kernel
+    x, out, kernels = ndtri(u), u[parents], []
+    for own in modes(x, weight):
+        kernel = fit_smoothing(x[own], weight[own] / weight[own].sum(), rng)
+        if kernel is not None:
+            kernels.append(kernel)
+            place = np.full(len(x), -1)
+            place[own] = np.arange(len(own))
+            left = np.flatnonzero(place[parents] >= 0)
+            for _ in range(_AGAIN):
+                drawn = from_normal(kernel.sample(x[own], place[parents[left]], rng))
+                log = None if log_density is None else log_density(drawn)
+                possible = np.ones(len(left), bool) if log is None else log > -math.inf
+                out[left[possible]] = drawn[possible]
+                left = left[~possible]
+                if not len(left):
+                    break
+    return out, kernels
 
 
 def fit_smoothing(

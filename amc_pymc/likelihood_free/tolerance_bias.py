@@ -29,6 +29,8 @@ _SHIFT, _UNKNOWN = 0.25, 0.5
 _SURE = 3.0
 #: Ratio of standard deviations at the tolerance and at zero above which a warning is given, and standard errors allowed.
 _WIDE, _SPREAD_ERRORS = 1.5, 2.0
+#: Largest ratio that a warning states.
+_MOST_TIMES = 10.0
 
 #: Ratio of the numbers of effective draws in successive windows, and maximum number of windows.
 _STEP, _WINDOWS = 1.6, 9
@@ -334,23 +336,22 @@ def posterior_estimates(
 
 
 def spread_doubt(
-    found: Estimates, regressed: np.ndarray | float, names: Sequence[str], tolerance: float
+    found: Estimates, narrowing: np.ndarray | float, names: Sequence[str], tolerance: float
 ) -> list[Flag]:
-    """Return a flag if a posterior is much wider than it would be at a distance of zero.
+    """Return a flag if a posterior, or its modes, are much wider than they would be at a distance of zero.
 
-    The standard deviation must be 1.5 times the extrapolated one plus twice its standard error, or 1.5 times the
-    one (K,) that a regression on the summary statistics leaves (inf: unknown).
+    The standard deviation must be 1.5 times the extrapolated one plus twice its standard error, or a regression on the
+    summary statistics must narrow the modes by a factor (K,) of 1.5 (nan: unknown).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        extrapolated = found.sd_at_zero + _SPREAD_ERRORS * found.sd_error
-        ratio = found.sd / np.fmin(extrapolated, regressed)
-    ratio = np.where(np.isfinite(ratio), ratio, 0.0)
-    if not len(ratio) or ratio.max() < _WIDE:
+        surely = np.fmax(found.sd / (found.sd_at_zero + _SPREAD_ERRORS * found.sd_error), narrowing)
+        times = np.fmax(found.sd / found.sd_at_zero, narrowing)
+    surely = np.where(np.isfinite(surely), surely, 0.0)
+    if not len(surely) or surely.max() < _WIDE:
         return []
-    worst = int(ratio.argmax())
-    least = np.fmin(found.sd_at_zero, regressed)[worst]
-    times = found.sd[worst] / max(least, 0.1 * found.sd[worst])
-    return [flag("too_wide", tolerance=tolerance, name=names[worst], times=times)]
+    worst = int(surely.argmax())
+    told = {"name": names[worst], "times": min(times[worst], _MOST_TIMES)}
+    return [flag("too_wide", tolerance=tolerance, **told)]
 
 
 def tolerance_doubt(found: Estimates, names: Sequence[str], tolerance: float) -> list[Flag]:

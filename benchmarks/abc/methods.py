@@ -189,17 +189,16 @@ def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = 
     meter, settings = Meter(), our_settings(job.options)
     model = metered_model(problem, meter, observed=observed)
     sample = amc.sample_abc_tree if job.family == "tree" else amc.sample_abc_rejection
-    from_model, setup = ModelProblem.from_model, 0.0
+    make, setup = ModelProblem.__init__, 0.0
 
-    def timed(model):
+    def timed(*args, **kwargs):
         nonlocal setup
         begin = time.process_time()
-        out = from_model(model)
+        make(*args, **kwargs)
         setup += time.process_time() - begin
-        return out
 
     begin = time.process_time()
-    with mock.patch.object(ModelProblem, "from_model", timed):
+    with mock.patch.object(ModelProblem, "__init__", timed):
         tree = sample(
             max_simulations=job.budget, batched=True, model=model, progressbar=False,
             random_seed=[job.seed, job.observation],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scipy import stats
-from scipy.special import logsumexp, ndtr
+from scipy.special import logsumexp, ndtr, ndtri
 
 from amc_pymc.likelihood_free import smoothing
 from amc_pymc.likelihood_free.smoothing import SmoothingKernel, fit_smoothing, smooth_draws
@@ -99,15 +99,19 @@ def test_few_points_in_ten_dimensions():
     assert 0.05 < lost.mean() < 0.2
 
 
-def test_separate_clusters_are_not_bridged():
+def test_separate_modes_keep_their_mean_and_covariance():
     rng = np.random.default_rng(4)
-    x = np.concatenate([rng.normal(-5.0, 1.0, (300, 2)), rng.normal(5.0, 0.1, (300, 2))])
-    kernel = fit_smoothing(x, equal(600), rng)
-    assert kernel.neighbours < 1.0
-    draws = kernel.sample(x, rng.integers(600, size=20_000), rng)
-    right = draws[draws[:, 0] > 3.0]
-    assert (np.abs(draws[:, 0]) < 1.5).mean() < 0.005
-    assert right.std(axis=0).max() < 0.3
+    x = np.concatenate([rng.normal(-4.0, 0.5, (300, 2)), rng.normal(4.0, 0.05, (300, 2))])
+    parents = rng.integers(600, size=20_000)
+    draws, kernels = smooth_draws(ndtr(x), equal(600), parents, rng)
+    draws = ndtri(draws)
+    assert len(kernels) == 2
+    for near, own in ((draws[:, 0] < 0.0, parents < 300), (draws[:, 0] > 0.0, parents >= 300)):
+        assert (near == own).all()
+        points = x[np.unique(parents[own])]
+        np.testing.assert_allclose(draws[own].std(axis=0), points.std(axis=0), rtol=0.04)
+        error = points.std(axis=0) / np.sqrt(own.sum())
+        assert (np.abs(draws[own].mean(axis=0) - points.mean(axis=0)) < 4.0 * error).all()
 
 
 @pytest.mark.parametrize(("n", "bandwidth"), [(900, 0.3), (4000, 0.3 * (1000 / 4000) ** 0.2)])
@@ -128,8 +132,8 @@ def test_no_draws_where_the_prior_is_zero():
         return np.where(u[:, 0] < 0.5, 0.0, -math.inf)
 
     parents = rng.integers(len(u), size=5000)
-    draws, kernel = smooth_draws(u, equal(len(u)), parents, rng, log_density)
-    assert kernel is not None and (draws[:, 0] < 0.5).all() and (draws > 0.0).all()
+    draws, kernels = smooth_draws(u, equal(len(u)), parents, rng, log_density)
+    assert kernels and (draws[:, 0] < 0.5).all() and (draws > 0.0).all()
     assert (smooth_draws(u, equal(len(u)), parents, rng)[0][:, 0] > 0.5).any()
     nowhere, _ = smooth_draws(u, equal(len(u)), parents, rng, lambda u: np.full(len(u), -math.inf))
     np.testing.assert_array_equal(nowhere, u[parents])
@@ -139,6 +143,6 @@ def test_no_draws_where_the_prior_is_zero():
 def test_too_few_points_are_copied(u):
     rng = np.random.default_rng(7)
     parents = rng.integers(len(u), size=20)
-    draws, kernel = smooth_draws(u, equal(len(u)), parents, rng)
-    assert kernel is None
+    draws, kernels = smooth_draws(u, equal(len(u)), parents, rng)
+    assert not kernels
     np.testing.assert_array_equal(draws, u[parents])
