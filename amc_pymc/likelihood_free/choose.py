@@ -53,7 +53,8 @@ _BANDWIDTHS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0])
 _PRIOR_SHARE = 0.02
 #: Maximum number of points in a kernel density, and of those that a regression is scored with.
 _POINTS, _REGRESSED = 1000, 10_000
-#: Numbers of data sets after which candidates far behind the best are dropped, and how far, in standard errors.
+#: Numbers of data sets after which the worse half of the candidates is dropped, with all that are far behind the best,
+#: in standard errors.
 _LOOKS, _BEHIND = (10, 20, 40), 3.0
 #: Standard errors, or nats, by which a candidate with more draws may be worse than the best of its kind. One standard
 #: error is too small, because the best of several is so by chance, too; and standard errors alone are, because the
@@ -513,10 +514,10 @@ def _at_best_bandwidth(scores: np.ndarray) -> np.ndarray:
 
 
 def _not_behind(scores: np.ndarray, alive: Sequence[int]) -> list[int]:
-    """Return the candidates that are not far behind the best one; the first is always kept."""
+    """Return the better half of the candidates but those far behind the best one; the first is always kept."""
     best = _at_best_bandwidth(scores[alive])
-    top = best[int(np.argmax(best.mean(axis=1)))]
-    gap = top - best
+    mean = best.mean(axis=1)
+    gap = best[int(np.argmax(mean))] - best
     error = gap.std(axis=1) / math.sqrt(best.shape[1])
-    behind = gap.mean(axis=1) > _BEHIND * error
-    return [c for c, far in zip(alive, behind, strict=True) if c == 0 or not far]
+    out = (gap.mean(axis=1) > _BEHIND * error) | (mean < np.median(mean))
+    return [c for c, far in zip(alive, out, strict=True) if c == 0 or not far]
