@@ -30,7 +30,7 @@ from amc_pymc.likelihood_free.problem import (
     student_kernel,
     values_at,
 )
-from amc_pymc.likelihood_free.smoothing import smooth_draws
+from amc_pymc.likelihood_free.smoothing import SmoothingKernel, smooth_draws
 from amc_pymc.likelihood_free.step_posterior import fit_step_posterior, quantile_corners
 from amc_pymc.likelihood_free.tolerance_bias import (
     STATISTICS,
@@ -211,7 +211,8 @@ def _posterior_draws(
     run: AbcRun, drawn: _Draws, values: dict[str, np.ndarray], parents: np.ndarray
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return values (m, *shape) of smoothed draws, or of copies of simulations, and the smoothing used."""
-    problem, kernels = run.problem, []
+    problem = run.problem
+    kernels: list[SmoothingKernel] = []
     if not are_whole(problem).any():
         u, kernels = smooth_draws(
             drawn.u, drawn.accepted.weight, parents, run.rng.spawn(1)[0], problem.log_density
@@ -241,20 +242,28 @@ def _estimates(run: AbcRun, drawn: _Draws, plain: Accepted) -> Any:
 
 
 def _narrowing(run: AbcRun, plain: Accepted) -> np.ndarray:
-    """Return by which factor (K,) a regression on summary statistics narrows the modes of plain draws; nan: unknown.
+    """Return by which factor (K,) a regression on summary statistics narrows plain draws, or the modes of these.
 
-    Modes with too few simulations are left out.
+    The larger of both counts; nan is unknown. Modes with too few simulations for a regression are left out.
     """
-    history, near, weight = run.history, plain.index, plain.weight
-    x, before, after = history.x[near], 0.0, 0.0
-    for own in modes(x, weight):
-        summaries = None if history.summaries is None else history.summaries[near[own]]
-        fit = regress_near(x[own], summaries, run.observed, weight[own])
+    x, weight = run.history.x[plain.index], plain.weight
+    by_mode, whole = modes(x, weight), [np.arange(len(x))]
+    return np.fmax(_narrowed(run, plain, by_mode), _narrowed(run, plain, whole))
+
+
+def _narrowed(run: AbcRun, plain: Accepted, parts: list[np.ndarray]) -> np.ndarray:
+    """Return by which factor (K,) regressions narrow parts of plain draws."""
+    history = run.history
+    before = after = np.zeros(1)
+    for part in parts:
+        near, weight = plain.index[part], plain.weight[part]
+        summaries = None if history.summaries is None else history.summaries[near]
+        fit = regress_near(history.x[near], summaries, run.observed, weight)
         if fit is not None:
-            before += _squares(run.elements(history.u[near[own]]), weight[own])
-            after += _squares(run.elements(fit.u), weight[own])
+            before = before + _squares(run.elements(history.u[near]), weight)
+            after = after + _squares(run.elements(fit.u), weight)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.sqrt(np.divide(before, after))
+        return np.sqrt(before / after)
 
 
 def _squares(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
