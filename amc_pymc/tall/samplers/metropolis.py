@@ -16,7 +16,7 @@ import numpy as np
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
-from amc_pymc.tall.refresh import Refresh, move_of, no_refresh
+from amc_pymc.tall.refresh import MOVE, Refresh, no_refresh
 from amc_pymc.tall.samplers.chain import (
     Chain,
     MoveDecisions,
@@ -79,7 +79,7 @@ class Moves(NamedTuple):
     refresh : Refresh
         Moves on prior times surrogate.
     move : first-class function
-        See :func:`amc_pymc.tall.refresh.move_of`.
+        See :func:`amc_pymc.tall.refresh.propose_with_tails`.
     """
 
     weights: np.ndarray
@@ -88,11 +88,7 @@ class Moves(NamedTuple):
     whiten: np.ndarray
     walk: np.ndarray
     refresh: Refresh
-    move: Callable[..., tuple[float, float]]
-
-    def on(self, refresh: Refresh) -> Moves:
-        """Return the same with other moves on prior times surrogate."""
-        return self._replace(refresh=refresh, move=move_of(refresh))
+    move: Callable[..., tuple[float, float]] = MOVE
 
 
 @njit(cache=True)
@@ -125,15 +121,13 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
     guess = np.zeros(len(KINDS))
     guess[SURROGATE] = 1.0  # preferred if there are both
-    refresh = prepared.surface.moves() if prepared.surface is not None else no_refresh()
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),
         scales=np.array([2.38 / math.sqrt(a), 1.0]),
         active=active,
         whiten=np.linalg.inv(factor),
         walk=factor.copy(),
-        refresh=refresh,
-        move=move_of(refresh),
+        refresh=no_refresh() if prepared.surface is None else prepared.surface.moves(),
     )
 
 
@@ -159,7 +153,7 @@ def learned(
         return moves, fit
     scales = moves.scales.copy()
     scales[SURROGATE] = 1.0
-    return moves._replace(scales=scales).on(found[1].moves()), found[0]
+    return moves._replace(scales=scales, refresh=found[1].moves()), found[0]
 
 
 # --- transitions -----------------------------------------------------------------------------------

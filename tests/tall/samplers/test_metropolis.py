@@ -11,7 +11,7 @@ from scipy import stats
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.tall.racing import REWARDS, ExactRace, make_population
-from amc_pymc.tall.refresh import move_of, refresh_of
+from amc_pymc.tall.refresh import refresh_of
 from amc_pymc.tall.samplers.compiled import (
     LOGP,
     Densities,
@@ -100,7 +100,7 @@ def moves_of(weights, scales, mean, chol, active=None):
     factor, _ = fit.moves(active)
     refresh = gaussian_surface(fit, active).moves()
     numbers = (np.array(each, float) for each in (weights, scales))
-    return Moves(*numbers, active, np.linalg.inv(factor), factor, refresh, move_of(refresh))
+    return Moves(*numbers, active, np.linalg.inv(factor), factor, refresh)
 
 
 _entry = entry_points(run_draws)
