@@ -21,21 +21,18 @@ from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
 from amc_pymc.tall.samplers.chain import (
     Chain,
     Sampler,
-    StateDecisions,
     learns_now,
     past_start,
     recentre,
 )
 from amc_pymc.tall.samplers.compiled import (
     Densities,
-    GibbsCounts,
     Races,
-    StateLog,
     add_counts,
     reservoir_slot,
 )
-from amc_pymc.tall.samplers.raced import surrogate_total
-from amc_pymc.tall.samplers.tuning import Moments
+from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
 
 #: Number of units of which is seen what they read.
 _LOOKED_AT = 200
@@ -78,6 +75,83 @@ def elements_of(
     )
 
 
+class GibbsCounts(NamedTuple):
+    """Counts of draws of discrete elements.
+
+    Elements ``drawn`` and ``changed``, ``races`` and their ``rounds``, ``raced`` and ``other`` units
+    read, ``arms_left`` after the first round, and ``rewards``, evaluations of one unit in one state.
+    All are (1,).
+    """
+
+    drawn: np.ndarray
+    changed: np.ndarray
+    races: np.ndarray
+    rounds: np.ndarray
+    raced: np.ndarray
+    other: np.ndarray
+    arms_left: np.ndarray
+    rewards: np.ndarray
+
+    @classmethod
+    def zeros(cls) -> GibbsCounts:
+        """Return zero counts."""
+        return cls(*np.zeros((8, 1)))
+
+    def stats(self) -> dict[str, float]:
+        """Return the statistics of one draw."""
+        races = self.races[0]
+        return {
+            "race_rows": float(self.raced[0] + self.other[0]),
+            "race_rounds": float(self.rounds[0]),
+            "race_moved": float(self.changed[0] / max(1.0, self.drawn[0])),
+            "race_arms_left": float(self.arms_left[0] / races) if races else 1.0,
+        }
+
+
+@record
+class StateLog(NamedTuple):
+    """States drawn for discrete elements.
+
+    ``x`` (C, D) holds the points, ``noise`` (C, K) the Gumbel noise, ``element`` (C,) the element
+    drawn, ``winner`` (C,) the position of its state, ``read`` (C,) the mean number of raced units
+    read per state.
+    """
+
+    x: np.ndarray
+    noise: np.ndarray
+    element: np.ndarray
+    winner: np.ndarray
+    read: np.ndarray
+    seen: np.ndarray
+    elements: Elements
+
+    @classmethod
+    def empty(cls, capacity: int, size: int, elements: Elements) -> StateLog:
+        """Return a log for ``capacity`` draws at points of D = ``size`` coordinates."""
+        most_states = int(np.diff(elements.first).max(initial=0))
+        points, noise = np.zeros((capacity, size)), np.zeros((capacity, most_states))
+        element, winner = np.zeros((2, capacity), np.int64)
+        read, seen = np.zeros(capacity), np.zeros(1, np.int64)
+        return cls(points, noise, element, winner, read, seen, elements)
+
+    def passes(self, k: int) -> int:
+        """Return the number of states."""
+        return self.elements.states_of(self.element[k]).size
+
+    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
+        """Whether the state drawn has the highest score on all units."""
+        element, drawn, densities = self.element[k], self.winner[k], prepared.densities
+        states = self.elements.states_of(element)
+        points = np.repeat(self.x[k][None, :], states.size, axis=0)
+        points[:, self.elements.coordinate[element]] = states
+        scores = self.noise[k, : states.size].copy()
+        for a, x in enumerate(points):
+            scores[a] += densities.rest_value_and_gradient(x)[0]
+            if a != drawn and scores[a] > -np.inf:
+                scores[a] += densities.change(points[drawn], x)
+        return not np.any(scores > scores[drawn])
+
+
 @dataclass(kw_only=True, eq=False)
 class Gibbs(Sampler):
     """Gibbs sampler of discrete elements."""
@@ -106,13 +180,8 @@ def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int 
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared, elements = sampler.prepared, sampler.elements
     size = prepared.start.size
-    expanded = prepared.surrogate.centre.size if prepared.surrogate is not None else 0
-    return Chain(
-        **sampler.begin(rng, tune, draws, lambda c: StateDecisions(c, size, elements)),
-        moments=Moments(0),
-        visited=Moments(expanded),
-        totals=GibbsCounts.zeros(),
-    )
+    started = sampler.begin(rng, tune, draws, lambda c: StateLog.empty(c, size, elements))
+    return Chain(**started, totals=GibbsCounts.zeros())
 
 
 def step(

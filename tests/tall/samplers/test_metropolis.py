@@ -15,8 +15,6 @@ from amc_pymc.tall.refresh import refresh_of
 from amc_pymc.tall.samplers.compiled import (
     LOGP,
     Densities,
-    MetropolisCounts,
-    MoveLog,
     Races,
     as_they_are,
     decision_of,
@@ -25,6 +23,8 @@ from amc_pymc.tall.samplers.metropolis import (
     KINDS,
     RANDOM_WALK,
     SURROGATE,
+    MetropolisCounts,
+    MoveLog,
     Moves,
     learned,
     run_draws,
