@@ -54,7 +54,7 @@ def with_functions(
     out = []
     for family in families:
         change = {}
-        if _is_wide(graph, family):
+        if _many(graph, family.expression):
             for node in _common_sums(graph, family.expression, size, linear):
                 at = found.setdefault(node, len(found))
                 change[node] = graph.entry("eta", graph.const(size + at))
@@ -72,8 +72,7 @@ def _common_sums(graph: Graph, expression: int, size: int, linear: bool) -> list
         if n in seen:
             continue
         seen.add(n)
-        wide = len(leaves_of(graph, n)[0]) > _FEW
-        if not wide:
+        if not _many(graph, n):
             continue
         alike = len(_joined(graph, n)) > _FEW and not graph.leaves([n], "column")
         if alike and (linear or not affine.get(n)):
@@ -117,7 +116,7 @@ def with_combinations(
     """
     rows, begin = list[np.ndarray](), size if begin is None else begin
     out = [
-        _combined(graph, family, size, begin, rows) if _is_wide(graph, family) else family
+        _combined(graph, family, size, begin, rows) if _many(graph, family.expression) else family
         for family in terms
     ]
     return tuple(out), np.array(rows).reshape(-1, size)
@@ -128,12 +127,8 @@ def taken_apart(graph: Graph, terms: Sequence[Family]) -> list[Family]:
     return [
         each
         for family in terms
-        for each in (_taken_apart(graph, family) if _is_wide(graph, family) else [family])
+        for each in (_taken_apart(graph, family) if _many(graph, family.expression) else [family])
     ]
-
-
-def _is_wide(graph: Graph, family: Family) -> bool:
-    return _many(graph, family.expression)
 
 
 def _many(graph: Graph, node: int) -> bool:

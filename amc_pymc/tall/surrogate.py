@@ -35,7 +35,14 @@ from scipy.sparse import csgraph
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
+from amc_pymc.tall.terms import (
+    N_FAMILIES,
+    Terms,
+    add_slopes,
+    derivatives_of,
+    family_at,
+    with_values,
+)
 
 #: Number of links of a hub, relative to the median.
 _MANY = 4.0
@@ -190,16 +197,6 @@ def coefficients_at(x, surface):
 
 
 @njit(cache=True, error_model="numpy")
-def _add_chained(x, terms, slopes, out):
-    """Add to the gradient ``out`` (D,) what comes from slopes (M,) by functions of x."""
-    program = terms.functions
-    for f in range(program[N_FAMILIES]):
-        values, at = derivatives_of(x, program, terms.functions_table, f)
-        for a in range(at.shape[0]):
-            out[at[a, 0]] += slopes[f] * values[1 + a, 0]
-
-
-@njit(cache=True, error_model="numpy")
 def _with_combinations(x, surface):
     """Return (x, f, A x)."""
     rows, terms = surface.combinations, surface.prior
@@ -264,7 +261,7 @@ def prior_at(
     weights: np.ndarray,
 ) -> float:
     """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v and by wide combinations."""
-    program = surface.prior.program
+    terms, program = surface.prior, surface.prior.program
     extended = _with_combinations(x, surface)
     slopes, total = np.zeros(extended.size), 0.0
     for f in range(program[N_FAMILIES]):
@@ -288,7 +285,7 @@ def prior_at(
                         number = 0.0
                 t += 1
     _add_transposed(surface.combinations, slopes, gradient)
-    _add_chained(x, surface.prior, slopes[x.size :], gradient)
+    add_slopes(x, terms.functions, terms.functions_table, slopes[x.size :], gradient)
     return total
 
 
@@ -576,7 +573,7 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     x, outer = found.x, surface.outer
     out = np.zeros(outer.max() + 1)
     covariance = _inverse(found.factor, found.spikes)
-    program = surface.prior.program
+    terms, program = surface.prior, surface.prior.program
     extended = _with_combinations(x, surface)
     slopes = np.zeros(extended.size)
     for f in range(program[N_FAMILIES]):
@@ -600,7 +597,7 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
                             slopes[at[c, k]] += weight * thirds[_third(a, b, c), k]
     by_x = np.zeros(x.size)
     _add_transposed(surface.combinations, slopes, by_x)
-    _add_chained(x, surface.prior, slopes[x.size :], by_x)
+    add_slopes(x, terms.functions, terms.functions_table, slopes[x.size :], by_x)
     _add_by_coefficients(x, covariance, surface, by_x)
     for d in range(x.size):
         if outer[d] >= 0:
@@ -643,7 +640,7 @@ def _add_by_coefficients(x, covariance, surface, by_x):
             c += 1
     for d in range(x.size):
         by_x[d] += by_extended[d]
-    _add_chained(x, terms, by_extended[x.size :], by_x)
+    add_slopes(x, terms.functions, terms.functions_table, by_extended[x.size :], by_x)
 
 
 @njit(cache=True, error_model="numpy")

@@ -22,6 +22,7 @@ from amc_pymc.tall.racing import (
     RaceRule,
     make_population,
 )
+from amc_pymc.tall.racing.race import first_bad
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_change
 from amc_pymc.tall.thinning import Thinning, not_thinned, rates, thin
 
@@ -95,6 +96,18 @@ def _alike(points: np.ndarray, coordinates: np.ndarray) -> bool:
 
 
 @njit(cache=True)
+def _of_exact(
+    points: np.ndarray, centre: np.ndarray, units: np.ndarray, densities: Densities
+) -> tuple[float, int]:
+    """Return the change of the units that are read at every decision, and one that is not finite or -1."""
+    if units.size == 0:
+        return 0.0, -1
+    changes = densities.rewards(points, centre, units)
+    bad = first_bad(changes)
+    return changes[1].sum(), units[bad] if bad >= 0 else -1
+
+
+@njit(cache=True)
 def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Generator) -> Verdict:
     """Decide whether known + sum_n [l_n(eta') - l_n(eta)] > 0 for the points (2, E) eta, eta'.
 
@@ -108,12 +121,10 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
     n_raced = population.n_raced
     change = surrogate_change(points, surrogate)
     n_exact = population.exact.size
-    if n_exact:
-        exact = densities.rewards(points, surrogate.centre, population.exact)[1]
-        for j in range(n_exact):
-            if np.isnan(exact[j]) or exact[j] == np.inf:
-                return _verdict(False, -np.inf, n_exact, NOT_FINITE, population.exact[j])
-        change += exact.sum()
+    more, bad = _of_exact(points, surrogate.centre, population.exact, densities)
+    if bad >= 0:
+        return _verdict(False, -np.inf, n_exact, NOT_FINITE, bad)
+    change += more
     if not np.isfinite(change):
         return _verdict(False, -np.inf, n_exact, DECIDED, -1)
     bias = np.zeros(2)
@@ -154,12 +165,10 @@ def decide_by_thinning(
         if always.size == 0 and abs(total) > expected:  # more than all rows could change
             return _verdict(total > 0.0, total, 0, DECIDED, -1)
         return decide(known, points, races, rng)
-    if always.size:
-        changes = densities.rewards(points, thinning.centre, always)[1]
-        for j in range(always.size):
-            if np.isnan(changes[j]) or changes[j] == np.inf:
-                return _verdict(False, -np.inf, always.size, NOT_FINITE, always[j])
-            total += changes[j]
+    more, bad = _of_exact(points, thinning.centre, always, densities)
+    if bad >= 0:
+        return _verdict(False, -np.inf, always.size, NOT_FINITE, bad)
+    total += more
     if not total > 0.0:
         return _verdict(False, total, always.size, DECIDED, -1)
     found = thin(densities.rewards, points, k, q, thinning, rng)

@@ -18,6 +18,7 @@ import numpy as np
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
+from amc_pymc.tall.racing.race import first_bad
 from amc_pymc.tall.samplers.chain import (
     Chain,
     Sampler,
@@ -286,73 +287,6 @@ def _raise_bad(
 
 
 @njit(cache=True)
-def _arm_scores(
-    x: np.ndarray, coordinate: int, states: np.ndarray, noise: np.ndarray, densities: Densities
-) -> tuple[np.ndarray, bool, int]:
-    """Return the scores (K,) of states without the units: rest of the log density plus noise.
-
-    Also returns whether one is NaN or +inf, and the number of possible states. x is restored.
-    """
-    old = x[coordinate]
-    scores = np.empty(states.size)
-    bad = False
-    possible = 0
-    for k in range(states.size):
-        x[coordinate] = states[k]
-        rest = densities.rest(x)
-        bad = bad or np.isnan(rest) or rest == np.inf
-        possible += rest > -np.inf
-        scores[k] = rest + noise[k]
-    x[coordinate] = old
-    return scores, bad, possible
-
-
-@njit(cache=True)
-def _expanded_scores(
-    x: np.ndarray,
-    coordinate: int,
-    states: np.ndarray,
-    scores: np.ndarray,
-    races: Races,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return parameters (K, E) of states and their scores (K,) including the control variates.
-
-    Also returns the position of a state in which the control variate is invalid, else -1. x is
-    restored.
-    """
-    densities, centre = races.densities, races.surrogate.centre
-    old = x[coordinate]
-    points = np.empty((states.size, centre.size))
-    bias = np.empty(states.size)
-    unfit = -1
-    for a in range(states.size):
-        x[coordinate] = states[a]
-        fill(points[a], densities.parameters(x))
-        bias[a] = scores[a] + surrogate_total(points[a], races.surrogate)
-        if not np.all(np.isfinite(points[a])):
-            unfit = a
-            break
-    x[coordinate] = old
-    return points, bias, unfit
-
-
-@njit(cache=True)
-def _add_exact(points: np.ndarray, bias: np.ndarray, races: Races) -> int:
-    """Add the exactly evaluated units to ``bias`` (K,); return a unit that is not finite, or -1."""
-    exact = races.population.exact
-    values = races.densities.rewards(points, races.surrogate.centre, exact)
-    for a in range(bias.size):
-        bias[a] += values[a].sum()
-        if np.isnan(bias[a]) or bias[a] == np.inf:
-            unit = exact[0]
-            for j in range(exact.size):
-                if np.isnan(values[a, j]) or values[a, j] == np.inf:
-                    unit = exact[j]
-            return unit
-    return -1
-
-
-@njit(cache=True)
 def race_states(
     x: np.ndarray,
     coordinate: int,
@@ -363,24 +297,30 @@ def race_states(
     rng: np.random.Generator,
 ) -> RaceResult:
     """Race the states with a finite score, by a table of the rule; the result's winner is a position in ``states``."""
-    arms = np.flatnonzero(scores > -np.inf)
-    points, bias, unfit = _expanded_scores(x, coordinate, states[arms], scores[arms], races)
-    if unfit >= 0:
-        return RaceResult(arms[unfit], 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
-    if races.population.exact.size:
-        unit = _add_exact(points, bias, races)
-        if unit >= 0:
-            return RaceResult(0, 0, 0, 0.0, NOT_FINITE, unit, 0, 0)
+    arms, exact = np.flatnonzero(scores > -np.inf), races.population.exact
+    rewards, centre, old = races.densities.rewards, races.surrogate.centre, x[coordinate]
+    points, bias = np.empty((arms.size, centre.size)), scores[arms]
+    for a in range(arms.size):
+        x[coordinate] = states[arms[a]]
+        fill(points[a], races.densities.parameters(x))
+        x[coordinate] = old
+        if not np.all(np.isfinite(points[a])):
+            return RaceResult(arms[a], 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
+        bias[a] += surrogate_total(points[a], races.surrogate)
+    if exact.size:
+        values = rewards(points, centre, exact)
+        bad = first_bad(values)
+        if bad >= 0:
+            return RaceResult(0, 0, 0, 0.0, NOT_FINITE, exact[bad], 0, 0)
+        for a in range(arms.size):
+            bias[a] += values[a].sum()
     # A control variate may overflow far from its centre; such a state is left out as hopeless.
     kept = np.flatnonzero(np.isfinite(bias))
     if kept.size == 0:
         return RaceResult(-1, 0, 0, 0.0, DECIDED, -1, 0, 0)
     if kept.size < arms.size:
-        arms = arms[kept]
-        points = points[kept]
-        bias = bias[kept]
+        arms, points, bias = arms[kept], points[kept], bias[kept]
     bias = (bias - bias.max()) / max(1, races.population.n_raced)
-    rewards, centre = races.densities.rewards, races.surrogate.centre
     args = points, centre, bias, races.population, races.rule
     result = races.race(rewards, *args, rng, table)
     return RaceResult(
@@ -393,13 +333,6 @@ def race_states(
         result.rewards,
         result.arms_left,
     )
-
-
-@njit(cache=True)
-def _shuffle(order: np.ndarray, rng: np.random.Generator) -> None:
-    for i in range(order.size - 1, 0, -1):
-        j = np.int64(rng.random() * (i + 1))
-        order[i], order[j] = order[j], order[i]
 
 
 @njit(cache=True)
@@ -442,7 +375,15 @@ def _draw(
     noise = np.empty(states.size)
     for k in range(states.size):
         noise[k] = -math.log(-math.log(1.0 - rng.random()))
-    scores, bad, possible = _arm_scores(x, coordinate, states, noise, races.densities)
+    scores, old = np.empty(states.size), x[coordinate]
+    bad, possible = False, 0
+    for k in range(states.size):
+        x[coordinate] = states[k]
+        rest = races.densities.rest(x)
+        bad = bad or np.isnan(rest) or rest == np.inf
+        possible += rest > -np.inf
+        scores[k] = rest + noise[k]
+    x[coordinate] = old
     if bad:
         return _REST_NOT_FINITE, -1
     if possible == 0:
@@ -467,7 +408,7 @@ def _draw(
         counts.rewards[0] += result.rewards
         _log_state(log, x, e, noise, winner, result.rewards / possible, log_rng)
     counts.drawn[0] += 1
-    counts.changed[0] += states[winner] != x[coordinate]
+    counts.changed[0] += states[winner] != old
     x[coordinate] = states[winner]
     return DECIDED, -1
 
@@ -490,7 +431,9 @@ def run_sweeps(
     """
     order = np.arange(elements.coordinate.size)
     for _ in range(n):
-        _shuffle(order, rng)
+        for i in range(order.size - 1, 0, -1):
+            j = np.int64(rng.random() * (i + 1))
+            order[i], order[j] = order[j], order[i]
         for e in order:
             status, where = _draw(e, x, elements, races, rng, log, log_rng, counts)
             if status != DECIDED:

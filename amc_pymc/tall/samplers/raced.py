@@ -49,25 +49,6 @@ class ResidualSummary(NamedTuple):
     squares: np.ndarray
 
 
-class _Largest:
-    """The T largest values seen so far, with their rows."""
-
-    def __init__(self, number: int):
-        self._number = number
-        self.values, self.rows = np.empty(0), np.empty(0, np.int64)
-
-    def see(self, first: int, values: np.ndarray) -> None:
-        """Process the values of rows ``first``, ``first + 1``, ..."""
-        least = self.values[-1] if 0 < self._number == self.values.size else -np.inf
-        kept = np.flatnonzero(values > least)
-        if not kept.size:
-            return
-        values = np.concatenate([self.values, values[kept]])
-        rows = np.concatenate([self.rows, first + kept])
-        order = np.argsort(-values, kind="stable")[: self._number]
-        self.values, self.rows = values[order], rows[order]
-
-
 def summarise_residuals(
     residuals: Callable[[np.ndarray, np.ndarray], np.ndarray],
     probes: list[np.ndarray],
@@ -82,7 +63,7 @@ def summarise_residuals(
     use does not depend on the number of rows.
     """
     totals, squares = np.zeros(len(probes)), np.zeros(len(probes))
-    largest = _Largest(min(n_largest, n_rows))
+    n_largest, values, largest = min(n_largest, n_rows), np.empty(0), np.empty(0, np.int64)
     for start in range(0, n_rows, chunk):
         rows = np.arange(start, min(start + chunk, n_rows))
         power = np.zeros(rows.size)
@@ -91,10 +72,12 @@ def summarise_residuals(
             totals[q] += r.sum()
             squares[q] += np.square(r).sum()
             power += np.square(r) / len(probes)
-        largest.see(start, power)
+        kept = np.flatnonzero(power > (values[-1] if 0 < n_largest == values.size else -np.inf))
+        values = np.concatenate([values, power[kept]])
+        order = np.argsort(-values, kind="stable")[:n_largest]
+        values, largest = values[order], np.concatenate([largest, rows[kept]])[order]
     whole = float(squares.sum() / len(probes))
-    scale = np.sqrt(largest.values)
-    return ResidualSummary(n_rows, largest.rows, scale, whole, totals, squares)
+    return ResidualSummary(n_rows, largest, np.sqrt(values), whole, totals, squares)
 
 
 def choose_exact_rows(

@@ -174,10 +174,6 @@ def proposal_weights(kinds: tuple[int, ...], jumps: np.ndarray) -> np.ndarray:
     may reach points that another cannot.
     """
     weights = np.zeros(jumps.size)
-    kinds_ = list(kinds)
-    if len(kinds_) == 1:
-        weights[kinds_] = 1.0
-        return weights
-    weights[kinds_] = _SEARCH_SHARE / (len(kinds_) - 1)
-    weights[max(kinds_, key=lambda k: jumps[k])] = 1.0 - _SEARCH_SHARE
+    weights[list(kinds)] = _SEARCH_SHARE / max(1, len(kinds) - 1)
+    weights[max(kinds, key=lambda k: jumps[k])] = 1.0 - _SEARCH_SHARE if len(kinds) > 1 else 1.0
     return weights
