@@ -167,11 +167,9 @@ def coefficients_at(x, surface):
     """Return z (C,), and the positions (in x) and values (C, L) of its derivatives by coordinates of v."""
     reads, program = surface.reads, surface.coefficients.program
     extended = with_values(x, surface.coefficients.functions, surface.coefficients.functions_table)
-    size, widest = reads.size, 1
+    size, widest = surface.centre.size, 1
     for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        size += n
-        widest = max(widest, n_leaves)
+        widest = max(widest, family_at(program, f)[2])
     z, at, slopes = np.empty(size), np.full((size, widest), -1), np.zeros((size, widest))
     inner = surface.inner
     for c in range(reads.size):
@@ -336,16 +334,6 @@ def marginals(phis: np.ndarray, x: np.ndarray, surface: Surface, slopes: np.ndar
 
 
 @njit(cache=True, error_model="numpy")
-def _both(x, surface, gradient, precision):
-    weights = np.zeros(n_wide(surface))
-    prior_at(x, surface, gradient, precision, weights)
-    rows = _wide_rows(surface)
-    for r in range(weights.size):
-        precision += weights[r] * np.outer(rows[r], rows[r])
-    return conditional(x, surface)
-
-
-@njit(cache=True, error_model="numpy")
 def n_wide(surface: Surface) -> int:
     """Return the number W of wide combinations."""
     out = 0
@@ -367,13 +355,18 @@ def _wide_rows(surface):
     return out
 
 
+@njit(cache=True, error_model="numpy")
 def conditional_and_prior(
     x: np.ndarray, surface: Surface
 ) -> tuple[Conditional, np.ndarray, np.ndarray]:
     """Return the Gaussian of v given x, and the prior's gradient (D,) and precision (V, V) at x."""
-    size = surface.inner.max() + 1
-    gradient, precision = np.zeros(x.size), np.zeros((size, size))
-    return _both(x, surface, gradient, precision), gradient, precision
+    size, weights = surface.inner.max() + 1, np.zeros(n_wide(surface))
+    slope, precision = np.zeros(x.size), np.zeros((size, size))
+    prior_at(x, surface, slope, precision, weights)
+    rows = _wide_rows(surface)
+    for r in range(weights.size):
+        precision += weights[r] * np.outer(rows[r], rows[r])
+    return conditional(x, surface), slope, precision
 
 
 @njit(cache=True, error_model="numpy")

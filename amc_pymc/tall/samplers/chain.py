@@ -56,11 +56,8 @@ class Auditor:
     Parameters
     ----------
     settings : Audits
-    rows_spent : float
-        Row evaluations made during setup, shared by ``settings.chains`` chains.
-    n_units : int
-    costs : (float, float)
-        Row evaluations per unit of a race and of an audit.
+    prepared : Preparation
+        Of which row evaluations during setup are shared by ``settings.chains`` chains.
     draws : int
         Draws of the chain; if 0, no decisions are collected.
     new_log : callable
@@ -70,13 +67,13 @@ class Auditor:
     def __init__(
         self,
         settings: Audits,
-        rows_spent: float,
-        n_units: int,
-        costs: tuple[float, float],
+        prepared: Preparation,
         draws: int,
         new_log: Callable[[int], Any],
     ):
-        self.settings, self.n_units, self.costs = settings, n_units, costs
+        raced = prepared.raced
+        self.settings, self.n_units = settings, raced.n_units
+        self.race_cost, self.audit_cost = raced.race_cost, raced.audit_cost
         self.blocks = max(1, min(_BLOCKS, draws))
         self.quota = -(-settings.number // self.blocks)
         self.log = new_log(_ROOM * self.quota if draws and settings.number else 0)
@@ -84,11 +81,11 @@ class Auditor:
         self.draws = draws
         self.draw = 0
         self.tally = AuditTally(0, 0, 0)
-        self.spent = float(_START_COST + rows_spent / settings.chains)
+        self.spent = float(_START_COST + prepared.rows_spent / settings.chains)
 
     def spend(self, units: float) -> None:
         """Add the cost of one draw that read ``units`` units; the audit budget grows with it."""
-        self.spent += _DRAW_COST + units * self.costs[0]
+        self.spent += _DRAW_COST + units * self.race_cost
 
     def until_due(self) -> int:
         """Return the draws until audits may be due, beyond which none must be made ahead."""
@@ -136,7 +133,7 @@ class Auditor:
 
     def _affordable(self, units: int) -> bool:
         share = self.settings.max_share
-        cost = (self.tally.units + units) * self.costs[1]
+        cost = (self.tally.units + units) * self.audit_cost
         return share is None or cost <= share * self.spent
 
 
@@ -152,7 +149,6 @@ _SAFE = 5.0
 #: Share of a coordinate's variance between tenths of the draws above which a chain is called slow, and
 #: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
 _DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
-_NO_AUDIT = AuditTally(0, 0, 0)
 _NOT_THINNED = not_thinned(0)
 
 
@@ -213,13 +209,10 @@ class Sampler:
         self, rng: np.random.Generator, tune: int, draws: int, new_log: Callable[[int], Any]
     ) -> dict[str, Any]:
         """Return arguments of :class:`Chain` for a new chain."""
-        prepared, raced = self.prepared, self.prepared.raced
-        costs = raced.race_cost, raced.audit_cost
+        prepared = self.prepared
         return {
             "surrogate": prepared.first_surrogate,
-            "auditor": Auditor(
-                self.audits, prepared.rows_spent, raced.n_units, costs, draws, new_log
-            ),
+            "auditor": Auditor(self.audits, prepared, draws, new_log),
             "audit_rng": rng.spawn(1)[0],
             "tune_draws": tune,
             "visited": Moments(prepared.first_surrogate.centre.size),
@@ -326,25 +319,9 @@ def report(
     delta = float(sampler.race.delta)
     stats = {"race_exact": float(delta == 0.0)} | counts.stats() | chain.stats()
     stats["race_delta"] = 0.0 if stats["race_exact"] else delta
-    args = sampler.prepared, chain.surrogate, chain.audit_rng
-    return stats | audited(chain.auditor, stats["race_rows"], *args, tuning=tuning)
-
-
-def audited(
-    auditor: Auditor,
-    spent: float,
-    prepared: Any,
-    surrogate: Surrogate | None,
-    rng: np.random.Generator,
-    *,
-    tuning: bool = False,
-) -> dict[str, float]:
-    """Add ``spent`` units to the budget and, unless tuning, run the audits that are due."""
-    auditor.spend(spent)
-    due = not tuning and auditor.due()
-    added = auditor.run(prepared, surrogate, rng) if due else _NO_AUDIT
-    return {
-        "race_audited": float(added.audited),
-        "race_wrong": float(added.wrong),
-        "race_audit_rows": float(added.units),
-    }
+    auditor, added = chain.auditor, AuditTally(0, 0, 0)
+    auditor.spend(stats["race_rows"])
+    if not tuning and auditor.due():
+        added = auditor.run(sampler.prepared, chain.surrogate, chain.audit_rng)
+    counted = zip(("race_audited", "race_wrong", "race_audit_rows"), map(float, added))
+    return stats | dict(counted)

@@ -337,17 +337,23 @@ def fit_surface(
     mode = search_mode(model, start, searched, subsample, rng)
     check(mode)
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
-    x, z = mode.x, eta_of(mode.x)
+    x, z, measured = mode.x, eta_of(mode.x), None
+    if mode.precision is not None:
+        measured = np.zeros((x.size, x.size))
+        measured[np.ix_(searched, searched)] = mode.precision
     for k in range(_MOST_ROUNDS):
         raced.forget_centre()
-        surrogate = _expanded(raced, z)
+        found = surrogate_at(raced, z)
+        if found is None:
+            raise NoProxy("the derivatives are not finite at the mode")
+        surrogate = found
         if k == 0:
             divided = _without_wide(divided, blocks, surrogate)
         level = None
         if raced.unit == "group" and raced.n_units <= _FEW_GROUPS:
             level = find_plateaus(raced, divided.outer, surrogate)
         terms, own = (level.parts(parts), level.surrogate) if level else (parts, surrogate)
-        surface = surface_at(model, terms, divided, x, own, _kinked(mode, searched, x.size))
+        surface = surface_at(model, terms, divided, x, own, measured)
         fitted = replace(tuned(surface, binary, x, rng), plateaus=level)
         _log.debug("Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats)
         zs = np.apply_along_axis(eta_of, 1, fitted.draws)
@@ -406,22 +412,6 @@ def fit_to_moments(
     return fit, gaussian_surface(fit, active, freedom=freedom)
 
 
-def _expanded(raced: Raced, z: np.ndarray) -> Surrogate:
-    found = surrogate_at(raced, z)
-    if found is None:
-        raise NoProxy("the derivatives are not finite at the mode")
-    return found
-
-
-def _kinked(mode: Mode, searched: np.ndarray, size: int) -> np.ndarray | None:
-    """Return a measured precision (D, D) of the coordinates that have been searched, if any."""
-    if mode.precision is None:
-        return None
-    out = np.zeros((size, size))
-    out[np.ix_(searched, searched)] = mode.precision
-    return out
-
-
 def _without_wide(divided: Split, blocks: Sequence[np.ndarray], surrogate: Surrogate) -> Split:
     """Turn variables with priors of their own that rows do not determine well into hyperparameters."""
     wide = np.zeros(surrogate.centre.size, bool)
@@ -475,14 +465,9 @@ def surface_at(
     surface.slope[places] += whole[plain] - slope[plain]
     slope, curvature, highest = _bounded(surface.slope, surface.curvature)
     surface = surface._replace(slope=slope, curvature=curvature, highest=np.full(1, highest))
-    numbered[plain[_order_at(x, surface)]] = np.arange(plain.size)
-    return surface
-
-
-def _order_at(x: np.ndarray, surface: Surface) -> np.ndarray:
-    """Return an order of v in which Cholesky factors have few entries."""
     upper = np.triu(conditional_and_prior(x, surface)[0].factor, 1)
-    return narrow_order(upper + upper.T)
+    numbered[plain[narrow_order(upper + upper.T)]] = np.arange(plain.size)
+    return surface
 
 
 def _bounded(slope: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -1,6 +1,8 @@
 import functools
 import math
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -128,10 +130,7 @@ def logged(number, decisions, *, max_share=None, draws=1, seed=1):
     rng = np.random.default_rng(seed)
     settings = amc.Audits(number, max_share=max_share)
     size = prepared.start.size
-    n_units, costs = prepared.raced.n_units, (4.0, 2.0)
-    auditor = Auditor(
-        settings, prepared.rows_spent, n_units, costs, draws, lambda c: MoveLog.empty(c, size)
-    )
+    auditor = Auditor(settings, prepared, draws, lambda c: MoveLog.empty(c, size))
     kept = min(decisions, auditor.log.x.shape[0])
     auditor.log.x[:kept] = rng.normal(0, 0.05, size=(kept, 2)) + np.array([1.0, -0.5])
     auditor.log.x_new[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))
@@ -179,12 +178,10 @@ def test_the_budget_stops_the_audits():
 
 @pytest.mark.parametrize("chains", [1, 4, 25])
 def test_all_chains_together_audit_for_the_share_of_the_setup(chains):
-    settings = amc.Audits(10, max_share=0.5, chains=chains)
+    settings, prepared = amc.Audits(10, max_share=0.5, chains=chains), step_without_proxy().prepared
+    setups = [replace(prepared, rows_spent=rows) for rows in (0, 1e9)]
     auditors = [
-        [
-            Auditor(settings, rows, 1, (4.0, 2.0), 0, lambda c: MoveLog.empty(c, 1))
-            for rows in (0, 1e9)
-        ]
+        [Auditor(settings, each, 0, lambda c: MoveLog.empty(c, 1)) for each in setups]
         for _ in range(chains)
     ]
     assert sum(after.spent - before.spent for before, after in auditors) == pytest.approx(1e9)
