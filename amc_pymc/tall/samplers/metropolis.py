@@ -422,20 +422,9 @@ def _make_draws(
 @njit(cache=True)
 def _pick(weights: np.ndarray, rng: np.random.Generator) -> int:
     """Draw a kind of proposal; use no random number if there is only one."""
-    last = 0
-    several = 0
-    for k in range(weights.size):
-        if weights[k] > 0.0:
-            last = k
-            several += 1
-    if several == 1:
-        return last
-    u = rng.random()
-    for k in range(weights.size):
-        u -= weights[k]
-        if u < 0.0:
-            return k
-    return last
+    if weights.max() == 1.0:
+        return int(np.argmax(weights))
+    return RANDOM_WALK if rng.random() < weights[RANDOM_WALK] else SURROGATE
 
 
 @njit(cache=True)
