@@ -404,16 +404,22 @@ def _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log
 
 
 @_compiled
-def _value(program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights):
-    """Return a group's marginal log-likelihood; mode (q,) and factor (q, q) are updated in place."""
-    terms = np.empty(log_weights.size)
+def _value(
+    program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights, climbs, terms
+):
+    """Return a group's marginal log-likelihood; write logarithms of integrand times weight to ``terms``.
+
+    If ``climbs``, mode (q,) and factor (q, q) are updated in place.
+    """
     keep_rows(program, VALUE, eta, shared, block, size, kept)
     log_det = 0.0
     if program[DISCRETE] == 0:
-        log_det = climb(program, eta, shared, kept, size, group, mode, factor)
-    _log_terms(
-        program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms
-    )  # fmt: skip
+        if climbs:
+            log_det = climb(program, eta, shared, kept, size, group, mode, factor)
+        else:
+            for a in range(mode.size):
+                log_det += math.log(abs(factor[a, a]))
+    _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms)
     return log_det + log_sum(terms)
 
 
@@ -428,14 +434,15 @@ def values(
     out = np.empty(units.size)
     shared, q = of_parameters(program, VALUE, eta), program[N_LOCAL]
     block, kept = rooms(program, first, units)
-    mode, factor = np.empty(q), np.empty((q, q))
+    mode, factor, terms = np.empty(q), np.empty((q, q)), np.empty(log_weights.size)
     for n in range(units.size):
         g = units[n]
         size = gather(rows, first, g, block)
         fill(mode, modes[g])
         copy_matrix(factor, factors[g])
         out[n] = _value(
-            program, eta, shared, kept, block, size, groups[g], mode, factor, nodes, log_weights
+            program, eta, shared, kept, block, size, groups[g], mode, factor, nodes, log_weights,
+            True, terms,
         )  # fmt: skip
         counter[0] += size
         if keep:
@@ -498,7 +505,7 @@ def rewards(
     block, kept = rooms(program, first, units)
     kept_there, kept_jets = np.empty(kept.shape), room_of(program, JET, kept.shape[1])
     mode, factor = np.empty(q), np.empty((q, q))
-    at_centre = np.empty(log_weights.size)
+    at_centre, moved_terms = np.empty(log_weights.size), np.empty(moved_log_weights.size)
     old, new = np.empty(log_weights.size), np.empty(log_weights.size)
     out = np.zeros((2, units.size))
     for n in range(units.size):
@@ -520,7 +527,9 @@ def rewards(
         if near:
             change = log_sum(new) - log_sum(old)
         else:
-            moved = (block, size, groups[g], mode, factor, moved_nodes, moved_log_weights)
+            moved = (
+                block, size, groups[g], mode, factor, moved_nodes, moved_log_weights, True, moved_terms
+            )  # fmt: skip
             fill(mode, modes[g])
             copy_matrix(factor, factors[g])
             before = _value(program, points[0], here, kept, *moved)
@@ -574,18 +583,10 @@ def sums(
             counter[0] += size
             fill(mode, modes[g])
             copy_matrix(factor, factors[g])
-            keep_rows(program, VALUE, eta, shared, block, size, kept)
-            log_det = 0.0
-            if program[DISCRETE] == 0:
-                if climbs:
-                    log_det = climb(program, eta, shared, kept, size, group, mode, factor)
-                else:
-                    for a in range(q):
-                        log_det += math.log(abs(factor[a, a]))
-            _log_terms(
-                program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms
+            totals[p] += _value(
+                program, eta, shared, kept, block, size, group, mode, factor, nodes, log_weights,
+                climbs, terms,
             )  # fmt: skip
-            totals[p] += log_det + log_sum(terms)
             if not math.isfinite(totals[p]):
                 break
             if order == 0:

@@ -19,11 +19,7 @@ from amc_pymc.tall.samplers.compiled import (
     without_room,
 )
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import (
-    Raced,
-    Surrogate,
-    surrogate_at,
-)
+from amc_pymc.tall.samplers.raced import Raced, Surrogate, surrogate_at
 from amc_pymc.tall.samplers.tuning import Audits, Moments, Pieces
 from amc_pymc.tall.thinning import Thinning, not_thinned
 

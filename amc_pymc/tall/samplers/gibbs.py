@@ -19,19 +19,8 @@ from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
 from amc_pymc.tall.racing.race import first_bad
-from amc_pymc.tall.samplers.chain import (
-    Chain,
-    Sampler,
-    learns_now,
-    past_start,
-    recentre,
-)
-from amc_pymc.tall.samplers.compiled import (
-    Densities,
-    Races,
-    add_counts,
-    reservoir_slot,
-)
+from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
+from amc_pymc.tall.samplers.compiled import Densities, Races, add_counts, reservoir_slot
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
 

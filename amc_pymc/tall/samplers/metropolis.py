@@ -17,26 +17,10 @@ from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
 from amc_pymc.tall.refresh import MOVE, Refresh, no_refresh
-from amc_pymc.tall.samplers.chain import (
-    Chain,
-    Sampler,
-    learns_now,
-    past_start,
-    recentre,
-)
-from amc_pymc.tall.samplers.compiled import (
-    Races,
-    Verdict,
-    add_counts,
-    decision_of,
-    reservoir_slot,
-)
+from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
+from amc_pymc.tall.samplers.compiled import Races, Verdict, add_counts, decision_of, reservoir_slot
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import (
-    GaussianFit,
-    Surrogate,
-    finite_or_raise,
-)
+from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, finite_or_raise
 from amc_pymc.tall.samplers.surface import fit_to_moments
 from amc_pymc.tall.samplers.tuning import (
     KINDS,

@@ -29,13 +29,7 @@ from amc_pymc.tall.samplers.raced import (
 )
 from amc_pymc.tall.samplers.tuning import Moments
 from amc_pymc.tall.split import Parts, Split, split
-from amc_pymc.tall.surrogate import (
-    Surface,
-    conditional_and_prior,
-    narrow_order,
-    ordered,
-    rows_of,
-)
+from amc_pymc.tall.surrogate import Surface, conditional_and_prior, narrow_order, ordered, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 
 # --- level expansions of groups --------------------------------------------------------------------
