@@ -126,7 +126,7 @@ def skewed_moves(kind):
     weights = {"mixture": [0.4, 0.6], "random_walk": [1.0, 0.0]}.get(kind, [0.0, 1.0])
     moves = moves_of(weights, [1.5, 0.9], mean, np.array([[0.8, 0.0], [0.3, 0.6]]))
     if kind == "hyperparameter":
-        moves = moves.on(with_a_hyperparameter(*mean))
+        moves = moves._replace(refresh=with_a_hyperparameter(*mean))
     return moves
 
 
