@@ -122,24 +122,29 @@ def with_combinations(
     return tuple(out), np.array(rows).reshape(-1, size)
 
 
-def taken_apart(graph: Graph, terms: Sequence[Family]) -> list[Family]:
-    """Return terms in which wide sums are taken apart into families of their own."""
-    return [
-        each
-        for family in terms
-        for each in (_taken_apart(graph, family) if _many(graph, family.expression) else [family])
-    ]
-
-
 def _many(graph: Graph, node: int) -> bool:
     """Whether an expression reads many coordinates."""
     return len(leaves_of(graph, node)[0]) > _FEW
 
 
+def taken_apart(graph: Graph, terms: Sequence[Family]) -> list[Family]:
+    """Return terms in which wide sums are taken apart by the form of what they add up.
+
+    Checks of the arguments of wide terms are left out.
+    """
+    out = list[Family]()
+    for family in terms:
+        if not _many(graph, family.expression):
+            out.append(family)
+        elif len(family.table) > 1:
+            out.append(Family(_unchecked(graph, family.expression), family.table, 0))
+        else:
+            out += _taken_apart(graph, family)
+    return out
+
+
 def _taken_apart(graph: Graph, family: Family) -> list[Family]:
-    """Return the terms of a sum, grouped by their form; checks of several elements are left out."""
-    if len(family.table) > 1:
-        return [Family(_unchecked(graph, family.expression), family.table, 0)]
+    """Return the terms of a sum, grouped by their form."""
     values = [graph.const(v) for v in family.table[0]]
     kinds = {n: graph.nodes[n] for n in graph.leaves([family.expression], "column")}
     change = {n: values[v.value] for n, v in kinds.items()}

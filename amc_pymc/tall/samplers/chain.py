@@ -16,7 +16,6 @@ from amc_pymc.tall.samplers.compiled import (
     Races,
     entry_point,
     unit_changes,
-    without_room,
 )
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import Raced, Surrogate, surrogate_at
@@ -259,7 +258,8 @@ class Chain:
 
     def log(self, tuning: bool) -> Any:
         """Return the log of decisions, without room while tuning."""
-        return without_room(self.auditor.log) if tuning else self.auditor.log
+        log = self.auditor.log
+        return log._replace(x=log.x[:0]) if tuning else log
 
 
 def past_start(chain: Chain) -> bool:

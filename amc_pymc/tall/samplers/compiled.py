@@ -259,11 +259,6 @@ def add_counts(total: tuple[np.ndarray, ...], counts: tuple[np.ndarray, ...]) ->
 # `passes(k)` are the passes over all units that repeat decision k, and `confirmed(k, prepared, surrogate)` does so.
 
 
-def without_room[L: Any](log: L) -> L:
-    """Return the log without room for entries."""
-    return log._replace(x=log.x[:0])
-
-
 @njit(cache=True)
 def reservoir_slot(seen: np.ndarray, size: int, rng: np.random.Generator) -> int | np.int64:
     """Return the slot of the next decision in a uniform sample; skip it if not below ``size``."""

@@ -185,8 +185,6 @@ class SurfaceFit:
         Coordinates that are 0 or 1 and moved too.
     repeats : int
         Number of trajectories, or of turns of the binary coordinates, per move.
-    knows_prior : bool
-        Whether the prior of coefficients given hyperparameters is not approximated.
     freedom : float
         Degrees of freedom of a Student t that takes the place of the exponential of the expansion; infinite for none.
     plateaus : Plateaus or None
@@ -200,7 +198,6 @@ class SurfaceFit:
     draws: np.ndarray
     binary: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     repeats: int = 1
-    knows_prior: bool = True
     freedom: float = math.inf
     plateaus: Plateaus | None = None
 
@@ -389,7 +386,7 @@ def gaussian_surface(
         np.zeros(1),
     )
     draws = np.empty((0, size)) if draws is None else draws
-    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, knows_prior=False, freedom=freedom)
+    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, freedom=freedom)
 
 
 def fit_to_moments(
