@@ -219,9 +219,10 @@ class Sampler:
 class Chain:
     """State of one running chain.
 
-    ``visited`` are the moments of the parameters eta without the start of tuning. ``totals`` are the counts since the last adaptation. ``pieces`` are those of the
-    second half of tuning, then of the draws; ``between`` (D,) are the shares of variances between those
-    that were last complete, ``drift`` is the largest, and ``slow`` a coordinate that is too large, or -1.
+    ``visited`` are the moments of the parameters eta without the start of tuning. ``totals`` are the
+    counts since the last adaptation. ``pieces`` are those of the second half of tuning, then of the
+    draws; ``between`` (D,) are the shares of variances between those that were last complete, ``drift``
+    is the largest, and ``slow`` a coordinate that is too large, or -1.
     """
 
     surrogate: Surrogate
