@@ -6,6 +6,7 @@ import logging
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -226,24 +227,13 @@ def find_mode(
         slope = np.linalg.solve(factor.T, slope)
         factor, definite = gaussian_factor(there)
         slope = factor.T @ slope
-    return replace(_checked(x, factor, definite, slope, kinked), value=value)
-
-
-def _checked(
-    x: np.ndarray,
-    factor: np.ndarray,
-    definite: bool,
-    slope: np.ndarray,
-    precision: np.ndarray | None,
-) -> Mode:
-    """Return the mode, and whether it is one, from the gradient ``slope`` (S,) of whitened coordinates."""
     decrement, message = float(slope @ slope), ""
-    limit = _DECREMENT if precision is None else _KINKED_DECREMENT * slope.size
+    limit = _DECREMENT if kinked is None else _KINKED_DECREMENT * slope.size
     if not definite:
         message = "the log density has no strict maximum there (its Hessian is not definite)"
     elif not decrement < limit:
         message = f"the search did not converge (Newton decrement {decrement:.2g} nats)"
-    return Mode(x, factor, decrement, not message, message, precision)
+    return Mode(x, factor, decrement, not message, message, kinked, value)
 
 
 @dataclass(frozen=True)
@@ -270,69 +260,54 @@ class _Density:
         """Return the Hessian (S, S)."""
         return self.hessian(x, self.rows)[np.ix_(self.search, self.search)]
 
-    def minus(
-        self,
-        there: Callable[[np.ndarray], np.ndarray],
-        back: Callable[[np.ndarray], np.ndarray],
-        n_rows: int = 1,
-    ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """Return what SciPy minimises at z: x = ``there(z)``, and ``back`` turns gradients (S,) into those in z."""
+    def minimise(
+        self, start: np.ndarray, factor: np.ndarray, z: np.ndarray, n_rows: int = 1, **how: Any
+    ) -> tuple[np.ndarray, Any]:
+        """Minimise minus the log density of x = start + factor z, from z; return x and SciPy's result."""
 
         def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self.value_and_gradient(there(z))
+            value, gradient = self.value_and_gradient(self.moved(start, factor @ z))
             if not np.isfinite(value):
                 return 1e300, np.zeros(z.size)
-            return -value / n_rows, -back(gradient) / n_rows
+            return -value / n_rows, -(factor.T @ gradient) / n_rows
 
-        return objective
+        result = optimize.minimize(objective, z, jac=True, **how)
+        return self.moved(start, factor @ result.x), result
 
 
 def _trust_region(density: _Density, x0: np.ndarray, n_rows: int) -> np.ndarray:
     def second(x: np.ndarray) -> np.ndarray:
         return np.nan_to_num(-density.second(x) / n_rows, nan=0.0, posinf=0.0, neginf=0.0)
 
-    search = density.search
+    search, origin = density.search, x0.copy()
     precision, unit = np.abs(n_rows * second(x0).diagonal()), np.ones(search.size)
     wide = (precision > 0.0) & (precision < _LARGE_UNIT**-2)
     unit[wide] = precision[wide] ** -0.5
-
-    def full(z: np.ndarray) -> np.ndarray:
-        x = x0.copy()
-        x[search] = unit * z
-        return x
-
+    origin[search] = 0.0
     try:
-        result = optimize.minimize(
-            density.minus(full, lambda gradient: unit * gradient, n_rows),
+        x, _ = density.minimise(
+            origin,
+            np.diag(unit),
             x0[search] / unit,
-            jac=True,
-            hess=lambda z: np.outer(unit, unit) * second(full(z)),
+            n_rows,
+            hess=lambda z: np.outer(unit, unit) * second(density.moved(origin, unit * z)),
             method="trust-exact" if search.size <= 300 else "trust-krylov",
             options={"gtol": 1e-3 / np.sqrt(n_rows), "maxiter": 100, "max_trust_radius": 1e300},
         )
     except UnboundLocalError:  # SciPy finds no step if curvatures differ by rounding errors or more
         return x0
-    return full(result.x)
+    return x
 
 
 def _polish(
     density: _Density, start: np.ndarray, factor: np.ndarray, max_passes: int
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Return the maximum, the slope in whitened coordinates, the way there, and minus the objective."""
-
-    def full(z: np.ndarray) -> np.ndarray:
-        return density.moved(start, factor @ z)
-
+    options = {"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": max_passes}
     with np.errstate(over="ignore"):
-        result = optimize.minimize(
-            density.minus(full, lambda gradient: factor.T @ gradient),
-            np.zeros(len(factor)),
-            jac=True,
-            method="BFGS",
-            options={"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": max_passes},
-        )
-        moved = float(np.linalg.norm(result.x))
-    return full(result.x), np.asarray(result.jac), moved, -float(result.fun)
+        zero = np.zeros(len(factor))
+        x, result = density.minimise(start, factor, zero, method="BFGS", options=options)
+        return x, np.asarray(result.jac), float(np.linalg.norm(result.x)), -float(result.fun)
 
 
 # --- curvature with kinks --------------------------------------------------------------------------

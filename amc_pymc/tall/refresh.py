@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from numba import typeof, types
 
-from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.surrogate import (
@@ -158,12 +158,9 @@ def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) ->
     for r in range(len(found.spikes)):
         fill(known.spikes[slot, r], found.spikes[r])
     for i in range(refresh.v.size):
-        for j in range(i + 1):
-            known.factor[slot, i, j] = found.factor[i, j]
-    for d in range(found.x.size):
-        known.x[slot, d] = found.x[d]
-    for a in range(slope.size):
-        known.gradient[slot, a] = slope[a]
+        fill(known.factor[slot, i], found.factor[i])
+    fill(known.x[slot], found.x)
+    fill(known.gradient[slot], slope)
 
 
 @njit(cache=True, error_model="numpy")
@@ -185,10 +182,9 @@ def _trajectory(
         momentum[a] = rng.standard_normal()
     energy = known.value[slot] - 0.5 * np.dot(momentum, momentum)
     slope, there = known.gradient[slot].copy(), known.x[slot].copy()
-    found = conditional(there, surface)
-    possible = True
     length = step * (0.8 + 0.4 * rng.random())
     leaps = 1 + int(rng.random() * refresh.leaps[0])
+    u = rng.random()
     for _ in range(leaps):
         momentum += 0.5 * length * slope
         move = mass @ momentum
@@ -196,14 +192,10 @@ def _trajectory(
             there[phi[a]] += length * move[a]
         found = conditional(there, surface)
         if not found.possible:
-            possible = False
-            break
+            return slot, 0.0
         slope = _slope_at(found, refresh, surface)
         momentum += 0.5 * length * slope
         fill(there, found.x)
-    u = rng.random()
-    if not possible:
-        return slot, 0.0
     change = found.value - 0.5 * np.dot(momentum, momentum) - energy
     if not math.log(1.0 - u) < change:
         return slot, math.exp(min(0.0, change))
@@ -242,58 +234,6 @@ def log_surface(x: np.ndarray, refresh: Refresh) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _standardised(x: np.ndarray, refresh: Refresh, slot: int) -> np.ndarray:
-    """Return w = F'(v - v*) for the Gaussian in a slot, which later parts of a move may overwrite."""
-    known, v = refresh.known, refresh.v
-    return transposed_product(known.factor[slot], known.spikes[slot], x[v] - known.x[slot][v])
-
-
-@njit(cache=True, error_model="numpy")
-def _redraw(
-    new: np.ndarray,
-    w: np.ndarray,
-    scale: float,
-    refresh: Refresh,
-    slot: int,
-    rng: np.random.Generator,
-) -> float:
-    """Write v' for the Gaussian in a slot to a point; return minus its log density, plus that of w, up to log pi~(phi)."""
-    known, v, ratio = refresh.known, refresh.v, 0.0
-    ratio -= known.value[slot] + known.log_det[slot]
-    keep = math.sqrt(max(0.0, 1.0 - scale * scale))
-    for j in range(v.size):
-        old = w[j]
-        w[j] = keep * old + scale * rng.standard_normal()
-        ratio += 0.5 * (w[j] * w[j] - old * old)
-    backward_solve(known.factor[slot], known.spikes[slot], w)
-    for j in range(v.size):
-        new[v[j]] = known.x[slot, v[j]] + w[j]
-    return ratio
-
-
-@njit(cache=True, error_model="numpy")
-def propose_gaussian(
-    points: np.ndarray,
-    scale: float,
-    refresh: Refresh,
-    surface: Surface,
-    rng: np.random.Generator,
-) -> tuple[float, float]:
-    """Do the same as :func:`propose_refresh` if there are neither hyperparameters nor binary variables."""
-    fill(points[1], points[0])
-    here = _look_up(points[0], refresh)
-    if here < 0:
-        found = conditional(points[0], surface)
-        if not found.possible:
-            return -math.inf, 0.0
-        here = 0
-        _keep(found, np.empty(0), refresh, here)
-    w, ratio = _standardised(points[0], refresh, here), refresh.known.value[here]
-    ratio += refresh.known.log_det[here]
-    return ratio + _redraw(points[1], w, scale, refresh, here, rng), 1.0
-
-
-@njit(cache=True, error_model="numpy")
 def propose_refresh(
     points: np.ndarray,
     scale: float,
@@ -305,7 +245,7 @@ def propose_refresh(
 
     Returns log pi~(x) - log pi~(x'), minus infinity if no move is possible, and the acceptance rate of the trajectory.
     """
-    known, x, new = refresh.known, points[0], points[1]
+    known, v, x, new = refresh.known, refresh.v, points[0], points[1]
     fill(new, x)
     here = _look_up(x, refresh)
     if here < 0:
@@ -314,7 +254,8 @@ def propose_refresh(
             return -math.inf, 0.0
         here = 0
         _keep(found, _slope_at(found, refresh, surface), refresh, here)
-    w, ratio = _standardised(x, refresh, here), known.value[here] + known.log_det[here]
+    w = transposed_product(known.factor[here], known.spikes[here], x[v] - known.x[here][v])
+    ratio = known.value[here] + known.log_det[here]
     there, accepted = here, 1.0
     if refresh.phi.size or refresh.binary.size:
         accepted = 0.0
@@ -328,7 +269,16 @@ def propose_refresh(
             new[a] = known.x[there, a]
         for a in refresh.binary:
             new[a] = known.x[there, a]
-    return ratio + _redraw(new, w, scale, refresh, there, rng), accepted
+    ratio -= known.value[there] + known.log_det[there]
+    keep = math.sqrt(max(0.0, 1.0 - scale * scale))
+    for j in range(v.size):
+        old = w[j]
+        w[j] = keep * old + scale * rng.standard_normal()
+        ratio += 0.5 * (w[j] * w[j] - old * old)
+    backward_solve(known.factor[there], known.spikes[there], w)
+    for j in range(v.size):
+        new[v[j]] = known.x[there, v[j]] + w[j]
+    return ratio, accepted
 
 
 @njit(cache=True, error_model="numpy")
@@ -358,26 +308,11 @@ def propose_with_tails(
 
 # --- as arguments of loops --------------------------------------------------------------------------
 
-_none = no_refresh()
 _MOVE = types.UniTuple(types.float64, 2)(
-    types.float64[:, ::1], types.float64, typeof(_none), types.npy_rng
+    types.float64[:, ::1], types.float64, typeof(no_refresh()), types.npy_rng
 )
-
-
-@first_class(_MOVE, cache=True)
-def _gaussian_move(points, scale, refresh, rng):
-    return propose_gaussian(points, scale, refresh, refresh.surface, rng)
-
-
-@first_class(_MOVE, cache=True)
-def _move(points, scale, refresh, rng):
-    return propose_with_tails(points, scale, refresh, rng)
-
-
-def move_of(refresh: Refresh) -> Any:
-    """Return the compiled moves ``(points, scale, refresh, rng) -> (log ratio, acceptance rate)`` that are needed."""
-    several = refresh.phi.size or refresh.binary.size or math.isfinite(refresh.freedom[0])
-    return _move if several else _gaussian_move
+#: The compiled :func:`propose_with_tails`.
+MOVE = bound_function(propose_with_tails, _MOVE, ())
 
 
 @njit(cache=True, error_model="numpy")
@@ -403,4 +338,4 @@ def run_on_surface(
 
     If ``target`` is positive, the step size is adapted to this acceptance rate.
     """
-    return float(_run(x, move_of(refresh), refresh, target, draws, rng))
+    return float(_run(x, MOVE, refresh, target, draws, rng))

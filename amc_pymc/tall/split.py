@@ -54,7 +54,7 @@ def with_functions(
     out = []
     for family in families:
         change = {}
-        if _is_wide(graph, family):
+        if _many(graph, family.expression):
             for node in _common_sums(graph, family.expression, size, linear):
                 at = found.setdefault(node, len(found))
                 change[node] = graph.entry("eta", graph.const(size + at))
@@ -72,8 +72,7 @@ def _common_sums(graph: Graph, expression: int, size: int, linear: bool) -> list
         if n in seen:
             continue
         seen.add(n)
-        wide = len(leaves_of(graph, n)[0]) > _FEW
-        if not wide:
+        if not _many(graph, n):
             continue
         alike = len(_joined(graph, n)) > _FEW and not graph.leaves([n], "column")
         if alike and (linear or not affine.get(n)):
@@ -117,23 +116,10 @@ def with_combinations(
     """
     rows, begin = list[np.ndarray](), size if begin is None else begin
     out = [
-        _combined(graph, family, size, begin, rows) if _is_wide(graph, family) else family
+        _combined(graph, family, size, begin, rows) if _many(graph, family.expression) else family
         for family in terms
     ]
     return tuple(out), np.array(rows).reshape(-1, size)
-
-
-def taken_apart(graph: Graph, terms: Sequence[Family]) -> list[Family]:
-    """Return terms in which wide sums are taken apart into families of their own."""
-    return [
-        each
-        for family in terms
-        for each in (_taken_apart(graph, family) if _is_wide(graph, family) else [family])
-    ]
-
-
-def _is_wide(graph: Graph, family: Family) -> bool:
-    return _many(graph, family.expression)
 
 
 def _many(graph: Graph, node: int) -> bool:
@@ -141,10 +127,24 @@ def _many(graph: Graph, node: int) -> bool:
     return len(leaves_of(graph, node)[0]) > _FEW
 
 
+def taken_apart(graph: Graph, terms: Sequence[Family]) -> list[Family]:
+    """Return terms in which wide sums are taken apart by the form of what they add up.
+
+    Checks of the arguments of wide terms are left out.
+    """
+    out = list[Family]()
+    for family in terms:
+        if not _many(graph, family.expression):
+            out.append(family)
+        elif len(family.table) > 1:
+            out.append(Family(_unchecked(graph, family.expression), family.table, 0))
+        else:
+            out += _taken_apart(graph, family)
+    return out
+
+
 def _taken_apart(graph: Graph, family: Family) -> list[Family]:
-    """Return the terms of a sum, grouped by their form; checks of several elements are left out."""
-    if len(family.table) > 1:
-        return [Family(_unchecked(graph, family.expression), family.table, 0)]
+    """Return the terms of a sum, grouped by their form."""
     values = [graph.const(v) for v in family.table[0]]
     kinds = {n: graph.nodes[n] for n in graph.leaves([family.expression], "column")}
     change = {n: values[v.value] for n, v in kinds.items()}

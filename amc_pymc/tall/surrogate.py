@@ -35,7 +35,14 @@ from scipy.sparse import csgraph
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.tall.terms import N_FAMILIES, Terms, derivatives_of, family_at, with_values
+from amc_pymc.tall.terms import (
+    N_FAMILIES,
+    Terms,
+    add_slopes,
+    derivatives_of,
+    family_at,
+    with_values,
+)
 
 #: Number of links of a hub, relative to the median.
 _MANY = 4.0
@@ -160,11 +167,9 @@ def coefficients_at(x, surface):
     """Return z (C,), and the positions (in x) and values (C, L) of its derivatives by coordinates of v."""
     reads, program = surface.reads, surface.coefficients.program
     extended = with_values(x, surface.coefficients.functions, surface.coefficients.functions_table)
-    size, widest = reads.size, 1
+    size, widest = surface.centre.size, 1
     for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        size += n
-        widest = max(widest, n_leaves)
+        widest = max(widest, family_at(program, f)[2])
     z, at, slopes = np.empty(size), np.full((size, widest), -1), np.zeros((size, widest))
     inner = surface.inner
     for c in range(reads.size):
@@ -187,16 +192,6 @@ def coefficients_at(x, surface):
                     used += 1
             c += 1
     return z, at, slopes
-
-
-@njit(cache=True, error_model="numpy")
-def _add_chained(x, terms, slopes, out):
-    """Add to the gradient ``out`` (D,) what comes from slopes (M,) by functions of x."""
-    program = terms.functions
-    for f in range(program[N_FAMILIES]):
-        values, at = derivatives_of(x, program, terms.functions_table, f)
-        for a in range(at.shape[0]):
-            out[at[a, 0]] += slopes[f] * values[1 + a, 0]
 
 
 @njit(cache=True, error_model="numpy")
@@ -264,7 +259,7 @@ def prior_at(
     weights: np.ndarray,
 ) -> float:
     """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v and by wide combinations."""
-    program = surface.prior.program
+    terms, program = surface.prior, surface.prior.program
     extended = _with_combinations(x, surface)
     slopes, total = np.zeros(extended.size), 0.0
     for f in range(program[N_FAMILIES]):
@@ -288,7 +283,7 @@ def prior_at(
                         number = 0.0
                 t += 1
     _add_transposed(surface.combinations, slopes, gradient)
-    _add_chained(x, surface.prior, slopes[x.size :], gradient)
+    add_slopes(x, terms.functions, terms.functions_table, slopes[x.size :], gradient)
     return total
 
 
@@ -339,16 +334,6 @@ def marginals(phis: np.ndarray, x: np.ndarray, surface: Surface, slopes: np.ndar
 
 
 @njit(cache=True, error_model="numpy")
-def _both(x, surface, gradient, precision):
-    weights = np.zeros(n_wide(surface))
-    prior_at(x, surface, gradient, precision, weights)
-    rows = _wide_rows(surface)
-    for r in range(weights.size):
-        precision += weights[r] * np.outer(rows[r], rows[r])
-    return conditional(x, surface)
-
-
-@njit(cache=True, error_model="numpy")
 def n_wide(surface: Surface) -> int:
     """Return the number W of wide combinations."""
     out = 0
@@ -370,13 +355,18 @@ def _wide_rows(surface):
     return out
 
 
+@njit(cache=True, error_model="numpy")
 def conditional_and_prior(
     x: np.ndarray, surface: Surface
 ) -> tuple[Conditional, np.ndarray, np.ndarray]:
     """Return the Gaussian of v given x, and the prior's gradient (D,) and precision (V, V) at x."""
-    size = surface.inner.max() + 1
-    gradient, precision = np.zeros(x.size), np.zeros((size, size))
-    return _both(x, surface, gradient, precision), gradient, precision
+    size, weights = surface.inner.max() + 1, np.zeros(n_wide(surface))
+    slope, precision = np.zeros(x.size), np.zeros((size, size))
+    prior_at(x, surface, slope, precision, weights)
+    rows = _wide_rows(surface)
+    for r in range(weights.size):
+        precision += weights[r] * np.outer(rows[r], rows[r])
+    return conditional(x, surface), slope, precision
 
 
 @njit(cache=True, error_model="numpy")
@@ -576,7 +566,7 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     x, outer = found.x, surface.outer
     out = np.zeros(outer.max() + 1)
     covariance = _inverse(found.factor, found.spikes)
-    program = surface.prior.program
+    terms, program = surface.prior, surface.prior.program
     extended = _with_combinations(x, surface)
     slopes = np.zeros(extended.size)
     for f in range(program[N_FAMILIES]):
@@ -600,7 +590,7 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
                             slopes[at[c, k]] += weight * thirds[_third(a, b, c), k]
     by_x = np.zeros(x.size)
     _add_transposed(surface.combinations, slopes, by_x)
-    _add_chained(x, surface.prior, slopes[x.size :], by_x)
+    add_slopes(x, terms.functions, terms.functions_table, slopes[x.size :], by_x)
     _add_by_coefficients(x, covariance, surface, by_x)
     for d in range(x.size):
         if outer[d] >= 0:
@@ -643,7 +633,7 @@ def _add_by_coefficients(x, covariance, surface, by_x):
             c += 1
     for d in range(x.size):
         by_x[d] += by_extended[d]
-    _add_chained(x, terms, by_extended[x.size :], by_x)
+    add_slopes(x, terms.functions, terms.functions_table, by_extended[x.size :], by_x)
 
 
 @njit(cache=True, error_model="numpy")

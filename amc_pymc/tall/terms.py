@@ -8,6 +8,7 @@ first derivatives by leaves, the lower triangle of the second and that of the th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
@@ -93,12 +94,12 @@ def printed_families(graph: Graph, families: Sequence[Family], order: int = 3) -
 def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
     """Return the leaves of each derivative: a >= b >= c, the last one fastest, order by order."""
     numbered = range(len(leaves))
-    out: list[tuple[int, ...]] = [(a,) for a in numbered] if order else []
-    if order > 1:
-        out += [(a, b) for a in numbered for b in range(a + 1)]
-    if order > 2:
-        out += [(a, b, c) for a in numbered for b in range(a + 1) for c in range(b + 1)]
-    return [tuple(leaves[a] for a in each) for each in out]
+    places = [
+        each
+        for k in range(1, order + 1)
+        for each in sorted(c[::-1] for c in combinations_with_replacement(numbered, k))
+    ]
+    return [tuple(leaves[a] for a in each) for each in places]
 
 
 @njit(cache=True, error_model="numpy")

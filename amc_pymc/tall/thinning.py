@@ -207,23 +207,15 @@ def alias_table(weights: np.ndarray, chances: np.ndarray, aliases: np.ndarray) -
             n_small += 1
 
 
-@njit(cache=True)
 def sorted_by_block(numbers: np.ndarray, n_blocks: int) -> tuple[np.ndarray, np.ndarray]:
     """Return where each block begins, the first being all N rows, and positions of pairs (K, N) by block.
 
     Pairs of the first block are left out.
     """
-    starts, n_rows = np.zeros(n_blocks + 1, np.int64), numbers.shape[1]
-    for n in numbers.ravel():
-        starts[n + 1] += 1
-    starts[1] = n_rows
-    starts = np.cumsum(starts)
-    ends, pairs = starts - n_rows, np.empty(starts[-1] - n_rows, np.int32)
-    for k, n in enumerate(numbers.ravel()):
-        if n > 0:
-            pairs[ends[n]] = k
-            ends[n] += 1
-    return starts, pairs
+    sizes = np.bincount(numbers.ravel(), minlength=n_blocks)
+    pairs = np.argsort(numbers, axis=None, kind="stable")[sizes[0] :].astype(np.int32)
+    sizes[0] = numbers.shape[1]
+    return np.concatenate([[0], np.cumsum(sizes)]), pairs
 
 
 @njit(cache=True, error_model="numpy")
@@ -403,7 +395,8 @@ def fit_thinning(
     tables: list[tuple[np.ndarray, np.ndarray]] = []
     least, most = np.inf, _MOST_SHARE * n_rows
     for outside in _OUTSIDE:
-        reach = np.array([_radius(outside, *n) for n in zip(sizes, (1, blocks.levels.size))])
+        share = outside / np.maximum(1, [1, blocks.levels.size])
+        reach = np.sqrt(chdtri(np.maximum(1, sizes), share))  # of the longest of several vectors
         with np.errstate(all="ignore"):
             found = bounds_of(centre, blocks, reach, np.cbrt(cubes), cuts)[[0, *(1 + read)]]
             each = 2.0 * (cubes[0] * found[0] + cubes[1] * found[1:].sum(axis=0))
@@ -431,11 +424,6 @@ def fit_thinning(
     return Thinning(
         centre, blocks, radii, totals, rounded, numbers, starts, pairs, chances, aliases, exact, most, rows
     )  # fmt: skip
-
-
-def _radius(outside: float, dimension: int, number: int) -> float:
-    """Return an upper quantile of the largest of several lengths of Gaussian vectors."""
-    return math.sqrt(chdtri(max(1, dimension), outside / max(1, number)))
 
 
 def _blocks(

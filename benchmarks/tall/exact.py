@@ -112,7 +112,6 @@ def run(job: Job) -> Result:
 def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     """Draws of the compiled loop, one transition each, after tuning by the step itself."""
     from amc_pymc.tall.samplers import metropolis
-    from amc_pymc.tall.samplers.compiled import MetropolisCounts
     from amc_pymc.tall.samplers.tuning import KINDS
 
     sampler, rng = step.sampler, np.random.default_rng(job.seed)
@@ -120,7 +119,7 @@ def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     x = step.prepared.start if step.prepared.fit is None else step.prepared.fit.mean.copy()
     for _ in range(_TUNE):
         x, _ = metropolis.step(sampler, chain, x, rng, tuning=True)
-    out, counts = np.empty((draws, x.size)), MetropolisCounts.zeros(len(KINDS), draws)
+    out, counts = np.empty((draws, x.size)), metropolis.MetropolisCounts.zeros(len(KINDS), draws)
     state = sampler.races(chain), chain.moves, rng, chain.log(True), rng
     decision = metropolis.decision_of(sampler.thinning)
     watch = Stopwatch()

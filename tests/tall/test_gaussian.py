@@ -22,13 +22,17 @@ def test_gaussian_factor_of_a_covariance():
 @pytest.mark.parametrize("eigenvalues", [(4.0, 1.0, 0.0), (4.0, 1.0, -2.0), (-1.0, -1.0, -1.0)])
 def test_gaussian_factor_lifts_what_is_not_positive(eigenvalues):
     q, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
-    factor, definite = gaussian_factor((q * eigenvalues) @ q.T, floor=1e-3)
+    precision = (q * eigenvalues) @ q.T
+    factor, definite = gaussian_factor(precision)
     assert not definite
     assert np.all(np.isfinite(factor))
-    least = 1e-3 * max(max(eigenvalues), 1.0)
-    found = np.linalg.eigvalsh(factor @ factor.T)
-    expected = np.sort(1 / np.maximum(eigenvalues, least))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    diagonal = np.diag(precision)
+    scale = np.sqrt(diagonal) if (diagonal > 0.0).all() else np.ones(3)
+    found = np.linalg.eigvalsh(factor @ factor.T * np.outer(scale, scale))
+    values = np.linalg.eigvalsh(precision / np.outer(scale, scale))
+    least = 1e-10 * max(values[-1], 1.0)
+    expected = np.sort(1 / np.maximum(values, least))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-15 / least)
 
 
 @pytest.mark.parametrize("unit", [1e-20, 1e6])

@@ -72,13 +72,10 @@ def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
     """
     step, number = _WIDE[n_local]
     t = np.arange(-number * finer, number * finer + 1) * (step / finer)
-    plain = n_local == 3
     log_w = np.full(t.size, np.log(step / finer))
-    return (
-        _product(t, log_w, 3)
-        if plain
-        else _product(np.sinh(t), log_w + np.log(np.cosh(t)), n_local)
-    )
+    if n_local < 3:
+        t, log_w = np.sinh(t), log_w + np.log(np.cosh(t))
+    return _product(t, log_w, n_local)
 
 
 def state_nodes(states: np.ndarray) -> Nodes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amc_pymc.engine import ROW, Graph
@@ -38,7 +37,8 @@ END = DOTS_AT + 27
 
 #: Number of rows that kernels may read beyond the last one.
 ROWS_BEYOND = 16
-_LINE = ("eta", "du", "dv")
+#: Arrays of parameters that stages read.
+_ARRAYS = {"value": ("eta",), "jet": ("eta", "du", "dv"), "slope": ("eta",)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,80 +91,44 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
     row_places, prior_places = (
         [g.nodes[n].args[0] for n in leaves] for leaves in (row_leaves, prior_leaves)
     )
-    value = Stages.of(g, [*outputs, *(d for part in newton for d in part)])
-    jet = Stages.of(g, [d for part in jets for d in part])
-    slope = Stages.of(g, [*(d for part in slopes for d in part), *row_places, *prior_places])
-    p = _GroupPrinter(g)
-    stages = [
-        *p.kept_stage("value", ("eta",), value),
-        *p.kept_stage("jet", _LINE, jet),
-        *p.kept_stage("slope", ("eta",), slope),
-    ]
-    functions: list[int | str] = [
-        p.sum("rows_value", ("eta",), value, [program.row]),
-        p.sum("rows_newton", ("eta",), value, newton[0]),
-        p.sum("rows_jet", _LINE, jet, jets[0]),
-        "rows_slopes",
-        p.row_places("rows_places", slope, row_places),
-        p.slopes("rows_slopes", slope, slopes[0]),
-        p.prior("prior_value", ("eta",), value, [program.prior]),
-        p.prior("prior_newton", ("eta",), value, newton[1]),
-        p.prior("prior_jet", _LINE, jet, jets[1]),
-        p.prior("prior_slopes", ("eta",), slope, slopes[1]),
-        p.prior_places("prior_places", slope, prior_places),
-    ]
-    n_columns = program.n_columns
-    head: list[int | str] = [len(row_leaves), len(row_dots), n_columns, END]
-    head += [program.n_local, int(program.discrete), len(prior_leaves)]
-    described = described_dots(g, row_dots, END)
-    return Printed(p.text, (*head, *stages, *functions, *described))
-
-
-class _GroupPrinter(Printer):
-    """Printer of functions that read the results of earlier stages."""
-
-    def _kept(self, stages: Stages) -> list[int]:
-        """Return the values stored for each row; a group's own data are read again instead."""
-        return [n for n in stages.kept if self.graph.depends(n) == ROW]
-
-    def kept_stage(self, name: str, arrays: Sequence[str], stages: Stages) -> list[int | str]:
-        """Print functions that write values that do not depend on local effects."""
-        self.once(f"{name}_shared", (*arrays, "out"), stages.shared)
+    stages = {
+        "value": Stages.of(g, [*outputs, *(d for part in newton for d in part)]),
+        "jet": Stages.of(g, [d for part in jets for d in part]),
+        "slope": Stages.of(g, [*(d for part in slopes for d in part), *row_places, *prior_places]),
+    }
+    # Values stored for each row; a group's own data are read again instead.
+    kept = {k: [n for n in s.kept if g.depends(n) == ROW] for k, s in stages.items()}
+    p, layout = Printer(g), list[int | str]()
+    for name, stage in stages.items():  # values that do not depend on local effects
+        arrays, shared = _ARRAYS[name], stage.shared
+        p.once(f"{name}_shared", (*arrays, "out"), shared)
         rows = (*arrays, "shared", "block", "stride", "n", "out", "out_stride")
-        kept = self._kept(stages)
-        number = self.each_row(f"{name}_kept", rows, kept, shared=stages.shared)
-        return [f"{name}_shared", f"{name}_kept", len(stages.shared), number]
-
-    def sum(self, name: str, arrays: Sequence[str], stages: Stages, outputs: Sequence[int]) -> str:
-        """Print a function that adds sums over the rows of a group."""
-        arguments = (*arrays, "shared", "kept", "stride", "n", "padded", "u", "out")
-        known = {"shared": stages.shared, "kept": self._kept(stages)}
-        self.sum_of_rows(name, arguments, outputs, **known)
-        return name
-
-    def slopes(self, name: str, stages: Stages, outputs: Sequence[int]) -> int:
-        """Print a function that writes each row's derivatives by leaves; return its output rows."""
-        arguments = ("eta", "shared", "kept", "stride", "n", "u", "out", "out_stride")
-        known = {"shared": stages.shared, "kept": self._kept(stages)}
-        return self.each_row(name, arguments, outputs, **known)
-
-    def row_places(self, name: str, stages: Stages, places: Sequence[int]) -> str:
-        """Print a function that writes the positions in eta of each row's entries."""
-        arguments = ("eta", "shared", "block", "stride", "n", "at", "out_stride")
-        self.each_row(name, arguments, [], shared=stages.shared, places=places)
-        return name
-
-    def prior(
-        self, name: str, arrays: Sequence[str], stages: Stages, outputs: Sequence[int]
-    ) -> str:
-        """Print a function of a group's data and local effects."""
-        self.once(name, (*arrays, "shared", "group", "u", "out"), outputs, shared=stages.shared)
-        return name
-
-    def prior_places(self, name: str, stages: Stages, places: Sequence[int]) -> str:
-        """Print a function that writes the positions in eta of the prior's entries."""
-        self.once(name, ("eta", "shared", "group", "at"), [], shared=stages.shared, places=places)
-        return name
+        number = p.each_row(f"{name}_kept", rows, kept[name], shared=shared)
+        layout += [f"{name}_shared", f"{name}_kept", len(shared), number]
+    sums = (
+        ("value", "value", [[n] for n in outputs]),
+        ("newton", "value", newton),
+        ("jet", "jet", jets),
+    )
+    for name, stage_name, (of_rows, of_prior) in sums:
+        arrays, shared = _ARRAYS[stage_name], stages[stage_name].shared
+        rows = (*arrays, "shared", "kept", "stride", "n", "padded", "u", "out")
+        p.sum_of_rows(f"rows_{name}", rows, of_rows, shared=shared, kept=kept[stage_name])
+        p.once(f"prior_{name}", (*arrays, "shared", "group", "u", "out"), of_prior, shared=shared)
+    shared = stages["slope"].shared
+    rows = ("eta", "shared", "kept", "stride", "n", "u", "out", "out_stride")
+    n_slopes = p.each_row("rows_slopes", rows, slopes[0], shared=shared, kept=kept["slope"])
+    rows = ("eta", "shared", "block", "stride", "n", "at", "out_stride")
+    p.each_row("rows_places", rows, [], shared=shared, places=row_places)
+    p.once("prior_slopes", ("eta", "shared", "group", "u", "out"), slopes[1], shared=shared)
+    places = ("eta", "shared", "group", "at")
+    p.once("prior_places", places, [], shared=shared, places=prior_places)
+    layout += [f"rows_{name}" for name in ("value", "newton", "jet", "slopes", "places")]
+    layout += [n_slopes]
+    layout += [f"prior_{name}" for name in ("value", "newton", "jet", "slopes", "places")]
+    head = [len(row_leaves), len(row_dots), program.n_columns, END]
+    head += [program.n_local, int(program.discrete), len(prior_leaves)]
+    return Printed(p.text, (*head, *layout, *described_dots(g, row_dots, END)))
 
 
 def _jet(g: Graph, output: int) -> list[int]:

@@ -188,7 +188,7 @@ class RaceResult(NamedTuple):
 
 
 @njit(cache=True)
-def _first_bad(values: np.ndarray) -> int:
+def first_bad(values: np.ndarray) -> int:
     """Return the position of the first row with a reward that is NaN or +inf, else -1."""
     for j in range(values.shape[1]):
         for a in range(values.shape[0]):
@@ -397,7 +397,7 @@ def race(
                 drawn += rows.size
             values = rewards(arm_points, centre, rows)
             evaluated += arms.size * rows.size
-            bad = _first_bad(values)
+            bad = first_bad(values)
             if bad >= 0:
                 status, bad_row = NOT_FINITE, int(rows[bad])
                 n += rows.size

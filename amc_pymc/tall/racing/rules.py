@@ -145,7 +145,9 @@ class BernsteinRace:
         """
         rule = self.rule(n_raced, 2)
         widths = rule.sd_factor + _UNKNOWN_RANGE * rule.range_factor
-        return _first_below(rule.sizes, widths, gap_in_sds, n_raced)
+        below = widths < np.abs(gap_in_sds)[..., None]
+        rows = rule.sizes[np.argmax(below, axis=-1)]
+        return np.where(below.any(axis=-1), rows, n_raced).astype(float)
 
 
 @dataclass(frozen=True)
@@ -254,14 +256,6 @@ def _rule(sizes: np.ndarray, zero_sd_decides: bool) -> RaceRule:
     """Return a rule whose half-widths are zero."""
     zero = np.zeros(sizes.size)
     return RaceRule(sizes, zero, zero, 0.0, False, bool(zero_sd_decides), np.inf)
-
-
-def _first_below(
-    sizes: np.ndarray, widths: np.ndarray, gap_in_sds: ArrayLike, n_raced: int
-) -> np.ndarray:
-    below = widths < np.abs(gap_in_sds)[..., None]
-    rows = sizes[np.argmax(below, axis=-1)]
-    return np.where(below.any(axis=-1), rows, n_raced).astype(float)
 
 
 # --- checks ---------------------------------------------------------------------------------------

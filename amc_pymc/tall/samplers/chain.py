@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,19 +13,12 @@ from amc_pymc.rng import as_generator
 from amc_pymc.tall.racing import Population, Race, RaceRule, make_population
 from amc_pymc.tall.samplers.compiled import (
     Densities,
-    MoveLog,
     Races,
-    StateLog,
     entry_point,
     unit_changes,
-    without_room,
 )
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import (
-    Raced,
-    Surrogate,
-    surrogate_at,
-)
+from amc_pymc.tall.samplers.raced import Raced, Surrogate, surrogate_at
 from amc_pymc.tall.samplers.tuning import Audits, Moments, Pieces
 from amc_pymc.tall.thinning import Thinning, not_thinned
 
@@ -50,77 +43,6 @@ class AuditTally(NamedTuple):
     units: int
 
 
-class Decisions(Protocol):
-    """A uniform sample of the decisions made since the last audit; k is an index into the sample.
-
-    Compiled loops write to ``log``: ``log.x`` (C, ...) has room for C decisions, ``log.seen`` (1,)
-    counts all of them. ``prepared`` is the preparation that the decisions were made with.
-    """
-
-    log: Any
-
-    def cost(self, k: int, prepared: Any) -> int:
-        """Return the units read to repeat decision k on all; 0 if its race read every unit."""
-
-    def confirmed(self, k: int, prepared: Any, surrogate: Any) -> bool:
-        """Whether the decision on all units agrees with the race."""
-
-
-def _passes(number: int, read: float, prepared: Preparation) -> int:
-    """Return the units of some passes; 0 if the race has read every unit."""
-    n_units = prepared.densities.n_units
-    return n_units * number if read < n_units - prepared.exact_rows.size else 0
-
-
-class MoveDecisions:
-    """Accepted and rejected moves from x (D,) to x_new (D,), D = ``size``."""
-
-    def __init__(self, capacity: int, size: int):
-        self.log = MoveLog.empty(capacity, size)
-
-    def cost(self, k: int, prepared: Preparation) -> int:
-        """Return the units of one pass; 0 if the race has read every unit."""
-        return _passes(1, self.log.read[k], prepared)
-
-    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
-        """Whether the sign of the log ratio on all units agrees with the verdict."""
-        points = self.log.x[k], self.log.x_new[k]
-        change = prepared.densities.change(*points, surrogate)
-        return bool(self.log.known[k] + change > 0.0) == bool(self.log.accepted[k])
-
-
-class StateDecisions:
-    """States drawn for discrete elements at points x (D,), D = ``size``."""
-
-    def __init__(self, capacity: int, size: int, elements: Any):
-        self.elements = elements
-        most = int(np.diff(elements.first).max(initial=0))
-        self.log = StateLog.empty(capacity, size, most)
-
-    def _candidates(self, k: int, prepared: Preparation) -> tuple[np.ndarray, np.ndarray]:
-        """Return copies of the point, one with each state (K, D), and their scores without the units (K,)."""
-        element = self.log.element[k]
-        states = self.elements.states_of(element)
-        points = np.repeat(self.log.x[k][None, :], states.size, axis=0)
-        points[:, self.elements.coordinate[element]] = states
-        rest = [prepared.densities.rest_value_and_gradient(x)[0] for x in points]
-        return points, np.array(rest) + self.log.noise[k, : len(points)]
-
-    def cost(self, k: int, prepared: Preparation) -> int:
-        """Return the units of one pass per state; 0 if the race has read every unit."""
-        arms = self.elements.states_of(self.log.element[k]).size
-        return _passes(arms, self.log.read[k], prepared)
-
-    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
-        """Whether the state drawn has the highest score on all units."""
-        points, scores = self._candidates(k, prepared)
-        drawn = self.log.winner[k]
-        for a in range(len(points)):
-            if a != drawn and scores[a] > -np.inf:
-                scores[a] += prepared.densities.change(points[drawn], points[a])
-        return not np.any(scores > scores[drawn])
-
-
 class Auditor:
     """Collector of one chain's decisions, which audits them block by block.
 
@@ -129,44 +51,36 @@ class Auditor:
     Parameters
     ----------
     settings : Audits
-    rows_spent : float
-        Row evaluations made during setup, shared by ``settings.chains`` chains.
-    n_units : int
-    costs : (float, float)
-        Row evaluations per unit of a race and of an audit.
+    prepared : Preparation
+        Of which row evaluations during setup are shared by ``settings.chains`` chains.
     draws : int
         Draws of the chain; if 0, no decisions are collected.
-    decisions : callable
-        ``capacity -> Decisions``.
+    new_log : callable
+        Returns a log with room for so many decisions. Compiled loops write to it.
     """
 
     def __init__(
         self,
         settings: Audits,
-        rows_spent: float,
-        n_units: int,
-        costs: tuple[float, float],
+        prepared: Preparation,
         draws: int,
-        decisions: Callable[[int], Decisions],
+        new_log: Callable[[int], Any],
     ):
-        self.settings, self.n_units, self.costs = settings, n_units, costs
+        raced = prepared.raced
+        self.settings, self.n_units = settings, raced.n_units
+        self.race_cost, self.audit_cost = raced.race_cost, raced.audit_cost
         self.blocks = max(1, min(_BLOCKS, draws))
         self.quota = -(-settings.number // self.blocks)
-        self.decisions = decisions(_ROOM * self.quota if draws and settings.number else 0)
+        self.log = new_log(_ROOM * self.quota if draws and settings.number else 0)
         self.block_length = max(1, draws // self.blocks)
         self.draws = draws
         self.draw = 0
         self.tally = AuditTally(0, 0, 0)
-        self.spent = float(_START_COST + rows_spent / settings.chains)
-
-    @property
-    def log(self) -> Any:
-        """Log that compiled loops write decisions to."""
-        return self.decisions.log
+        self.spent = float(_START_COST + prepared.rows_spent / settings.chains)
 
     def spend(self, units: float) -> None:
         """Add the cost of one draw that read ``units`` units; the audit budget grows with it."""
-        self.spent += _DRAW_COST + units * self.costs[0]
+        self.spent += _DRAW_COST + units * self.race_cost
 
     def until_due(self) -> int:
         """Return the draws until audits may be due, beyond which none must be made ahead."""
@@ -194,21 +108,27 @@ class Auditor:
         chosen = rng.permutation(kept)[: max(0, due)]
         audited = wrong = units = 0
         for k in chosen:
-            cost = self.decisions.cost(k, prepared)
+            cost = self._cost(k, prepared)
             if cost and not self._affordable(units + cost):
                 break
             units += cost
             audited += 1
-            wrong += bool(cost) and not self.decisions.confirmed(k, prepared, surrogate)
+            wrong += bool(cost) and not self.log.confirmed(k, prepared, surrogate)
         if audited or not chosen.size:
             self.log.seen[0] = 0
         added = AuditTally(audited, wrong, units)
         self.tally = AuditTally(*(a + b for a, b in zip(self.tally, added)))
         return added
 
+    def _cost(self, k: int, prepared: Any) -> int:
+        """Return the units read to repeat decision k on all; 0 if its race read every unit."""
+        if self.log.read[k] >= self.n_units - prepared.exact_rows.size:
+            return 0
+        return self.n_units * int(self.log.passes(k))
+
     def _affordable(self, units: int) -> bool:
         share = self.settings.max_share
-        cost = (self.tally.units + units) * self.costs[1]
+        cost = (self.tally.units + units) * self.audit_cost
         return share is None or cost <= share * self.spent
 
 
@@ -224,7 +144,6 @@ _SAFE = 5.0
 #: Share of a coordinate's variance between tenths of the draws above which a chain is called slow, and
 #: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
 _DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
-_NO_AUDIT = AuditTally(0, 0, 0)
 _NOT_THINNED = not_thinned(0)
 
 
@@ -282,18 +201,16 @@ class Sampler:
         return float(self.prepared.densities.n_rows * self.transitions)
 
     def begin(
-        self, rng: np.random.Generator, tune: int, draws: int, decisions: Callable[..., Any]
+        self, rng: np.random.Generator, tune: int, draws: int, new_log: Callable[[int], Any]
     ) -> dict[str, Any]:
         """Return arguments of :class:`Chain` for a new chain."""
-        prepared, raced = self.prepared, self.prepared.raced
-        costs = raced.race_cost, raced.audit_cost
+        prepared = self.prepared
         return {
             "surrogate": prepared.first_surrogate,
-            "auditor": Auditor(
-                self.audits, prepared.rows_spent, raced.n_units, costs, draws, decisions
-            ),
+            "auditor": Auditor(self.audits, prepared, draws, new_log),
             "audit_rng": rng.spawn(1)[0],
             "tune_draws": tune,
+            "visited": Moments(prepared.first_surrogate.centre.size),
             "pieces": Pieces(tune - tune // 2, prepared.start.size),
         }
 
@@ -302,17 +219,16 @@ class Sampler:
 class Chain:
     """State of one running chain.
 
-    ``moments`` are those of the points x, ``visited`` those of the parameters eta, both without the
-    start of tuning. ``totals`` are the counts since the last adaptation. ``pieces`` are those of the
-    second half of tuning, then of the draws; ``between`` (D,) are the shares of variances between those
-    that were last complete, ``drift`` is the largest, and ``slow`` a coordinate that is too large, or -1.
+    ``visited`` are the moments of the parameters eta without the start of tuning. ``totals`` are the
+    counts since the last adaptation. ``pieces`` are those of the second half of tuning, then of the
+    draws; ``between`` (D,) are the shares of variances between those that were last complete, ``drift``
+    is the largest, and ``slow`` a coordinate that is too large, or -1.
     """
 
     surrogate: Surrogate
     auditor: Auditor
     audit_rng: np.random.Generator
     tune_draws: int
-    moments: Moments
     visited: Moments
     totals: Any
     draw: int = 0
@@ -343,22 +259,8 @@ class Chain:
 
     def log(self, tuning: bool) -> Any:
         """Return the log of decisions, without room while tuning."""
-        return without_room(self.auditor.log) if tuning else self.auditor.log
-
-
-def moments_of(prepared: Preparation) -> dict[str, Any]:
-    """Return empty moments of x and of eta, one shared object if eta is x."""
-    moments = Moments(prepared.start.size)
-    other = Moments(prepared.first_surrogate.centre.size)
-    return {"moments": moments, "visited": moments if prepared.cut is None else other}
-
-
-def see(chain: Chain, prepared: Preparation, x: np.ndarray) -> None:
-    """Add the point x to the moments after the start of tuning."""
-    if past_start(chain):
-        chain.moments.add(x)
-        if prepared.cut is not None:
-            chain.visited.add(prepared.eta(x))
+        log = self.auditor.log
+        return log._replace(x=log.x[:0]) if tuning else log
 
 
 def past_start(chain: Chain) -> bool:
@@ -414,25 +316,9 @@ def report(
     delta = float(sampler.race.delta)
     stats = {"race_exact": float(delta == 0.0)} | counts.stats() | chain.stats()
     stats["race_delta"] = 0.0 if stats["race_exact"] else delta
-    args = sampler.prepared, chain.surrogate, chain.audit_rng
-    return stats | audited(chain.auditor, stats["race_rows"], *args, tuning=tuning)
-
-
-def audited(
-    auditor: Auditor,
-    spent: float,
-    prepared: Any,
-    surrogate: Surrogate | None,
-    rng: np.random.Generator,
-    *,
-    tuning: bool = False,
-) -> dict[str, float]:
-    """Add ``spent`` units to the budget and, unless tuning, run the audits that are due."""
-    auditor.spend(spent)
-    due = not tuning and auditor.due()
-    added = auditor.run(prepared, surrogate, rng) if due else _NO_AUDIT
-    return {
-        "race_audited": float(added.audited),
-        "race_wrong": float(added.wrong),
-        "race_audit_rows": float(added.units),
-    }
+    auditor, added = chain.auditor, AuditTally(0, 0, 0)
+    auditor.spend(stats["race_rows"])
+    if not tuning and auditor.due():
+        added = auditor.run(sampler.prepared, chain.surrogate, chain.audit_rng)
+    counted = zip(("race_audited", "race_wrong", "race_audit_rows"), map(float, added))
+    return stats | dict(counted)

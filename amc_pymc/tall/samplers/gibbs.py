@@ -18,24 +18,11 @@ import numpy as np
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
-from amc_pymc.tall.samplers.chain import (
-    Chain,
-    Sampler,
-    StateDecisions,
-    learns_now,
-    past_start,
-    recentre,
-)
-from amc_pymc.tall.samplers.compiled import (
-    Densities,
-    GibbsCounts,
-    Races,
-    StateLog,
-    add_counts,
-    reservoir_slot,
-)
-from amc_pymc.tall.samplers.raced import surrogate_total
-from amc_pymc.tall.samplers.tuning import Moments
+from amc_pymc.tall.racing.race import first_bad
+from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
+from amc_pymc.tall.samplers.compiled import Densities, Races, add_counts, reservoir_slot
+from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
 
 #: Number of units of which is seen what they read.
 _LOOKED_AT = 200
@@ -78,6 +65,83 @@ def elements_of(
     )
 
 
+class GibbsCounts(NamedTuple):
+    """Counts of draws of discrete elements.
+
+    Elements ``drawn`` and ``changed``, ``races`` and their ``rounds``, ``raced`` and ``other`` units
+    read, ``arms_left`` after the first round, and ``rewards``, evaluations of one unit in one state.
+    All are (1,).
+    """
+
+    drawn: np.ndarray
+    changed: np.ndarray
+    races: np.ndarray
+    rounds: np.ndarray
+    raced: np.ndarray
+    other: np.ndarray
+    arms_left: np.ndarray
+    rewards: np.ndarray
+
+    @classmethod
+    def zeros(cls) -> GibbsCounts:
+        """Return zero counts."""
+        return cls(*np.zeros((8, 1)))
+
+    def stats(self) -> dict[str, float]:
+        """Return the statistics of one draw."""
+        races = self.races[0]
+        return {
+            "race_rows": float(self.raced[0] + self.other[0]),
+            "race_rounds": float(self.rounds[0]),
+            "race_moved": float(self.changed[0] / max(1.0, self.drawn[0])),
+            "race_arms_left": float(self.arms_left[0] / races) if races else 1.0,
+        }
+
+
+@record
+class StateLog(NamedTuple):
+    """States drawn for discrete elements.
+
+    ``x`` (C, D) holds the points, ``noise`` (C, K) the Gumbel noise, ``element`` (C,) the element
+    drawn, ``winner`` (C,) the position of its state, ``read`` (C,) the mean number of raced units
+    read per state.
+    """
+
+    x: np.ndarray
+    noise: np.ndarray
+    element: np.ndarray
+    winner: np.ndarray
+    read: np.ndarray
+    seen: np.ndarray
+    elements: Elements
+
+    @classmethod
+    def empty(cls, capacity: int, size: int, elements: Elements) -> StateLog:
+        """Return a log for ``capacity`` draws at points of D = ``size`` coordinates."""
+        most_states = int(np.diff(elements.first).max(initial=0))
+        points, noise = np.zeros((capacity, size)), np.zeros((capacity, most_states))
+        element, winner = np.zeros((2, capacity), np.int64)
+        read, seen = np.zeros(capacity), np.zeros(1, np.int64)
+        return cls(points, noise, element, winner, read, seen, elements)
+
+    def passes(self, k: int) -> int:
+        """Return the number of states."""
+        return self.elements.states_of(self.element[k]).size
+
+    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
+        """Whether the state drawn has the highest score on all units."""
+        element, drawn, densities = self.element[k], self.winner[k], prepared.densities
+        states = self.elements.states_of(element)
+        points = np.repeat(self.x[k][None, :], states.size, axis=0)
+        points[:, self.elements.coordinate[element]] = states
+        scores = self.noise[k, : states.size].copy()
+        for a, x in enumerate(points):
+            scores[a] += densities.rest_value_and_gradient(x)[0]
+            if a != drawn and scores[a] > -np.inf:
+                scores[a] += densities.change(points[drawn], x)
+        return not np.any(scores > scores[drawn])
+
+
 @dataclass(kw_only=True, eq=False)
 class Gibbs(Sampler):
     """Gibbs sampler of discrete elements."""
@@ -106,13 +170,8 @@ def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int 
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared, elements = sampler.prepared, sampler.elements
     size = prepared.start.size
-    expanded = prepared.surrogate.centre.size if prepared.surrogate is not None else 0
-    return Chain(
-        **sampler.begin(rng, tune, draws, lambda c: StateDecisions(c, size, elements)),
-        moments=Moments(0),
-        visited=Moments(expanded),
-        totals=GibbsCounts.zeros(),
-    )
+    started = sampler.begin(rng, tune, draws, lambda c: StateLog.empty(c, size, elements))
+    return Chain(**started, totals=GibbsCounts.zeros())
 
 
 def step(
@@ -217,73 +276,6 @@ def _raise_bad(
 
 
 @njit(cache=True)
-def _arm_scores(
-    x: np.ndarray, coordinate: int, states: np.ndarray, noise: np.ndarray, densities: Densities
-) -> tuple[np.ndarray, bool, int]:
-    """Return the scores (K,) of states without the units: rest of the log density plus noise.
-
-    Also returns whether one is NaN or +inf, and the number of possible states. x is restored.
-    """
-    old = x[coordinate]
-    scores = np.empty(states.size)
-    bad = False
-    possible = 0
-    for k in range(states.size):
-        x[coordinate] = states[k]
-        rest = densities.rest(x)
-        bad = bad or np.isnan(rest) or rest == np.inf
-        possible += rest > -np.inf
-        scores[k] = rest + noise[k]
-    x[coordinate] = old
-    return scores, bad, possible
-
-
-@njit(cache=True)
-def _expanded_scores(
-    x: np.ndarray,
-    coordinate: int,
-    states: np.ndarray,
-    scores: np.ndarray,
-    races: Races,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return parameters (K, E) of states and their scores (K,) including the control variates.
-
-    Also returns the position of a state in which the control variate is invalid, else -1. x is
-    restored.
-    """
-    densities, centre = races.densities, races.surrogate.centre
-    old = x[coordinate]
-    points = np.empty((states.size, centre.size))
-    bias = np.empty(states.size)
-    unfit = -1
-    for a in range(states.size):
-        x[coordinate] = states[a]
-        fill(points[a], densities.parameters(x))
-        bias[a] = scores[a] + surrogate_total(points[a], races.surrogate)
-        if not np.all(np.isfinite(points[a])):
-            unfit = a
-            break
-    x[coordinate] = old
-    return points, bias, unfit
-
-
-@njit(cache=True)
-def _add_exact(points: np.ndarray, bias: np.ndarray, races: Races) -> int:
-    """Add the exactly evaluated units to ``bias`` (K,); return a unit that is not finite, or -1."""
-    exact = races.population.exact
-    values = races.densities.rewards(points, races.surrogate.centre, exact)
-    for a in range(bias.size):
-        bias[a] += values[a].sum()
-        if np.isnan(bias[a]) or bias[a] == np.inf:
-            unit = exact[0]
-            for j in range(exact.size):
-                if np.isnan(values[a, j]) or values[a, j] == np.inf:
-                    unit = exact[j]
-            return unit
-    return -1
-
-
-@njit(cache=True)
 def race_states(
     x: np.ndarray,
     coordinate: int,
@@ -294,24 +286,30 @@ def race_states(
     rng: np.random.Generator,
 ) -> RaceResult:
     """Race the states with a finite score, by a table of the rule; the result's winner is a position in ``states``."""
-    arms = np.flatnonzero(scores > -np.inf)
-    points, bias, unfit = _expanded_scores(x, coordinate, states[arms], scores[arms], races)
-    if unfit >= 0:
-        return RaceResult(arms[unfit], 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
-    if races.population.exact.size:
-        unit = _add_exact(points, bias, races)
-        if unit >= 0:
-            return RaceResult(0, 0, 0, 0.0, NOT_FINITE, unit, 0, 0)
+    arms, exact = np.flatnonzero(scores > -np.inf), races.population.exact
+    rewards, centre, old = races.densities.rewards, races.surrogate.centre, x[coordinate]
+    points, bias = np.empty((arms.size, centre.size)), scores[arms]
+    for a in range(arms.size):
+        x[coordinate] = states[arms[a]]
+        fill(points[a], races.densities.parameters(x))
+        x[coordinate] = old
+        if not np.all(np.isfinite(points[a])):
+            return RaceResult(arms[a], 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
+        bias[a] += surrogate_total(points[a], races.surrogate)
+    if exact.size:
+        values = rewards(points, centre, exact)
+        bad = first_bad(values)
+        if bad >= 0:
+            return RaceResult(0, 0, 0, 0.0, NOT_FINITE, exact[bad], 0, 0)
+        for a in range(arms.size):
+            bias[a] += values[a].sum()
     # A control variate may overflow far from its centre; such a state is left out as hopeless.
     kept = np.flatnonzero(np.isfinite(bias))
     if kept.size == 0:
         return RaceResult(-1, 0, 0, 0.0, DECIDED, -1, 0, 0)
     if kept.size < arms.size:
-        arms = arms[kept]
-        points = points[kept]
-        bias = bias[kept]
+        arms, points, bias = arms[kept], points[kept], bias[kept]
     bias = (bias - bias.max()) / max(1, races.population.n_raced)
-    rewards, centre = races.densities.rewards, races.surrogate.centre
     args = points, centre, bias, races.population, races.rule
     result = races.race(rewards, *args, rng, table)
     return RaceResult(
@@ -324,13 +322,6 @@ def race_states(
         result.rewards,
         result.arms_left,
     )
-
-
-@njit(cache=True)
-def _shuffle(order: np.ndarray, rng: np.random.Generator) -> None:
-    for i in range(order.size - 1, 0, -1):
-        j = np.int64(rng.random() * (i + 1))
-        order[i], order[j] = order[j], order[i]
 
 
 @njit(cache=True)
@@ -373,7 +364,15 @@ def _draw(
     noise = np.empty(states.size)
     for k in range(states.size):
         noise[k] = -math.log(-math.log(1.0 - rng.random()))
-    scores, bad, possible = _arm_scores(x, coordinate, states, noise, races.densities)
+    scores, old = np.empty(states.size), x[coordinate]
+    bad, possible = False, 0
+    for k in range(states.size):
+        x[coordinate] = states[k]
+        rest = races.densities.rest(x)
+        bad = bad or np.isnan(rest) or rest == np.inf
+        possible += rest > -np.inf
+        scores[k] = rest + noise[k]
+    x[coordinate] = old
     if bad:
         return _REST_NOT_FINITE, -1
     if possible == 0:
@@ -398,7 +397,7 @@ def _draw(
         counts.rewards[0] += result.rewards
         _log_state(log, x, e, noise, winner, result.rewards / possible, log_rng)
     counts.drawn[0] += 1
-    counts.changed[0] += states[winner] != x[coordinate]
+    counts.changed[0] += states[winner] != old
     x[coordinate] = states[winner]
     return DECIDED, -1
 
@@ -421,7 +420,9 @@ def run_sweeps(
     """
     order = np.arange(elements.coordinate.size)
     for _ in range(n):
-        _shuffle(order, rng)
+        for i in range(order.size - 1, 0, -1):
+            j = np.int64(rng.random() * (i + 1))
+            order[i], order[j] = order[j], order[i]
         for e in order:
             status, where = _draw(e, x, elements, races, rng, log, log_rng, counts)
             if status != DECIDED:

@@ -32,6 +32,8 @@ from amc_pymc.tall.samplers.raced import Surrogate, gaussian_factor, surrogate_t
 from amc_pymc.tall.samplers.tuning import Audits, Moments
 
 _PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
+#: Compiled functions, and what holds them, which are not pickled.
+_BUILT = ("_maps", "rest", "native", "state_rewards", "sampler")
 _rewards, _parameters, _log_density = caller(REWARDS), caller(GRADIENT), caller(LOGP)
 
 
@@ -159,14 +161,6 @@ def _ends(first: int, sizes: Sequence[int]) -> np.ndarray:
     return np.cumsum([first, *sizes]).astype(np.int64)
 
 
-class _Functions(NamedTuple):
-    """First-class functions of x, and of points (1 + E,)."""
-
-    rest: Any
-    point: Any
-    rewards: Any
-
-
 # --- models ----------------------------------------------------------------------------------------
 
 
@@ -211,7 +205,7 @@ class ModelSpace:
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_functions", "sampler")}
+        return {k: v for k, v in self.__dict__.items() if k not in _BUILT}
 
     @cached_property
     def sampler(self) -> gibbs.Gibbs:
@@ -252,48 +246,37 @@ class ModelSpace:
     # --- as one model ---------------------------------------------------------------------------
 
     @cached_property
-    def _functions(self) -> _Functions:
-        surrogates = [p.first_surrogate for p in self.prepared]
-        maps = [as_they_are if p.cut is None else p.cut.native for p in self.prepared]
-        scores = []
-        for p, prior, eta, s, base in zip(
-            self.prepared, self.pseudo_priors, maps, surrogates, self._base, strict=True
-        ):
-            functions = p.densities.rest, eta
-            arrays = [
-                _addresses(functions),
-                prior.mean,
-                prior.inverse,
-                np.full(1, base - prior.highest),
-                *s,
-            ]
-            scores.append(bound_function(_score, LOGP, arrays, functions))
-        sizes = [s.centre.size for s in surrogates]
-        rewards = [p.raced.state_rewards for p in self.prepared]
-        centres = np.concatenate([s.centre for s in surrogates])
-        width = np.array([1 + max(sizes)])
-        return _Functions(
-            bound_function(_rest, LOGP, [_addresses(scores), self.ends], scores),
-            bound_function(_point, GRADIENT, [_addresses(maps), self.ends, width], maps),
-            bound_function(
-                ask_rewards, REWARDS, [_addresses(rewards), _ends(0, sizes), centres], rewards
-            ),
-        )
+    def _maps(self) -> list[Any]:
+        return [as_they_are if p.cut is None else p.cut.native for p in self.prepared]
 
-    @property
+    @cached_property
     def rest(self) -> Any:
         """First-class ``x -> log density`` without what is raced."""
-        return self._functions.rest
+        scores = []
+        for p, prior, eta, base in zip(
+            self.prepared, self.pseudo_priors, self._maps, self._base, strict=True
+        ):
+            functions, constant = (p.densities.rest, eta), np.full(1, base - prior.highest)
+            gaussian = _addresses(functions), prior.mean, prior.inverse, constant
+            arrays = *gaussian, *p.first_surrogate
+            scores.append(bound_function(_score, LOGP, arrays, functions))
+        return bound_function(_rest, LOGP, [_addresses(scores), self.ends], scores)
 
-    @property
+    @cached_property
     def native(self) -> Any:
         """First-class ``x -> (1 + E,)``: the current model, and what its rows read."""
-        return self._functions.point
+        width = np.array([1 + max(p.first_surrogate.centre.size for p in self.prepared)])
+        arrays = _addresses(self._maps), self.ends, width
+        return bound_function(_point, GRADIENT, arrays, self._maps)
 
-    @property
+    @cached_property
     def state_rewards(self) -> Any:
         """First-class ``(points (K, 1 + E), centre, rows (m,)) -> (K, m)``: residuals."""
-        return self._functions.rewards
+        rewards = [p.raced.state_rewards for p in self.prepared]
+        centres = [p.first_surrogate.centre for p in self.prepared]
+        ends = _ends(0, [c.size for c in centres])
+        arrays = _addresses(rewards), ends, np.concatenate(centres)
+        return bound_function(ask_rewards, REWARDS, arrays, rewards)
 
     @property
     def observed_vars(self) -> tuple[str, ...]:

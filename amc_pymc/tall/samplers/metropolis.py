@@ -9,38 +9,18 @@ import math
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
-from amc_pymc.tall.refresh import Refresh, move_of, no_refresh
-from amc_pymc.tall.samplers.chain import (
-    Chain,
-    MoveDecisions,
-    Sampler,
-    learns_now,
-    moments_of,
-    recentre,
-    see,
-)
-from amc_pymc.tall.samplers.compiled import (
-    Ahead,
-    MetropolisCounts,
-    MoveLog,
-    Races,
-    Verdict,
-    add_counts,
-    decision_of,
-    log_move,
-)
+from amc_pymc.tall.refresh import MOVE, Refresh, no_refresh
+from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
+from amc_pymc.tall.samplers.compiled import Races, Verdict, add_counts, decision_of, reservoir_slot
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import (
-    GaussianFit,
-    finite_or_raise,
-)
+from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, finite_or_raise
 from amc_pymc.tall.samplers.surface import fit_to_moments
 from amc_pymc.tall.samplers.tuning import (
     KINDS,
@@ -79,7 +59,7 @@ class Moves(NamedTuple):
     refresh : Refresh
         Moves on prior times surrogate.
     move : first-class function
-        See :func:`amc_pymc.tall.refresh.move_of`.
+        See :func:`amc_pymc.tall.refresh.propose_with_tails`.
     """
 
     weights: np.ndarray
@@ -88,11 +68,7 @@ class Moves(NamedTuple):
     whiten: np.ndarray
     walk: np.ndarray
     refresh: Refresh
-    move: Callable[..., tuple[float, float]]
-
-    def on(self, refresh: Refresh) -> Moves:
-        """Return the same with other moves on prior times surrogate."""
-        return self._replace(refresh=refresh, move=move_of(refresh))
+    move: Callable[..., tuple[float, float]] = MOVE
 
 
 @njit(cache=True)
@@ -125,15 +101,13 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
         factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
     guess = np.zeros(len(KINDS))
     guess[SURROGATE] = 1.0  # preferred if there are both
-    refresh = prepared.surface.moves() if prepared.surface is not None else no_refresh()
     return Moves(
         weights=proposal_weights(kinds_of(proposals), guess),
         scales=np.array([2.38 / math.sqrt(a), 1.0]),
         active=active,
         whiten=np.linalg.inv(factor),
         walk=factor.copy(),
-        refresh=refresh,
-        move=move_of(refresh),
+        refresh=no_refresh() if prepared.surface is None else prepared.surface.moves(),
     )
 
 
@@ -159,7 +133,153 @@ def learned(
         return moves, fit
     scales = moves.scales.copy()
     scales[SURROGATE] = 1.0
-    return moves._replace(scales=scales).on(found[1].moves()), found[0]
+    return moves._replace(scales=scales, refresh=found[1].moves()), found[0]
+
+
+# --- what the loop writes ----------------------------------------------------------------------
+
+
+class MetropolisCounts(NamedTuple):
+    """Counts of Metropolis-Hastings transitions.
+
+    By kind: proposals (``tries``), those ``accepted``, sums of estimated acceptance probabilities
+    (``acceptance``) and of squared jumps in standard deviations (``jumps``). Over all kinds: ``raced``
+    units read, ``rounds`` of races, ``other`` units read, ``unsure`` decisions, which may be wrong.
+    """
+
+    tries: np.ndarray
+    accepted: np.ndarray
+    acceptance: np.ndarray
+    jumps: np.ndarray
+    raced: np.ndarray
+    rounds: np.ndarray
+    other: np.ndarray
+    unsure: np.ndarray
+
+    @classmethod
+    def zeros(cls, n_kinds: int, *draws: int) -> MetropolisCounts:
+        """Return zero counts of one draw, or of B draws: arrays (B, K) and (B, 1)."""
+        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((4, *draws, 1)))
+
+    def stats(self) -> dict[str, float]:
+        """Return the statistics of one draw."""
+        tries = float(sum(self.tries)) or math.nan
+        return {
+            "accept": float(sum(self.acceptance)) / tries,
+            "accepted": float(sum(self.accepted)) / tries,
+            "race_rows": float(self.raced[0] + self.other[0]),
+            "race_rounds": float(self.rounds[0]),
+            "race_exact": float(self.unsure[0] == 0.0),
+        }
+
+
+@record
+class MoveLog(NamedTuple):
+    """Moves from ``x`` (C, D) to ``x_new`` (C, D).
+
+    ``known`` (C,) is the log ratio without the units minus its threshold, ``accepted`` (C,) the
+    verdict, ``read`` (C,) the number of raced units read.
+    """
+
+    x: np.ndarray
+    x_new: np.ndarray
+    known: np.ndarray
+    accepted: np.ndarray
+    read: np.ndarray
+    seen: np.ndarray
+
+    @classmethod
+    def empty(cls, capacity: int, size: int) -> MoveLog:
+        """Return a log for ``capacity`` moves of D = ``size`` coordinates."""
+        x, x_new = np.zeros((capacity, size)), np.zeros((capacity, size))
+        known, accepted, read = np.zeros((3, capacity))
+        return cls(x, x_new, known, accepted, read, np.zeros(1, np.int64))
+
+    def passes(self, k: int) -> int:
+        """Return one: the change of all units."""
+        return 1
+
+    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
+        """Whether the sign of the log ratio on all units agrees with the verdict."""
+        change = prepared.densities.change(self.x[k], self.x_new[k], surrogate)
+        return bool(self.known[k] + change > 0.0) == bool(self.accepted[k])
+
+
+@njit(cache=True)
+def log_move(
+    log: MoveLog,
+    points: np.ndarray,
+    known: float,
+    accepted: bool,
+    read: float,
+    rng: np.random.Generator,
+) -> None:
+    """Log a move from points[0] to points[1], unless the log has no room."""
+    size = log.x.shape[0]
+    if size == 0:
+        return
+    slot = reservoir_slot(log.seen, size, rng)
+    if slot < size:
+        fill(log.x[slot], points[0])
+        fill(log.x_new[slot], points[1])
+        log.known[slot] = known
+        log.accepted[slot] = accepted
+        log.read[slot] = read
+
+
+#: Maximum number of draws in a batch.
+_DRAWS = 64
+
+
+# --- batches --------------------------------------------------------------------------------------
+# Entering a compiled loop takes longer than a transition. A chain that is neither tuned nor moved by another step may
+# therefore run ahead of the caller. The draws are the same as if made one at a time.
+
+
+class Ahead:
+    """A batch of draws with their counts.
+
+    Parameters
+    ----------
+    points : (B, D) array
+        Points reached.
+    counts : NamedTuple of (B, ...) arrays
+        Counts of each draw.
+    units : float
+        Units read by all draws.
+    """
+
+    def __init__(self, points: np.ndarray, counts: Any, units: float):
+        self.points, self.units = points, units
+        # A list is faster to create than a view of a row, and is read in the same way.
+        self.counts = [type(counts)(*each) for each in zip(*(part.tolist() for part in counts))]
+        self.handed_out = 0
+
+    def next(self) -> tuple[np.ndarray, Any]:
+        """Return point (D,) and counts (lists of numbers) of the next draw."""
+        k = self.handed_out
+        self.handed_out += 1
+        return self.points[k].copy(), self.counts[k]
+
+    def continues(self, x: np.ndarray) -> bool:
+        """Whether draws are left and the next one starts at x (D,)."""
+        return self.handed_out < len(self.points) and self.ends_at(x)
+
+    def ends_at(self, x: np.ndarray) -> bool:
+        """Whether x (D,) is the point of the last draw returned."""
+        return self.points[self.handed_out - 1].tobytes() == x.tobytes()
+
+    def following(self, x: np.ndarray, units: int, most: int) -> int:
+        """Return the number of draws in the next batch from x (D,), at most ``most``.
+
+        The size doubles while a batch is expected to read at most ``units`` units. It is one if the
+        caller has moved the chain, for example by rounding x, because draws made ahead are then lost.
+        """
+        if not self.ends_at(x):
+            return 1
+        made = len(self.points)
+        affordable = int(units * made / max(self.units, 1.0))
+        return max(1, min(2 * made, affordable, _DRAWS, most))
 
 
 # --- transitions -----------------------------------------------------------------------------------
@@ -188,10 +308,12 @@ class Metropolis(Sampler):
 class MetropolisChain(Chain):
     """State of a Metropolis-Hastings chain; ``fit`` is the Gaussian that its moves are based on.
 
+    ``moments`` are those of the points x, the same object as ``visited`` if eta is x.
     ``start_replaced`` is set if the chain does not begin at the point that its user gave.
     ``made`` is the latest batch of draws.
     """
 
+    moments: Moments
     moves: Moves
     fit: GaussianFit | None
     start_replaced: bool = False
@@ -210,9 +332,10 @@ def init(
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared = sampler.prepared
     size = prepared.start.size
+    started = sampler.begin(rng, tune, draws, lambda capacity: MoveLog.empty(capacity, size))
     return MetropolisChain(
-        **sampler.begin(rng, tune, draws, lambda capacity: MoveDecisions(capacity, size)),
-        **moments_of(prepared),
+        **started,
+        moments=started["visited"] if prepared.cut is None else Moments(size),
         totals=MetropolisCounts.zeros(len(KINDS)),
         moves=first_moves(prepared, sampler.active, sampler.proposals),
         fit=prepared.fit,
@@ -283,20 +406,9 @@ def _make_draws(
 @njit(cache=True)
 def _pick(weights: np.ndarray, rng: np.random.Generator) -> int:
     """Draw a kind of proposal; use no random number if there is only one."""
-    last = 0
-    several = 0
-    for k in range(weights.size):
-        if weights[k] > 0.0:
-            last = k
-            several += 1
-    if several == 1:
-        return last
-    u = rng.random()
-    for k in range(weights.size):
-        u -= weights[k]
-        if u < 0.0:
-            return k
-    return last
+    if weights.max() == 1.0:
+        return int(np.argmax(weights))
+    return RANDOM_WALK if rng.random() < weights[RANDOM_WALK] else SURROGATE
 
 
 @njit(cache=True)
@@ -393,7 +505,10 @@ def _tune(
             acceptance, past = counts.acceptance[kind] / tries, chain.totals.tries[kind]
             target, most = setting.target_accept, setting.most_scale
             scales[kind] = adapt_scale(scales[kind], acceptance, target, past, most)
-    see(chain, sampler.prepared, x)
+    if past_start(chain):
+        chain.moments.add(x)
+        if chain.visited is not chain.moments:
+            chain.visited.add(sampler.prepared.eta(x))
     if learns_now(chain):
         learn(sampler, chain)
 

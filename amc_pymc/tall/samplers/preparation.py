@@ -14,11 +14,7 @@ from scipy import special
 
 from amc_pymc.flags import Flag
 from amc_pymc.tall.racing import Race
-from amc_pymc.tall.samplers.compiled import (
-    Densities,
-    as_they_are,
-    unit_changes,
-)
+from amc_pymc.tall.samplers.compiled import Densities, as_they_are, unit_changes
 from amc_pymc.tall.samplers.raced import (
     EXACT_ROW_CHOICES,
     GaussianFit,

@@ -9,7 +9,7 @@ Samplers access a model only through :class:`Raced` and :class:`RacedModel`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -49,25 +49,6 @@ class ResidualSummary(NamedTuple):
     squares: np.ndarray
 
 
-class _Largest:
-    """The T largest values seen so far, with their rows."""
-
-    def __init__(self, number: int):
-        self._number = number
-        self.values, self.rows = np.empty(0), np.empty(0, np.int64)
-
-    def see(self, first: int, values: np.ndarray) -> None:
-        """Process the values of rows ``first``, ``first + 1``, ..."""
-        least = self.values[-1] if 0 < self._number == self.values.size else -np.inf
-        kept = np.flatnonzero(values > least)
-        if not kept.size:
-            return
-        values = np.concatenate([self.values, values[kept]])
-        rows = np.concatenate([self.rows, first + kept])
-        order = np.argsort(-values, kind="stable")[: self._number]
-        self.values, self.rows = values[order], rows[order]
-
-
 def summarise_residuals(
     residuals: Callable[[np.ndarray, np.ndarray], np.ndarray],
     probes: list[np.ndarray],
@@ -82,7 +63,7 @@ def summarise_residuals(
     use does not depend on the number of rows.
     """
     totals, squares = np.zeros(len(probes)), np.zeros(len(probes))
-    largest = _Largest(min(n_largest, n_rows))
+    n_largest, values, largest = min(n_largest, n_rows), np.empty(0), np.empty(0, np.int64)
     for start in range(0, n_rows, chunk):
         rows = np.arange(start, min(start + chunk, n_rows))
         power = np.zeros(rows.size)
@@ -91,16 +72,17 @@ def summarise_residuals(
             totals[q] += r.sum()
             squares[q] += np.square(r).sum()
             power += np.square(r) / len(probes)
-        largest.see(start, power)
+        kept = np.flatnonzero(power > (values[-1] if 0 < n_largest == values.size else -np.inf))
+        values = np.concatenate([values, power[kept]])
+        order = np.argsort(-values, kind="stable")[:n_largest]
+        values, largest = values[order], np.concatenate([largest, rows[kept]])[order]
     whole = float(squares.sum() / len(probes))
-    scale = np.sqrt(largest.values)
-    return ResidualSummary(n_rows, largest.rows, scale, whole, totals, squares)
+    return ResidualSummary(n_rows, largest, np.sqrt(values), whole, totals, squares)
 
 
 def choose_exact_rows(
     summary: ResidualSummary,
     expected_rows: Callable[[float, int], float],
-    choices: Sequence[int] = EXACT_ROW_CHOICES,
 ) -> np.ndarray:
     """Choose the exactly evaluated rows that minimise the expected rows read per decision.
 
@@ -108,7 +90,7 @@ def choose_exact_rows(
     deviation ``sd`` per row.
     """
     n_rows = summary.n_rows
-    choices = [n for n in choices if n <= min(n_rows // 10, summary.largest.size)] or [0]
+    choices = [n for n in EXACT_ROW_CHOICES if n <= min(n_rows // 10, summary.largest.size)] or [0]
     taken = np.append(0.0, np.cumsum(np.square(summary.scale)))
     costs = []
     for n in choices:
@@ -356,13 +338,11 @@ def mask_of(size: int, coordinates: np.ndarray) -> np.ndarray:
 # --- factors of precisions -------------------------------------------------------------------------
 
 
-def gaussian_factor(
-    precision: np.ndarray, *, floor: float | None = None
-) -> tuple[np.ndarray, bool]:
+def gaussian_factor(precision: np.ndarray) -> tuple[np.ndarray, bool]:
     """Return lower L with L L' = precision^-1, after raising small or negative eigenvalues.
 
-    Also returns whether the precision was positive definite without this. Eigenvalues are raised to `floor`, relative
-    to the largest or to 1. By default those are raised that are numerically zero whatever the units of coordinates.
+    Also returns whether the precision was positive definite without this. Eigenvalues are raised that are numerically
+    zero whatever the units of coordinates.
 
     Examples
     --------
@@ -372,13 +352,10 @@ def gaussian_factor(
     (array([[0.5, 0. ],
            [0. , 1. ]]), True)
     """
-    diagonal, scale = np.diag(precision), np.ones(len(precision))
-    if floor is None and np.all(diagonal > 0.0):
-        scale = np.sqrt(diagonal)
-    floor = _FLOOR if floor is None else floor
+    diagonal = np.diag(precision)
+    scale = np.sqrt(diagonal) if np.all(diagonal > 0.0) else np.ones(len(precision))
     values, vectors = linalg.eigh(precision / np.outer(scale, scale))
-    definite = bool(np.all(values > _least(values, floor)))
-    return _factor(values, vectors, floor) / scale[:, None], definite
+    return _factor(values, vectors) / scale[:, None], bool(np.all(values > _least(values)))
 
 
 def absolute_factor(precision: np.ndarray) -> np.ndarray:
@@ -393,15 +370,15 @@ def absolute_factor(precision: np.ndarray) -> np.ndarray:
            [0. , 1. ]])
     """
     values, vectors = linalg.eigh(precision)
-    return _factor(np.abs(values), vectors, _FLOOR)
+    return _factor(np.abs(values), vectors)
 
 
-def _least(values: np.ndarray, floor: float) -> float:
-    return floor * max(float(values.max(initial=0.0)), 1.0)
+def _least(values: np.ndarray) -> float:
+    return _FLOOR * max(float(values.max(initial=0.0)), 1.0)
 
 
-def _factor(values: np.ndarray, vectors: np.ndarray, floor: float) -> np.ndarray:
-    covariance = (vectors / np.maximum(values, _least(values, floor))) @ vectors.T
+def _factor(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    covariance = (vectors / np.maximum(values, _least(values))) @ vectors.T
     return np.ascontiguousarray(linalg.cholesky(covariance, lower=True))
 
 

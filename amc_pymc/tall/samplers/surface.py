@@ -29,13 +29,7 @@ from amc_pymc.tall.samplers.raced import (
 )
 from amc_pymc.tall.samplers.tuning import Moments
 from amc_pymc.tall.split import Parts, Split, split
-from amc_pymc.tall.surrogate import (
-    Surface,
-    conditional_and_prior,
-    narrow_order,
-    ordered,
-    rows_of,
-)
+from amc_pymc.tall.surrogate import Surface, conditional_and_prior, narrow_order, ordered, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 
 # --- level expansions of groups --------------------------------------------------------------------
@@ -191,8 +185,6 @@ class SurfaceFit:
         Coordinates that are 0 or 1 and moved too.
     repeats : int
         Number of trajectories, or of turns of the binary coordinates, per move.
-    knows_prior : bool
-        Whether the prior of coefficients given hyperparameters is not approximated.
     freedom : float
         Degrees of freedom of a Student t that takes the place of the exponential of the expansion; infinite for none.
     plateaus : Plateaus or None
@@ -206,7 +198,6 @@ class SurfaceFit:
     draws: np.ndarray
     binary: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     repeats: int = 1
-    knows_prior: bool = True
     freedom: float = math.inf
     plateaus: Plateaus | None = None
 
@@ -337,17 +328,23 @@ def fit_surface(
     mode = search_mode(model, start, searched, subsample, rng)
     check(mode)
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
-    x, z = mode.x, eta_of(mode.x)
+    x, z, measured = mode.x, eta_of(mode.x), None
+    if mode.precision is not None:
+        measured = np.zeros((x.size, x.size))
+        measured[np.ix_(searched, searched)] = mode.precision
     for k in range(_MOST_ROUNDS):
         raced.forget_centre()
-        surrogate = _expanded(raced, z)
+        found = surrogate_at(raced, z)
+        if found is None:
+            raise NoProxy("the derivatives are not finite at the mode")
+        surrogate = found
         if k == 0:
             divided = _without_wide(divided, blocks, surrogate)
         level = None
         if raced.unit == "group" and raced.n_units <= _FEW_GROUPS:
             level = find_plateaus(raced, divided.outer, surrogate)
         terms, own = (level.parts(parts), level.surrogate) if level else (parts, surrogate)
-        surface = surface_at(model, terms, divided, x, own, _kinked(mode, searched, x.size))
+        surface = surface_at(model, terms, divided, x, own, measured)
         fitted = replace(tuned(surface, binary, x, rng), plateaus=level)
         _log.debug("Step %.2g, %d leaps, %d repeats.", fitted.step, fitted.leaps, fitted.repeats)
         zs = np.apply_along_axis(eta_of, 1, fitted.draws)
@@ -389,7 +386,7 @@ def gaussian_surface(
         np.zeros(1),
     )
     draws = np.empty((0, size)) if draws is None else draws
-    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, knows_prior=False, freedom=freedom)
+    return SurfaceFit(surface, np.empty((0, 0)), 0.1, 1, draws, freedom=freedom)
 
 
 def fit_to_moments(
@@ -404,22 +401,6 @@ def fit_to_moments(
     precision[inside] = factor @ factor.T
     fit = GaussianFit(moments.mean.copy(), precision, coordinates)
     return fit, gaussian_surface(fit, active, freedom=freedom)
-
-
-def _expanded(raced: Raced, z: np.ndarray) -> Surrogate:
-    found = surrogate_at(raced, z)
-    if found is None:
-        raise NoProxy("the derivatives are not finite at the mode")
-    return found
-
-
-def _kinked(mode: Mode, searched: np.ndarray, size: int) -> np.ndarray | None:
-    """Return a measured precision (D, D) of the coordinates that have been searched, if any."""
-    if mode.precision is None:
-        return None
-    out = np.zeros((size, size))
-    out[np.ix_(searched, searched)] = mode.precision
-    return out
 
 
 def _without_wide(divided: Split, blocks: Sequence[np.ndarray], surrogate: Surrogate) -> Split:
@@ -475,14 +456,9 @@ def surface_at(
     surface.slope[places] += whole[plain] - slope[plain]
     slope, curvature, highest = _bounded(surface.slope, surface.curvature)
     surface = surface._replace(slope=slope, curvature=curvature, highest=np.full(1, highest))
-    numbered[plain[_order_at(x, surface)]] = np.arange(plain.size)
-    return surface
-
-
-def _order_at(x: np.ndarray, surface: Surface) -> np.ndarray:
-    """Return an order of v in which Cholesky factors have few entries."""
     upper = np.triu(conditional_and_prior(x, surface)[0].factor, 1)
-    return narrow_order(upper + upper.T)
+    numbered[plain[narrow_order(upper + upper.T)]] = np.arange(plain.size)
+    return surface
 
 
 def _bounded(slope: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -15,7 +15,17 @@ from amc_pymc.tall.samplers.raced import gaussian_factor
 
 
 @dataclass(frozen=True)
-class RandomWalkProposal:
+class _Targeted:
+    target_accept: float
+
+    def __post_init__(self) -> None:
+        target = self.target_accept
+        if not (isinstance(target, Real) and 0.0 < target < 1.0):
+            raise ValueError(f"target_accept must lie in (0, 1), got {target!r}")
+
+
+@dataclass(frozen=True)
+class RandomWalkProposal(_Targeted):
     """Gaussian random walk with covariance and scale adapted during tuning."""
 
     name: ClassVar[str] = "random_walk"
@@ -23,12 +33,9 @@ class RandomWalkProposal:
     most_scale: ClassVar[float] = math.inf
     target_accept: float = 0.25
 
-    def __post_init__(self) -> None:
-        _check_target(self.target_accept)
-
 
 @dataclass(frozen=True)
-class SurrogateProposal:
+class SurrogateProposal(_Targeted):
     """Moves that are reversible for prior times the second-order expansion of rows or groups.
 
     Hyperparameters are moved by Hamiltonian Monte Carlo on their marginal density, and coefficients that are
@@ -45,9 +52,6 @@ class SurrogateProposal:
     #: Largest scale in tuning.
     most_scale: ClassVar[float] = 1.0
     target_accept: float = 0.5
-
-    def __post_init__(self) -> None:
-        _check_target(self.target_accept)
 
 
 Proposal = RandomWalkProposal | SurrogateProposal
@@ -85,11 +89,6 @@ class Audits:
         if share is not None and not (isinstance(share, Real) and 0.0 < share <= 1.0):
             raise ValueError(f"max_share must lie in (0, 1] or be None, got {share!r}")
         positive_int("chains", self.chains)
-
-
-def _check_target(target: float) -> None:
-    if not (isinstance(target, Real) and 0.0 < target < 1.0):
-        raise ValueError(f"target_accept must lie in (0, 1), got {target!r}")
 
 
 # --- adaptation ------------------------------------------------------------------------------------
@@ -174,10 +173,6 @@ def proposal_weights(kinds: tuple[int, ...], jumps: np.ndarray) -> np.ndarray:
     may reach points that another cannot.
     """
     weights = np.zeros(jumps.size)
-    kinds_ = list(kinds)
-    if len(kinds_) == 1:
-        weights[kinds_] = 1.0
-        return weights
-    weights[kinds_] = _SEARCH_SHARE / (len(kinds_) - 1)
-    weights[max(kinds_, key=lambda k: jumps[k])] = 1.0 - _SEARCH_SHARE
+    weights[list(kinds)] = _SEARCH_SHARE / max(1, len(kinds) - 1)
+    weights[max(kinds, key=lambda k: jumps[k])] = 1.0 - _SEARCH_SHARE if len(kinds) > 1 else 1.0
     return weights

@@ -1,6 +1,8 @@
 import functools
 import math
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -12,8 +14,8 @@ import amc_pymc as amc
 from amc_pymc.flags import flags_of_bits
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import b_normal
-from amc_pymc.tall.samplers.chain import Auditor, AuditTally, MoveDecisions
-from amc_pymc.tall.samplers.compiled import MoveLog, log_move
+from amc_pymc.tall.samplers.chain import Auditor, AuditTally
+from amc_pymc.tall.samplers.metropolis import MoveLog, log_move
 
 N_ROWS = 2_000
 
@@ -128,10 +130,7 @@ def logged(number, decisions, *, max_share=None, draws=1, seed=1):
     rng = np.random.default_rng(seed)
     settings = amc.Audits(number, max_share=max_share)
     size = prepared.start.size
-    n_units, costs = prepared.raced.n_units, (4.0, 2.0)
-    auditor = Auditor(
-        settings, prepared.rows_spent, n_units, costs, draws, lambda c: MoveDecisions(c, size)
-    )
+    auditor = Auditor(settings, prepared, draws, lambda c: MoveLog.empty(c, size))
     kept = min(decisions, auditor.log.x.shape[0])
     auditor.log.x[:kept] = rng.normal(0, 0.05, size=(kept, 2)) + np.array([1.0, -0.5])
     auditor.log.x_new[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))
@@ -179,12 +178,10 @@ def test_the_budget_stops_the_audits():
 
 @pytest.mark.parametrize("chains", [1, 4, 25])
 def test_all_chains_together_audit_for_the_share_of_the_setup(chains):
-    settings = amc.Audits(10, max_share=0.5, chains=chains)
+    settings, prepared = amc.Audits(10, max_share=0.5, chains=chains), step_without_proxy().prepared
+    setups = [replace(prepared, rows_spent=rows) for rows in (0, 1e9)]
     auditors = [
-        [
-            Auditor(settings, rows, 1, (4.0, 2.0), 0, lambda c: MoveDecisions(c, 1))
-            for rows in (0, 1e9)
-        ]
+        [Auditor(settings, each, 0, lambda c: MoveLog.empty(c, 1)) for each in setups]
         for _ in range(chains)
     ]
     assert sum(after.spent - before.spent for before, after in auditors) == pytest.approx(1e9)
@@ -194,7 +191,7 @@ def test_audited_decisions_are_a_uniform_sample():
     chosen = []
     for seed in range(150):
         auditor, prepared = logged(40, 160)
-        auditor.decisions.cost = lambda k, prepared: chosen.append(k) or 0
+        auditor.log.passes = lambda k: chosen.append(k) or 0
         auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(seed))
     assert len(chosen) == 150 * 40
     uses = np.bincount(chosen, minlength=160)

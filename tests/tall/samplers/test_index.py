@@ -257,7 +257,7 @@ def test_a_race_errs_at_most_as_often_as_promised(taylor):
         log.seen[0] = 0
         x, model, counts = draw(0)
         right = np.argmax(log_scores(space, x) + log.noise[0]) == model
-        assert draw.chain.auditor.decisions.confirmed(0, prepared, None) == right
+        assert draw.chain.auditor.log.confirmed(0, prepared, None) == right
         wrong += not right
         early += counts.raced[0] < N
     assert early > 100

@@ -11,12 +11,10 @@ from scipy import stats
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.tall.racing import REWARDS, ExactRace, make_population
-from amc_pymc.tall.refresh import move_of, refresh_of
+from amc_pymc.tall.refresh import refresh_of
 from amc_pymc.tall.samplers.compiled import (
     LOGP,
     Densities,
-    MetropolisCounts,
-    MoveLog,
     Races,
     as_they_are,
     decision_of,
@@ -25,6 +23,8 @@ from amc_pymc.tall.samplers.metropolis import (
     KINDS,
     RANDOM_WALK,
     SURROGATE,
+    MetropolisCounts,
+    MoveLog,
     Moves,
     learned,
     run_draws,
@@ -100,7 +100,7 @@ def moves_of(weights, scales, mean, chol, active=None):
     factor, _ = fit.moves(active)
     refresh = gaussian_surface(fit, active).moves()
     numbers = (np.array(each, float) for each in (weights, scales))
-    return Moves(*numbers, active, np.linalg.inv(factor), factor, refresh, move_of(refresh))
+    return Moves(*numbers, active, np.linalg.inv(factor), factor, refresh)
 
 
 _entry = entry_points(run_draws)
@@ -126,7 +126,7 @@ def skewed_moves(kind):
     weights = {"mixture": [0.4, 0.6], "random_walk": [1.0, 0.0]}.get(kind, [0.0, 1.0])
     moves = moves_of(weights, [1.5, 0.9], mean, np.array([[0.8, 0.0], [0.3, 0.6]]))
     if kind == "hyperparameter":
-        moves = moves.on(with_a_hyperparameter(*mean))
+        moves = moves._replace(refresh=with_a_hyperparameter(*mean))
     return moves
 
 
