@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import sys
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
+from amc_pymc.reading.graphs import interpreted_mode
+
 if TYPE_CHECKING:
     from types import ModuleType
 
     from pymc import Model
+
+
+def natural_values(model: Model) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """Return a function of points that returns the free and deterministic variables of a model."""
+    hidden = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
+    outputs = [v for v in model.unobserved_value_vars if v.name not in hidden]
+    names, inputs = [v.name for v in outputs], model.value_vars
+    fn = model.compile_fn(
+        outputs, inputs=inputs, point_fn=False, on_unused_input="ignore", mode=interpreted_mode()
+    )
+    return lambda point: dict(zip(names, fn(*(point[v.name] for v in inputs)), strict=True))
 
 
 def draws_group(model: Model | None, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Dataset:
