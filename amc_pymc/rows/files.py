@@ -7,6 +7,7 @@ other processes open them through the process that made them.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import tempfile
@@ -162,7 +163,7 @@ class InMemory:
     @property
     def n_bytes(self) -> int:
         """Size of the array in bytes."""
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=int))
+        return int(self.dtype.itemsize) * math.prod(self.shape)
 
     @cached_property
     def data(self) -> np.ndarray:

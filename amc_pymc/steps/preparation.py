@@ -367,11 +367,10 @@ class _Preparing:
 
     def _binary(self) -> np.ndarray:
         """Return the coordinates of sampled variables that are 0 or 1."""
-        found = []
-        for v, states in self._states():
-            if all(np.array_equal(k, [0, 1]) for k in states):
-                found.append(v)
-        return self.layout.indices([v for v in found if v in self.names])
+        own = ((v, states) for v, states in self._states() if v in self.names)
+        return self.layout.indices(
+            [v for v, states in own if all(np.array_equal(k, [0, 1]) for k in states)]
+        )
 
     def _states(self) -> Iterator[tuple[str, list[np.ndarray]]]:
         """Yield the discrete variables that have bounds, and the states of their elements."""
@@ -411,17 +410,16 @@ class _Preparing:
         if not surrogate or (wanted and not gaussian):
             happened = "; ".join(f.happened for f in flags) or "found"
             raise NoProxy(f"the derivatives are not finite at the mode ({happened})")
+        surface = None
+        if gaussian is not None:
+            start, at = gaussian.mean, gaussian.coordinates
+            draws = np.stack([gaussian.draw(start, at, self.rng) for _ in range(_DRAWS)])
+            surface = gaussian_surface(gaussian, self.active, draws)
         kinked = smooth and precision is not None
-        fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
-        return replace(self.with_gaussian(fitted), kinked=kinked)
-
-    def with_gaussian(self, prepared: Preparation) -> Preparation:
-        """Take the Gaussian approximation as the surface of moves, if there is one."""
-        fit = prepared.fit
-        if fit is None:
-            return prepared
-        draws = np.stack([fit.draw(fit.mean, fit.coordinates, self.rng) for _ in range(_DRAWS)])
-        return replace(prepared, surface=gaussian_surface(fit, self.active, draws))
+        return replace(
+            bare, surrogate=surrogate, fit=gaussian, surface=surface, kinked=kinked,
+            forecast_flags=flags,
+        )  # fmt: skip
 
     def _expandable(self) -> bool:
         """Raise ``NoProxy`` if rows cannot be expanded; return whether they depend on no discrete variable."""
@@ -584,7 +582,8 @@ class SharedThinning:
     @cached_property
     def thinning(self) -> Thinning:
         """The thinning with its tables."""
-        return self._rest._replace(**{n: table.data for n, table in self._tables.items()})
+        tables: dict[str, Any] = {n: table.data for n, table in self._tables.items()}
+        return self._rest._replace(**tables)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_tables": self._tables, "_rest": self._rest}
