@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grouped_runs
 import numpy as np
 import pymc as pm
 import pytest
@@ -34,17 +35,8 @@ def normal_model(n_rows: int = 500, **kwargs) -> pm.Model:
     return model
 
 
-def sample(model, step, *, seed=1, **kwargs):
-    defaults = {
-        "draws": 50,
-        "tune": 50,
-        "chains": 2,
-        "cores": 1,
-        "progressbar": False,
-        "quiet": True,
-        "compute_convergence_checks": False,
-    }
-    return pm.sample(step=step, model=model, random_seed=seed, **{**defaults, **kwargs})
+def sample(model, step, **kwargs):
+    return grouped_runs.sample(model, step, **{"draws": 50, "tune": 50, **kwargs})
 
 
 @pytest.fixture(scope="session")
