@@ -13,8 +13,6 @@ import xarray as xr
 from amc_pymc.reading.graphs import interpreted_mode
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from pymc import Model
 
 
@@ -38,17 +36,12 @@ def draws_group(model: Model | None, values: dict[str, np.ndarray], *, n_chains:
     shaped = {k: v.reshape(n_chains, -1, *v.shape[1:]) for k, v in values.items()}
     return dict_to_dataset(
         shaped,
-        inference_library=_library(),
+        inference_library=sys.modules["amc_pymc"],  # its name and version are stored
         coords=coords,
         dims=dims,
         sample_dims=["chain", "draw"],
         check_conventions=False,  # there may be more chains than draws
     )
-
-
-def _library() -> ModuleType:
-    """Return the package itself, whose name and version are stored in results."""
-    return sys.modules["amc_pymc"]
 
 
 def add_data_groups(tree: xr.DataTree, model: Model) -> None:
@@ -68,6 +61,10 @@ def add_data_groups(tree: xr.DataTree, model: Model) -> None:
         if data:
             tree[group] = xr.DataTree(
                 dict_to_dataset(
-                    data, inference_library=_library(), coords=coords, dims=dims, sample_dims=[]
+                    data,
+                    inference_library=sys.modules["amc_pymc"],
+                    coords=coords,
+                    dims=dims,
+                    sample_dims=[],
                 )
             )

@@ -306,14 +306,9 @@ class RacingMetropolis(RacingStep):
 
     # --- local effects --------------------------------------------------------------------------
 
-    @property
-    def _local(self) -> GroupedModel | None:
-        """Grouped model, or None if no local effects are integrated out."""
-        return _groups_of(self.prepared)
-
     def _moved(self, point: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the new point, with integrated-out local effects drawn given the rest."""
-        local = self._local
+        local = _groups_of(self.prepared)
         if local is None:
             return super()._moved(point, x)
         effects = local.effects(point)

@@ -39,6 +39,20 @@ def sample(model, step, **kwargs):
     return grouped_runs.sample(model, step, **{"draws": 50, "tune": 50, **kwargs})
 
 
+#: Statistics of NUTS that are times.
+CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}
+GROUPS = {"posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"}
+
+
+def assert_same(one, other):
+    """Equal draws and statistics, those of the tuning too if they are there."""
+    for group in set(one.children) & GROUPS:
+        mine, theirs = one[group].to_dataset(), other[group].to_dataset()
+        assert set(mine.data_vars) == set(theirs.data_vars), group
+        for name in set(mine.data_vars) - CLOCKS:
+            np.testing.assert_array_equal(mine[name], theirs[name], err_msg=f"{group}.{name}")
+
+
 @pytest.fixture(scope="session")
 def run():
     """``run(model, step, **kwargs)`` is a short quiet ``pm.sample``."""

@@ -360,15 +360,14 @@ def test_one_number_of_another_size():
         amc.RacingMetropolis(model=model)
 
 
-def test_all_numbers_may_have_any_unit():
+def test_all_numbers_may_have_any_unit(run):
     """An amount in small coins and the logarithm of its sd: standard deviations differ by 1e9."""
     y = np.random.default_rng(1).normal(10.0, 1.0, 3_000) * 1e9
-    with pm.Model():
+    with pm.Model() as model:
         mu, s = pm.Normal("mu", 0, 1e11), pm.HalfCauchy("s", 1.0)
         pm.Normal("obs", mu, s, observed=y)
         step = amc.RacingMetropolis()
-        idata = pm.sample(500, tune=200, step=step, chains=1, cores=1, random_seed=1,
-                          progressbar=False, compute_convergence_checks=False)  # fmt: skip
+    idata = run(model, step, draws=500, tune=200, chains=1)
     assert idata["sample_stats"]["accept"].mean() > 0.8
     assert idata["sample_stats"]["race_flags"].max() == 0.0
     draws, error = idata["posterior"]["mu"].values, y.std() / np.sqrt(3_000)

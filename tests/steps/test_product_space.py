@@ -555,13 +555,6 @@ def test_bad_arguments_are_named_before_any_work(no_work, arguments, error, mess
         sample(PAIR, **arguments)
 
 
-@pytest.mark.slow
-def test_the_prior_is_in_the_probabilities_but_not_in_the_bayes_factors(models):
-    tree = sample(models, draws=1_000, tune=300, prior_probs=[1, 2, 3], random_seed=4)
-    assert_evidence(tree, NAMES)
-    np.testing.assert_allclose(tree["product_space"]["prior_prob"], np.array([1, 2, 3]) / 6)
-
-
 def test_laplace_evidence_is_exact_where_the_posterior_is_normal(normal_run):
     found = normal_run["product_space"]["laplace_log_evidence"]
     for name in ("mean", "line"):
@@ -631,12 +624,15 @@ def test_survives_netcdf(short_run, tmp_path):
         {"pseudo_prior": "pilot"},
         {"pseudo_prior": "pilot", "race": "exact"},
         {"proposal": "random_walk"},
+        {"prior_probs": [1, 2, 3]},
     ],
     ids=str,
 )
 def test_settings_do_not_change_the_evidence(models, settings):
     tree = sample(models, draws=2_000, tune=500, random_seed=8, **settings)
     assert_evidence(tree, NAMES)
+    prior = settings.get("prior_probs", [2, 2, 2])
+    np.testing.assert_allclose(tree["product_space"]["prior_prob"], np.array(prior) / 6)
     assert_same(sample(models, draws=50, **settings), sample(models, draws=50, **settings))
 
 
