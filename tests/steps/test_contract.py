@@ -20,7 +20,7 @@ from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import SamplerWarning
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep
-from steps.conftest import assert_same, linear_model, sample
+from steps.conftest import assert_same, linear_model, normal_model, sample
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import amc_pymc as amc
@@ -477,9 +477,7 @@ def test_share_of_rows(linear_step):
 
 
 def test_initval(run):
-    with pm.Model() as model:
-        mu = pm.Normal("mu", 0, 2, initval=1.5)
-        pm.Normal("obs", mu, 1, observed=np.random.default_rng(5).normal(size=500))
+    model = normal_model(initval=1.5)
     step = amc.RacingMetropolis(model=model)
     idata = run(model, step)
     assert moves(idata.posterior["mu"])

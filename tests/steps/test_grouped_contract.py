@@ -124,13 +124,3 @@ def test_shared_variables_that_change_are_refused():
             step.setup_chain(rng, 5, 5)
         variable.set_value(old)
     step.setup_chain(rng, 5, 5)
-
-
-def test_changed_data_are_refused(labelled, step):
-    old = labelled["y"].get_value()
-    pm.set_data({"y": old + 1.0}, model=labelled)
-    try:
-        with pytest.raises(ValueError, match=r"data .*y.* have changed.*Make a new one"):
-            sample(labelled, step, **SHORT)
-    finally:
-        pm.set_data({"y": old}, model=labelled)
