@@ -179,8 +179,10 @@ def _numpy_type(kind: Any) -> np.dtype:
 
 def _values(column: Any) -> np.ndarray:
     """Return the numbers of a pandas column."""
-    kind = float if column.hasnans else _numpy_type(column.dtype)
-    found: np.ndarray = column.to_numpy(kind, na_value=np.nan if column.hasnans else None)
+    if column.hasnans:
+        found: np.ndarray = column.to_numpy(float, na_value=np.nan)
+    else:
+        found = column.to_numpy(_numpy_type(column.dtype))
     return found
 
 

@@ -94,13 +94,9 @@ class Case(NamedTuple):
     data: tuple[str, ...]
     drawn: tuple[str, ...]
 
-    def steps(self, step=None):
-        step = step or self.step
-        return [step, *self.rest] if self.rest else step
-
-    def run(self, step=None, **kwargs):
+    def run(self, **kwargs):
         settings = {"draws": 30, "tune": 30, "discard_tuned_samples": False} | kwargs
-        return sample(self.model, self.steps(step), **settings)
+        return sample(self.model, [self.step, *self.rest], **settings)
 
 
 @functools.cache
