@@ -607,16 +607,6 @@ def test_each_visit_is_repeated_evenly_and_stays_in_its_chain(short_run):
     assert not np.intersect1d(first, second).size
 
 
-def test_survives_netcdf(short_run, tmp_path):
-    path = tmp_path / "run.nc"
-    short_run.to_netcdf(path, engine="h5netcdf")
-    with xr.open_datatree(path, engine="h5netcdf") as back:
-        assert set(back.groups) == set(short_run.groups)
-        for group in short_run.groups:
-            xr.testing.assert_equal(back[group].to_dataset().load(), short_run[group].to_dataset())
-        assert list(back["posterior"].attrs["models"]) == NAMES
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
