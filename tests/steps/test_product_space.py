@@ -379,14 +379,7 @@ def test_audits_find_wrong_index_decisions(models, monkeypatch):
 # --- seeds ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"cores": 2, "mp_ctx": "fork"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", [{}, {"cores": 2, "mp_ctx": "fork"}], ids=str)
 def test_the_same_seed_draws_the_same(models, short_run, settings):
     assert_same(sample(models, **settings), short_run)
 

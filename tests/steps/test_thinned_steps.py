@@ -30,14 +30,8 @@ def censored_weibull(rng):
 
 
 def ordered(rng):
-    cuts = pm.Normal(
-        "cuts",
-        0.0,
-        2.0,
-        shape=2,
-        initval=[-1.0, 1.0],
-        transform=pm.distributions.transforms.ordered,
-    )
+    increasing = pm.distributions.transforms.ordered
+    cuts = pm.Normal("cuts", 0.0, 2.0, shape=2, initval=[-1.0, 1.0], transform=increasing)
     y = np.digitize(rng.logistic(0.5 * X), [-0.5, 1.0])
     return pm.OrderedLogistic("y", eta=0.5 * X, cutpoints=cuts, observed=y)
 
