@@ -76,7 +76,7 @@ class FirstClassFunction:
         return int(self._words.ctypes.data)
 
 
-def first_class(signature: Any, *, cache: bool = False, kept: Any = None) -> Callable[[Any], Any]:
+def first_class(signature: Any, *, cache: bool = False) -> Callable[[Any], Any]:
     """Compile a function as a :class:`FirstClassFunction`; decorator.
 
     Parameters
@@ -85,8 +85,6 @@ def first_class(signature: Any, *, cache: bool = False, kept: Any = None) -> Cal
         Types of the arguments and the result.
     cache : bool
         Whether to keep the machine code on disk.
-    kept : object, optional
-        Further object that the function keeps alive, such as arrays whose addresses it contains.
 
     Examples
     --------
@@ -101,7 +99,7 @@ def first_class(signature: Any, *, cache: bool = False, kept: Any = None) -> Cal
     >>> twice(half, 8.0)
     2.0
     """
-    return lambda function: bound_function(njit(cache=cache)(function), signature, (), kept)
+    return lambda function: FirstClassFunction(njit(cache=cache)(function), signature)
 
 
 def bound_function(

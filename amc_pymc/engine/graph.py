@@ -86,8 +86,9 @@ class Graph:
         """Add the entry of an array of parameters at a position, which is an integer node."""
         return self._add(Node("entry", (position,), array, _FLOAT))
 
-    def make(self, op: str, *args: int) -> int:
-        """Add an operation on nodes, simplified where this is easy."""
+    def make(self, op: str, *given: float) -> int:
+        """Add an operation on nodes, or floats in the place of constants, simplified where this is easy."""
+        args = tuple(self.const(a) if isinstance(a, float) else int(a) for a in given)
         numbers = [self.number(a) for a in args]
         if op != "held" and all(v is not None for v in numbers):
             with np.errstate(all="ignore"):
@@ -106,7 +107,7 @@ class Graph:
             kind = _INTEGER
         else:
             kind = _FLOAT
-        return self._add(Node(op, tuple(args), None, kind))
+        return self._add(Node(op, args, None, kind))
 
     def number(self, node: int):
         """Return the value of a constant node, else None."""
@@ -222,8 +223,8 @@ class Graph:
                 continue
             total = self._tangent(n, [out[a] for a in found.args])
             out[n] = None if total is None or self.number(total) == 0.0 else total
-        found_slope = out[node]
-        return self.const(0.0) if found_slope is None else found_slope
+        slope = out[node]
+        return self.const(0.0) if slope is None else slope
 
     def _tangent(self, n: int, slopes: Sequence[int | None]) -> int | None:
         """Return the derivative of an operation from those of its arguments."""
@@ -250,7 +251,7 @@ class Graph:
             condition = self.make(_CHOICES[node.op], *node.args)
         if slopes[-2] is None and slopes[-1] is None:
             return None
-        yes, no = (self.const(0.0) if s is None else s for s in slopes[-2:])
+        yes, no = (0.0 if s is None else s for s in slopes[-2:])
         return self.make("switch", condition, yes, no)
 
     # --- evaluation -----------------------------------------------------------------------------
@@ -395,7 +396,7 @@ def _simple_pow(g: Graph, args, numbers) -> int | None:
         1: lambda a: a,
         2: lambda a: g.make("mul", a, a),
     }
-    powers |= {0.5: lambda a: g.make("sqrt", a), -1: lambda a: g.make("div", g.const(1.0), a)}
+    powers |= {0.5: lambda a: g.make("sqrt", a), -1: lambda a: g.make("div", 1.0, a)}
     rule = powers.get(numbers[1])
     return rule(args[0]) if rule else None
 

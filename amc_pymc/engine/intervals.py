@@ -168,7 +168,7 @@ class _Bounds:
             if n >= 0:
                 ends = self._known[n] if factor > 0.0 else self._known[n][::-1]
                 low, high = (
-                    g.make("add", total, g.make("mul", g.const(factor), end))
+                    g.make("add", total, g.make("mul", factor, end))
                     for total, end in zip((low, high), ends)
                 )
         return low, high
@@ -177,19 +177,18 @@ class _Bounds:
 
     def _decided(self, node: Node, parts: Sequence[Interval]) -> int:
         """Return whether a condition has one value in the box."""
-        g, zero = self.g, self.g.const(0.0)
+        g = self.g
         if node.op in ("and", "or", "xor", "not"):
             return g.const(True)  # if its arguments have
         if node.op in ("isnan", "isinf"):
             ((low, high),) = parts
-            return g.make("lt", g.make("sub", high, low), g.const(math.inf))
+            return g.make("lt", g.make("sub", high, low), math.inf)
         low, high = self._difference(*node.args)
-        above, below = g.make("gt", low, zero), g.make("lt", high, zero)
-        if node.op in ("ge", "lt"):
-            above = g.make("ge", low, zero)
-        if node.op in ("le", "gt"):
-            below = g.make("le", high, zero)
-        return g.make("or", above, below)
+        above, below = (
+            "ge" if node.op in ("ge", "lt") else "gt",
+            "le" if node.op in ("le", "gt") else "lt",
+        )
+        return g.make("or", g.make(above, low, 0.0), g.make(below, high, 0.0))
 
     def _difference(self, a: int, b: int) -> Interval:
         """Return bounds of a - b, or of another number with the same sign."""
@@ -253,8 +252,7 @@ def _mul(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
 
 def _div(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
     g, (low, high) = b.g, parts[1]
-    one = g.const(1.0)
-    inverse = g.make("div", one, high), g.make("div", one, low)
+    inverse = g.make("div", 1.0, high), g.make("div", 1.0, low)
     return b.either(_one_side(b, parts[1]), b.product(parts[0], inverse), b.unknown())
 
 
@@ -267,7 +265,7 @@ def _pow(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
             return g.make("pow", low, exponent), g.make("pow", high, exponent)
         return _valley(b, parts[0], lambda x: g.make("pow", x, exponent), 0.0, 0.0)
     corners = {g.make("pow", x, y) for x in parts[0] for y in parts[1]}
-    return b.either(g.make("gt", low, g.const(0.0)), b.hull(sorted(corners)), b.unknown())
+    return b.either(g.make("gt", low, 0.0), b.hull(sorted(corners)), b.unknown())
 
 
 def _valley(
@@ -276,15 +274,13 @@ def _valley(
     """Return the bounds of a function that falls up to a place and rises from there."""
     g, (low, high) = b.g, part
     ends = b.hull([at(low), at(high)])
-    here = g.const(place)
-    inside = g.make("and", g.make("le", low, here), g.make("ge", high, here))
-    return g.make("switch", inside, g.const(least), ends[0]), ends[1]
+    inside = g.make("and", g.make("le", low, place), g.make("ge", high, place))
+    return g.make("switch", inside, least, ends[0]), ends[1]
 
 
 def _one_side(b: _Bounds, part: Interval) -> int:
     """Return whether an interval does not contain zero."""
-    zero = b.g.const(0.0)
-    return b.g.make("or", b.g.make("gt", part[0], zero), b.g.make("lt", part[1], zero))
+    return b.g.make("or", b.g.make("gt", part[0], 0.0), b.g.make("lt", part[1], 0.0))
 
 
 def _cosh(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
@@ -323,7 +319,7 @@ def _if_positive(rule: Rule) -> Rule:
     """Return a rule that holds for positive arguments."""
 
     def restricted(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-        positive = b.g.make("gt", parts[0][0], b.g.const(0.0))
+        positive = b.g.make("gt", parts[0][0], 0.0)
         return b.either(positive, rule(b, n, parts), b.unknown())
 
     return restricted
@@ -344,12 +340,12 @@ def _lipschitz(slope: float, low: float, high: float) -> Rule:
 
     def rule(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
         g, (left, right) = b.g, parts[0]
-        middle = g.make("mul", g.const(0.5), g.make("add", left, right))
-        width = g.make("mul", g.const(0.5 * slope), g.make("sub", right, left))
+        middle = g.make("mul", 0.5, g.make("add", left, right))
+        width = g.make("mul", 0.5 * slope, g.make("sub", right, left))
         value = g.make(g.nodes[n].op, middle)
         return (
-            g.make("maximum", g.make("sub", value, width), g.const(low)),
-            g.make("minimum", g.make("add", value, width), g.const(high)),
+            g.make("maximum", g.make("sub", value, width), low),
+            g.make("minimum", g.make("add", value, width), high),
         )
 
     return rule

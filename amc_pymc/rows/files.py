@@ -7,6 +7,7 @@ other processes open them through the process that made them.
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import tempfile
@@ -117,7 +118,7 @@ class _Writable:
 
 
 class InMemory:
-    """An array of floats, which processes share if it is large.
+    """An array, which processes share if it is large.
 
     The object can be pickled. A small array is part of the pickle. Of a large one other processes map the same memory,
     as long as the original object exists. Writing to :attr:`data` changes the array in this process only.
@@ -127,6 +128,7 @@ class InMemory:
     shape : sequence of int
     fill : callable
         Writes to the array, which is zero.
+    dtype : dtype, default float
 
     Examples
     --------
@@ -137,13 +139,15 @@ class InMemory:
     (False, np.float64(2.0))
     """
 
-    def __init__(self, shape: Sequence[int], fill: Callable[[np.ndarray], Any]):
-        self.shape = tuple(int(n) for n in shape)
-        self._handle = _memory_file() if self.n_bytes >= _LEAST else None
+    def __init__(
+        self, shape: Sequence[int], fill: Callable[[np.ndarray], Any], dtype: Any = np.float64
+    ):
+        self.shape, self.dtype = tuple(int(n) for n in shape), np.dtype(dtype)
+        self._handle = _memory_file() if self.n_bytes >= max(1, _LEAST) else None
         #: Path of the file for other processes.
         self.path: str | None = None
         if self._handle is None:
-            self.data = np.zeros(self.shape)
+            self.data = np.zeros(self.shape, self.dtype)
             fill(self.data)
             return
         weakref.finalize(self, os.close, self._handle)
@@ -159,7 +163,7 @@ class InMemory:
     @property
     def n_bytes(self) -> int:
         """Size of the array in bytes."""
-        return 8 * int(np.prod(self.shape, dtype=int))
+        return int(self.dtype.itemsize) * math.prod(self.shape)
 
     @cached_property
     def data(self) -> np.ndarray:
@@ -187,7 +191,7 @@ class InMemory:
 
     def _mapped(self, handle: int, access: int) -> np.ndarray:
         mapped = mmap.mmap(handle, self.n_bytes, access=access)
-        return np.frombuffer(mapped, np.float64).reshape(self.shape)
+        return np.frombuffer(mapped, self.dtype).reshape(self.shape)
 
     def release(self) -> None:
         """Do nothing: the data stay in memory."""
@@ -198,7 +202,8 @@ class InMemory:
     def __getstate__(self) -> dict[str, Any]:
         if self.path is None:
             return self.__dict__
-        return {"shape": self.shape, "path": self.path, "_inode": self._inode, "_handle": None}
+        kept = {k: self.__dict__[k] for k in ("shape", "dtype", "path", "_inode")}
+        return kept | {"_handle": None}
 
 
 def _memory_file() -> int | None:

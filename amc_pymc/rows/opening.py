@@ -12,12 +12,10 @@ import numpy as np
 
 from amc_pymc.rows.sources import (
     ArraySource,
-    DaskArrays,
     DaskTable,
     ParquetSource,
     Rows,
     Source,
-    is_dask,
     library,
 )
 from amc_pymc.rows.store import Placeholder
@@ -63,12 +61,7 @@ def _source(rows: Rows, names: Sequence[str]) -> Source:
         given = library("zarr", "a Zarr group").open(str(given), mode="r")
     if hasattr(given, "array_keys"):
         return _group(given, columns)
-    if hasattr(given, "columns") and is_dask(given):
-        return DaskTable(given, columns)
-    raise TypeError(
-        "source must map names of pm.Data to arrays, or be the path of Parquet files or of a Zarr "
-        f"group, a zarr.Group or a Dask dataframe, got {type(given).__name__}"
-    )
+    return DaskTable(given, columns)
 
 
 def _arrays(arrays: Mapping[str, Any]) -> Source:
@@ -90,7 +83,7 @@ def _arrays(arrays: Mapping[str, Any]) -> Source:
     lengths = {name: int(a.shape[0]) for name, a in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"rows must have one length, got {lengths}")
-    return (DaskArrays if any(map(is_dask, arrays.values())) else ArraySource)(arrays)
+    return ArraySource(arrays)
 
 
 def _group(group: Any, columns: Mapping[str, str | list[str]]) -> Source:

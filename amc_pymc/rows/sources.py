@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import math
 import mmap
 import os
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,8 +99,8 @@ class ArraySource(Source):
         self.labels = {n: [] for n in arrays}
 
     def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        own = [getattr(self._arrays[n], "chunks", None) or (1,) for n in names]  # those of Zarr
-        step = max(size, *(c[0] for c in own))
+        chunk = max(_chunk_of(self._arrays[n]) for n in names)
+        step = chunk * max(1, size // chunk)
         for start in range(0, self.n_rows, step):
             yield {n: np.array(self._arrays[n][start : start + step]) for n in names}
             for name in names:
@@ -126,26 +124,10 @@ class ArraySource(Source):
         return [self.n_rows, files, self._hashes(n for n in self._arrays if n not in files)]
 
 
-class DaskArrays(ArraySource):
-    """Dask arrays, read in the chunks of the one with the widest rows; other arrays may be among them."""
-
-    def __init__(self, arrays: Mapping[str, Any]):
-        super().__init__({n: library("dask.array", "Dask").asarray(a) for n, a in arrays.items()})
-
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        arrays = self._arrays.values()
-        widest = max(arrays, key=lambda a: a.dtype.itemsize * math.prod(a.shape[1:]))
-        for start, stop in pairwise(np.cumsum([0, *(n for n in widest.chunks[0] if n)])):
-            yield dict(zip(names, computed([self._arrays[n][start:stop] for n in names])))
-
-
-def computed(collections: Sequence[Any]) -> Sequence[Any]:
-    """Compute Dask collections: on the current cluster if there is one, else in this thread."""
-    dask = library("dask", "Dask")
-    found: Sequence[Any] = dask.compute(
-        *collections, scheduler=dask.config.get("scheduler", "sync")
-    )
-    return found
+def _chunk_of(array: Any) -> int:
+    """Return the number of rows that an array of Zarr or Dask reads at once, 1 for others."""
+    chunks = getattr(array, "chunksize", None) or getattr(array, "chunks", None) or (1,)
+    return int(chunks[0])
 
 
 def is_dask(value: Any) -> bool:
@@ -159,7 +141,8 @@ class TableSource(Source):
     Missing values are read as NaN, which packing refuses.
     """
 
-    def __init__(self, columns: Chosen, known: Mapping[str, np.dtype]):
+    def __init__(self, columns: Chosen, kinds: Mapping[str, Any]):
+        known = {name: _numpy_type(kind) for name, kind in kinds.items()}
         self.columns = columns
         self.labels = {n: [c] if isinstance(c, str) else c for n, c in columns.items()}
         self.names = list(dict.fromkeys(c for own in self.labels.values() for c in own))
@@ -175,17 +158,32 @@ class TableSource(Source):
 
     def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
         chosen = {n: self.columns[n] for n in names}
-        for read in self._tables(
-            size, list(dict.fromkeys(c for n in names for c in self.labels[n]))
-        ):
+        needed = list(dict.fromkeys(c for n in names for c in self.labels[n]))
+        for frame in self._frames(size, needed):
+            read = {c: _values(frame[c]) for c in needed}
             yield {
                 n: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
                 for n, c in chosen.items()
             }
 
-    def _tables(self, size: int, columns: list[str]) -> Iterator[dict[str, np.ndarray]]:
-        """Yield some columns in blocks of rows that are read at once, of ``size`` rows if possible."""
+    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
+        """Yield some columns as dataframes of pandas that are read at once, of ``size`` rows if possible."""
         raise NotImplementedError
+
+
+def _numpy_type(kind: Any) -> np.dtype:
+    """Return the NumPy type of a pandas column, including nullable ones; ``object`` if there is none."""
+    kind = getattr(kind, "numpy_dtype", kind)
+    return kind if isinstance(kind, np.dtype) else np.dtype(object)
+
+
+def _values(column: Any) -> np.ndarray:
+    """Return the numbers of a pandas column."""
+    if column.hasnans:
+        found: np.ndarray = column.to_numpy(float, na_value=np.nan)
+    else:
+        found = column.to_numpy(_numpy_type(column.dtype))
+    return found
 
 
 class ParquetSource(TableSource):
@@ -201,30 +199,17 @@ class ParquetSource(TableSource):
             self.n_rows = self._table.count_rows()
         except (OSError, ValueError) as error:
             raise ValueError(f"rows: {path} cannot be read as Parquet: {error}") from error
-        super().__init__(columns, {f.name: _numpy_type(f.type) for f in self._table.schema})
+        empty = self._table.schema.empty_table().to_pandas(ignore_metadata=True)
+        super().__init__(columns, dict(empty.dtypes))
 
-    def _tables(self, size: int, columns: list[str]) -> Iterator[dict[str, np.ndarray]]:
+    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
         ahead = {"batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
         for batch in self._table.to_batches(columns=columns, batch_size=size, **ahead):
-            yield {c: _column(batch.column(c)) for c in columns}
+            yield batch.to_pandas(ignore_metadata=True)
 
     def stamp(self) -> list[Any]:
         """Return paths, sizes and modification times of the files, and the columns."""
         return [[file_stamp(f) for f in self._files], sorted(self.labels.items())]
-
-
-def _numpy_type(kind: Any) -> np.dtype:
-    """Return the NumPy type of an Arrow column, ``object`` if there is none."""
-    try:
-        found: np.dtype = np.dtype(kind.to_pandas_dtype())
-        return found
-    except (NotImplementedError, TypeError):
-        return np.dtype(object)
-
-
-def _column(column: Any) -> np.ndarray:
-    values: np.ndarray = column.to_numpy(zero_copy_only=False)
-    return values.astype(float) if column.null_count else values
 
 
 class DaskTable(TableSource):
@@ -232,26 +217,12 @@ class DaskTable(TableSource):
 
     def __init__(self, frame: Any, columns: Chosen):
         self._frame = frame
-        super().__init__(columns, {c: _pandas_type(t) for c, t in frame.dtypes.items()})
-        (lengths,) = computed([frame[self.names[:1]].map_partitions(len)])
-        self.n_rows = int(sum(lengths))
+        super().__init__(columns, dict(frame.dtypes))
+        self.n_rows = len(frame[self.names[:1]])
 
-    def _tables(self, size: int, columns: list[str]) -> Iterator[dict[str, np.ndarray]]:
-        for part in self._frame[columns].to_delayed():
-            (frame,) = computed([part])
-            if len(frame):
-                yield {
-                    c: frame[c].to_numpy(float, na_value=np.nan)
-                    if frame[c].hasnans
-                    else frame[c].to_numpy(_pandas_type(frame[c].dtype))
-                    for c in columns
-                }
-
-
-def _pandas_type(kind: Any) -> np.dtype:
-    """Return the NumPy type of a pandas column, including nullable ones."""
-    kind = getattr(kind, "numpy_dtype", kind)
-    return kind if isinstance(kind, np.dtype) else np.dtype(object)
+    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
+        for k in range(self._frame.npartitions):
+            yield self._frame[columns].get_partition(k).compute()
 
 
 def file_stamp(path: Path) -> list[Any]:
@@ -331,6 +302,13 @@ class Rows:
 
     def __post_init__(self) -> None:
         source, columns = self.source, self.columns
+        named = isinstance(source, Mapping | str | os.PathLike)
+        if not (named or hasattr(source, "array_keys") or is_dask(source)):
+            raise TypeError(
+                "rows must map names of pm.Data to arrays, or be the path of Parquet files or of a "
+                "Zarr group, a zarr.Group, a Dask dataframe or amc_pymc.Rows, got "
+                f"{type(source).__name__}"
+            )
         if columns is not None and not isinstance(columns, Mapping):
             raise TypeError(
                 "columns must map names of pm.Data to names of columns, got "
@@ -358,13 +336,4 @@ def _check_folder(folder: object) -> None:
 
 def as_rows(rows: Any) -> Rows | None:
     """Convert the argument ``rows=`` of a step to settings."""
-    if rows is None or isinstance(rows, Rows):
-        return rows
-    if isinstance(rows, Mapping | str | os.PathLike) or hasattr(rows, "columns"):
-        return Rows(rows)
-    if type(rows).__module__.startswith("zarr"):
-        return Rows(rows)
-    raise TypeError(
-        "rows must map names of pm.Data to arrays, or be the path of Parquet files or of a Zarr "
-        f"group, a zarr.Group, a Dask dataframe or amc_pymc.Rows, got {type(rows).__name__}"
-    )
+    return rows if rows is None or isinstance(rows, Rows) else Rows(rows)

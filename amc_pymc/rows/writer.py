@@ -33,8 +33,6 @@ _log = logging.getLogger("amc_pymc")
 _DTYPE = np.dtype(np.float64)
 #: Number of rows that identify a packing.
 _SAMPLE = 16
-#: Rows of a chunk of which few data are used.
-_CHUNK = 65_536
 
 
 def stored_rows(
@@ -100,13 +98,8 @@ def _facts(rows: Rows, source: Source, packing: Packing) -> dict[str, Any]:
         "n_columns": packing.n_columns,
         "program": packing.digest,
         "source": "" if rows.folder is None else digest_of(source.stamp()),
-        "sample": packed_rows(packing, source.labels, _head(source), 0).tolist(),
+        "sample": packed_rows(packing, source.labels, next(source.chunks(_SAMPLE)), 0).tolist(),
     }
-
-
-def _head(source: Source) -> dict[str, np.ndarray]:
-    """Return the first rows of a source."""
-    return {n: a[:_SAMPLE] for n, a in next(iter(source.chunks(_CHUNK))).items()}
 
 
 def _folder(rows: Rows) -> Path:

@@ -107,24 +107,20 @@ def _pays(factor: Factor) -> bool:
 
 def _say(chosen: Factor | None, factors: Sequence[Factor], active_names: Sequence[str]) -> None:
     """Log what is integrated out and what is not."""
-    if factors and chosen is None:
+    if chosen is not None:
+        left = ", ".join(
+            f"{f.label} ({f'{f.n_levels:,} levels' + (f': {f.reason}' if f.reason else '')})"
+            for f in factors
+            if f is not chosen
+        )
+        _log.info(
+            "Integrating %s out: %s groups of %.3g rows on average. Races read groups.%s",
+            chosen.label, f"{chosen.n_levels:,}", chosen.levels.size / chosen.n_levels,
+            f" Not integrated out: {left}." if left else "",
+        )  # fmt: skip
+    elif factors:
         against = (f"{f.label} out: {_reason_against(f, active_names)}" for f in factors)
         _log.info("Not integrating %s.", "; nor ".join(against))
-    if chosen is None:
-        return
-    left = "".join(
-        f" {f.label} ({f.n_levels:,} levels) {'stay' if len(f.variables) > 1 else 'stays'}"
-        f"{f': {f.reason}' if f.reason else ''}."
-        for f in factors
-        if f is not chosen
-    )
-    _log.info(
-        "Integrating %s out: %s groups of %s rows on average. Races read groups.%s",
-        chosen.label,
-        f"{chosen.n_levels:,}",
-        f"{chosen.levels.size / chosen.n_levels:,.3g}",
-        left,
-    )
 
 
 def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: str) -> Factor:

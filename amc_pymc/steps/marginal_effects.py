@@ -22,6 +22,7 @@ from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.reading.particles.model_terms import rv_shapes
 from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.steps.grouping import grouped_by
+from amc_pymc.steps.racing_step import named_vars
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -86,13 +87,7 @@ def chosen_effects(model: Model, marginalize: Marginalize) -> LocalEffects | Non
         return None
     if isinstance(marginalize, str) and marginalize == "auto":
         return _largest(model)
-    wanted = _names(marginalize)
-    if unknown := [n for n in wanted if n not in {rv.name for rv in model.free_RVs}]:
-        free = ", ".join(rv.name for rv in model.free_RVs)
-        raise ValueError(
-            f"marginalize names {', '.join(unknown)}, which the model does not have; its free variables are "
-            f"{free}."
-        )
+    wanted = [v.name for v in named_vars("marginalize", _names(marginalize), model)]
     observed = _dependents(model, wanted)
     if not observed:
         raise ValueError(
@@ -137,7 +132,8 @@ def _dependents(model: Model, names: Sequence[str]) -> tuple[str, ...]:
 
 def _largest(model: Model) -> LocalEffects | None:
     """Return the factor with the most effects that are worth integrating out, None if there is none."""
-    sizes = {rv.name: int(np.prod(s)) for rv, s in _shapes(model) if s}
+    shapes = rv_shapes(model)
+    sizes = {rv.name: int(np.prod(s)) for rv in model.free_RVs if (s := shapes[rv.name])}
     if len(model.free_RVs) < 2 or sum(sizes.values()) < _MANY or not model.observed_RVs:
         return None
     found: dict[tuple[str, ...], LocalEffects] = {}
@@ -161,11 +157,6 @@ def _largest(model: Model) -> LocalEffects | None:
         best.factor.label, f"{best.factor.n_levels:,}",
     )  # fmt: skip
     return best
-
-
-def _shapes(model: Model) -> list[tuple[Any, tuple[int, ...]]]:
-    shapes = rv_shapes(model)
-    return [(rv, shapes[rv.name]) for rv in model.free_RVs]
 
 
 def _reason_against(effects: LocalEffects, model: Model) -> str:

@@ -14,7 +14,7 @@ from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.factors import Factor
 from amc_pymc.reading.graphs import functions_for_few, log_density
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.groups import Groups, take_groups
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.reading.row_packing import RowPacking
 from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points, row_count
 from amc_pymc.rng import as_generator
@@ -47,7 +47,10 @@ def check_densities(model: Model, densities: ModelDensities, point: dict[str, np
         shown = ", ".join(f"{labels[k]} = {start[k]}" for k in bad[:5])
         raise ValueError(f"initial_point is not finite: {shown}")
     check_rows_finite(densities, start, "the initial point")
-    _check_total(model, densities, start)
+    if not isinstance(densities.rows, CallbackRows):
+        got = densities.all_values(start).sum() + densities.rest_value_and_gradient(start)[0]
+        terms = [*model.basic_RVs, *model.potentials]
+        _check_sum(model, densities.layout.unravel(start), float(got), densities.n_rows, terms)
 
 
 def grouped_densities(
@@ -58,37 +61,18 @@ def grouped_densities(
 ) -> GroupedModel:
     """Decompose the model with the local effects of a factor integrated out, and check it."""
     groups = take_groups(model, factor, observed_vars)
-    densities = grouped_model(model, groups)
-    check_groups(model, densities, point)
-    return densities
-
-
-def grouped_model(model: Model, groups: Groups) -> GroupedModel:
-    """Return the densities of groups and of the rest of a model."""
-    _, others = _parts(model, groups)
-    rest = log_density(model, others)
-    kept = [v for v in model.value_vars if v.name not in groups.factor.names]
-    return GroupedModel(groups, rest, kept)
-
-
-def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndarray]) -> None:
-    """Raise an error if groups are not finite at a point, or densities do not add up there."""
+    local = [v for v in model.value_vars if v.name in groups.factor.names]
+    kept = [v for v in model.value_vars if v not in local]
+    terms = [model.values_to_rvs[v] for v in local]
+    terms += [v for v in model.basic_RVs if v.name in groups.observed_vars]
+    others = [v for v in [*model.basic_RVs, *model.potentials] if v not in set(terms)]
+    densities = GroupedModel(groups, log_density(model, others), kept)
     start = densities.ravel(point)
-    effects = densities.effects(point)
-    got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
-    own = got - densities.groups.centring.log_jacobian(start)
-    local, others = _parts(model, densities.groups)
-    _check_sum(model, point, own, densities.n_rows, [*local, *others])
+    got = densities.complete(start, densities.effects(point))
+    got += densities.rest_value_and_gradient(start)[0] - groups.centring.log_jacobian(start)
+    _check_sum(model, point, got, densities.n_rows, [*terms, *others])
     check_rows_finite(densities, start, "the initial point")
-
-
-def _parts(model: Model, groups: Groups) -> tuple[list[Any], list[Any]]:
-    """Return the variables of groups, and the other terms."""
-    effects = [model.values_to_rvs[v] for v in model.value_vars if v.name in groups.factor.names]
-    raced = [v for v in model.basic_RVs if v.name in groups.observed_vars]
-    local = [*effects, *raced]
-    others = [v for v in [*model.basic_RVs, *model.potentials] if v not in set(local)]
-    return local, others
+    return densities
 
 
 def plain_densities(model: Model, options: Options, point: dict[str, np.ndarray]) -> ModelDensities:
@@ -151,23 +135,11 @@ def _refuse_rows(
         )
 
 
-def _check_total(model: Model, densities: ModelDensities, start: np.ndarray) -> None:
-    """Check that rows and rest add up to the model's logp."""
-    if isinstance(densities.rows, CallbackRows):
-        return
-    got = float(densities.all_values(start).sum()) + densities.rest_value_and_gradient(start)[0]
-    _check_sum(model, densities.layout.unravel(start), got, densities.n_rows)
-
-
 def _check_sum(
-    model: Model,
-    point: dict[str, np.ndarray],
-    got: float,
-    n_rows: int,
-    parts: Sequence[Any] | None = None,
+    model: Model, point: dict[str, np.ndarray], got: float, n_rows: int, terms: Sequence[Any]
 ) -> None:
-    """Check a value against the model's log density of some parts, default all."""
-    whole = log_density(model, parts or [*model.basic_RVs, *model.potentials])
+    """Check a value against the model's log density of some terms."""
+    whole = log_density(model, terms)
     for make in functions_for_few([whole], n_rows):
         fn = make(model.value_vars, whole)
         expected = float(fn(*(point[v.name] for v in model.value_vars)))
@@ -217,19 +189,16 @@ def _refuse_other_steps(densities: ModelDensities, active_names: Sequence[str]) 
     """Raise an error if other steps, which see placeholders only, would sample what rows read."""
     layout = densities.layout
     left = [n for n in layout.names_at(densities.reads) if n not in active_names]
-    of_kind = {
-        kind: [n for n in left if layout.is_continuous(n) is (kind == "continuous")]
-        for kind in ("discrete", "continuous")
-    }
     step, kind = "rows=", "discrete"
     advice = "Sum them out, or, if rows depend on these alone, use RacingGibbs(rows=)."
     if any(not layout.is_continuous(n) for n in active_names if n in layout.names):
         step, kind = "RacingGibbs(rows=)", "continuous"
         advice = "Sum the discrete ones out and use RacingMetropolis(rows=)."
-    if of_kind[kind]:
+    wrong = [n for n in left if layout.is_continuous(n) is (kind == "continuous")]
+    if wrong:
         raise ValueError(
             f"{step} cannot be used with rows that depend on {kind} variables "
-            f"({', '.join(of_kind[kind])}): other steps would see the placeholders only. {advice}"
+            f"({', '.join(wrong)}): other steps would see the placeholders only. {advice}"
         )
     if left:
         raise ValueError(

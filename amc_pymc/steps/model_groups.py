@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import sys
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
-if TYPE_CHECKING:
-    from types import ModuleType
+from amc_pymc.reading.graphs import interpreted_mode
 
+if TYPE_CHECKING:
     from pymc import Model
+
+
+def natural_values(model: Model) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """Return a function of points that returns the free and deterministic variables of a model."""
+    hidden = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
+    outputs = [v for v in model.unobserved_value_vars if v.name not in hidden]
+    names, inputs = [v.name for v in outputs], model.value_vars
+    fn = model.compile_fn(
+        outputs, inputs=inputs, point_fn=False, on_unused_input="ignore", mode=interpreted_mode()
+    )
+    return lambda point: dict(zip(names, fn(*(point[v.name] for v in inputs)), strict=True))
 
 
 def draws_group(model: Model | None, values: dict[str, np.ndarray], *, n_chains: int) -> xr.Dataset:
@@ -24,17 +36,12 @@ def draws_group(model: Model | None, values: dict[str, np.ndarray], *, n_chains:
     shaped = {k: v.reshape(n_chains, -1, *v.shape[1:]) for k, v in values.items()}
     return dict_to_dataset(
         shaped,
-        inference_library=_library(),
+        inference_library=sys.modules["amc_pymc"],  # its name and version are stored
         coords=coords,
         dims=dims,
         sample_dims=["chain", "draw"],
         check_conventions=False,  # there may be more chains than draws
     )
-
-
-def _library() -> ModuleType:
-    """Return the package itself, whose name and version are stored in results."""
-    return sys.modules["amc_pymc"]
 
 
 def add_data_groups(tree: xr.DataTree, model: Model) -> None:
@@ -54,6 +61,10 @@ def add_data_groups(tree: xr.DataTree, model: Model) -> None:
         if data:
             tree[group] = xr.DataTree(
                 dict_to_dataset(
-                    data, inference_library=_library(), coords=coords, dims=dims, sample_dims=[]
+                    data,
+                    inference_library=sys.modules["amc_pymc"],
+                    coords=coords,
+                    dims=dims,
+                    sample_dims=[],
                 )
             )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import time
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -154,15 +154,14 @@ class Stages:
 
     def __init__(self, bar: ProgressReport, seconds: dict[str, float]):
         self._bar, self._seconds, self._left = bar, seconds, _STAGES
-        self._text, self._task, self._interrupted = _TAKING_APART, "model", ""
+        self._text, self._task, self._compiling = _TAKING_APART, "model", False
         self._since = time.perf_counter()
 
-    def _turn_to(self, task: str) -> str:
-        """Begin another task; return the one before."""
-        before, since = self._task, self._since
-        self._task, self._since = task, time.perf_counter()
-        self._seconds[before] = self._seconds.get(before, 0.0) + self._since - since
-        return before
+    def _count(self) -> None:
+        """Add the time since the last call to that of the current task."""
+        task, since = COMPILING if self._compiling else self._task, self._since
+        self._since = time.perf_counter()
+        self._seconds[task] = self._seconds.get(task, 0.0) + self._since - since
 
     def say(self, text: str) -> None:
         """Change the text within a stage."""
@@ -171,23 +170,21 @@ class Stages:
 
     def compiling(self, name: str) -> None:
         """Show the name of a function that is being compiled; "" after the last, when the task goes on."""
+        self._count()
+        self._compiling = bool(name)
         shown = f"Compiling {name}, once per installation" if name else self._text
         self._bar.update(description=shown)
-        if name and self._task != COMPILING:
-            self._interrupted = self._turn_to(COMPILING)
-        elif not name:
-            self._turn_to(self._interrupted)
 
     def begin(self, text: str, task: str) -> None:
         """Begin the next stage."""
-        self._left -= 1
+        self._count()
+        self._left, self._task = self._left - 1, task
         self._bar.advance()
         self.say(text)
-        self._turn_to(task)
 
     def end(self) -> None:
         """Complete all remaining stages."""
-        self._turn_to("")
+        self._count()
         self.say("Prepared")
         self._bar.advance(self._left)
 
@@ -370,11 +367,10 @@ class _Preparing:
 
     def _binary(self) -> np.ndarray:
         """Return the coordinates of sampled variables that are 0 or 1."""
-        found = []
-        for v, states in self._states():
-            if all(np.array_equal(k, [0, 1]) for k in states):
-                found.append(v)
-        return self.layout.indices([v for v in found if v in self.names])
+        own = ((v, states) for v, states in self._states() if v in self.names)
+        return self.layout.indices(
+            [v for v, states in own if all(np.array_equal(k, [0, 1]) for k in states)]
+        )
 
     def _states(self) -> Iterator[tuple[str, list[np.ndarray]]]:
         """Yield the discrete variables that have bounds, and the states of their elements."""
@@ -414,17 +410,16 @@ class _Preparing:
         if not surrogate or (wanted and not gaussian):
             happened = "; ".join(f.happened for f in flags) or "found"
             raise NoProxy(f"the derivatives are not finite at the mode ({happened})")
+        surface = None
+        if gaussian is not None:
+            start, at = gaussian.mean, gaussian.coordinates
+            draws = np.stack([gaussian.draw(start, at, self.rng) for _ in range(_DRAWS)])
+            surface = gaussian_surface(gaussian, self.active, draws)
         kinked = smooth and precision is not None
-        fitted = replace(bare, surrogate=surrogate, fit=gaussian, forecast_flags=flags)
-        return replace(self.with_gaussian(fitted), kinked=kinked)
-
-    def with_gaussian(self, prepared: Preparation) -> Preparation:
-        """Take the Gaussian approximation as the surface of moves, if there is one."""
-        fit = prepared.fit
-        if fit is None:
-            return prepared
-        draws = np.stack([fit.draw(fit.mean, fit.coordinates, self.rng) for _ in range(_DRAWS)])
-        return replace(prepared, surface=gaussian_surface(fit, self.active, draws))
+        return replace(
+            bare, surrogate=surrogate, fit=gaussian, surface=surface, kinked=kinked,
+            forecast_flags=flags,
+        )  # fmt: skip
 
     def _expandable(self) -> bool:
         """Raise ``NoProxy`` if rows cannot be expanded; return whether they depend on no discrete variable."""
@@ -580,30 +575,19 @@ class SharedThinning:
     """A thinning whose tables, if they are large, are in shared memory and not in pickles."""
 
     def __init__(self, thinning: Thinning):
-        tables = {name: getattr(thinning, name) for name in _TABLES}
-        self._layout = {name: (table.dtype, table.shape) for name, table in tables.items()}
+        self._tables = {name: _shared(getattr(thinning, name)) for name in _TABLES}
+        none: dict[str, Any] = dict.fromkeys(_TABLES)
+        self._rest = thinning._replace(**none)
 
-        def fill(memory: np.ndarray) -> None:
-            for name, place in self._places(memory).items():
-                place[...] = tables[name]
-
-        size = 1 + sum(table.nbytes for table in tables.values()) // 8
-        self._memory = InMemory((size,), fill)
-        self.thinning = thinning._replace(**self._places(self._memory.data))
-
-    def _places(self, memory: np.ndarray) -> dict[str, Any]:
-        """Return the tables as views of an array."""
-        out, begin = {}, 0
-        for name, (dtype, shape) in self._layout.items():
-            end = begin + math.prod(shape)
-            out[name] = memory.view(dtype)[begin:end].reshape(shape)
-            begin = end
-        return out
+    @cached_property
+    def thinning(self) -> Thinning:
+        """The thinning with its tables."""
+        tables: dict[str, Any] = {n: table.data for n, table in self._tables.items()}
+        return self._rest._replace(**tables)
 
     def __getstate__(self) -> dict[str, Any]:
-        none: dict[str, Any] = dict.fromkeys(_TABLES)
-        return self.__dict__ | {"thinning": self.thinning._replace(**none)}
+        return {"_tables": self._tables, "_rest": self._rest}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.thinning = self.thinning._replace(**self._places(self._memory.data))
+
+def _shared(table: np.ndarray) -> InMemory:
+    return InMemory(table.shape, lambda out: np.copyto(out, table), table.dtype)

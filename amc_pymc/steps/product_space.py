@@ -190,7 +190,7 @@ def sample_product_space(
     options = Options.among(locals())
     if options.proxy is None:
         raise ValueError("proxy must be 'taylor', got None: pseudo-priors need the mode")
-    as_proposals(proposal, options.proxy)
+    as_proposals(proposal, options.no_proxy)
     if workers > 1:
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
@@ -298,12 +298,11 @@ def _check_same_rows(names: Sequence[str], observed: Sequence[list[np.ndarray]])
             )
         # Missing values raise an error of their own later.
         differ = [(a != b) & ~(np.isnan(a) & np.isnan(b)) for a, b in zip(here, first)]
-        rows = [np.flatnonzero(d.reshape(len(d), -1).any(axis=1)) for d in differ if d.ndim]
-        if any(r.size for r in rows):
-            row = min(int(r[0]) for r in rows if r.size)
+        rows = [int(np.argwhere(d)[0, 0]) for d in differ if d.ndim and d.any()]
+        if rows:
             raise ValueError(
                 f"models[{name!r}] has other observed data than models[{names[0]!r}] (first in row "
-                f"{row}); models can only be compared on the same rows"
+                f"{min(rows)}); models can only be compared on the same rows"
             )
 
 

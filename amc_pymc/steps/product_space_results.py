@@ -15,7 +15,7 @@ from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.results import clopper_pearson, declared_dataset, described
 from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
-from amc_pymc.steps.model_groups import add_data_groups, draws_group
+from amc_pymc.steps.model_groups import add_data_groups, draws_group, natural_values
 from amc_pymc.tall.samplers.index import ModelSpace
 
 if TYPE_CHECKING:
@@ -147,18 +147,14 @@ def _model_posterior(
     pools = [[x for x, visited in zip(p, i) if visited == k] for p, i in zip(points, index)]
     everywhere = [x for pool in pools for x in pool]
     layout = cast(ModelDensities, space.samplers[k].prepared.densities).layout
-    free = {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
-    outputs = [v for v in model.unobserved_value_vars if v.name not in free]
-    fn = model.compile_fn(outputs, inputs=model.value_vars, point_fn=True, on_unused_input="ignore")
-    values: dict[str, list[np.ndarray]] = {v.name: [] for v in outputs}
+    natural = natural_values(model)
+    chosen: list[dict[str, np.ndarray]] = []
     for pool in pools:
-        pool = pool or everywhere
-        places = [layout.unravel(x) for x in pool]
-        found = [fn({v.name: place[v.name] for v in model.value_vars}) for place in places]
-        chosen = ((np.arange(draws) + 0.5) / draws * len(pool)).astype(int)
-        for v, each in zip(outputs, zip(*found)):
-            values[v.name] += [each[c] for c in chosen]
-    posterior = draws_group(model, {n: np.stack(v) for n, v in values.items()}, n_chains=len(pools))
+        found = [natural(layout.unravel(x)) for x in pool or everywhere]
+        places = ((np.arange(draws) + 0.5) / draws * len(found)).astype(int)
+        chosen += [found[c] for c in places]
+    values = {name: np.stack([each[name] for each in chosen]) for name in chosen[0]}
+    posterior = draws_group(model, values, n_chains=len(pools))
     tree = xr.DataTree.from_dict(
         {"posterior": posterior.assign_attrs(visits_per_chain=[len(p) for p in pools])}
     )

@@ -30,7 +30,7 @@ from amc_pymc.steps.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals, refuse_surrogate
+from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.metropolis import Metropolis
@@ -277,29 +277,27 @@ class RacingMetropolis(RacingStep):
         sampler = metropolis_sampler(model, names, factor, options, proposal)
         densities = sampler.prepared.densities
         surface = sampler.prepared.surface
-        binary = densities.layout.names_at(surface.binary) if surface is not None else ()
-        value_vars = [v for v in value_vars if v.name in binary or _is_sampled(v, densities)]
+        discrete = () if densities.factor is None else densities.factor.names
+        if surface is not None:
+            discrete += tuple(densities.layout.names_at(surface.binary))
+        value_vars = [v for v in value_vars if v.dtype.startswith("float") or v.name in discrete]
         self._alone = len(value_vars) == len(model.value_vars)
         groups = _groups_of(sampler.prepared)
-        if groups is not None:
-            if not (self._recover or self._alone):
+        if groups is not None and not self._recover:
+            if not self._alone:
                 raise ValueError(
                     "recover=False leaves local effects undrawn, and other steps need them: let this "
                     "step sample all variables, or pass recover=True"
                 )
-            if not self._recover and groups.discrete:
+            if groups.discrete:
                 raise ValueError("recover=False cannot mark discrete effects as not drawn")
         if options.transitions_per_draw == "auto" and self._recover:
             number = _transitions(sampler)
             # Effects are not drawn while tuning if no other step needs them.
-            quick = self._alone and groups is not None
-            tuning = _TUNING_TRANSITIONS if quick else None
+            tuning = _TUNING_TRANSITIONS if self._alone and groups is not None else None
             sampler = dataclasses.replace(sampler, transitions=number, tuning_transitions=tuning)
-            if sampler.transitions > 1:
-                _log.info(
-                    "%d transitions for every stored draw; race_rows is their sum.",
-                    sampler.transitions,
-                )
+            if number > 1:
+                _log.info("%d transitions for every stored draw; race_rows is their sum.", number)
         if self._alone and groups is None:
             ahead = _AHEAD if options.rows is None else _STORED_AHEAD
             sampler = dataclasses.replace(sampler, ahead=ahead)
@@ -308,14 +306,9 @@ class RacingMetropolis(RacingStep):
 
     # --- local effects --------------------------------------------------------------------------
 
-    @property
-    def _local(self) -> GroupedModel | None:
-        """Grouped model, or None if no local effects are integrated out."""
-        return _groups_of(self.prepared)
-
     def _moved(self, point: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the new point, with integrated-out local effects drawn given the rest."""
-        local = self._local
+        local = _groups_of(self.prepared)
         if local is None:
             return super()._moved(point, x)
         effects = local.effects(point)
@@ -335,13 +328,6 @@ class RacingMetropolis(RacingStep):
     def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
         replaced = [flag("start_replaced")] if chain.start_replaced else []
         return super()._doubts(chain, x) + replaced
-
-
-def _is_sampled(value: Any, densities: Any) -> bool:
-    """Whether the step moves a variable, or draws it as a local effect."""
-    if value.dtype.startswith("float"):
-        return True
-    return densities.factor is not None and value.name in densities.factor.names
 
 
 def _groups_of(prepared: Preparation) -> GroupedModel | None:
@@ -371,17 +357,14 @@ def metropolis_sampler(
     proposal: str | Proposal,
 ) -> Metropolis:
     """Return the Metropolis sampler of some variables, of whose continuous ones a factor is integrated out."""
-    refuse_surrogate(as_proposals(proposal, options.proxy), options.no_proxy)
+    as_proposals(proposal, options.no_proxy)  # raises an error before all work
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, names, options, point=point, factor=factor)
     groups = prepared.densities.factor is not None
-    proposals = as_proposals(proposal, options.proxy if prepared.fit is not None else None)
+    reason = "" if prepared.fit is not None else prepared.no_proxy or "there is no mode"
+    proposals = as_proposals(proposal, reason)
     if proposal == "auto" and prepared.thinning is not None:
-        proposals = tuple(
-            _FOR_THINNING if isinstance(p, SurrogateProposal) else p for p in proposals
-        )
-    if prepared.fit is None:
-        refuse_surrogate(proposals, prepared.no_proxy)
+        proposals = tuple(_FOR_THINNING if p.name == "surrogate" else p for p in proposals)
     active = moved_coordinates(prepared.densities.layout, names)
     settings = options.sampler_settings(groups=groups)
     return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)

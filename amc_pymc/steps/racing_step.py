@@ -8,7 +8,7 @@ import multiprocessing
 
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from threadpoolctl import threadpool_limits
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
 from amc_pymc.progress import progress
-from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.graphs import context_model, initial_point_of
 from amc_pymc.reading.group_densities import TOLERANCE
 from amc_pymc.reading.rows import data_stamps
@@ -112,10 +111,6 @@ class RacingStep(BlockedStep):
     def prepared(self) -> Preparation:
         """Preparation of the model for the sampler."""
         return self.sampler.prepared
-
-    @property
-    def _densities(self) -> ModelDensities:
-        return cast(ModelDensities, self.prepared.densities)
 
     def replace(self, **settings: Any) -> Self:
         """Return the same step with other sampler settings, such as ``race`` or ``audits``.

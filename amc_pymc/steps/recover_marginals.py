@@ -10,14 +10,14 @@ import xarray as xr
 from amc_pymc.arguments import positive_int
 from amc_pymc.progress import progress
 from amc_pymc.reading.factors import find_factors
-from amc_pymc.reading.graphs import context_model, initial_point_of, interpreted_mode
+from amc_pymc.reading.graphs import context_model, initial_point_of
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.steps.grouping import grouped_by
 from amc_pymc.steps.model_densities import grouped_densities
-from amc_pymc.steps.model_groups import draws_group
+from amc_pymc.steps.model_groups import draws_group, natural_values
 from amc_pymc.steps.stored_draws import draws_of
 
 if TYPE_CHECKING:
@@ -116,28 +116,22 @@ def recover_marginals(
     grouped.settle(x.mean(axis=0))
     rng = as_generator(random_seed)
     effects = np.zeros((grouped.n_units, grouped.groups.program.n_local))
-    outputs = [v for v in model.unobserved_value_vars if v.name not in _hidden(model)]
-    natural = model.compile_fn(
-        outputs, inputs=model.value_vars, on_unused_input="ignore", mode=interpreted_mode()
-    )
-    draws: dict[str, list[np.ndarray]] = {v.name: [] for v in outputs}
+    natural, draws = natural_values(model), list[dict[str, np.ndarray]]()
     with progress("Drawing local effects", len(x), enabled=progressbar) as bar:
         for row in x:
             grouped.draw_effects(row, effects, tries, rng)
-            values = natural(grouped.unravel(row) | grouped.as_point(effects, point))
-            for v, value in zip(outputs, values):
-                draws[v.name].append(value)
+            draws.append(natural(grouped.unravel(row) | grouped.as_point(effects, point)))
             bar.advance()
     changed = local | {v.name for v in model.deterministics}
-    out = _with_draws(idata, model, {n: d for n, d in draws.items() if n in changed})
+    values = {n: np.stack([each[n] for each in draws]) for n in draws[0] if n in changed}
+    new = draws_group(model, values, n_chains=posterior.sizes["chain"])
+    new = new.assign_coords(chain=posterior["chain"], draw=posterior["draw"])
+    kept = posterior.drop_vars([n for n in new.data_vars if n in posterior])
+    out = idata.copy()
+    out["posterior"] = xr.DataTree(kept.merge(new).assign_attrs(posterior.attrs))
     for name in local:
         out["posterior"][name].attrs["integrated_out"] = factor.label
     return out
-
-
-def _hidden(model: Model) -> set[str]:
-    """Return the names of value variables that are not free variables of the model."""
-    return {v.name for v in model.value_vars} - {rv.name for rv in model.free_RVs}
 
 
 def _wanted(model: Model, posterior: xr.Dataset, var_names: str | list[str] | None) -> list[str]:
@@ -167,8 +161,7 @@ def _points(
     values = {}
     for rv in model.free_RVs:
         if rv.name in local:  # not used: any value will do
-            (value,) = (v for v in model.value_vars if model.values_to_rvs[v] is rv)
-            shape = np.shape(point[value.name])
+            shape = np.shape(point[model.rvs_to_values[rv].name])
             values[rv.name] = np.ones((number, *shape))
         elif rv.name not in posterior:
             raise ValueError(f"idata has no draws of {rv.name}, which local effects depend on")
@@ -180,16 +173,3 @@ def _points(
     places = [np.arange(whole.size)[whole.slices[n]] for n in grouped.layout.names]
     kept = flat[:, np.concatenate(places)]  # in the order of the groups
     return np.stack([grouped.groups.centring.effects(x) for x in kept])
-
-
-def _with_draws(
-    idata: xr.DataTree, model: Model, draws: dict[str, list[np.ndarray]]
-) -> xr.DataTree:
-    """Return a copy of the tree with new draws of some variables."""
-    out, posterior = idata.copy(), idata["posterior"].to_dataset()
-    values = {name: np.stack(each) for name, each in draws.items()}
-    new = draws_group(model, values, n_chains=posterior.sizes["chain"])
-    new = new.assign_coords(chain=posterior["chain"], draw=posterior["draw"])
-    changed = posterior.drop_vars([n for n in new.data_vars if n in posterior]).merge(new)
-    out["posterior"] = xr.DataTree(changed.assign_attrs(posterior.attrs))
-    return out

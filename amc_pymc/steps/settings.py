@@ -116,20 +116,28 @@ class Options:
         return {"race": race, "audits": self.audits, "transitions": number}
 
 
-def as_proposals(proposal: str | Proposal, proxy: TaylorProxy | None) -> tuple[Proposal, ...]:
-    """Return the proposals of a step; several for ``"auto"``, which compares them during tuning."""
+def as_proposals(proposal: str | Proposal, reason: str) -> tuple[Proposal, ...]:
+    """Return the proposals of a step; several for ``"auto"``, which compares them during tuning.
+
+    ``reason`` says why there is no control variate, and thus no surrogate; empty if there may be one.
+    """
     if isinstance(proposal, KINDS):
-        return (proposal,)
-    if proposal == "auto":
-        walk = RandomWalkProposal()
-        return (walk,) if proxy is None else (walk, SurrogateProposal())
-    for kind in KINDS:
-        if proposal == kind.name:
-            return (kind(),)
-    raise ValueError(
-        "proposal must be 'auto', 'random_walk', 'surrogate', RandomWalkProposal or SurrogateProposal, "
-        f"got {proposal!r}"
-    )
+        found = [proposal]
+    elif proposal == "auto":
+        return (RandomWalkProposal(),) if reason else (RandomWalkProposal(), SurrogateProposal())
+    else:
+        found = [kind() for kind in KINDS if kind.name == proposal]
+    if not found:
+        raise ValueError(
+            "proposal must be 'auto', 'random_walk', 'surrogate', RandomWalkProposal or "
+            f"SurrogateProposal, got {proposal!r}"
+        )
+    if reason and isinstance(found[0], SurrogateProposal):
+        raise ValueError(
+            "proposal='surrogate' needs the mode that the control variate is built on, and there "
+            f"is none: {reason}. Use 'auto' or 'random_walk'."
+        )
+    return tuple(found)
 
 
 def as_proxy(proxy: str | TaylorProxy | None) -> tuple[TaylorProxy | None, bool]:
@@ -139,15 +147,6 @@ def as_proxy(proxy: str | TaylorProxy | None) -> tuple[TaylorProxy | None, bool]
     if proxy in ("auto", "taylor"):
         return TaylorProxy(), proxy == "taylor"
     raise ValueError(f"proxy must be 'auto', 'taylor', TaylorProxy or None, got {proxy!r}")
-
-
-def refuse_surrogate(proposals: Sequence[Proposal], reason: str) -> None:
-    """Raise an error if the surrogate is the only proposal, and there is none for a reason."""
-    if reason and all(isinstance(p, SurrogateProposal) for p in proposals):
-        raise ValueError(
-            "proposal='surrogate' needs the mode that the control variate is built on, and there "
-            f"is none: {reason}. Use 'auto' or 'random_walk'."
-        )
 
 
 def _marginalize(wanted: Any) -> Any:

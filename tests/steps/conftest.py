@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grouped_runs
 import numpy as np
 import pymc as pm
 import pytest
@@ -34,17 +35,22 @@ def normal_model(n_rows: int = 500, **kwargs) -> pm.Model:
     return model
 
 
-def sample(model, step, *, seed=1, **kwargs):
-    defaults = {
-        "draws": 50,
-        "tune": 50,
-        "chains": 2,
-        "cores": 1,
-        "progressbar": False,
-        "quiet": True,
-        "compute_convergence_checks": False,
-    }
-    return pm.sample(step=step, model=model, random_seed=seed, **{**defaults, **kwargs})
+def sample(model, step, **kwargs):
+    return grouped_runs.sample(model, step, **{"draws": 50, "tune": 50, **kwargs})
+
+
+#: Statistics of NUTS that are times.
+CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}
+GROUPS = {"posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"}
+
+
+def assert_same(one, other):
+    """Equal draws and statistics, those of the tuning too if they are there."""
+    for group in set(one.children) & GROUPS:
+        mine, theirs = one[group].to_dataset(), other[group].to_dataset()
+        assert set(mine.data_vars) == set(theirs.data_vars), group
+        for name in set(mine.data_vars) - CLOCKS:
+            np.testing.assert_array_equal(mine[name], theirs[name], err_msg=f"{group}.{name}")
 
 
 @pytest.fixture(scope="session")

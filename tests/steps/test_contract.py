@@ -20,7 +20,7 @@ from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import SamplerWarning
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep
-from steps.conftest import linear_model, sample
+from steps.conftest import assert_same, linear_model, normal_model, sample
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import amc_pymc as amc
@@ -28,25 +28,13 @@ import amc_pymc as amc
 from amc_pymc.reading.graphs import interpreted_mode
 from amc_pymc.results.tables import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, STEP_STATS
 
-#: Statistics of NUTS that are times.
-CLOCKS = {"perf_counter_diff", "perf_counter_start", "process_time_diff"}
 STATS = RACE_STATS | STEP_STATS | METROPOLIS_STATS
 #: Long enough for a step without a control variate to find its scale.
 LONG = {"tune": 300, "draws": 100}
-GROUPS = {"posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"}
 
 
 #: For functions that PyTensor interprets.
 SHORT = {"tune": 100, "draws": 40}
-
-
-def assert_same(one, other):
-    """Equal draws and statistics, those of the tuning too if they are there."""
-    for group in set(one.children) & GROUPS:
-        mine, theirs = one[group].to_dataset(), other[group].to_dataset()
-        assert set(mine.data_vars) == set(theirs.data_vars), group
-        for name in set(mine.data_vars) - CLOCKS:
-            np.testing.assert_array_equal(mine[name], theirs[name], err_msg=f"{group}.{name}")
 
 
 def moves(values, axis=1) -> bool:
@@ -106,13 +94,9 @@ class Case(NamedTuple):
     data: tuple[str, ...]
     drawn: tuple[str, ...]
 
-    def steps(self, step=None):
-        step = step or self.step
-        return [step, *self.rest] if self.rest else step
-
-    def run(self, step=None, **kwargs):
+    def run(self, **kwargs):
         settings = {"draws": 30, "tune": 30, "discard_tuned_samples": False} | kwargs
-        return sample(self.model, self.steps(step), **settings)
+        return sample(self.model, [self.step, *self.rest], **settings)
 
 
 @functools.cache
@@ -335,15 +319,19 @@ def test_rest_is_assigned_to_nuts(linear, beta_step):
     assert selected == {pm.NUTS: [linear.rvs_to_values[linear["sigma"]]]}
 
 
-def test_two_of_them(run, linear, beta_step, sigma_step, tmp_path):
-    idata = run(linear, [beta_step, sigma_step], **LONG)
+@pytest.mark.parametrize("kind", ["racing", pytest.param("pymc", marks=pytest.mark.slow)])
+def test_two_of_them(run, linear, beta_step, sigma_step, tmp_path, kind):
+    """PyMC's own has statistics of the same names: they get a trailing dimension, too."""
+    with linear:
+        other = sigma_step if kind == "racing" else pm.Metropolis([linear["sigma"]], scaling=0.05)
+    idata = run(linear, [beta_step, other], **LONG)
     assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
     for name in STATS:
-        assert idata.sample_stats[name].shape == (2, 100, 2)
+        both = kind == "racing" or name in ("accept", "accepted", "scaling")
+        assert idata.sample_stats[name].shape == ((2, 100, 2) if both else (2, 100))
         assert idata.sample_stats[name].dtype == np.float64
     idata.to_netcdf(tmp_path / "two.nc", engine="h5netcdf")
-    back = az.from_netcdf(tmp_path / "two.nc", engine="h5netcdf")
-    assert_same(idata, back)
+    assert_same(idata, az.from_netcdf(tmp_path / "two.nc", engine="h5netcdf"))
 
 
 def test_not_blocked(run, linear):
@@ -353,21 +341,6 @@ def test_not_blocked(run, linear):
     assert [[v.name for v in m.vars] for m in step.methods] == [["beta"], ["sigma_log__"]]
     idata = run(linear, step, **LONG)
     assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
-
-
-@pytest.mark.slow
-def test_a_gibbs_step_with_nuts(tmp_path):
-    case = case_of("gibbs")
-    with case.model:
-        steps = [case.step, pm.NUTS([case.model["beta"]], mode=interpreted_mode())]
-    idata = sample(case.model, steps, draws=30, tune=30)
-    assert np.all(np.ptp(idata.posterior["gamma"].values, axis=1).max(axis=-1) > 0)
-    assert idata.posterior["gamma"].dtype == np.int64
-    assert idata.posterior["gamma"].shape == (2, 30, 1, 3)
-    assert "diverging" in idata.sample_stats
-    assert amc.decision_error(idata).loc["all", "audited"] > 0
-    idata.to_netcdf(tmp_path / "out.nc", engine="h5netcdf")
-    assert_same(idata, az.from_netcdf(tmp_path / "out.nc", engine="h5netcdf"))
 
 
 def test_stacked_statistics_of_two_kinds():
@@ -500,9 +473,7 @@ def test_share_of_rows(linear_step):
 
 
 def test_initval(run):
-    with pm.Model() as model:
-        mu = pm.Normal("mu", 0, 2, initval=1.5)
-        pm.Normal("obs", mu, 1, observed=np.random.default_rng(5).normal(size=500))
+    model = normal_model(initval=1.5)
     step = amc.RacingMetropolis(model=model)
     idata = run(model, step)
     assert moves(idata.posterior["mu"])
@@ -518,29 +489,24 @@ def test_initvals_of_sample(run, normal, row_logp):
 
 
 @pytest.mark.slow
-def test_with_nuts(run, linear, beta_step, tmp_path):
-    with linear:
-        steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
-    idata = run(linear, steps, **SHORT)
-    assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
+def test_with_nuts(name, case, beta_step, tmp_path):
+    step, other = {"metropolis": (beta_step, "sigma"), "gibbs": (case.step, "beta")}[name]
+    model = step._model
+
+    def steps():
+        """A used NUTS would go on from what it has learned."""
+        with model:
+            return [step, pm.NUTS([model[other]], mode=interpreted_mode())]
+
+    idata = sample(model, steps(), **SHORT)
+    for rv in model.free_RVs:
+        assert moves(idata.posterior[rv.name].values.reshape(2, SHORT["draws"], -1).sum(axis=2))
     assert idata.sample_stats["race_rows"].dims == ("chain", "draw")
     assert "diverging" in idata.sample_stats
+    assert amc.decision_error(idata).loc["all", "audited"] > 0
     idata.to_netcdf(tmp_path / "nuts.nc", engine="h5netcdf")
-    with linear:  # a used NUTS would go on from what it has learned
-        steps = [beta_step, pm.NUTS([linear["sigma"]], mode=interpreted_mode())]
-    assert_same(idata, run(linear, steps, cores=2, mp_ctx="fork", **SHORT))
-
-
-@pytest.mark.slow
-def test_with_metropolis(run, linear, beta_step, tmp_path):
-    """It has statistics of the same names: they get a trailing dimension."""
-    with linear:
-        steps = [beta_step, pm.Metropolis([linear["sigma"]], scaling=0.05)]
-    idata = run(linear, steps, **LONG)
-    assert moves(idata.posterior["beta"]) and moves(idata.posterior["sigma"])
-    assert idata.sample_stats["accept"].shape == (2, 100, 2)
-    assert idata.sample_stats["race_rows"].shape == (2, 100)
-    idata.to_netcdf(tmp_path / "metropolis.nc", engine="h5netcdf")
+    assert_same(idata, az.from_netcdf(tmp_path / "nuts.nc", engine="h5netcdf"))
+    assert_same(idata, sample(model, steps(), cores=2, mp_ctx="fork", **SHORT))
 
 
 def test_frozen(run, linear, reference):

@@ -1,28 +1,15 @@
-"""Posteriors of RacingMetropolis against closed forms and against NUTS."""
+"""Posteriors of RacingMetropolis against closed forms."""
 
 import functools
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
 
+from grouped_runs import QUIET, estimates, flat
 from scipy import stats
 
 import amc_pymc as amc
-
-QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False, "cores": 1}
-
-
-def student_t():
-    rng, X, eta = _covariates(8_000, 2, 3)
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=2)
-        nu = pm.Gamma("nu", 2, 0.1)
-        sigma = pm.HalfNormal("sigma", 1)
-        y = eta + 0.7 * rng.standard_t(4, size=8_000)
-        pm.StudentT("y", nu=nu, mu=X @ b, sigma=sigma, observed=y)
-    return model
 
 
 def sample(model, step, draws, tune=1_000, seeds=(1, 2), chains=2):
@@ -36,23 +23,6 @@ def sample(model, step, draws, tune=1_000, seeds=(1, 2), chains=2):
     return runs
 
 
-def chains_of(runs, name):
-    """(chains, draws, size) of a variable; coordinates flattened."""
-    values = np.concatenate([run.posterior[name].values for run in runs])
-    return values.reshape(*values.shape[:2], -1)
-
-
-def estimates(values):
-    """Means and standard deviations of (chains, draws, size), and the MCSEs of both."""
-    mean = values.mean(axis=(0, 1))
-    sd = values.std(axis=(0, 1), ddof=1)
-    errors = [
-        [float(az.mcse(values[:, :, k], method=how)) for k in range(values.shape[2])]
-        for how in ("mean", "sd")
-    ]
-    return np.concatenate([mean, sd]), np.concatenate(errors)
-
-
 def assert_agree(runs, references):
     """Largest |z| over means and sds within a Bonferroni bound at a level of 1e-3.
 
@@ -60,7 +30,7 @@ def assert_agree(runs, references):
     """
     z = {}
     for name, (truth, error) in references.items():
-        found, mcse = estimates(chains_of(runs, name))
+        found, mcse = estimates(np.concatenate([flat(run, name) for run in runs]))
         z[name] = (found - truth) / np.hypot(mcse, error)
     every = np.concatenate(list(z.values()))
     assert np.all(np.isfinite(every))
@@ -169,7 +139,7 @@ def test_without_a_control_variate():
     runs = sample(target.model, step, 1_200, tune=400, seeds=(1,))
     assert stat(runs, "race_rows").mean() < 0.95 * 8 * 2_000
     for name, (truth, _) in target.references.items():
-        found, mcse = estimates(chains_of(runs, name))
+        found, mcse = estimates(flat(runs[0], name))
         assert np.all(np.abs(found - truth) < 4 * mcse + 0.06 * truth[1])
     step = step.replace(race=amc.ExactRace())
     assert_agree(sample(target.model, step, 1_200, tune=400, seeds=(2,)), target.references)
@@ -200,74 +170,3 @@ def test_nuts_moves_one_variable_and_races_the_other(compiled_by_pytensor):
         ]
     runs = sample(model, steps, 800, tune=400, seeds=(3,), chains=2)
     assert_agree(runs, target.references)
-
-
-# --- against NUTS ---------------------------------------------------------------------------------
-
-
-def _covariates(n, d, seed):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    return rng, X, X @ np.linspace(-0.8, 0.8, d)
-
-
-def negative_binomial():
-    rng, X, eta = _covariates(8_000, 3, 2)
-    y = rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(eta)))
-    with pm.Model() as model:
-        b = pm.Normal("b", 0, 1, shape=3)
-        alpha = pm.Exponential("alpha", 1)
-        pm.NegativeBinomial("y", mu=pm.math.exp(X @ b), alpha=alpha, observed=y)
-    return model
-
-
-def hierarchical():
-    rng, X, eta = _covariates(10_000, 2, 4)
-    group = rng.integers(0, 8, 10_000)
-    y = rng.poisson(np.exp(0.4 * rng.normal(size=8)[group] + 0.3 * eta))
-    with pm.Model() as model:
-        level = pm.Normal("level", 0, 1)
-        tau = pm.HalfNormal("tau", 1)
-        z = pm.Normal("z", level, tau, shape=8)
-        b = pm.Normal("b", 0, 1, shape=2)
-        pm.Poisson("y", pm.math.exp(z[group] + X @ b), observed=y)
-    return model
-
-
-@functools.cache
-def by_nuts(build):
-    model = build()
-    with model:
-        idata = pm.sample(
-            2_000, tune=1_000, chains=4, random_seed=8, nuts_sampler="nutpie", **QUIET
-        )
-    names = [rv.name for rv in model.free_RVs]
-    return model, {name: estimates(chains_of([idata], name)) for name in names}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("build", [negative_binomial, hierarchical])
-def test_posteriors_agree_with_nuts(build):
-    model, references = by_nuts(build)
-    step = amc.RacingMetropolis(model=model, transitions_per_draw=10)
-    runs = sample(model, step, 5_000, tune=2_000, seeds=(1,))
-    assert_agree(runs, references)
-    assert amc.decision_error(runs[0]).loc["all", "ci_low"] < 0.05
-
-
-@pytest.mark.slow
-def test_random_walk_agrees_with_nuts():
-    model, references = by_nuts(negative_binomial)
-    step = amc.RacingMetropolis(model=model, proposal="random_walk", transitions_per_draw=10)
-    assert_agree(sample(model, step, 5_000, tune=2_000, seeds=(4, 5)), references)
-
-
-@pytest.mark.slow
-def test_nuts_moves_the_scale_and_races_the_coefficients():
-    model, references = by_nuts(student_t)
-    with model:
-        steps = [
-            amc.RacingMetropolis([model["b"]], transitions_per_draw=5),
-            pm.NUTS([model["sigma"], model["nu"]]),
-        ]
-    assert_agree(sample(model, steps, 2_000, tune=700, seeds=(6,), chains=2), references)

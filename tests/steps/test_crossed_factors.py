@@ -2,12 +2,11 @@
 
 import functools
 
-import grouped_small
 import numpy as np
 import pymc as pm
 import pytest
 
-from grouped_runs import assert_agree, example, frozen, racing, sample
+from grouped_runs import assert_agree, racing, sample
 from scipy import stats
 
 import amc_pymc as amc
@@ -108,10 +107,3 @@ def test_a_posterior_in_closed_form():
 @pytest.mark.slow
 def test_a_posterior_that_is_not_centred():
     assert_agree(sample(model(False), step(False), 2_000), reference())
-
-
-@pytest.mark.slow
-def test_crossed_factors_agree_with_nuts():
-    _, crossed = example("crossed", *grouped_small.SIZES["crossed"], False)
-    idata = sample(crossed, racing(crossed), 2_000, tune=500)
-    assert_agree(idata, frozen(grouped_small.FROZEN["crossed"]))

@@ -113,11 +113,6 @@ def test_variables_that_others_would_draw():
         amc.RacingMetropolis(rows=data(), model=model, progressbar=False)
 
 
-def test_row_logp_excludes_rows():
-    with pytest.raises(ValueError, match="rows= and row_logp= exclude each other"):
-        make(data(), row_logp=lambda point, rows: rows)
-
-
 def test_conditional_probabilities_are_exact_ones(run):
     """Every element given the others, over all states, by the whole model's density."""
     draws = run_on(run, in_order(), seed=5, draws=400).posterior

@@ -6,6 +6,7 @@ import pytensor
 import pytest
 
 from grouped_runs import assert_agree, example, racing, sample
+from steps.conftest import assert_same
 
 from amc_pymc.steps.grouping import chosen_factor
 from amc_pymc.steps.racing_step import starting_point
@@ -45,12 +46,6 @@ def step(labelled):
 @pytest.fixture(scope="module")
 def reference(labelled, step):
     return sample(labelled, step, **SHORT)
-
-
-def assert_same(one, two):
-    for group in ("posterior", "sample_stats"):
-        for name in one[group].data_vars:
-            np.testing.assert_array_equal(one[group][name], two[group][name], err_msg=name)
 
 
 # --- draws ----------------------------------------------------------------------------------------
@@ -129,13 +124,3 @@ def test_shared_variables_that_change_are_refused():
             step.setup_chain(rng, 5, 5)
         variable.set_value(old)
     step.setup_chain(rng, 5, 5)
-
-
-def test_changed_data_are_refused(labelled, step):
-    old = labelled["y"].get_value()
-    pm.set_data({"y": old + 1.0}, model=labelled)
-    try:
-        with pytest.raises(ValueError, match=r"data .*y.* have changed.*Make a new one"):
-            sample(labelled, step, **SHORT)
-    finally:
-        pm.set_data({"y": old}, model=labelled)

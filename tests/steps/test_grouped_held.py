@@ -1,8 +1,9 @@
 """Races over many groups hold few nodes of the quadrature; nothing else about the sampler changes."""
 
 import numpy as np
-import pymc as pm
 import pytest
+
+from grouped_runs import racing, sample
 
 import amc_pymc as amc
 
@@ -20,27 +21,12 @@ def model():
 
 @pytest.fixture(scope="module")
 def step(model):
-    with model:
-        return amc.RacingMetropolis(
-            recover=False, audits=amc.Audits(50, max_share=None), progressbar=False
-        )
+    return racing(model, recover=False, audits=amc.Audits(50, max_share=None))
 
 
 @pytest.fixture(scope="module")
 def idata(model, step):
-    with model:
-        return pm.sample(
-            200,
-            tune=200,
-            chains=2,
-            cores=1,
-            step=step,
-            var_names=["beta", "sd_group"],
-            random_seed=3,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-        )
+    return sample(model, step, 200, tune=200, seed=3, var_names=["beta", "sd_group"])
 
 
 @pytest.mark.slow

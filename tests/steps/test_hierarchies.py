@@ -38,21 +38,14 @@ def horseshoe():
     counts(pm.math.dot(ONE_HOT, u))
 
 
-def random_walk():
-    u = pm.GaussianRandomWalk(
-        "u", sigma=pm.HalfNormal("sd", 1.0), init_dist=pm.Normal.dist(0.0, 1.0), shape=LEVELS
-    )
-    counts(u[GROUP])
-
-
 def log_likelihood(u):
     """Of all levels (LEVELS, ...), at effects u."""
     with np.errstate(over="ignore"):
         return np.multiply.outer(TOTAL, u) - ROWS * np.exp(LEVEL + u)
 
 
-#: Logarithms of the scale, standard normal variables, and effects.
-A, Z, U = np.linspace(-14.0, 5.0, 191), np.linspace(-7.0, 7.0, 281), np.linspace(-4.0, 4.0, 801)
+#: Logarithms of the scale, and standard normal variables.
+A, Z = np.linspace(-14.0, 5.0, 191), np.linspace(-7.0, 7.0, 281)
 
 
 def independent_levels(log_prior, log_sd):
@@ -67,32 +60,10 @@ def independent_levels(log_prior, log_sd):
     return log_p, powers
 
 
-def walk():
-    """The same for a random walk, by its transitions."""
-    log_p, powers = np.empty(A.size), np.zeros((2, A.size))
-    each = log_likelihood(U)
-    for k, sd in enumerate(np.exp(A)):
-        if sd < 0.02:  # which is left to the limit, a constant effect
-            log_p[k], powers[:, k] = -np.inf, 0.0
-            continue
-        steps = stats.norm.logpdf(U[:, None], U, sd)
-        later = np.zeros(U.size)
-        for t in range(LEVELS - 1, 0, -1):
-            later = logsumexp(steps.T + (each[t] + later), axis=1) + np.log(U[1] - U[0])
-        first = each[0] + later + stats.norm.logpdf(U)
-        log_p[k], p = logsumexp(first), np.exp(first - logsumexp(first))
-        powers[:, k] = p @ U, p @ U**2
-    small = ~np.isfinite(log_p)
-    log_p[small], powers[:, small] = log_p[~small][0], powers[:, ~small][:, :1]
-    return log_p, powers
-
-
 @functools.cache
 def truth(build):
     """Means of log sd, its square, the first effect, and its square."""
-    if build is random_walk:
-        log_p, powers = walk()
-    elif build is horseshoe:
+    if build is horseshoe:
         b = np.linspace(-9.0, 11.0, 101)
         log_p, powers = independent_levels(stats.halfcauchy.logpdf(np.exp(b)) + b, A[:, None] + b)
     else:
@@ -104,12 +75,7 @@ def truth(build):
 
 
 @pytest.mark.parametrize(
-    "build",
-    [
-        centred,
-        horseshoe,
-        *(pytest.param(b, marks=pytest.mark.slow) for b in (not_centred, random_walk)),
-    ],
+    "build", [centred, horseshoe, pytest.param(not_centred, marks=pytest.mark.slow)]
 )
 def test_posteriors_are_those_of_quadrature(build, run):
     with pm.Model() as model:

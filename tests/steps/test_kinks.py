@@ -8,8 +8,6 @@ import statsmodels.api as sm
 
 import amc_pymc as amc
 
-from amc_pymc.reading.factors import find_factors
-
 N = 20_000
 Q = 0.8
 
@@ -108,17 +106,6 @@ def test_coefficients_given_hyperparameters():
     found = np.diag(surface.curvature)[at]
     np.testing.assert_allclose(found, np.bincount(group) / 0.8**2, rtol=0.4)
     assert found.sum() == pytest.approx(N / 0.8**2, rel=0.15)
-
-
-def test_effects_of_groups_with_kinks_are_not_integrated_out():
-    group = np.repeat(np.arange(30), 20)
-    with pm.Model() as model:
-        effect = pm.Normal("effect", pm.Normal("m"), pm.HalfNormal("s"), shape=30)
-        pm.Laplace("y", effect[group], 1.0, observed=np.sin(np.arange(group.size)))
-    with pytest.raises(ValueError, match=r"effect, which cannot .* out: log-likelihoods .* kinks"):
-        amc.RacingMetropolis(model=model, marginalize=["effect"], progressbar=False)
-    (factor,) = find_factors(model)
-    assert "kinks" in factor.reason
 
 
 def test_smooth_rows_have_no_kinks(linear_step):

@@ -137,7 +137,7 @@ def test_effects_may_be_named():
 @pytest.mark.parametrize(
     ("marginalize", "error", "match"),
     [
-        ("no", ValueError, "names no, which the model does not have.*mu, tau, theta"),
+        ("no", ValueError, "marginalize names no; free variables of this model: mu, tau, theta"),
         ("mu", ValueError, "names mu, on which no observed variable depends directly"),
         (3, TypeError, "must be 'auto', None, or free variables"),
         ([], TypeError, "must be 'auto', None, or free variables"),

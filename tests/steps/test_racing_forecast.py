@@ -1,10 +1,12 @@
-"""Doubts about a forecast are flags: a warning, and in the forecast."""
+"""Doubts about a forecast are flags: a warning, and in the forecast. The time of its preparation is told."""
 
 import numpy as np
 import pymc as pm
 import pytest
 
 import amc_pymc as amc
+
+from amc_pymc.steps.preparation import in_words
 
 N = 3_000
 
@@ -51,3 +53,18 @@ def test_without_doubts():
     assert found.flags == () and str(found).endswith(found.suggestion)
     assert found.effective_draws > found.nuts_effective_draws > 0.0  # over a hundred times
     assert found.pays
+
+
+def test_a_step_tells_its_preparation(caplog):
+    y = np.random.default_rng(1).normal(2.0, 1.0, size=500)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 10)
+        pm.Normal("obs", mu, 1, observed=y)
+        with caplog.at_level("INFO", logger="amc_pymc"):
+            step = amc.RacingMetropolis(progressbar=False)
+    seconds = step.prepared.seconds
+    assert {"model", "mode", "residuals"} <= set(seconds)
+    assert all(v >= 0.0 for v in seconds.values())
+    assert f"Prepared in {in_words(seconds)}." in caplog.text
+    forecast = amc.racing_forecast(model=model, progressbar=False)
+    assert set(forecast.seconds) >= {"model", "mode", "residuals"}

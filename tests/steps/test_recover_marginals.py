@@ -111,39 +111,37 @@ def test_the_seed_decides():
     assert np.all(one != other)
 
 
-class TestBadInput:
-    def test_not_a_run(self):
-        model, _ = run()
-        for wrong in (5, None, {"posterior": 1}):
-            with pytest.raises(ValueError, match=r"idata must be what pm\.sample returned"):
-                amc.recover_marginals(wrong, model=model)
+def without_sigma(idata):
+    less = idata.copy()
+    less["posterior"] = idata["posterior"].to_dataset().drop_vars("sigma")
+    return less
 
-    def test_no_draws(self):
-        model, idata = run()
-        with pytest.raises(ValueError, match="idata has no draws"):
-            amc.recover_marginals(idata.isel(draw=slice(0)), model=model)
 
-    def test_names(self):
-        model, idata = run()
-        for names in (["zz"], []):
-            with pytest.raises(ValueError, match=r"must name free variables \(beta, sd_group, "):
-                amc.recover_marginals(idata, model=model, var_names=names)
-        with pytest.raises(ValueError, match="var_names names sd_group, which is not one grouping"):
-            amc.recover_marginals(idata, model=model, var_names="sd_group")
+def another_model():
+    with pm.Model() as other:
+        pm.Normal("obs", pm.Normal("mu"), 1.0, observed=np.zeros(5))
+    return other
 
-    def test_nothing_missing(self):
-        with pytest.raises(ValueError, match=r"no free variable .* missing or NaN"):
-            amc.recover_marginals(recovered(), model=run()[0])
 
-    def test_population_parameters_are_missing(self):
-        model, idata = run()
-        less = idata.copy()
-        less["posterior"] = idata["posterior"].to_dataset().drop_vars("sigma")
-        with pytest.raises(ValueError, match="idata has no draws of sigma"):
-            amc.recover_marginals(less, model=model, var_names="group")
-
-    def test_another_model(self):
-        with pm.Model() as other:
-            pm.Normal("obs", pm.Normal("mu"), 1.0, observed=np.zeros(5))
-        with pytest.raises(ValueError, match=r"not one grouping factor|no draws"):
-            amc.recover_marginals(run()[1], model=other)
+@pytest.mark.parametrize(
+    ("given", "arguments", "message"),
+    [
+        (lambda idata: 5, {}, r"idata must be what pm\.sample returned"),
+        (lambda idata: {"posterior": 1}, {}, r"idata must be what pm\.sample returned"),
+        (lambda idata: idata.isel(draw=slice(0)), {}, "idata has no draws"),
+        (
+            lambda idata: idata,
+            {"var_names": ["zz"]},
+            r"must name free variables \(beta, sd_group, ",
+        ),
+        (lambda idata: idata, {"var_names": []}, r"must name free variables \(beta, sd_group, "),
+        (lambda idata: idata, {"var_names": "sd_group"}, "names sd_group, which is not one group"),
+        (lambda idata: recovered(), {}, r"no free variable .* missing or NaN"),
+        (without_sigma, {"var_names": "group"}, "idata has no draws of sigma"),
+        (lambda idata: idata, {"model": another_model()}, "not one grouping factor|no draws"),
+    ],
+)
+def test_bad_input(given, arguments, message):
+    model, idata = run()
+    with pytest.raises(ValueError, match=message):
+        amc.recover_marginals(given(idata), **{"model": model} | arguments)

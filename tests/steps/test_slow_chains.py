@@ -54,12 +54,7 @@ def steps_of(model):
         (indicators, [1.0, 1e4], "excluded"),
         (effects, [True], ""),
     ],
-    ids=[
-        "non-centred, unknown prior",
-        "non-centred",
-        "indicators",
-        "centred",
-    ],
+    ids=["non-centred, unknown prior", "non-centred", "indicators", "centred"],
 )
 def test_slow_chains_are_flagged(run, make, args, name):
     model = make(*args)

@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from grouped_runs import sample
 from scipy.special import logsumexp
 
 import amc_pymc as amc
@@ -29,14 +30,8 @@ def censored_weibull(rng):
 
 
 def ordered(rng):
-    cuts = pm.Normal(
-        "cuts",
-        0.0,
-        2.0,
-        shape=2,
-        initval=[-1.0, 1.0],
-        transform=pm.distributions.transforms.ordered,
-    )
+    increasing = pm.distributions.transforms.ordered
+    cuts = pm.Normal("cuts", 0.0, 2.0, shape=2, initval=[-1.0, 1.0], transform=increasing)
     y = np.digitize(rng.logistic(0.5 * X), [-0.5, 1.0])
     return pm.OrderedLogistic("y", eta=0.5 * X, cutpoints=cuts, observed=y)
 
@@ -98,11 +93,8 @@ def quadrature(model, prepared):
 
 def chain_means(step, draws, seed):
     """Draws (C, n, D) of unconstrained parameters."""
-    with step._model:
-        idata = pm.sample(
-            draws, tune=300, step=step, chains=2, cores=1, random_seed=seed, progressbar=False, quiet=True,
-            compute_convergence_checks=False, idata_kwargs={"include_transformed": True},
-        )  # fmt: skip
+    kept = {"idata_kwargs": {"include_transformed": True}}
+    idata = sample(step._model, step, draws, tune=300, seed=seed, **kept)
     layout = step.prepared.densities.layout
     group = idata["posterior"] if layout.names[0] in idata["posterior"] else None
     found = []
@@ -207,12 +199,9 @@ def test_most_steps_read_no_row():
         pm.Bernoulli("y", logit_p=x @ pm.Normal("b", 0, 1, shape=3), observed=y)
         step = amc.RacingMetropolis(race="exact", progressbar=False)
         runs = [
-            pm.sample(
-                400, tune=200, step=step, chains=2, cores=cores, random_seed=2, progressbar=False, quiet=True,
-                mp_ctx="spawn" if cores > 1 else None,
-            )
-            for cores in (1, 2)
-        ]  # fmt: skip
+            sample(None, step, 400, tune=200, seed=2, cores=cores, mp_ctx=context)
+            for cores, context in ((1, None), (2, "spawn"))
+        ]
     assert (runs[0]["sample_stats"]["race_rows"] == 0).mean() > 0.5
     np.testing.assert_array_equal(runs[0]["posterior"]["b"], runs[1]["posterior"]["b"])
 
@@ -236,20 +225,13 @@ def test_draws_say_whether_they_are_exact():
         pm.Bernoulli("y", logit_p=x @ pm.Normal("b", 0, 1, shape=3), observed=y)
         step = amc.RacingMetropolis(progressbar=False)
         assert step.prepared.thinning is not None
-        kwargs = {
-            "tune": 100,
-            "chains": 2,
-            "cores": 1,
-            "random_seed": 2,
-            "progressbar": False,
-            "quiet": True,
-        }
-        usual = pm.sample(300, step=step, **kwargs)
+        usual = sample(None, step, 300, tune=100, seed=2)
         t = step.prepared.thinning
         step.prepared.tables.thinning = t._replace(radii=0.25 * t.radii)
-        mixed = pm.sample(300, step=step, **kwargs)
-        exact = pm.sample(300, step=step.replace(race=amc.ExactRace()), **kwargs)
-        raced = pm.sample(300, step=step.replace(race=amc.NormalRace()), **kwargs)
+        mixed, exact, raced = (
+            sample(None, step.replace(race=race), 300, tune=100, seed=2)
+            for race in (step.sampler.race, amc.ExactRace(), amc.NormalRace())
+        )
     assert usual["sample_stats"]["race_exact"].min() == 1.0
     assert usual["sample_stats"]["race_audited"].sum() == 0
     assert amc.decision_error(usual)["exact"].all()

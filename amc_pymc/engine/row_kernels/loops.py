@@ -127,7 +127,7 @@ def _taylor_polynomial(g: Graph, row: int, along_curves: bool) -> int:
     along_u = g.directional(row, "eta", "du")
     curved = g.directional(along_u, "eta", "dv")
     along = g.directional(row, "eta", "dw") if along_curves else along_u
-    return g.make("add", along, g.make("mul", g.const(0.5), curved))
+    return g.make("add", along, g.make("mul", 0.5, curved))
 
 
 def check_size(size: int) -> None:

@@ -206,11 +206,11 @@ def _remainder_bounds(
         times = Counter(abc)
         orders = math.prod(map(math.factorial, times.values()))
         for a, number in times.items():
-            share = g.make("mul", term, g.const(number / (3.0 * orders)))
+            share = g.make("mul", term, number / (3.0 * orders))
             parts[a] = g.make("add", parts[a], share)
     sums = list(parts.values())
-    known = g.make("and", smooth, g.make("lt", g.sum(sums), g.const(math.inf)))
-    sums = [g.make("switch", known, n, g.const(math.inf)) for n in sums]
+    known = g.make("and", smooth, g.make("lt", g.sum(sums), math.inf))
+    sums = [g.make("switch", known, n, math.inf) for n in sums]
     check_size(len(g.upstream(sums)) // 2)
     return sums
 
