@@ -32,9 +32,7 @@ from amc_pymc.evidence.modes import (
     Joint,
     Modes,
     PilotSettings,
-    RecordingPath,
     modes_and_mixture,
-    scan,
     spread,
 )
 from amc_pymc.evidence.paths import PriorPath
@@ -186,16 +184,16 @@ def explore(
     many = chains and path.n_dim > settings.most_fitted
     n = settings.few_particles if many else settings.particles
     x = _enough_draws(path, n, rng)
-    seen = RecordingPath(path)
+    joint = Joint(path, settings)
     ladder = climb(
-        seen if fitted else path, x, kernel, rng,
+        joint, x, kernel, rng,
         n_moves=settings.few_moves if many else settings.moves, n_particles=n, report=report,
     )  # fmt: skip
     nothing = Pilot(ladder, None, None, x[:0], np.empty(0), 0.0, unfit=True)
     try:
         if not fitted:
             return _with_discrete_proposal(replace(nothing, unfit=False), path, kernel, rng)
-        return _fitted(nothing, Joint(seen, settings), kernel, rng, many, variables, report, over)
+        return _fitted(nothing, joint, kernel, rng, many, variables, report, over)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error
 
@@ -215,19 +213,16 @@ def _fitted(
     report("modes")
     if variables is not None:
         some = np.unique(ladder.particles.x, axis=0)[:: max(len(ladder.particles.x) // 4, 1)]
-        joint.symmetries = find_symmetries(joint.terms, variables, some)
+        joint.symmetries = find_symmetries(joint.values, variables, some)
     if many:
         starts = _few_starts(joint, ladder, rng)
     else:
-        cold = cool(joint.path, ladder, kernel, rng)
+        cold = cool(joint, ladder, kernel, rng)
         starts = _starts(joint, ladder, cold, rng)
     modes = modes_and_mixture(joint, starts)
-    if modes.mixture is not None and not many:
-        odd = scan(joint, modes.mixture, modes.log_evidence, rng)
-        modes = modes_and_mixture(joint, np.concatenate([modes.x, odd]))
     rare = 0.0
     if modes.mixture is not None and joint.images is None and not many:
-        modes, rare = find_far_modes(joint, modes, ladder.evaluations + ladder.gradients, rng, over)
+        modes, rare = find_far_modes(joint, modes, int(ladder.spent.sum()), rng, over)
     report("fit")
     adapted = None if modes.mixture is None else laplace_fit(joint, modes.mixture, rng)
     uncovered, unseen = 0.0, -math.inf
@@ -249,7 +244,7 @@ def _starts(joint: Joint, ladder: Ladder, cold: np.ndarray, rng: np.random.Gener
         spread(ladder.particles.x, 3 * n, rng),
         spread(cold, n, rng),
         spread(joint.draw_prior(4 * n, rng), 2 * n, rng),
-        joint.path.highest(n // 2)[0],
+        joint.highest(n // 2)[0],
     ]
     return np.concatenate(sources)
 
