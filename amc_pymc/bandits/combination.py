@@ -16,7 +16,7 @@ import math
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from amc_pymc.bandits.arms import Arm, Cost, Sample, draw
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.moments import ArmRecord
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff, rewards
+from amc_pymc.flags import Flag
+
+Weights = Literal["predictable", "inverse_variance", "uniform"]
+#: Combined estimates.
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 
 @dataclass(frozen=True)
@@ -178,6 +183,9 @@ class Combination:
         self.arms, self.policy, self.plan = arms, policy, plan
         self.records = [ArmRecord(a) for a in arms]
         self.rounds: list[Round] = []
+        self.samples: list[tuple[int, int, Sample]] = []  # with the numbers of arm and round
+        self.running: list[list[Estimate]] = []  # all estimates after each round
+        self.stopped: Flag | None = None  # why the run ended early, if it did
         self.scale = arms[0].scale
         self._mass = 1.0  # weight not yet assigned to rounds
         self._budget_left = float(sum(plan.sizes))
@@ -223,13 +231,18 @@ class Combination:
             self._mass = 1.0
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
-        for record, sample in zip(self.records, samples, strict=True):
-            if sample is not None:
-                record.add(sample)
+        self.add(samples, decided.number)
         decided.cost = float(sum(s.costs.sum() for s in samples if s is not None))
         if self.plan.unit == "cost":
             self._budget_left += decided.planned - decided.cost
         self.rounds.append(decided)
+
+    def add(self, samples: list[Sample | None], number: int) -> None:
+        """Add draws of a round; if it is not complete, they enter all estimates but the predictable one."""
+        for k, sample in enumerate(samples):
+            if sample is not None:
+                self.records[k].add(sample)
+                self.samples.append((k, number, sample))
 
     # decisions
 
@@ -402,7 +415,7 @@ class Combination:
 
     # estimates
 
-    def estimate(self, weights: Literal["predictable", "inverse_variance", "uniform"]) -> Estimate:
+    def estimate(self, weights: Weights) -> Estimate:
         """Return the combined estimate of the common mean so far."""
         if weights == "predictable":
             return self._predictable()

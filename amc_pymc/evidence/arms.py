@@ -24,7 +24,6 @@ from amc_pymc.evidence.annealing import (
     climb,
     sequential,
 )
-from amc_pymc.evidence.discrete_proposal import DiscreteProposal
 from amc_pymc.evidence.mcmc import HMC, Kernel, Path
 from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath
 from amc_pymc.evidence.pilot import Pilot
@@ -52,7 +51,7 @@ class ImportanceArm:
     Parameters
     ----------
     path : PriorPath
-    reference : StudentTMixture or DiscreteProposal
+    reference : StudentTMixture
     share : float
         Share s of the prior.
     """
@@ -63,7 +62,7 @@ class ImportanceArm:
     def __init__(
         self,
         path: PriorPath,
-        reference: StudentTMixture | DiscreteProposal,
+        reference: StudentTMixture,
         share: float = DEFENSIVE_SHARE,
     ):
         self.path, self.reference, self.share = path, reference, share
@@ -177,16 +176,11 @@ def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
 
 def expected_cost(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
     """Return the cost of a particle, estimated from the pilot run if it is random."""
-    known = known_cost(kernel, n_steps, n_moves)
-    if known is not None:
-        return known
     first = GRADIENT_COST if kernel.needs_gradient else 1.0
     return first + n_steps * n_moves * ladder.per_move
 
 
-def _weights(
-    path: Path, reference: StudentTMixture | DiscreteProposal, x: np.ndarray, share: float
-) -> np.ndarray:
+def _weights(path: Path, reference: StudentTMixture, x: np.ndarray, share: float) -> np.ndarray:
     """Return the log-weights (P,) for the mixture of the reference and the prior as the proposal."""
     terms = path.values(x)
     log_g = log_mixture_density(reference.log_density(x), terms[0], share)
@@ -272,11 +266,10 @@ def make_portfolio(
     out = Portfolio()
     chosen = ARMS if names is None else tuple(names)
     for name in chosen:
-        fitted = pilot.reference or (name == "importance" and pilot.discrete_proposal)
-        if names is not None and not fitted and name in _FITTED:
+        if names is not None and pilot.reference is None and name in _FITTED:
             raise ValueError(
-                f"arm {name!r} needs a reference fitted to continuous variables; use 'importance' or 'smc' "
-                "for models with discrete ones."
+                f"arm {name!r} needs a reference fitted to continuous variables; use 'smc' for models with "
+                "discrete ones."
             )
     reference = _reference_path(path, pilot, kernel, rng, out, chosen, forced=names is not None)
     prices: dict[str, tuple[float, float]] = {}
@@ -332,13 +325,10 @@ def _arm(
 ) -> tuple[Any, tuple[float, float]] | None:
     """Make an arm; also return its expected cost times variance and the cost of a draw. None if not possible."""
     if name in ("importance", "importance_rqmc"):
-        proposal: Any = pilot.reference
-        if name == "importance" and pilot.discrete_proposal is not None:
-            proposal = pilot.discrete_proposal
-        if proposal is None:
+        if pilot.reference is None:
             return None
         kind = ImportanceArm if name == "importance" else QuasiArm
-        made, variance = kind(path, proposal, pilot.share), pilot.relative_variance
+        made, variance = kind(path, pilot.reference, pilot.share), pilot.relative_variance
         return made, (variance if variance < _WILD else math.inf, made.cost)
     if name == "smc_reference":
         if reference is None:

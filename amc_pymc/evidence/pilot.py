@@ -20,13 +20,8 @@ from amc_pymc.evidence.adapt import (
     second_look,
 )
 from amc_pymc.evidence.annealing import Ladder, climb, cool
-from amc_pymc.evidence.discrete_proposal import (
-    AdaptedDiscreteProposal,
-    DiscreteProposal,
-    adapt_discrete_proposal,
-)
 from amc_pymc.evidence.far_modes import find_far_modes
-from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Particles
+from amc_pymc.evidence.mcmc import Kernel, Particles
 from amc_pymc.evidence.modes import (
     DEFAULTS,
     Joint,
@@ -90,8 +85,6 @@ class Pilot:
         Expected relative variance of the importance weights.
     missed : float
         Log evidence of modes that the second look found and the mixture does not cover.
-    discrete_proposal : DiscreteProposal or None
-        Proposal for importance sampling if some coordinates are discrete.
     rare : float
         Share of the evidence of modes that few prior draws lead to.
     images : Images or None
@@ -110,7 +103,6 @@ class Pilot:
     share: float = DEFENSIVE_SHARE
     relative_variance: float = math.inf
     missed: float = -math.inf
-    discrete_proposal: DiscreteProposal | None = None
     unfit: bool = False
     rare: float = 0.0
     images: Images | None = None
@@ -151,8 +143,7 @@ def explore(
     Particles are moved from the prior to the posterior by adaptive sequential Monte Carlo and then
     cooled further to find narrow peaks. Searches for modes start from the particles and from prior
     draws. A mixture of Student t distributions, fitted to the modes and the particles, is then adapted
-    by importance sampling. For discrete coordinates, regressions of each on the preceding ones are
-    fitted to the particles and adapted instead.
+    by importance sampling.
 
     Parameters
     ----------
@@ -192,7 +183,7 @@ def explore(
     nothing = Pilot(ladder, None, None, x[:0], np.empty(0), 0.0, unfit=True)
     try:
         if not fitted:
-            return _with_discrete_proposal(replace(nothing, unfit=False), path, kernel, rng)
+            return replace(nothing, unfit=False)
         return _fitted(nothing, joint, kernel, rng, many, variables, report, over)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error
@@ -303,29 +294,6 @@ def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettin
     return less_than_climb(adapted.log_mean, error_of(adapted), ladder) > 0.0
 
 
-def _with_discrete_proposal(
-    found: Pilot, path: PriorPath, kernel: Kernel, rng: np.random.Generator
-) -> Pilot:
-    """Add a proposal for discrete coordinates to a pilot run, if the kernel moves some."""
-    discrete = getattr(kernel, "discrete", kernel)
-    if not isinstance(discrete, DiscreteMetropolis):
-        return found
-    rough = found.ladder.particles
-    adapted = adapt_discrete_proposal(
-        path, rough.x, discrete.coordinates, discrete.states, rng, share=DEFENSIVE_SHARE
-    )
-    share, variance = best_share(rough, adapted)
-    if share == DEFENSIVE_SHARE:  # rough draws may cover regions that the last fit has lost
-        seen = moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
-        variance = max(variance, seen)
-    return replace(
-        found,
-        discrete_proposal=adapted.mixture,
-        share=share,
-        relative_variance=variance,
-    )
-
-
 def _enough_draws(path: PriorPath, n: int, rng: np.random.Generator) -> np.ndarray:
     """Draw n points from the prior, or more if the likelihood is zero at most of them."""
     x = path.draw_prior(n, rng)
@@ -388,9 +356,7 @@ def important_part(mixture: StudentTMixture) -> StudentTMixture:
     return mixture.part(mixture.weights > mixture.weights.max() * math.exp(-_NEGLIGIBLE))
 
 
-def moment(
-    rough: Particles, mixture: StudentTMixture | DiscreteProposal | None, share: float, log_z: float
-) -> float:
+def moment(rough: Particles, mixture: StudentTMixture | None, share: float, log_z: float) -> float:
     """Estimate the second moment of weights over their squared mean from posterior draws: E[f / g] / Z."""
     log_f, log_g = rough.terms.sum(axis=0), rough.terms[0]
     if mixture is not None:
@@ -398,9 +364,7 @@ def moment(
     return math.exp(min(float(log_mean_exp(log_f - log_g)) - log_z, 700.0))
 
 
-def best_share(
-    rough: Particles, adapted: AdaptedMixture | AdaptedDiscreteProposal
-) -> tuple[float, float]:
+def best_share(rough: Particles, adapted: AdaptedMixture) -> tuple[float, float]:
     """Choose the share of the prior in the proposal; also return the relative variance of the weights."""
     usual, larger = (
         max(moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0, 0.0)
