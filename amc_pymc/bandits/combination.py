@@ -318,10 +318,6 @@ class Combination:
         pulls = Pulls.join(asked)
         return pulls, pulls.counts(n_arms) * self._group
 
-    def variances(self) -> np.ndarray:
-        """Return variances (K,) for planning, nan if unknown; on the log scale over the squared mean."""
-        return planning_variances(self.records)
-
     # results
 
     def _tell(self, pulls: Pulls, samples: list[Sample | None]) -> None:

@@ -15,7 +15,14 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Arm, ArmError, Cost, Sample, as_arms, draw, join_samples
-from amc_pymc.bandits.combination import WEIGHTS, Combination, Plan, Round, plan_rounds
+from amc_pymc.bandits.combination import (
+    WEIGHTS,
+    Combination,
+    Plan,
+    Round,
+    plan_rounds,
+    planning_variances,
+)
 from amc_pymc.bandits.combination_results import combination_flags, combination_tree, missed
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.lcb import LCB
@@ -501,7 +508,7 @@ def _record(run: Combination, decided: Round, samples: list[Sample | None]) -> N
 def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndarray | None:
     """Return the draws of the round that reaches the target error; None while that is too uncertain."""
     assert budget.target is not None
-    variances = run.variances()
+    variances = planning_variances(run.records)
     costs = np.array([r.cost if budget.unit == "cost" else 1.0 for r in run.records])
     price = np.where(np.isfinite(variances), costs * variances, np.inf)
     best = int(np.argmin(price))

@@ -321,11 +321,6 @@ class Annealed(NamedTuple):
     acceptance: np.ndarray
     spent: np.ndarray
 
-    @property
-    def ess(self) -> np.ndarray:
-        """Effective share (sum w)^2 / (P sum w^2) of the cumulative weights, (T,)."""
-        return effective_shares(self.log_sums, len(self.x))
-
 
 def anneal(
     path: Path,

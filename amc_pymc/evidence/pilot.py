@@ -205,12 +205,8 @@ def _fitted(
     if variables is not None:
         some = np.unique(ladder.particles.x, axis=0)[:: max(len(ladder.particles.x) // 4, 1)]
         joint.symmetries = find_symmetries(joint.values, variables, some)
-    if many:
-        starts = _few_starts(joint, ladder, rng)
-    else:
-        cold = cool(joint, ladder, kernel, rng)
-        starts = _starts(joint, ladder, cold, rng)
-    modes = modes_and_mixture(joint, starts)
+    cold = None if many else cool(joint, ladder, kernel, rng)
+    modes = modes_and_mixture(joint, _starts(joint, ladder, cold, rng))
     rare = 0.0
     if modes.mixture is not None and joint.images is None and not many:
         modes, rare = find_far_modes(joint, modes, int(ladder.spent.sum()), rng, over)
@@ -228,24 +224,18 @@ def _fitted(
     )  # fmt: skip
 
 
-def _starts(joint: Joint, ladder: Ladder, cold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return starting points (P, D) of mode searches: particles, prior draws, and the highest points seen."""
-    n = joint.settings.starts
-    sources = [
-        spread(ladder.particles.x, 3 * n, rng),
-        spread(cold, n, rng),
-        spread(joint.draw_prior(4 * n, rng), 2 * n, rng),
-        joint.highest(n // 2)[0],
-    ]
+def _starts(
+    joint: Joint, ladder: Ladder, cold: np.ndarray | None, rng: np.random.Generator
+) -> np.ndarray:
+    """Choose starts of searches: particles, prior draws and, if there are cold particles, these and the highest points."""
+    n = joint.settings.few_starts if cold is None else joint.settings.starts
+    sources = [spread(ladder.particles.x, 3 * n, rng)]
+    if cold is not None:
+        sources.append(spread(cold, n, rng))
+    sources.append(spread(joint.draw_prior(4 * n, rng), n if cold is None else 2 * n, rng))
+    if cold is not None:
+        sources.append(joint.highest(n // 2)[0])
     return np.concatenate(sources)
-
-
-def _few_starts(joint: Joint, ladder: Ladder, rng: np.random.Generator) -> np.ndarray:
-    """Return starting points of mode searches in many dimensions, where searches are expensive."""
-    n = joint.settings.few_starts
-    return np.concatenate(
-        [spread(ladder.particles.x, 3 * n, rng), spread(joint.draw_prior(4 * n, rng), n, rng)]
-    )
 
 
 def _mended(
