@@ -374,8 +374,8 @@ class Combination:
         careful = np.array([r.careful_variance(common) for r in known])
         likely = np.array([r.cautious_variance(common) for r in known])
         v = _arm_weights(drawn, careful)
-        tops = [_top(s) for s in mine if s is not None] if self.scale == "log" else [0.0]
-        offset = max(tops) if math.isfinite(max(tops)) else 0.0
+        top = max(s.values.max(initial=-math.inf) for s in mine if s is not None)
+        offset = float(top) if self.scale == "log" and math.isfinite(top) else 0.0
         means = np.array(
             [
                 _fold_mean(s, r, offset) if s is not None and n else 0.0
@@ -553,7 +553,3 @@ def combine_arms(
     known = v > 0.0
     variance = float(v[known] ** 2 @ (unit[known] / n[known]))
     return Estimate(mean, math.sqrt(variance) * (abs(mean) if log else 1.0), offset)
-
-
-def _top(sample: Sample) -> float:
-    return float(sample.values.max(initial=-math.inf))

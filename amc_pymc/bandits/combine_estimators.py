@@ -165,7 +165,8 @@ def combine_estimators(
     """
     check_workers(cores, executor)
     used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
-    check_cost(cost)
+    if cost not in get_args(Cost):
+        raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")
     budget = _budget(used, draws, max_cost, target_mcse, cost)
     limit = positive_or_none("max_time", max_time)
     found = combined(
@@ -378,12 +379,6 @@ def _wrong_rewards(name: str, scale: str, given: str) -> ValueError:
         f"policy {name!r} is paid on the {scale} scale of the arms and takes rewards by {given}; on the log "
         "scale, and only there, use a policy made with rewards=LogLoss()."
     )
-
-
-def check_cost(cost: object) -> None:
-    """Raise an error if `cost` is not the name of a unit."""
-    if cost not in get_args(Cost):
-        raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")
 
 
 def _settings(policy: str, arms: list[Arm]) -> dict[str, Any]:

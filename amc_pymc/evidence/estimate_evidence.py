@@ -34,7 +34,7 @@ from amc_pymc.evidence.from_draws import (
 from amc_pymc.evidence.from_surrogate import FEWEST_ROWS, evidence_from_surrogate
 from amc_pymc.evidence.mcmc import Kernel
 from amc_pymc.evidence.model import (
-    Elsewhere,
+    JobMeter,
     Tally,
     TimeLimit,
     compiled_particles,
@@ -556,7 +556,7 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
             budget=math.inf if run.max_cost is None else run.max_cost,
         )  # fmt: skip
     left, flags = _left(run.max_cost, tally.cost, portfolio)
-    meter = Elsewhere()
+    meter = JobMeter()
     try:
         found = combined(
             as_arms(portfolio.arms),

@@ -81,12 +81,7 @@ class Counted:
     """
 
     def __init__(self, path: Path):
-        self.path, self.spent = path, np.zeros(2, np.int64)
-
-    @property
-    def n_dim(self) -> int:
-        """Dimension D."""
-        return self.path.n_dim
+        self.path, self.n_dim, self.spent = path, path.n_dim, np.zeros(2, np.int64)
 
     @property
     def cost(self) -> int:
@@ -146,7 +141,7 @@ def start(path: Path, x: np.ndarray, *, with_gradient: bool) -> Particles:
 
 
 def log_target(terms: np.ndarray, beta: float) -> np.ndarray:
-    """Return the log density (P,) of f_beta; the slope may be -inf at beta = 0.
+    """Return the log density (P,) of f_beta, or its gradient (P, D); the slope may be -inf at beta = 0.
 
     Examples
     --------
@@ -156,12 +151,6 @@ def log_target(terms: np.ndarray, beta: float) -> np.ndarray:
     array([ 0., -1.])
     """
     base, slope = terms
-    return base.copy() if beta == 0.0 else base + beta * slope
-
-
-def target_gradient(gradients: np.ndarray, beta: float) -> np.ndarray:
-    """Return the gradient (P, D) of the log density of f_beta."""
-    base, slope = gradients
     return base.copy() if beta == 0.0 else base + beta * slope
 
 
@@ -549,7 +538,7 @@ def _force(
     nowhere: np.ndarray,
 ) -> np.ndarray:
     """Return L^T (if dense) times the gradient; zero for ``nowhere`` particles where not finite."""
-    force = target_gradient(gradients[:, :, at], beta)
+    force = log_target(gradients[:, :, at], beta)
     if chol is not None:
         force = force @ chol
     if nowhere.size:

@@ -259,7 +259,7 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     return limits
 
 
-class Elsewhere:
+class JobMeter:
     """What jobs evaluated, in this or in other threads and processes.
 
     Attributes
@@ -301,7 +301,7 @@ class _Measured:
     home: int = field(default_factory=os.getpid)
 
     def __call__(self, job: Any) -> Measurement:
-        with one_blas_thread(), counted(apart=True) as counts:
+        with one_blas_thread(), counted() as counts:
             begin = time.thread_time()
             found = self.function(job)
             seconds = time.thread_time() - begin if os.getpid() != self.home else 0.0

@@ -144,18 +144,13 @@ class Joint:
 
     def __init__(self, path: Path, settings: PilotSettings = DEFAULTS, kept: int = 1024):
         self.path: Any = path
-        self.settings, self.kept = settings, kept
+        self.n_dim, self.settings, self.kept = int(path.n_dim), settings, kept
         self.symmetries: Symmetries | None = None
         self.images: Images | None = None
         self._last: tuple[np.ndarray, np.ndarray] | None = None
-        self._x: list[np.ndarray] = [np.empty((0, path.n_dim))]
+        self._x: list[np.ndarray] = [np.empty((0, self.n_dim))]
         self._terms: list[np.ndarray] = [np.empty((2, 0))]
         self._n, self._floor = 0, -np.inf
-
-    @property
-    def n_dim(self) -> int:
-        """Number of dimensions D."""
-        return int(self.path.n_dim)
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw from the prior, (n, D)."""

@@ -25,7 +25,7 @@ from amc_pymc.evidence.annealing import (
 from amc_pymc.evidence.arms import draw_base
 from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
-    Elsewhere,
+    JobMeter,
     Tally,
     TimeLimit,
     compiled_particles,
@@ -183,7 +183,7 @@ def sample_ais(
         )
     blocks = _blocks(draws, chains)
     pilot_rng, resampling_rng, *rngs = spawn_generators(words, 2 + len(blocks))
-    tally, meter, runs = Tally(), Elsewhere(), list[Annealed]()
+    tally, meter, runs = Tally(), JobMeter(), list[Annealed]()
     with (
         progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar,
         one_blas_thread(),

@@ -402,7 +402,7 @@ def test_bad_arguments(settings, error, message, no_work):
 
 
 def test_arms_from_a_mixture_want_continuous_variables():
-    match = r"arm 'importance_rqmc' needs a reference.*'importance' or 'smc'"
+    match = r"arm 'importance_rqmc' needs a reference.*use 'smc'"
     with pytest.raises(ValueError, match=match):
         estimate(labels(), arms=["importance_rqmc"])
 
