@@ -1,4 +1,4 @@
-"""Modes of a log density: settings of the search, searches from dispersed points, Laplace mixtures."""
+"""Modes of a log density: settings of the search, searches from dispersed points, scans, Laplace mixtures."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ class PilotSettings:
         Gradients per search in one dimension; the number grows with the square root of the dimension.
     same : float
         Distance in standard deviations within which two searches count as ending at the same mode.
+    scanned : int
+        Number of points scattered around modes; proportional to D above `few_dimensions`.
+    scan_scales : tuple of float
+        Scales of the scattered points, as fractions of those of the modes.
     block : int
         Number of scattered points or prior draws evaluated at once.
     components : int
@@ -77,6 +81,8 @@ class PilotSettings:
     modes: int = 32
     search_cost: float = 10.0
     same: float = 0.05
+    scanned: int = 24_576
+    scan_scales: tuple[float, ...] = (0.5, 0.35, 0.25, 0.18)
     block: int = 16_384
     components: int = 40
     enough: float = 0.5
@@ -243,6 +249,8 @@ _RADIUS = 0.5
 _DOF, _FLOOR = 5.0, 1e-8
 #: Gain in nats below which three successive steps end a search.
 _SETTLED = 1e-6
+#: Size in nats of residuals that count as noise in a scan.
+_FAINT = 0.02
 #: Relative rounding error of a log density.
 _ROUNDING = 1e-13
 
@@ -646,6 +654,72 @@ def distinct_ends(
         left = left[np.linalg.norm(away, axis=2).min(axis=0) > joint.settings.same]
     d = x.shape[1]
     return x[kept], values[kept], np.array(curvatures).reshape(-1, d, d)
+
+
+def scan(
+    joint: Joint,
+    mixture: StudentTMixture,
+    log_evidence: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return points near modes with a density far above the Gaussian approximation, which suggests another mode.
+
+    Searches rarely end at a narrow peak close to a wide mode. Points are therefore scattered around each mode
+    on a fraction of its scale, where the chance to hit such a peak is largest. Half of the points returned
+    have the largest residuals from the approximation, half the largest ones from a polynomial fitted to these.
+    """
+    settings, half = joint.settings, joint.settings.starts // 2
+    parts, residual, excess = [], [], []
+    few, parts_of = settings.few_dimensions, mixture.components * len(settings.scan_scales)
+    n = settings.scanned * max(mixture.n_dim, few) // few // parts_of
+    tops = log_evidence - _log_volumes(mixture)
+    for top, mean, chol in zip(tops, mixture.means, mixture.choleskys, strict=True):
+        for scale in settings.scan_scales:
+            z = scale * rng.standard_normal((n, mixture.n_dim))
+            near = mean + z @ chol.T
+            above = joint.log_density(near) - top + 0.5 * np.vecdot(z, z)
+            odd = unexplained_residuals(z, above)
+            best = _best_of_both(above, odd, half)
+            parts.append(near[best])
+            residual.append(above[best])
+            excess.append(odd[best])
+    x = np.concatenate(parts)
+    return x[_best_of_both(np.concatenate(residual), np.concatenate(excess), half)]
+
+
+def _best_of_both(one: np.ndarray, other: np.ndarray, half: int) -> np.ndarray:
+    """Return the indices of the largest values of both arrays, without duplicates."""
+    return np.union1d(np.argsort(-one)[:half], np.argsort(-other)[:half])
+
+
+def unexplained_residuals(z: np.ndarray, residual: np.ndarray) -> np.ndarray:
+    """Subtract a polynomial in the coordinates z (n, D) from residuals (n,), and divide by their typical size.
+
+    The residuals of a smooth log density that is not quadratic can hide those of a peak. The result is -inf at
+    points of density zero, and everywhere if there are too few points for a fit.
+    """
+    good = np.flatnonzero(residual > -np.inf)
+    out = np.full(len(z), -np.inf)
+    n_terms = 3 * z.shape[1] + 2
+    low, high = np.quantile(residual[good], [0.01, 0.99]) if good.size else (0.0, 0.0)
+    usual = good[(residual[good] >= low) & (residual[good] <= high)][: 10 * n_terms]
+    if usual.size < 4 * n_terms:
+        return out
+    terms = _polynomial(z)
+    fitted = terms[usual]
+    scale = np.maximum(np.sqrt(np.vecdot(fitted.T, fitted.T)), 1e-300)
+    fitted = fitted / scale
+    coefficients = np.linalg.lstsq(fitted.T @ fitted, fitted.T @ residual[usual])[0] / scale
+    left = residual[good] - terms[good] @ coefficients
+    out[good] = left / (_FAINT + np.quantile(np.abs(left), 0.9))
+    return out
+
+
+def _polynomial(z: np.ndarray) -> np.ndarray:
+    """Return powers of the coordinates and of the radius (n, 3 D + 2)."""
+    squares = z * z
+    radius = squares.mean(axis=1, keepdims=True)
+    return np.hstack([np.ones_like(radius), squares, squares * z, squares**2, radius**2])
 
 
 def _log_volumes(mixture: StudentTMixture) -> np.ndarray:

@@ -28,6 +28,7 @@ from amc_pymc.evidence.modes import (
     Modes,
     PilotSettings,
     modes_and_mixture,
+    scan,
     spread,
 )
 from amc_pymc.evidence.paths import PriorPath
@@ -207,6 +208,9 @@ def _fitted(
         joint.symmetries = find_symmetries(joint.values, variables, some)
     cold = None if many else cool(joint, ladder, kernel, rng)
     modes = modes_and_mixture(joint, _starts(joint, ladder, cold, rng))
+    if modes.mixture is not None and not many:
+        odd = scan(joint, modes.mixture, modes.log_evidence, rng)
+        modes = modes_and_mixture(joint, np.concatenate([modes.x, odd]))
     rare = 0.0
     if modes.mixture is not None and joint.images is None and not many:
         modes, rare = find_far_modes(joint, modes, int(ladder.spent.sum()), rng, over)
