@@ -185,9 +185,13 @@ def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sa
         The error names the arm and the draw.
     """
     values, costs, controls = (_draw_batch if arm.batched else _draw_singly)(arm, n, rng, cost)
-    wrong = ~((costs > 0.0) & np.isfinite(costs))
-    if wrong.any():
-        first = int(wrong.argmax())
+    usable = values < math.inf if arm.scale == "log" else np.isfinite(values)
+    paid = (costs > 0.0) & np.isfinite(costs)
+    if not usable.all():
+        first = int(usable.argmin())
+        raise ArmError.of(arm.name, first, f"returned {values[first]}")
+    if not paid.all():
+        first = int(paid.argmin())
         raise ArmError.of(
             arm.name, first, f"has the cost {costs[first]}, which must be positive and finite"
         )
@@ -210,10 +214,6 @@ def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sampl
         raise ArmError.of(
             arm.name, 0, f"returned values of shape {values.shape} where ({n},) was asked for"
         )
-    bad = ~(values < np.inf) if arm.scale == "log" else ~np.isfinite(values)
-    if bad.any():
-        first = int(bad.argmax())
-        raise ArmError.of(arm.name, first, f"returned {values[first]}")
     if cost == "cpu" or costs is None:
         costs = np.full(n, _known_cost(arm, seconds / max(n, 1), cost))
     costs = np.asarray(costs, float)
@@ -243,18 +243,15 @@ def _checked_controls(arm: Arm, controls: ArrayLike | None, n: int) -> np.ndarra
 
 def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sample:
     values, costs = np.empty(n), np.empty(n)
-    lowest = -math.inf if arm.scale == "natural" else math.nan  # value that is not allowed
     for i in range(n):
         begin = time.thread_time() if cost == "cpu" else 0.0
         try:
-            value = float(arm.function(rng))
+            values[i] = float(arm.function(rng))
         except Exception as error:
             raise_if_signalled(error)
             raise ArmError.of(arm.name, i, f"raised {type(error).__name__}: {error}") from error
-        if not value < math.inf or value == lowest:
-            raise ArmError.of(arm.name, i, f"returned {value}")
         seconds = time.thread_time() - begin if cost == "cpu" else 0.0
-        values[i], costs[i] = value, _known_cost(arm, seconds, cost)
+        costs[i] = _known_cost(arm, seconds, cost)
     return Sample(values, costs, None)
 
 
@@ -268,8 +265,6 @@ def join_samples(samples: Sequence[Sample]) -> Sample | None:
     """Concatenate samples; return None if there are none."""
     if not samples:
         return None
-    if len(samples) == 1:
-        return samples[0]
     controls = [s.controls for s in samples if s.controls is not None]
     return Sample(
         np.concatenate([s.values for s in samples]),

@@ -16,7 +16,7 @@ import math
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from amc_pymc.bandits.arms import Arm, Cost, Sample, draw
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.moments import ArmRecord
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff, rewards
+from amc_pymc.flags import Flag
+
+Weights = Literal["predictable", "inverse_variance", "uniform"]
+#: Combined estimates.
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 
 @dataclass(frozen=True)
@@ -178,6 +183,9 @@ class Combination:
         self.arms, self.policy, self.plan = arms, policy, plan
         self.records = [ArmRecord(a) for a in arms]
         self.rounds: list[Round] = []
+        self.samples: list[tuple[int, int, Sample]] = []  # with the numbers of arm and round
+        self.running: list[list[Estimate]] = []  # all estimates after each round
+        self.stopped: Flag | None = None  # why the run ended early, if it did
         self.scale = arms[0].scale
         self._mass = 1.0  # weight not yet assigned to rounds
         self._budget_left = float(sum(plan.sizes))
@@ -223,13 +231,18 @@ class Combination:
             self._mass = 1.0
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
-        for record, sample in zip(self.records, samples, strict=True):
-            if sample is not None:
-                record.add(sample)
+        self.add(samples, decided.number)
         decided.cost = float(sum(s.costs.sum() for s in samples if s is not None))
         if self.plan.unit == "cost":
             self._budget_left += decided.planned - decided.cost
         self.rounds.append(decided)
+
+    def add(self, samples: list[Sample | None], number: int) -> None:
+        """Add draws of a round; if it is not complete, they enter all estimates but the predictable one."""
+        for k, sample in enumerate(samples):
+            if sample is not None:
+                self.records[k].add(sample)
+                self.samples.append((k, number, sample))
 
     # decisions
 
@@ -305,10 +318,6 @@ class Combination:
         pulls = Pulls.join(asked)
         return pulls, pulls.counts(n_arms) * self._group
 
-    def variances(self) -> np.ndarray:
-        """Return variances (K,) for planning, nan if unknown; on the log scale over the squared mean."""
-        return planning_variances(self.records)
-
     # results
 
     def _tell(self, pulls: Pulls, samples: list[Sample | None]) -> None:
@@ -365,8 +374,8 @@ class Combination:
         careful = np.array([r.careful_variance(common) for r in known])
         likely = np.array([r.cautious_variance(common) for r in known])
         v = _arm_weights(drawn, careful)
-        tops = [_top(s) for s in mine if s is not None] if self.scale == "log" else [0.0]
-        offset = max(tops) if math.isfinite(max(tops)) else 0.0
+        top = max(s.values.max(initial=-math.inf) for s in mine if s is not None)
+        offset = float(top) if self.scale == "log" and math.isfinite(top) else 0.0
         means = np.array(
             [
                 _fold_mean(s, r, offset) if s is not None and n else 0.0
@@ -402,7 +411,7 @@ class Combination:
 
     # estimates
 
-    def estimate(self, weights: Literal["predictable", "inverse_variance", "uniform"]) -> Estimate:
+    def estimate(self, weights: Weights) -> Estimate:
         """Return the combined estimate of the common mean so far."""
         if weights == "predictable":
             return self._predictable()
@@ -544,7 +553,3 @@ def combine_arms(
     known = v > 0.0
     variance = float(v[known] ** 2 @ (unit[known] / n[known]))
     return Estimate(mean, math.sqrt(variance) * (abs(mean) if log else 1.0), offset)
-
-
-def _top(sample: Sample) -> float:
-    return float(sample.values.max(initial=-math.inf))

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import math
 
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from scipy.stats import t as student
 
-from amc_pymc.bandits.arms import Sample
-from amc_pymc.bandits.combination import Combination, Estimate, Round, combine_arms
-from amc_pymc.bandits.contract import Policy
+from amc_pymc.bandits.combination import WEIGHTS, Combination, Estimate, combine_arms
 from amc_pymc.flags import Flag, flag
 from amc_pymc.results import LARGEST_K, declared_dataset, pareto_k
 from amc_pymc.results.tables import ARMS, ESTIMATE, PULLS, ROUNDS
 
-Weights = Literal["predictable", "inverse_variance", "uniform"]
-#: Combined estimates.
-WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 #: p-value below which the arms' means are flagged as different.
 _DISAGREE = 1e-4
 #: Standard errors between the estimate and an arm of equal values from which the arm is flagged.
@@ -31,45 +26,15 @@ _OVER = 1.2
 _UNEVEN = 0.02
 
 
-class History:
-    """All draws, and the estimates after each round."""
-
-    def __init__(self, run: Combination):
-        self.run = run
-        self.stopped: Flag | None = None
-        self.certified = 0  # rounds made to reach a target error
-        self._samples: list[tuple[int, int, Sample]] = []
-        self.running: list[list[Estimate]] = []
-
-    def add(self, decided: Round, samples: list[Sample | None]) -> None:
-        """Add a complete round, after the run has recorded it."""
-        self._keep(samples, decided.number)
-        self.running.append([self.run.estimate(w) for w in WEIGHTS])
-
-    def add_incomplete(self, samples: list[Sample | None], number: int) -> None:
-        """Add draws of an unfinished round, which enter all estimates but the predictable one."""
-        self._keep(samples, number)
-        for record, sample in zip(self.run.records, samples, strict=True):
-            if sample is not None:
-                record.add(sample)
-
-    def _keep(self, samples: list[Sample | None], number: int) -> None:
-        self._samples += [(k, number, s) for k, s in enumerate(samples) if s is not None]
-
-    def drawn_of(self, name: str) -> int:
-        """Return the number of draws of an arm."""
-        names = [a.name for a in self.run.arms]
-        return sum(s.values.size for k, _, s in self._samples if names[k] == name)
-
-    def pulls(self) -> dict[str, np.ndarray]:
-        """Return all draws in the order in which they were started."""
-        sizes = [s.values.size for _, _, s in self._samples]
-        return {
-            "arm": np.repeat([k for k, _, _ in self._samples], sizes),
-            "round": np.repeat([r for _, r, _ in self._samples], sizes),
-            "value": np.concatenate([s.values for _, _, s in self._samples]),
-            "cost": np.concatenate([s.costs for _, _, s in self._samples]),
-        }
+def drawn_pulls(run: Combination) -> dict[str, np.ndarray]:
+    """Return all draws in the order in which they were started."""
+    sizes = [s.values.size for _, _, s in run.samples]
+    return {
+        "arm": np.repeat([k for k, _, _ in run.samples], sizes),
+        "round": np.repeat([r for _, r, _ in run.samples], sizes),
+        "value": np.concatenate([s.values for _, _, s in run.samples]),
+        "cost": np.concatenate([s.costs for _, _, s in run.samples]),
+    }
 
 
 def scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
@@ -133,10 +98,10 @@ def _z_scores(run: Combination) -> np.ndarray:
     return out
 
 
-def combination_tree(history: History, *, policy: Policy, cost: Any) -> xr.DataTree:
+def combination_tree(run: Combination, *, cost: Any) -> xr.DataTree:
     """Return the results of a run."""
-    run, pulls = history.run, history.pulls()
-    stopped = "" if history.stopped is None else history.stopped.happened
+    pulls = drawn_pulls(run)
+    stopped = "" if run.stopped is None else run.stopped.happened
     names = [a.name for a in run.arms]
     estimates = scaled([run.estimate(w) for w in WEIGHTS], run.scale)
     arms = arm_statistics(run)
@@ -147,38 +112,39 @@ def combination_tree(history: History, *, policy: Policy, cost: Any) -> xr.DataT
         {
             "/estimate": declared_dataset(ESTIMATE, estimates, {"weights": list(WEIGHTS)}),
             "/arms": declared_dataset(ARMS, arms, {"arm": names}),
-            "/rounds": _rounds(history, names),
+            "/rounds": _rounds(run, names),
             "/pulls": declared_dataset(PULLS, pulls, {"pull": np.arange(pulls["value"].size)}),
         }
     )
     tree.attrs = {
         "inference_library": "amc_pymc",
         "sampling_method": "combine_estimators",
-        "policy": policy.name,
+        "policy": run.policy.name,
         "weights": "predictable",
         "scale": run.scale,
         "cost": cost,
-        "unbiased": _unbiased(history),
+        "unbiased": _unbiased(run),
         "stopped": stopped and f"{stopped[0].upper()}{stopped[1:]}.",
-        "rewards_clipped": int(getattr(policy.rewards, "clipped", 0)),
+        "rewards_clipped": int(getattr(run.policy.rewards, "clipped", 0)),
     }
     tree["pulls"]["arm"].attrs["names"] = names
     tree["pulls"]["value"].attrs["scale"] = run.scale
     return tree
 
 
-def _unbiased(history: History) -> str:
-    if history.stopped:
+def _unbiased(run: Combination) -> str:
+    certified = sum(r.alone for r in run.rounds)
+    if run.stopped:
         return "Not exactly: the run was cut short. The predictable estimate is of complete rounds only."
-    if history.certified > 1:
+    if certified > 1:
         return "Nearly: the predictable estimate is the last round's; earlier ones had missed the target error."
-    if history.certified:
+    if certified:
         return (
             "The predictable estimate exactly: it is the last round's, whose size was fixed before it "
             "began. The inverse-variance and uniform estimates are not."
         )
-    uniform = "exactly" if len({a.cost for a in history.run.arms}) == 1 else "not exactly"
-    fixed = history.run.plan.unit == "draws"
+    uniform = "exactly" if len({a.cost for a in run.arms}) == 1 else "not exactly"
+    fixed = run.plan.unit == "draws"
     return (
         "The predictable estimate exactly: the numbers of draws in a round depend on earlier rounds only, and "
         "the weights of each half of a round on these and on the other half. "
@@ -187,9 +153,9 @@ def _unbiased(history: History) -> str:
     )
 
 
-def _rounds(history: History, names: list[str]) -> xr.Dataset:
-    rounds = history.run.rounds
-    running = [scaled(found, history.run.scale) for found in history.running]
+def _rounds(run: Combination, names: list[str]) -> xr.Dataset:
+    rounds = run.rounds
+    running = [scaled(found, run.scale) for found in run.running]
     values = {
         "draws": np.stack([r.counts for r in rounds]),
         "arm_weight": np.stack([r.arm_weights for r in rounds]),
@@ -201,17 +167,17 @@ def _rounds(history: History, names: list[str]) -> xr.Dataset:
     return declared_dataset(ROUNDS, values, coords)
 
 
-def combination_flags(history: History, tree: xr.DataTree, budget: Any) -> list[Flag]:
+def combination_flags(run: Combination, tree: xr.DataTree, budget: Any) -> list[Flag]:
     """Return flags for an early end, arms that disagree, heavy tails and a missed target."""
-    run, arms = history.run, tree["arms"].to_dataset()
-    found = [history.stopped, _disagreement(run, arms)]
+    arms = tree["arms"].to_dataset()
+    found = [run.stopped, _disagreement(run, arms)]
     if run.scale == "log":
         found.append(_heavy_tail(arms))
     else:
         found += _constant_arms(run, tree["estimate"].to_dataset())
         if float(tree["estimate"]["mcse"].sel(weights="predictable")) == 0.0:
             found.append(flag("no_spread", draws=sum(r.n for r in run.records)))
-    if budget.target is not None and math.isfinite(budget.total) and history.stopped is None:
+    if budget.target is not None and math.isfinite(budget.total) and run.stopped is None:
         found.append(_missed_target(run, tree["estimate"].to_dataset(), budget))
     return [f for f in found if f is not None]
 

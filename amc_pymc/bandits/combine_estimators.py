@@ -15,13 +15,15 @@ import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Arm, ArmError, Cost, Sample, as_arms, draw, join_samples
-from amc_pymc.bandits.combination import Combination, Plan, Round, plan_rounds
-from amc_pymc.bandits.combination_results import (
-    History,
-    combination_flags,
-    combination_tree,
-    missed,
+from amc_pymc.bandits.combination import (
+    WEIGHTS,
+    Combination,
+    Plan,
+    Round,
+    plan_rounds,
+    planning_variances,
 )
+from amc_pymc.bandits.combination_results import combination_flags, combination_tree, missed
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff
@@ -163,7 +165,8 @@ def combine_estimators(
     """
     check_workers(cores, executor)
     used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
-    check_cost(cost)
+    if cost not in get_args(Cost):
+        raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")
     budget = _budget(used, draws, max_cost, target_mcse, cost)
     limit = positive_or_none("max_time", max_time)
     found = combined(
@@ -276,14 +279,12 @@ def combined(
             n_untimed = 2
         plan = _plan(arms, budget, 1 if paid is None else PAYOFFS[paid], first)
         run = Combination(arms, bandit, plan, paid)
-        history = History(run)
         if pilot is not None:
             pilot.last = len(plan.sizes) == 1
-            run.record(pilot, [*first])
-            history.add(pilot, [*first])
+            _record(run, pilot, [*first])
         try:
             ended = run_loop(
-                _rounds(run, history, draws_of, policy_rng, budget, room),
+                _rounds(run, draws_of, policy_rng, budget, room),
                 n_untimed=n_untimed,
                 max_time=max_time,
                 begin=begin,
@@ -292,16 +293,16 @@ def combined(
         except ArmError as error:
             if not run.rounds:
                 raise
-            number = history.drawn_of(error.arm) + error.draw + 1
-            history.stopped = flag("arm_failed", draw=number, error=error)
+            number = sum(r.n for r in run.records if r.arm.name == error.arm) + error.draw + 1
+            run.stopped = flag("arm_failed", draw=number, error=error)
         else:
             if ended.why == "interrupted":
-                history.stopped = flag("interrupted")
+                run.stopped = flag("interrupted")
             elif ended.why == "max_time":
-                history.stopped = flag("out_of_time", limit=max_time)
+                run.stopped = flag("out_of_time", limit=max_time)
     with held_back():  # all draws are made
-        tree = combination_tree(history, policy=bandit, cost=cost)
-        flags = combination_flags(history, tree, budget)
+        tree = combination_tree(run, cost=cost)
+        flags = combination_flags(run, tree, budget)
         flags += list(getattr(bandit.rewards, "flags", ()))
     if pilot is not None and pilot.last:
         flags.append(flag("pilot_over_budget", max_cost=budget.total, spent=pilot.cost, least=0.0))
@@ -380,12 +381,6 @@ def _wrong_rewards(name: str, scale: str, given: str) -> ValueError:
     )
 
 
-def check_cost(cost: object) -> None:
-    """Raise an error if `cost` is not the name of a unit."""
-    if cost not in get_args(Cost):
-        raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")
-
-
 def _settings(policy: str, arms: list[Arm]) -> dict[str, Any]:
     """Return arguments of a policy that depend on the problem."""
     if policy == "lcb":
@@ -455,7 +450,7 @@ def _jobs(arms: list[Arm], decided: Round) -> Iterator[tuple[int, int]]:
 
 
 def _rounds(
-    run: Combination, history: History, draws_of: _Draws, rng: np.random.Generator, budget: Budget,
+    run: Combination, draws_of: _Draws, rng: np.random.Generator, budget: Budget,
     room: Callable[[], float],
 ) -> Iterator[None]:  # fmt: skip
     """Make one round after the other, as large as there is room; with a target, until a last one certifies it.
@@ -465,19 +460,18 @@ def _rounds(
     if run.rounds:
         yield  # the pilot
     while (decided := run.next_round(rng, room())) is not None:
-        _draw_round(run, history, draws_of, decided)
+        _draw_round(run, draws_of, decided)
         yield
         if budget.target is None:
             continue
         counts = _certifying_counts(run, budget, room())
         if counts is not None:
             decided = run.certify(counts)
-            _draw_round(run, history, draws_of, decided)
-            history.certified += 1
+            _draw_round(run, draws_of, decided)
             decided.last = run.exhausted or not missed(run, budget.target)
             yield
         elif _all_zero(run):
-            history.stopped = flag("all_zero")
+            run.stopped = flag("all_zero")
             return
 
 
@@ -488,25 +482,28 @@ def _all_zero(run: Combination) -> bool:
     )
 
 
-def _draw_round(run: Combination, history: History, draws_of: _Draws, decided: Round) -> None:
+def _draw_round(run: Combination, draws_of: _Draws, decided: Round) -> None:
     found: list[list[Sample]] = [[] for _ in run.arms]
     try:
         draws_of(decided, found)
     except (ArmError, KeyboardInterrupt):
-        history.add_incomplete([join_samples(s) for s in found], decided.number)
+        run.add([join_samples(s) for s in found], decided.number)
         raise
-    samples = [join_samples(s) for s in found]
     with held_back() as pressed:
-        run.record(decided, samples)
-        history.add(decided, samples)
+        _record(run, decided, [join_samples(s) for s in found])
     if pressed:
         raise KeyboardInterrupt
+
+
+def _record(run: Combination, decided: Round, samples: list[Sample | None]) -> None:
+    run.record(decided, samples)
+    run.running.append([run.estimate(w) for w in WEIGHTS])
 
 
 def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndarray | None:
     """Return the draws of the round that reaches the target error; None while that is too uncertain."""
     assert budget.target is not None
-    variances = run.variances()
+    variances = planning_variances(run.records)
     costs = np.array([r.cost if budget.unit == "cost" else 1.0 for r in run.records])
     price = np.where(np.isfinite(variances), costs * variances, np.inf)
     best = int(np.argmin(price))

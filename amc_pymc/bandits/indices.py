@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from abc import abstractmethod
-from typing import Self
 
 import numpy as np
 
@@ -111,30 +110,6 @@ class BoundPolicy(IndexPolicy):
         mean, variance = (x[:, None] for x in seen.unit_moments(arms))
         bound = self._bound(np.maximum(n, 1.0), mean, variance, self._asked + 1.0)
         return np.where(n > 0.0, seen.low[arms, None] + seen.width[arms, None] * bound, np.inf)
-
-    def begin_with(self, counts: ArrayLike, means: ArrayLike) -> Self:
-        """Begin with a summary of values, as if they had been told.
-
-        Parameters
-        ----------
-        counts : array_like (K,)
-            Numbers of values, not negative; they need not be whole.
-        means : array_like (K,)
-            Mean values, on the scale of rewards and within their range.
-
-        Returns
-        -------
-        The policy itself.
-
-        Examples
-        --------
-        >>> from amc_pymc.bandits import UCB1
-        >>> UCB1(2).begin_with([10.0, 10.0], [0.2, 0.7]).index().round(3)
-        array([0.98, 1.48])
-        """
-        self._seen.told[:], self._seen.mean[:] = counts, means
-        self._asked = int(self._seen.told.sum())
-        return self
 
 
 def kl_upper(p: ArrayLike, d: ArrayLike) -> np.ndarray:

@@ -226,8 +226,7 @@ def batching(
     if n_batches < q + 2:
         raise ValueError(f"n_batches must be at least q + 2 = {q + 2}, got {n_batches}.")
     size = x.size // n_batches
-    together = np.column_stack([x, d])[: n_batches * size]
-    means = together.reshape(n_batches, size, 1 + q).mean(axis=1)
+    means = _batch_means(np.column_stack([x, d])[: n_batches * size], size)
     return regression(means[:, 0], means[:, 1:])
 
 
@@ -261,24 +260,10 @@ def _leave_one_out(x: np.ndarray, deviations: np.ndarray, *, pseudo: bool) -> Co
     return ControlledMean(float(values.mean()), float(values.var(ddof=1)) / s, s - 1.0)
 
 
-class _Batches:
-    """Means of batches of observations, which are merged in pairs when all are full."""
-
-    def __init__(self, n_batches: int, columns: int):
-        self.most, self.size, self.full = 2 * n_batches, 1, np.empty((0, columns))
-        self._open = np.empty((0, columns))
-
-    def add(self, rows: np.ndarray) -> None:
-        """Add observations (n, columns)."""
-        for row in rows:
-            self._open = np.vstack([self._open, row])
-            if len(self._open) < self.size:
-                continue
-            self.full = np.vstack([self.full, self._open.mean(axis=0)])
-            self._open = self._open[:0]
-            if len(self.full) == self.most:
-                self.full = 0.5 * (self.full[::2] + self.full[1::2])
-                self.size *= 2
+def _batch_means(rows: np.ndarray, size: int) -> np.ndarray:
+    """Return the means of full batches of observations (n, columns)."""
+    full = len(rows) // size
+    return rows[: full * size].reshape(full, size, -1).mean(axis=1)
 
 
 class UCBCV(IndexPolicy):
@@ -376,7 +361,6 @@ class UCBCV(IndexPolicy):
         self._df = np.zeros(k)
         # data kept for the estimator
         self._moments = [Moments(False, q) for _ in range(k)]
-        self._batches = [_Batches(n_batches, 1 + q) for _ in range(k)]
         self._past = [np.empty((0, 1 + q)) for _ in range(k)]
 
     @property
@@ -431,13 +415,11 @@ class UCBCV(IndexPolicy):
         if self.estimator == "regression":
             self._moments[k].include(rows[:, 0], rows[:, 1:])
             return _of_moments(self._moments[k])
-        if self.estimator == "batching":
-            self._batches[k].add(rows)
-            means = self._batches[k].full
-            return (
-                None if len(means) < self.n_controls + 2 else regression(means[:, 0], means[:, 1:])
-            )
         past = self._past[k] = np.vstack([self._past[k], rows])
+        if self.estimator == "batching":
+            past = _batch_means(past, 2 ** (len(past) // (2 * self.n_batches)).bit_length())
         if len(past) < self.n_controls + 2:
             return None
+        if self.estimator == "batching":
+            return regression(past[:, 0], past[:, 1:])
         return _leave_one_out(past[:, 0], past[:, 1:], pseudo=self.estimator == "jackknife")

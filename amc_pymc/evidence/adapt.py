@@ -397,7 +397,7 @@ def share_uncovered(
     """Estimate the share of the posterior where the prior dominates the proposal; also return points there."""
     drawn = joint.draw_prior(joint.settings.checked, rng)
     x = finite(drawn)  # other draws have density zero
-    log_alone = _beside(adapted, x, joint.terms(x))
+    log_alone = _beside(adapted, x, joint.values(x))
     if log_alone.max(initial=-math.inf) == -math.inf:
         return 0.0, x[:0]
     log_share = math.log(DEFENSIVE_SHARE) + float(log_mean_exp(log_alone)) - adapted.log_mean
@@ -447,11 +447,11 @@ def second_look(
     """Search for modes that a mixture misses, from past and new points; return their log evidence and locations."""
     if adapted.log_mean == -math.inf:
         return -math.inf, np.empty((0, joint.n_dim))
-    near, size = _scattered(joint, adapted.one_copy, rng), joint.settings.scan_block
+    near, size = _scattered(joint, adapted.one_copy, rng), joint.settings.block
     blocks = [near[i : i + size] for i in range(0, len(near), size)]
-    x, terms = joint.path.highest()
+    x, terms = joint.highest()
     x = np.concatenate([x, near])
-    terms = np.concatenate([terms, *(joint.terms(block) for block in blocks)], axis=1)
+    terms = np.concatenate([terms, *(joint.values(block) for block in blocks)], axis=1)
     drawn = finite(joint.draw_prior(joint.settings.starts, rng))
     starts = np.concatenate([heaviest(joint, adapted, x, terms), drawn])
     return search_again(joint, adapted, laplace, starts, rng)
@@ -460,11 +460,8 @@ def second_look(
 def _scattered(joint: Joint, mixture: StudentTMixture, rng: np.random.Generator) -> np.ndarray:
     """Draw points (n, D) around the components, on a fraction of their scale or of that of the prior."""
     d, settings = mixture.n_dim, joint.settings
-    n = (
-        settings.second
-        * max(d, settings.scanned_dimensions)
-        // (settings.scanned_dimensions * mixture.components)
-    )
+    few = settings.few_dimensions
+    n = settings.second * max(d, few) // (few * mixture.components)
     from_prior = round(settings.second_prior * n)
     parts = []
     for mean, chol in zip(mixture.means, mixture.choleskys, strict=True):
@@ -496,7 +493,7 @@ def search_again(
     ends, values = searched(joint, starts)
     if not len(ends):
         return none
-    thin = log_weights(adapted, ends, joint.terms(ends), share) > settings.thin
+    thin = log_weights(adapted, ends, joint.values(ends), share) > settings.thin
     ends, values, curvatures = distinct_ends(joint, ends[thin], values[thin])
     if laplace is not None and len(ends):
         new = _unknown(laplace, ends, curvatures)
@@ -507,7 +504,7 @@ def search_again(
     weights = 0.5 * mixture.weights + 0.5 / mixture.components
     mixture = replace(mixture, weights=weights)
     y = mixture.sample(max(settings.weighed_least, settings.weighed * joint.n_dim), rng)
-    terms = joint.terms(y)
+    terms = joint.values(y)
     thin = log_weights(adapted, y, terms, share) > settings.thin
     log_mass = log_mean_exp(np.where(thin, terms.sum(axis=0) - mixture.log_density(y), -np.inf))
     if log_mass - adapted.log_mean < math.log(settings.covered):
@@ -529,7 +526,7 @@ def unvisited(joint: Joint, draws: np.ndarray, log_z: float, rng: np.random.Gene
     log_mass, _ = search_again(joint, known, None, starts, rng, share=0.0)
     if log_mass == -math.inf:
         return -math.inf
-    there = log_weights(known, few, joint.terms(few), 0.0) > settings.thin
+    there = log_weights(known, few, joint.values(few), 0.0) > settings.thin
     return log_mass if 3.0 * there.mean() < math.exp(min(log_mass - log_z, 0.0)) else -math.inf
 
 

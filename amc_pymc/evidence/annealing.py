@@ -6,12 +6,21 @@ import math
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.evidence.mcmc import Kernel, Particles, Path, Tuning, scale_of, start, tune
+from amc_pymc.evidence.mcmc import (
+    Counted,
+    Kernel,
+    Particles,
+    Path,
+    Tuning,
+    scale_of,
+    start,
+    tune,
+)
 from amc_pymc.logweights import effective_share, log_mean_exp, systematic
 
 #: Effective share of the particles after each step of a pilot run.
@@ -39,13 +48,13 @@ class Ladder:
         Rough, biased estimate of the log normalising constant.
     particles : Particles
         Rough draws from the end of the path.
-    evaluations, gradients : int
-        Cost of the run.
+    spent : array (2,)
+        Numbers of points evaluated without and with gradients.
     possible : float
         Share of the draws from the base at which the density of the end is positive. The barrier is computed
         from these draws only, because no schedule helps the others.
-    per_move : tuple of float
-        Mean evaluations and gradients per move of a particle, without tuning.
+    per_move : float
+        Mean cost of a move of a particle, without tuning; a gradient counts as two evaluations.
     drawn : int
         Number of draws from the base, 0 if unknown.
     lineages : float
@@ -58,10 +67,9 @@ class Ladder:
     tunings: tuple[Tuning, ...]
     log_z: float
     particles: Particles
-    evaluations: int
-    gradients: int
+    spent: np.ndarray
     possible: float
-    per_move: tuple[float, float]
+    per_move: float
     drawn: int = 0
     lineages: float = math.inf
 
@@ -129,8 +137,8 @@ def climb(
     ValueError
         If the density at the end is zero at all points, or the likelihood seems to be unbounded.
     """
+    path = Counted(path)
     particles = start(path, x, with_gradient=kernel.needs_gradient)
-    evaluations, gradients = (0, len(x)) if kernel.needs_gradient else (len(x), 0)
     possible = float((particles.terms[1] > -np.inf).mean())
     if possible == 0.0:
         raise ValueError(
@@ -138,7 +146,7 @@ def climb(
             "fit together, or the reference is far too wide."
         )
     betas, heights, log_z = [0.0], [0.0], 0.0
-    spent = np.zeros(2)
+    by_moves = 0
     tunings = [Tuning(1.0, _scale(kernel, particles.x))]
     ancestors = np.arange(len(x))
     while betas[-1] < 1.0:
@@ -157,19 +165,15 @@ def climb(
         heights.append(heights[-1] + max(_rise(slope, step), 1e-8))
         chosen = resample(log_w, n_particles or len(x), rng)
         particles, ancestors = taken(particles, chosen), ancestors[chosen]
-        tuned = tune(
+        tuning, particles = tune(
             kernel, path, particles, beta, rng,
             scale=_scale(kernel, particles.x), size=tunings[-1].size if len(betas) > 2 else None,
             n_moves=4,
         )  # fmt: skip
-        particles = tuned.particles
-        tunings.append(tuned.tuning)
-        evaluations += tuned.evaluations
-        gradients += tuned.gradients
-        particles, moved = _moved(kernel, path, particles, beta, tuned.tuning, rng, n_moves)
-        evaluations += int(moved[0])
-        gradients += int(moved[1])
-        spent += moved
+        tunings.append(tuning)
+        before = path.cost
+        particles = _moved(kernel, path, particles, beta, tuning, rng, n_moves)
+        by_moves += path.cost - before
     tunings[0] = tunings[1]
     moves = max(n_moves * (len(betas) - 1) * len(particles.x), 1)
     families = np.unique(ancestors, return_counts=True)[1]
@@ -179,10 +183,9 @@ def climb(
         tuple(tunings),
         log_z,
         particles,
-        evaluations,
-        gradients,
+        path.spent,
         possible,
-        (float(spent[0]) / moves, float(spent[1]) / moves),
+        by_moves / moves,
         len(x),
         float(len(ancestors) ** 2 / (families @ families)),
     )
@@ -227,22 +230,22 @@ def cool(
         beta += step
         particles = taken(particles, resample(step * particles.terms[1], len(particles.x), rng))
         scale = _scale(kernel, particles.x)
-        tuned = tune(kernel, path, particles, beta, rng, scale=scale, size=size, n_moves=2)
-        particles, size = tuned.particles, tuned.tuning.size
-        particles, _ = _moved(kernel, path, particles, beta, tuned.tuning, rng, n_moves)
+        tuning, particles = tune(
+            kernel, path, particles, beta, rng, scale=scale, size=size, n_moves=2
+        )
+        size = tuning.size
+        particles = _moved(kernel, path, particles, beta, tuning, rng, n_moves)
     return particles.x
 
 
 def _moved(
     kernel: Kernel, path: Path, particles: Particles, beta: float, tuning: Tuning,
     rng: np.random.Generator, n_moves: int,
-) -> tuple[Particles, np.ndarray]:  # fmt: skip
-    """Move particles some times; return also the numbers of evaluations and gradients (2,)."""
-    spent = np.zeros(2, np.int64)
+) -> Particles:  # fmt: skip
+    """Move particles some times."""
     for _ in range(n_moves):
-        particles, move = kernel.step(path, particles, beta, tuning, rng)
-        spent += move.evaluations, move.gradients
-    return particles, spent
+        particles, _ = kernel.step(path, particles, beta, tuning, rng)
+    return particles
 
 
 def _scale(kernel: Kernel, x: np.ndarray) -> np.ndarray:
@@ -289,13 +292,6 @@ def _longest_step(slope: np.ndarray, longest: float, kept: float = _KEPT) -> flo
     return low
 
 
-class Tunings(Protocol):
-    """Tunings of a kernel along a path, such as those of a :class:`Ladder`."""
-
-    def at(self, beta: float) -> Tuning:
-        """Return the tuning at an inverse temperature."""
-
-
 class Annealed(NamedTuple):
     """P independent annealing runs.
 
@@ -313,7 +309,8 @@ class Annealed(NamedTuple):
         Logarithms of the sums of the cumulative weights and of their squares.
     acceptance : array (T - 1,)
         Mean acceptance probability at each inverse temperature strictly between 0 and 1.
-    evaluations, gradients : int
+    spent : array (2,)
+        Numbers of points evaluated without and with gradients.
     """
 
     x: np.ndarray
@@ -322,13 +319,7 @@ class Annealed(NamedTuple):
     paths: np.ndarray
     log_sums: np.ndarray
     acceptance: np.ndarray
-    evaluations: int
-    gradients: int
-
-    @property
-    def ess(self) -> np.ndarray:
-        """Effective share (sum w)^2 / (P sum w^2) of the cumulative weights, (T,)."""
-        return effective_shares(self.log_sums, len(self.x))
+    spent: np.ndarray
 
 
 def anneal(
@@ -336,7 +327,7 @@ def anneal(
     x: np.ndarray,
     betas: np.ndarray,
     kernel: Kernel,
-    ladder: Tunings,
+    tuning_at: Callable[[float], Tuning],
     rng: np.random.Generator,
     *,
     n_paths: int = 0,
@@ -363,8 +354,8 @@ def anneal(
     betas : array (T + 1,)
         Inverse temperatures from 0 to 1, or from 1 to 0.
     kernel : Kernel
-    ladder : Tunings
-        Tuning at each inverse temperature.
+    tuning_at : callable
+        Function that returns the tuning at an inverse temperature, such as :meth:`Ladder.at`.
     rng : numpy.random.Generator
     n_paths : int
         Number of particles whose cumulative weights are kept.
@@ -377,8 +368,8 @@ def anneal(
     ----------
     Neal (2001), Annealed importance sampling, doi:10.1023/A:1008923215028.
     """
+    path = Counted(path)
     particles = start(path, x, with_gradient=kernel.needs_gradient)
-    evaluations, gradients = _started(kernel, len(x))
     log_w = np.zeros(len(x))
     n_paths, n_factors = min(n_paths, len(x)), len(betas) - 1
     paths, log_sums = np.empty((n_paths, n_factors)), np.empty((2, n_factors))
@@ -388,13 +379,10 @@ def anneal(
         paths[:, t], log_sums[:, t] = log_w[:n_paths], _log_sums(log_w)
         if t == n_factors - 1:
             break
-        particles, move = kernel.step(path, particles, betas[t + 1], ladder.at(betas[t + 1]), rng)
-        evaluations += move.evaluations
-        gradients += move.gradients
-        acceptance[t] = float(move.acceptance.mean())
-    return Annealed(
-        particles.x, log_w, particles.terms[1], paths, log_sums, acceptance, evaluations, gradients
-    )
+        beta = betas[t + 1]
+        particles, accepted = kernel.step(path, particles, beta, tuning_at(beta), rng)
+        acceptance[t] = accepted.mean()
+    return Annealed(particles.x, log_w, particles.terms[1], paths, log_sums, acceptance, path.spent)
 
 
 def effective_shares(log_sums: np.ndarray, n: int) -> np.ndarray:
@@ -425,10 +413,6 @@ def _log_sums(log_weights: np.ndarray) -> tuple[float, float]:
     return top + math.log(float(w.sum())), 2.0 * top + math.log(float(w @ w))
 
 
-def _started(kernel: Kernel, n: int) -> tuple[int, int]:
-    return (0, n) if kernel.needs_gradient else (n, 0)
-
-
 #: Effective share below which particles are resampled.
 _THRESHOLD = 0.5
 
@@ -444,14 +428,14 @@ class Resampled(NamedTuple):
         Last points.
     log_weights : array (P,)
         Natural logarithms of their weights.
-    evaluations, gradients : int
+    cost : int
+        Number of evaluations, where a gradient counts as two.
     """
 
     log_z: float
     x: np.ndarray
     log_weights: np.ndarray
-    evaluations: int
-    gradients: int
+    cost: int
 
 
 def sequential(
@@ -481,8 +465,8 @@ def sequential(
     -------
     Resampled
     """
+    path = Counted(path)
     particles = start(path, x, with_gradient=kernel.needs_gradient)
-    evaluations, gradients = (0, len(x)) if kernel.needs_gradient else (len(x), 0)
     log_z, log_w = 0.0, np.zeros(len(x))
     for t in range(1, len(betas)):
         log_w += (betas[t] - betas[t - 1]) * particles.terms[1]
@@ -490,18 +474,13 @@ def sequential(
             break
         if effective_share(log_w) < _THRESHOLD:
             mean = float(log_mean_exp(log_w))
-            log_z += mean
             if mean == -math.inf:
-                return Resampled(-math.inf, particles.x, log_w, evaluations, gradients)
-            chosen = resample(log_w, len(x), rng)
-            particles = taken(particles, chosen)
+                break
+            log_z += mean
+            particles = taken(particles, resample(log_w, len(x), rng))
             log_w = np.zeros(len(x))
-        tuning = ladder.at(betas[t])
-        for _ in range(n_moves):
-            particles, move = kernel.step(path, particles, betas[t], tuning, rng)
-            evaluations += move.evaluations
-            gradients += move.gradients
-    return Resampled(log_z + float(log_mean_exp(log_w)), particles.x, log_w, evaluations, gradients)
+        particles = _moved(kernel, path, particles, betas[t], ladder.at(betas[t]), rng, n_moves)
+    return Resampled(log_z + float(log_mean_exp(log_w)), particles.x, log_w, path.cost)
 
 
 def power_schedule(n_steps: int, power: float = 4.0) -> np.ndarray:

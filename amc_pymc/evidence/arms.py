@@ -24,7 +24,6 @@ from amc_pymc.evidence.annealing import (
     climb,
     sequential,
 )
-from amc_pymc.evidence.discrete_proposal import DiscreteProposal
 from amc_pymc.evidence.mcmc import HMC, Kernel, Path
 from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath
 from amc_pymc.evidence.pilot import Pilot
@@ -52,7 +51,7 @@ class ImportanceArm:
     Parameters
     ----------
     path : PriorPath
-    reference : StudentTMixture or DiscreteProposal
+    reference : StudentTMixture
     share : float
         Share s of the prior.
     """
@@ -63,7 +62,7 @@ class ImportanceArm:
     def __init__(
         self,
         path: PriorPath,
-        reference: StudentTMixture | DiscreteProposal,
+        reference: StudentTMixture,
         share: float = DEFENSIVE_SHARE,
     ):
         self.path, self.reference, self.share = path, reference, share
@@ -159,8 +158,7 @@ class SequentialArm:
             run = sequential(
                 self.path, x, self.betas, self.kernel, self.ladder, rng, n_moves=self.n_moves
             )
-            values[i] = run.log_z
-            costs[i] = run.evaluations + GRADIENT_COST * run.gradients
+            values[i], costs[i] = run.log_z, run.cost
         return values, costs
 
 
@@ -178,17 +176,11 @@ def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
 
 def expected_cost(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
     """Return the cost of a particle, estimated from the pilot run if it is random."""
-    known = known_cost(kernel, n_steps, n_moves)
-    if known is not None:
-        return known
-    evaluations, gradients = ladder.per_move
     first = GRADIENT_COST if kernel.needs_gradient else 1.0
-    return first + n_steps * n_moves * (evaluations + GRADIENT_COST * gradients)
+    return first + n_steps * n_moves * ladder.per_move
 
 
-def _weights(
-    path: Path, reference: StudentTMixture | DiscreteProposal, x: np.ndarray, share: float
-) -> np.ndarray:
+def _weights(path: Path, reference: StudentTMixture, x: np.ndarray, share: float) -> np.ndarray:
     """Return the log-weights (P,) for the mixture of the reference and the prior as the proposal."""
     terms = path.values(x)
     log_g = log_mixture_density(reference.log_density(x), terms[0], share)
@@ -274,11 +266,10 @@ def make_portfolio(
     out = Portfolio()
     chosen = ARMS if names is None else tuple(names)
     for name in chosen:
-        fitted = pilot.reference or (name == "importance" and pilot.discrete_proposal)
-        if names is not None and not fitted and name in _FITTED:
+        if names is not None and pilot.reference is None and name in _FITTED:
             raise ValueError(
-                f"arm {name!r} needs a reference fitted to continuous variables; use 'importance' or 'smc' "
-                "for models with discrete ones."
+                f"arm {name!r} needs a reference fitted to continuous variables; use 'smc' for models with "
+                "discrete ones."
             )
     reference = _reference_path(path, pilot, kernel, rng, out, chosen, forced=names is not None)
     prices: dict[str, tuple[float, float]] = {}
@@ -334,13 +325,10 @@ def _arm(
 ) -> tuple[Any, tuple[float, float]] | None:
     """Make an arm; also return its expected cost times variance and the cost of a draw. None if not possible."""
     if name in ("importance", "importance_rqmc"):
-        proposal: Any = pilot.reference
-        if name == "importance" and pilot.discrete_proposal is not None:
-            proposal = pilot.discrete_proposal
-        if proposal is None:
+        if pilot.reference is None:
             return None
         kind = ImportanceArm if name == "importance" else QuasiArm
-        made, variance = kind(path, proposal, pilot.share), pilot.relative_variance
+        made, variance = kind(path, pilot.reference, pilot.share), pilot.relative_variance
         return made, (variance if variance < _WILD else math.inf, made.cost)
     if name == "smc_reference":
         if reference is None:
@@ -392,34 +380,14 @@ _LARGEST = 2**30
 
 
 @lru_cache(maxsize=64)
-def direction_numbers(m: int, d: int) -> np.ndarray:
-    """Return the columns of the generator matrices as integers (m, d), that is, the points with index 1, 2, 4, ..."""
-    engine = qmc.Sobol(d, scramble=False, bits=_DIGITS)
-    found = np.empty((m, d), np.uint32)
-    engine.fast_forward(1)
-    for k in range(m):
-        # SciPy uses Gray code order, in which index 2^k is at position 2^(k+1) - 1.
-        if k:
-            engine.fast_forward(2**k - 1)
-        found[k] = (engine.random(1)[0] * 2.0**_DIGITS).astype(np.uint32)
-    found.flags.writeable = False
-    return found
-
-
-def _scrambled_columns(columns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Multiply generator matrices by random lower triangular ones with unit diagonals, (m, d)."""
-    m, d = columns.shape
-    # All digits b of a net of 2^m points are among the first m. A random matrix maps each to itself plus
-    # random lower digits.
-    digit = np.arange(m, dtype=np.uint32)[:, None]
-    place = np.uint32(_DIGITS - 1) - digit
-    images = rng.integers(0, 2**_DIGITS, (m, d), np.uint32) >> digit
-    images |= np.uint32(1) << place
-    out = np.zeros((m, d), np.uint32)
-    for b in range(m):
-        present = (columns >> place[b]) & np.uint32(1)
-        out ^= present * images[b]
-    return out
+def _sobol_net(m: int, d: int) -> np.ndarray:
+    """Return the first 2^m Sobol' points (2^m, d) as integers, in the order of their index."""
+    index = np.arange(2**m)
+    points = np.empty((2**m, d), np.uint32)
+    # SciPy returns them in Gray code order.
+    found = qmc.Sobol(d, scramble=False, bits=_DIGITS).random(2**m)
+    points[index ^ (index >> 1)] = found * 2.0**_DIGITS
+    return points
 
 
 def scrambled_points(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
@@ -460,13 +428,16 @@ def scrambled_points(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
         raise ValueError(f"n must be a power of two up to 2^30, got {n}; Sobol' points need it.")
     if d > qmc.Sobol.MAXDIM:
         raise ValueError(f"d must be at most {qmc.Sobol.MAXDIM}, got {d}.")
-    m = n.bit_length() - 1
-    points = np.empty((n, d), np.uint32)
-    points[0] = rng.integers(0, 2**_DIGITS, d, np.uint32)
-    if m:
-        columns = _scrambled_columns(direction_numbers(m, d), rng)
-        for k in range(m):
-            np.bitwise_xor(points[: 2**k], columns[k], out=points[2**k : 2 ** (k + 1)])
+    net = _sobol_net(n.bit_length() - 1, d)
+    points = np.repeat(rng.integers(0, 2**_DIGITS, (1, d), np.uint32), n, axis=0)
+    # All binary digits of a net of 2^m points are among the first m. A random lower triangular matrix with unit
+    # diagonal maps each to itself plus random lower digits.
+    digit = np.arange(n.bit_length() - 1, dtype=np.uint32)[:, None]
+    place = np.uint32(_DIGITS - 1) - digit
+    images = rng.integers(0, 2**_DIGITS, (len(digit), d), np.uint32) >> digit
+    images |= np.uint32(1) << place
+    for k, image in zip(place, images, strict=True):
+        points ^= ((net >> k) & np.uint32(1)) * image
     below = (rng.integers(0, 2**_BELOW, d) + 0.5) * 2.0**-_BELOW
     u = points + below
     u *= 2.0**-_DIGITS

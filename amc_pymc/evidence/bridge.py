@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import log_expit, logsumexp
 
 from amc_pymc.evidence.annealing import anneal
-from amc_pymc.evidence.mcmc import Kernel, Path, Tuning, scale_of, start, tune
+from amc_pymc.evidence.mcmc import Counted, Kernel, Path, Tuning, scale_of, start, tune
 from amc_pymc.evidence.paths import WhitenedPath
 
 #: Nats by which the bridge is tilted towards each end to test whether the ends agree.
@@ -485,20 +485,15 @@ def _moved(
     betas, n_dim = np.linspace(0.0, 1.0, steps + 1), half.path.n_dim
     chosen = _thinned(half.z, _ANNEALED)
     z = chosen.reshape(-1, n_dim)
-    same = _Same(tuning)
-    up = anneal(half.path, rng.standard_normal(z.shape), betas, kernel, same, rng)
-    down = anneal(half.path, z, betas[::-1], kernel, same, rng)
-    cost = up.evaluations + down.evaluations + 2 * (up.gradients + down.gradients)
-    return up.log_weights, -down.log_weights.reshape(chosen.shape[:2]), cost
+    path = Counted(half.path)
 
+    def same(beta: float) -> Tuning:
+        """The same tuning along the whole path, because the Gaussian and the posterior have the same scale."""
+        return tuning
 
-class _Same(NamedTuple):
-    """The same tuning along the whole path, because the Gaussian and the posterior have the same scale."""
-
-    tuning: Tuning
-
-    def at(self, beta: float) -> Tuning:
-        return self.tuning
+    up = anneal(path, rng.standard_normal(z.shape), betas, kernel, same, rng)
+    down = anneal(path, z, betas[::-1], kernel, same, rng)
+    return up.log_weights, -down.log_weights.reshape(chosen.shape[:2]), path.cost
 
 
 def _tuned(
@@ -507,14 +502,11 @@ def _tuned(
     """Tune step sizes at the posterior with draws that are not bridged; also return the cost."""
     found, cost = [], 0
     for half in halves:
-        particles = start(half.path, half.other, with_gradient=kernel.needs_gradient)
-        tuned = tune(
-            kernel, half.path, particles, 1.0, rng, scale=np.ones(half.path.n_dim), n_moves=8
-        )
-        found.append(tuned.tuning)
-        cost += (
-            tuned.evaluations + 2 * tuned.gradients + (1 + kernel.needs_gradient) * len(particles.x)
-        )
+        path = Counted(half.path)
+        particles = start(path, half.other, with_gradient=kernel.needs_gradient)
+        tuning, _ = tune(kernel, path, particles, 1.0, rng, scale=np.ones(path.n_dim), n_moves=8)
+        found.append(tuning)
+        cost += path.cost
     return (found[0], found[1]), cost
 
 

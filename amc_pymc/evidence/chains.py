@@ -11,7 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.evidence.bridge import Stage, bridge_draws, tension_of
-from amc_pymc.evidence.mcmc import HMC, Kernel, Particles, Path, Tuning, scale_of, start, tune
+from amc_pymc.evidence.mcmc import (
+    HMC,
+    Counted,
+    Kernel,
+    Particles,
+    Path,
+    Tuning,
+    scale_of,
+    start,
+    tune,
+)
 from amc_pymc.evidence.pilot import Pilot
 
 #: Factor by which the predicted length of chains may exceed the maximum before they are given up.
@@ -105,45 +115,40 @@ def run_chains(
     """
     settings = settings or ChainSettings()
     chosen = rng.choice(len(x), settings.chains, replace=len(x) < settings.chains)
+    path = Counted(path)
     particles = start(path, x[chosen], with_gradient=True)
-    gradients = settings.chains
     seen, last, kernel, size = x, (math.nan, 0.0), HMC(n_leapfrog=4), None
     first = settings.draws[0]
     for number in range(settings.rounds[1]):
-        before = gradients
+        before = path.cost
         report(f"round {number + 1} of warm-up")
         scale = scale_of(seen, dense=path.n_dim <= settings.dense)
-        kernel, tuning, particles, spent = _tuned(
-            path, particles, scale, kernel, size, settings, rng
-        )
+        kernel, tuning, particles = _tuned(path, particles, scale, kernel, size, settings, rng)
         size = tuning.size
         moved, heights, particles = _moved(path, particles, kernel, tuning, settings.warm_up, rng)
-        gradients += spent + settings.warm_up * settings.chains * kernel.n_leapfrog
         seen = moved[:, settings.warm_up // 3 :].reshape(-1, path.n_dim)
         now = _mean(heights[:, settings.warm_up // 3 :])
         settled = abs(now[0] - last[0]) < settings.drift * math.hypot(now[1], last[1])
         last = now
         if number + 1 >= settings.rounds[0] and settled:
             break
-        ahead = gradients - before + first * settings.chains * kernel.n_leapfrog
-        if not budget(2.0 * ahead + 2.0 * first * settings.chains):
+        ahead = 2.0 * first * settings.chains * (kernel.n_leapfrog + 1)
+        if not budget(path.cost - before + ahead):
             break
     scale = scale_of(seen, dense=path.n_dim <= settings.dense)
-    kernel, tuning, particles, spent = _tuned(path, particles, scale, kernel, size, settings, rng)
-    gradients += spent
+    kernel, tuning, particles = _tuned(path, particles, scale, kernel, size, settings, rng)
     price = 2.0 * settings.chains * (kernel.n_leapfrog + 2)  # of a draw of each chain, and a bridge
     n = next((k for k in (first, first // 2, first // 4) if budget(k * price)), first // 8)
     report(f"{n:,} draws")
     draws, heights, particles = _moved(path, particles, kernel, tuning, n, rng)
     while True:
-        gradients += n * settings.chains * kernel.n_leapfrog
         r_hat = split_r_hat(np.concatenate([draws, heights[:, :, None]], axis=2))
         n = draws.shape[1]
         # The square of R-hat is one plus the autocorrelation time over n, if chains mix at all.
         wanted = n * (r_hat**2 - 1.0) / (settings.r_hat**2 - 1.0)
         hopeless = 2 * n > settings.draws[1] or wanted > _MARGIN * settings.draws[1]
         if r_hat <= settings.r_hat or hopeless or not budget(n * price):
-            return Chains(draws, r_hat, gradients, kernel.n_leapfrog)
+            return Chains(draws, r_hat, int(path.spent[1]), kernel.n_leapfrog)
         report(f"{2 * n:,} draws")
         more, above, particles = _moved(path, particles, kernel, tuning, n, rng)
         draws = np.concatenate([draws, more], axis=1)
@@ -179,19 +184,18 @@ def _tuned(
     size: float | None,
     settings: ChainSettings,
     rng: np.random.Generator,
-) -> tuple[HMC, Tuning, Particles, int]:
-    """Tune the trajectory length and step size of HMC; also return the particles and the gradients used."""
-    spent = 0
+) -> tuple[HMC, Tuning, Particles]:
+    """Tune the trajectory length and step size of HMC; also return the particles."""
     for _ in range(3):
-        tuned = tune(kernel, path, particles, 1.0, rng, scale=scale, size=size, n_moves=4)
-        particles, size = tuned.particles, tuned.tuning.size
-        spent += tuned.gradients
+        tuning, particles = tune(
+            kernel, path, particles, 1.0, rng, scale=scale, size=size, n_moves=4
+        )
+        size = tuning.size
         wanted = min(max(math.ceil(0.5 * math.pi / size), 2), settings.leapfrog)
         if abs(wanted - kernel.n_leapfrog) <= 0.25 * kernel.n_leapfrog:
             break
         kernel = HMC(n_leapfrog=wanted, jitter=kernel.jitter)
-    found = tuned.tuning.size
-    return kernel, Tuning(min(found, kernel.max_size), scale), particles, spent
+    return kernel, Tuning(min(tuning.size, kernel.max_size), scale), particles
 
 
 def _moved(

@@ -34,7 +34,7 @@ from amc_pymc.evidence.from_draws import (
 from amc_pymc.evidence.from_surrogate import FEWEST_ROWS, evidence_from_surrogate
 from amc_pymc.evidence.mcmc import Kernel
 from amc_pymc.evidence.model import (
-    Elsewhere,
+    JobMeter,
     Tally,
     TimeLimit,
     compiled_particles,
@@ -556,9 +556,8 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
             budget=math.inf if run.max_cost is None else run.max_cost,
         )  # fmt: skip
     left, flags = _left(run.max_cost, tally.cost, portfolio)
-    here = run.executor is None and run.cores == 1
-    elsewhere = None if here else Elsewhere()
-    with tally.stage("arms"):
+    meter = JobMeter()
+    try:
         found = combined(
             as_arms(portfolio.arms),
             Budget(math.inf if left is None else left, "cost", run.target),
@@ -569,11 +568,11 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
             **run.limit._asdict(),
             progressbar=run.progressbar,
             random_seed=arms_rng,
-            meter=elsewhere,
+            meter=meter,
         )
-    if elsewhere is not None:
-        tally.add("arms", elsewhere.counts)
-        run.seconds_elsewhere = elsewhere.seconds
+    finally:
+        tally.add("arms", meter.counts)
+        run.seconds_elsewhere = meter.seconds
     with held_back():  # the estimate is complete
         tree, numbers = found.tree, _numbers(found.tree)
         with tally.stage("checks"):

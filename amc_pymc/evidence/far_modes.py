@@ -101,7 +101,7 @@ def scan_prior(
         Number of draws whose gradients lead to none.
     """
     counts = np.zeros(mixture.components, int)
-    strays, shares, size = [], [], joint.settings.scan_block
+    strays, shares, size = [], [], joint.settings.block
     for i in range(0, n, size):
         x = finite(joint.draw_prior(min(size, n - i), rng))
         values, gradients = joint.with_gradient(x)

@@ -148,7 +148,7 @@ def evidence_from_draws(
 def _copies(model: Model, densities: ParticleDensities, x: np.ndarray) -> Images | None:
     """Return the exchanges of labels and signs that leave the density as it is, tried at draws (C, N, D)."""
     some = x.reshape(-1, x.shape[2])[:: max(x.shape[0] * x.shape[1] // _TRIED, 1)]
-    found = find_symmetries(Joint(densities).terms, exchangeable(model, densities), some)
+    found = find_symmetries(densities.values, exchangeable(model, densities), some)
     return None if found is None else found.apart(x.reshape(-1, x.shape[2]))
 
 

@@ -71,20 +71,32 @@ class Tuning(NamedTuple):
     scale: np.ndarray
 
 
-class Move(NamedTuple):
-    """Acceptance and cost of one move of P particles.
+class Counted:
+    """Path that counts the points at which it is evaluated.
 
     Attributes
     ----------
-    acceptance : array (P,)
-        Acceptance probability; one for slice sampling.
-    evaluations, gradients : int
-        Number of points at which the path was evaluated without and with gradients.
+    spent : array (2,)
+        Numbers of points without and with gradients.
     """
 
-    acceptance: np.ndarray
-    evaluations: int
-    gradients: int
+    def __init__(self, path: Path):
+        self.path, self.n_dim, self.spent = path, path.n_dim, np.zeros(2, np.int64)
+
+    @property
+    def cost(self) -> int:
+        """Number of evaluations, where a gradient counts as two."""
+        return int(self.spent @ (1, 2))
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """Return base and slope (2, P) at the points x (P, D)."""
+        self.spent[0] += len(x)
+        return self.path.values(x)
+
+    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return both terms (2, P) and their gradients (2, P, D)."""
+        self.spent[1] += len(x)
+        return self.path.gradients(x)
 
 
 @runtime_checkable
@@ -114,8 +126,11 @@ class Kernel(Protocol):
         beta: float,
         tuning: Tuning,
         rng: np.random.Generator,
-    ) -> tuple[Particles, Move]:
-        """Move all particles once; the arguments are not changed."""
+    ) -> tuple[Particles, np.ndarray]:
+        """Move all particles once; return them and their acceptance probabilities (P,), one for slice sampling.
+
+        The arguments are not changed.
+        """
 
 
 def start(path: Path, x: np.ndarray, *, with_gradient: bool) -> Particles:
@@ -126,7 +141,7 @@ def start(path: Path, x: np.ndarray, *, with_gradient: bool) -> Particles:
 
 
 def log_target(terms: np.ndarray, beta: float) -> np.ndarray:
-    """Return the log density (P,) of f_beta; the slope may be -inf at beta = 0.
+    """Return the log density (P,) of f_beta, or its gradient (P, D); the slope may be -inf at beta = 0.
 
     Examples
     --------
@@ -136,12 +151,6 @@ def log_target(terms: np.ndarray, beta: float) -> np.ndarray:
     array([ 0., -1.])
     """
     base, slope = terms
-    return base.copy() if beta == 0.0 else base + beta * slope
-
-
-def target_gradient(gradients: np.ndarray, beta: float) -> np.ndarray:
-    """Return the gradient (P, D) of the log density of f_beta."""
-    base, slope = gradients
     return base.copy() if beta == 0.0 else base + beta * slope
 
 
@@ -200,24 +209,6 @@ _MIN_SHRINK = 1e-6
 _CONSTANT = 1e-6
 
 
-class Tuned(NamedTuple):
-    """Result of tuning.
-
-    Attributes
-    ----------
-    tuning : Tuning
-    particles : Particles
-        Particles after the moves.
-    evaluations, gradients : int
-        Evaluations by the moves, without and with gradients.
-    """
-
-    tuning: Tuning
-    particles: Particles
-    evaluations: int
-    gradients: int
-
-
 def tune(
     kernel: Kernel,
     path: Path,
@@ -228,7 +219,7 @@ def tune(
     scale: np.ndarray,
     size: float | None = None,
     n_moves: int = 12,
-) -> Tuned:
+) -> tuple[Tuning, Particles]:
     r"""Find the step size at which the mean acceptance probability of a kernel is its target.
 
     The acceptance rate of proposals of size s in many dimensions is
@@ -257,9 +248,11 @@ def tune(
 
     Returns
     -------
-    Tuned
+    Tuning
         The size is between 1e-6 and 1e3, and at most the `max_size` of the kernel, if any. Kernels
         without tuning make no move and keep the given size.
+    Particles
+        Particles after the moves.
 
     Examples
     --------
@@ -274,8 +267,8 @@ def tune(
     ...         return terms, np.array([-x, np.zeros_like(x)])
     >>> path, rng = Gaussian(), as_generator(1)
     >>> particles = start(path, rng.standard_normal((1000, 1)), with_gradient=True)
-    >>> tuned = tune(HMC(1), path, particles, 1.0, rng, scale=np.ones(1), size=1e-3)
-    >>> bool(1 < tuned.tuning.size < 2)
+    >>> tuning, _ = tune(HMC(1), path, particles, 1.0, rng, scale=np.ones(1), size=1e-3)
+    >>> bool(1 < tuning.size < 2)
     True
     """
     n_moves = positive_int("n_moves", n_moves)
@@ -283,20 +276,15 @@ def tune(
     if size is None:
         size = _SLICE_SIZE if fixed else 1.0
     if fixed:
-        return Tuned(Tuning(float(size), scale), particles, 0, 0)
+        return Tuning(float(size), scale), particles
     low, high = math.log(_SMALLEST), math.log(min(_LARGEST, getattr(kernel, "max_size", _LARGEST)))
     log_size = min(max(math.log(size), low), high)
-    evaluations = gradients = turns = 0
-    slope, wanted = 2.0, _bend(kernel.target_acceptance)
+    turns, slope, wanted = 0, 2.0, _bend(kernel.target_acceptance)
     tried: list[tuple[float, float]] = []
     last = 0.0
     for _ in range(n_moves):
         tuning = Tuning(math.exp(log_size), scale)
-        mean, particles, evaluated, differentiated = _try(
-            kernel, path, particles, beta, tuning, rng
-        )
-        evaluations += evaluated
-        gradients += differentiated
+        mean, particles = _try(kernel, path, particles, beta, tuning, rng)
         if math.isnan(mean):
             continue
         tried.append((log_size, _bend(mean)))
@@ -312,7 +300,7 @@ def tune(
         log_size = new
         if settled:
             break
-    return Tuned(Tuning(math.exp(log_size), scale), particles, evaluations, gradients)
+    return Tuning(math.exp(log_size), scale), particles
 
 
 def _try(
@@ -322,17 +310,15 @@ def _try(
     beta: float,
     tuning: Tuning,
     rng: np.random.Generator,
-) -> tuple[float, Particles, int, int]:
-    """Return the mean acceptance at positive densities (nan if none), particles and cost of moves."""
-    total, seen, evaluations, gradients = 0.0, 0, 0, 0
+) -> tuple[float, Particles]:
+    """Return the mean acceptance at positive densities (nan if none), and the moved particles."""
+    total, seen = 0.0, 0
     for _ in range(-(-_MIN_SEEN // len(particles.x))):
         somewhere = log_target(particles.terms, beta) > -np.inf
-        particles, move = kernel.step(path, particles, beta, tuning, rng)
-        total += float(move.acceptance[somewhere].sum())
+        particles, accepted = kernel.step(path, particles, beta, tuning, rng)
+        total += float(accepted[somewhere].sum())
         seen += int(somewhere.sum())
-        evaluations += move.evaluations
-        gradients += move.gradients
-    return (total / seen if seen else math.nan), particles, evaluations, gradients
+    return (total / seen if seen else math.nan), particles
 
 
 def _bend(acceptance: float) -> float:
@@ -351,12 +337,12 @@ def _slope(tried: list[tuple[float, float]], last: float) -> float:
     return min(max((level - level_before) / (size - size_before), 0.25), 3.0)
 
 
-def scale_of(x: ArrayLike, *, dense: bool, shrink: float | None = None) -> np.ndarray:
+def scale_of(x: ArrayLike, *, dense: bool) -> np.ndarray:
     """Estimate the scale of a kernel from points: standard deviations or a Cholesky factor.
 
-    The correlations of the covariance are multiplied by 1 - `shrink`; variances are not shrunk. The
-    default shrinkage minimises the mean squared error (Schäfer & Strimmer 2005,
-    doi:10.2202/1544-6115.1175). It is at least 1e-6, so the factor exists for any points.
+    The correlations of the covariance are shrunk so that their mean squared error is smallest (Schäfer & Strimmer
+    2005, doi:10.2202/1544-6115.1175), and by at least 1e-6, so the factor exists for any points. Variances are not
+    shrunk.
 
     Parameters
     ----------
@@ -365,8 +351,6 @@ def scale_of(x: ArrayLike, *, dense: bool, shrink: float | None = None) -> np.nd
         deviation; if zero, 1e-6 times the median of the other standard deviations, or 1e-6.
     dense : bool
         Whether to estimate correlations.
-    shrink : float, optional
-        Shrinkage of the correlations, between 0 and 1.
 
     Returns
     -------
@@ -380,10 +364,9 @@ def scale_of(x: ArrayLike, *, dense: bool, shrink: float | None = None) -> np.nd
     >>> x = np.array([[0.0, 0.0], [2.0, 6.0], [4.0, 6.0]])
     >>> scale_of(x, dense=False).round(3)
     array([2.   , 3.464])
-    >>> chol = scale_of(x, dense=True, shrink=0.5)
-    >>> (chol @ chol.T).round(3)
-    array([[ 4.,  3.],
-           [ 3., 12.]])
+    >>> chol = scale_of(x, dense=True)
+    >>> np.diagonal(chol @ chol.T).round(3)
+    array([ 4., 12.])
     """
     x = np.asarray(x, float)
     n, n_dim = x.shape
@@ -395,17 +378,14 @@ def scale_of(x: ArrayLike, *, dense: bool, shrink: float | None = None) -> np.nd
     if not dense:
         return sds
     z = np.where(varies, (x - mean) / sds, 0.0)
-    return sds[:, None] * np.linalg.cholesky(_shrunk_correlation(z, shrink))
+    return sds[:, None] * np.linalg.cholesky(_shrunk_correlation(z))
 
 
-def _shrunk_correlation(z: np.ndarray, shrink: float | None) -> np.ndarray:
+def _shrunk_correlation(z: np.ndarray) -> np.ndarray:
     """Return the correlation matrix of standardised points (P, D), shrunk to the identity."""
-    n = len(z)
-    correlation = z.T @ z / max(n - 1, 1)
+    correlation = z.T @ z / max(len(z) - 1, 1)
     np.fill_diagonal(correlation, 0.0)
-    if shrink is None:
-        shrink = _best_shrinkage(z, correlation)
-    correlation *= 1.0 - max(shrink, _MIN_SHRINK)
+    correlation *= 1.0 - max(_best_shrinkage(z, correlation), _MIN_SHRINK)
     np.fill_diagonal(correlation, 1.0)
     return correlation
 
@@ -470,9 +450,9 @@ class HMC:
     ...         return terms, np.array([-x, np.zeros_like(x)])
     >>> path, rng = Gaussian(), as_generator(1)
     >>> particles = start(path, rng.standard_normal((500, 2)), with_gradient=True)
-    >>> particles, move = HMC().step(path, particles, 1.0, Tuning(0.5, np.ones(2)), rng)
-    >>> move.gradients, bool(move.acceptance.mean() > 0.95)
-    (1500, True)
+    >>> particles, accepted = HMC().step(path, particles, 1.0, Tuning(0.5, np.ones(2)), rng)
+    >>> bool(accepted.mean() > 0.95)
+    True
     """
 
     n_leapfrog: int = 3
@@ -504,7 +484,7 @@ class HMC:
         beta: float,
         tuning: Tuning,
         rng: np.random.Generator,
-    ) -> tuple[Particles, Move]:
+    ) -> tuple[Particles, np.ndarray]:
         """Move all particles once; they have gradients afterwards."""
         if particles.gradients is None:
             raise ValueError("particles have no gradients; start them with with_gradient=True")
@@ -547,7 +527,7 @@ class HMC:
         probability = acceptance(new, old)
         accepted = rng.random(n) < probability
         moved = settle(Particles(x, terms, gradients), particles, accepted)
-        return moved, Move(probability, 0, n * self.n_leapfrog)
+        return moved, probability
 
 
 def _force(
@@ -558,7 +538,7 @@ def _force(
     nowhere: np.ndarray,
 ) -> np.ndarray:
     """Return L^T (if dense) times the gradient; zero for ``nowhere`` particles where not finite."""
-    force = target_gradient(gradients[:, :, at], beta)
+    force = log_target(gradients[:, :, at], beta)
     if chol is not None:
         force = force @ chol
     if nowhere.size:
@@ -610,9 +590,9 @@ class Slice:
     >>> path, rng = Gaussian(), as_generator(1)
     >>> particles = start(path, np.full((500, 2), 5.0), with_gradient=False)
     >>> for _ in range(8):
-    ...     particles, move = Slice().step(path, particles, 1.0, Tuning(2.0, np.ones(2)), rng)
-    >>> bool(np.abs(particles.x.mean(axis=0)).max() < 0.2), 3 < move.evaluations / 1000 < 6
-    (True, True)
+    ...     particles, _ = Slice().step(path, particles, 1.0, Tuning(2.0, np.ones(2)), rng)
+    >>> bool(np.abs(particles.x.mean(axis=0)).max() < 0.2)
+    True
     """
 
     max_widths: int = 10
@@ -632,50 +612,46 @@ class Slice:
         beta: float,
         tuning: Tuning,
         rng: np.random.Generator,
-    ) -> tuple[Particles, Move]:
+    ) -> tuple[Particles, np.ndarray]:
         """Move all particles along each coordinate once."""
         scale = tuning.scale
         sds = scale if scale.ndim == 1 else np.sqrt(np.einsum("ij,ij->i", scale, scale))
         widths = tuning.size * sds
         now = Particles(particles.x.copy(), particles.terms.copy())
-        line = _Line(path, now, beta)
-        for d, width in zip(
-            np.arange(now.x.shape[1])[columns(self.coordinates)], widths, strict=True
-        ):
-            _move_along(line, int(d), float(width), self.max_widths, rng)
-        return now, Move(np.ones(len(now.x)), line.evaluations, 0)
+        moved = np.arange(now.x.shape[1])[columns(self.coordinates)]
+        for d, width in zip(moved.tolist(), widths.tolist(), strict=True):
+            _move_along(_Line(path, now, beta, d), width, self.max_widths, rng)
+        return now, np.ones(len(now.x))
 
 
-class _Line:
-    """Densities of particles along a coordinate, with a count of evaluations."""
+class _Line(NamedTuple):
+    """Densities of particles along coordinate d."""
 
-    def __init__(self, path: Path, particles: Particles, beta: float):
-        self.path, self.particles, self.beta = path, particles, beta
-        self.evaluations = 0
+    path: Path
+    particles: Particles
+    beta: float
+    d: int
 
-    def terms(self, rows: np.ndarray, d: int, points: np.ndarray) -> np.ndarray:
-        """Return terms (2, A) of A particles with coordinate d set to the given points."""
+    def terms(self, rows: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """Return terms (2, A) of A particles with the coordinate set to the given points."""
         x = self.particles.x.take(rows, axis=0)
-        x[:, d] = points
-        self.evaluations += rows.size
+        x[:, self.d] = points
         return self.path.values(x)
 
 
-def _move_along(
-    line: _Line, d: int, width: float, max_widths: int, rng: np.random.Generator
-) -> None:
-    """Move coordinate d of all particles, in place."""
-    x, terms = line.particles.x, line.particles.terms
+def _move_along(line: _Line, width: float, max_widths: int, rng: np.random.Generator) -> None:
+    """Move a coordinate of all particles, in place."""
+    x, terms = line.particles.x[:, line.d], line.particles.terms
     log_now = log_target(terms, line.beta)
     level = log_now - rng.standard_exponential(log_now.size)
-    left, right = _step_out(line, d, level, width, max_widths, rng)
-    here, rows = x[:, d].copy(), np.arange(level.size)
+    left, right = _step_out(line, level, width, max_widths, rng)
+    here, rows = x.copy(), np.arange(level.size)
     for tries in range(_MAX_TRIES):
         points = left + (right - left) * rng.random(rows.size)
-        found = line.terms(rows, d, points)
+        found = line.terms(rows, points)
         above = log_target(found, line.beta) > level
         done = rows[above]
-        x[done, d] = points[above]
+        x[done] = points[above]
         terms[:, done] = found[:, above]
         below = ~above if tries else ~above & (level > -np.inf)
         state = np.array([left, right, here, level, points]).take(np.flatnonzero(below), axis=1)
@@ -689,16 +665,11 @@ def _move_along(
 
 
 def _step_out(
-    line: _Line,
-    d: int,
-    level: np.ndarray,
-    width: float,
-    max_widths: int,
-    rng: np.random.Generator,
+    line: _Line, level: np.ndarray, width: float, max_widths: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Return the left and right ends (2, P) of the intervals."""
     n = level.size
-    left = line.particles.x[:, d] - width * rng.random(n)
+    left = line.particles.x[:, line.d] - width * rng.random(n)
     ends = np.concatenate([left, left + width])
     steps_left = rng.integers(max_widths, size=n)
     steps = np.concatenate([steps_left, max_widths - 1 - steps_left])
@@ -708,7 +679,7 @@ def _step_out(
     active = np.flatnonzero((steps > 0) & ~nowhere)
     while active.size:
         rows = active % n
-        inside = log_target(line.terms(rows, d, ends[active]), line.beta) > level[rows]
+        inside = log_target(line.terms(rows, ends[active]), line.beta) > level[rows]
         active = active[inside]
         ends[active] += outwards[active]
         steps[active] -= 1
@@ -775,7 +746,7 @@ class DiscreteMetropolis:
         beta: float,
         tuning: Tuning,
         rng: np.random.Generator,
-    ) -> tuple[Particles, Move]:
+    ) -> tuple[Particles, np.ndarray]:
         """Move each coordinate of all particles once; the acceptance is the mean over coordinates.
 
         The tuning is not used. The returned particles have no gradients.
@@ -798,7 +769,7 @@ class DiscreteMetropolis:
             log_now = np.where(accepted, log_new, log_now)
             total += probability
             moved += 1
-        return Particles(x, terms), Move(total / moved if moved else np.ones(n), n * moved, 0)
+        return Particles(x, terms), total / moved if moved else np.ones(n)
 
 
 def _propose(
@@ -868,29 +839,23 @@ class Mixed:
         beta: float,
         tuning: Tuning,
         rng: np.random.Generator,
-    ) -> tuple[Particles, Move]:
+    ) -> tuple[Particles, np.ndarray]:
         """Move all particles once."""
-        between, first = self.discrete.step(path, particles, beta, tuning, rng)
-        refreshed = 0
+        between, _ = self.discrete.step(path, particles, beta, tuning, rng)
         if self.needs_gradient:
-            between, refreshed = _with_gradients(path, between, particles)
-        moved, second = self.continuous.step(path, between, beta, tuning, rng)
-        return moved, Move(
-            second.acceptance,
-            first.evaluations + second.evaluations,
-            first.gradients + refreshed + second.gradients,
-        )
+            between = _with_gradients(path, between, particles)
+        return self.continuous.step(path, between, beta, tuning, rng)
 
 
-def _with_gradients(path: Path, moved: Particles, old: Particles) -> tuple[Particles, int]:
-    """Evaluate the gradients of particles that have moved; return also their number."""
+def _with_gradients(path: Path, moved: Particles, old: Particles) -> Particles:
+    """Evaluate the gradients of particles that have moved."""
     if old.gradients is None:
         raise ValueError("particles have no gradients; start them with with_gradient=True")
     changed = np.flatnonzero((moved.x != old.x).any(axis=1))
     gradients = old.gradients.copy()
     if changed.size:
         _, gradients[:, changed] = path.gradients(moved.x[changed])
-    return moved._replace(gradients=gradients), changed.size
+    return moved._replace(gradients=gradients)
 
 
 #: Kernels for continuous coordinates by name.

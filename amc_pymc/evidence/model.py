@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,8 +65,7 @@ _SIGNED = (LogOddsTransform, IntervalTransform, CircularTransform)
 _TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
 #: Settings of a pilot run with integrals over local effects, which are expensive.
 _SPARING = PilotSettings(
-    particles=128, moves=1, starts=8, scanned=2048, checked=1024,
-    second=1024, weighed_least=500,
+    particles=128, moves=1, starts=8, checked=1024, second=1024, weighed_least=500,
 )  # fmt: skip
 
 
@@ -260,8 +259,8 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     return limits
 
 
-class Elsewhere:
-    """What jobs in other threads or processes evaluated.
+class JobMeter:
+    """What jobs evaluated, in this or in other threads and processes.
 
     Attributes
     ----------
@@ -276,38 +275,37 @@ class Elsewhere:
         self.counts, self.seconds = np.zeros(3, np.int64), 0.0
 
     def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a function that also returns what it evaluated, its CPU time and its process."""
+        """Return a function that also returns what it evaluated, and its CPU time."""
         return _Measured(function)
 
     def receive(self, found: Measurement) -> Any:
         """Count what a job of a measured function evaluated; return its result."""
         self.counts += found.counts
-        if found.process != os.getpid():
-            self.seconds += found.seconds
+        self.seconds += found.seconds
         return found.result
 
 
 class Measurement(NamedTuple):
-    """Result of a job, its evaluations (3,), the highest points x (P, D) with their terms (2, P), CPU time, process."""
+    """Result of a job, its evaluations (3,), and its CPU time in another process."""
 
     result: Any
     counts: np.ndarray
     seconds: float
-    process: int
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """Function that also returns what it evaluated, its CPU time and its process."""
+    """Function that also returns what it evaluated, and its CPU time if it is called in another process."""
 
     function: Callable[[Any], Any]
+    home: int = field(default_factory=os.getpid)
 
     def __call__(self, job: Any) -> Measurement:
-        with one_blas_thread(), counted(apart=True) as counts:
+        with one_blas_thread(), counted() as counts:
             begin = time.thread_time()
             found = self.function(job)
-            seconds = time.thread_time() - begin
-            return Measurement(found, counts, seconds, os.getpid())
+            seconds = time.thread_time() - begin if os.getpid() != self.home else 0.0
+            return Measurement(found, counts, seconds)
 
 
 def cost_of(counts: np.ndarray) -> float:

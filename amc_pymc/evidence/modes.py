@@ -39,12 +39,11 @@ class PilotSettings:
     same : float
         Distance in standard deviations within which two searches count as ending at the same mode.
     scanned : int
-        Number of points scattered around modes; proportional to D above `scanned_dimensions`.
-    scanned_dimensions : int
+        Number of points scattered around modes; proportional to D above `few_dimensions`.
     scan_scales : tuple of float
         Scales of the scattered points, as fractions of those of the modes.
-    scan_block : int
-        Number of scattered points evaluated at once.
+    block : int
+        Number of scattered points or prior draws evaluated at once.
     components : int
         Maximum number of components of a mixture.
     enough, laplace_enough : float
@@ -62,8 +61,8 @@ class PilotSettings:
     attempts : int
         Maximum number of refits of a mixture that misses something.
     second : int
-        Number of points scattered around the components in the second look; proportional to D above
-        `scanned_dimensions`.
+        Number of points scattered around the components in the second look; proportional to D above `few_dimensions`.
+    few_dimensions : int
     second_scales : tuple of float
         Range of the scales of these points.
     second_prior : float
@@ -83,9 +82,8 @@ class PilotSettings:
     search_cost: float = 10.0
     same: float = 0.05
     scanned: int = 24_576
-    scanned_dimensions: int = 10
     scan_scales: tuple[float, ...] = (0.5, 0.35, 0.25, 0.18)
-    scan_block: int = 16_384
+    block: int = 16_384
     components: int = 40
     enough: float = 0.5
     laplace_enough: float = 0.3
@@ -96,6 +94,7 @@ class PilotSettings:
     covered: float = 0.01
     attempts: int = 3
     second: int = 8192
+    few_dimensions: int = 10
     second_scales: tuple[float, float] = (0.1, 0.7)
     second_prior: float = 0.25
     weighed: int = 50
@@ -106,8 +105,16 @@ class PilotSettings:
 DEFAULTS = PilotSettings()
 
 
+#: Number of points recorded per call.
+_EACH = 4
+
+
 class Joint:
-    """Log of prior times likelihood, as searches for its modes use it.
+    """Log of prior times likelihood, as searches for its modes use it, which records where it was highest.
+
+    Samplers discard most points at which they evaluate a density, such as leapfrog steps and rejected
+    proposals. A trajectory that crosses a narrow peak with steps tuned for a wide one is rejected, although
+    it has found the peak.
 
     Parameters
     ----------
@@ -115,6 +122,8 @@ class Joint:
         Path from the prior to the posterior.
     settings : PilotSettings
         Effort and thresholds of the searches.
+    kept : int, default 1024
+        Maximum number of points that are recorded; up to twice as many are held between calls.
 
     Attributes
     ----------
@@ -122,19 +131,32 @@ class Joint:
         Labels and signs that can be exchanged.
     images : Images or None
         Exchanges that lead to all copies of the modes found so far.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.evidence.modes import Joint
+    >>> class Peak:
+    ...     n_dim = 1
+    ...
+    ...     def values(self, x):
+    ...         return np.stack([0.0 * x[:, 0], -(x[:, 0] ** 2)])
+    >>> joint = Joint(Peak())
+    >>> joint.values(np.array([[3.0], [0.5], [-1.0]])).shape
+    (2, 3)
+    >>> joint.highest(2)[0].ravel()
+    array([ 0.5, -1. ])
     """
 
-    def __init__(self, path: Path, settings: PilotSettings = DEFAULTS):
+    def __init__(self, path: Path, settings: PilotSettings = DEFAULTS, kept: int = 1024):
         self.path: Any = path
-        self.settings = settings
+        self.n_dim, self.settings, self.kept = int(path.n_dim), settings, kept
         self.symmetries: Symmetries | None = None
         self.images: Images | None = None
         self._last: tuple[np.ndarray, np.ndarray] | None = None
-
-    @property
-    def n_dim(self) -> int:
-        """Number of dimensions D."""
-        return int(self.path.n_dim)
+        self._x: list[np.ndarray] = [np.empty((0, self.n_dim))]
+        self._terms: list[np.ndarray] = [np.empty((2, 0))]
+        self._n, self._floor = 0, -np.inf
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw from the prior, (n, D)."""
@@ -146,14 +168,21 @@ class Joint:
         if self.symmetries is not None:
             self.images = self.symmetries.images(modes, -curvatures)
 
-    def terms(self, x: np.ndarray) -> np.ndarray:
+    def values(self, x: np.ndarray) -> np.ndarray:
         """Evaluate log prior and log likelihood (2, P) at points (P, D)."""
         terms: np.ndarray = self.path.values(x)
+        self._record(x, terms)
         return terms
+
+    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate log prior and log likelihood (2, P) and their gradients (2, P, D)."""
+        terms, gradients = self.path.gradients(x)
+        self._record(x, terms)
+        return terms, gradients
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Evaluate log prior plus log likelihood (P,)."""
-        terms = self.terms(x)
+        terms = self.values(x)
         self._last = x, terms[0]
         return terms.sum(axis=0)
 
@@ -161,77 +190,16 @@ class Joint:
         """Return the log prior (P,), cached for the points of the last `log_density`."""
         if self._last is not None and self._last[0] is x:
             return self._last[1]
-        return self.terms(x)[0]
+        return self.values(x)[0]
 
     def with_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate log density (P,) and gradient (P, D)."""
-        terms, gradients = self.path.gradients(x)
+        terms, gradients = self.gradients(x)
         return terms.sum(axis=0), gradients.sum(axis=0)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Evaluate the gradient (P, D) of the log density."""
         return self.with_gradient(x)[1]
-
-
-#: Number of points recorded per call.
-_EACH = 4
-
-
-class RecordingPath:
-    """Path from a prior that records where prior times likelihood was highest.
-
-    Samplers discard most points at which they evaluate a density, such as leapfrog steps and rejected
-    proposals. A trajectory that crosses a narrow peak with steps tuned for a wide one is rejected, although
-    it has found the peak.
-
-    Parameters
-    ----------
-    path : PriorPath
-    kept : int, default 1024
-        Maximum number of points that are recorded; up to twice as many are held between calls.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.evidence.modes import RecordingPath
-    >>> class Peak:
-    ...     n_dim = 1
-    ...
-    ...     def values(self, x):
-    ...         return np.stack([0.0 * x[:, 0], -(x[:, 0] ** 2)])
-    >>> seen = RecordingPath(Peak())
-    >>> seen.values(np.array([[3.0], [0.5], [-1.0]])).shape
-    (2, 3)
-    >>> seen.highest(2)[0].ravel()
-    array([ 0.5, -1. ])
-    """
-
-    def __init__(self, path: Path, kept: int = 1024):
-        self.path, self.kept = path, kept
-        self._x: list[np.ndarray] = [np.empty((0, path.n_dim))]
-        self._terms: list[np.ndarray] = [np.empty((2, 0))]
-        self._n, self._floor = 0, -np.inf
-
-    @property
-    def n_dim(self) -> int:
-        """Number of dimensions D."""
-        return self.path.n_dim
-
-    def values(self, x: np.ndarray) -> np.ndarray:
-        """Evaluate base and slope (2, P) at the points x (P, D)."""
-        terms = self.path.values(x)
-        self._look(x, terms)
-        return terms
-
-    def gradients(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate base and slope (2, P) and their gradients (2, P, D)."""
-        terms, gradients = self.path.gradients(x)
-        self._look(x, terms)
-        return terms, gradients
-
-    def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw from the prior, (n, D)."""
-        return self.path.draw_prior(n, rng)  # type: ignore[attr-defined]
 
     def highest(self, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return distinct points (n, D) and their terms (2, n), the highest first; by default all recorded points."""
@@ -241,7 +209,7 @@ class RecordingPath:
         order = np.argsort(-terms.sum(axis=0), kind="stable")[:n]
         return x[order], terms[:, order]
 
-    def _look(self, x: np.ndarray, terms: np.ndarray) -> None:
+    def _record(self, x: np.ndarray, terms: np.ndarray) -> None:
         """Record the highest few of the points x (P, D) with their terms (2, P)."""
         log_f = terms.sum(axis=0)
         best = np.arange(len(x))
@@ -287,24 +255,6 @@ _FAINT = 0.02
 _ROUNDING = 1e-13
 
 
-class Maxima(NamedTuple):
-    """End points of searches from P starts.
-
-    Attributes
-    ----------
-    x : array (P, D)
-    values : array (P,)
-        Log densities; -inf if the density is zero at the start.
-    gradients : array (P, D)
-    converged : array of bool (P,)
-    """
-
-    x: np.ndarray
-    values: np.ndarray
-    gradients: np.ndarray
-    converged: np.ndarray
-
-
 class _Search:
     """State of P searches: points, inverse Hessians, directions and step lengths."""
 
@@ -317,7 +267,6 @@ class _Search:
         self.low, self.high, self.step = np.zeros(p), np.full(p, math.inf), np.ones(p)
         self.trials = np.zeros(p, int)
         self.quiet = np.zeros(p, int)
-        self.converged = np.zeros(p, bool)
         self.active = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
         self.aim(np.flatnonzero(self.active))
 
@@ -340,7 +289,7 @@ class _Search:
         self.aim(rows)
         small = np.maximum(gained, 0.5 * self.slope[rows]) < _SETTLED
         self.quiet[rows] = np.where(small, self.quiet[rows] + 1, 0)
-        self._finish(rows[(self.quiet[rows] > 2) | (self.slope[rows] <= 0.0)])
+        self.active[rows[(self.quiet[rows] > 2) | (self.slope[rows] <= 0.0)]] = False
 
     def _learn(self, rows: np.ndarray, s: np.ndarray, y: np.ndarray) -> None:
         """Apply the BFGS update, except where the step shows no positive curvature."""
@@ -360,24 +309,16 @@ class _Search:
 
     def give_up(self, rows: np.ndarray) -> None:
         """Restart once from steepest ascent, then stop."""
-        self._finish(rows[self.slope[rows] < _SETTLED])
-        self.active[rows[self.fresh[rows]]] = False
+        self.active[rows[(self.slope[rows] < _SETTLED) | self.fresh[rows]]] = False
         again = rows[self.active[rows]]
         self.inverse[again] = np.eye(self.x.shape[1])
         self.fresh[again] = True
         self.aim(again)
 
-    def _finish(self, rows: np.ndarray) -> None:
-        self.active[rows] = False
-        self.converged[rows] = True
-
 
 def maximise(
-    value_and_gradient: ValueAndGradient,
-    starts: np.ndarray,
-    *,
-    max_iter: int = 300,
-) -> Maxima:
+    value_and_gradient: ValueAndGradient, starts: np.ndarray, *, max_iter: int = 300
+) -> tuple[np.ndarray, np.ndarray]:
     """Maximise a log density from P starts at once by BFGS.
 
     Every search has its own inverse Hessian, direction and step length, found by bracketing until
@@ -396,9 +337,11 @@ def maximise(
 
     Returns
     -------
-    Maxima
-        A search has converged when the actual gain and that predicted by a quadratic model are below 1e-6 nats for
+    x : array (P, D)
+        End points. A search ends when the actual gain and that predicted by a quadratic model are below 1e-6 nats for
         three successive steps.
+    values : array (P,)
+        Log densities; -inf if the density is zero at the start.
 
     Examples
     --------
@@ -406,25 +349,21 @@ def maximise(
     >>> from amc_pymc.evidence.modes import maximise
     >>> def two_peaks(x):
     ...     return -((x[:, 0] ** 2 - 4.0) ** 2), -4.0 * x * (x**2 - 4.0)
-    >>> found = maximise(two_peaks, np.array([[-5.0], [0.3], [1.0]]))
-    >>> np.round(found.x[:, 0], 3), found.converged
-    (array([-2.,  2.,  2.]), array([ True,  True,  True]))
+    >>> x, _ = maximise(two_peaks, np.array([[-5.0], [0.3], [1.0]]))
+    >>> np.round(x[:, 0], 3)
+    array([-2.,  2.,  2.])
     """
     x = np.array(starts, float, order="C")
     size = max(_GROUP // x.shape[1] ** 2, 1)
-    groups = [
-        _maximise_group(value_and_gradient, x[i : i + size], max_iter)
-        for i in range(0, len(x), size)
-    ]
-    return Maxima(
-        np.concatenate([g.x for g in groups]),
-        np.concatenate([g.values for g in groups]),
-        np.concatenate([g.gradients for g in groups]),
-        np.concatenate([g.converged for g in groups]),
-    )
+    groups = range(0, len(x), size)
+    values = [_maximise_group(value_and_gradient, x[i : i + size], max_iter) for i in groups]
+    return x, np.concatenate(values)
 
 
-def _maximise_group(value_and_gradient: ValueAndGradient, x: np.ndarray, max_iter: int) -> Maxima:
+def _maximise_group(
+    value_and_gradient: ValueAndGradient, x: np.ndarray, max_iter: int
+) -> np.ndarray:
+    """Move points (P, D) to maxima, in place; return the log densities (P,) there."""
     values, gradients = (np.array(v, float) for v in value_and_gradient(x.copy()))
     search = _Search(x, values, gradients)
     for _ in range(max_iter - 1):
@@ -435,7 +374,7 @@ def _maximise_group(value_and_gradient: ValueAndGradient, x: np.ndarray, max_ite
         new_values, new_gradients = value_and_gradient(trial)
         _judge(search, rows, np.asarray(new_values), np.asarray(new_gradients))
     values[~np.isfinite(values)] = -math.inf
-    return Maxima(x, values, gradients, search.converged)
+    return values
 
 
 def _judge(
@@ -686,9 +625,9 @@ def modes_and_mixture(joint: Joint, starts: np.ndarray) -> Modes:
 
 def searched(joint: Joint, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Maximise from the starts; return the end points of successful searches and their log densities."""
-    found = maximise(joint.with_gradient, starts, max_iter=100)
-    good = np.isfinite(found.values) & np.isfinite(found.x).all(axis=1)
-    return found.x[good], found.values[good]
+    x, values = maximise(joint.with_gradient, starts, max_iter=100)
+    good = np.isfinite(values) & np.isfinite(x).all(axis=1)
+    return x[good], values[good]
 
 
 def distinct_ends(
@@ -731,24 +670,19 @@ def scan(
     """
     settings, half = joint.settings, joint.settings.starts // 2
     parts, residual, excess = [], [], []
-    scanned = (
-        settings.scanned
-        * max(mixture.n_dim, settings.scanned_dimensions)
-        // settings.scanned_dimensions
-    )
-    n = scanned // (mixture.components * len(settings.scan_scales))
+    few, parts_of = settings.few_dimensions, mixture.components * len(settings.scan_scales)
+    n = settings.scanned * max(mixture.n_dim, few) // few // parts_of
     tops = log_evidence - _log_volumes(mixture)
     for top, mean, chol in zip(tops, mixture.means, mixture.choleskys, strict=True):
         for scale in settings.scan_scales:
-            for i in range(0, n, settings.scan_block):
-                z = scale * rng.standard_normal((min(settings.scan_block, n - i), mixture.n_dim))
-                near = mean + z @ chol.T
-                above = joint.log_density(near) - top + 0.5 * np.vecdot(z, z)
-                odd = unexplained_residuals(z, above)
-                best = _best_of_both(above, odd, half)
-                parts.append(near[best])
-                residual.append(above[best])
-                excess.append(odd[best])
+            z = scale * rng.standard_normal((n, mixture.n_dim))
+            near = mean + z @ chol.T
+            above = joint.log_density(near) - top + 0.5 * np.vecdot(z, z)
+            odd = unexplained_residuals(z, above)
+            best = _best_of_both(above, odd, half)
+            parts.append(near[best])
+            residual.append(above[best])
+            excess.append(odd[best])
     x = np.concatenate(parts)
     return x[_best_of_both(np.concatenate(residual), np.concatenate(excess), half)]
 

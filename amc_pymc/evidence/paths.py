@@ -63,12 +63,7 @@ class ReferencePath:
     """
 
     def __init__(self, joint: Path, reference: Reference):
-        self.joint, self.reference = joint, reference
-
-    @property
-    def n_dim(self) -> int:
-        """Number of dimensions D."""
-        return self.joint.n_dim
+        self.joint, self.reference, self.n_dim = joint, reference, joint.n_dim
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Evaluate base and slope (2, P)."""
@@ -113,12 +108,7 @@ class OneCopy:
     """
 
     def __init__(self, path: Path, images: Images, centre: np.ndarray):
-        self._path, self._images, self._centre = path, images, centre
-
-    @property
-    def n_dim(self) -> int:
-        """Number of dimensions D."""
-        return self._path.n_dim
+        self._path, self._images, self._centre, self.n_dim = path, images, centre, path.n_dim
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Evaluate base and slope (2, P)."""
@@ -168,13 +158,8 @@ class WhitenedPath:
     """
 
     def __init__(self, joint: Path, mean: np.ndarray, cholesky: np.ndarray):
-        self.joint, self.mean, self.cholesky = joint, mean, cholesky
+        self.joint, self.mean, self.cholesky, self.n_dim = joint, mean, cholesky, joint.n_dim
         self._log_volume = float(np.log(cholesky.diagonal()).sum())
-
-    @property
-    def n_dim(self) -> int:
-        """Number of dimensions D."""
-        return self.joint.n_dim
 
     def points(self, z: np.ndarray) -> np.ndarray:
         """Return unconstrained points x (P, D) for coordinates z (P, D)."""

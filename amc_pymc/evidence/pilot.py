@@ -20,19 +20,13 @@ from amc_pymc.evidence.adapt import (
     second_look,
 )
 from amc_pymc.evidence.annealing import Ladder, climb, cool
-from amc_pymc.evidence.discrete_proposal import (
-    AdaptedDiscreteProposal,
-    DiscreteProposal,
-    adapt_discrete_proposal,
-)
 from amc_pymc.evidence.far_modes import find_far_modes
-from amc_pymc.evidence.mcmc import DiscreteMetropolis, Kernel, Particles
+from amc_pymc.evidence.mcmc import Kernel, Particles
 from amc_pymc.evidence.modes import (
     DEFAULTS,
     Joint,
     Modes,
     PilotSettings,
-    RecordingPath,
     modes_and_mixture,
     scan,
     spread,
@@ -92,8 +86,6 @@ class Pilot:
         Expected relative variance of the importance weights.
     missed : float
         Log evidence of modes that the second look found and the mixture does not cover.
-    discrete_proposal : DiscreteProposal or None
-        Proposal for importance sampling if some coordinates are discrete.
     rare : float
         Share of the evidence of modes that few prior draws lead to.
     images : Images or None
@@ -112,7 +104,6 @@ class Pilot:
     share: float = DEFENSIVE_SHARE
     relative_variance: float = math.inf
     missed: float = -math.inf
-    discrete_proposal: DiscreteProposal | None = None
     unfit: bool = False
     rare: float = 0.0
     images: Images | None = None
@@ -153,8 +144,7 @@ def explore(
     Particles are moved from the prior to the posterior by adaptive sequential Monte Carlo and then
     cooled further to find narrow peaks. Searches for modes start from the particles and from prior
     draws. A mixture of Student t distributions, fitted to the modes and the particles, is then adapted
-    by importance sampling. For discrete coordinates, regressions of each on the preceding ones are
-    fitted to the particles and adapted instead.
+    by importance sampling.
 
     Parameters
     ----------
@@ -186,16 +176,16 @@ def explore(
     many = chains and path.n_dim > settings.most_fitted
     n = settings.few_particles if many else settings.particles
     x = _enough_draws(path, n, rng)
-    seen = RecordingPath(path)
+    joint = Joint(path, settings)
     ladder = climb(
-        seen if fitted else path, x, kernel, rng,
+        joint, x, kernel, rng,
         n_moves=settings.few_moves if many else settings.moves, n_particles=n, report=report,
     )  # fmt: skip
     nothing = Pilot(ladder, None, None, x[:0], np.empty(0), 0.0, unfit=True)
     try:
         if not fitted:
-            return _with_discrete_proposal(replace(nothing, unfit=False), path, kernel, rng)
-        return _fitted(nothing, Joint(seen, settings), kernel, rng, many, variables, report, over)
+            return replace(nothing, unfit=False)
+        return _fitted(nothing, joint, kernel, rng, many, variables, report, over)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error
 
@@ -215,19 +205,15 @@ def _fitted(
     report("modes")
     if variables is not None:
         some = np.unique(ladder.particles.x, axis=0)[:: max(len(ladder.particles.x) // 4, 1)]
-        joint.symmetries = find_symmetries(joint.terms, variables, some)
-    if many:
-        starts = _few_starts(joint, ladder, rng)
-    else:
-        cold = cool(joint.path, ladder, kernel, rng)
-        starts = _starts(joint, ladder, cold, rng)
-    modes = modes_and_mixture(joint, starts)
+        joint.symmetries = find_symmetries(joint.values, variables, some)
+    cold = None if many else cool(joint, ladder, kernel, rng)
+    modes = modes_and_mixture(joint, _starts(joint, ladder, cold, rng))
     if modes.mixture is not None and not many:
         odd = scan(joint, modes.mixture, modes.log_evidence, rng)
         modes = modes_and_mixture(joint, np.concatenate([modes.x, odd]))
     rare = 0.0
     if modes.mixture is not None and joint.images is None and not many:
-        modes, rare = find_far_modes(joint, modes, ladder.evaluations + ladder.gradients, rng, over)
+        modes, rare = find_far_modes(joint, modes, int(ladder.spent.sum()), rng, over)
     report("fit")
     adapted = None if modes.mixture is None else laplace_fit(joint, modes.mixture, rng)
     uncovered, unseen = 0.0, -math.inf
@@ -242,24 +228,18 @@ def _fitted(
     )  # fmt: skip
 
 
-def _starts(joint: Joint, ladder: Ladder, cold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return starting points (P, D) of mode searches: particles, prior draws, and the highest points seen."""
-    n = joint.settings.starts
-    sources = [
-        spread(ladder.particles.x, 3 * n, rng),
-        spread(cold, n, rng),
-        spread(joint.draw_prior(4 * n, rng), 2 * n, rng),
-        joint.path.highest(n // 2)[0],
-    ]
+def _starts(
+    joint: Joint, ladder: Ladder, cold: np.ndarray | None, rng: np.random.Generator
+) -> np.ndarray:
+    """Choose starts of searches: particles, prior draws and, if there are cold particles, these and the highest points."""
+    n = joint.settings.few_starts if cold is None else joint.settings.starts
+    sources = [spread(ladder.particles.x, 3 * n, rng)]
+    if cold is not None:
+        sources.append(spread(cold, n, rng))
+    sources.append(spread(joint.draw_prior(4 * n, rng), n if cold is None else 2 * n, rng))
+    if cold is not None:
+        sources.append(joint.highest(n // 2)[0])
     return np.concatenate(sources)
-
-
-def _few_starts(joint: Joint, ladder: Ladder, rng: np.random.Generator) -> np.ndarray:
-    """Return starting points of mode searches in many dimensions, where searches are expensive."""
-    n = joint.settings.few_starts
-    return np.concatenate(
-        [spread(ladder.particles.x, 3 * n, rng), spread(joint.draw_prior(4 * n, rng), n, rng)]
-    )
 
 
 def _mended(
@@ -306,29 +286,6 @@ def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettin
     if adapted is None or adapted.relative_variance > settings.unfit:
         return True
     return less_than_climb(adapted.log_mean, error_of(adapted), ladder) > 0.0
-
-
-def _with_discrete_proposal(
-    found: Pilot, path: PriorPath, kernel: Kernel, rng: np.random.Generator
-) -> Pilot:
-    """Add a proposal for discrete coordinates to a pilot run, if the kernel moves some."""
-    discrete = getattr(kernel, "discrete", kernel)
-    if not isinstance(discrete, DiscreteMetropolis):
-        return found
-    rough = found.ladder.particles
-    adapted = adapt_discrete_proposal(
-        path, rough.x, discrete.coordinates, discrete.states, rng, share=DEFENSIVE_SHARE
-    )
-    share, variance = best_share(rough, adapted)
-    if share == DEFENSIVE_SHARE:  # rough draws may cover regions that the last fit has lost
-        seen = moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0
-        variance = max(variance, seen)
-    return replace(
-        found,
-        discrete_proposal=adapted.mixture,
-        share=share,
-        relative_variance=variance,
-    )
 
 
 def _enough_draws(path: PriorPath, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -393,9 +350,7 @@ def important_part(mixture: StudentTMixture) -> StudentTMixture:
     return mixture.part(mixture.weights > mixture.weights.max() * math.exp(-_NEGLIGIBLE))
 
 
-def moment(
-    rough: Particles, mixture: StudentTMixture | DiscreteProposal | None, share: float, log_z: float
-) -> float:
+def moment(rough: Particles, mixture: StudentTMixture | None, share: float, log_z: float) -> float:
     """Estimate the second moment of weights over their squared mean from posterior draws: E[f / g] / Z."""
     log_f, log_g = rough.terms.sum(axis=0), rough.terms[0]
     if mixture is not None:
@@ -403,9 +358,7 @@ def moment(
     return math.exp(min(float(log_mean_exp(log_f - log_g)) - log_z, 700.0))
 
 
-def best_share(
-    rough: Particles, adapted: AdaptedMixture | AdaptedDiscreteProposal
-) -> tuple[float, float]:
+def best_share(rough: Particles, adapted: AdaptedMixture) -> tuple[float, float]:
     """Choose the share of the prior in the proposal; also return the relative variance of the weights."""
     usual, larger = (
         max(moment(rough, adapted.mixture, share, adapted.log_mean) - 1.0, 0.0)

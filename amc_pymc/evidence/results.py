@@ -147,7 +147,7 @@ def nan_flags(
     """
     if not counts["n_nan"]:
         return []
-    reference = pilot.reference or pilot.discrete_proposal
+    reference = pilot.reference
     share = counts["n_nan"] / counts["n_likelihood"]
     if reference is not None:
         with counted() as there:
@@ -252,7 +252,7 @@ def _resampled(
     path: PriorPath, pilot: Pilot, n: int, rng: np.random.Generator
 ) -> PosteriorDraws | None:
     """Draw by sampling importance resampling; None if too many draws would be copies."""
-    reference = pilot.reference or pilot.discrete_proposal
+    reference = pilot.reference
     if reference is None or not pilot.relative_variance < _USABLE:
         return None
     weighted = n * math.ceil(_WEIGHED * (1.0 + pilot.relative_variance))

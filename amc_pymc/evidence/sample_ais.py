@@ -25,6 +25,7 @@ from amc_pymc.evidence.annealing import (
 from amc_pymc.evidence.arms import draw_base
 from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
+    JobMeter,
     Tally,
     TimeLimit,
     compiled_particles,
@@ -51,7 +52,7 @@ from amc_pymc.evidence.results import (
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
-from amc_pymc.reading.particles.densities import ParticleDensities, counted
+from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
@@ -182,11 +183,11 @@ def sample_ais(
         )
     blocks = _blocks(draws, chains)
     pilot_rng, resampling_rng, *rngs = spawn_generators(words, 2 + len(blocks))
-    tally, done = Tally(), list[_Block]()
+    tally, meter, runs = Tally(), JobMeter(), list[Annealed]()
     with (
         progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar,
         one_blas_thread(),
-        Pool(_anneal, cores=cores, executor=executor) as pool,
+        Pool(meter.measured(_anneal), cores=cores, executor=executor) as pool,
     ):
         with tally.stage("pilot"):
             pilot = explored(
@@ -196,20 +197,17 @@ def sample_ais(
             plan = _plan(densities, pilot, moves, reference, n_steps, pilot_rng)
         bar.update(description="Annealing")
         bar.advance()
-        apart = time.process_time() - begin
 
         def annealed() -> Iterator[None]:
             jobs = [(plan, n, rng) for (_, n), rng in zip(blocks, rngs, strict=True)]
-            for block in pool.map(jobs):
-                done.append(block)
+            for measured in pool.map(jobs):
+                runs.append(meter.receive(measured))
                 yield
 
         ended = run_loop(
             annealed(), n_steps=len(blocks), each=lambda _: bar.advance(), **limit._asdict()
         )  # fmt: skip
-    tally.add("annealing", np.sum([block.counts for block in done], axis=0))
-    apart += sum(block.seconds for block in done)
-    runs = [block.run for block in done]
+    tally.add("annealing", meter.counts)
     log_weights = np.concatenate([run.log_weights for run in runs])
     numbers = from_log_weights(log_weights)
     flags = []
@@ -222,11 +220,12 @@ def sample_ais(
     flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
     flags += prior_flags(model)
     tree = xr.DataTree()
-    if whole := _whole_chains(blocks, runs):
-        with tally.stage("posterior"):
-            values = _add_draws(tree, model, densities, whole, resampling_rng)
-        flags += running_off(model, densities, values)
-    numbers |= tally.numbers() | {"compile_seconds": compiling, "cpu_seconds": apart}
+    with tally.stage("posterior"):
+        whole = _whole_chains(blocks, runs)
+        values = _add_draws(tree, model, densities, whole, resampling_rng)
+    flags += running_off(model, densities, values)
+    seconds = time.process_time() - begin + meter.seconds
+    numbers |= tally.numbers() | {"compile_seconds": compiling, "cpu_seconds": seconds}
     columns = {
         "beta": plan.betas[1:],
         "log_weight_path": np.concatenate([run.paths for run in runs])[:_N_PATHS],
@@ -252,41 +251,17 @@ class _Plan(NamedTuple):
     reference: str
 
 
-class _Block(NamedTuple):
-    """A block of annealed particles.
-
-    Attributes
-    ----------
-    run : Annealed
-    seconds : float
-        CPU time.
-    counts : array (3,)
-        Numbers of points without and with gradients and of nan densities.
-    """
-
-    run: Annealed
-    seconds: float
-    counts: np.ndarray
-
-
 def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
     """Return the chain and the size of each block of particles."""
     sizes = [min(_BLOCK, draws - i) for i in range(0, draws, _BLOCK)]
     return [(chain, size) for chain in range(chains) for size in sizes]
 
 
-def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> _Block:
+def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> Annealed:
     """Anneal one block."""
     plan, n, rng = job
-    with one_blas_thread(), counted() as counts:
-        begin = time.thread_time()
-        x = draw_base(plan.base, n, rng)
-        run = anneal(
-            plan.path, x, plan.betas, plan.kernel, plan.ladder, rng,
-            n_paths=_N_PATHS,
-        )  # fmt: skip
-        spent = np.array([run.evaluations, run.gradients, counts[2]], np.int64)
-        return _Block(run, time.thread_time() - begin, spent)
+    x = draw_base(plan.base, n, rng)
+    return anneal(plan.path, x, plan.betas, plan.kernel, plan.ladder.at, rng, n_paths=_N_PATHS)
 
 
 def _plan(
@@ -324,30 +299,26 @@ def _flags(numbers: Evidence, n: int) -> list[Flag]:
 
 
 def _whole_chains(
-    blocks: Sequence[tuple[int, int]], done: Sequence[Annealed]
-) -> list[tuple[np.ndarray, ...]]:
-    """Return the particles of non-empty chains, truncated to the same number."""
-    found: dict[int, list[Annealed]] = {}
-    for (chain, _), run in zip(blocks, done):
-        found.setdefault(chain, []).append(run)
-    joined = [_join(runs) for runs in found.values()]
-    shortest = min((len(x) for x, _, _ in joined), default=0)
-    return [tuple(a[:shortest] for a in parts) for parts in joined]
-
-
-def _join(runs: Sequence[Annealed]) -> tuple[np.ndarray, ...]:
-    return (
-        np.concatenate([r.x for r in runs]),
-        np.concatenate([r.log_weights for r in runs]),
-        np.concatenate([r.log_likelihood for r in runs]),
-    )
+    blocks: Sequence[tuple[int, int]], runs: Sequence[Annealed]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return points and log-weights of non-empty chains, truncated to the same number."""
+    chains = [
+        [run for (chain, _), run in zip(blocks, runs) if chain == k]
+        for k in range(blocks[len(runs) - 1][0] + 1)
+    ]
+    joined = [
+        (np.concatenate([r.x for r in c]), np.concatenate([r.log_weights for r in c]))
+        for c in chains
+    ]
+    shortest = min(len(x) for x, _ in joined)
+    return [(x[:shortest], log_w[:shortest]) for x, log_w in joined]
 
 
 def _add_draws(
     tree: xr.DataTree,
     model: Model,
     densities: ParticleDensities,
-    chains: Sequence[tuple[np.ndarray, ...]],
+    chains: Sequence[tuple[np.ndarray, np.ndarray]],
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     """Add the weighted particles and draws of equal weight to the tree; return the draws.

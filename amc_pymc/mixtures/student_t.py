@@ -168,12 +168,7 @@ class StudentTMixture:
         array (P,)
             Log density; -inf at points that are not finite or numerically infinitely far away.
         """
-        x = self._points(x)
-        out = np.empty(len(x))
-        for rows in self._blocks(len(x)):
-            terms = self.terms_at(self.distances(x[rows]))
-            out[rows] = _log_sum(terms)
-        return out
+        return _log_sum(self.log_terms(x))
 
     def log_density_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate the log density and its gradient at points.

@@ -146,8 +146,7 @@ def compare_evidence(
     for name, bf, error in zip(names[1:], log_bf[1:], log_bf_mcse[1:], strict=True):
         if abs(bf) <= 2.0 * error:
             flags[name].add(flag("not_separated", best=names[0]))
-    _check_twice(compare_dict, names, flags)
-    _check_data({name: given[name].observed for name in names}, flags)
+    _check_pairs(compare_dict, given, names)
     table = pd.DataFrame(
         {
             "rank": np.arange(len(names)),
@@ -205,11 +204,11 @@ class _Evidence(NamedTuple):
 
 def _read(name: str, result: Any) -> _Evidence:
     """Return the evidence, flags and data of a result after checking them."""
-    flags, observed = _Flags({}), None
+    flags, observed, interval = _Flags({}), None, None
     if isinstance(result, xr.DataTree):
         observed = _observed(result)
         if "evidence" in result.children:
-            log_evidence, mcse = _of_group(name, result)
+            log_evidence, mcse, interval = _of_group(name, result)
             flags = _Flags({**result.attrs, **result["evidence"].attrs})
         else:
             log_evidence, mcse = _of_smc(name, result, flags)
@@ -228,18 +227,10 @@ def _read(name: str, result: Any) -> _Evidence:
         flags.add(flag("unknown_error"))
     elif mcse > _ROUGH:
         flags.add(flag("rough_error", limit=_ROUGH))
-    return _Evidence(log_evidence, mcse, _interval(result, log_evidence, mcse), flags, observed)
-
-
-def _interval(result: Any, log_evidence: float, mcse: float) -> tuple[float, float]:
-    """Return the interval that a result states, else that of a normal estimate."""
-    ends = ("log_evidence_lower", "log_evidence_upper")
-    group = result.children.get("evidence") if isinstance(result, xr.DataTree) else None
-    if group is not None and all(end in group for end in ends):
-        lower, upper = (float(group[end]) for end in ends)
-    else:
-        lower, upper = map(float, normal_interval(log_evidence, mcse))
-    return lower, upper
+    if interval is None:
+        lower, upper = normal_interval(log_evidence, mcse)
+        interval = float(lower), float(upper)
+    return _Evidence(log_evidence, mcse, interval, flags, observed)
 
 
 def _of_pair(name: str, result: object) -> tuple[float, float]:
@@ -259,8 +250,8 @@ def _of_pair(name: str, result: object) -> tuple[float, float]:
     return log_evidence, mcse
 
 
-def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float]:
-    """Return log evidence and standard error from the group ``evidence``."""
+def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float, tuple[float, float] | None]:
+    """Return log evidence, standard error and, if it is there, the interval from the group ``evidence``."""
     needed = ("log_evidence", "log_evidence_mcse")
     group = result_group(dt, "evidence", needed, "estimate_evidence", name=f"model {name!r}")
     for variable in needed:
@@ -268,7 +259,10 @@ def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float]:
             raise ValueError(
                 f"{variable} of model {name!r} must be one number, got {group[variable].size}."
             )
-    return group["log_evidence"].item(), group["log_evidence_mcse"].item()
+    interval = None
+    if "log_evidence_lower" in group and "log_evidence_upper" in group:
+        interval = float(group["log_evidence_lower"]), float(group["log_evidence_upper"])
+    return group["log_evidence"].item(), group["log_evidence_mcse"].item(), interval
 
 
 def _of_smc(name: str, dt: xr.DataTree, flags: _Flags) -> tuple[float, float]:
@@ -365,31 +359,25 @@ def _observed(dt: xr.DataTree) -> np.ndarray | None:
         return None
 
 
-def _check_twice(results: Mapping[str, object], names: list[str], flags: dict[str, _Flags]) -> None:
-    """Warn about results that appear under two names, and flag them."""
+def _check_pairs(
+    results: Mapping[str, object], given: Mapping[str, _Evidence], names: list[str]
+) -> None:
+    """Warn about results under two names, and data that differ from those of the best model with known data."""
+    known = next((n for n in names if given[n].observed is not None), None)
     for i, name in enumerate(names):
+        found = []
         first = next((n for n in names[:i] if results[n] is results[name]), None)
-        if first is None or not isinstance(results[name], xr.DataTree):
-            continue
-        _warn(name, flag("same_result", first=first), flags)
+        if first is not None and isinstance(results[name], xr.DataTree):
+            found.append(flag("same_result", first=first))
+        if known is not None and not _same(given[known].observed, given[name].observed):
+            found.append(flag("other_data", first=known))
+        for one in found:
+            given[name].flags.add(one)
+        warn_of(found, f"Evidence of {name!r}")
 
 
-def _check_data(observed: Mapping[str, np.ndarray | None], flags: dict[str, _Flags]) -> None:
-    """Warn about models whose data differ from those of the best model with known data, and flag them."""
-    known = {name: values for name, values in observed.items() if values is not None}
-    if len(known) < 2:
-        return
-    first, *others = known
-    for name in others:
-        if not _same(known[first], known[name]):
-            _warn(name, flag("other_data", first=first), flags)
-
-
-def _warn(name: str, found: Flag, flags: dict[str, _Flags]) -> None:
-    """Add a flag to those of a model, and warn of it."""
-    flags[name].add(found)
-    warn_of([found], f"Evidence of {name!r}")
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
+def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    """Whether data are equal up to rounding, or unknown."""
+    if a is None or b is None:
+        return True
     return a.size == b.size and np.allclose(a, b, rtol=1e-6, atol=0.0, equal_nan=True)

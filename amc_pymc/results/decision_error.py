@@ -140,20 +140,12 @@ def decision_error(
     if by not in ("chain", "step"):
         raise ValueError(f"by must be 'chain' or 'step', got {by!r}.")
     check_confidence(confidence)
-    stats = {name: _along_steps(stat) for name, stat in _race_stats(idata).items()}
-    pooled = [dim for dim in ("chain", "draw", "step") if dim != by]
-    promised = stats["race_delta"].max(pooled).values
-    audited, wrong = (
-        stats[k].sum(pooled).values.astype(int) for k in ("race_audited", "race_wrong")
-    )
-    exact = promised == 0.0
-    counts = [*zip(promised, exact, audited, wrong, strict=True)]
-    counts.append((promised.max(), exact.all(), audited.sum(), wrong.sum()))
-    rows, audit_rows = (_per_draw(stats[k], by) for k in ("race_rows", "race_audit_rows"))
-    lines = zip(counts, rows, audit_rows, strict=True)
+    found = _race_stats(idata)
+    stats = xr.Dataset({name: _along_steps(stat) for name, stat in found.items()})
+    each = [stats.isel({by: [i]}) for i in range(stats.sizes[by])]
     table = pd.DataFrame(
-        [_line(*count, read, by_audits, confidence) for count, read, by_audits in lines],
-        index=pd.Index([*stats["race_rows"][by].values.tolist(), "all"], name=by, dtype=object),
+        [_line(part, confidence) for part in [*each, stats]],
+        index=pd.Index([*stats[by].values.tolist(), "all"], name=by, dtype=object),
     )
     return CompactTable.of(table, _summary)
 
@@ -180,34 +172,23 @@ def _along_steps(stat: xr.DataArray) -> xr.DataArray:
     return stat.transpose("chain", "draw", "step")
 
 
-def _per_draw(rows: xr.DataArray, by: str) -> list[np.ndarray]:
-    """Return the rows read by the draws of each chain or step, and by all steps in all draws."""
-    total = rows.sum("step")
-    each = rows if by == "step" else total
-    return [*(each.sel({by: k}).values for k in each[by].values), total.values]
-
-
-def _line(
-    delta: float,
-    exact: bool,
-    audited: int,
-    wrong: int,
-    rows: np.ndarray,
-    audit_rows: np.ndarray,
-    confidence: float,
-) -> dict[str, float | int]:
-    low, high = clopper_pearson(int(wrong), int(audited), confidence)
+def _line(stats: xr.Dataset, confidence: float) -> dict[str, float | int]:
+    """Return the row of the table for some chains and steps."""
+    delta = stats["race_delta"].max().item()
+    audited, wrong = int(stats["race_audited"].sum()), int(stats["race_wrong"].sum())
+    low, high = clopper_pearson(wrong, audited, confidence)
     error = wrong / audited if audited else np.nan
-    if exact:
+    if delta == 0.0:
         error, low, high = 0.0, 0.0, 0.0
+    rows, audit_rows = (stats[k].sum("step").values for k in ("race_rows", "race_audit_rows"))
     return {
         "delta": delta,
-        "audited": int(audited),
-        "wrong": int(wrong),
+        "audited": audited,
+        "wrong": wrong,
         "error": error,
         "ci_low": low,
         "ci_high": high,
-        "exact": bool(exact),
+        "exact": delta == 0.0,
         "rows": rows.mean(),
         "audit_rows": audit_rows.mean(),
         "rows_low": np.quantile(rows, 0.05),

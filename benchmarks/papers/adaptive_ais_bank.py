@@ -167,8 +167,8 @@ def fixed_ladder(size: float, n_dim: int) -> Ladder:
     tuning = Tuning(size, np.full(n_dim, VARIANCE**0.5))
     nobody = Particles(np.empty((0, n_dim + 1)), np.empty((2, 0)))
     return Ladder(
-        np.array([0.0, 1.0]), np.array([0.0, 1.0]), (tuning, tuning), math.nan, nobody, 0, 0, 1.0,
-        (math.nan, math.nan),
+        np.array([0.0, 1.0]), np.array([0.0, 1.0]), (tuning, tuning), math.nan, nobody,
+        np.zeros(2), 1.0, math.nan,
     )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def draw(
     for size in batches(n, _BATCH):
         begun = time.thread_time()
         path = LogisticPath(problem, size)
-        found = anneal(path, prior_draws(problem, size, rng), betas, kernel, ladder, rng)
+        found = anneal(path, prior_draws(problem, size, rng), betas, kernel, ladder.at, rng)
         seconds = time.thread_time() - begun
         count = path.evaluations
         parts.append(

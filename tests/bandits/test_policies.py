@@ -246,14 +246,6 @@ def test_a_range_may_be_a_point(name):
         KnownRange(0.0, [0.0, 0.0])
 
 
-def test_an_index_can_begin_with_a_summary():
-    means = np.array([0.4, 0.6])
-    fresh = UCB1(2).begin_with([40, 60], means)
-    np.testing.assert_array_equal(fresh.counts, [40, 60])
-    expected = means + np.sqrt(2.0 * math.log(101) / np.array([40, 60]))
-    np.testing.assert_allclose(fresh.index(), expected)
-
-
 def test_make_policy():
     assert all(cls.name == name and issubclass(cls, Policy) for name, cls in POLICIES.items())
     policy = make_policy("ucb1", 3, c=5.0)

@@ -102,7 +102,7 @@ def log_gamma(d, shape, *, rough=False):
     if rough:
         start = StudentTMixture([1.0], np.full((1, d), -2.0), [0.5 * np.eye(d)], 5.0)
     else:
-        x = maximise(value_and_gradient, np.zeros((1, d))).x
+        x, _ = maximise(value_and_gradient, np.zeros((1, d)))
         start = laplace_components(value_and_gradient, x, -np.diag(np.exp(x[0]))[None])
     return Problem(log_target, d * float(gammaln(shape)), np.full(d, 4.0), start)
 

@@ -148,11 +148,11 @@ def test_arms_by_name(name):
 def test_left_out_where_variables_are_discrete():
     tree = estimate(labels())
     left_out = tree["arms"].attrs["left_out"]
-    for name in ("importance_rqmc", "smc_reference"):
+    for name in ("importance", "importance_rqmc", "smc_reference"):
         assert f"{name}: no reference: some variables are discrete" in left_out
     assert_right(tree, labels())
-    assert tree["arms"]["arm"].values[0] == "importance"
-    assert tree["posterior"].attrs["source"].startswith("sampling importance resampling")
+    assert tree["arms"]["arm"].values[0] == "smc"
+    assert tree["posterior"].attrs["source"].startswith("particles of the pilot run")
     assert tree["posterior"]["outlier"].dtype.kind == "i"
 
 
@@ -172,7 +172,6 @@ def test_discrete_variables_of_all_kinds():
     known = Known(model, float(logsumexp(log_f)))
     tree = estimate(known, target_mcse=0.02)
     assert_right(tree, known, target=0.02)
-    assert tree["arms"]["arm"].values.tolist() == ["importance"]
 
 
 def test_the_better_arm_gets_the_draws(instead):
@@ -403,7 +402,7 @@ def test_bad_arguments(settings, error, message, no_work):
 
 
 def test_arms_from_a_mixture_want_continuous_variables():
-    match = r"arm 'importance_rqmc' needs a reference.*'importance' or 'smc'"
+    match = r"arm 'importance_rqmc' needs a reference.*use 'smc'"
     with pytest.raises(ValueError, match=match):
         estimate(labels(), arms=["importance_rqmc"])
 

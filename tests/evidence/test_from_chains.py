@@ -105,7 +105,7 @@ def test_what_the_climb_from_the_prior_has_found(sharp, more, missing):
 def test_errors_of_climbs_are_not_understated():
     """Of 30 climbs to a posterior of 10 dimensions."""
     path = Sharp(10)
-    few = PilotSettings(particles=128, scanned=100, second=100, checked=200)
+    few = PilotSettings(particles=128, second=100, checked=200)
     from amc_pymc.evidence.annealing import climb
 
     ladders = [

@@ -70,20 +70,15 @@ def test_quadratics(d, condition):
     rng = np.random.default_rng(1)
     precision, mean = rotated(d, condition, rng), rng.standard_normal(d)
     target = Counted(quadratic(precision, mean, 7.0))
-    found = maximise(target, 3.0 * rng.standard_normal((16, d)))
-    assert found.converged.all()
-    np.testing.assert_allclose(found.values, 7.0, atol=1e-3)
-    value, gradient = target(found.x)
-    np.testing.assert_allclose(found.values, value, atol=1e-12)
-    np.testing.assert_allclose(found.gradients, gradient, rtol=1e-9, atol=1e-12)
+    x, values = maximise(target, 3.0 * rng.standard_normal((16, d)))
+    np.testing.assert_allclose(values, 7.0, atol=1e-3)
+    np.testing.assert_allclose(values, target(x)[0], atol=1e-12)
 
 
 def test_rosenbrock_takes_few_evaluations():
     starts = 2.0 * np.random.default_rng(2).standard_normal((20, 2))
     target = Counted(rosenbrock)
-    found = maximise(target, starts)
-    assert found.converged.all()
-    np.testing.assert_allclose(found.x, 1.0, atol=1e-4)
+    np.testing.assert_allclose(maximise(target, starts)[0], 1.0, atol=1e-4)
     by_scipy = sum(
         optimize.minimize(
             lambda x: tuple(-v[0] for v in rosenbrock(x[None])), x, jac=True, method="BFGS"
@@ -101,18 +96,17 @@ def test_steps_out_of_the_domain_are_shortened(bad):
         value = np.where(inside, 3.0 * np.log(safe) - safe, bad)
         return value, np.where(inside, 3.0 / safe - 1.0, math.nan)[:, None]
 
-    found = maximise(gamma, np.array([[1e-6], [0.5], [3.0], [400.0], [-1.0]]))
-    np.testing.assert_allclose(found.x[:4, 0], 3.0, atol=1e-2)
-    assert found.converged.tolist() == [True] * 4 + [False]
-    assert found.values[4] == -math.inf
-    assert found.x[4, 0] == -1.0
+    x, values = maximise(gamma, np.array([[1e-6], [0.5], [3.0], [400.0], [-1.0]]))
+    np.testing.assert_allclose(x[:4, 0], 3.0, atol=1e-2)
+    assert values[4] == -math.inf
+    assert x[4, 0] == -1.0
 
 
 def test_no_maximum():
-    """A density that grows for ever is not said to have converged."""
-    found = maximise(lambda x: (x.sum(axis=1), np.ones_like(x)), np.zeros((2, 3)), max_iter=50)
-    assert not found.converged.any()
-    assert np.isfinite(found.values).all()
+    """A search of a density that grows for ever ends after the last evaluation."""
+    target = Counted(lambda x: (x.sum(axis=1), np.ones_like(x)))
+    assert np.isfinite(maximise(target, np.zeros((2, 3)), max_iter=50)[1]).all()
+    assert target.points == 2 * 50
 
 
 def test_hessians():
@@ -143,10 +137,10 @@ def test_distinct_modes_of_a_search():
     means = np.array([[-6.0, 0.0], [6.0, 0.0]])
     covariance = np.array([[1.0, 0.9], [0.9, 1.0]])
     target = gaussians([1.0, 2.0], means, [covariance] * 2)
-    found = maximise(target, 5.0 * np.random.default_rng(7).standard_normal((30, 2)))
-    curvature = hessians(lambda y: target(y)[1], found.x)
-    kept = distinct_modes(found.x, found.values, -curvature)
-    np.testing.assert_allclose(found.x[kept], means[::-1], atol=1e-2)
+    x, values = maximise(target, 5.0 * np.random.default_rng(7).standard_normal((30, 2)))
+    curvature = hessians(lambda y: target(y)[1], x)
+    kept = distinct_modes(x, values, -curvature)
+    np.testing.assert_allclose(x[kept], means[::-1], atol=1e-2)
 
 
 def test_flat_directions_do_not_make_modes():
@@ -180,9 +174,9 @@ def test_laplace_is_exact_for_separate_gaussians():
     covariances = [1e-2 * r @ r.T for r in roots]
     means = 50.0 * np.eye(3, d)
     target = gaussians([1e-3, 2.0, 5.0], means, covariances)
-    found = maximise(target, means + 0.05)
-    curvatures = hessians(lambda y: target(y)[1], found.x)
-    q = laplace_components(target, found.x, curvatures).with_dof(math.inf)
+    x, _ = maximise(target, means + 0.05)
+    curvatures = hessians(lambda y: target(y)[1], x)
+    q = laplace_components(target, x, curvatures).with_dof(math.inf)
     np.testing.assert_allclose(q.weights, np.array([1e-3, 2.0, 5.0]) / 7.001, rtol=1e-4)
     np.testing.assert_allclose(q.means, means, atol=1e-3)
     np.testing.assert_allclose(q.scale_matrices, covariances, rtol=1e-4, atol=1e-5)
@@ -219,6 +213,5 @@ def test_laplace_leaves_out_what_is_not_a_mode():
 
 
 def test_flat_places_are_maxima():
-    found = maximise(lambda x: (np.zeros(len(x)), np.zeros_like(x)), np.ones((2, 3)))
-    assert found.converged.all()
-    np.testing.assert_array_equal(found.x, 1.0)
+    x, _ = maximise(lambda x: (np.zeros(len(x)), np.zeros_like(x)), np.ones((2, 3)))
+    np.testing.assert_array_equal(x, 1.0)

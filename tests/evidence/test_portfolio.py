@@ -21,11 +21,10 @@ from tests.evidence.annealing.problems import (
     Counts,
     HalfPlane,
     LabelAndNumber,
-    assert_mean,
 )
 
 HMC = make_kernel("hmc")
-FITTED_CONTINUOUS = ("importance_rqmc", "smc_reference")
+FITTED = ("importance_rqmc", "smc_reference")
 
 
 @pytest.fixture(scope="module")
@@ -139,33 +138,16 @@ def test_expensive_arms_are_left_out_when_the_budget_is_small(counts):
 def test_discrete_coordinates(discrete):
     path, pilot, kernel = discrete
     found = make(path, pilot, kernel)
-    assert {"importance"} <= {*found.arms} <= {"importance", "smc"}
-    assert found.arms["importance"].reference is pilot.discrete_proposal
-    assert found.arms["importance"].share == pilot.share
-    for name in FITTED_CONTINUOUS:
+    assert {*found.arms} == {"smc"}
+    for name in FITTED:
         assert found.left_out[name] == "no reference: some variables are discrete"
 
 
-@pytest.mark.parametrize("name", FITTED_CONTINUOUS)
+@pytest.mark.parametrize("name", FITTED)
 def test_no_arm_from_a_mixture_for_discrete_coordinates(discrete, name):
     path, pilot, kernel = discrete
-    with pytest.raises(
-        ValueError, match=f"arm '{name}' needs a reference.*use 'importance' or 'smc'"
-    ):
+    with pytest.raises(ValueError, match=f"arm '{name}' needs a reference.*use 'smc'"):
         make(path, pilot, kernel, names=["smc", name])
-
-
-def test_importance_sampling_of_discrete_coordinates(discrete):
-    """As good as the pilot run says, and left out where this is hopeless."""
-    path, pilot, kernel = discrete
-    found = make(path, pilot, kernel, names=["importance"])
-    log_w, _ = found.arms["importance"].weigh(50_000, np.random.default_rng(6))
-    assert_mean(log_w, path.log_z)
-    variance = np.exp(log_w - path.log_z).var()
-    assert 0.0 < variance < 1.0
-    assert pilot.relative_variance == pytest.approx(variance, rel=0.5)
-    hopeless = dataclasses.replace(pilot, relative_variance=1e4)
-    assert "importance" in make(path, hopeless, kernel).left_out
 
 
 def test_a_reference_that_cannot_be_annealed_from(counts):

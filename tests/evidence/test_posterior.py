@@ -33,9 +33,7 @@ def pilot(path):
 
 def hopeless(pilot):
     """A pilot run whose reference is of no use."""
-    return SimpleNamespace(
-        reference=None, discrete_proposal=None, relative_variance=math.inf, ladder=pilot.ladder
-    )
+    return SimpleNamespace(reference=None, relative_variance=math.inf, ladder=pilot.ladder)
 
 
 def uneven(pilot, sd):
@@ -44,7 +42,6 @@ def uneven(pilot, sd):
     other = StudentTMixture([1.0], [mean], [sd * np.eye(3)], math.inf)
     return SimpleNamespace(
         reference=other,
-        discrete_proposal=None,
         relative_variance=0.3,
         share=0.0,
         ladder=pilot.ladder,

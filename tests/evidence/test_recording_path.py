@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.evidence.modes import RecordingPath
+from amc_pymc.evidence.modes import Joint
 from tests.evidence.annealing.problems import Gaussian, HalfPlane
 
 
@@ -14,7 +14,7 @@ def gaussian():
 def test_the_highest_of_all_are_kept():
     """However many calls there were, and in whichever of them the highest points came."""
     path, rng = gaussian(), np.random.default_rng(3)
-    seen, best = RecordingPath(path, kept=16), []
+    seen, best = Joint(path, kept=16), []
     for _ in range(200):
         x = rng.standard_normal((50, 2))
         log_f = path.terms(x).sum(axis=0)
@@ -31,7 +31,7 @@ def test_the_highest_of_all_are_kept():
 
 @pytest.mark.parametrize("n", [1, 10])
 def test_impossible_points_are_not_kept(n):
-    seen = RecordingPath(HalfPlane())
+    seen = Joint(HalfPlane())
     seen.values(np.full((n, 2), -1.0))
     x, terms = seen.highest()
     assert x.shape == (0, 2)

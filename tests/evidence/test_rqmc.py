@@ -6,27 +6,13 @@ import numpy as np
 import pytest
 
 from scipy import stats
-from scipy.stats import qmc
 
-from amc_pymc.evidence.arms import direction_numbers, scrambled_points
+from amc_pymc.evidence.arms import scrambled_points
 
 
 def smooth(u):
     """Mean one."""
     return np.prod(1.0 + 0.8 * (u - 0.5) + 0.5 * (3.0 * u**2 - 1.0), axis=-1)
-
-
-@pytest.mark.parametrize(("m", "d"), [(1, 1), (6, 5), (10, 62)])
-def test_direction_numbers_are_those_of_scipy(m, d):
-    columns = direction_numbers(m, d)
-    points = np.zeros((2**m, d), np.uint32)
-    for i in range(2**m):
-        for k in range(m):
-            if i >> k & 1:
-                points[i] ^= columns[k]
-    known = qmc.Sobol(d, scramble=False, bits=32).random(2**m)
-    order = np.arange(2**m) ^ (np.arange(2**m) >> 1)
-    np.testing.assert_array_equal(points[order] * 2.0**-32, known)
 
 
 def cells(u, parts):

@@ -222,7 +222,7 @@ def frozen(size, scale):
     """A ladder with one tuning."""
     tuning = Tuning(size, np.asarray(scale, float))
     return Ladder(
-        np.array([0.0, 1.0]), np.array([0.0, 1.0]), (tuning,) * 2, 0.0, None, 0, 0, 1.0, (1.0, 0.0)
+        np.array([0.0, 1.0]), np.array([0.0, 1.0]), (tuning,) * 2, 0.0, None, np.zeros(2), 1.0, 1.0
     )
 
 

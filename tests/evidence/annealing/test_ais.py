@@ -37,7 +37,7 @@ def run(path, name, n_steps, *, n=P, seed=0, size=None, **settings):
     ladder = frozen(size or SIZES[kernel.name], np.full(path.n_dim, 0.7))
     x = path.draw_prior(n, rng)
     path.evaluated = path.differentiated = 0
-    return anneal(path, x, COARSE[n_steps], kernel, ladder, rng, **settings)
+    return anneal(path, x, COARSE[n_steps], kernel, ladder.at, rng, **settings)
 
 
 @each
@@ -45,7 +45,7 @@ def run(path, name, n_steps, *, n=P, seed=0, size=None, **settings):
 def test_mean_weight_with_tunings_of_a_pilot_run(name, n_steps):
     path, kernel, rng = Counts(), make_kernel(name), np.random.default_rng(1)
     ladder = climb(path, path.draw_prior(400, rng), kernel, rng)
-    found = anneal(path, path.draw_prior(P, rng), COARSE[n_steps], kernel, ladder, rng)
+    found = anneal(path, path.draw_prior(P, rng), COARSE[n_steps], kernel, ladder.at, rng)
     assert_mean(found.log_weights, path.log_z)
     assert found.acceptance.min() > 0.3
 
@@ -76,12 +76,12 @@ def test_one_step_is_importance_sampling_from_the_prior(name):
     path, rng = Counts(), np.random.default_rng(3)
     x = path.draw_prior(100, rng)
     kernel = make_kernel(name)
-    found = anneal(path, x, COARSE[1], kernel, frozen(1.0, np.ones(2)), rng, n_paths=100)
+    found = anneal(path, x, COARSE[1], kernel, frozen(1.0, np.ones(2)).at, rng, n_paths=100)
     np.testing.assert_array_equal(found.log_weights, path.terms(x)[1])
     np.testing.assert_array_equal(found.x, x)
     np.testing.assert_array_equal(found.paths, found.log_weights[:, None])
     assert found.acceptance.shape == (0,)
-    assert found.evaluations + found.gradients == 100
+    assert found.spent.sum() == 100
 
 
 @each
@@ -94,9 +94,11 @@ def test_what_comes_back(name):
     np.testing.assert_array_equal(found.paths[:, -1], found.log_weights)
     np.testing.assert_allclose(found.log_likelihood, path.terms(found.x)[1])
     w = np.exp(found.paths)
-    np.testing.assert_allclose(found.ess, w.sum(axis=0) ** 2 / (w**2).sum(axis=0) / 400)
+    np.testing.assert_allclose(
+        effective_shares(found.log_sums, 400), w.sum(axis=0) ** 2 / (w**2).sum(axis=0) / 400
+    )
     np.testing.assert_allclose(found.log_sums, np.log([w.sum(axis=0), (w**2).sum(axis=0)]))
-    assert (found.evaluations, found.gradients) == (path.evaluated, path.differentiated)
+    assert tuple(found.spent) == (path.evaluated, path.differentiated)
     assert run(path, name, 5, n=400, n_paths=3).paths.shape == (3, 5)
     assert run(path, name, 5, n=400, n_paths=999).paths.shape == (400, 5)
 
@@ -116,9 +118,9 @@ def test_cumulative_weights_are_those_of_the_members(name):
 def test_all_weights_zero():
     path, rng = HalfPlane(), np.random.default_rng(5)
     x = np.column_stack([-np.ones(20), np.zeros(20)])
-    found = anneal(path, x, COARSE[3], Slice(), frozen(1e-3, np.ones(2)), rng, n_paths=20)
+    found = anneal(path, x, COARSE[3], Slice(), frozen(1e-3, np.ones(2)).at, rng, n_paths=20)
     np.testing.assert_array_equal(found.log_weights, -np.inf)
-    np.testing.assert_array_equal(found.ess, 0.0)
+    np.testing.assert_array_equal(effective_shares(found.log_sums, len(x)), 0.0)
     np.testing.assert_array_equal(found.log_sums, -np.inf)
 
 
@@ -139,12 +141,12 @@ def test_back_from_exact_draws(name, n_steps):
     ladder = frozen(SIZES[name], np.full(2, 0.7))
     x = path.draw(P, 1.0, rng)
     path.evaluated = path.differentiated = 0
-    back = anneal(path, x, COARSE[n_steps][::-1], kernel, ladder, rng)
+    back = anneal(path, x, COARSE[n_steps][::-1], kernel, ladder.at, rng)
     assert_mean(back.log_weights, -path.log_z)
-    assert (back.evaluations, back.gradients) == (path.evaluated, path.differentiated)
+    assert tuple(back.spent) == (path.evaluated, path.differentiated)
     assert back.acceptance.shape == (n_steps - 1,)
     w = np.exp(back.log_weights)
-    assert back.ess[-1] == pytest.approx(w.sum() ** 2 / (w @ w) / P)
+    assert effective_shares(back.log_sums, P)[-1] == pytest.approx(w.sum() ** 2 / (w @ w) / P)
     forward = run(path, name, n_steps)
     below, above = forward.log_weights, -back.log_weights
     assert below.mean() + 4.0 * below.std() / math.sqrt(P) < path.log_z
@@ -158,6 +160,6 @@ def test_mean_weight_with_a_discrete_coordinate(name):
     rng = np.random.default_rng(2)
     ladder = climb(path, path.draw_prior(400, rng), kernel, rng)
     assert ladder.tunings[-1].scale.shape == (1, 1)
-    found = anneal(path, path.draw_prior(P, rng), COARSE[5], kernel, ladder, rng)
+    found = anneal(path, path.draw_prior(P, rng), COARSE[5], kernel, ladder.at, rng)
     assert_mean(found.log_weights, path.log_z)
     assert np.isin(found.x[:, 0], [0, 1, 2]).all()

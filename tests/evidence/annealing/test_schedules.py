@@ -6,7 +6,7 @@ import pytest
 from amc_pymc.evidence.annealing import Ladder, barrier_schedule, power_schedule
 
 BETAS, HEIGHTS = np.array([0.0, 0.1, 0.3, 1.0]), np.array([0.0, 2.0, 2.5, 4.0])
-LADDER = Ladder(BETAS, HEIGHTS, (), 0.0, None, 0, 0, 1.0, (1.0, 0.0))
+LADDER = Ladder(BETAS, HEIGHTS, (), 0.0, None, np.zeros(2), 1.0, 1.0)
 
 
 @pytest.mark.parametrize("power", [1, 2, 4.0, np.float64(0.5)])

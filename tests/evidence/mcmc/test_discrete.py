@@ -82,13 +82,12 @@ def test_proposals_without_bounds_are_symmetric_and_geometric():
     path, n = Flat(), 40_000
     particles = start(path, np.full((n, 1), 7.0), with_gradient=False)
     kernel = DiscreteMetropolis((0,), (None,))
-    moved, move = kernel.step(path, particles, 1.0, NO_TUNING, np.random.default_rng(3))
+    moved, _ = kernel.step(path, particles, 1.0, NO_TUNING, np.random.default_rng(3))
     jump = moved.x[:, 0] - 7.0
     sizes = np.array([np.sum(jump == k) for k in (-3, -2, -1, 1, 2, 3)])
     rest = n - sizes.sum()
     expected = n * np.array([1 / 16, 1 / 8, 1 / 4, 1 / 4, 1 / 8, 1 / 16, 1 / 8])
     assert stats.chisquare([*sizes, rest], expected).pvalue > 1e-3
-    assert move.evaluations == n
 
 
 def test_counts_and_coordinates_left_alone():
@@ -97,8 +96,8 @@ def test_counts_and_coordinates_left_alone():
     particles = start(path, x, with_gradient=False)
     path.evaluated = 0
     kernel = DiscreteMetropolis((2, 0), (LabelsAndCounts.labels, None))
-    moved, move = kernel.step(path, particles, 0.5, NO_TUNING, rng)
-    assert move.evaluations == path.evaluated == 200
+    moved, _ = kernel.step(path, particles, 0.5, NO_TUNING, rng)
+    assert path.evaluated == 200
     np.testing.assert_array_equal(moved.x[:, 1], x[:, 1])
     assert (moved.x[:, [0, 2]] != x[:, [0, 2]]).any(axis=1).mean() > 0.3
     np.testing.assert_array_equal(moved.terms, path.terms(moved.x))
@@ -122,10 +121,7 @@ def test_what_is_cached_is_true(continuous):
     kernel, path, rng = Mixed(continuous, DISCRETE), LabelsAndCounts(), np.random.default_rng(1)
     particles = start(path, path.draw(300, 0.4, rng), with_gradient=kernel.needs_gradient)
     for _ in range(3):
-        path.evaluated = path.differentiated = 0
-        particles, move = kernel.step(path, particles, 0.4, TUNING, rng)
-        assert move.evaluations == path.evaluated
-        assert move.gradients == path.differentiated
+        particles, _ = kernel.step(path, particles, 0.4, TUNING, rng)
         np.testing.assert_allclose(particles.terms, path.terms(particles.x), rtol=1e-13)
         if kernel.needs_gradient:
             np.testing.assert_array_equal(particles.gradients, path.slopes(particles.x))

@@ -55,18 +55,18 @@ def run(kernel, path, beta, size, *, dense, n_moves, seed=0):
     tuning = Tuning(size, scale_of(x[:, at], dense=dense))
     before = after = start(path, x, with_gradient=kernel.needs_gradient)
     for _ in range(n_moves):
-        after, move = kernel.step(path, after, beta, tuning, rng)
-    return before, after, move
+        after, accepted = kernel.step(path, after, beta, tuning, rng)
+    return before, after, accepted
 
 
 def assert_invariant(kernel, path, beta, size, *, dense=False, n_moves=4):
-    before, after, move = run(kernel, path, beta, size, dense=dense, n_moves=n_moves)
+    before, after, accepted = run(kernel, path, beta, size, dense=dense, n_moves=n_moves)
     z = z_scores(path, before, after, beta)
     assert np.abs(z).max() < STANDARD_ERRORS, (np.abs(z).argmax(), np.abs(z).max())
     jumps = np.abs(after.x - before.x).mean(axis=0) / before.x.std(axis=0)
     moved = getattr(kernel, "coordinates", None)
     assert jumps[slice(None) if moved is None else list(moved)].min() > 0.1
-    assert move.acceptance.shape == (P,)
+    assert accepted.shape == (P,)
 
 
 @pytest.mark.parametrize("dense", [False, True])

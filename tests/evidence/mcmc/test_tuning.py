@@ -26,15 +26,14 @@ def test_acceptance_is_as_wanted(kernel, path, size):
     particles = start(path, path.draw(1000, 0.5, rng), with_gradient=kernel.needs_gradient)
     scale = scale_of(particles.x, dense=True)
     path.evaluated = path.differentiated = 0
-    tuned = tune(kernel, path, particles, 0.5, rng, scale=scale, size=size)
-    assert (tuned.evaluations, tuned.gradients) == (path.evaluated, path.differentiated)
-    assert tuned.evaluations + tuned.gradients <= 12_000 * getattr(kernel, "n_leapfrog", 1)
-    assert tuned.tuning.scale is scale
-    assert tuned.tuning.size <= getattr(kernel, "max_size", np.inf) * (1 + 1e-12)
+    tuning, _ = tune(kernel, path, particles, 0.5, rng, scale=scale, size=size)
+    assert path.evaluated + path.differentiated <= 12_000 * getattr(kernel, "n_leapfrog", 1)
+    assert tuning.scale is scale
+    assert tuning.size <= getattr(kernel, "max_size", np.inf) * (1 + 1e-12)
     fresh = start(path, path.draw(10_000, 0.5, rng), with_gradient=kernel.needs_gradient)
-    _, move = kernel.step(path, fresh, 0.5, tuned.tuning, rng)
-    found = move.acceptance.mean()
-    if tuned.tuning.size < 0.99 * getattr(kernel, "max_size", np.inf):
+    _, accepted = kernel.step(path, fresh, 0.5, tuning, rng)
+    found = accepted.mean()
+    if tuning.size < 0.99 * getattr(kernel, "max_size", np.inf):
         assert found == pytest.approx(kernel.target_acceptance, abs=0.09)
     else:
         assert found > kernel.target_acceptance - 0.03
@@ -46,10 +45,11 @@ def test_nothing_to_tune(kernel):
     particles = start(path, np.zeros((10, 2)), with_gradient=False)
     state = rng.bit_generator.state
     for size, expected in ((None, 2.0), (0.3, 0.3)):
-        tuned = tune(kernel, path, particles, 1.0, rng, scale=np.ones(2), size=size)
-        assert tuned.tuning.size == expected
-        assert tuned.particles is particles
-        assert (tuned.evaluations, tuned.gradients) == (0, 0)
+        path.evaluated = path.differentiated = 0
+        tuning, same = tune(kernel, path, particles, 1.0, rng, scale=np.ones(2), size=size)
+        assert tuning.size == expected
+        assert same is particles
+        assert path.evaluated == path.differentiated == 0
     assert rng.bit_generator.state == state
 
 
@@ -60,10 +60,10 @@ def test_particles_of_density_zero_do_not_count(kernel):
     x[::2] = [-50.0, -50.0]
     particles = start(path, x, with_gradient=kernel.needs_gradient)
     scale = np.array([0.5, 0.3])
-    tuned = tune(kernel, path, particles, 1.0, rng, scale=scale)
+    tuning, _ = tune(kernel, path, particles, 1.0, rng, scale=scale)
     fresh = start(path, path.draw(5000, 1.0, rng), with_gradient=kernel.needs_gradient)
-    _, move = kernel.step(path, fresh, 1.0, tuned.tuning, rng)
-    assert move.acceptance.mean() == pytest.approx(kernel.target_acceptance, abs=0.09)
+    _, accepted = kernel.step(path, fresh, 1.0, tuning, rng)
+    assert accepted.mean() == pytest.approx(kernel.target_acceptance, abs=0.09)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -78,7 +78,7 @@ def test_sizes_are_bounded(name, target):
 
     kernel, path, rng = make_kernel(name), Extreme(2), np.random.default_rng(7)
     particles = start(path, 1e-15 * np.ones((100, 2)), with_gradient=kernel.needs_gradient)
-    size = tune(kernel, path, particles, 1.0, rng, scale=np.ones(2), n_moves=20).tuning.size
+    size = tune(kernel, path, particles, 1.0, rng, scale=np.ones(2), n_moves=20)[0].size
     if name == "slice":
         assert size == pytest.approx(2.0)
     elif target == "point":
@@ -104,11 +104,8 @@ def test_bad_settings(settings, error, match):
 def test_standard_deviations_and_correlations():
     x = Scaled().draw(5000, 1.0, np.random.default_rng(9))
     np.testing.assert_allclose(scale_of(x, dense=False), x.std(axis=0, ddof=1))
-    chol = scale_of(x, dense=True, shrink=0.0)
+    chol = scale_of(x, dense=True)
     np.testing.assert_array_equal(chol, np.tril(chol))
-    np.testing.assert_allclose(chol @ chol.T, np.cov(x.T), rtol=1e-5)
-    apart = scale_of(x, dense=True, shrink=1.0)
-    np.testing.assert_allclose(apart, np.diag(x.std(axis=0, ddof=1)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("n", [3, 10, 200])
@@ -149,10 +146,9 @@ def test_shrinkage_by_brute_force(n):
 def test_scales_are_never_singular(x):
     sds = scale_of(x, dense=False)
     assert np.all(sds > 0.0)
-    for shrink in (None, 0.0):
-        chol = scale_of(x, dense=True, shrink=shrink)
-        assert np.isfinite(chol).all()
-        assert np.all(chol.diagonal() > 0.0)
-        units = chol / sds[:, None]
-        np.testing.assert_allclose(np.sum(units**2, axis=1), 1.0, rtol=1e-9)
-        assert np.linalg.eigvalsh(units @ units.T).min() > 1e-7
+    chol = scale_of(x, dense=True)
+    assert np.isfinite(chol).all()
+    assert np.all(chol.diagonal() > 0.0)
+    units = chol / sds[:, None]
+    np.testing.assert_allclose(np.sum(units**2, axis=1), 1.0, rtol=1e-9)
+    assert np.linalg.eigvalsh(units @ units.T).min() > 1e-7
