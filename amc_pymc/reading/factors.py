@@ -29,7 +29,6 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.element_reader import Index, NotScalar
 from amc_pymc.reading.graphs import (
     initial_point_of,
     log_densities,
@@ -51,7 +50,7 @@ from amc_pymc.reading.rows import (
     extract_rows,
     row_count,
 )
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import ElementReader, Index, NotScalar, stabilised
 from amc_pymc.signals import raise_if_signalled
 
 # --- states of discrete variables ------------------------------------------------------------------

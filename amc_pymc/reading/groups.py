@@ -17,7 +17,6 @@ import numpy as np
 import pytensor.tensor as pt
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.element_reader import Index
 from amc_pymc.reading.factors import (
     Factor,
     indexed_by_data,
@@ -29,6 +28,7 @@ from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import extract_rows
+from amc_pymc.reading.scalars import Index
 from amc_pymc.rows import InMemory
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 

@@ -17,10 +17,10 @@ from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_rows
 from amc_pymc.reading.coefficients import Coefficients, reads, with_products
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
 from amc_pymc.reading.rows import RowLogp
+from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import InMemory, RowStore
 
 #: Errors of rows that are not one expression of numbers, or too long a one.

@@ -18,13 +18,12 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.leaves import leaves_of
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import interpreted_function, lowered, rebuilt
 from amc_pymc.reading.groups import Centring
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.row_program import Columns, parameter_leaf
 from amc_pymc.reading.rows import constant_data
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 from amc_pymc.tall.callbacks import log_density_of
 from amc_pymc.tall.samplers.compiled import LOGP
 from amc_pymc.tall.split import taken_apart, with_combinations, with_functions

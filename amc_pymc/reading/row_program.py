@@ -11,11 +11,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from amc_pymc.engine import GROUP, LOCAL, ROW, Families, Graph
-from amc_pymc.reading.element_reader import Index, NotScalar, Unaddressable
 from amc_pymc.reading.graphs import rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import ElementReader, Index, NotScalar, Unaddressable, stabilised
 
 
 class Columns:
@@ -211,7 +210,7 @@ def row_expression(
     arrays : sequence of arrays, optional
         Data in place of ``rows.arrays``; columns read them when they are computed.
     families : Families, optional
-        As for :class:`~amc_pymc.reading.element_reader.ElementReader`.
+        As for :class:`~amc_pymc.reading.scalars.ElementReader`.
 
     Returns
     -------

@@ -8,9 +8,8 @@ import pytest
 from pytensor.compile.mode import Mode
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.row_program import Columns
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")

@@ -29,7 +29,6 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.factors import Factor
 from amc_pymc.reading.graphs import (
     functions_for_few,
@@ -55,6 +54,7 @@ from amc_pymc.reading.particles.terms import (
     printed_terms,
     row_term,
 )
+from amc_pymc.reading.scalars import NotScalar
 
 _LOADED: OrderedDict[tuple, Any] = OrderedDict()
 _MOST_LOADED = 4

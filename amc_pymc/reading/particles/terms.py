@@ -24,7 +24,6 @@ from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.printer import Printer
 from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import lowered, rebuilt, state_without_caches
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
@@ -36,7 +35,7 @@ from amc_pymc.reading.rows import (
     extract_rows,
     row_count,
 )
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 
 _log = logging.getLogger("amc_pymc")
 #: Largest numbers of operations of values and gradients that are printed: half a minute of compiling.
