@@ -34,21 +34,20 @@ from amc_pymc.reading.graphs import (
     log_densities,
     lowered,
     plain_function,
-    rebuilt,
     remembering,
 )
 from amc_pymc.reading.row_program import (
     Columns,
-    parameter_leaf,
+    ParameterLeaves,
     row_expression,
 )
 from amc_pymc.reading.rows import (
     NotRowFactorised,
     RowLogp,
     choose_observed,
-    constant_data,
     extract_rows,
     row_count,
+    with_constants,
 )
 from amc_pymc.reading.scalars import ElementReader, Index, NotScalar, stabilised
 from amc_pymc.signals import raise_if_signalled
@@ -294,28 +293,17 @@ class _Reads:
         self.rows = rows
         self.graph = Graph()
         self.columns = Columns(self.graph, "column")
-        self.found: dict[str, set[Index]] = {}
-        plain = parameter_leaf(self.graph, rows.layout)
-
-        self._elements: dict[int, tuple[str, Index]] = {}
-
-        def leaf(name: str, index: Index) -> int:
-            self.found.setdefault(name, set()).add(index)
-            node = plain(name, index)
-            self._elements[node] = name, index
-            return node
-
-        self._row = row_expression(rows, self.graph, self.columns, leaf)
+        self._leaves = ParameterLeaves(self.graph, rows.layout)
+        self._row = row_expression(rows, self.graph, self.columns, self._leaves)
 
     def level_of(self, name: str) -> int | None:
         """Return the one column by which rows index the levels of a variable, or None."""
-        first = {index[0] for index in self.found.get(name, ()) if index}
-        if len(first) != 1:
+        found = [index for other, index in self._leaves.read if other == name and index]
+        if len({first for first, *_ in found}) != 1:
             return None
-        (node,) = first
+        node = found[0][0]
         is_data = self.graph.number(node) is None and not self.graph.leaves([node], "entry")
-        rest = [i for index in self.found[name] for i in index[1:]]
-        plain = all(self.graph.number(i) is not None for i in rest)
+        plain = all(self.graph.number(i) is not None for _, *rest in found for i in rest)
         return node if is_data and plain else None
 
     def levels(self, node: int, n_levels: int) -> np.ndarray:
@@ -330,7 +318,8 @@ class _Reads:
         Half by half, the interval over which a derivative changes most is looked for in some rows.
         """
         g, number = self.graph, self.rows.n_rows
-        local = {n: slots[k](g, index) for n, (k, index) in self._elements.items() if k in slots}
+        read = self._leaves.read
+        local = {n: slots[k](g, index) for (k, index), n in read.items() if k in slots}
         (row,) = g.replaced([self._row], local)
         some = np.unique(np.linspace(0, number - 1, _SOME_ROWS).astype(int))
         columns = [np.broadcast_to(a, number)[some] for a in self.columns.arrays]
@@ -383,12 +372,10 @@ def _reason(factor: Factor, model, reads: _Reads) -> str:
     used = _used_elsewhere(factor, model, observed)
     if used:
         return used
-    graph = Graph()
+    graph, slots = Graph(), local_slots(factor, model)
     columns = Columns(graph, "group")
     try:
-        prior = prior_expression(
-            factor, model, graph, columns, parameter_leaf(graph, layout, columns)
-        )
+        prior = prior_expression(factor, model, ParameterLeaves(graph, layout, columns, slots))
         if continuous == {False}:
             states_of_effects(model, factor)
             return ""
@@ -404,7 +391,6 @@ def _reason(factor: Factor, model, reads: _Reads) -> str:
         found = graph.evaluate(twice, group=columns.arrays, local=list(effects.T), eta=x)
         half = np.array([3.0 / np.sqrt(np.nanmedian(np.abs(c))) for c in found])
         half[~np.isfinite(half)] = 3.0
-        slots = local_slots(factor, model)
         if reads.kinked(slots, x, np.median(effects, axis=0), half):
             return "log-likelihoods of its rows have kinks, which quadrature does not resolve (use NUTS)"
     return ""
@@ -432,34 +418,26 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
     return f"{' and '.join(used)} {verb} on it too{advice}"
 
 
-def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf) -> int:
-    """Return the log density of one group's local effects, adding the columns that it reads.
-
-    ``leaf(name, index)`` returns the node of an element of another variable.
-    """
+def prior_expression(factor: Factor, model, leaf: ParameterLeaves) -> int:
+    """Return the log density of one group's local effects, the slots of ``leaf``."""
+    graph, columns, shapes = leaf.graph, leaf.columns, _shapes(model)
+    assert columns is not None
     number = columns.node(("group",), lambda: np.arange(factor.n_levels))
-    slots, shapes = local_slots(factor, model), _shapes(model)
 
     def element(name: str, index: Index) -> int:
-        if name not in slots:
-            if number in index:
-                raise NotScalar(f"{_user_names((name,), model)[0]} has a value for each level too")
-            return leaf(name, index)
-        if index[0] != number:
+        if name in leaf.slots and index[0] != number:
             raise NotScalar("levels depend on each other")
-        return slots[name](graph, index)
+        if name not in leaf.slots and number in index:
+            raise NotScalar(f"{_user_names((name,), model)[0]} has a value for each level too")
+        return leaf(name, index)
 
     total = graph.const(0.0)
     for value in model.value_vars:
         if value.name not in factor.names:
             continue
-        (logp,) = lowered(log_densities(model, [model.values_to_rvs[value]]))
-        memo = constant_data(logp, model.value_vars, "prior")
-        leaves = {}
-        for v in model.value_vars:
-            memo[v] = v.type.clone(shape=shapes[v.name])(v.name)
-            leaves[memo[v]] = partial(element, v.name)
-        logp = stabilised(rebuilt([logp], memo)[0])
+        (logp,) = log_densities(model, [model.values_to_rvs[value]])
+        logp, inputs = with_constants(logp, {v: shapes[v.name] for v in model.value_vars})
+        logp, leaves = stabilised(logp), {v: partial(element, v.name) for v in inputs}
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
         reader = ElementReader(graph, leaves, columns)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from amc_pymc.reading.factors import (
 )
 from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
+from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import extract_rows
-from amc_pymc.reading.scalars import Index
 from amc_pymc.rows import InMemory
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
@@ -260,12 +258,14 @@ def take_groups(
     columns, group_columns = Columns(graph, "column"), Columns(graph, "group")
     whole = source.layout
     layout = _layout(model, factor, whole, source.observed_vars)
-    leaves = _Leaves(graph, layout, local_slots(factor, model))
-    row = row_expression(source, graph, columns, leaves.of(columns))
-    prior = prior_expression(factor, model, graph, group_columns, leaves.of(group_columns))
-    scales = find_scales(graph, [row, prior], leaves.entries) if centring else {}
-    row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
-    reads = _reads(graph, [row, prior], leaves.entries, layout)
+    slots = local_slots(factor, model)
+    leaves = [ParameterLeaves(graph, layout, c, slots) for c in (columns, group_columns)]
+    row = row_expression(source, graph, columns, leaves[0])
+    prior = prior_expression(factor, model, leaves[1])
+    entries = {node: name for leaf in leaves for (name, _), node in leaf.read.items()}
+    scales = find_scales(graph, [row, prior], entries) if centring else {}
+    row, prior = _with_effects(graph, [row, prior], entries, scales)
+    reads = _reads(graph, [row, prior], entries, layout)
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     discrete = not whole.is_continuous(factor.names[0])
@@ -307,29 +307,6 @@ def _sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.
     counts = np.bincount(levels, minlength=n_levels)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return np.argsort(levels, kind="stable"), first
-
-
-class _Leaves:
-    """Elements of variables: local effects, or entries of eta.
-
-    ``entries`` holds the variable of each entry.
-    """
-
-    def __init__(self, graph: Graph, layout: FlatLayout, slots: dict):
-        self.graph, self.slots = graph, slots
-        self.layout, self.entries = layout, dict[int, str]()
-
-    def of(self, columns: Columns):
-        """Return a function ``(name, index) -> node`` for expressions that read these columns."""
-        entry = parameter_leaf(self.graph, self.layout, columns)
-        return partial(self._leaf, columns, entry)
-
-    def _leaf(self, columns: Columns, entry, name: str, index: Index) -> int:
-        if name in self.slots:
-            return self.slots[name](self.graph, index)
-        node = entry(name, index)
-        self.entries[node] = name
-        return node
 
 
 def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> list[int]:

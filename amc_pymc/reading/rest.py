@@ -18,11 +18,11 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.leaves import leaves_of
-from amc_pymc.reading.graphs import interpreted_function, lowered, rebuilt
+from amc_pymc.reading.graphs import interpreted_function
 from amc_pymc.reading.groups import Centring
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.row_program import Columns, parameter_leaf
-from amc_pymc.reading.rows import constant_data
+from amc_pymc.reading.row_program import Columns, ParameterLeaves
+from amc_pymc.reading.rows import with_constants
 from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 from amc_pymc.tall.callbacks import log_density_of
 from amc_pymc.tall.samplers.compiled import LOGP
@@ -169,10 +169,7 @@ class PriorTerms:
         NotScalar
         """
         graph = Graph()
-        (total,) = lowered([total])
-        memo = constant_data(total, [x], "prior")
-        new = memo[x] = x.type.clone(shape=(size,))(x.name)
-        (total,) = rebuilt([total], memo)
+        total, (new,) = with_constants(total, {x: (size,)})
         pieces = [stabilised(piece) for piece in _pieces(total)]
         return cls(graph, [_family(graph, piece, new) for piece in pieces], size)
 
@@ -267,7 +264,7 @@ def _family(graph: Graph, tensor: Variable, x: Variable) -> Family:
     columns = Columns(graph, "column")
     numbers = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
     layout = FlatLayout(("x",), (x.type.shape,), ("float64",))
-    leaves = {x: partial(parameter_leaf(graph, layout, columns), "x")}
+    leaves = {x: partial(ParameterLeaves(graph, layout, columns), "x")}
     index = tuple(
         graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
         for k, n in enumerate(shape)

@@ -178,15 +178,21 @@ def _tensor_below(v: Variable) -> Variable:
     return v
 
 
-def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
-    """Return constants that replace whatever a graph reads besides its inputs."""
+def with_constants(
+    graph: Variable, shapes: Mapping[Variable, tuple[int, ...]]
+) -> tuple[Variable, list[Variable]]:
+    """Return a graph of inputs of known shapes, whose data are constants, and these inputs."""
+    (graph,) = lowered([graph])
     frontier = [
         v
-        for v in data_frontier([graph], inputs)
+        for v in data_frontier([graph], shapes)
         if not isinstance(v, Constant) and isinstance(v.type, TensorType)
     ]
-    values = evaluated(frontier, name)
-    return {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in zip(frontier, values)}
+    data = zip(frontier, evaluated(frontier, "prior"))
+    memo = {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in data}
+    inputs = {v: v.type.clone(shape=shape)(v.name) for v, shape in shapes.items()}
+    (graph,) = rebuilt([graph], memo | inputs)
+    return graph, list(inputs.values())
 
 
 def evaluated(frontier, name: str) -> list[np.ndarray]:

@@ -653,6 +653,14 @@ def _set_advanced(r: ElementReader, node, index: Index) -> int:
     return r.fold("add", [r.element(x, index), *found])
 
 
+def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
+    """Return the position of an element in the flattened array."""
+    position = graph.const(0)
+    for i, n in zip(index, shape):
+        position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
+    return position
+
+
 @_rule.register(Reshape)
 def _reshape(r: ElementReader, node, index: Index) -> int:
     """Read an element of a reshaped tensor."""
@@ -665,10 +673,7 @@ def _reshape(r: ElementReader, node, index: Index) -> int:
         for a, b in zip(wide_old, wide_new):
             own[a] = index[b]
         return r.element(x, tuple(own))
-    flat = r.const(0)
-    for i, n in zip(index, new):
-        flat = r.make("add", r.make("mul", flat, r.const(n)), i)
-    own = []
+    flat, own = flat_position(r.graph, index, new), []
     for n in reversed(old):
         own.append(r.make("mod", flat, r.const(n)) if n > 1 else r.const(0))
         flat = r.make("floordiv", flat, r.const(n)) if n > 1 else flat
