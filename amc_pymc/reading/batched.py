@@ -15,7 +15,12 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.reading.graphs import functions_for_few, interpreted_mode, state_without_caches
+from amc_pymc.reading.graphs import (
+    functions_for_few,
+    gradient_by,
+    interpreted_mode,
+    state_without_caches,
+)
 from amc_pymc.signals import raise_if_signalled
 
 _log = logging.getLogger("amc_pymc")
@@ -122,8 +127,7 @@ class Batched:
 
 def _with_slopes(x, outputs: list) -> list:
     """Return outputs and the gradients of their sums, zero where they do not depend on x."""
-    slopes = (pt.grad(t.sum(), x, disconnected_inputs="ignore") for t in outputs)
-    return [*outputs, *((pt.zeros_like(x) + s).astype("float64") for s in slopes)]
+    return [*outputs, *(gradient_by(x, t.sum()).astype("float64") for t in outputs)]
 
 
 def _function(inputs: list, outputs: list):

@@ -22,6 +22,7 @@ from pymc.model.core import Model, modelcontext
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.replace import clone_replace
@@ -31,7 +32,18 @@ from pytensor.graph.traversal import ancestors, io_toposort, toposort
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import Add, Mul
 from pytensor.scalar.math import Log1mexp, Softplus
-from pytensor.tensor import as_tensor, constant, exp, expm1, log, log1p, maximum, switch, zeros
+from pytensor.tensor import (
+    as_tensor,
+    constant,
+    exp,
+    expm1,
+    log,
+    log1p,
+    maximum,
+    switch,
+    zeros,
+    zeros_like,
+)
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import variadic_add
 from pytensor.tensor.random.type import RandomType
@@ -396,6 +408,11 @@ def log_density(model, parts: Sequence[Variable]) -> Variable:
     """Return ``model.logp(vars=parts)``: the sum of :func:`log_densities`, zero for no parts."""
     terms = [as_tensor(t, allow_xtensor_conversion=True) for t in log_densities(model, parts)]
     return variadic_add(*(t.sum() for t in terms)) if terms else zeros(())
+
+
+def gradient_by(x: Variable, scalar: Variable) -> Variable:
+    """Return the gradient of a scalar; zero where it does not depend on x."""
+    return zeros_like(x) + grad(scalar, x, disconnected_inputs="ignore")
 
 
 # --- the model -------------------------------------------------------------------------------------

@@ -38,19 +38,8 @@ from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
 
 #: PyTensor function for each operation of an expression.
-_SYMBOLIC = {
-    "add": pt.add,
-    "sub": pt.sub,
-    "mul": pt.mul,
-    "div": pt.true_div,
-    "neg": pt.neg,
-    "exp": pt.exp,
-    "log": pt.log,
-    "log1p": pt.log1p,
-    "sqrt": pt.sqrt,
-    "softplus": pt.softplus,
-    "sigmoid": pt.sigmoid,
-    "pow": pt.pow,
+_SYMBOLIC = {"div": pt.true_div} | {
+    op: getattr(pt, op) for op in "add sub mul neg exp log log1p sqrt softplus sigmoid pow".split()
 }
 
 

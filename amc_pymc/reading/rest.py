@@ -18,7 +18,8 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.leaves import leaves_of
-from amc_pymc.reading.graphs import interpreted_function
+from amc_pymc.reading.coefficients import Coefficients
+from amc_pymc.reading.graphs import gradient_by, interpreted_function
 from amc_pymc.reading.groups import Centring
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.row_program import Columns, ParameterLeaves
@@ -33,17 +34,11 @@ from amc_pymc.tall.terms import (
     add_slopes,
     printed_families,
     total,
-    with_values,
 )
 
 _log = logging.getLogger("amc_pymc")
 #: Largest product of operations and second derivatives; each takes some microseconds of differentiation.
 _MOST_STEPS = 200_000
-
-
-def _gradient_by(x, scalar):
-    """Return the symbolic gradient (D,) of a scalar; zero where it does not depend on x."""
-    return pt.zeros_like(x) + pt.grad(scalar, x, disconnected_inputs="ignore")
 
 
 class RestDensities:
@@ -131,14 +126,14 @@ class RestDensities:
 
     @cached_property
     def _value_and_gradient(self):
-        outputs = [self._rest * 1.0, _gradient_by(self._point, self._rest)]
+        outputs = [self._rest * 1.0, gradient_by(self._point, self._rest)]
         return interpreted_function([self._point], outputs, trust_input=True)
 
     @cached_property
     def _product(self):
         """Product of the Hessian with a vector."""
         v = pt.vector("v")
-        hvp = _gradient_by(self._point, (_gradient_by(self._point, self._rest) * v).sum())
+        hvp = gradient_by(self._point, (gradient_by(self._point, self._rest) * v).sum())
         return interpreted_function([self._point, v], hvp, trust_input=True)
 
 
@@ -188,9 +183,12 @@ class PriorTerms:
         return Written(graph, narrow, functions), sums
 
     @cached_property
-    def derivatives(self) -> list[tuple[np.ndarray, np.ndarray]] | None:
-        """Arrays of these terms and functions with second derivatives; None if they would take too long to compile."""
-        written, _ = self.written
+    def derivatives(self) -> tuple[tuple[np.ndarray, np.ndarray], Coefficients] | None:
+        """Arrays of these terms with second derivatives, and the map to (x, f, A x).
+
+        None if they would take too long to compile.
+        """
+        written, sums = self.written
         steps = 0
         for f in (*written.families, *written.functions):
             leaves = len(leaves_of(self.graph, f.expression)[0])
@@ -198,44 +196,29 @@ class PriorTerms:
         if steps > _MOST_STEPS:
             _log.info("PyTensor computes derivatives of the prior, which take %d steps.", steps)
             return None
-        both = written.families, written.functions
-        return [printed_families(self.graph, families, 2).arrays for families in both]
+        terms = printed_families(self.graph, written.families, 2).arrays
+        return terms, Coefficients(self.graph, written.functions, combinations=sums)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient at x (D,)."""
-        slopes, chain = self._slopes(x)
-        return slopes[: x.size] + slopes[x.size :] @ chain
+        assert self.derivatives is not None
+        terms, extended = self.derivatives
+        return extended.gradient(x, _slopes(extended.evaluate(x), terms))
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
         """Return the Hessian at x (D,)."""
-        slopes, chain = self._slopes(x)
-        d, number = x.size, np.arange(slopes.size)
-        curves = np.zeros((slopes.size, slopes.size))
         assert self.derivatives is not None
-        terms, functions = self.derivatives
-        add_curves(self._extended(x, functions), *terms, np.ones(0), number, curves)
-        out = curves[:d, :d]
-        if len(chain):
-            mixed = chain.T @ curves[d:, :d]
-            out = out + mixed + mixed.T + chain.T @ curves[d:, d:] @ chain
-            add_curves(x, *functions, slopes[x.size :], number, out)
-        return out
+        terms, extended = self.derivatives
+        z = extended.evaluate(x)
+        curves = np.zeros((z.size, z.size))
+        add_curves(z, *terms, np.ones(0), np.arange(z.size), curves)
+        return extended.hessian(x, _slopes(z, terms), curves)
 
-    def _extended(self, x: np.ndarray, functions: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate([with_values(x, *functions), self.written[1] @ x])
 
-    def _slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return derivatives by (x, f, A x), and those of f and A x by x."""
-        assert self.derivatives is not None
-        terms, functions = self.derivatives
-        whole = self._extended(x, functions)
-        slopes = np.zeros(whole.size)
-        add_slopes(whole, *terms, np.ones(0), slopes)
-        n_functions = whole.size - x.size - len(self.written[1])
-        chain = np.zeros((n_functions, x.size))
-        for k, weights in enumerate(np.eye(n_functions)):
-            add_slopes(x, *functions, weights, chain[k])
-        return slopes, np.concatenate([chain, self.written[1]])
+def _slopes(z: np.ndarray, terms: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    out = np.zeros(z.size)
+    add_slopes(z, *terms, np.ones(0), out)
+    return out
 
 
 def _pieces(total: Variable) -> list[Variable]:
