@@ -125,28 +125,21 @@ class Centring:
         """Return the logarithm of |dx / dt| at a point t (D,)."""
         return -float(np.log(np.abs(self._factors(t))).sum())
 
-    def scale(self, name: str, t):
-        """Return the symbolic scale of a variable at the symbolic point t; 1 if it has none."""
-        if name not in self.scales:
-            return pt.constant(1.0)
-        text: dict[int, object] = {}
-        for n in self.graph.upstream([self.scales[name]]):
-            node = self.graph.nodes[n]
-            if node.op == "const":
-                text[n] = pt.constant(self.graph.number(n))
-            elif node.op == "entry":
-                text[n] = t[int(self.graph.number(node.args[0]))]
-            else:
-                text[n] = _SYMBOLIC[node.op](*(text[a] for a in node.args))
-        return text[self.scales[name]]
-
     def symbolic_plain(self, t):
         """Return the symbolic x at the symbolic point t, and the logarithm of |dx / dt|."""
-        x, log_jacobian = t, pt.constant(0.0)
-        for name in self.scales:
-            where, scale = self.layout.slices[name], self.scale(name, t)
-            x = pt.set_subtensor(x[where], t[where] / scale)
-            log_jacobian -= (where.stop - where.start) * pt.log(pt.abs(scale))
+        x, log_jacobian, known = t, pt.constant(0.0), dict[int, Any]()
+        for n in self.graph.upstream(list(self.scales.values())):
+            node = self.graph.nodes[n]
+            if node.op == "const":
+                known[n] = pt.constant(self.graph.number(n))
+            elif node.op == "entry":
+                known[n] = t[int(self.graph.number(node.args[0]))]
+            else:
+                known[n] = _SYMBOLIC[node.op](*(known[a] for a in node.args))
+        for name, scale in self.scales.items():
+            where = self.layout.slices[name]
+            x = pt.set_subtensor(x[where], t[where] / known[scale])
+            log_jacobian -= (where.stop - where.start) * pt.log(pt.abs(known[scale]))
         return x, log_jacobian
 
 

@@ -28,7 +28,6 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import ScalarFromTensor
-from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
@@ -45,6 +44,7 @@ from amc_pymc.reading.graphs import (
     rebuilt,
     remembered,
     remembering,
+    shared_values,
     state_without_caches,
 )
 from amc_pymc.reading.layout import FlatLayout
@@ -85,19 +85,16 @@ def choose_observed(model, observed_vars=None) -> list[Variable]:
     if isinstance(observed_vars, str | Variable):
         observed_vars = [observed_vars]
     known = {rv.name: rv for rv in model.observed_RVs}
-    chosen = []
-    for var in observed_vars:
-        name = getattr(var, "name", var)
+    chosen = dict.fromkeys(getattr(var, "name", var) for var in observed_vars)
+    for name in chosen:
         if name not in known:
             raise ValueError(
                 f"observed_vars names {name!r}, which is not an observed variable of the model; "
                 f"these are: {', '.join(known)}"
             )
-        if known[name] not in chosen:
-            chosen.append(known[name])
     if not chosen:
         raise ValueError("observed_vars is empty; leave it None for the variables with most rows")
-    return chosen
+    return [known[name] for name in chosen]
 
 
 def _length(model, rv) -> int:
@@ -204,26 +201,20 @@ def evaluated(frontier, name: str) -> list[np.ndarray]:
         raise refused(
             name, "it reads a sparse matrix; make it dense (X.toarray()) if memory allows"
         )
-    computed = {}
-    if lazy:
-        computed = dict(zip(lazy, plain_function([], lazy)()))
-    out = []
-    for v in frontier:
-        out.append(computed[v] if v in computed else _constant_value(v))
-    return out
+    computed = dict(zip(lazy, plain_function([], lazy)())) if lazy else {}
+    return [computed[v] if v in computed else _constant_value(v) for v in frontier]
 
 
 def data_stamps(model) -> dict[SharedVariable, bytes]:
     """Return a hash of each shared variable that the model's density reads, pm.Data or any other."""
     stamps = {}
-    for v in ancestors([*model.basic_RVs, *model.rvs_to_values.values(), *model.potentials]):
-        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType):
-            value = v.get_value(borrow=True)
-            dense = isinstance(value, np.ndarray)
-            told = f"{value.shape}{value.dtype}" if dense else type(value).__name__
-            digest = hashlib.blake2b(told.encode(), digest_size=16)
-            digest.update(np.ascontiguousarray(value) if dense else pickle.dumps(value))
-            stamps[v] = digest.digest()
+    graphs = [*model.basic_RVs, *model.rvs_to_values.values(), *model.potentials]
+    for v, value in shared_values(graphs):
+        dense = isinstance(value, np.ndarray)
+        told = f"{value.shape}{value.dtype}" if dense else type(value).__name__
+        digest = hashlib.blake2b(told.encode(), digest_size=16)
+        digest.update(np.ascontiguousarray(value) if dense else pickle.dumps(value))
+        stamps[v] = digest.digest()
     return stamps
 
 
@@ -319,9 +310,6 @@ class RowLogp:
     def __getstate__(self):
         # The graphs of the cut hold the model's data a second time.
         return state_without_caches(self) | {"_cut": None}
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
 
     def __call__(self, point: Mapping[str, np.ndarray], idx: Sequence[int]) -> np.ndarray:
         """Return the log-likelihood (m,) of the rows ``idx`` at ``point``."""

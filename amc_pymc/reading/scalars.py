@@ -8,6 +8,7 @@ entries costs as much as one from a vector of two. Indices may be numbers or int
 from __future__ import annotations
 
 import itertools
+import math
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial, reduce, singledispatch
@@ -556,16 +557,15 @@ def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
 # --- indexing, shapes --------------------------------------------------------------------------------
 
 
-def _slice(r: ElementReader, at: slice, length: int) -> tuple[int, int, int]:
-    """Return start, length and step of a slice of constants."""
+def _slice(r: ElementReader, at: slice) -> slice:
+    """Return a slice of constants with their numbers."""
 
     def value(part):
         if part is None or isinstance(part, int):
             return part
         return r.number(r.element(part))
 
-    chosen = range(length)[slice(value(at.start), value(at.stop), value(at.step))]
-    return chosen.start, len(chosen), chosen.step
+    return slice(value(at.start), value(at.stop), value(at.step))
 
 
 def _stepped(r: ElementReader, i: int, start: int, step: int) -> int:
@@ -600,57 +600,40 @@ def _subtensor(r: ElementReader, node, index: Index) -> int:
     ndim = max((parts[k].type.ndim for k in arrays), default=0)
     together = arrays == list(range(arrays[0], arrays[-1] + 1)) if arrays else False
     first = arrays[0] if together else 0
-    chosen = index[first : first + ndim]
+    at = index[first : first + ndim]
     kept = iter((*index[:first], *index[first + ndim :]))
     own = []
     for axis, part in enumerate(parts):
         length = r.shape(x)[axis]
         if isinstance(part, slice):
-            start, _, step = _slice(r, part, length)
-            own.append(_stepped(r, next(kept), start, step))
+            chosen = range(length)[_slice(r, part)]
+            own.append(_stepped(r, next(kept), chosen.start, chosen.step))
         else:
-            own.append(_inside(r, r.broadcast(part, chosen), length))
+            own.append(_inside(r, r.broadcast(part, at), length))
     return r.element(x, tuple(own))
 
 
-@_rule.register(IncSubtensor)
+@_rule.register(IncSubtensor | AdvancedIncSubtensor)
 def _set_subtensor(r: ElementReader, node, index: Index) -> int:
-    """Read an element of an array of which a block was set or incremented."""
+    """Read an element of an array of which a part was set or incremented."""
     x, y, *rest = node.inputs
-    numbers = [r.number(i) for i in index]
-    inside: list[int] = []
-    for axis, at in enumerate(_parts(node, x, rest)):
-        if isinstance(at, slice):
-            start, number, step = _slice(r, at, r.shape(x)[axis])
-            chosen = range(start, start + step * number, step)
-            if numbers[axis] not in chosen:
-                return r.element(x, index)
-            inside.append(r.const(chosen.index(numbers[axis])))
-        elif r.number(_inside(r, r.element(at), r.shape(x)[axis])) != numbers[axis]:
-            return r.element(x, index)
-    new = r.broadcast(y, tuple(inside))
-    if node.op.set_instead_of_inc:
-        return new
-    return r.make("add", r.element(x, index), new)
-
-
-@_rule.register(AdvancedIncSubtensor)
-def _set_advanced(r: ElementReader, node, index: Index) -> int:
-    """Read an element of an array that was set or incremented at constant arrays of indices."""
-    x, y, *rest = node.inputs
-    parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    if any(isinstance(p, slice) or p.type.dtype == "bool" for p in parts):
-        raise NotScalar("an array set by slices and indices or by a mask has no scalar form")
-    numbers = [r.number(i) for i in index]
-    shape = np.broadcast_shapes(*(r.shape(p) for p in parts))
-    found = []
-    for at in r.over(shape):
-        where = [r.number(_inside(r, r.broadcast(p, at), n)) for p, n in zip(parts, r.shape(x))]
-        if where == numbers[: len(where)]:
-            found.append(r.broadcast(y, (*at, *index[len(where) :])))
+    shape = r.shape(x)
+    chosen = tuple(_known(r, p) for p in _parts(node, x, rest))
+    places = np.arange(math.prod(shape)).reshape(shape)[chosen]
+    own = np.ravel_multi_index([r.number(i) for i in index], shape)
+    found = [r.broadcast(y, tuple(map(r.const, at))) for at in np.argwhere(places == own).tolist()]
     if found and node.op.set_instead_of_inc:
         return found[-1]
     return r.fold("add", [r.element(x, index), *found])
+
+
+def _known(r: ElementReader, part) -> slice | np.ndarray:
+    """Return what is selected along an axis, which must not depend on data."""
+    if isinstance(part, slice):
+        return _slice(r, part)
+    shape = r.shape(part)
+    numbers = [r.number(r.element(part, at)) for at in r.over(shape)]
+    return np.array(numbers, part.type.dtype).reshape(shape)
 
 
 def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
@@ -778,8 +761,7 @@ def _blockwise(r: ElementReader, node, index: Index) -> int:
 
 def _matrix(r: ElementReader, variable, batch: Index) -> Callable[[int, int], int]:
     """Return the function that reads entries of a matrix in a batch."""
-    own = _batch(r, variable, batch, 2)
-    return lambda i, j: r.element(variable, (*own, r.const(i), r.const(j)))
+    return lambda i, j: r.broadcast(variable, (*batch, r.const(i), r.const(j)))
 
 
 def _cholesky(r: ElementReader, node, index: Index) -> int:
@@ -815,18 +797,10 @@ def _solve_triangular(r: ElementReader, node, index: Index) -> int:
     def solution(k):
         return r.element(node.outputs[0], (*batch, r.const(k), *tail))
 
-    own = _batch(r, b, batch, 2 if wide else 1)
     known = range(i) if op.lower else range(i + 1, size)
     taken = r.graph.sum([r.make("mul", matrix(i, k), solution(k)) for k in known])
-    left = r.make("sub", r.element(b, (*own, r.const(i), *tail)), taken)
+    left = r.make("sub", r.broadcast(b, (*batch, r.const(i), *tail)), taken)
     return left if op.unit_diagonal else r.make("div", left, matrix(i, i))
-
-
-def _batch(r: ElementReader, variable, batch: Index, core: int) -> Index:
-    """Return the part of a batch index that applies to an input with ``core`` core dimensions."""
-    shape = variable.type.shape[: variable.type.ndim - core]
-    own = batch[len(batch) - len(shape) :] if shape else ()
-    return tuple(r.const(0) if n == 1 else i for n, i in zip(shape, own))
 
 
 @_rule.register(CheckParameterValue)

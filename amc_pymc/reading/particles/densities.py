@@ -23,10 +23,8 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc.logprob.transforms import CircularTransform
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.factors import Factor, effects_at
@@ -36,6 +34,7 @@ from amc_pymc.reading.graphs import (
     lowered,
     plain_function,
     remembering,
+    shared_values,
     state_without_caches,
 )
 from amc_pymc.reading.group_densities import GroupTotals
@@ -179,7 +178,7 @@ class ParticleDensities:
         self._prints = True
         self._x, self._terms, self._rows = x, terms, rows
         self._prior, self._outputs = prior, outputs
-        self._data = _values_of(terms)
+        self._data = shared_values(terms)
         self._lock = threading.Lock()
         self._token = uuid4().hex
 
@@ -280,7 +279,7 @@ class ParticleDensities:
 
     def with_groups(self, groups: GroupTotals, graph: Variable) -> Self:
         """Return densities whose likelihood includes groups, which were made from a graph."""
-        return self._with(groups=groups, _data=[*self._data, *_values_of([graph])])
+        return self._with(groups=groups, _data=[*self._data, *shared_values([graph])])
 
     @property
     def factor(self) -> Factor:
@@ -372,15 +371,6 @@ class ParticleDensities:
         self._prints = False
         for name in ("_parts", "_differentiable"):
             self.__dict__.pop(name, None)
-
-
-def _values_of(graphs: Sequence[Variable]) -> list[tuple[SharedVariable, Any]]:
-    """Return the shared variables of graphs, with their current values."""
-    return [
-        (v, v.get_value(borrow=True))
-        for v in ancestors(graphs)
-        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
-    ]
 
 
 _LOADED: OrderedDict[tuple, ParticleDensities] = OrderedDict()
