@@ -443,37 +443,28 @@ def _long_dot(r: ElementReader, x, own, axes) -> int | None:
 
 
 def _loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return a dot product of columns with consecutive entries or derived coefficients, or None."""
+    """Return a dot product of columns with consecutive entries, or functions of parameters of the same form, or None."""
     g = r.graph
-    for data, entries in ((left, right), (right, left)) if r.loops else ():
-        found = [_column(g, d) for d in data]
-        if None in found:
-            continue
-        positions = []
-        for e in entries:
-            n = g.nodes[e]
-            positions.append(g.number(n.args[0]) if n.op == "entry" else None)
-        if None in positions or {g.nodes[e].value for e in entries} != {"eta"}:
-            continue
-        first = int(positions[0])
-        if positions == list(range(first, first + len(positions))):
-            return g.leaf("dot", ("eta", first, tuple(found)))
-    return _derived_loop(r, left, right)
-
-
-def _derived_loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return a dot product of columns with functions of parameters of the same form, or None."""
-    g = r.graph
-    if r.families is None:
-        return None
-    for data, coefficients in ((left, right), (right, left)):
+    for data, factors in ((left, right), (right, left)):
         columns = [_column(g, d) for d in data]
-        if None in columns or any(g.depends(c) for c in coefficients):
+        if None in columns:
             continue
-        first = r.families.add(coefficients)
+        first = _first_of_consecutive(g, factors) if r.loops else None
+        if first is None and r.families is not None and not any(map(g.depends, factors)):
+            first = r.families.add(factors)
         if first is not None:
             return g.leaf("dot", ("eta", first, tuple(columns)))
     return None
+
+
+def _first_of_consecutive(g: Graph, factors: Sequence[int]) -> int | None:
+    """Return the position of the first of consecutive entries, or None."""
+    if any(g.nodes[f].op != "entry" or g.nodes[f].value != "eta" for f in factors):
+        return None
+    positions = [g.number(g.nodes[f].args[0]) for f in factors]
+    if None in positions or np.any(np.diff(positions) != 1):
+        return None
+    return int(positions[0])
 
 
 def _column(g: Graph, node: int) -> int | None:

@@ -12,7 +12,7 @@ from pymc import Model
 from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.factors import Factor
-from amc_pymc.reading.graphs import functions_for_few, log_density
+from amc_pymc.reading.graphs import interpreted_function, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import Groups, take_groups
 from amc_pymc.reading.row_packing import RowPacking
@@ -78,7 +78,7 @@ def check_groups(model: Model, densities: GroupedModel, point: dict[str, np.ndar
     got = densities.complete(start, effects) + densities.rest_value_and_gradient(start)[0]
     own = got - densities.groups.centring.log_jacobian(start)
     local, others = _parts(model, densities.groups)
-    _check_sum(model, point, own, densities.n_rows, [*local, *others])
+    _check_sum(model, point, own, [*local, *others])
     check_rows_finite(densities, start, "the initial point")
 
 
@@ -156,23 +156,21 @@ def _check_total(model: Model, densities: ModelDensities, start: np.ndarray) -> 
     if isinstance(densities.rows, CallbackRows):
         return
     got = float(densities.all_values(start).sum()) + densities.rest_value_and_gradient(start)[0]
-    _check_sum(model, densities.layout.unravel(start), got, densities.n_rows)
+    _check_sum(model, densities.layout.unravel(start), got)
 
 
 def _check_sum(
     model: Model,
     point: dict[str, np.ndarray],
     got: float,
-    n_rows: int,
     parts: Sequence[Any] | None = None,
 ) -> None:
     """Check a value against the model's log density of some parts, default all."""
     whole = log_density(model, parts or [*model.basic_RVs, *model.potentials])
-    for make in functions_for_few([whole], n_rows):
-        fn = make(model.value_vars, whole)
-        expected = float(fn(*(point[v.name] for v in model.value_vars)))
-        if np.isfinite(expected) and abs(got - expected) <= 1e-8 * max(1.0, abs(expected)):
-            return
+    fn = interpreted_function(model.value_vars, whole)
+    expected = float(fn(*(point[v.name] for v in model.value_vars)))
+    if np.isfinite(expected) and abs(got - expected) <= 1e-8 * max(1.0, abs(expected)):
+        return
     if not np.isfinite(expected):
         raise ValueError(f"The model's logp is {expected} at the initial point; start elsewhere")
     raise ValueError(

@@ -29,7 +29,6 @@ from pytensor.graph.traversal import ancestors, toposort
 from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.factors import Factor, effects_at
 from amc_pymc.reading.graphs import (
-    functions_for_few,
     interpreted_function,
     lowered,
     plain_function,
@@ -487,12 +486,11 @@ def _verify(densities: ParticleDensities) -> None:
         return
     xs, terms = xs[:_CHECKED], densities._terms
     found = np.concatenate([part.values(xs) for part in densities._parts])
-    for make in functions_for_few(terms, densities.n_observed):
-        fn = make([densities._x], terms)
-        wanted = np.array([fn(p) for p in xs], float).T
-        # PyMC's constants may be in single precision.
-        if np.allclose(found, wanted, rtol=1e-6, atol=1e-6, equal_nan=True):
-            return
+    fn = interpreted_function([densities._x], terms)
+    wanted = np.array([fn(p) for p in xs], float).T
+    # PyMC's constants may be in single precision.
+    if np.allclose(found, wanted, rtol=1e-6, atol=1e-6, equal_nan=True):
+        return
     _log.info("PyTensor computes log densities: printed code has other values.")
     densities.do_not_print()
 
