@@ -15,11 +15,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.reading.graphs import (
-    gradient_by,
-    interpreted_mode,
-    state_without_caches,
-)
+from amc_pymc.reading.graphs import gradient_by, interpreted_mode, state_without_caches
 from amc_pymc.signals import raise_if_signalled
 
 _log = logging.getLogger("amc_pymc")

@@ -151,10 +151,7 @@ def reads(graph: Graph, family: Family, coordinates: np.ndarray) -> bool:
 
 
 def with_products(
-    program: RowProgram,
-    data: np.ndarray,
-    may_add: bool = True,
-    discrete: np.ndarray | None = None,
+    program: RowProgram, data: np.ndarray, may_add: bool = True, discrete: np.ndarray | None = None
 ) -> tuple[RowProgram, np.ndarray]:
     """Return the program of a row that reads such functions as coefficients, and its data.
 

@@ -63,11 +63,7 @@ class RowDensities:
     rows_read, approximation_error = None, 0.0
 
     def __init__(
-        self,
-        rows: RowLogp | CallbackRows,
-        *,
-        expand: np.ndarray,
-        packed: PackedRows | None = None,
+        self, rows: RowLogp | CallbackRows, *, expand: np.ndarray, packed: PackedRows | None = None
     ):
         self.rows, self.layout, self.n_units = rows, rows.layout, rows.n_rows
         self.expand = np.asarray(expand, dtype=np.int64)
@@ -305,14 +301,7 @@ class ModelDensities(RowDensities, RestDensities):
         As for :class:`RestDensities`.
     """
 
-    def __init__(
-        self,
-        rows: RowLogp | CallbackRows,
-        rest,
-        value_vars,
-        *,
-        expand: np.ndarray,
-    ):
+    def __init__(self, rows: RowLogp | CallbackRows, rest, value_vars, *, expand: np.ndarray):
         RowDensities.__init__(self, rows, expand=expand)
         RestDensities.__init__(self, rest, value_vars, self.layout)
 

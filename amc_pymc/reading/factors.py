@@ -36,11 +36,7 @@ from amc_pymc.reading.graphs import (
     plain_function,
     remembering,
 )
-from amc_pymc.reading.row_program import (
-    Columns,
-    ParameterLeaves,
-    row_expression,
-)
+from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import (
     NotRowFactorised,
     RowLogp,
@@ -60,11 +56,7 @@ _COUNTS = (Poisson.rv_type, NegativeBinomial.rv_type, Geometric.rv_type)
 
 
 def element_states(
-    model,
-    value_var,
-    states: Sequence[int] | None = None,
-    *,
-    max_states: int = 1000,
+    model, value_var, states: Sequence[int] | None = None, *, max_states: int = 1000
 ) -> list[np.ndarray]:
     """Return the states of every element of a discrete variable.
 

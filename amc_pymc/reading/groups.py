@@ -205,10 +205,7 @@ class Groups:
 
 @remembering()
 def take_groups(
-    model,
-    factor: Factor,
-    observed_vars: Sequence[Any] | None = None,
-    centring: bool = True,
+    model, factor: Factor, observed_vars: Sequence[Any] | None = None, centring: bool = True
 ) -> Groups:
     """Return data and expressions of a model with the effects of one factor integrated out.
 

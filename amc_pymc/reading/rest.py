@@ -28,13 +28,7 @@ from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 from amc_pymc.tall.callbacks import log_density_of
 from amc_pymc.tall.samplers.compiled import LOGP
 from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
-from amc_pymc.tall.terms import (
-    Written,
-    add_curves,
-    add_slopes,
-    printed_families,
-    total,
-)
+from amc_pymc.tall.terms import Written, add_curves, add_slopes, printed_families, total
 
 _log = logging.getLogger("amc_pymc")
 #: Largest product of operations and second derivatives; each takes some microseconds of differentiation.
@@ -55,13 +49,7 @@ class RestDensities:
         Transform, if x holds effects in place of some variables.
     """
 
-    def __init__(
-        self,
-        rest,
-        value_vars,
-        layout: FlatLayout,
-        centring: Centring | None = None,
-    ):
+    def __init__(self, rest, value_vars, layout: FlatLayout, centring: Centring | None = None):
         self._point = pt.vector("x", shape=(layout.size,))
         plain, log_jacobian = self._point, 0.0
         if centring is not None:

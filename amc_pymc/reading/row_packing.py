@@ -74,13 +74,7 @@ class RowPacking:
     """
 
     def __init__(
-        self,
-        model,
-        rows: RowLogp,
-        start: np.ndarray,
-        point: np.ndarray,
-        rest,
-        rest_inputs,
+        self, model, rows: RowLogp, start: np.ndarray, point: np.ndarray, rest, rest_inputs
     ):
         if rows.row_local:
             raise refusal(f"{', '.join(rows.row_local)} has one value per row")
