@@ -112,9 +112,7 @@ class RowDensities:
             (*self.layout.shapes, (self.coefficients.size,)),
             (*self.layout.dtypes, "float64"),
         )
-        read = self._kernels.reads
-        names = [n for n, s in self.layout.slices.items() if np.isin(np.r_[s], read).any()]
-        names.append(_COEFFICIENTS)
+        names = [*self.layout.names_at(self._kernels.reads), _COEFFICIENTS]
         rows = replace(self.rows.without_data(), layout=layout, value_vars=tuple(names))
         expand = layout.indices([n for n in names if layout.is_continuous(n)])
         return RowDensities(rows, expand=expand, packed=self._kernels.in_coefficients())

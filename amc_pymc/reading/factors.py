@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -90,13 +91,13 @@ def element_states(
     [[0, 1], [3, 4, 5]]
     """
     name = value_var.name
-    size = int(np.size(initial_point_of(model)[name]))
+    shape = np.shape(initial_point_of(model)[name])
     if states is not None:
         given = np.unique(np.asarray(states))
         if given.ndim != 1 or given.size < 1 or given.dtype.kind not in "iub":
             raise ValueError(f"states[{name!r}] must be a sequence of integers, got {states!r}")
         _check_number(name, given.size, given.min(), given.max(), max_states)
-        return [given.astype(np.int64)] * size
+        return [given.astype(np.int64)] * math.prod(shape)
     low, high = _bounds(model, model.values_to_rvs[value_var])
     if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
         raise ValueError(
@@ -104,12 +105,10 @@ def element_states(
             f"(pm.Truncated), pass states={{{name!r}: range(...)}} if the others are impossible, or "
             "leave it to pm.Metropolis."
         )
-    shape = np.shape(initial_point_of(model)[name])
-    low = np.broadcast_to(np.ceil(low), shape).ravel().astype(np.int64)
-    high = np.broadcast_to(np.floor(high), shape).ravel().astype(np.int64)
-    for a, b in zip(low, high):
+    ends = [np.broadcast_to(v, shape).ravel().astype(int) for v in (np.ceil(low), np.floor(high))]
+    for a, b in zip(*ends):
         _check_number(name, b - a + 1, a, b, max_states)
-    return [np.arange(a, b + 1) for a, b in zip(low, high)]
+    return [np.arange(a, b + 1) for a, b in zip(*ends)]
 
 
 def _check_number(name, number, low, high, max_states) -> None:
@@ -125,27 +124,24 @@ def _check_number(name, number, low, high, max_states) -> None:
 
 def _bounds(model, rv) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and highest value of a random variable."""
-    op = rv.owner.op
+    op, zero = rv.owner.op, np.zeros(())
     if isinstance(op, TruncatedRV):
         low, high = (_known(model, rv, bound) for bound in rv.owner.inputs[-2:])
         least = 0.0 if isinstance(op.base_rv_op, _COUNTS) else -np.inf
         return np.maximum(low, least), high
-    if not hasattr(op, "dist_params"):
-        return np.full((), -np.inf), np.full((), np.inf)
-    parameters = op.dist_params(rv.owner)
+    parameters = op.dist_params(rv.owner) if hasattr(op, "dist_params") else ()
     if isinstance(op, Bernoulli.rv_type):
-        return np.zeros(()), np.ones(())
+        return zero, np.ones(())
     if isinstance(op, Categorical.rv_type):
-        (p,) = parameters
-        return np.zeros(()), _known(model, rv, p.shape[-1], shape_only=True) - 1
+        return zero, _known(model, rv, parameters[0].shape[-1], shape_only=True) - 1
     if isinstance(op, DiscreteUniform.rv_type):
-        low, high = parameters
-        return _known(model, rv, low), _known(model, rv, high)
+        low, high = (_known(model, rv, bound) for bound in parameters)
+        return low, high
     if isinstance(op, Binomial.rv_type | BetaBinomial.rv_type):
-        return np.zeros(()), _known(model, rv, parameters[0])
+        return zero, _known(model, rv, parameters[0])
     if isinstance(op, HyperGeometric.rv_type):
-        return np.zeros(()), _known(model, rv, sum(parameters[:2]))
-    return np.full((), -np.inf), np.full((), np.inf)
+        return zero, _known(model, rv, sum(parameters[:2]))
+    return zero - np.inf, zero + np.inf
 
 
 def _known(model, rv, expression, shape_only: bool = False) -> np.ndarray:

@@ -20,6 +20,7 @@ import pytensor
 from pymc.initial_point import make_initial_point_expression
 from pymc.model.core import Model, modelcontext
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
@@ -328,6 +329,11 @@ def rebuilt(
 def opened(node, inputs: Sequence, change: Callable | None = None) -> list:
     """Inline the inner graph of a node, rebuilt with other inputs."""
     return rebuilt(inline_ofg_node(node), dict(zip(node.inputs, inputs, strict=True)), change)
+
+
+def inlined(node, inputs: Sequence) -> list | None:
+    """Inline the inner graph of a node, and those inside, which infers static shapes again; None if it has none."""
+    return opened(node, inputs, inlined) if isinstance(node.op, OpFromGraph) else None
 
 
 def lowered(graphs: list) -> list:

@@ -141,16 +141,15 @@ class Columns:
         g = self.graph
         dots = [c for n in g.leaves(outputs, "dot") for c in g.nodes[n].value[2]]
         others = [g.nodes[n].value for n in g.leaves(outputs, self.kind)]
-        chosen = list(dict.fromkeys([*(dots if self.kind == "column" else []), *others]))
+        chosen = list(dict.fromkeys([*dots, *others]))
         place = {c: k for k, c in enumerate(chosen)}
         change = {
             n: g.leaf(self.kind, place[g.nodes[n].value], g.nodes[n].kind)
             for n in g.leaves(outputs, self.kind)
         }
-        if self.kind == "column":
-            for n in g.leaves(outputs, "dot"):
-                name, first, columns = g.nodes[n].value
-                change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
+        for n in g.leaves(outputs, "dot"):
+            name, first, columns = g.nodes[n].value
+            change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
         return g.replaced(outputs, change), [self.arrays[c] for c in chosen]
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from pymc.logprob.utils import CheckParameterValue
-from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -52,7 +51,7 @@ from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
 from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.functions import ARRAY
-from amc_pymc.reading.graphs import opened, rebuilt
+from amc_pymc.reading.graphs import inlined, rebuilt
 
 Index = tuple[int, ...]
 
@@ -226,7 +225,7 @@ def _rule(r: ElementReader, node, *_) -> int:
 
 def stabilised(output: Variable) -> Variable:
     """Return the graph as PyTensor would compute it: inner graphs inlined, numerically stable."""
-    (out,) = rebuilt([output], {}, _open_inner)
+    (out,) = rebuilt([output], {}, inlined)
     graph = FunctionGraph(outputs=[out], clone=True, copy_inputs=False)
     _stabilising().rewrite(graph)
     return graph.outputs[0]
@@ -235,10 +234,6 @@ def stabilised(output: Variable) -> Variable:
 @cache
 def _stabilising() -> GraphRewriter:
     return optdb.query(RewriteDatabaseQuery(include=("canonicalize", "stabilize")))
-
-
-def _open_inner(node, inputs):
-    return opened(node, inputs, _open_inner) if isinstance(node.op, OpFromGraph) else None
 
 
 # --- elementwise operations, reductions, products ---------------------------------------------------
