@@ -130,13 +130,6 @@ class RowDensities:
         return None if self.packed is None else self.packed.coefficients
 
     @property
-    def row_log_density(self) -> RowLogp:
-        """The rows as a graph."""
-        if isinstance(self.rows, CallbackRows):
-            raise TypeError("row_logp gives values of rows only, no graph")
-        return self.rows
-
-    @property
     def observed_vars(self) -> tuple[str, ...]:
         """Names of the observed variables whose rows these are."""
         return self.rows.observed_vars

@@ -8,6 +8,7 @@ integrated out one group at a time.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,16 +59,12 @@ def find_scales(graph: Graph, outputs: Sequence[int], entries: Mapping[int, str]
     dict of str to int
         Scale of each variable: an expression of other parameters, the same for all its entries.
     """
-    users: dict[int, list[int]] = {}
+    found: dict[str, set[int | None]] = defaultdict(set)
     for n in graph.upstream(outputs):
-        for a in graph.nodes[n].args:
-            users.setdefault(a, []).append(n)
-    found: dict[str, set[int | None]] = {}
-    for entry, name in entries.items():
-        for user in users.get(entry, ()):
-            found.setdefault(name, set()).add(_scale(graph, entry, user))
-        if entry in outputs:
-            found.setdefault(name, set()).add(None)
+        if n in entries and n in outputs:
+            found[entries[n]].add(None)
+        for a in entries.keys() & set(graph.nodes[n].args):
+            found[entries[a]].add(_scale(graph, a, n))
     scales = {n: s for n, (s, *more) in found.items() if not more and s is not None}
     below = set(scales)
     return {

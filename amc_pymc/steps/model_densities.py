@@ -200,9 +200,8 @@ def stored_densities(
     plain = plain_densities(model, options, point)
     _refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
-    packing = RowPacking(
-        model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
-    )
+    assert isinstance(plain.rows, RowLogp), "rows= and row_logp= exclude each other"
+    packing = RowPacking(model, plain.rows, plain.ravel(point), around, *plain.rest_graph)
     source = open_source(rows, packing.placeholders)
     check_densities(model, plain.of_packed(packing.placeholder_rows()), point)
     store = stored_rows(rows, source, packing, progressbar=options.progressbar)

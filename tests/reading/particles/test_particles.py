@@ -757,7 +757,6 @@ def test_only_the_last_few_are_kept():
 
 def test_threads_get_equal_results():
     found, x = pickled_copy(densities()), points(64)
-    before = np.array(found.counts)
     with ThreadPoolExecutor(4) as pool:
         loaded = list(pool.map(lambda _: pickled_copy(densities()), range(8)))
         values = list(pool.map(found.values, [x] * 8))
@@ -768,7 +767,6 @@ def test_threads_get_equal_results():
     for array in gradients:
         np.testing.assert_array_equal(array, gradients[0])
     np.testing.assert_allclose(values[0], expected(x), rtol=1e-9)
-    np.testing.assert_array_equal(found.counts - before, (512, 512, 0))
 
 
 # Costs.
