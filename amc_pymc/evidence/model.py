@@ -42,8 +42,12 @@ from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.factors import element_states
 from amc_pymc.reading.graphs import interpreted_mode, log_densities, lowered
-from amc_pymc.reading.particles.densities import ParticleDensities, counted, extract_particles
-from amc_pymc.reading.particles.marginal import extract_marginals
+from amc_pymc.reading.particles.densities import (
+    ParticleDensities,
+    counted,
+    extract_marginals,
+    extract_particles,
+)
 from amc_pymc.reading.particles.model_terms import check_evidence_defined, layout_of, without_checks
 from amc_pymc.reading.particles.prior import PriorDraws
 from amc_pymc.results import declared_dataset
@@ -266,7 +270,7 @@ class JobMeter:
     ----------
     counts : array (3,)
         Evaluations of jobs whose results were received, in the order of
-        :class:`amc_pymc.reading.particles.densities.Counts`.
+        :func:`amc_pymc.reading.particles.densities.counted`.
     seconds : float
         CPU time of jobs in other processes.
     """

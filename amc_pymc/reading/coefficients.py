@@ -55,12 +55,20 @@ class Coefficients:
         Expressions of entries of "eta", x, and of the columns of their tables.
     chosen : bool
         Whether discrete variables scale or choose some, other than in products of matrices.
+    combinations : (L, D) array, optional
+        A, if x and the coefficients are followed by A x.
     """
 
-    def __init__(self, graph: Graph, families: Sequence[Family], chosen: bool = False):
+    def __init__(
+        self,
+        graph: Graph,
+        families: Sequence[Family],
+        chosen: bool = False,
+        combinations: np.ndarray | None = None,
+    ):
         self.graph, self.families = graph, tuple(families)
         self.size = sum(len(f.table) for f in families)
-        self.chosen = chosen
+        self.chosen, self._combinations = chosen, combinations
         orders = (printed_families(graph, families, order) for order in range(3))
         self._values, self._slopes, self._curves = orders
 
@@ -76,12 +84,14 @@ class Coefficients:
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         """Return z at x."""
         z: np.ndarray = with_values(np.asarray(x, float), *self._values.arrays)
-        return z
+        return z if self._combinations is None else np.concatenate([z, self._combinations @ x])
 
     def gradient(self, x: np.ndarray, slopes: np.ndarray) -> np.ndarray:
         """Convert a gradient by z to that by x."""
         out = slopes[: x.size].copy()
         add_slopes(x, *self._slopes.arrays, slopes[x.size :], out)
+        if self._combinations is not None:
+            out += slopes[x.size + self.size :] @ self._combinations
         return out
 
     def hessian(self, x: np.ndarray, slopes: np.ndarray, curves: np.ndarray) -> np.ndarray:
@@ -120,6 +130,8 @@ class Coefficients:
             found.append(
                 sparse.csr_array((values[1 : 1 + n_leaves].ravel(), where), shape=(n, x.size))
             )
+        if self._combinations is not None:
+            found.append(sparse.csr_array(self._combinations))
         return sparse.vstack(found)
 
 
@@ -139,10 +151,7 @@ def reads(graph: Graph, family: Family, coordinates: np.ndarray) -> bool:
 
 
 def with_products(
-    program: RowProgram,
-    data: np.ndarray,
-    may_add: bool = True,
-    discrete: np.ndarray | None = None,
+    program: RowProgram, data: np.ndarray, may_add: bool = True, discrete: np.ndarray | None = None
 ) -> tuple[RowProgram, np.ndarray]:
     """Return the program of a row that reads such functions as coefficients, and its data.
 

@@ -63,11 +63,7 @@ class RowDensities:
     rows_read, approximation_error = None, 0.0
 
     def __init__(
-        self,
-        rows: RowLogp | CallbackRows,
-        *,
-        expand: np.ndarray,
-        packed: PackedRows | None = None,
+        self, rows: RowLogp | CallbackRows, *, expand: np.ndarray, packed: PackedRows | None = None
     ):
         self.rows, self.layout, self.n_units = rows, rows.layout, rows.n_rows
         self.expand = np.asarray(expand, dtype=np.int64)
@@ -116,9 +112,7 @@ class RowDensities:
             (*self.layout.shapes, (self.coefficients.size,)),
             (*self.layout.dtypes, "float64"),
         )
-        read = self._kernels.reads
-        names = [n for n, s in self.layout.slices.items() if np.isin(np.r_[s], read).any()]
-        names.append(_COEFFICIENTS)
+        names = [*self.layout.names_at(self._kernels.reads), _COEFFICIENTS]
         rows = replace(self.rows.without_data(), layout=layout, value_vars=tuple(names))
         expand = layout.indices([n for n in names if layout.is_continuous(n)])
         return RowDensities(rows, expand=expand, packed=self._kernels.in_coefficients())
@@ -134,13 +128,6 @@ class RowDensities:
     def coefficients(self) -> Coefficients | None:
         """Functions of x that rows read; None if there are none."""
         return None if self.packed is None else self.packed.coefficients
-
-    @property
-    def row_log_density(self) -> RowLogp:
-        """The rows as a graph."""
-        if isinstance(self.rows, CallbackRows):
-            raise TypeError("row_logp gives values of rows only, no graph")
-        return self.rows
 
     @property
     def observed_vars(self) -> tuple[str, ...]:
@@ -305,14 +292,7 @@ class ModelDensities(RowDensities, RestDensities):
         As for :class:`RestDensities`.
     """
 
-    def __init__(
-        self,
-        rows: RowLogp | CallbackRows,
-        rest,
-        value_vars,
-        *,
-        expand: np.ndarray,
-    ):
+    def __init__(self, rows: RowLogp | CallbackRows, rest, value_vars, *, expand: np.ndarray):
         RowDensities.__init__(self, rows, expand=expand)
         RestDensities.__init__(self, rest, value_vars, self.layout)
 

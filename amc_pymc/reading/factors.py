@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,29 +30,23 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.element_reader import Index, NotScalar
 from amc_pymc.reading.graphs import (
     initial_point_of,
     log_densities,
     lowered,
     plain_function,
-    rebuilt,
     remembering,
 )
-from amc_pymc.reading.row_program import (
-    Columns,
-    parameter_leaf,
-    row_expression,
-)
+from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import (
     NotRowFactorised,
     RowLogp,
     choose_observed,
-    constant_data,
     extract_rows,
     row_count,
+    with_constants,
 )
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import ElementReader, Index, NotScalar, stabilised
 from amc_pymc.signals import raise_if_signalled
 
 # --- states of discrete variables ------------------------------------------------------------------
@@ -62,11 +57,7 @@ _COUNTS = (Poisson.rv_type, NegativeBinomial.rv_type, Geometric.rv_type)
 
 
 def element_states(
-    model,
-    value_var,
-    states: Sequence[int] | None = None,
-    *,
-    max_states: int = 1000,
+    model, value_var, states: Sequence[int] | None = None, *, max_states: int = 1000
 ) -> list[np.ndarray]:
     """Return the states of every element of a discrete variable.
 
@@ -100,13 +91,13 @@ def element_states(
     [[0, 1], [3, 4, 5]]
     """
     name = value_var.name
-    size = int(np.size(initial_point_of(model)[name]))
+    shape = np.shape(initial_point_of(model)[name])
     if states is not None:
         given = np.unique(np.asarray(states))
         if given.ndim != 1 or given.size < 1 or given.dtype.kind not in "iub":
             raise ValueError(f"states[{name!r}] must be a sequence of integers, got {states!r}")
         _check_number(name, given.size, given.min(), given.max(), max_states)
-        return [given.astype(np.int64)] * size
+        return [given.astype(np.int64)] * math.prod(shape)
     low, high = _bounds(model, model.values_to_rvs[value_var])
     if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
         raise ValueError(
@@ -114,12 +105,10 @@ def element_states(
             f"(pm.Truncated), pass states={{{name!r}: range(...)}} if the others are impossible, or "
             "leave it to pm.Metropolis."
         )
-    shape = np.shape(initial_point_of(model)[name])
-    low = np.broadcast_to(np.ceil(low), shape).ravel().astype(np.int64)
-    high = np.broadcast_to(np.floor(high), shape).ravel().astype(np.int64)
-    for a, b in zip(low, high):
+    ends = [np.broadcast_to(v, shape).ravel().astype(int) for v in (np.ceil(low), np.floor(high))]
+    for a, b in zip(*ends):
         _check_number(name, b - a + 1, a, b, max_states)
-    return [np.arange(a, b + 1) for a, b in zip(low, high)]
+    return [np.arange(a, b + 1) for a, b in zip(*ends)]
 
 
 def _check_number(name, number, low, high, max_states) -> None:
@@ -135,27 +124,24 @@ def _check_number(name, number, low, high, max_states) -> None:
 
 def _bounds(model, rv) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and highest value of a random variable."""
-    op = rv.owner.op
+    op, zero = rv.owner.op, np.zeros(())
     if isinstance(op, TruncatedRV):
         low, high = (_known(model, rv, bound) for bound in rv.owner.inputs[-2:])
         least = 0.0 if isinstance(op.base_rv_op, _COUNTS) else -np.inf
         return np.maximum(low, least), high
-    if not hasattr(op, "dist_params"):
-        return np.full((), -np.inf), np.full((), np.inf)
-    parameters = op.dist_params(rv.owner)
+    parameters = op.dist_params(rv.owner) if hasattr(op, "dist_params") else ()
     if isinstance(op, Bernoulli.rv_type):
-        return np.zeros(()), np.ones(())
+        return zero, np.ones(())
     if isinstance(op, Categorical.rv_type):
-        (p,) = parameters
-        return np.zeros(()), _known(model, rv, p.shape[-1], shape_only=True) - 1
+        return zero, _known(model, rv, parameters[0].shape[-1], shape_only=True) - 1
     if isinstance(op, DiscreteUniform.rv_type):
-        low, high = parameters
-        return _known(model, rv, low), _known(model, rv, high)
+        low, high = (_known(model, rv, bound) for bound in parameters)
+        return low, high
     if isinstance(op, Binomial.rv_type | BetaBinomial.rv_type):
-        return np.zeros(()), _known(model, rv, parameters[0])
+        return zero, _known(model, rv, parameters[0])
     if isinstance(op, HyperGeometric.rv_type):
-        return np.zeros(()), _known(model, rv, sum(parameters[:2]))
-    return np.full((), -np.inf), np.full((), np.inf)
+        return zero, _known(model, rv, sum(parameters[:2]))
+    return zero - np.inf, zero + np.inf
 
 
 def _known(model, rv, expression, shape_only: bool = False) -> np.ndarray:
@@ -295,28 +281,17 @@ class _Reads:
         self.rows = rows
         self.graph = Graph()
         self.columns = Columns(self.graph, "column")
-        self.found: dict[str, set[Index]] = {}
-        plain = parameter_leaf(self.graph, rows.layout)
-
-        self._elements: dict[int, tuple[str, Index]] = {}
-
-        def leaf(name: str, index: Index) -> int:
-            self.found.setdefault(name, set()).add(index)
-            node = plain(name, index)
-            self._elements[node] = name, index
-            return node
-
-        self._row = row_expression(rows, self.graph, self.columns, leaf)
+        self._leaves = ParameterLeaves(self.graph, rows.layout)
+        self._row = row_expression(rows, self.graph, self.columns, self._leaves)
 
     def level_of(self, name: str) -> int | None:
         """Return the one column by which rows index the levels of a variable, or None."""
-        first = {index[0] for index in self.found.get(name, ()) if index}
-        if len(first) != 1:
+        found = [index for other, index in self._leaves.read if other == name and index]
+        if len({first for first, *_ in found}) != 1:
             return None
-        (node,) = first
+        node = found[0][0]
         is_data = self.graph.number(node) is None and not self.graph.leaves([node], "entry")
-        rest = [i for index in self.found[name] for i in index[1:]]
-        plain = all(self.graph.number(i) is not None for i in rest)
+        plain = all(self.graph.number(i) is not None for _, *rest in found for i in rest)
         return node if is_data and plain else None
 
     def levels(self, node: int, n_levels: int) -> np.ndarray:
@@ -331,7 +306,8 @@ class _Reads:
         Half by half, the interval over which a derivative changes most is looked for in some rows.
         """
         g, number = self.graph, self.rows.n_rows
-        local = {n: slots[k](g, index) for n, (k, index) in self._elements.items() if k in slots}
+        read = self._leaves.read
+        local = {n: slots[k](g, index) for (k, index), n in read.items() if k in slots}
         (row,) = g.replaced([self._row], local)
         some = np.unique(np.linspace(0, number - 1, _SOME_ROWS).astype(int))
         columns = [np.broadcast_to(a, number)[some] for a in self.columns.arrays]
@@ -384,12 +360,10 @@ def _reason(factor: Factor, model, reads: _Reads) -> str:
     used = _used_elsewhere(factor, model, observed)
     if used:
         return used
-    graph = Graph()
+    graph, slots = Graph(), local_slots(factor, model)
     columns = Columns(graph, "group")
     try:
-        prior = prior_expression(
-            factor, model, graph, columns, parameter_leaf(graph, layout, columns)
-        )
+        prior = prior_expression(factor, model, ParameterLeaves(graph, layout, columns, slots))
         if continuous == {False}:
             states_of_effects(model, factor)
             return ""
@@ -405,7 +379,6 @@ def _reason(factor: Factor, model, reads: _Reads) -> str:
         found = graph.evaluate(twice, group=columns.arrays, local=list(effects.T), eta=x)
         half = np.array([3.0 / np.sqrt(np.nanmedian(np.abs(c))) for c in found])
         half[~np.isfinite(half)] = 3.0
-        slots = local_slots(factor, model)
         if reads.kinked(slots, x, np.median(effects, axis=0), half):
             return "log-likelihoods of its rows have kinks, which quadrature does not resolve (use NUTS)"
     return ""
@@ -433,34 +406,26 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
     return f"{' and '.join(used)} {verb} on it too{advice}"
 
 
-def prior_expression(factor: Factor, model, graph: Graph, columns: Columns, leaf) -> int:
-    """Return the log density of one group's local effects, adding the columns that it reads.
-
-    ``leaf(name, index)`` returns the node of an element of another variable.
-    """
+def prior_expression(factor: Factor, model, leaf: ParameterLeaves) -> int:
+    """Return the log density of one group's local effects, the slots of ``leaf``."""
+    graph, columns, shapes = leaf.graph, leaf.columns, _shapes(model)
+    assert columns is not None
     number = columns.node(("group",), lambda: np.arange(factor.n_levels))
-    slots, shapes = local_slots(factor, model), _shapes(model)
 
     def element(name: str, index: Index) -> int:
-        if name not in slots:
-            if number in index:
-                raise NotScalar(f"{_user_names((name,), model)[0]} has a value for each level too")
-            return leaf(name, index)
-        if index[0] != number:
+        if name in leaf.slots and index[0] != number:
             raise NotScalar("levels depend on each other")
-        return slots[name](graph, index)
+        if name not in leaf.slots and number in index:
+            raise NotScalar(f"{_user_names((name,), model)[0]} has a value for each level too")
+        return leaf(name, index)
 
     total = graph.const(0.0)
     for value in model.value_vars:
         if value.name not in factor.names:
             continue
-        (logp,) = lowered(log_densities(model, [model.values_to_rvs[value]]))
-        memo = constant_data(logp, model.value_vars, "prior")
-        leaves = {}
-        for v in model.value_vars:
-            memo[v] = v.type.clone(shape=shapes[v.name])(v.name)
-            leaves[memo[v]] = partial(element, v.name)
-        logp = stabilised(rebuilt([logp], memo)[0])
+        (logp,) = log_densities(model, [model.values_to_rvs[value]])
+        logp, inputs = with_constants(logp, {v: shapes[v.name] for v in model.value_vars})
+        logp, leaves = stabilised(logp), {v: partial(element, v.name) for v in inputs}
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
         reader = ElementReader(graph, leaves, columns)

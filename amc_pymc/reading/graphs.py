@@ -20,8 +20,11 @@ import pytensor
 from pymc.initial_point import make_initial_point_expression
 from pymc.model.core import Model, modelcontext
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.replace import clone_replace
@@ -31,19 +34,24 @@ from pytensor.graph.traversal import ancestors, io_toposort, toposort
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import Add, Mul
 from pytensor.scalar.math import Log1mexp, Softplus
-from pytensor.tensor import as_tensor, constant, exp, expm1, log, log1p, maximum, switch, zeros
+from pytensor.tensor import (
+    as_tensor,
+    constant,
+    exp,
+    expm1,
+    log,
+    log1p,
+    maximum,
+    switch,
+    zeros,
+    zeros_like,
+)
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import variadic_add
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant
 from pytensor.xtensor.type import XTensorType
 
-type MakeFunction = Callable[
-    [Sequence[Variable], Variable | Sequence[Variable]], Callable[..., Any]
-]
-
-#: Maximum number of rows for which an evaluation without rewriting costs less than rewriting.
-_FEW_ROWS = 100_000
 #: Number of arrays from which a NumPy function computes another.
 _MOST_INPUTS = 31
 #: Excluded rewrites of sums and products; they take minutes for a recursion of a hundred terms and gain little.
@@ -134,19 +142,6 @@ def plain_function(
     nodes = io_toposort(inputs, wanted)
     mode = _AS_THEY_ARE if all(map(_is_plain, nodes)) else interpreted_mode()
     return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
-
-
-def functions_for_few(graphs: Sequence[Variable], n_rows: int) -> tuple[MakeFunction, MakeFunction]:
-    """Return two makers of functions of log densities at a few points: a quick one, and one if its values underflow.
-
-    With few rows an evaluation takes less time than rewriting. Inner graphs are always rewritten: PyTensor would
-    compile those that are not inlined.
-    """
-    inner = (
-        v.owner is not None and isinstance(v.owner.op, HasInnerGraph) for v in ancestors(graphs)
-    )
-    plain = n_rows <= _FEW_ROWS and not any(inner)
-    return plain_function if plain else interpreted_function, interpreted_function
 
 
 def _is_plain(node: Apply) -> bool:
@@ -278,6 +273,15 @@ def is_random(graphs: Iterable, given: Iterable = ()) -> bool:
     return any(isinstance(v.type, RandomType) for v in ancestors(graphs, blockers=given))
 
 
+def shared_values(graphs: Iterable) -> list[tuple[SharedVariable, Any]]:
+    """Return the shared variables of graphs, other than random generators, with their current values."""
+    return [
+        (v, v.get_value(borrow=True))
+        for v in ancestors(graphs)
+        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
+    ]
+
+
 def rebuilt(
     outputs: Sequence,
     replace: Mapping[Variable, Variable] | None = None,
@@ -325,6 +329,11 @@ def rebuilt(
 def opened(node, inputs: Sequence, change: Callable | None = None) -> list:
     """Inline the inner graph of a node, rebuilt with other inputs."""
     return rebuilt(inline_ofg_node(node), dict(zip(node.inputs, inputs, strict=True)), change)
+
+
+def inlined(node, inputs: Sequence) -> list | None:
+    """Inline the inner graph of a node, and those inside, which infers static shapes again; None if it has none."""
+    return opened(node, inputs, inlined) if isinstance(node.op, OpFromGraph) else None
 
 
 def lowered(graphs: list) -> list:
@@ -396,6 +405,11 @@ def log_density(model, parts: Sequence[Variable]) -> Variable:
     """Return ``model.logp(vars=parts)``: the sum of :func:`log_densities`, zero for no parts."""
     terms = [as_tensor(t, allow_xtensor_conversion=True) for t in log_densities(model, parts)]
     return variadic_add(*(t.sum() for t in terms)) if terms else zeros(())
+
+
+def gradient_by(x: Variable, scalar: Variable) -> Variable:
+    """Return the gradient of a scalar; zero where it does not depend on x."""
+    return zeros_like(x) + grad(scalar, x, disconnected_inputs="ignore")
 
 
 # --- the model -------------------------------------------------------------------------------------

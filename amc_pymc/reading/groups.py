@@ -8,16 +8,15 @@ integrated out one group at a time.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.element_reader import Index
 from amc_pymc.reading.factors import (
     Factor,
     indexed_by_data,
@@ -27,7 +26,7 @@ from amc_pymc.reading.factors import (
 )
 from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
+from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import extract_rows
 from amc_pymc.rows import InMemory
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
@@ -40,19 +39,8 @@ from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
 
 #: PyTensor function for each operation of an expression.
-_SYMBOLIC = {
-    "add": pt.add,
-    "sub": pt.sub,
-    "mul": pt.mul,
-    "div": pt.true_div,
-    "neg": pt.neg,
-    "exp": pt.exp,
-    "log": pt.log,
-    "log1p": pt.log1p,
-    "sqrt": pt.sqrt,
-    "softplus": pt.softplus,
-    "sigmoid": pt.sigmoid,
-    "pow": pt.pow,
+_SYMBOLIC = {"div": pt.true_div} | {
+    op: getattr(pt, op) for op in "add sub mul neg exp log log1p sqrt softplus sigmoid pow".split()
 }
 
 
@@ -71,16 +59,12 @@ def find_scales(graph: Graph, outputs: Sequence[int], entries: Mapping[int, str]
     dict of str to int
         Scale of each variable: an expression of other parameters, the same for all its entries.
     """
-    users: dict[int, list[int]] = {}
+    found: dict[str, set[int | None]] = defaultdict(set)
     for n in graph.upstream(outputs):
-        for a in graph.nodes[n].args:
-            users.setdefault(a, []).append(n)
-    found: dict[str, set[int | None]] = {}
-    for entry, name in entries.items():
-        for user in users.get(entry, ()):
-            found.setdefault(name, set()).add(_scale(graph, entry, user))
-        if entry in outputs:
-            found.setdefault(name, set()).add(None)
+        if n in entries and n in outputs:
+            found[entries[n]].add(None)
+        for a in entries.keys() & set(graph.nodes[n].args):
+            found[entries[a]].add(_scale(graph, a, n))
     scales = {n: s for n, (s, *more) in found.items() if not more and s is not None}
     below = set(scales)
     return {
@@ -138,28 +122,21 @@ class Centring:
         """Return the logarithm of |dx / dt| at a point t (D,)."""
         return -float(np.log(np.abs(self._factors(t))).sum())
 
-    def scale(self, name: str, t):
-        """Return the symbolic scale of a variable at the symbolic point t; 1 if it has none."""
-        if name not in self.scales:
-            return pt.constant(1.0)
-        text: dict[int, object] = {}
-        for n in self.graph.upstream([self.scales[name]]):
-            node = self.graph.nodes[n]
-            if node.op == "const":
-                text[n] = pt.constant(self.graph.number(n))
-            elif node.op == "entry":
-                text[n] = t[int(self.graph.number(node.args[0]))]
-            else:
-                text[n] = _SYMBOLIC[node.op](*(text[a] for a in node.args))
-        return text[self.scales[name]]
-
     def symbolic_plain(self, t):
         """Return the symbolic x at the symbolic point t, and the logarithm of |dx / dt|."""
-        x, log_jacobian = t, pt.constant(0.0)
-        for name in self.scales:
-            where, scale = self.layout.slices[name], self.scale(name, t)
-            x = pt.set_subtensor(x[where], t[where] / scale)
-            log_jacobian -= (where.stop - where.start) * pt.log(pt.abs(scale))
+        x, log_jacobian, known = t, pt.constant(0.0), dict[int, Any]()
+        for n in self.graph.upstream(list(self.scales.values())):
+            node = self.graph.nodes[n]
+            if node.op == "const":
+                known[n] = pt.constant(self.graph.number(n))
+            elif node.op == "entry":
+                known[n] = t[int(self.graph.number(node.args[0]))]
+            else:
+                known[n] = _SYMBOLIC[node.op](*(known[a] for a in node.args))
+        for name, scale in self.scales.items():
+            where = self.layout.slices[name]
+            x = pt.set_subtensor(x[where], t[where] / known[scale])
+            log_jacobian -= (where.stop - where.start) * pt.log(pt.abs(known[scale]))
         return x, log_jacobian
 
 
@@ -225,10 +202,7 @@ class Groups:
 
 @remembering()
 def take_groups(
-    model,
-    factor: Factor,
-    observed_vars: Sequence[Any] | None = None,
-    centring: bool = True,
+    model, factor: Factor, observed_vars: Sequence[Any] | None = None, centring: bool = True
 ) -> Groups:
     """Return data and expressions of a model with the effects of one factor integrated out.
 
@@ -260,12 +234,14 @@ def take_groups(
     columns, group_columns = Columns(graph, "column"), Columns(graph, "group")
     whole = source.layout
     layout = _layout(model, factor, whole, source.observed_vars)
-    leaves = _Leaves(graph, layout, local_slots(factor, model))
-    row = row_expression(source, graph, columns, leaves.of(columns))
-    prior = prior_expression(factor, model, graph, group_columns, leaves.of(group_columns))
-    scales = find_scales(graph, [row, prior], leaves.entries) if centring else {}
-    row, prior = _with_effects(graph, [row, prior], leaves.entries, scales)
-    reads = _reads(graph, [row, prior], leaves.entries, layout)
+    slots = local_slots(factor, model)
+    leaves = [ParameterLeaves(graph, layout, c, slots) for c in (columns, group_columns)]
+    row = row_expression(source, graph, columns, leaves[0])
+    prior = prior_expression(factor, model, leaves[1])
+    entries = {node: name for leaf in leaves for (name, _), node in leaf.read.items()}
+    scales = find_scales(graph, [row, prior], entries) if centring else {}
+    row, prior = _with_effects(graph, [row, prior], entries, scales)
+    reads = _reads(graph, [row, prior], entries, layout)
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     discrete = not whole.is_continuous(factor.names[0])
@@ -307,29 +283,6 @@ def _sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.
     counts = np.bincount(levels, minlength=n_levels)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return np.argsort(levels, kind="stable"), first
-
-
-class _Leaves:
-    """Elements of variables: local effects, or entries of eta.
-
-    ``entries`` holds the variable of each entry.
-    """
-
-    def __init__(self, graph: Graph, layout: FlatLayout, slots: dict):
-        self.graph, self.slots = graph, slots
-        self.layout, self.entries = layout, dict[int, str]()
-
-    def of(self, columns: Columns):
-        """Return a function ``(name, index) -> node`` for expressions that read these columns."""
-        entry = parameter_leaf(self.graph, self.layout, columns)
-        return partial(self._leaf, columns, entry)
-
-    def _leaf(self, columns: Columns, entry, name: str, index: Index) -> int:
-        if name in self.slots:
-            return self.slots[name](self.graph, index)
-        node = entry(name, index)
-        self.entries[node] = name
-        return node
 
 
 def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> list[int]:

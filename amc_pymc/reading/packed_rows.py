@@ -17,10 +17,10 @@ from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_rows
 from amc_pymc.reading.coefficients import Coefficients, reads, with_products
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import state_without_caches
-from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
+from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import RowLogp
+from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import InMemory, RowStore
 
 #: Errors of rows that are not one expression of numbers, or too long a one.
@@ -176,7 +176,7 @@ def lowered_rows(
     ``arrays`` take the place of the rows' data. Raise ``NotScalar`` if an operation has no scalar form.
     """
     graph, families = columns.graph, Families(columns.graph, rows.layout.size)
-    leaf = parameter_leaf(graph, rows.layout, columns)
+    leaf = ParameterLeaves(graph, rows.layout, columns)
     row = row_expression(rows, graph, columns, leaf, arrays, families)
     (row,), used = columns.used(columns.with_codes([row]))
     program = RowProgram(graph, row, len(used), tuple(families.all), rows.layout.size)

@@ -18,33 +18,21 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.leaves import leaves_of
-from amc_pymc.reading.element_reader import NotScalar
-from amc_pymc.reading.graphs import interpreted_function, lowered, rebuilt
+from amc_pymc.reading.coefficients import Coefficients
+from amc_pymc.reading.graphs import gradient_by, interpreted_function
 from amc_pymc.reading.groups import Centring
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.row_program import Columns, parameter_leaf
-from amc_pymc.reading.rows import constant_data
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.row_program import Columns, ParameterLeaves
+from amc_pymc.reading.rows import with_constants
+from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 from amc_pymc.tall.callbacks import log_density_of
 from amc_pymc.tall.samplers.compiled import LOGP
 from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
-from amc_pymc.tall.terms import (
-    Written,
-    add_curves,
-    add_slopes,
-    printed_families,
-    total,
-    with_values,
-)
+from amc_pymc.tall.terms import Written, add_curves, add_slopes, printed_families, total
 
 _log = logging.getLogger("amc_pymc")
 #: Largest product of operations and second derivatives; each takes some microseconds of differentiation.
 _MOST_STEPS = 200_000
-
-
-def _gradient_by(x, scalar):
-    """Return the symbolic gradient (D,) of a scalar; zero where it does not depend on x."""
-    return pt.zeros_like(x) + pt.grad(scalar, x, disconnected_inputs="ignore")
 
 
 class RestDensities:
@@ -61,13 +49,7 @@ class RestDensities:
         Transform, if x holds effects in place of some variables.
     """
 
-    def __init__(
-        self,
-        rest,
-        value_vars,
-        layout: FlatLayout,
-        centring: Centring | None = None,
-    ):
+    def __init__(self, rest, value_vars, layout: FlatLayout, centring: Centring | None = None):
         self._point = pt.vector("x", shape=(layout.size,))
         plain, log_jacobian = self._point, 0.0
         if centring is not None:
@@ -132,14 +114,14 @@ class RestDensities:
 
     @cached_property
     def _value_and_gradient(self):
-        outputs = [self._rest * 1.0, _gradient_by(self._point, self._rest)]
+        outputs = [self._rest * 1.0, gradient_by(self._point, self._rest)]
         return interpreted_function([self._point], outputs, trust_input=True)
 
     @cached_property
     def _product(self):
         """Product of the Hessian with a vector."""
         v = pt.vector("v")
-        hvp = _gradient_by(self._point, (_gradient_by(self._point, self._rest) * v).sum())
+        hvp = gradient_by(self._point, (gradient_by(self._point, self._rest) * v).sum())
         return interpreted_function([self._point, v], hvp, trust_input=True)
 
 
@@ -170,10 +152,7 @@ class PriorTerms:
         NotScalar
         """
         graph = Graph()
-        (total,) = lowered([total])
-        memo = constant_data(total, [x], "prior")
-        new = memo[x] = x.type.clone(shape=(size,))(x.name)
-        (total,) = rebuilt([total], memo)
+        total, (new,) = with_constants(total, {x: (size,)})
         pieces = [stabilised(piece) for piece in _pieces(total)]
         return cls(graph, [_family(graph, piece, new) for piece in pieces], size)
 
@@ -192,9 +171,12 @@ class PriorTerms:
         return Written(graph, narrow, functions), sums
 
     @cached_property
-    def derivatives(self) -> list[tuple[np.ndarray, np.ndarray]] | None:
-        """Arrays of these terms and functions with second derivatives; None if they would take too long to compile."""
-        written, _ = self.written
+    def derivatives(self) -> tuple[tuple[np.ndarray, np.ndarray], Coefficients] | None:
+        """Arrays of these terms with second derivatives, and the map to (x, f, A x).
+
+        None if they would take too long to compile.
+        """
+        written, sums = self.written
         steps = 0
         for f in (*written.families, *written.functions):
             leaves = len(leaves_of(self.graph, f.expression)[0])
@@ -202,44 +184,29 @@ class PriorTerms:
         if steps > _MOST_STEPS:
             _log.info("PyTensor computes derivatives of the prior, which take %d steps.", steps)
             return None
-        both = written.families, written.functions
-        return [printed_families(self.graph, families, 2).arrays for families in both]
+        terms = printed_families(self.graph, written.families, 2).arrays
+        return terms, Coefficients(self.graph, written.functions, combinations=sums)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
         """Return the gradient at x (D,)."""
-        slopes, chain = self._slopes(x)
-        return slopes[: x.size] + slopes[x.size :] @ chain
+        assert self.derivatives is not None
+        terms, extended = self.derivatives
+        return extended.gradient(x, _slopes(extended.evaluate(x), terms))
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
         """Return the Hessian at x (D,)."""
-        slopes, chain = self._slopes(x)
-        d, number = x.size, np.arange(slopes.size)
-        curves = np.zeros((slopes.size, slopes.size))
         assert self.derivatives is not None
-        terms, functions = self.derivatives
-        add_curves(self._extended(x, functions), *terms, np.ones(0), number, curves)
-        out = curves[:d, :d]
-        if len(chain):
-            mixed = chain.T @ curves[d:, :d]
-            out = out + mixed + mixed.T + chain.T @ curves[d:, d:] @ chain
-            add_curves(x, *functions, slopes[x.size :], number, out)
-        return out
+        terms, extended = self.derivatives
+        z = extended.evaluate(x)
+        curves = np.zeros((z.size, z.size))
+        add_curves(z, *terms, np.ones(0), np.arange(z.size), curves)
+        return extended.hessian(x, _slopes(z, terms), curves)
 
-    def _extended(self, x: np.ndarray, functions: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate([with_values(x, *functions), self.written[1] @ x])
 
-    def _slopes(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return derivatives by (x, f, A x), and those of f and A x by x."""
-        assert self.derivatives is not None
-        terms, functions = self.derivatives
-        whole = self._extended(x, functions)
-        slopes = np.zeros(whole.size)
-        add_slopes(whole, *terms, np.ones(0), slopes)
-        n_functions = whole.size - x.size - len(self.written[1])
-        chain = np.zeros((n_functions, x.size))
-        for k, weights in enumerate(np.eye(n_functions)):
-            add_slopes(x, *functions, weights, chain[k])
-        return slopes, np.concatenate([chain, self.written[1]])
+def _slopes(z: np.ndarray, terms: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    out = np.zeros(z.size)
+    add_slopes(z, *terms, np.ones(0), out)
+    return out
 
 
 def _pieces(total: Variable) -> list[Variable]:
@@ -268,7 +235,7 @@ def _family(graph: Graph, tensor: Variable, x: Variable) -> Family:
     columns = Columns(graph, "column")
     numbers = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
     layout = FlatLayout(("x",), (x.type.shape,), ("float64",))
-    leaves = {x: partial(parameter_leaf(graph, layout, columns), "x")}
+    leaves = {x: partial(ParameterLeaves(graph, layout, columns), "x")}
     index = tuple(
         graph.const(0) if n == 1 else columns.node(("index", k), partial(np.asarray, numbers[k]))
         for k, n in enumerate(shape)

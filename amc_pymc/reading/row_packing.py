@@ -18,7 +18,6 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.engine import Graph
 from amc_pymc.engine.row_kernels import loops, printed_rows
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.graphs import interpreted_function
 from amc_pymc.reading.packed_rows import (
     NO_SCALAR_FORM,
@@ -29,6 +28,7 @@ from amc_pymc.reading.packed_rows import (
 )
 from amc_pymc.reading.row_program import Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
+from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import InMemory, Placeholder, RowStore
 from amc_pymc.signals import raise_if_signalled
 
@@ -74,13 +74,7 @@ class RowPacking:
     """
 
     def __init__(
-        self,
-        model,
-        rows: RowLogp,
-        start: np.ndarray,
-        point: np.ndarray,
-        rest,
-        rest_inputs,
+        self, model, rows: RowLogp, start: np.ndarray, point: np.ndarray, rest, rest_inputs
     ):
         if rows.row_local:
             raise refusal(f"{', '.join(rows.row_local)} has one value per row")

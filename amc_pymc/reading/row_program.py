@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,11 +11,17 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from amc_pymc.engine import GROUP, LOCAL, ROW, Families, Graph
-from amc_pymc.reading.element_reader import Index, NotScalar, Unaddressable
 from amc_pymc.reading.graphs import rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import RowLogp
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import (
+    ElementReader,
+    Index,
+    NotScalar,
+    Unaddressable,
+    flat_position,
+    stabilised,
+)
 
 
 class Columns:
@@ -135,16 +141,15 @@ class Columns:
         g = self.graph
         dots = [c for n in g.leaves(outputs, "dot") for c in g.nodes[n].value[2]]
         others = [g.nodes[n].value for n in g.leaves(outputs, self.kind)]
-        chosen = list(dict.fromkeys([*(dots if self.kind == "column" else []), *others]))
+        chosen = list(dict.fromkeys([*dots, *others]))
         place = {c: k for k, c in enumerate(chosen)}
         change = {
             n: g.leaf(self.kind, place[g.nodes[n].value], g.nodes[n].kind)
             for n in g.leaves(outputs, self.kind)
         }
-        if self.kind == "column":
-            for n in g.leaves(outputs, "dot"):
-                name, first, columns = g.nodes[n].value
-                change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
+        for n in g.leaves(outputs, "dot"):
+            name, first, columns = g.nodes[n].value
+            change[n] = g.leaf("dot", (name, first, tuple(place[c] for c in columns)))
         return g.replaced(outputs, change), [self.arrays[c] for c in chosen]
 
 
@@ -211,7 +216,7 @@ def row_expression(
     arrays : sequence of arrays, optional
         Data in place of ``rows.arrays``; columns read them when they are computed.
     families : Families, optional
-        As for :class:`~amc_pymc.reading.element_reader.ElementReader`.
+        As for :class:`~amc_pymc.reading.scalars.ElementReader`.
 
     Returns
     -------
@@ -247,35 +252,54 @@ def row_expression(
     return reader.element(stabilised(output), (graph.const(0),))
 
 
-def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
-    """Return the position of an element in the flattened array."""
-    position = graph.const(0)
-    for i, n in zip(index, shape):
-        position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
-    return position
+class ParameterLeaves:
+    """Elements of variables, ``(name, index) -> node``: entries of the flat vector, or local effects.
 
+    Parameters
+    ----------
+    graph : Graph
+    layout : FlatLayout
+        Layout of the flat vector.
+    columns : Columns, optional
+        Columns to which positions that depend on data are added. An expression then does not depend on where in
+        the vector a variable begins.
+    slots : dict, optional
+        Functions ``(graph, index) -> node`` of the variables with local effects.
 
-def parameter_leaf(graph: Graph, layout: FlatLayout, columns: Columns | None = None):
-    """Return ``(name, index) -> node``, which reads elements of the flat vector of parameters.
-
-    Positions that depend on data become columns, if these are given. An expression then does not depend
-    on where in the vector a variable begins.
+    Attributes
+    ----------
+    read : dict
+        The node of each entry that was read, by the name of its variable and its index.
     """
-    shapes = dict(zip(layout.names, layout.shapes))
 
-    def leaf(name: str, index: Index) -> int:
-        if any(graph.depends(i) & LOCAL for i in index):
+    def __init__(
+        self,
+        graph: Graph,
+        layout: FlatLayout,
+        columns: Columns | None = None,
+        slots: Mapping[str, Callable[[Graph, Index], int]] | None = None,
+    ):
+        self.graph, self.layout, self.columns, self.slots = graph, layout, columns, slots or {}
+        self.read: dict[tuple[str, Index], int] = {}
+        self._shapes = dict(zip(layout.names, layout.shapes))
+
+    def __call__(self, name: str, index: Index) -> int:
+        """Return the node of an element."""
+        g, columns = self.graph, self.columns
+        if name in self.slots:
+            return self.slots[name](g, index)
+        if any(g.depends(i) & LOCAL for i in index):
             raise Unaddressable(f"{name} is indexed by a local effect")
-        position = flat_position(graph, index, shapes[name])
-        start = graph.const(layout.slices[name].start)
-        position = graph.make("add", start, position)
-        if columns is not None and graph.number(position) is None and columns.makes(position):
-            places = partial(np.arange, layout.size)
+        position = flat_position(g, index, self._shapes[name])
+        position = g.make("add", g.const(self.layout.slices[name].start), position)
+        if columns is not None and g.number(position) is None and columns.makes(position):
+            places = partial(np.arange, self.layout.size)
             position = columns.derived(("position",), places, (position,))
-        entry = graph.entry("eta", position)
-        return entry if layout.is_continuous(name) else graph.make("int", entry)
-
-    return leaf
+        entry = g.entry("eta", position)
+        if not self.layout.is_continuous(name):
+            entry = g.make("int", entry)
+        self.read[name, index] = entry
+        return entry
 
 
 def _value_leaf(rows: RowLogp, name: str, columns: Columns, leaf):

@@ -21,30 +21,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 
-from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import ScalarFromTensor
-from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.reading.graphs import (
-    MakeFunction,
-    functions_for_few,
     initial_point_of,
+    inlined,
     interpreted_function,
     is_random,
     log_densities,
     lowered,
-    opened,
     plain_function,
     rebuilt,
     remembered,
     remembering,
+    shared_values,
     state_without_caches,
 )
 from amc_pymc.reading.layout import FlatLayout
@@ -85,19 +82,16 @@ def choose_observed(model, observed_vars=None) -> list[Variable]:
     if isinstance(observed_vars, str | Variable):
         observed_vars = [observed_vars]
     known = {rv.name: rv for rv in model.observed_RVs}
-    chosen = []
-    for var in observed_vars:
-        name = getattr(var, "name", var)
+    chosen = dict.fromkeys(getattr(var, "name", var) for var in observed_vars)
+    for name in chosen:
         if name not in known:
             raise ValueError(
                 f"observed_vars names {name!r}, which is not an observed variable of the model; "
                 f"these are: {', '.join(known)}"
             )
-        if known[name] not in chosen:
-            chosen.append(known[name])
     if not chosen:
         raise ValueError("observed_vars is empty; leave it None for the variables with most rows")
-    return chosen
+    return [known[name] for name in chosen]
 
 
 def _length(model, rv) -> int:
@@ -178,15 +172,21 @@ def _tensor_below(v: Variable) -> Variable:
     return v
 
 
-def constant_data(graph, inputs, name: str) -> dict[Variable, Variable]:
-    """Return constants that replace whatever a graph reads besides its inputs."""
+def with_constants(
+    graph: Variable, shapes: Mapping[Variable, tuple[int, ...]]
+) -> tuple[Variable, list[Variable]]:
+    """Return a graph of inputs of known shapes, whose data are constants, and these inputs."""
+    (graph,) = lowered([graph])
     frontier = [
         v
-        for v in data_frontier([graph], inputs)
+        for v in data_frontier([graph], shapes)
         if not isinstance(v, Constant) and isinstance(v.type, TensorType)
     ]
-    values = evaluated(frontier, name)
-    return {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in zip(frontier, values)}
+    data = zip(frontier, evaluated(frontier, "prior"))
+    memo = {v: pt.constant(np.asarray(a, dtype=v.type.dtype)) for v, a in data}
+    inputs = {v: v.type.clone(shape=shape)(v.name) for v, shape in shapes.items()}
+    (graph,) = rebuilt([graph], memo | inputs)
+    return graph, list(inputs.values())
 
 
 def evaluated(frontier, name: str) -> list[np.ndarray]:
@@ -198,26 +198,20 @@ def evaluated(frontier, name: str) -> list[np.ndarray]:
         raise refused(
             name, "it reads a sparse matrix; make it dense (X.toarray()) if memory allows"
         )
-    computed = {}
-    if lazy:
-        computed = dict(zip(lazy, plain_function([], lazy)()))
-    out = []
-    for v in frontier:
-        out.append(computed[v] if v in computed else _constant_value(v))
-    return out
+    computed = dict(zip(lazy, plain_function([], lazy)())) if lazy else {}
+    return [computed[v] if v in computed else _constant_value(v) for v in frontier]
 
 
 def data_stamps(model) -> dict[SharedVariable, bytes]:
     """Return a hash of each shared variable that the model's density reads, pm.Data or any other."""
     stamps = {}
-    for v in ancestors([*model.basic_RVs, *model.rvs_to_values.values(), *model.potentials]):
-        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType):
-            value = v.get_value(borrow=True)
-            dense = isinstance(value, np.ndarray)
-            told = f"{value.shape}{value.dtype}" if dense else type(value).__name__
-            digest = hashlib.blake2b(told.encode(), digest_size=16)
-            digest.update(np.ascontiguousarray(value) if dense else pickle.dumps(value))
-            stamps[v] = digest.digest()
+    graphs = [*model.basic_RVs, *model.rvs_to_values.values(), *model.potentials]
+    for v, value in shared_values(graphs):
+        dense = isinstance(value, np.ndarray)
+        told = f"{value.shape}{value.dtype}" if dense else type(value).__name__
+        digest = hashlib.blake2b(told.encode(), digest_size=16)
+        digest.update(np.ascontiguousarray(value) if dense else pickle.dumps(value))
+        stamps[v] = digest.digest()
     return stamps
 
 
@@ -299,7 +293,7 @@ class RowLogp:
             replace[row_input.placeholder] = rows
         return clone_replace(self._output, replace, rebuild_strict=False)
 
-    def compile(self, make: MakeFunction = interpreted_function):
+    def compile(self, make: Callable[..., Any] = interpreted_function):
         """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
         fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
@@ -313,9 +307,6 @@ class RowLogp:
     def __getstate__(self):
         # The graphs of the cut hold the model's data a second time.
         return state_without_caches(self) | {"_cut": None}
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
 
     def __call__(self, point: Mapping[str, np.ndarray], idx: Sequence[int]) -> np.ndarray:
         """Return the log-likelihood (m,) of the rows ``idx`` at ``point``."""
@@ -404,15 +395,12 @@ def _extracted(model, observed: tuple) -> RowLogp:
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     xs, x = possible_points(model, layout, point, rng, 3), pt.vector("x")
     own = _summed(layout.substitute(logps, model.value_vars, x))
-    for make in functions_for_few(logps, n_rows):
-        checks = _checks(make([x], own), xs, n_rows, names[0], rng)
-        if all(np.isfinite(check.values).all() for check in checks):
-            break
+    checks = _checks(interpreted_function([x], own), xs, n_rows, names[0], rng)
     failure: Exception | None = None
     for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            problem = _disagreement(rows, checks, make)
+            problem = _disagreement(rows, checks)
         except Exception as error:
             raise_if_signalled(error)
             failure = failure or error
@@ -486,7 +474,7 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
         value_vars=tuple(v.name for v in values),
         layout=layout,
         row_local=tuple(row_local),
-        _output=_summed(rebuilt(logps, memo, _opened)),
+        _output=_summed(rebuilt(logps, memo, inlined)),
         _values=placeholders,
         _inputs=tuple(inputs),
         _length=length,
@@ -520,12 +508,6 @@ def _summed(logps):
     """Return the sum of elementwise log densities, and over all axes but the first."""
     rows = (p.sum(axis=tuple(range(1, p.type.ndim))) if p.type.ndim > 1 else p for p in logps)
     return reduce(operator.add, rows)
-
-
-def _opened(node, inputs):
-    """Inline the inner graph of a node with new inputs, which infers its static shapes again."""
-    changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
-    return opened(node, inputs, _opened) if changed and isinstance(node.op, OpFromGraph) else None
 
 
 # --- verification ------------------------------------------------------------------------------
@@ -576,7 +558,7 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     return out
 
 
-def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Exception | None:
+def _disagreement(rows: RowLogp, checks: list[_Check]) -> Exception | None:
     """Return the first difference from the model's own elementwise log-likelihood, or None."""
     if rows.n_rows >= _MANY:
         for v in ancestors([rows._output]):  # the cost of a row would be O(N)
@@ -586,9 +568,8 @@ def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Ex
         entries = [check.x[rows.layout.slices[name]] for check in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
             return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
-    values = rows.compile(make)
     for check in checks:
-        got = values(check.x, check.idx)
+        got = rows._interpreted(check.x, check.idx)
         if got.shape != check.idx.shape:
             return ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
         if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):

@@ -7,13 +7,16 @@ entries costs as much as one from a vector of two. Indices may be numbers or int
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+import itertools
+import math
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial, reduce, singledispatch
+from typing import Any
 
 import numpy as np
 
 from pymc.logprob.utils import CheckParameterValue
-from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -46,25 +49,183 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
-from amc_pymc.engine import Graph
+from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.functions import ARRAY
-from amc_pymc.reading.element_reader import RULES, ElementReader, Index, NotScalar
-from amc_pymc.reading.graphs import opened, rebuilt
+from amc_pymc.reading.graphs import inlined, rebuilt
+
+Index = tuple[int, ...]
+
+_MOST_NODES = 20_000
+
+#: Largest axis that is enumerated where an index must be a number but depends on data.
+_MOST_CASES = 64
+
+#: Exclusive bound on the terms of an incomplete Gamma or Beta function that is a finite sum.
+_MOST_TERMS = 20
 
 
-def _rule(*kinds: type) -> Callable:
-    """Register a function that reads elements of the results of some operations."""
+class NotScalar(Exception):
+    """Error for a graph that cannot be read element by element."""
 
-    def registered(function: Callable) -> Callable:
-        RULES.update(dict.fromkeys(kinds, function))
-        return function
 
-    return registered
+class Unaddressable(NotScalar):
+    """Error for an index that must be a number and is not."""
+
+
+class ElementReader:
+    """Reader of elements of tensors as expressions.
+
+    Parameters
+    ----------
+    graph : Graph
+        Graph to which expressions are added.
+    leaves : mapping of variables to callables
+        ``index -> node`` for the inputs of the tensor graph; an index is a tuple of nodes.
+    columns : Columns
+        Columns of data, to which elements of constant arrays are added that are indexed by data.
+    families : Families, optional
+        Families to which coefficients of long products are added if they are functions of parameters.
+    loops : bool
+        Whether long products of columns and parameters are loops, leaves "dot", and not sums.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        leaves: Mapping[Variable, Callable[[Index], int]],
+        columns: Any,
+        families: Families | None = None,
+        loops: bool = True,
+    ):
+        self.graph = graph
+        self.leaves = dict(leaves)
+        self.columns = columns
+        self.families, self.loops = families, loops
+        self._negative: dict[int, bool] = {}
+        self._memo: dict[tuple[Variable, Index], int] = {}
+
+    # --- elements -------------------------------------------------------------------------------
+
+    def element(self, variable: Variable, index: Index = ()) -> int:
+        """Return the expression of one element; raise NotScalar if an operation has none."""
+        key = variable, index
+        if key not in self._memo:
+            if len(self.graph.nodes) > _MOST_NODES:
+                raise NotScalar(f"it takes more than {_MOST_NODES} operations a row")
+            try:
+                self._memo[key] = self._element(variable, index)
+            except RecursionError as error:
+                raise NotScalar("its graph is too deep") from error
+        return self._memo[key]
+
+    def _element(self, variable: Variable, index: Index) -> int:
+        node = variable.owner
+        try:
+            if variable in self.leaves:
+                return self.leaves[variable](index)
+            if isinstance(variable, Constant):
+                return self._constant(np.asarray(variable.data), index)
+            if node is None:
+                raise NotScalar(f"it depends on {variable}")
+            which = () if len(node.outputs) == 1 else (node.outputs.index(variable),)
+            return _rule.dispatch(type(node.op))(self, node, index, *which)
+        except Unaddressable:
+            return self._each_case(variable, index)
+
+    def _each_case(self, variable: Variable, index: Index) -> int:
+        """Return a switch among the elements along an axis whose index depends on data."""
+        shape = self.shape(variable)
+        open_axes = [k for k, i in enumerate(index) if self.graph.number(i) is None]
+        axis = min(open_axes, key=lambda k: shape[k], default=None)
+        if axis is None or shape[axis] > _MOST_CASES:
+            source = variable if variable.owner is None else type(variable.owner.op).__name__
+            raise NotScalar(f"data choose an element of {source}")
+        cases = [
+            self.element(variable, (*index[:axis], self.const(k), *index[axis + 1 :]))
+            for k in range(shape[axis])
+        ]
+        out = cases[-1]
+        for k in reversed(range(shape[axis] - 1)):
+            out = self.make("switch", self.make("eq", index[axis], self.const(k)), cases[k], out)
+        return out
+
+    def _constant(self, data: np.ndarray, index: Index) -> int:
+        if data.size == 1:
+            return self._number(data.reshape(())[()])
+        numbers = [self.graph.number(i) for i in index]
+        if None in numbers:
+            if self.graph.leaves(index, "entry"):
+                raise Unaddressable("a constant array is indexed by data")
+            return self.columns.derived(("table", id(data)), lambda: data, index)
+        return self._number(data[tuple(numbers)])
+
+    def _number(self, value) -> int:
+        kind = np.asarray(value).dtype.kind
+        return self.graph.const(
+            bool(value) if kind == "b" else int(value) if kind in "iu" else float(value)
+        )
+
+    def number(self, node: int) -> int:
+        """Return the value of an integer constant."""
+        value = self.graph.number(node)
+        if value is None:
+            raise Unaddressable("a shape or a slice depends on data")
+        return int(value)
+
+    def whole(self, node: int) -> int | None:
+        """Return the value of an expression that is always the same integer from 1 to 19, or None."""
+        value = self.columns.alike(node)
+        return int(value) if value in range(1, _MOST_TERMS) else None
+
+    def may_be_negative(self, index: int) -> bool:
+        """Whether an index, a node, may be negative."""
+        if index not in self._negative:
+            self._negative[index] = self.columns.may_be_negative(index)
+        return self._negative[index]
+
+    def shape(self, variable: Variable) -> tuple[int, ...]:
+        """Return the static shape."""
+        known = variable.type.shape
+        if None in known:
+            raise NotScalar(f"the shape of {variable} is not known")
+        return known
+
+    # --- shorthands -----------------------------------------------------------------------------
+
+    def make(self, op: str, *args: int) -> int:
+        """Add an operation."""
+        return self.graph.make(op, *args)
+
+    def const(self, value) -> int:
+        """Add a constant."""
+        return self.graph.const(value)
+
+    def broadcast(self, variable: Variable, index: Index) -> int:
+        """Return the element of an input of an elementwise operation."""
+        zero = self.const(0)
+        shape = variable.type.shape
+        own = index[len(index) - len(shape) :]
+        return self.element(variable, tuple(zero if n == 1 else i for n, i in zip(shape, own)))
+
+    def fold(self, op: str, terms: Sequence[int]) -> int:
+        """Add an operation of two arguments on several."""
+        return reduce(partial(self.make, op), terms)
+
+    def over(self, sizes: Sequence[int]):
+        """Return all indices of a block."""
+        ranges = [[self.const(k) for k in range(n)] for n in sizes]
+        return itertools.product(*ranges)
+
+
+@singledispatch
+def _rule(r: ElementReader, node, *_) -> int:
+    """Read an element of the result of an operation: the rule for its type."""
+    raise NotScalar(f"{type(node.op).__name__} has no scalar form")
 
 
 def stabilised(output: Variable) -> Variable:
     """Return the graph as PyTensor would compute it: inner graphs inlined, numerically stable."""
-    (out,) = rebuilt([output], {}, _open_inner)
+    (out,) = rebuilt([output], {}, inlined)
     graph = FunctionGraph(outputs=[out], clone=True, copy_inputs=False)
     _stabilising().rewrite(graph)
     return graph.outputs[0]
@@ -73,10 +234,6 @@ def stabilised(output: Variable) -> Variable:
 @cache
 def _stabilising() -> GraphRewriter:
     return optdb.query(RewriteDatabaseQuery(include=("canonicalize", "stabilize")))
-
-
-def _open_inner(node, inputs):
-    return opened(node, inputs, _open_inner) if isinstance(node.op, OpFromGraph) else None
 
 
 # --- elementwise operations, reductions, products ---------------------------------------------------
@@ -90,16 +247,7 @@ _RENAMED = {
     "I0e": "bessel_i0e", "I1e": "bessel_i1e",
 }  # fmt: skip
 #: Operations of two arguments of which PyTensor's have several.
-_FOLDS = {
-    "Add": "add",
-    "Mul": "mul",
-    "AND": "and",
-    "OR": "or",
-    "Maximum": "maximum",
-    "ScalarMaximum": "maximum",
-    "Minimum": "minimum",
-    "ScalarMinimum": "minimum",
-}
+_FOLDS = {"Add", "Mul", "AND", "OR", "Maximum", "Minimum"}
 
 #: Values of reductions of no elements.
 _EMPTY = {"Add": 0.0, "Mul": 1.0, "AND": True, "OR": False}
@@ -107,16 +255,17 @@ _EMPTY = {"Add": 0.0, "Mul": 1.0, "AND": True, "OR": False}
 _TRUTH_ONLY = {"AND", "OR", "XOR", "Invert"}
 
 
+def _name(scalar_op) -> str:
+    return type(scalar_op).__name__.removeprefix("Scalar")
+
+
 def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
     """Add a scalar operation on expressions."""
-    name = type(op).__name__
+    name = _name(op)
     if name in _TRUTH_ONLY and any(r.graph.nodes[a].kind != "b" for a in args):
         raise NotScalar(f"{name} of numbers has no scalar form")
     if name in _FOLDS:
-        total = args[0]
-        for a in args[1:]:
-            total = r.make(_FOLDS[name], total, a)
-        return total
+        return r.fold(name.lower(), args)
     if name in _FORMS:
         return _FORMS[name](r, *args)
     if name == "Cast":
@@ -202,7 +351,7 @@ def _cast(r: ElementReader, node: int, dtype: str) -> int:
     return r.make("int", node)
 
 
-@_rule(Elemwise)
+@_rule.register(Elemwise)
 def _elemwise(r: ElementReader, node, index: Index) -> int:
     """Read an element of an elementwise operation."""
     op = node.op.scalar_op
@@ -217,14 +366,14 @@ def _elemwise(r: ElementReader, node, index: Index) -> int:
     return _scalar(r, op, args, node.outputs[0].type.dtype)
 
 
-@_rule(ScalarOp)
+@_rule.register(ScalarOp)
 def _scalar_node(r: ElementReader, node, index: Index) -> int:
     """Read an operation on scalars, as in the indices of slices."""
     args = [r.element(i) for i in node.inputs]
     return _scalar(r, node.op, args, node.outputs[0].type.dtype)
 
 
-@_rule(DimShuffle)
+@_rule.register(DimShuffle)
 def _dimshuffle(r: ElementReader, node, index: Index) -> int:
     """Read an element of a tensor with its axes in another order."""
     own = [r.const(0)] * node.inputs[0].type.ndim
@@ -234,19 +383,21 @@ def _dimshuffle(r: ElementReader, node, index: Index) -> int:
     return r.element(node.inputs[0], tuple(own))
 
 
-@_rule(TensorFromXTensor, XTensorFromTensor, SpecifyShape, ScalarFromTensor, TensorFromScalar)
+@_rule.register(
+    TensorFromXTensor | XTensorFromTensor | SpecifyShape | ScalarFromTensor | TensorFromScalar
+)
 def _same_element(r: ElementReader, node, index: Index) -> int:
     """Read the same element of the input."""
     return r.element(node.inputs[0], index)
 
 
-@_rule(CAReduce)
+@_rule.register(CAReduce)
 def _reduce(r: ElementReader, node, index: Index) -> int:
     """Read an element of a sum, product or another reduction."""
     (x,) = node.inputs
     axes = _axes(node.op.axis, x.type.ndim)
     own = _open_index(index, axes, x.type.ndim)
-    name = type(node.op.scalar_op).__name__
+    name = _name(node.op.scalar_op)
     if name == "Add":
         loop = _long_dot(r, x, own, axes)
         if loop is not None:
@@ -254,12 +405,7 @@ def _reduce(r: ElementReader, node, index: Index) -> int:
     terms = _block(r, x, own, axes)
     if name not in _FOLDS or not (terms or name in _EMPTY):
         raise NotScalar(f"a reduction by {name} of {len(terms)} elements has no scalar form")
-    if not terms:
-        return r.const(_EMPTY[name])
-    total = terms[0]
-    for t in terms[1:]:
-        total = r.make(_FOLDS[name], total, t)
-    return total
+    return r.fold(name.lower(), terms) if terms else r.const(_EMPTY[name])
 
 
 def _block(r: ElementReader, x, own: Sequence, axes: Sequence[int]) -> list[int]:
@@ -292,37 +438,28 @@ def _long_dot(r: ElementReader, x, own, axes) -> int | None:
 
 
 def _loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return a dot product of columns with consecutive entries or derived coefficients, or None."""
+    """Return a dot product of columns with consecutive entries, or functions of parameters of the same form, or None."""
     g = r.graph
-    for data, entries in ((left, right), (right, left)) if r.loops else ():
-        found = [_column(g, d) for d in data]
-        if None in found:
-            continue
-        positions = []
-        for e in entries:
-            n = g.nodes[e]
-            positions.append(g.number(n.args[0]) if n.op == "entry" else None)
-        if None in positions or {g.nodes[e].value for e in entries} != {"eta"}:
-            continue
-        first = int(positions[0])
-        if positions == list(range(first, first + len(positions))):
-            return g.leaf("dot", ("eta", first, tuple(found)))
-    return _derived_loop(r, left, right)
-
-
-def _derived_loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return a dot product of columns with functions of parameters of the same form, or None."""
-    g = r.graph
-    if r.families is None:
-        return None
-    for data, coefficients in ((left, right), (right, left)):
+    for data, factors in ((left, right), (right, left)):
         columns = [_column(g, d) for d in data]
-        if None in columns or any(g.depends(c) for c in coefficients):
+        if None in columns:
             continue
-        first = r.families.add(coefficients)
+        first = _first_of_consecutive(g, factors) if r.loops else None
+        if first is None and r.families is not None and not any(map(g.depends, factors)):
+            first = r.families.add(factors)
         if first is not None:
             return g.leaf("dot", ("eta", first, tuple(columns)))
     return None
+
+
+def _first_of_consecutive(g: Graph, factors: Sequence[int]) -> int | None:
+    """Return the position of the first of consecutive entries, or None."""
+    if any(g.nodes[f].op != "entry" or g.nodes[f].value != "eta" for f in factors):
+        return None
+    positions = [g.number(g.nodes[f].args[0]) for f in factors]
+    if None in positions or np.any(np.diff(positions) != 1):
+        return None
+    return int(positions[0])
 
 
 def _column(g: Graph, node: int) -> int | None:
@@ -333,42 +470,33 @@ def _column(g: Graph, node: int) -> int | None:
     return n.value if n.op == "column" else None
 
 
-def _products(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int:
-    """Return a sum of products."""
+@_rule.register(Dot)
+def _dot_product(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a product of matrices or vectors."""
+    a, b = node.inputs
+    batch = index[: max(0, b.type.ndim - 2)]
+    rows, columns = index[: a.type.ndim - 1], index[a.type.ndim - 1 :]
+    inner = a.type.shape[-1] or r.shape(b)[len(batch)]
+    steps = [r.const(k) for k in range(inner)]
+    left = [r.broadcast(a, (*rows, k)) for k in steps]
+    right = [r.broadcast(b, (*batch, k, *columns)) for k in steps]
     if len(left) >= _LONG:
         loop = _loop(r, left, right)
         if loop is not None:
             return loop
-    return r.graph.sum([r.make("mul", a, b) for a, b in zip(left, right)])
+    return r.graph.sum([r.make("mul", x, y) for x, y in zip(left, right)])
 
 
-@_rule(Dot)
-def _dot_product(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a product of matrices or vectors."""
-    a, b = node.inputs
-    inner = a.type.shape[-1]
-    if inner is None:
-        inner = r.shape(b)[0]
-    rows, columns = index[: a.type.ndim - 1], index[a.type.ndim - 1 :]
-    steps = [r.const(k) for k in range(inner)]
-    left = [r.element(a, (*rows, k)) for k in steps]
-    right = [r.element(b, (k, *columns)) for k in steps]
-    return _products(r, left, right)
-
-
-@_rule(CumOp)
+@_rule.register(CumOp)
 def _cumulate(r: ElementReader, node, index: Index) -> int:
     """Read an element of a cumulative sum or product."""
     (x,) = node.inputs
     if node.op.axis is None and x.type.ndim > 1:
         raise NotScalar("a cumulative sum over several axes has no scalar form")
     axis = (node.op.axis or 0) % x.type.ndim
-    last = r.number(index[axis])
-    op = {"add": "add", "mul": "mul"}[node.op.mode]
-    total = r.element(x, (*index[:axis], r.const(0), *index[axis + 1 :]))
-    for k in range(1, last + 1):
-        total = r.make(op, total, r.element(x, (*index[:axis], r.const(k), *index[axis + 1 :])))
-    return total
+    numbers = [r.const(k) for k in range(r.number(index[axis]) + 1)]
+    before = [r.element(x, (*index[:axis], k, *index[axis + 1 :])) for k in numbers]
+    return r.fold(node.op.mode, before)
 
 
 def _log_sum_exp(r: ElementReader, terms: Sequence[int]) -> int:
@@ -377,22 +505,20 @@ def _log_sum_exp(r: ElementReader, terms: Sequence[int]) -> int:
         # The largest term was subtracted before.
         inside = _log_sum_exp(r, [r.graph.nodes[t].args[0] for t in terms])
         return r.make("sub", inside, *shifts)
-    top = terms[0]
-    for t in terms[1:]:
-        top = r.make("maximum", top, t)
+    top = r.fold("maximum", terms)
     # The result does not depend on the shift, which must be finite to avoid inf - inf.
     top = r.make("held", r.make("switch", r.make("isinf", top), r.const(0.0), top))
     total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
     return r.make("add", r.make("log", total), top)
 
 
-@_rule(LogAddExp)
+@_rule.register(LogAddExp)
 def _log_add_exp(r: ElementReader, node, index: Index) -> int:
     """Read an element of the log of a sum of exponentials of inputs."""
     return _log_sum_exp(r, [r.broadcast(i, index) for i in node.inputs])
 
 
-@_rule(Softmax, LogSoftmax)
+@_rule.register(Softmax | LogSoftmax)
 def _softmax(r: ElementReader, node, index: Index) -> int:
     """Read an element of a softmax or its logarithm."""
     (x,) = node.inputs
@@ -406,7 +532,7 @@ def _axes(axis, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if axis is None else tuple(int(a) % ndim for a in np.atleast_1d(axis))
 
 
-@_rule(LogSumExp)
+@_rule.register(LogSumExp)
 def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
     """Read an element of the log of a sum of exponentials along axes."""
     (x,) = node.inputs
@@ -417,16 +543,15 @@ def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
 # --- indexing, shapes --------------------------------------------------------------------------------
 
 
-def _slice(r: ElementReader, at: slice, length: int) -> tuple[int, int, int]:
-    """Return start, length and step of a slice of constants."""
+def _slice(r: ElementReader, at: slice) -> slice:
+    """Return a slice of constants with their numbers."""
 
     def value(part):
         if part is None or isinstance(part, int):
             return part
         return r.number(r.element(part))
 
-    chosen = range(length)[slice(value(at.start), value(at.stop), value(at.step))]
-    return chosen.start, len(chosen), chosen.step
+    return slice(value(at.start), value(at.stop), value(at.step))
 
 
 def _stepped(r: ElementReader, i: int, start: int, step: int) -> int:
@@ -450,7 +575,7 @@ def _parts(node, x: Variable, rest: Sequence[Variable]) -> list:
     return parts + [slice(None)] * (x.type.ndim - len(parts))
 
 
-@_rule(Subtensor, AdvancedSubtensor)
+@_rule.register(Subtensor | AdvancedSubtensor)
 def _subtensor(r: ElementReader, node, index: Index) -> int:
     """Read an element of ``x[i, j, :]`` by NumPy's rules."""
     x, *rest = node.inputs
@@ -461,63 +586,51 @@ def _subtensor(r: ElementReader, node, index: Index) -> int:
     ndim = max((parts[k].type.ndim for k in arrays), default=0)
     together = arrays == list(range(arrays[0], arrays[-1] + 1)) if arrays else False
     first = arrays[0] if together else 0
-    chosen = index[first : first + ndim]
+    at = index[first : first + ndim]
     kept = iter((*index[:first], *index[first + ndim :]))
     own = []
     for axis, part in enumerate(parts):
         length = r.shape(x)[axis]
         if isinstance(part, slice):
-            start, _, step = _slice(r, part, length)
-            own.append(_stepped(r, next(kept), start, step))
+            chosen = range(length)[_slice(r, part)]
+            own.append(_stepped(r, next(kept), chosen.start, chosen.step))
         else:
-            own.append(_inside(r, r.broadcast(part, chosen), length))
+            own.append(_inside(r, r.broadcast(part, at), length))
     return r.element(x, tuple(own))
 
 
-@_rule(IncSubtensor)
+@_rule.register(IncSubtensor | AdvancedIncSubtensor)
 def _set_subtensor(r: ElementReader, node, index: Index) -> int:
-    """Read an element of an array of which a block was set or incremented."""
+    """Read an element of an array of which a part was set or incremented."""
     x, y, *rest = node.inputs
-    numbers = [r.number(i) for i in index]
-    inside: list[int] = []
-    for axis, at in enumerate(_parts(node, x, rest)):
-        if isinstance(at, slice):
-            start, number, step = _slice(r, at, r.shape(x)[axis])
-            chosen = range(start, start + step * number, step)
-            if numbers[axis] not in chosen:
-                return r.element(x, index)
-            inside.append(r.const(chosen.index(numbers[axis])))
-        elif r.number(_inside(r, r.element(at), r.shape(x)[axis])) != numbers[axis]:
-            return r.element(x, index)
-    new = r.broadcast(y, tuple(inside))
-    if node.op.set_instead_of_inc:
-        return new
-    return r.make("add", r.element(x, index), new)
+    shape = r.shape(x)
+    chosen = tuple(_known(r, p) for p in _parts(node, x, rest))
+    places = np.arange(math.prod(shape)).reshape(shape)[chosen]
+    own = np.ravel_multi_index([r.number(i) for i in index], shape)
+    found = [r.broadcast(y, tuple(map(r.const, at))) for at in np.argwhere(places == own).tolist()]
+    if found and node.op.set_instead_of_inc:
+        return found[-1]
+    return r.fold("add", [r.element(x, index), *found])
 
 
-@_rule(AdvancedIncSubtensor)
-def _set_advanced(r: ElementReader, node, index: Index) -> int:
-    """Read an element of an array that was set or incremented at constant arrays of indices."""
-    x, y, *rest = node.inputs
-    parts = list(indices_from_subtensor(rest, node.op.idx_list))
-    if any(isinstance(p, slice) or p.type.dtype == "bool" for p in parts):
-        raise NotScalar("an array set by slices and indices or by a mask has no scalar form")
-    numbers = [r.number(i) for i in index]
-    shape = np.broadcast_shapes(*(r.shape(p) for p in parts))
-    out = None
-    for at in r.over(shape):
-        where = [r.number(_inside(r, r.broadcast(p, at), n)) for p, n in zip(parts, r.shape(x))]
-        if where == numbers[: len(where)]:
-            new = r.broadcast(y, (*at, *index[len(where) :]))
-            if node.op.set_instead_of_inc or out is None:
-                base = None if node.op.set_instead_of_inc else r.element(x, index)
-                out = new if base is None else r.make("add", base, new)
-            else:
-                out = r.make("add", out, new)
-    return r.element(x, index) if out is None else out
+def _known(r: ElementReader, part) -> slice | np.ndarray:
+    """Return what is selected along an axis, which must not depend on data."""
+    if isinstance(part, slice):
+        return _slice(r, part)
+    shape = r.shape(part)
+    numbers = [r.number(r.element(part, at)) for at in r.over(shape)]
+    return np.array(numbers, part.type.dtype).reshape(shape)
 
 
-@_rule(Reshape)
+def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
+    """Return the position of an element in the flattened array."""
+    position = graph.const(0)
+    for i, n in zip(index, shape):
+        position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
+    return position
+
+
+@_rule.register(Reshape)
 def _reshape(r: ElementReader, node, index: Index) -> int:
     """Read an element of a reshaped tensor."""
     (x, _), (out,) = node.inputs, node.outputs
@@ -529,17 +642,14 @@ def _reshape(r: ElementReader, node, index: Index) -> int:
         for a, b in zip(wide_old, wide_new):
             own[a] = index[b]
         return r.element(x, tuple(own))
-    flat = r.const(0)
-    for i, n in zip(index, new):
-        flat = r.make("add", r.make("mul", flat, r.const(n)), i)
-    own = []
+    flat, own = flat_position(r.graph, index, new), []
     for n in reversed(old):
         own.append(r.make("mod", flat, r.const(n)) if n > 1 else r.const(0))
         flat = r.make("floordiv", flat, r.const(n)) if n > 1 else flat
     return r.element(x, tuple(reversed(own)))
 
 
-@_rule(Join)
+@_rule.register(Join)
 def _join(r: ElementReader, node, index: Index) -> int:
     """Read an element of joined tensors."""
     axis = node.op.axis % len(index)
@@ -564,7 +674,7 @@ def _join(r: ElementReader, node, index: Index) -> int:
     return out
 
 
-@_rule(Split)
+@_rule.register(Split)
 def _split(r: ElementReader, node, index: Index, which: int) -> int:
     """Read an element of one part of a split tensor."""
     axis = node.op.axis
@@ -573,44 +683,44 @@ def _split(r: ElementReader, node, index: Index, which: int) -> int:
     return r.element(node.inputs[0], (*index[:axis], own, *index[axis + 1 :]))
 
 
-@_rule(MakeVector)
+@_rule.register(MakeVector)
 def _make_vector(r: ElementReader, node, index: Index) -> int:
     """Read an element of a vector of scalars."""
     return r.element(node.inputs[r.number(index[0])])
 
 
-@_rule(Alloc)
+@_rule.register(Alloc)
 def _alloc(r: ElementReader, node, index: Index) -> int:
     """Read an element of a tensor filled with a value."""
     return r.broadcast(node.inputs[0], index)
 
 
-@_rule(AllocEmpty)
+@_rule.register(AllocEmpty)
 def _alloc_empty(r: ElementReader, node, index: Index) -> int:
     """Return zero for an element without a value."""
     return r.const(0.0)
 
 
-@_rule(Shape)
+@_rule.register(Shape)
 def _shape_vector(r: ElementReader, node, index: Index) -> int:
     """Return an entry of a shape."""
     return r.const(r.shape(node.inputs[0])[r.number(index[0])])
 
 
-@_rule(Shape_i)
+@_rule.register(Shape_i)
 def _shape_entry(r: ElementReader, node, index: Index) -> int:
     """Return the length of an axis."""
     return r.const(r.shape(node.inputs[0])[node.op.i])
 
 
-@_rule(ARange)
+@_rule.register(ARange)
 def _arange(r: ElementReader, node, index: Index) -> int:
     """Read an element of a range."""
     start, _, step = (r.element(i) for i in node.inputs)
     return r.make("add", start, r.make("mul", step, index[0]))
 
 
-@_rule(ExtractDiag)
+@_rule.register(ExtractDiag)
 def _diagonal(r: ElementReader, node, index: Index) -> int:
     """Read an element of a diagonal."""
     op = node.op
@@ -626,10 +736,10 @@ def _diagonal(r: ElementReader, node, index: Index) -> int:
 # --- matrices -----------------------------------------------------------------------------------
 
 
-@_rule(Blockwise)
+@_rule.register(Blockwise)
 def _blockwise(r: ElementReader, node, index: Index) -> int:
     name = type(node.op.core_op).__name__
-    rule = {"Cholesky": _cholesky, "SolveTriangular": _solve_triangular, "Dot": _batched_dot}
+    rule = {"Cholesky": _cholesky, "SolveTriangular": _solve_triangular, "Dot": _dot_product}
     if name not in rule:
         raise NotScalar(f"{name} has no scalar form")
     return rule[name](r, node, index)
@@ -637,8 +747,7 @@ def _blockwise(r: ElementReader, node, index: Index) -> int:
 
 def _matrix(r: ElementReader, variable, batch: Index) -> Callable[[int, int], int]:
     """Return the function that reads entries of a matrix in a batch."""
-    own = _batch(r, variable, batch, 2)
-    return lambda i, j: r.element(variable, (*own, r.const(i), r.const(j)))
+    return lambda i, j: r.broadcast(variable, (*batch, r.const(i), r.const(j)))
 
 
 def _cholesky(r: ElementReader, node, index: Index) -> int:
@@ -674,43 +783,16 @@ def _solve_triangular(r: ElementReader, node, index: Index) -> int:
     def solution(k):
         return r.element(node.outputs[0], (*batch, r.const(k), *tail))
 
-    own = _batch(r, b, batch, 2 if wide else 1)
     known = range(i) if op.lower else range(i + 1, size)
     taken = r.graph.sum([r.make("mul", matrix(i, k), solution(k)) for k in known])
-    left = r.make("sub", r.element(b, (*own, r.const(i), *tail)), taken)
+    left = r.make("sub", r.broadcast(b, (*batch, r.const(i), *tail)), taken)
     return left if op.unit_diagonal else r.make("div", left, matrix(i, i))
 
 
-def _batched_dot(r: ElementReader, node, index: Index) -> int:
-    left, right = node.inputs
-    inner = left.type.shape[-1]
-    inner = r.shape(right)[-2] if inner is None else inner
-    rows = _entries_of(r, left, index[:-2], index[-2], inner, last=True)
-    columns = _entries_of(r, right, index[:-2], index[-1], inner, last=False)
-    return _products(r, rows, columns)
-
-
-def _entries_of(r: ElementReader, variable, batch, fixed, inner, *, last) -> list[int]:
-    """Return a row (``last``) or a column of a matrix in a batch."""
-    own = _batch(r, variable, batch, 2)
-    fixed = r.const(0) if variable.type.shape[-2 if last else -1] == 1 else fixed
-    steps = [r.const(k) for k in range(inner)]
-    return [r.element(variable, (*own, *((fixed, k) if last else (k, fixed)))) for k in steps]
-
-
-def _batch(r: ElementReader, variable, batch: Index, core: int) -> Index:
-    """Return the part of a batch index that applies to an input with ``core`` core dimensions."""
-    shape = variable.type.shape[: variable.type.ndim - core]
-    own = batch[len(batch) - len(shape) :] if shape else ()
-    return tuple(r.const(0) if n == 1 else i for n, i in zip(shape, own))
-
-
-@_rule(CheckParameterValue)
+@_rule.register(CheckParameterValue)
 def _check(r: ElementReader, node, index: Index) -> int:
     """Read a value that is -inf where a condition on its parameters fails."""
     value, *conditions = node.inputs
     out = r.element(value, index)
-    holds = r.const(True)
-    for c in conditions:
-        holds = r.make("and", holds, r.element(c))
+    holds = r.fold("and", [r.const(True), *(r.element(c) for c in conditions)])
     return r.make("switch", holds, out, r.const(-np.inf))

@@ -15,12 +15,12 @@ from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.factors import Factor, find_factors
 from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.reading.particles.model_terms import rv_shapes
 from amc_pymc.reading.rows import NotRowFactorised
+from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.steps.grouping import grouped_by
 from amc_pymc.steps.racing_step import named_vars
 

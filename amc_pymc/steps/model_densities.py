@@ -12,7 +12,7 @@ from pymc import Model
 from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.factors import Factor
-from amc_pymc.reading.graphs import functions_for_few, log_density
+from amc_pymc.reading.graphs import interpreted_function, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import take_groups
 from amc_pymc.reading.row_packing import RowPacking
@@ -50,7 +50,7 @@ def check_densities(model: Model, densities: ModelDensities, point: dict[str, np
     if not isinstance(densities.rows, CallbackRows):
         got = densities.all_values(start).sum() + densities.rest_value_and_gradient(start)[0]
         terms = [*model.basic_RVs, *model.potentials]
-        _check_sum(model, densities.layout.unravel(start), float(got), densities.n_rows, terms)
+        _check_sum(model, densities.layout.unravel(start), float(got), terms)
 
 
 def grouped_densities(
@@ -70,7 +70,7 @@ def grouped_densities(
     start = densities.ravel(point)
     got = densities.complete(start, densities.effects(point))
     got += densities.rest_value_and_gradient(start)[0] - groups.centring.log_jacobian(start)
-    _check_sum(model, point, got, densities.n_rows, [*terms, *others])
+    _check_sum(model, point, got, [*terms, *others])
     check_rows_finite(densities, start, "the initial point")
     return densities
 
@@ -136,15 +136,14 @@ def _refuse_rows(
 
 
 def _check_sum(
-    model: Model, point: dict[str, np.ndarray], got: float, n_rows: int, terms: Sequence[Any]
+    model: Model, point: dict[str, np.ndarray], got: float, terms: Sequence[Any]
 ) -> None:
     """Check a value against the model's log density of some terms."""
     whole = log_density(model, terms)
-    for make in functions_for_few([whole], n_rows):
-        fn = make(model.value_vars, whole)
-        expected = float(fn(*(point[v.name] for v in model.value_vars)))
-        if np.isfinite(expected) and abs(got - expected) <= 1e-8 * max(1.0, abs(expected)):
-            return
+    fn = interpreted_function(model.value_vars, whole)
+    expected = float(fn(*(point[v.name] for v in model.value_vars)))
+    if np.isfinite(expected) and abs(got - expected) <= 1e-8 * max(1.0, abs(expected)):
+        return
     if not np.isfinite(expected):
         raise ValueError(f"The model's logp is {expected} at the initial point; start elsewhere")
     raise ValueError(
@@ -174,9 +173,8 @@ def stored_densities(
     plain = plain_densities(model, options, point)
     _refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
-    packing = RowPacking(
-        model, plain.row_log_density, plain.ravel(point), around, *plain.rest_graph
-    )
+    assert isinstance(plain.rows, RowLogp), "rows= and row_logp= exclude each other"
+    packing = RowPacking(model, plain.rows, plain.ravel(point), around, *plain.rest_graph)
     source = open_source(rows, packing.placeholders)
     check_densities(model, plain.of_packed(packing.placeholder_rows()), point)
     store = stored_rows(rows, source, packing, progressbar=options.progressbar)

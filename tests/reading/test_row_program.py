@@ -15,8 +15,8 @@ from pytensor.compile.mode import Mode
 
 from amc_pymc.engine import Graph
 from amc_pymc.reading import extract_rows
-from amc_pymc.reading.element_reader import NotScalar
-from amc_pymc.reading.row_program import Columns, parameter_leaf, row_expression
+from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
+from amc_pymc.reading.scalars import NotScalar
 from tests.model_zoo import ZOO, names
 from tests.reading.realistic_models import MODELS
 from tests.reading.zoo_rows import zoo_model, zoo_rows
@@ -39,7 +39,7 @@ class Program:
         self.graph = Graph()
         self.columns = Columns(self.graph, "column")
         self.layout = self.rows.layout
-        leaf = parameter_leaf(self.graph, self.layout)
+        leaf = ParameterLeaves(self.graph, self.layout)
         self.plain = row_expression(self.rows, self.graph, self.columns, leaf)
         (self.coded,) = self.columns.with_codes([self.plain])
         (self.output,), self.used = self.columns.used([self.coded])

@@ -8,9 +8,8 @@ import pytest
 from pytensor.compile.mode import Mode
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.element_reader import NotScalar
 from amc_pymc.reading.row_program import Columns
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
@@ -77,6 +76,9 @@ GRAPHS = {
     "flatten": lambda v, m, s, i, j, d: m.T.flatten()[i + 4 * j],
     "set": lambda v, m, s, i, j, d: pt.set_subtensor(v[1:3], m[0, :2])[i],
     "add to": lambda v, m, s, i, j, d: pt.inc_subtensor(v[::2], s)[i],
+    "set in reverse": lambda v, m, s, i, j, d: pt.set_subtensor(m[1::-1, -1], v[:2])[i, j],
+    "add to a mask and a row": lambda v, m, s, i, j, d: pt.inc_subtensor(
+        m[np.array([True, False, True, True])], pt.outer(v[:3], v[3:]))[i, j],
     "set by indices": lambda v, m, s, i, j, d: pt.set_subtensor(v[[3, 0]], m[1, :2])[i],
     "softmax": lambda v, m, s, i, j, d: pt.special.softmax(m * d, axis=1)[i, j],
     "log sum of exponentials": lambda v, m, s, i, j, d: pt.logsumexp(m * 300.0, axis=1)[i],

@@ -12,10 +12,10 @@ import math
 import threading
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from uuid import uuid4
 
 import cloudpickle
@@ -23,22 +23,21 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc.logprob.transforms import CircularTransform
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.element_reader import NotScalar
-from amc_pymc.reading.factors import Factor
+from amc_pymc.reading.factors import Factor, effects_at
 from amc_pymc.reading.graphs import (
-    functions_for_few,
+    interpreted_function,
     lowered,
     plain_function,
     remembering,
+    shared_values,
     state_without_caches,
 )
 from amc_pymc.reading.group_densities import GroupTotals
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.model_terms import (
     check_evidence_defined,
@@ -55,32 +54,9 @@ from amc_pymc.reading.particles.terms import (
     printed_terms,
     row_term,
 )
-
-_LOADED: OrderedDict[tuple, Any] = OrderedDict()
-_MOST_LOADED = 4
-_LOADING = threading.RLock()
-
-
-def _once_per_process(token: tuple, make: Callable[[], Any]) -> Any:
-    """Return the densities that this process already has, or make them; the last four are kept."""
-    with _LOADING:
-        if token not in _LOADED:
-            _LOADED[token] = make()
-            while len(_LOADED) > _MOST_LOADED:
-                _LOADED.popitem(last=False)
-        _LOADED.move_to_end(token)
-        return _LOADED[token]
-
+from amc_pymc.reading.scalars import NotScalar
 
 # --- counts of evaluations -------------------------------------------------------------------------
-
-
-class Counts(NamedTuple):
-    """Numbers of points evaluated without and with gradients, and of points where a density was nan."""
-
-    values: int
-    gradients: int
-    nan: int
 
 
 _here = threading.local()
@@ -88,9 +64,9 @@ _here = threading.local()
 
 @contextmanager
 def counted(*, apart: bool = False) -> Iterator[np.ndarray]:
-    """Count the evaluations of this thread, for any model, in an array (3,) ordered as :class:`Counts`.
+    """Count the evaluations of this thread, for any model, in an array (3,).
 
-    If jobs share compiled functions or run in other processes, only this gives the count of one job.
+    They are the numbers of points evaluated without and with gradients, and of points where a density was nan.
 
     Parameters
     ----------
@@ -152,6 +128,7 @@ _log = logging.getLogger("amc_pymc")
 #: Number of prior draws that are inspected, how many of them may be nan, and number of draws at which
 #: printed code is compared with the model's graphs.
 _DRAWN, _LOST, _CHECKED = 64, 4, 3
+_SEED = 7
 
 
 class ParticleDensities:
@@ -200,8 +177,7 @@ class ParticleDensities:
         self._prints = True
         self._x, self._terms, self._rows = x, terms, rows
         self._prior, self._outputs = prior, outputs
-        self._data = _values_of(terms)
-        self._counts = np.zeros(3, np.int64)
+        self._data = shared_values(terms)
         self._lock = threading.Lock()
         self._token = uuid4().hex
 
@@ -214,11 +190,6 @@ class ParticleDensities:
     def variables(self) -> tuple[str, ...]:
         """Names of the free variables that x holds."""
         return tuple(self._prior.names)
-
-    @property
-    def counts(self) -> Counts:
-        """Evaluations so far, by this object and its copies in this process."""
-        return Counts(*self._counts.tolist())
 
     @property
     def evaluation(self) -> str:
@@ -307,7 +278,7 @@ class ParticleDensities:
 
     def with_groups(self, groups: GroupTotals, graph: Variable) -> Self:
         """Return densities whose likelihood includes groups, which were made from a graph."""
-        return self._with(groups=groups, _data=[*self._data, *_values_of([graph])])
+        return self._with(groups=groups, _data=[*self._data, *shared_values([graph])])
 
     @property
     def factor(self) -> Factor:
@@ -350,7 +321,7 @@ class ParticleDensities:
     def __reduce__(self):
         self._check_data()
         state = {k: v for k, v in state_without_caches(self).items() if k != "_lock"}
-        state |= {"_counts": np.zeros(3, np.int64), "_data": [v for v, _ in self._data]}
+        state["_data"] = [v for v, _ in self._data]
         return _load, ((self._token, self.chunk), cloudpickle.dumps(state))
 
     # --- compiled -----------------------------------------------------------------------------------
@@ -359,7 +330,6 @@ class ParticleDensities:
         return [slice(i, min(i + self.chunk, n)) for i in range(0, n, self.chunk)]
 
     def _count(self, kind: int, n: int) -> None:
-        self._counts[kind] += n
         if (here := getattr(_here, "counts", None)) is not None:
             here[kind] += n
 
@@ -402,24 +372,22 @@ class ParticleDensities:
             self.__dict__.pop(name, None)
 
 
-def _values_of(graphs: Sequence[Variable]) -> list[tuple[SharedVariable, Any]]:
-    """Return the shared variables of graphs, with their current values."""
-    return [
-        (v, v.get_value(borrow=True))
-        for v in ancestors(graphs)
-        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
-    ]
+_LOADED: OrderedDict[tuple, ParticleDensities] = OrderedDict()
+_MOST_LOADED = 4
+_LOADING = threading.RLock()
 
 
 def _load(token: tuple, state: bytes) -> ParticleDensities:
-    return _once_per_process(token, lambda: _restored(cloudpickle.loads(state)))
-
-
-def _restored(state: dict[str, Any]) -> ParticleDensities:
-    found = object.__new__(ParticleDensities)
-    data = [(v, v.get_value(borrow=True)) for v in state["_data"]]
-    found.__dict__.update(state, _data=data, _lock=threading.Lock())
-    return found
+    """Return the densities that this process already has, or restore them; the last four are kept."""
+    with _LOADING:
+        if token not in _LOADED:
+            found = _LOADED[token] = object.__new__(ParticleDensities)
+            found.__dict__.update(cloudpickle.loads(state), _lock=threading.Lock())
+            found._data = [(v, v.get_value(borrow=True)) for v in found._data]
+            while len(_LOADED) > _MOST_LOADED:
+                _LOADED.popitem(last=False)
+        _LOADED.move_to_end(token)
+        return _LOADED[token]
 
 
 @remembering()
@@ -505,7 +473,7 @@ def particles_of(model, free_RVs, likelihood, *, check: bool = True) -> Particle
 
 def _verify(densities: ParticleDensities) -> None:
     """Compare printed code with the model's own graphs, which are used if they differ."""
-    xs = densities.draw_prior(_DRAWN, np.random.Generator(np.random.PCG64(7)))
+    xs = densities.draw_prior(_DRAWN, np.random.Generator(np.random.PCG64(_SEED)))
     for name, s in densities.layout.slices.items():
         if np.isnan(xs[:, s]).any(axis=1).sum() > _LOST:
             raise ValueError(
@@ -518,11 +486,86 @@ def _verify(densities: ParticleDensities) -> None:
         return
     xs, terms = xs[:_CHECKED], densities._terms
     found = np.concatenate([part.values(xs) for part in densities._parts])
-    for make in functions_for_few(terms, densities.n_observed):
-        fn = make([densities._x], terms)
-        wanted = np.array([fn(p) for p in xs], float).T
-        # PyMC's constants may be in single precision.
-        if np.allclose(found, wanted, rtol=1e-6, atol=1e-6, equal_nan=True):
-            return
+    fn = interpreted_function([densities._x], terms)
+    wanted = np.array([fn(p) for p in xs], float).T
+    # PyMC's constants may be in single precision.
+    if np.allclose(found, wanted, rtol=1e-6, atol=1e-6, equal_nan=True):
+        return
     _log.info("PyTensor computes log densities: printed code has other values.")
     densities.do_not_print()
+
+
+# --- local effects integrated out ---
+# For groups g with rows y_g and local effects u_g, the likelihood at the population parameters x is
+#
+#     log L(x) = sum_g log integral p(u_g | x) p(y_g | x, u_g) du_g,
+#
+# plus the parts that do not depend on local effects.
+
+
+#: Number of prior draws among which points are searched for at which groups are compared with the model.
+_GROUPS_DRAWN = 32
+
+
+@remembering()
+def extract_marginals(model, factor: Factor, observed_vars) -> ParticleDensities:
+    """Extract prior, marginal likelihood and prior draws of a model, for many particles at once.
+
+    Parameters
+    ----------
+    model : pm.Model
+    factor : Factor
+        Factor from :func:`~amc_pymc.reading.groups.find_factors` with an empty ``reason``.
+    observed_vars : sequence of str
+        All observed variables that depend on the factor's effects.
+
+    Returns
+    -------
+    ParticleDensities
+
+    Raises
+    ------
+    ValueError
+        As for :func:`extract_particles`, and if the density of groups
+        differs from that of the model.
+    NotScalar, NotRowFactorised
+        If a row or the prior of an effect cannot be written as one expression.
+    """
+    check_evidence_defined(model)
+    groups = take_groups(model, factor, observed_vars, centring=False)
+    inside = [v for v in model.value_vars if v.name in factor.names]
+    local = [model.values_to_rvs[v] for v in inside]
+    raced = [rv for rv in model.observed_RVs if rv.name in groups.observed_vars]
+    population = [rv for rv in model.free_RVs if rv not in local]
+    others = [v for v in [*model.observed_RVs, *model.potentials] if v not in raced]
+    rest = particles_of(model, population, others)
+    totals = GroupTotals(groups, rest.layout)
+    logp = model.logp(vars=[*local, *raced], sum=True)
+    rng = np.random.Generator(np.random.PCG64(_SEED))
+    xs = _verify_groups(model, logp, totals, rest.layout, rng)
+    return rest.with_groups(totals.simplified(xs), logp)
+
+
+def _verify_groups(model, logp, totals: GroupTotals, layout: FlatLayout, rng) -> np.ndarray:
+    """Compare groups with the model at prior draws; return the population parameters (P, D) of these."""
+    whole = FlatLayout.from_model(model, model.initial_point())
+    draws = PriorDraws.from_model(model, whole).draw(_GROUPS_DRAWN, rng)
+    (graph,) = without_checks(lowered([logp]))
+    fn = interpreted_function(model.value_vars, graph)
+    kept = []
+    for x in draws[np.isfinite(draws).all(axis=1)]:
+        point = whole.unravel(x)
+        wanted = float(fn(*(point[v.name] for v in model.value_vars)))
+        if not np.isfinite(wanted):
+            continue
+        eta = layout.ravel(point)
+        found = totals.complete(eta, effects_at(totals.groups.factor, point))
+        if not np.isclose(found, wanted, rtol=1e-6, atol=1e-6):
+            raise ValueError(
+                f"the groups of {totals.groups.factor.label} have a log density of {found} where the model "
+                f"has {wanted}: pass marginalize=None, and report this model as a bug of amc_pymc."
+            )
+        kept.append(eta)
+        if len(kept) == _CHECKED:
+            break
+    return np.array(kept).reshape(-1, layout.size)

@@ -24,19 +24,18 @@ from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.printer import Printer
 from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.element_reader import NotScalar
-from amc_pymc.reading.graphs import lowered, rebuilt, state_without_caches
+from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
 from amc_pymc.reading.row_program import Columns
 from amc_pymc.reading.rows import (
     NotRowFactorised,
     choose_observed,
-    constant_data,
     extract_rows,
     row_count,
+    with_constants,
 )
-from amc_pymc.reading.scalars import ElementReader, stabilised
+from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 
 _log = logging.getLogger("amc_pymc")
 #: Largest numbers of operations of values and gradients that are printed: half a minute of compiling.
@@ -137,9 +136,7 @@ def printed_terms(
 
 def _expression(graph: Graph, x: Variable, total: Variable) -> int:
     """Return the node of a scalar graph of a flat vector, whose data become constants."""
-    (total,) = lowered([total])
-    new = x.type.clone()("x")
-    (out,) = rebuilt([total], {**constant_data(total, [x], "prior"), x: new})
+    out, (new,) = with_constants(total, {x: x.type.shape})
     for v in ancestors([out]):
         shape = v.type.shape if isinstance(v.type, TensorType) else ()
         if v is not new and math.prod(n for n in shape if n is not None) > _MOST_ENTRIES:

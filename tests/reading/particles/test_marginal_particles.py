@@ -13,8 +13,7 @@ from scipy.special import expit, logsumexp
 from amc_pymc.evidence.mcmc import HMC, Tuning, start
 from amc_pymc.reading import group_densities as group_totals
 from amc_pymc.reading.factors import find_factors
-from amc_pymc.reading.particles.densities import ParticleDensities, counted
-from amc_pymc.reading.particles.marginal import extract_marginals
+from amc_pymc.reading.particles.densities import ParticleDensities, counted, extract_marginals
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
 G, N = 6, 27
