@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
@@ -32,11 +33,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.reading.graphs import (
     initial_point_of,
-    inlined,
     interpreted_function,
     is_random,
     log_densities,
     lowered,
+    opened,
     plain_function,
     rebuilt,
     remembered,
@@ -474,7 +475,7 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
         value_vars=tuple(v.name for v in values),
         layout=layout,
         row_local=tuple(row_local),
-        _output=_summed(rebuilt(logps, memo, inlined)),
+        _output=_summed(rebuilt(logps, memo, _opened)),
         _values=placeholders,
         _inputs=tuple(inputs),
         _length=length,
@@ -508,6 +509,12 @@ def _summed(logps):
     """Return the sum of elementwise log densities, and over all axes but the first."""
     rows = (p.sum(axis=tuple(range(1, p.type.ndim))) if p.type.ndim > 1 else p for p in logps)
     return reduce(operator.add, rows)
+
+
+def _opened(node, inputs):
+    """Inline the inner graph of a node with new inputs, which infers its static shapes again."""
+    changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
+    return opened(node, inputs, _opened) if changed and isinstance(node.op, OpFromGraph) else None
 
 
 # --- verification ------------------------------------------------------------------------------

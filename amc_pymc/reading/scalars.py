@@ -218,8 +218,8 @@ class ElementReader:
 
 
 @singledispatch
-def _rule(r: ElementReader, node, *_) -> int:
-    """Read an element of the result of an operation: the rule for its type."""
+def _rule(r: Any, node, *_) -> int:
+    """Read an element of the result of an operation; rules are chosen by the type of the operation."""
     raise NotScalar(f"{type(node.op).__name__} has no scalar form")
 
 

@@ -382,8 +382,9 @@ def _load(token: tuple, state: bytes) -> ParticleDensities:
     with _LOADING:
         if token not in _LOADED:
             found = _LOADED[token] = object.__new__(ParticleDensities)
-            found.__dict__.update(cloudpickle.loads(state), _lock=threading.Lock())
-            found._data = [(v, v.get_value(borrow=True)) for v in found._data]
+            loaded = cloudpickle.loads(state)
+            loaded["_data"] = [(v, v.get_value(borrow=True)) for v in loaded["_data"]]
+            found.__dict__.update(loaded, _lock=threading.Lock())
             while len(_LOADED) > _MOST_LOADED:
                 _LOADED.popitem(last=False)
         _LOADED.move_to_end(token)
