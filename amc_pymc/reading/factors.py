@@ -129,7 +129,7 @@ def _bounds(model, rv) -> tuple[np.ndarray, np.ndarray]:
         low, high = (_known(model, rv, bound) for bound in rv.owner.inputs[-2:])
         least = 0.0 if isinstance(op.base_rv_op, _COUNTS) else -np.inf
         return np.maximum(low, least), high
-    parameters: Sequence[Any] = op.dist_params(rv.owner) if hasattr(op, "dist_params") else ()
+    parameters: list[Any] = op.dist_params(rv.owner) if hasattr(op, "dist_params") else []
     if isinstance(op, Bernoulli.rv_type):
         return zero, np.ones(())
     if isinstance(op, Categorical.rv_type):

@@ -32,6 +32,8 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.reading.graphs import (
+    MakeFunction,
+    functions_for_few,
     initial_point_of,
     interpreted_function,
     is_random,
@@ -294,7 +296,7 @@ class RowLogp:
             replace[row_input.placeholder] = rows
         return clone_replace(self._output, replace, rebuild_strict=False)
 
-    def compile(self, make: Callable[..., Any] = interpreted_function):
+    def compile(self, make: MakeFunction = interpreted_function):
         """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
         fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
@@ -396,12 +398,15 @@ def _extracted(model, observed: tuple) -> RowLogp:
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     xs, x = possible_points(model, layout, point, rng, 3), pt.vector("x")
     own = _summed(layout.substitute(logps, model.value_vars, x))
-    checks = _checks(interpreted_function([x], own), xs, n_rows, names[0], rng)
+    for make in functions_for_few(logps, n_rows):
+        checks = _checks(make([x], own), xs, n_rows, names[0], rng)
+        if all(np.isfinite(check.values).all() for check in checks):
+            break
     failure: Exception | None = None
     for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            problem = _disagreement(rows, checks)
+            problem = _disagreement(rows, checks, make)
         except Exception as error:
             raise_if_signalled(error)
             failure = failure or error
@@ -565,7 +570,7 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     return out
 
 
-def _disagreement(rows: RowLogp, checks: list[_Check]) -> Exception | None:
+def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Exception | None:
     """Return the first difference from the model's own elementwise log-likelihood, or None."""
     if rows.n_rows >= _MANY:
         for v in ancestors([rows._output]):  # the cost of a row would be O(N)
@@ -575,8 +580,9 @@ def _disagreement(rows: RowLogp, checks: list[_Check]) -> Exception | None:
         entries = [check.x[rows.layout.slices[name]] for check in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
             return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
+    values = rows.compile(make)
     for check in checks:
-        got = rows._interpreted(check.x, check.idx)
+        got = values(check.x, check.idx)
         if got.shape != check.idx.shape:
             return ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
         if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):

@@ -217,10 +217,12 @@ class ElementReader:
         return itertools.product(*ranges)
 
 
-@singledispatch
-def _rule(r: Any, node, *_) -> int:
-    """Read an element of the result of an operation; rules are chosen by the type of the operation."""
+def _no_rule(r: ElementReader, node, *_) -> int:
     raise NotScalar(f"{type(node.op).__name__} has no scalar form")
+
+
+#: Functions that read an element of the result of an operation, by the type of the operation.
+_rule: Any = singledispatch(_no_rule)
 
 
 def stabilised(output: Variable) -> Variable:

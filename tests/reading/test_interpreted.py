@@ -10,6 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.math import variadic_add
 
@@ -17,6 +18,7 @@ import amc_pymc as amc
 
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.graphs import (
+    functions_for_few,
     interpreted_function,
     interpreted_mode,
     plain_function,
@@ -28,6 +30,17 @@ except ModuleNotFoundError:  # the PyTensor of PyMC 6.3
     from pytensor.ifelse import ifelse
 
 X = pt.vector("x")
+
+
+def test_few_rows_are_evaluated_without_rewriting_first():
+    assert functions_for_few([pt.exp(X)], 1_000) == (plain_function, interpreted_function)
+    assert functions_for_few([pt.exp(X)], 1_000_000) == (interpreted_function,) * 2
+
+
+def test_inner_graphs_are_rewritten():
+    """PyTensor would compile the graph of an operation that is not inlined."""
+    inner = OpFromGraph([X], [pt.exp(X)])(X)
+    assert functions_for_few([inner + 1.0], 10)[0] == interpreted_function
 
 
 @pytest.mark.parametrize("make", [interpreted_function, plain_function])

@@ -382,9 +382,9 @@ def _load(token: tuple, state: bytes) -> ParticleDensities:
     with _LOADING:
         if token not in _LOADED:
             found = _LOADED[token] = object.__new__(ParticleDensities)
-            loaded = cloudpickle.loads(state)
-            loaded["_data"] = [(v, v.get_value(borrow=True)) for v in loaded["_data"]]
-            found.__dict__.update(loaded, _lock=threading.Lock())
+            values: dict[str, Any] = cloudpickle.loads(state)
+            data = [(v, v.get_value(borrow=True)) for v in values["_data"]]
+            found.__dict__.update(values, _data=data, _lock=threading.Lock())
             while len(_LOADED) > _MOST_LOADED:
                 _LOADED.popitem(last=False)
         _LOADED.move_to_end(token)

@@ -214,9 +214,11 @@ def test_gradients_are_zero_where_a_group_or_the_prior_is_impossible():
     rng = np.random.default_rng(2)
     particles = start(found, np.tile(inside, (50, 1)), with_gradient=True)
     for _ in range(20):
-        particles, move = HMC().step(found, particles, 1.0, Tuning(0.7, np.array([0.1, 1.0])), rng)
+        particles, acceptance = HMC().step(
+            found, particles, 1.0, Tuning(0.7, np.array([0.1, 1.0])), rng
+        )
         assert np.isfinite(particles.terms).all() and np.isfinite(particles.gradients).all()
-    assert 0.1 < move.acceptance.mean() < 0.95 and np.ptp(particles.x[:, 0]) > 0.1
+    assert 0.1 < acceptance.mean() < 0.95 and np.ptp(particles.x[:, 0]) > 0.1
 
 
 def test_points_far_out_are_evaluated():
