@@ -221,8 +221,8 @@ def _posterior_draws(
         return {k: v[parents] for k, v in values.items()}, {"smoothing": "none"}
     told = {
         "smoothing": "local normal" if any(k.neighbours < 1.0 for k in kernels) else "normal",
-        "smoothing_bandwidth": np.array([k.bandwidth for k in kernels]),
-        "smoothing_neighbours": np.array([k.neighbours for k in kernels]),
+        "smoothing_bandwidth": max(k.bandwidth for k in kernels),
+        "smoothing_neighbours": min(k.neighbours for k in kernels),
     }
     return values_at(problem, u), told
 

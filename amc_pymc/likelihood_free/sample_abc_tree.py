@@ -123,7 +123,8 @@ def sample_abc_tree(
     -------
     xarray.DataTree
         ``posterior``: draws (chain, draw) of equal weight; attributes ``effective_draws``, ``unique_draws``
-        (simulations behind them), ``tolerance``, ``simulations``, ``smoothing``, ``smoothing_bandwidth`` (of each mode).
+        (simulations behind them), ``tolerance``, ``simulations``, ``smoothing``, ``smoothing_bandwidth`` (the largest
+        of all modes).
         ``sample_stats``: distance, round and index of the simulation behind each draw. ``weighted_posterior``:
         accepted simulations with distance, ``log_weight`` (natural logarithm) and round. ``estimates``: by
         ``statistic``, the mean of each variable; "mcse", its Monte Carlo standard error, which unlike that of
