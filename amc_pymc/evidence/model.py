@@ -69,7 +69,7 @@ _SIGNED = (LogOddsTransform, IntervalTransform, CircularTransform)
 _TINY, _EDGE, _CHECKED = 1e-250, 0.05, 1000
 #: Settings of a pilot run with integrals over local effects, which are expensive.
 _SPARING = PilotSettings(
-    particles=128, moves=1, starts=8, checked=1024, second=1024, weighed_least=500,
+    particles=128, moves=1, starts=8, scanned=2048, checked=1024, second=1024, weighed_least=500,
 )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def smooth_draws(
 ) -> tuple[np.ndarray, list[SmoothingKernel]]:
     """Draw from kernels around weighted points of the unit cube, on the scale of normal quantiles.
 
-    Each mode has a kernel of its own, which preserves mean and covariance of the mode.
+    Each of two modes of similar weight has a kernel of its own, which preserves its mean and covariance.
 
     Parameters
     ----------
@@ -274,7 +274,8 @@ def _roots(
     shares: Sequence[float],
 ) -> Iterator[np.ndarray]:
     """Yield roots (n, D, D) of the covariances of neighbours for each share, or (1, D, D) of `total` for share 1."""
-    root = np.linalg.cholesky(total)
+    root, mean = np.linalg.cholesky(total), weight @ others
+    x, others = x - mean, others - mean  # or narrow modes far from zero lose their digits
     z, near_z = (solve_triangular(root, points.T, lower=True).T for points in (x, others))
     d = x.shape[1]
     for share in shares:

@@ -303,7 +303,11 @@ class Rows:
     def __post_init__(self) -> None:
         source, columns = self.source, self.columns
         named = isinstance(source, Mapping | str | os.PathLike)
-        if not (named or hasattr(source, "array_keys") or is_dask(source)):
+        if not (
+            named
+            or hasattr(source, "array_keys")
+            or (is_dask(source) and hasattr(source, "columns"))
+        ):
             raise TypeError(
                 "rows must map names of pm.Data to arrays, or be the path of Parquet files or of a "
                 "Zarr group, a zarr.Group, a Dask dataframe or amc_pymc.Rows, got "

@@ -114,6 +114,14 @@ def test_separate_modes_keep_their_mean_and_covariance():
         assert (np.abs(draws[own].mean(axis=0) - points.mean(axis=0)) < 4.0 * error).all()
 
 
+def test_modes_of_hardly_any_width():
+    rng = np.random.default_rng(5)
+    x = np.concatenate([rng.normal(-1.0, 1e-6, (300, 1)), rng.normal(1.0, 1e-6, (300, 1))])
+    draws, kernels = smooth_draws(ndtr(x), equal(600), rng.integers(600, size=100), rng)
+    assert len(kernels) == 2
+    assert (np.abs(np.abs(ndtri(draws)) - 1.0) < 1e-5).all()
+
+
 @pytest.mark.parametrize(("n", "bandwidth"), [(900, 0.3), (4000, 0.3 * (1000 / 4000) ** 0.2)])
 def test_bandwidth_for_as_many_points_as_are_worth_it(n, bandwidth):
     """4,000 points, of which n share the weight."""

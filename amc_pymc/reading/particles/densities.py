@@ -381,10 +381,11 @@ def _load(token: tuple, state: bytes) -> ParticleDensities:
     """Return the densities that this process already has, or restore them; the last four are kept."""
     with _LOADING:
         if token not in _LOADED:
-            found = _LOADED[token] = object.__new__(ParticleDensities)
+            found = object.__new__(ParticleDensities)
             values: dict[str, Any] = cloudpickle.loads(state)
             data = [(v, v.get_value(borrow=True)) for v in values["_data"]]
             found.__dict__.update(values, _data=data, _lock=threading.Lock())
+            _LOADED[token] = found
             while len(_LOADED) > _MOST_LOADED:
                 _LOADED.popitem(last=False)
         _LOADED.move_to_end(token)
