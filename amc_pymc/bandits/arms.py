@@ -185,11 +185,7 @@ def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sa
         The error names the arm and the draw.
     """
     values, costs, controls = (_draw_batch if arm.batched else _draw_singly)(arm, n, rng, cost)
-    usable = values < math.inf if arm.scale == "log" else np.isfinite(values)
     paid = (costs > 0.0) & np.isfinite(costs)
-    if not usable.all():
-        first = int(usable.argmin())
-        raise ArmError.of(arm.name, first, f"returned {values[first]}")
     if not paid.all():
         first = int(paid.argmin())
         raise ArmError.of(
@@ -214,6 +210,7 @@ def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sampl
         raise ArmError.of(
             arm.name, 0, f"returned values of shape {values.shape} where ({n},) was asked for"
         )
+    _check_values(arm, values)
     if cost == "cpu" or costs is None:
         costs = np.full(n, _known_cost(arm, seconds / max(n, 1), cost))
     costs = np.asarray(costs, float)
@@ -250,6 +247,7 @@ def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Samp
         except Exception as error:
             raise_if_signalled(error)
             raise ArmError.of(arm.name, i, f"raised {type(error).__name__}: {error}") from error
+        _check_values(arm, values[i : i + 1], i)
         seconds = time.thread_time() - begin if cost == "cpu" else 0.0
         costs[i] = _known_cost(arm, seconds, cost)
     return Sample(values, costs, None)
@@ -259,6 +257,14 @@ def _known_cost(arm: Arm, seconds: float, cost: Cost) -> float:
     if cost == "cpu":
         return max(seconds, 1e-9)
     return 1.0 if arm.cost is None else arm.cost
+
+
+def _check_values(arm: Arm, values: np.ndarray, first: int = 0) -> None:
+    """Raise an error that names the first value that is nan or infinite; ``first`` is the number of values[0]."""
+    usable = values < math.inf if arm.scale == "log" else np.isfinite(values)
+    if not usable.all():
+        wrong = int(usable.argmin())
+        raise ArmError.of(arm.name, first + wrong, f"returned {values[wrong]}")
 
 
 def join_samples(samples: Sequence[Sample]) -> Sample | None:

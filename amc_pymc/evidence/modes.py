@@ -63,6 +63,7 @@ class PilotSettings:
     second : int
         Number of points scattered around the components in the second look; proportional to D above `few_dimensions`.
     few_dimensions : int
+        Number of dimensions up to which these numbers of points are constant.
     second_scales : tuple of float
         Range of the scales of these points.
     second_prior : float

@@ -514,7 +514,7 @@ def _at_best_bandwidth(scores: np.ndarray) -> np.ndarray:
 
 
 def _not_behind(scores: np.ndarray, alive: Sequence[int]) -> list[int]:
-    """Return the better half of the candidates but those far behind the best one; the first is always kept."""
+    """Return the better half of the candidates, without those far behind the best one; the first is always kept."""
     best = _at_best_bandwidth(scores[alive])
     mean = best.mean(axis=1)
     gap = best[int(np.argmax(mean))] - best

@@ -244,11 +244,11 @@ def _estimates(run: AbcRun, drawn: _Draws, plain: Accepted) -> Any:
 def _narrowing(run: AbcRun, plain: Accepted) -> np.ndarray:
     """Return by which factor (K,) a regression on summary statistics narrows plain draws, or the modes of these.
 
-    The larger of both counts; nan is unknown. Modes with too few simulations for a regression are left out.
+    The larger factor is used; nan means unknown. Modes with too few simulations for a regression are left out.
     """
-    x, weight = run.history.x[plain.index], plain.weight
-    by_mode, whole = modes(x, weight), [np.arange(len(x))]
-    return np.fmax(_narrowed(run, plain, by_mode), _narrowed(run, plain, whole))
+    x = run.history.x[plain.index]
+    by_mode, whole = modes(x, plain.weight), _narrowed(run, plain, [np.arange(len(x))])
+    return np.fmax(_narrowed(run, plain, by_mode), whole) if len(by_mode) > 1 else whole
 
 
 def _narrowed(run: AbcRun, plain: Accepted, parts: list[np.ndarray]) -> np.ndarray:

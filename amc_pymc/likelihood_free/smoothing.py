@@ -115,20 +115,32 @@ def smooth_draws(
     x, out, kernels = ndtri(u), u[parents], []
     for own in modes(x, weight):
         kernel = fit_smoothing(x[own], weight[own] / weight[own].sum(), rng)
-        if kernel is not None:
-            kernels.append(kernel)
-            place = np.full(len(x), -1)
-            place[own] = np.arange(len(own))
-            left = np.flatnonzero(place[parents] >= 0)
-            for _ in range(_AGAIN):
-                drawn = from_normal(kernel.sample(x[own], place[parents[left]], rng))
-                log = None if log_density is None else log_density(drawn)
-                possible = np.ones(len(left), bool) if log is None else log > -math.inf
-                out[left[possible]] = drawn[possible]
-                left = left[~possible]
-                if not len(left):
-                    break
+        if kernel is None:
+            continue
+        kernels.append(kernel)
+        here = np.flatnonzero(np.isin(parents, own))
+        out[here] = _smoothed(kernel, u[own], np.searchsorted(own, parents[here]), rng, log_density)
     return out, kernels
+
+
+def _smoothed(
+    kernel: SmoothingKernel,
+    u: np.ndarray,
+    parents: np.ndarray,
+    rng: np.random.Generator,
+    log_density: LogDensity | None,
+) -> np.ndarray:
+    """Draw points (m, D) of the cube from the kernels of points u (n, D) where the prior is positive."""
+    x, out, left = ndtri(u), u[parents], np.arange(len(parents))
+    for _ in range(_AGAIN):
+        drawn = from_normal(kernel.sample(x, parents[left], rng))
+        log = None if log_density is None else log_density(drawn)
+        possible = np.ones(len(left), bool) if log is None else log > -math.inf
+        out[left[possible]] = drawn[possible]
+        left = left[~possible]
+        if not len(left):
+            break
+    return out
 
 
 def fit_smoothing(

@@ -168,7 +168,11 @@ class StudentTMixture:
         array (P,)
             Log density; -inf at points that are not finite or numerically infinitely far away.
         """
-        return _log_sum(self.log_terms(x))
+        x = self._points(x)
+        out = np.empty(len(x))
+        for rows in self._blocks(len(x)):
+            out[rows] = _log_sum(self.terms_at(self.distances(x[rows])))
+        return out
 
     def log_density_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate the log density and its gradient at points.

@@ -102,7 +102,8 @@ class ArraySource(Source):
         chunk = max(_chunk_of(self._arrays[n]) for n in names)
         step = chunk * max(1, size // chunk)
         for start in range(0, self.n_rows, step):
-            yield {n: np.array(self._arrays[n][start : start + step]) for n in names}
+            parts = computed([self._arrays[n][start : start + step] for n in names])
+            yield {n: np.array(part) for n, part in zip(names, parts)}
             for name in names:
                 release(self._arrays[name])
 
@@ -133,6 +134,15 @@ def _chunk_of(array: Any) -> int:
 def is_dask(value: Any) -> bool:
     """Whether a value is a Dask collection."""
     return hasattr(value, "__dask_graph__")
+
+
+def computed(parts: Sequence[Any]) -> Sequence[Any]:
+    """Compute Dask collections among some objects together: on the current cluster, or else in this thread."""
+    if not any(map(is_dask, parts)):
+        return parts
+    dask = library("dask", "Dask")
+    found: Sequence[Any] = dask.compute(*parts, scheduler=dask.config.get("scheduler", "sync"))
+    return found
 
 
 class TableSource(Source):
@@ -218,11 +228,13 @@ class DaskTable(TableSource):
     def __init__(self, frame: Any, columns: Chosen):
         self._frame = frame
         super().__init__(columns, dict(frame.dtypes))
-        self.n_rows = len(frame[self.names[:1]])
+        (lengths,) = computed([frame[self.names[:1]].map_partitions(len)])
+        self.n_rows = int(sum(lengths))
 
     def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
         for k in range(self._frame.npartitions):
-            yield self._frame[columns].get_partition(k).compute()
+            (frame,) = computed([self._frame[columns].get_partition(k)])
+            yield frame
 
 
 def file_stamp(path: Path) -> list[Any]:

@@ -63,16 +63,11 @@ _here = threading.local()
 
 
 @contextmanager
-def counted(*, apart: bool = False) -> Iterator[np.ndarray]:
+def counted() -> Iterator[np.ndarray]:
     """Count the evaluations of this thread, for any model, in an array (3,).
 
     They are the numbers of points evaluated without and with gradients, and of points where a density was nan.
-
-    Parameters
-    ----------
-    apart : bool
-        Whether to leave an enclosing count unchanged: jobs return their counts with their results, and
-        may run in any thread.
+    An enclosing count includes them.
     """
     outer = getattr(_here, "counts", None)
     _here.counts = counts = np.zeros(3, np.int64)
@@ -80,7 +75,7 @@ def counted(*, apart: bool = False) -> Iterator[np.ndarray]:
         yield counts
     finally:
         _here.counts = outer
-        if outer is not None and not apart:
+        if outer is not None:
             outer += counts
 
 
