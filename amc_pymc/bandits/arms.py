@@ -247,8 +247,8 @@ def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Samp
         except Exception as error:
             raise_if_signalled(error)
             raise ArmError.of(arm.name, i, f"raised {type(error).__name__}: {error}") from error
-        _check_values(arm, values[i : i + 1], i)
         seconds = time.thread_time() - begin if cost == "cpu" else 0.0
+        _check_values(arm, values[i : i + 1], i)
         costs[i] = _known_cost(arm, seconds, cost)
     return Sample(values, costs, None)
 

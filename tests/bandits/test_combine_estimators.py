@@ -1,6 +1,7 @@
 """amc.combine_estimators: arguments, results, budgets, failures, reproducibility."""
 
 import math
+import time
 import warnings
 
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -219,8 +220,20 @@ def test_a_budget_in_any_unit_is_spent_on_the_better_arm(unit, policy):
     assert abs(mean_of(found) - 1.0) < 5.0 * found["estimate"]["mcse"].sel(weights="predictable")
 
 
+def busy(sd):
+    """An arm whose draws take 50 microseconds of CPU time, at any speed of the processor."""
+
+    def arm(rng):
+        end = time.thread_time() + 5e-5
+        while time.thread_time() < end:
+            pass
+        return rng.normal(1.0, sd)
+
+    return arm
+
+
 def test_a_budget_of_seconds_is_spent():
-    arms = {"sharp": lambda rng: rng.normal(1.0, 0.1), "vague": lambda rng: rng.normal(1.0, 5.0)}
+    arms = {"sharp": busy(0.1), "vague": busy(5.0)}
     found = amc.combine_estimators(arms, cost="cpu", max_cost=0.1, random_seed=1)
     assert 0.08 < found["pulls"]["cost"].values.sum() < 0.12
     assert found["arms"]["draws"].sel(arm="sharp") > 10 * found["arms"]["draws"].sel(arm="vague")
