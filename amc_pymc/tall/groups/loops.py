@@ -86,10 +86,11 @@ def rooms(program, first, units):
 @_compiled
 def gather(rows, first, g, block):
     """Copy the rows of a group to a block (C, width); return their number."""
-    size = first[g + 1] - first[g]
+    start = first[g]  # read once: for all that LLVM knows, it could change with the block
+    size = first[g + 1] - start
     for c in range(block.shape[0]):
         for j in range(size):
-            block[c, j] = rows[c, first[g] + j]
+            block[c, j] = rows[c, start + j]
     return size
 
 
