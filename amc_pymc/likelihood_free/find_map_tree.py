@@ -15,15 +15,8 @@ import xarray as xr
 from amc_pymc.arguments import positive_or_none
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.likelihood_free.learned import learned_distance
-from amc_pymc.likelihood_free.learning import one_of
 from amc_pymc.likelihood_free.map_mode import Mode, estimate_mode
-from amc_pymc.likelihood_free.map_search import (
-    MapHistory,
-    MapPolicy,
-    lowered,
-    map_batches,
-    map_rounds,
-)
+from amc_pymc.likelihood_free.map_search import MapHistory, lowered, map_batches, map_rounds
 from amc_pymc.likelihood_free.partition import whole_cube
 from amc_pymc.likelihood_free.problem import Problem, are_whole, gaussian_kernel
 from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
@@ -54,7 +47,6 @@ _NARROWS, _MOST = 1.5, 0.5
 def find_MAP_tree(
     *,
     max_simulations: int,
-    policy: MapPolicy = "top_two",
     tolerance: float | None = None,
     batch_size: int | None = None,
     batched: bool = False,
@@ -68,7 +60,8 @@ def find_MAP_tree(
 ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], xr.DataTree]:
     r"""Find the posterior mode of a simulator by MAP-Tree, from simulations only.
 
-    The arms of a bandit are boxes of the unit cube, where the prior is uniform. The value of a box is its posterior
+    The arms of a bandit are boxes of the unit cube, where the prior is uniform. Top-two Thompson sampling with b = 1/2
+    chooses among them. The value of a box is its posterior
     density,
 
     .. math:: \pi(\theta_k) \, E\left[e^{-d^2 / 2 h^2} \mid \theta \in \Omega_k\right]
@@ -86,8 +79,6 @@ def find_MAP_tree(
     max_simulations : int
         Total number of simulations, with 6 (with `batched`, 126) that try the simulator. A run from a `checkpoint` may
         have a larger budget than before, and goes on.
-    policy : {"top_two", "thompson", "hoo"}, default "top_two"
-        Choice of boxes: top-two Thompson sampling with b = 1/2, Thompson sampling, or, as a baseline, hierarchical optimistic optimisation at the tolerance of the first batch.
     tolerance : float, optional
         Smallest tolerance, in units of the distance. For ``pm.Simulator`` the unit is its ``epsilon`` and the
         default is 1. The estimate uses a higher tolerance if too few simulations come this close, or if the
@@ -159,7 +150,6 @@ def find_MAP_tree(
     >>> bool(abs(found["mu"] - 2.0) < 0.3)
     True
     """
-    one_of("policy", policy, MapPolicy)
     tolerance = positive_or_none("tolerance", tolerance)
     problem, model = as_problem(model)
     whole = [
@@ -172,11 +162,8 @@ def find_MAP_tree(
         )
     lowest = problem.tolerance if tolerance is None else tolerance
     summaries: list[np.ndarray] = []
-    settings = {"policy": policy, "tolerance": lowest}
-    if policy == "hoo":  # its boxes depend on the budget
-        settings["max_simulations"] = max_simulations
     with simulation_run(
-        "MAP-Tree", problem, map_batches, settings, max_simulations=max_simulations,
+        "MAP-Tree", problem, map_batches, {"tolerance": lowest}, max_simulations=max_simulations,
         batch_size=batch_size, batched=batched, cores=cores, checkpoint=checkpoint, max_time=max_time,
         progressbar=progressbar, random_seed=random_seed,
         summaries=1 < len(problem.observed_summaries) <= MOST_SUMMARIES,
@@ -190,7 +177,7 @@ def find_MAP_tree(
 
         states = map_rounds(
             simulate, problem.log_prior, problem.n_dim, run.sizes, run.rngs[: len(run.sizes)],
-            policy=policy, lowest=lowest,
+            lowest=lowest,
         )  # fmt: skip
         history = run.follow(states, _told)
     u, flags = history.u, run.flags
@@ -215,7 +202,6 @@ def find_MAP_tree(
         "tolerance": mode.tolerance,
         "effective": mode.effective,
         "simulations": len(u),
-        "policy": policy,
         "summaries": "learned" if learned else "given",
         **flag_attributes(flags),
     }

@@ -6,11 +6,10 @@ import math
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.bandits import HOO
 from amc_pymc.likelihood_free.partition import (
     Partition,
     cut_boxes,
@@ -20,9 +19,7 @@ from amc_pymc.likelihood_free.partition import (
 )
 from amc_pymc.likelihood_free.problem import gaussian_kernel
 
-__all__ = ["MapHistory", "MapPolicy", "MapRound", "lowered", "map_batches", "map_rounds", "refine"]
-
-MapPolicy = Literal["top_two", "thompson", "hoo"]
+__all__ = ["MapHistory", "MapRound", "lowered", "map_batches", "map_rounds", "refine"]
 
 #: Default number of batches that a budget is split into.
 _BATCHES = 20
@@ -145,19 +142,18 @@ class MapHistory:
         with np.errstate(divide="ignore"):
             return float(np.log(self.rate[box]) + self.log_prior[box])
 
-    def choose(self, n: int, rng: np.random.Generator, policy: str = "top_two") -> np.ndarray:
-        """Choose boxes (n,) for a batch one by one, without feedback in between.
+    def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Choose boxes (n,) for a batch one by one, without feedback in between, by top-two Thompson sampling.
 
-        "thompson" draws all densities and takes the largest. "top_two" does so with probability 1/2, and otherwise
-        draws until another box has the largest.
+        All densities are drawn, and the largest is taken with probability 1/2. Otherwise they are drawn until
+        another box has the largest (Russo 2016, https://proceedings.mlr.press/v49/russo16.html).
         """
         prior = self.prior
         hits = self.rate * self.counts
         alpha, beta = (np.maximum(x, _LEAST) for x in (hits, self.counts - hits))
         leaders = (prior * rng.beta(alpha, beta, (n, alpha.size))).argmax(axis=1)
-        if policy == "thompson" or alpha.size == 1:
+        if alpha.size == 1:
             return leaders
-        # Top-two Thompson sampling: Russo (2016), https://proceedings.mlr.press/v49/russo16.html
         chosen = leaders.copy()
         again = np.flatnonzero(rng.random(n) >= 0.5)
         for _ in range(_TRIES):
@@ -203,7 +199,6 @@ def map_rounds(
     sizes: Sequence[int],
     generators: Sequence[np.random.Generator],
     *,
-    policy: str = "top_two",
     lowest: float | None = None,
 ) -> Iterator[MapHistory]:
     r"""Search batch by batch for the box with the largest posterior density.
@@ -225,9 +220,6 @@ def map_rounds(
         Sizes of the batches.
     generators : sequence of numpy.random.Generator
         One for each batch.
-    policy : {"top_two", "thompson", "hoo"}
-        "hoo" grows a tree of its own at the tolerance of the first batch. Rewards are densities relative to the
-        largest prior density in this batch, at most 1.
     lowest : float, optional
         Tolerance at which lowering ends.
 
@@ -236,33 +228,19 @@ def map_rounds(
     MapHistory
         The same object each time, extended by one batch.
     """
-    history, hoo, top = MapHistory(whole_cube(n_dim)), None, 0.0
+    history = MapHistory(whole_cube(n_dim))
     for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
-        pulls = None
         if b == 0:
             u = rng.random((size, n_dim))
-        elif policy == "hoo":
-            if hoo is None:
-                hoo = HOO(np.tile([0.0, 1.0], (n_dim, 1)), horizon=sum(sizes))
-                found = log_prior(history.u)
-                top = float(found[np.isfinite(found)].max(initial=-np.inf))
-            pulls = hoo.ask(rng, size)
-            u = np.array([p.point for p in pulls])
         else:
             anywhere = min(size, max(1, round(_SHARE * size)))
-            boxes = history.choose(size - anywhere, rng, policy)
+            boxes = history.choose(size - anywhere, rng)
             u = np.concatenate([rng.random((anywhere, n_dim)), history.partition.draw(boxes, rng)])
-        log = log_prior(u)
-        distance = np.where(np.isfinite(log), simulate(u, b), np.inf)
-        tolerance = history.tolerance
-        if hoo is not None and pulls is not None:
-            prior = np.exp(np.minimum(log - top, 0.0))
-            hoo.tell(pulls, prior * gaussian_kernel(distance, tolerance))
-        else:
-            wanted = _LABEL * (_FIRST if b == 0 else 1.0)
-            tolerance = lowered(distance, tolerance, kernel_values=wanted, lowest=lowest)
-            if tolerance == history.tolerance:
-                tolerance = _unstuck(history, distance, lowest or 0.0)
+        distance = np.where(np.isfinite(log_prior(u)), simulate(u, b), np.inf)
+        wanted = _LABEL * (_FIRST if b == 0 else 1.0)
+        tolerance = lowered(distance, history.tolerance, kernel_values=wanted, lowest=lowest)
+        if tolerance == history.tolerance:
+            tolerance = _unstuck(history, distance, lowest or 0.0)
         history.add(u, distance, tolerance, log_prior)
         yield history
 

@@ -66,31 +66,23 @@ def printed(partitioner: Callable) -> Callable[..., Found]:
     return search
 
 
-def package(policy: str = "top_two") -> Callable[..., Found]:
+def package(example: SimulatorExample, n: int, rng: np.random.Generator) -> Found:
     """MAP-Tree as it is here."""
+    target, sizes = Target(example), map_batches(n)
+    streams = rng.spawn(2 * len(sizes))
 
-    def search(example: SimulatorExample, n: int, rng: np.random.Generator) -> Found:
-        target, sizes = Target(example), map_batches(n)
-        log_prior = np.zeros  # the priors are uniform
-        streams = rng.spawn(2 * len(sizes))
+    def parameters(u: np.ndarray) -> dict[str, np.ndarray]:
+        return {"theta": example.cube(u)}
 
-        def parameters(u: np.ndarray) -> dict[str, np.ndarray]:
-            return {"theta": example.cube(u)}
+    def flat(u: np.ndarray) -> np.ndarray:
+        return np.zeros(len(u))  # the priors are uniform
 
-        def flat(u: np.ndarray) -> np.ndarray:
-            return log_prior(len(u))
+    def simulate(u: np.ndarray, b: int) -> np.ndarray:
+        return target.simulate(u, streams[len(sizes) + b])
 
-        def simulate(u: np.ndarray, b: int) -> np.ndarray:
-            return target.simulate(u, streams[len(sizes) + b])
-
-        rounds = map_rounds(
-            simulate, flat, example.n_dim, sizes, streams[: len(sizes)], policy=policy
-        )
-        for history in rounds:
-            pass
-        return Found(estimate_mode(history, parameters, flat).u, history.partition)
-
-    return search
+    for history in map_rounds(simulate, flat, example.n_dim, sizes, streams[: len(sizes)]):
+        pass
+    return Found(estimate_mode(history, parameters, flat).u, history.partition)
 
 
 def by_hoo(
@@ -111,7 +103,7 @@ def searches() -> dict[str, Callable[..., Found]]:
     return {
         "rejection, KDE": by_rejection, "SMC-ABC, KDE": by_smc, "HOO": by_hoo,
         f"{PRINTED}, dyadic": printed(Dyadic(cuts=10)),
-        f"{PRINTED}, CART": printed(Cart(max_leaves=1000, min_samples=10)), HERE: package(),
+        f"{PRINTED}, CART": printed(Cart(max_leaves=1000, min_samples=10)), HERE: package,
     }  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("policy", "thompson"), ("tolerance", 0.7), ("batch_size", 200), ("random_seed", 11)],
+    [("tolerance", 0.7), ("batch_size", 200), ("random_seed", 11)],
 )
 def test_a_checkpoint_of_another_run_is_refused(name, value, tmp_path):
     from_checkpoint(tmp_path / "run", max_simulations=600)
@@ -196,7 +196,6 @@ def test_a_checkpoint_of_another_run_is_refused(name, value, tmp_path):
         ("batch_size", 0, ValueError),
         ("batch_size", 101, ValueError),
         ("batched", "no", TypeError),
-        ("policy", "greedy", ValueError),
         ("tolerance", 0.0, ValueError),
         ("tolerance", math.nan, ValueError),
         ("tolerance", "small", TypeError),
