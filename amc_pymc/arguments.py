@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 
-__all__ = ["boolean", "positive_int", "positive_or_none", "share_or_none"]
-
 
 def boolean(name: str, value: object) -> bool:
     """Return a boolean, or raise an error that names the argument.

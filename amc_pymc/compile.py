@@ -27,8 +27,6 @@ from amc_pymc.steps.product_space import sample_product_space
 from amc_pymc.steps.racing_gibbs import RacingGibbs
 from amc_pymc.steps.racing_metropolis import RacingMetropolis
 
-__all__ = ["main"]
-
 _rng = np.random.default_rng(1)
 _FEATURES, _BINARY = _rng.normal(size=(200, 3)), _rng.integers(0, 2, 200)
 _GROUPS = _rng.integers(0, 20, 200)

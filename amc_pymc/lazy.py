@@ -7,8 +7,6 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["attach"]
-
 
 def attach(
     package: str, namespace: dict[str, Any], places: Mapping[str, str]

@@ -16,8 +16,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["ProgressReport", "progress"]
-
 REDRAW_SECONDS = 0.1
 # Seconds over which the speed is averaged; rich's default of 30 s is too short for slow tasks.
 SPEED_SECONDS = 300.0

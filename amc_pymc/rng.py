@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["RandomSeed", "as_generator", "seed_words", "spawn_generators"]
-
 type RandomSeed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator | None
 
 

@@ -11,8 +11,6 @@ from functools import wraps
 from types import FrameType
 from typing import Any
 
-__all__ = ["ends_loops", "held_back", "on_interrupt", "raise_if_signalled", "signals_heard"]
-
 #: Seconds after an interrupted call in which the next one raises.
 _AGAIN = 1.0
 

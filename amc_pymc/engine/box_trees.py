@@ -6,8 +6,6 @@ import numpy as np
 
 from amc_pymc.engine.jit import njit
 
-__all__ = ["add_up", "bounds", "descend", "shrunk"]
-
 
 @njit(cache=True)
 def descend(

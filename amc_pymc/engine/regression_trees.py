@@ -12,8 +12,6 @@ import numpy as np
 
 from amc_pymc.engine.jit import njit
 
-__all__ = ["exact_tree", "random_tree"]
-
 #: Variance below which a box is not cut, gap between neighbours that the best cut must exceed, width that a random
 #: cut must exceed, and its least distance from the extreme points.
 _NO_VARIANCE, _NO_GAP, _NO_WIDTH, _NARROWEST = 2.0**-52, np.float32(1e-7), 1e-7, 1e-9

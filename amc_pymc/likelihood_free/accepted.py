@@ -11,10 +11,6 @@ import numpy as np
 from amc_pymc.likelihood_free.problem import accepted
 from amc_pymc.logweights import relative, summarise_log_weights, systematic
 
-__all__ = [
-    "Accepted", "accept", "closest_first", "deal", "effective", "effective_of_first", "final_tolerance",
-]  # fmt: skip
-
 #: Effective draws to accept: share of all simulations, and minimum number.
 _SHARE, _FEWEST = 0.015, 30
 #: Multiples of the smallest sufficient number k: simulations to average over, and maximum to accept.

@@ -10,12 +10,6 @@ import numpy as np
 from amc_pymc.likelihood_free.accepted import Accepted, accept
 from amc_pymc.likelihood_free.proposal import FARTHEST, from_normal, to_normal
 
-__all__ = [
-    "Adjusted", "AdjustedDraws", "Kind", "LogDensity", "adjusted_accepted", "adjusted_effective",
-    "adjusted_mean", "coefficients", "epanechnikov", "modes", "regress", "regress_near", "split_by_sign",
-    "weighted_mean",
-]  # fmt: skip
-
 Kind = Literal["none", "linear", "heteroscedastic", "quadratic"]
 #: Natural log density (n,) of the prior at points (n, D) of the cube; None if it is uniform.
 LogDensity = Callable[[np.ndarray], np.ndarray | None]

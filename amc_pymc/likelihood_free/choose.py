@@ -26,11 +26,6 @@ from amc_pymc.likelihood_free.learned import cross_fitted, learn_summaries
 from amc_pymc.likelihood_free.proposal import from_normal, to_normal
 from amc_pymc.logweights import relative, systematic
 
-__all__ = [
-    "AdjustName", "AdjustedRun", "Candidate", "Choice", "Space", "adjust_run", "best_candidate",
-    "candidates", "distance_root", "kernel_score",
-]  # fmt: skip
-
 AdjustName = Literal["none", "regression", "learned", "auto"]
 
 #: Number of pseudo-observed data sets, and maximum share of all effective draws that they are drawn from.

@@ -19,8 +19,6 @@ from pytensor.graph.op import Op
 
 from amc_pymc.reading.batched import Batched
 
-__all__ = ["distance_function", "statistic_function"]
-
 
 def statistic_function(given, data: np.ndarray) -> tuple[Callable[[np.ndarray], np.ndarray], bool]:
     """Return a function from simulations (n, *shape) to summary statistics (n, ...).

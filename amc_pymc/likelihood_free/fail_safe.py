@@ -13,10 +13,6 @@ import numpy as np
 from amc_pymc.likelihood_free.problem import Failure, Simulated
 from amc_pymc.rng import spawn_generators
 
-__all__ = [
-    "Measure", "NegativeDistance", "check_simulation", "checked_data", "clipped", "run_batch", "run_each",
-]  # fmt: skip
-
 #: Maximum number of times that both halves of a failed batch are simulated, and maximum for all parts together.
 _TRIES, _MOST_PAIRS = 8, 100
 #: Bounds that exclude the faces of the cube, where quantiles may be infinite.

@@ -30,8 +30,6 @@ from amc_pymc.steps.model_groups import draws_group
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["find_MAP_tree"]
-
 #: Ratio of the final to the requested tolerance above which a warning is given.
 _FAR = 2.0
 #: Estimated bias, in units of the standard error without it, above which a warning is given.

@@ -16,8 +16,6 @@ from amc_pymc.likelihood_free.proposal import Proposal, to_normal
 from amc_pymc.likelihood_free.scale import SummaryScale
 from amc_pymc.logweights import log_mean_exp, relative
 
-__all__ = ["AbcRun", "History", "Round", "batch_sizes", "next_tolerance"]
-
 #: First batch, from the prior: fraction of the budget, and minimum size. Later batches: fraction of all simulations
 #: before them.
 _FIRST, _LEAST, _GROWTH = 0.02, 100, 0.4

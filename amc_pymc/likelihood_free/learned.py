@@ -16,17 +16,6 @@ from threadpoolctl import ThreadpoolController
 
 from amc_pymc.likelihood_free.scale import centre_and_spread
 
-__all__ = [
-    "Features",
-    "LearnedSummaries",
-    "cross_fitted",
-    "exchangeable_features",
-    "learn_summaries",
-    "learned_distance",
-    "one_thread",
-    "parameter_moments",
-]
-
 #: Function from data (n, S) to features (n, F).
 Features = Callable[[np.ndarray], np.ndarray]
 

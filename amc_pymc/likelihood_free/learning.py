@@ -42,8 +42,6 @@ from amc_pymc.likelihood_free.trees import Bart, Cart, Dyadic, Partitioner
 from amc_pymc.logweights import relative, systematic
 from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
 
-__all__ = ["TreeProposal", "ahead", "best_shares", "fit_kernels", "next_proposal", "rounds"]
-
 #: Candidate exponents of rates; 1/2 is optimal for known rates, larger ones for smoothed rates.
 _EXPONENTS = (0.5, 0.65, 0.8, 1.0)
 #: Fraction of the history that a tree is grown on.

@@ -17,8 +17,6 @@ from amc_pymc.likelihood_free.map_peak import Peak, Surface, climb, mode_terms, 
 from amc_pymc.likelihood_free.map_search import MapHistory
 from amc_pymc.likelihood_free.problem import gaussian_kernel
 
-__all__ = ["Mode", "estimate_mode", "find_mode", "flat"]
-
 Parameters = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
 _NOTHING = "No simulation came close to the data where the prior is not zero: there is nothing to find a mode of."

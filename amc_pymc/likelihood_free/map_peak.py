@@ -13,10 +13,6 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
-__all__ = [
-    "LocalQuadratic", "Peak", "Surface", "climb", "fit_log_quadratic", "mode_terms", "n_terms", "peak_errors",
-]  # fmt: skip
-
 #: Maximum steps of Newton's method, and slope per unit of weight at which it stops.
 _STEPS, _SLOPE = 50, 1e-7
 #: Maximum logarithm of a mean, to prevent overflow.

@@ -19,8 +19,6 @@ from amc_pymc.likelihood_free.partition import (
 )
 from amc_pymc.likelihood_free.problem import gaussian_kernel
 
-__all__ = ["MapHistory", "MapRound", "lowered", "map_batches", "map_rounds", "refine"]
-
 #: Default number of batches that a budget is split into.
 _BATCHES = 20
 #: Share of each batch that is drawn from the whole cube.

@@ -31,8 +31,6 @@ from amc_pymc.reading.graphs import is_random, lowered, rebuilt
 from amc_pymc.reading.particles.model_terms import rv_shapes, without_checks
 from amc_pymc.reading.particles.prior import IMPROPER, transform_steps
 
-__all__ = ["PriorTransform"]
-
 #: Number of draws with which transforms are tested.
 _TRIED = 64
 #: Bounds to which the absolute values of floats and integers are clipped.

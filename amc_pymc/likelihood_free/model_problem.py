@@ -24,8 +24,6 @@ from amc_pymc.likelihood_free.model_prior import PriorTransform
 from amc_pymc.likelihood_free.problem import Simulated
 from amc_pymc.reading.graphs import interpreted_mode, plain_function
 
-__all__ = ["ModelProblem"]
-
 
 class ModelProblem:
     """Prior on the unit cube, simulator and distance of a PyMC model; later ``pm.set_data`` has no effect.

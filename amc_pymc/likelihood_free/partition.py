@@ -9,8 +9,6 @@ import numpy as np
 
 from amc_pymc.engine.box_trees import add_up, bounds, descend, shrunk
 
-__all__ = ["NARROWEST", "Partition", "cut_boxes", "separation", "shrunk_rates", "whole_cube"]
-
 #: Minimum width of the boxes that a cut makes.
 NARROWEST = 1e-9
 #: Variances below this value count as zero.

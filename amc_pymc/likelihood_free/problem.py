@@ -9,11 +9,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-__all__ = [
-    "Failure", "Problem", "Simulated", "accepted", "are_whole", "describe", "failure_arrays",
-    "failures_from_arrays", "gaussian_kernel", "labels", "student_kernel", "values_at",
-]  # fmt: skip
-
 #: Scale of the Student kernel in units of the tolerance, and its degrees of freedom.
 _SCALE, _TAILS = 0.7, 4.0
 #: Maximum length of a message in characters.

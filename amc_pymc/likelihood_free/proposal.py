@@ -26,12 +26,6 @@ from amc_pymc.likelihood_free.partition import Partition, whole_cube
 from amc_pymc.logweights import systematic
 from amc_pymc.mixtures import StudentTMixture
 
-__all__ = [
-    "EDGE", "FARTHEST", "UTILITIES", "Boxes", "Drawn", "Kernels", "Proposal", "best_proposal",
-    "draws_per_simulation", "from_normal", "principal_axes", "prior_proposal", "to_axes", "to_cube",
-    "to_normal",
-]  # fmt: skip
-
 #: Largest exponent used; beyond it, one box has all of the proposal.
 _LARGEST = 700.0
 #: Relative difference below which rates are treated as equal.

@@ -13,8 +13,6 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from scipy import stats
 
-__all__ = ["quantile", "quantile_shape"]
-
 _LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
 
 

@@ -13,8 +13,6 @@ from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.model_terms import value_name
 from amc_pymc.reading.particles.prior import PriorDraws
 
-__all__ = ["Reference", "References"]
-
 #: Number of prior draws to which references are fitted, factor by which references are wider, and
 #: their degrees of freedom.
 _FITTED, _WIDER, _TAIL = 4000, 1.2, 4.0

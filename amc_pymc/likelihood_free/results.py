@@ -51,8 +51,6 @@ from amc_pymc.results.tables import (
 )
 from amc_pymc.steps.model_groups import add_data_groups, draws_group
 
-__all__ = ["abc_tree_data"]
-
 #: Number of chains of posterior draws.
 _CHAINS = 4
 #: Change of a probability by the tolerance above which a warning is given, and maximum values of a whole number to look at.

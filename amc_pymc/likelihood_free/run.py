@@ -36,8 +36,6 @@ from amc_pymc.runs import Journal, begin_journal, check_workers, run_loop
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["MOST_SUMMARIES", "SimulationRun", "as_problem", "failure_flags", "simulation_run"]
-
 #: Maximum number of summary statistics that are stored if nobody asks for them.
 MOST_SUMMARIES = 100
 #: Share of failed simulations above which a warning is given.

@@ -31,8 +31,6 @@ from amc_pymc.signals import ends_loops
 if TYPE_CHECKING:
     from pymc import Model
 
-__all__ = ["sample_abc_rejection", "sample_abc_tree"]
-
 DistanceScale = Literal["mad", "learned"]
 
 #: Names reserved in results.

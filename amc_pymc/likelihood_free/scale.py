@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["FEWEST_PILOTS", "SummaryScale", "centre_and_spread", "pilot_scale"]
-
 #: Minimum simulations for estimating a scale.
 FEWEST_PILOTS = 30
 #: Median absolute deviation of a normal variable, over its standard deviation.

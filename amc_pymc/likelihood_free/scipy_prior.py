@@ -12,8 +12,6 @@ import numpy as np
 
 from amc_pymc.likelihood_free.problem import labels
 
-__all__ = ["ScipyPrior"]
-
 
 class ScipyPrior:
     """Prior with parameters that are successive quantiles of SciPy distributions (Rosenblatt transformation).

@@ -22,8 +22,6 @@ from amc_pymc.likelihood_free.fail_safe import (
 from amc_pymc.likelihood_free.problem import Simulated
 from amc_pymc.likelihood_free.scipy_prior import ScipyPrior
 
-__all__ = ["SimulatorProblem"]
-
 
 class SimulatorProblem:
     """Likelihood-free problem with SciPy priors, a Python simulator and a distance.

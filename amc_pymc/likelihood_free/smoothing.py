@@ -16,14 +16,6 @@ from scipy.special import ndtri
 from amc_pymc.likelihood_free.adjust import LogDensity, modes
 from amc_pymc.likelihood_free.proposal import from_normal
 
-__all__ = [
-    "SmoothingKernel",
-    "fit_smoothing",
-    "left_out_densities",
-    "neighbours_covariance",
-    "smooth_draws",
-]
-
 #: Candidate bandwidths, in standard deviations of the points in a neighbourhood.
 _BANDWIDTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9, 1.3, 2.0, 3.0)
 #: Candidate shares of points in a neighbourhood, besides one kernel for all points.

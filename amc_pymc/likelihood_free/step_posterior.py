@@ -11,8 +11,6 @@ from amc_pymc.likelihood_free.problem import Problem, are_whole, labels
 from amc_pymc.likelihood_free.trees import Cart
 from amc_pymc.rng import as_generator
 
-__all__ = ["StepPosterior", "fit_step_posterior", "quantile_corners"]
-
 #: Minimum average number of accepted simulations per box.
 _PER_BOX = 20
 _MOST_BOXES, _MIN_SAMPLES = 1000, 20

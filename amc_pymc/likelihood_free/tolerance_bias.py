@@ -13,11 +13,6 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.likelihood_free.accepted import closest_first, effective_of_first
 from amc_pymc.logweights import relative
 
-__all__ = [
-    "STATISTICS", "Estimates", "ToleranceBias", "closest", "posterior_estimates", "spread_doubt",
-    "tolerance_bias", "tolerance_doubt",
-]  # fmt: skip
-
 #: Statistics of each variable in group ``estimates``.
 STATISTICS = [
     "mean", "mcse", "tolerance_bias", "tolerance_bias_error", "error", "sd", "sd_at_zero",

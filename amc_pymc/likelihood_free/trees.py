@@ -19,8 +19,6 @@ from amc_pymc.likelihood_free.partition import (
     whole_cube,
 )
 
-__all__ = ["Bart", "Cart", "Dyadic", "Partitioner"]
-
 #: Kernel value below which simulations are far, and maximum number of near and of far ones that a tree is fitted to.
 _NEAR, _MOST = 0.01, 20_000
 

@@ -12,8 +12,6 @@ from scipy.stats import chi2, rankdata
 from amc_pymc.likelihood_free.problem import Problem, Simulated
 from amc_pymc.rng import as_generator
 
-__all__ = ["Trial", "try_simulator"]
-
 #: Maximum trials of a simulator before a run is refused, and number of points in a trial.
 _TRIALS, _POINTS = 10, 3
 #: Calls of a batched simulator that are compared; numbers of points that they share, and levels of significance.

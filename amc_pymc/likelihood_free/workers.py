@@ -24,8 +24,6 @@ from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
 from amc_pymc.runs import TRIES, Pool, Task
 
-__all__ = ["Simulate", "simulation_workers"]
-
 type Simulate = Callable[[np.ndarray, Sequence[int]], Simulated]
 
 #: Number of chunks of a batch, within the limits on their sizes.
