@@ -217,12 +217,8 @@ def _posterior_draws(
         )
     if not kernels:
         return {k: v[parents] for k, v in values.items()}, {"smoothing": "none"}
-    told = {
-        "smoothing": "local normal" if any(k.neighbours < 1.0 for k in kernels) else "normal",
-        "smoothing_bandwidth": max(k.bandwidth for k in kernels),
-        "smoothing_neighbours": min(k.neighbours for k in kernels),
-    }
-    return values_at(problem, u), told
+    widest = max(k.bandwidth for k in kernels)
+    return values_at(problem, u), {"smoothing": "normal", "smoothing_bandwidth": widest}
 
 
 def _estimates(run: AbcRun, drawn: _Draws, plain: Accepted) -> Any:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
-from scipy.special import ndtri
+from scipy.special import logsumexp, ndtri
 
 from amc_pymc.likelihood_free.adjust import LogDensity, modes
 from amc_pymc.likelihood_free.proposal import from_normal
 
-#: Candidate bandwidths, in standard deviations of the points in a neighbourhood.
+#: Candidate bandwidths, in standard deviations of the points.
 _BANDWIDTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9, 1.3, 2.0, 3.0)
-#: Candidate shares of points in a neighbourhood, besides one kernel for all points.
-_NEIGHBOURS = (0.03, 0.1, 0.3)
-#: Maximum numbers of points that a kernel is fitted to, and that kernels are compared on.
+#: Maximum numbers of points that a kernel is fitted to, and that bandwidths are compared on.
 _FITTED, _COMPARED = 1000, 300
-#: Standard errors by which a kernel of local shape must be better than one of the same shape everywhere.
-_BETTER = 2.0
 #: Standard errors by which a narrower kernel may be worse than the best one.
 _AS_GOOD = 1.0
 #: Minimum effective points for estimating a covariance.
@@ -34,44 +30,34 @@ _AGAIN = 30
 _LIGHTEST = 1e-12
 #: Fraction of the variance that is added to the diagonal of a covariance.
 _RIDGE = 1e-9
-#: Number of points processed at a time.
-_BLOCK = 1000
 
 
 @dataclass(frozen=True)
 class SmoothingKernel:
     r"""Normal kernels around points that are shrunk towards their mean to preserve the covariance.
 
-    The density is :math:`\sum_i w_i N(m + A (x_i - m), h^2 A C_i C_i^\top A^\top)`, where A is symmetric with
-    :math:`A (S + h^2 \sum_i w_i C_i C_i^\top) A = S`, the covariance of the points. With the same C for all points and
-    :math:`C C^\top = S` this is the kernel of Liu & West (2001), doi:10.1007/978-1-4757-3437-9_10.
+    The density is :math:`\sum_i w_i N(m + a (x_i - m), (a h)^2 S)` with the covariance :math:`S = C C^\top` of the
+    points and :math:`a = (1 + h^2)^{-1/2}` (Liu & West 2001, doi:10.1007/978-1-4757-3437-9_10).
 
     Attributes
     ----------
     mean : array (D,)
         Mean m of the points.
-    shrink : array (D, D)
-        Shrinkage matrix A.
-    roots : array (n, D, D) or (1, D, D)
-        Matrices h C; a single one if the kernel is the same everywhere.
+    root : array (D, D)
+        Lower factor C.
     bandwidth : float
         Bandwidth h.
-    neighbours : float
-        Share of the points that C is estimated from; 1 if the kernel is the same everywhere.
     """
 
     mean: np.ndarray
-    shrink: np.ndarray
-    roots: np.ndarray
+    root: np.ndarray
     bandwidth: float
-    neighbours: float
 
     def sample(self, x: np.ndarray, parents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw points (m, D) from the kernels of points x (n, D) with indices `parents` (m,)."""
         z = rng.standard_normal((len(parents), x.shape[1]))
-        roots = self.roots[parents] if len(self.roots) > 1 else self.roots
-        moved = x[parents] - self.mean + (roots @ z[..., None])[..., 0]
-        return self.mean + moved @ self.shrink
+        moved = x[parents] - self.mean + self.bandwidth * z @ self.root.T
+        return self.mean + moved / math.hypot(1.0, self.bandwidth)
 
 
 def smooth_draws(
@@ -136,20 +122,15 @@ def _smoothed(
 
 
 def fit_smoothing(
-    x: np.ndarray,
-    weight: np.ndarray,
-    rng: np.random.Generator,
-    *,
-    chosen: tuple[float, float] | None = None,
+    x: np.ndarray, weight: np.ndarray, rng: np.random.Generator, *, bandwidth: float | None = None
 ) -> SmoothingKernel | None:
     r"""Choose a kernel by leave-one-out likelihood.
 
     .. math:: \sum_i w_i \log \frac{\sum_{j \ne i} w_j K_j(x_i)}{1 - w_i}
 
-    The narrowest kernel within one standard error of the best one is chosen. Kernels have the same shape everywhere,
-    or that of the points in their neighbourhood if this is significantly better. Covariances of few points are shrunk
-    (Schäfer & Strimmer 2005, doi:10.2202/1544-6115.1175). If there are more than 1,000 points, the kernel is chosen on
-    1,000 of them, and the bandwidth is reduced by the factor :math:`(1000 / n)^{1 / (D + 4)}` for n effective points.
+    The narrowest kernel within one standard error of the best one is chosen. Covariances of few points are shrunk
+    (Schäfer & Strimmer 2005, doi:10.2202/1544-6115.1175). If there are more than 1,000 points, the bandwidth is chosen
+    on 1,000 of them, and reduced by the factor :math:`(1000 / n)^{1 / (D + 4)}` for n effective points.
 
     Parameters
     ----------
@@ -158,9 +139,8 @@ def fit_smoothing(
     weight : array (n,)
         Weights that sum to one.
     rng : numpy.random.Generator
-    chosen : tuple (neighbours, bandwidth), optional
-        Share of the points in a neighbourhood, and bandwidth for at most 1,000 points, of
-        :class:`SmoothingKernel`. By default they are chosen.
+    bandwidth : float, optional
+        Bandwidth for at most 1,000 points. By default it is chosen.
 
     Returns
     -------
@@ -187,72 +167,40 @@ def fit_smoothing(
     if len(x) > _FITTED:
         some = rng.choice(len(x), _FITTED, p=weight)
         fitted, fitted_weight = x[some], np.full(_FITTED, 1.0 / _FITTED)
-    share, bandwidth = chosen or _choose(fitted, fitted_weight, rng)
+    chosen = bandwidth or _best_bandwidth(fitted, fitted_weight, rng)
     if len(x) > _FITTED:
-        bandwidth *= min(1.0, (_FITTED / effective) ** (1.0 / (x.shape[1] + 4)))
-    total = _covariance(x, weight)
-    roots = next(_roots(x, fitted, fitted_weight, total, [share]))
-    return next(_kernels(weight @ x, weight, total, roots, share, [bandwidth]))
+        chosen *= min(1.0, (_FITTED / effective) ** (1.0 / (x.shape[1] + 4)))
+    return SmoothingKernel(weight @ x, np.linalg.cholesky(_covariance(x, weight)), chosen)
 
 
-def _choose(x: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-    """Return the share of points in a neighbourhood and the bandwidth."""
+def _best_bandwidth(x: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> float:
+    """Return the narrowest bandwidth whose leave-one-out likelihood is about the best."""
     compared = rng.permutation(len(x))[:_COMPARED]
-    mean, total = weight @ x, _covariance(x, weight)
-    d = x.shape[1]
-    local = [
-        s for s in _NEIGHBOURS if s * len(x) >= d * (d + 3) / 2
-    ]  # parameters of a mean and covariance
-    best: tuple[float, float] | None = None
-    best_scores = np.full(len(compared), -math.inf)
-    share_of_each = weight[compared] / weight[compared].sum()
-    shares = (1.0, *local)
-    for share, roots in zip(shares, _roots(x, x, weight, total, shares), strict=True):
-        kernels = list(_kernels(mean, weight, total, roots, share, _BANDWIDTHS))
-        scores = left_out_densities(kernels, x, weight, compared)
-        top = int(np.argmax(scores @ share_of_each))
-        if best is None or _beyond_chance(scores[top] - best_scores, share_of_each, _BETTER):
-            as_good = [
-                not _beyond_chance(scores[top] - score, share_of_each, _AS_GOOD) for score in scores
-            ]
-            best, best_scores = (share, _BANDWIDTHS[as_good.index(True)]), scores[top]
-    assert best is not None
-    return best
+    share = weight[compared] / weight[compared].sum()
+    scores = left_out_densities(x, weight, compared, _BANDWIDTHS)
+    top = scores[int(np.argmax(scores @ share))]
+    for h, score in zip(_BANDWIDTHS, scores, strict=True):
+        gain = top - score
+        mean = share @ gain
+        if mean <= _AS_GOOD * math.sqrt(share**2 @ (gain - mean) ** 2):
+            break
+    return h
 
 
-def _beyond_chance(gain: np.ndarray, weight: np.ndarray, errors: float) -> bool:
-    """Whether a weighted mean gain is more than `errors` standard errors."""
-    mean = weight @ gain
-    return bool(mean > errors * math.sqrt(weight**2 @ (gain - mean) ** 2))
-
-
-def _kernels(
-    mean: np.ndarray,
-    weight: np.ndarray,
-    total: np.ndarray,
-    roots: np.ndarray,
-    share: float,
-    bandwidths: Sequence[float],
-) -> Iterator[SmoothingKernel]:
-    """Yield the kernels of given bandwidths that preserve mean and covariance."""
-    if len(roots) == 1:
-        average = roots[0] @ roots[0].T
-    else:
-        average = np.einsum("n,nij,nkj->ik", weight, roots, roots, optimize=True)
-    for h in bandwidths:
-        yield SmoothingKernel(mean, _between(total + h**2 * average, total), h * roots, h, share)
-
-
-def _between(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return the symmetric matrix A with A source A = target."""
-    root = _square_root(target)
-    inner = _square_root(root @ source @ root)
-    return root @ np.linalg.solve(inner, root)
-
-
-def _square_root(a: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(a)
-    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+def left_out_densities(
+    x: np.ndarray, weight: np.ndarray, compared: np.ndarray, bandwidths: Sequence[float]
+) -> np.ndarray:
+    """Return leave-one-out log densities (H, m) at the compared points, up to a constant, by bandwidth."""
+    root = np.linalg.cholesky(_covariance(x, weight))
+    z = solve_triangular(root, (x - weight @ x).T, lower=True).T
+    out = np.empty((len(bandwidths), len(compared)))
+    for h, log_density in zip(bandwidths, out, strict=True):
+        shrink = 1.0 / math.hypot(1.0, h)
+        squares = cdist(z[compared], shrink * z, "sqeuclidean") / (shrink * h) ** 2
+        log_f = np.log(weight) - 0.5 * squares
+        log_f[np.arange(len(compared)), compared] = -math.inf
+        log_density[:] = logsumexp(log_f, axis=1) - x.shape[1] * math.log(shrink * h)
+    return out - np.log1p(-weight[compared])
 
 
 def _covariance(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -268,77 +216,3 @@ def _covariance(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         r *= 1.0 - min(1.0, float(weight @ weight) * np.sum((1.0 - beside**2) ** 2) / squares)
     np.fill_diagonal(r, 1.0 + _RIDGE)
     return r * np.outer(sd, sd)
-
-
-def _roots(
-    x: np.ndarray,
-    others: np.ndarray,
-    weight: np.ndarray,
-    total: np.ndarray,
-    shares: Sequence[float],
-) -> Iterator[np.ndarray]:
-    """Yield roots (n, D, D) of the covariances of neighbours for each share, or (1, D, D) of `total` for share 1."""
-    root, mean = np.linalg.cholesky(total), weight @ others
-    x, others = x - mean, others - mean  # or narrow modes far from zero lose their digits
-    z, near_z = (solve_triangular(root, points.T, lower=True).T for points in (x, others))
-    d = x.shape[1]
-    for share in shares:
-        if share == 1.0:
-            yield root[None]
-            continue
-        k = max(d + 1, round(share * len(others)))
-        parts = np.split(z, range(_BLOCK, len(z), _BLOCK))
-        found = np.concatenate([neighbours_covariance(p, near_z, weight, k) for p in parts])
-        # Shrink towards a sphere of the same size, more strongly for fewer points.
-        size = np.trace(found, axis1=1, axis2=2) / d
-        round_part = d / (d + k)
-        found *= 1.0 - round_part
-        found += (round_part * size + _RIDGE)[:, None, None] * np.eye(d)
-        yield root @ np.linalg.cholesky(found)
-
-
-def neighbours_covariance(
-    z: np.ndarray, others: np.ndarray, weight: np.ndarray, k: int
-) -> np.ndarray:
-    """Return the covariances (n, D, D) of the k points nearest to each point."""
-    squares = cdist(z, others, "sqeuclidean")
-    nearest = squares <= np.partition(squares, k - 1, axis=1)[:, k - 1 : k]
-    w = nearest * weight
-    w /= w.sum(axis=1, keepdims=True)
-    i, j = np.triu_indices(z.shape[1])
-    mean, products = w @ others, w @ (others[:, i] * others[:, j])
-    out = np.empty((len(z), z.shape[1], z.shape[1]))
-    out[:, i, j] = out[:, j, i] = products - mean[:, i] * mean[:, j]
-    return out
-
-
-def left_out_densities(
-    kernels: Sequence[SmoothingKernel], x: np.ndarray, weight: np.ndarray, compared: np.ndarray
-) -> np.ndarray:
-    """Return leave-one-out log densities (K, m) at the compared points, by kernels that differ in bandwidth only.
-
-    Exponentials are taken in single precision, which is enough for sums of positive terms.
-    """
-    first, d = kernels[0], x.shape[1]
-    inverse = np.linalg.inv(first.roots / first.bandwidth)
-    precision = np.matmul(inverse.transpose(0, 2, 1), inverse)
-    centres = x - first.mean
-    along = (precision @ centres[..., None])[..., 0]
-    # Squared lengths are linear in points and their products, so that one matrix product gives them all.
-    i, j = np.triu_indices(d)
-    squares = np.broadcast_to(precision[:, i, j] * np.where(i == j, -0.5, -1.0), (len(x), len(i)))
-    terms = np.column_stack([along, squares, -0.5 * np.vecdot(along, centres)])
-    with np.errstate(divide="ignore"):
-        constant = np.log(weight) + np.linalg.slogdet(inverse)[1]
-    out = np.empty((len(kernels), len(compared)))
-    for kernel, log_density in zip(kernels, out, strict=True):
-        at = np.linalg.solve(kernel.shrink, centres[compared].T)
-        log_f = terms @ np.concatenate([at, at[i] * at[j], np.ones((1, len(compared)))])
-        log_f /= kernel.bandwidth**2
-        log_f += constant[:, None]
-        log_f[compared, np.arange(len(compared))] = -math.inf
-        top = log_f.max(axis=0)
-        shares = np.exp((log_f - top).astype(np.float32))
-        log_density[:] = top + np.log(shares.sum(axis=0, dtype=float))
-        log_density -= np.linalg.slogdet(kernel.shrink)[1] + d * math.log(kernel.bandwidth)
-    return out - np.log1p(-weight[compared])
