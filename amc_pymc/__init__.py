@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from amc_pymc.steps.recover_marginals import recover_marginals
     from amc_pymc.steps.settings import TaylorProxy
     from amc_pymc.tall.racing import BernsteinRace, ExactRace, NormalRace
-    from amc_pymc.tall.samplers.tuning import Audits, RandomWalkProposal, SurrogateProposal
+    from amc_pymc.tall.samplers.tuning import Audits
 
 __version__ = "0.1.0"
 
@@ -45,10 +45,8 @@ __all__ = [
     "RacingForecast",
     "RacingGibbs",
     "RacingMetropolis",
-    "RandomWalkProposal",
     "Rows",
     "SimulatorProblem",
-    "SurrogateProposal",
     "TaylorProxy",
     "TreeProposal",
     "__version__",
@@ -95,7 +93,7 @@ _PLACES = {
     "steps.racing_metropolis": ("RacingMetropolis",),
     "steps.settings": ("TaylorProxy",),
     "tall.racing": ("BernsteinRace", "ExactRace", "NormalRace"),
-    "tall.samplers.tuning": ("Audits", "RandomWalkProposal", "SurrogateProposal"),
+    "tall.samplers.tuning": ("Audits",),
 }
 __getattr__, __dir__ = attach(
     __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}

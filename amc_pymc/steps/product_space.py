@@ -38,13 +38,13 @@ from amc_pymc.steps.product_space_results import (
 )
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
-from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
+from amc_pymc.steps.settings import Options, TaylorProxy, proposal_kinds
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import gibbs, metropolis
 from amc_pymc.tall.samplers.chain import report
 from amc_pymc.tall.samplers.index import ModelSpace
 from amc_pymc.tall.samplers.metropolis import Metropolis
-from amc_pymc.tall.samplers.tuning import Audits, Proposal
+from amc_pymc.tall.samplers.tuning import Audits
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -68,7 +68,7 @@ def sample_product_space(
     delta: float | None = None,
     race: Literal["normal", "bernstein", "exact"] | Race = "normal",
     batch_size: int | None = None,
-    proposal: Literal["auto", "surrogate", "random_walk"] | Proposal = "auto",
+    proposal: Literal["auto", "surrogate", "random_walk"] = "auto",
     proxy: Literal["taylor"] | TaylorProxy = "taylor",
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
@@ -106,7 +106,7 @@ def sample_product_space(
     observed_vars, delta, race, batch_size, audits
         As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
         rows in every step.
-    proposal : {"auto", "surrogate", "random_walk"} or a proposal object
+    proposal : {"auto", "surrogate", "random_walk"}
         Proposal for the parameters, as for :class:`RacingMetropolis`.
     proxy : "taylor" or TaylorProxy
         Control variates, as for :class:`RacingMetropolis`.
@@ -190,7 +190,7 @@ def sample_product_space(
     options = Options.among(locals())
     if options.proxy is None:
         raise ValueError("proxy must be 'taylor', got None: pseudo-priors need the mode")
-    as_proposals(proposal, options.no_proxy)
+    proposal_kinds(proposal, options.no_proxy)
     if workers > 1:
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
@@ -258,7 +258,7 @@ def _prior(prior_probs: Any, names: Sequence[str]) -> np.ndarray:
 
 
 @remembering()
-def _sampler(model: Model, name: str, options: Options, proposal: str | Proposal) -> Metropolis:
+def _sampler(model: Model, name: str, options: Options, proposal: str) -> Metropolis:
     model = model if model.free_RVs else _with_a_parameter(model)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")

@@ -30,12 +30,12 @@ from amc_pymc.steps.racing_step import (
     starting_point,
     stat_dtypes,
 )
-from amc_pymc.steps.settings import Options, TaylorProxy, as_proposals
+from amc_pymc.steps.settings import Options, TaylorProxy, proposal_kinds
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.metropolis import Metropolis
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.tuning import Audits, Proposal, SurrogateProposal
+from amc_pymc.tall.samplers.tuning import Audits
 
 _log = logging.getLogger("amc_pymc")
 #: Number of proposals for each group's local effects per draw.
@@ -49,8 +49,6 @@ _TUNING_TRANSITIONS = 5
 _AHEAD, _STORED_AHEAD = 20_000, 4_000
 #: Probability that a draw repeats the previous one, below which no transitions are added.
 _SAME_DRAW = 0.01
-#: Rejections cost thinned decisions little, and moves of full scale make draws independent.
-_FOR_THINNING = SurrogateProposal(target_accept=0.25)
 
 
 class RacingMetropolis(RacingStep):
@@ -90,7 +88,7 @@ class RacingMetropolis(RacingStep):
         :class:`BernsteinRace` does not require normal batch means, but a range of the rewards.
     batch_size : int, optional
         Number of rows or groups in the first batch; default: 50 rows or 20 groups.
-    proposal : {"auto", "random_walk", "surrogate"} or a proposal object
+    proposal : {"auto", "random_walk", "surrogate"}
         ``"surrogate"`` moves leave prior times the second-order expansion of rows or groups invariant, and read no
         rows: coefficients whose prior is Gaussian given hyperparameters are drawn given these, and hyperparameters are
         moved by Hamiltonian Monte Carlo on their marginal density. ``"auto"`` mixes them with a random walk; the one
@@ -248,7 +246,7 @@ class RacingMetropolis(RacingStep):
         delta: float | None = None,
         race: Literal["auto", "normal", "bernstein", "exact"] | Race = "auto",
         batch_size: int | None = None,
-        proposal: Literal["auto", "random_walk", "surrogate"] | Proposal = "auto",
+        proposal: Literal["auto", "random_walk", "surrogate"] = "auto",
         proxy: Literal["auto", "taylor"] | TaylorProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int | Literal["auto"] = "auto",
@@ -354,17 +352,15 @@ def metropolis_sampler(
     names: Sequence[str],
     factor: Factor | None,
     options: Options,
-    proposal: str | Proposal,
+    proposal: str,
 ) -> Metropolis:
     """Return the Metropolis sampler of some variables, of whose continuous ones a factor is integrated out."""
-    as_proposals(proposal, options.no_proxy)  # raises an error before all work
+    proposal_kinds(proposal, options.no_proxy)  # raises an error before all work
     point = starting_point(model, options.initial_point)
     prepared = prepare(model, names, options, point=point, factor=factor)
     groups = prepared.densities.factor is not None
     reason = "" if prepared.fit is not None else prepared.no_proxy or "there is no mode"
-    proposals = as_proposals(proposal, reason)
-    if proposal == "auto" and prepared.thinning is not None:
-        proposals = tuple(_FOR_THINNING if p.name == "surrogate" else p for p in proposals)
+    kinds = proposal_kinds(proposal, reason)
     active = moved_coordinates(prepared.densities.layout, names)
     settings = options.sampler_settings(groups=groups)
-    return Metropolis(prepared=prepared, active=active, proposals=proposals, **settings)
+    return Metropolis(prepared=prepared, active=active, kinds=kinds, **settings)

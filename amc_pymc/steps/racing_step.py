@@ -71,13 +71,7 @@ class RacingStep(BlockedStep):
     sampler: Sampler
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Check what PyMC would refuse, or take, with less explanation."""
-        if "target_accept" in kwargs:
-            raise TypeError(
-                f"{cls.__name__} has no target_accept, got {kwargs['target_accept']!r}: it is a setting "
-                "of proposals, as in RacingMetropolis(proposal=SurrogateProposal(target_accept=0.6)); "
-                "RacingGibbs has no acceptance rate."
-            )
+        """Check the model before PyMC looks at it."""
         kwargs["model"] = context_model(kwargs.get("model"))
         return super().__new__(cls, *args, **kwargs)
 

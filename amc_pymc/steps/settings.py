@@ -13,13 +13,7 @@ from pytensor.graph.basic import Variable
 from amc_pymc.arguments import positive_int
 from amc_pymc.rows import Rows, as_rows
 from amc_pymc.tall.racing import as_race
-from amc_pymc.tall.samplers.tuning import (
-    KINDS,
-    Audits,
-    Proposal,
-    RandomWalkProposal,
-    SurrogateProposal,
-)
+from amc_pymc.tall.samplers.tuning import KINDS, RANDOM_WALK, SURROGATE, Audits
 
 
 @dataclass(frozen=True)
@@ -116,28 +110,23 @@ class Options:
         return {"race": race, "audits": self.audits, "transitions": number}
 
 
-def as_proposals(proposal: str | Proposal, reason: str) -> tuple[Proposal, ...]:
-    """Return the proposals of a step; several for ``"auto"``, which compares them during tuning.
+def proposal_kinds(proposal: str, reason: str) -> tuple[int, ...]:
+    """Return the kinds of a step's proposals; both for ``"auto"``, which compares them during tuning.
 
     ``reason`` says why there is no control variate, and thus no surrogate; empty if there may be one.
     """
-    if isinstance(proposal, KINDS):
-        found = [proposal]
-    elif proposal == "auto":
-        return (RandomWalkProposal(),) if reason else (RandomWalkProposal(), SurrogateProposal())
-    else:
-        found = [kind() for kind in KINDS if kind.name == proposal]
-    if not found:
+    if proposal == "auto":
+        return (RANDOM_WALK,) if reason else (RANDOM_WALK, SURROGATE)
+    if not isinstance(proposal, str) or proposal not in KINDS:
         raise ValueError(
-            "proposal must be 'auto', 'random_walk', 'surrogate', RandomWalkProposal or "
-            f"SurrogateProposal, got {proposal!r}"
+            f"proposal must be 'auto', {', '.join(map(repr, KINDS))}, got {proposal!r}"
         )
-    if reason and isinstance(found[0], SurrogateProposal):
+    if reason and proposal == "surrogate":
         raise ValueError(
             "proposal='surrogate' needs the mode that the control variate is built on, and there "
             f"is none: {reason}. Use 'auto' or 'random_walk'."
         )
-    return tuple(found)
+    return (KINDS.index(proposal),)
 
 
 def as_proxy(proxy: str | TaylorProxy | None) -> tuple[TaylorProxy | None, bool]:

@@ -12,8 +12,6 @@ SETTINGS = [
     amc.NormalRace,
     amc.BernsteinRace,
     amc.ExactRace,
-    amc.RandomWalkProposal,
-    amc.SurrogateProposal,
     amc.TaylorProxy,
     amc.Audits,
 ]
@@ -26,15 +24,12 @@ def test_settings_are_public_values(kind):
     assert getattr(amc, kind.__name__) is kind and kind.__name__ in amc.__all__
 
 
-NO_TARGET = [0, 1, -0.1, 1.1, np.nan, np.inf, "0.5", None, True]
 NO_COUNT = [0, -1, "x", None, 1.5, True]
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "bad", "good"),
     [
-        (amc.RandomWalkProposal, "target_accept", NO_TARGET, [0.3]),
-        (amc.SurrogateProposal, "target_accept", NO_TARGET, [0.3]),
         (
             amc.TaylorProxy,
             "exact_rows",

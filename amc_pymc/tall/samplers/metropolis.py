@@ -27,7 +27,6 @@ from amc_pymc.tall.samplers.tuning import (
     RANDOM_WALK,
     SURROGATE,
     Moments,
-    Proposal,
     adapt_scale,
     proposal_weights,
 )
@@ -87,12 +86,7 @@ def propose(kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generato
     return 0.0
 
 
-def kinds_of(proposals: Sequence[Proposal]) -> tuple[int, ...]:
-    """Return the positions in ``KINDS`` of proposal settings."""
-    return tuple(KINDS.index(type(p)) for p in proposals)
-
-
-def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[Proposal]) -> Moves:
+def first_moves(prepared: Preparation, active: np.ndarray, kinds: tuple[int, ...]) -> Moves:
     """Return the moves of a new chain."""
     a = active.size
     if prepared.fit is not None:
@@ -102,7 +96,7 @@ def first_moves(prepared: Preparation, active: np.ndarray, proposals: Sequence[P
     guess = np.zeros(len(KINDS))
     guess[SURROGATE] = 1.0  # preferred if there are both
     return Moves(
-        weights=proposal_weights(kinds_of(proposals), guess),
+        weights=proposal_weights(kinds, guess),
         scales=np.array([2.38 / math.sqrt(a), 1.0]),
         active=active,
         whiten=np.linalg.inv(factor),
@@ -289,11 +283,12 @@ class Ahead:
 class Metropolis(Sampler):
     """Metropolis-Hastings sampler of the coordinates ``active``.
 
+    ``kinds`` are positions in ``KINDS`` of the proposals that are mixed.
     ``tuning_transitions`` is the number of transitions per tuning draw, if different from later draws.
     A chain that no other step moves may make draws in batches that read up to ``ahead`` units.
     """
 
-    proposals: tuple[Proposal, ...]
+    kinds: tuple[int, ...]
     tuning_transitions: int | None = None
     ahead: int = 0
 
@@ -337,7 +332,7 @@ def init(
         **started,
         moments=started["visited"] if prepared.cut is None else Moments(size),
         totals=MetropolisCounts.zeros(len(KINDS)),
-        moves=first_moves(prepared, sampler.active, sampler.proposals),
+        moves=first_moves(prepared, sampler.active, sampler.kinds),
         fit=prepared.fit,
     )
 
@@ -499,12 +494,14 @@ def _tune(
     """Adapt after a draw that ended in x."""
     add_counts(chain.totals, counts)
     scales = chain.moves.scales
-    for kind, setting in zip(kinds_of(sampler.proposals), sampler.proposals):
+    # Rejections cost thinned decisions little, and moves of full scale make draws independent.
+    targets = (0.25, 0.5 if sampler.prepared.thinning is None else 0.25)
+    for kind in sampler.kinds:
         tries = counts.tries[kind]
         if tries:
             acceptance, past = counts.acceptance[kind] / tries, chain.totals.tries[kind]
-            target, most = setting.target_accept, setting.most_scale
-            scales[kind] = adapt_scale(scales[kind], acceptance, target, past, most)
+            most = 1.0 if kind == SURROGATE else math.inf
+            scales[kind] = adapt_scale(scales[kind], acceptance, targets[kind], past, most)
     if past_start(chain):
         chain.moments.add(x)
         if chain.visited is not chain.moments:
@@ -515,7 +512,7 @@ def _tune(
 
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     """Adapt covariance, proposal weights and expansion point to the chain's history."""
-    kinds, totals, prepared = kinds_of(sampler.proposals), chain.totals, sampler.prepared
+    kinds, totals, prepared = sampler.kinds, chain.totals, sampler.prepared
     chain.moves, chain.fit = learned(chain.moves, chain.fit, chain.moments, kinds)
     weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
     chain.moves = chain.moves._replace(weights=weights)

@@ -1,4 +1,4 @@
-"""Settings of proposals and audits, adaptation during tuning, and a measure of how slowly a chain moves."""
+"""Kinds of proposals, settings of audits, adaptation during tuning, and a measure of how slowly a chain moves."""
 
 from __future__ import annotations
 
@@ -6,57 +6,15 @@ import math
 
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import ClassVar
 
 import numpy as np
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.tall.samplers.raced import gaussian_factor
 
-
-@dataclass(frozen=True)
-class _Targeted:
-    target_accept: float
-
-    def __post_init__(self) -> None:
-        target = self.target_accept
-        if not (isinstance(target, Real) and 0.0 < target < 1.0):
-            raise ValueError(f"target_accept must lie in (0, 1), got {target!r}")
-
-
-@dataclass(frozen=True)
-class RandomWalkProposal(_Targeted):
-    """Gaussian random walk with covariance and scale adapted during tuning."""
-
-    name: ClassVar[str] = "random_walk"
-    #: Largest scale in tuning.
-    most_scale: ClassVar[float] = math.inf
-    target_accept: float = 0.25
-
-
-@dataclass(frozen=True)
-class SurrogateProposal(_Targeted):
-    """Moves that are reversible for prior times the second-order expansion of rows or groups.
-
-    Hyperparameters are moved by Hamiltonian Monte Carlo on their marginal density, and coefficients that are
-    Gaussian given these are drawn, with a scale adapted in (0, 1]; at 1 they are drawn independently. No rows are
-    read for it.
-
-    Parameters
-    ----------
-    target_accept : float
-        Target acceptance rate of the scale.
-    """
-
-    name: ClassVar[str] = "surrogate"
-    #: Largest scale in tuning.
-    most_scale: ClassVar[float] = 1.0
-    target_accept: float = 0.5
-
-
-Proposal = RandomWalkProposal | SurrogateProposal
-#: Kinds of proposals, in the order of arrays with one number for each.
-KINDS = (RandomWalkProposal, SurrogateProposal)
+#: Kinds of proposals, in the order of arrays with one number for each: a Gaussian random walk with covariance and scale
+#: adapted during tuning, and moves that are reversible for prior times surrogate, with a scale adapted in (0, 1].
+KINDS = ("random_walk", "surrogate")
 RANDOM_WALK, SURROGATE = range(len(KINDS))
 
 

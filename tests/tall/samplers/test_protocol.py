@@ -19,7 +19,7 @@ from amc_pymc.tall.samplers.compiled import LOGP, call_total
 from amc_pymc.tall.samplers.preparation import Preparation, with_forecast
 from amc_pymc.tall.samplers.raced import fit_gaussian, surrogate_at
 from amc_pymc.tall.samplers.surface import gaussian_surface
-from amc_pymc.tall.samplers.tuning import Audits, RandomWalkProposal, SurrogateProposal
+from amc_pymc.tall.samplers.tuning import RANDOM_WALK, SURROGATE, Audits
 
 N = 600
 Y = np.random.default_rng(1).normal(0.4, 1.0, size=N)
@@ -117,7 +117,7 @@ def prepared():
 def sampler_of(prepared, race):
     return metropolis.Metropolis(
         active=np.array([0]),
-        proposals=(RandomWalkProposal(), SurrogateProposal()),
+        kinds=(RANDOM_WALK, SURROGATE),
         prepared=prepared,
         race=race,
         audits=Audits(50, max_share=None),
@@ -163,7 +163,7 @@ TUNE, DRAWS = 60, 500
 def sampler(prepared):
     return metropolis.Metropolis(
         active=np.array([0]),
-        proposals=(RandomWalkProposal(), SurrogateProposal()),
+        kinds=(RANDOM_WALK, SURROGATE),
         prepared=prepared,
         race=NormalRace(),
         audits=Audits(30, max_share=0.02),
@@ -213,9 +213,7 @@ def test_a_chain_that_is_moved_goes_on_from_where_it_was_put(sampler):
             return far
         return x
 
-    draws, lengths, _ = run(
-        dataclasses.replace(sampler, proposals=(RandomWalkProposal(),)), move=move
-    )
+    draws, lengths, _ = run(dataclasses.replace(sampler, kinds=(RANDOM_WALK,)), move=move)
     walk = draws[:, 0]
     assert abs(seen[0] - far)[0] > 0.3
     assert abs(walk[TUNE + 110] - far[0]) < 0.2 < abs(walk[TUNE + 110] - walk[TUNE + 109])
