@@ -239,7 +239,7 @@ quadrature_changes: twice the nodes of the quadrature change audited log ratios 
     pass marginalize=None, or use NUTS
 mode_not_found: the mode of the posterior was not found, {message}
     the control variate is expanded at another point, and races may read more rows than this forecast says
-    give an initial_point closer to the posterior, or reparametrise the model
+    give initial values (initval=) closer to the posterior, or reparametrise the model
 wrong_decisions: {wrong} of {audited} audited decisions were wrong about {what}, more than delta={delta:g} allows
     batch means are not normal
     raise batch_size, or TaylorProxy(exact_rows=)

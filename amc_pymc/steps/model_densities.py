@@ -45,7 +45,7 @@ def check_densities(model: Model, densities: ModelDensities, point: dict[str, np
     if bad.size:
         labels = densities.layout.labels()
         shown = ", ".join(f"{labels[k]} = {start[k]}" for k in bad[:5])
-        raise ValueError(f"initial_point is not finite: {shown}")
+        raise ValueError(f"The initial point is not finite: {shown}")
     check_rows_finite(densities, start, "the initial point")
     if not isinstance(densities.rows, CallbackRows):
         got = densities.all_values(start).sum() + densities.rest_value_and_gradient(start)[0]

@@ -147,7 +147,6 @@ def racing_forecast(
     marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
     rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     model: Model | None = None,
-    initial_point: Mapping[str, np.ndarray] | None = None,
     progressbar: bool = True,
 ) -> RacingForecast:
     """Predict whether :class:`RacingMetropolis` is worthwhile for a model, before sampling.
@@ -157,7 +156,7 @@ def racing_forecast(
 
     Parameters
     ----------
-    vars, observed_vars, delta, batch_size, proxy, marginalize, rows, model, initial_point
+    vars, observed_vars, delta, batch_size, proxy, marginalize, rows, model
         As for :class:`RacingMetropolis`.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
@@ -187,7 +186,7 @@ def racing_forecast(
     options = Options.among(locals())
     moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     names = moved if vars is not None else [v.name for v in model.value_vars]
-    point = dict(initial_point) if initial_point is not None else initial_point_of(model)
+    point = initial_point_of(model)
     auto = options.marginalize == "auto"
     factors = possible_factors(model, options) if auto else None
     chosen = chosen_factor(model, names, options, factors)

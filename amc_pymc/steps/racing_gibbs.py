@@ -17,17 +17,11 @@ from amc_pymc.arguments import positive_int
 from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.factors import element_states
-from amc_pymc.reading.graphs import context_model, remembering
+from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.rows import Rows
 from amc_pymc.steps.preparation import prepare
-from amc_pymc.steps.racing_step import (
-    RacingStep,
-    chosen_vars,
-    first_of,
-    starting_point,
-    stat_dtypes,
-)
+from amc_pymc.steps.racing_step import RacingStep, chosen_vars, first_of, stat_dtypes
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.racing import ExactRace, Race, as_race
 from amc_pymc.tall.samplers import gibbs
@@ -73,7 +67,7 @@ class RacingGibbs(RacingStep):
         depend on must be discrete and sampled by this step.
     observed_vars, batch_size, audits, transitions_per_draw, row_logp
         As for :class:`RacingMetropolis`; a transition is a sweep over all elements.
-    model, rng, initial_point, progressbar
+    model, rng, progressbar
         As for :class:`RacingMetropolis`.
 
     Raises
@@ -147,7 +141,6 @@ class RacingGibbs(RacingStep):
         rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         model: Model | None = None,
         rng: RandomGenerator = None,
-        initial_point: Mapping[str, np.ndarray] | None = None,
         blocked: bool = True,
         progressbar: bool = True,
     ):
@@ -156,7 +149,7 @@ class RacingGibbs(RacingStep):
         options, model = Options.among(locals()), context_model(model)
         most = positive_int("max_states", max_states)
         value_vars = chosen_vars(vars, model, type(self).__name__, discrete=True)
-        names, point = [v.name for v in value_vars], starting_point(model, initial_point)
+        names, point = [v.name for v in value_vars], initial_point_of(model)
         possible = _states(model, value_vars, dict(states or {}), most, point)
         prepared = prepare(model, names, options, point=point, fit=False)
         elements = _elements(prepared, possible)
@@ -195,7 +188,7 @@ def _states(
             if value not in possible:
                 raise ValueError(
                     f"{v.name!r} starts at {value}, which is not one of its states "
-                    f"({possible[0]} to {possible[-1]}); give initval= or initial_point="
+                    f"({possible[0]} to {possible[-1]}); give initval="
                 )
         out[v.name] = states
     return out

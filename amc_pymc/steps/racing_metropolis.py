@@ -24,12 +24,7 @@ from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import chosen_factor
 from amc_pymc.steps.preparation import moved_coordinates, prepare
-from amc_pymc.steps.racing_step import (
-    RacingStep,
-    chosen_vars,
-    starting_point,
-    stat_dtypes,
-)
+from amc_pymc.steps.racing_step import RacingStep, chosen_vars, stat_dtypes
 from amc_pymc.steps.settings import Options, TaylorProxy, proposal_kinds
 from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import metropolis
@@ -123,9 +118,6 @@ class RacingMetropolis(RacingStep):
         Default: the model of the current context.
     rng : numpy.random.Generator or int, optional
         ``pm.sample`` replaces it for each chain.
-    initial_point : dict, optional
-        Point at which the model is checked and the mode search starts. Default: the model's own;
-        random values, as of ``initval="prior"``, are then drawn with a fixed seed.
     blocked : bool, default True
         Move all variables jointly.
     progressbar : bool, default True
@@ -256,7 +248,6 @@ class RacingMetropolis(RacingStep):
         rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         model: Model | None = None,
         rng: RandomGenerator = None,
-        initial_point: Mapping[str, np.ndarray] | None = None,
         blocked: bool = True,
         progressbar: bool = True,
     ):
@@ -356,8 +347,7 @@ def metropolis_sampler(
 ) -> Metropolis:
     """Return the Metropolis sampler of some variables, of whose continuous ones a factor is integrated out."""
     proposal_kinds(proposal, options.no_proxy)  # raises an error before all work
-    point = starting_point(model, options.initial_point)
-    prepared = prepare(model, names, options, point=point, factor=factor)
+    prepared = prepare(model, names, options, point=initial_point_of(model), factor=factor)
     groups = prepared.densities.factor is not None
     reason = "" if prepared.fit is not None else prepared.no_proxy or "there is no mode"
     kinds = proposal_kinds(proposal, reason)

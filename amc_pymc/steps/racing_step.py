@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import multiprocessing
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
 from amc_pymc.progress import progress
-from amc_pymc.reading.graphs import context_model, initial_point_of
+from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.group_densities import TOLERANCE
 from amc_pymc.reading.rows import data_stamps
 from amc_pymc.results import Table, clopper_pearson
@@ -268,23 +268,6 @@ def _keep_to_one_thread() -> None:
 
 
 # --- arguments ------------------------------------------------------------------------------------
-
-
-def starting_point(
-    model: Model, initial_point: Mapping[str, np.ndarray] | None
-) -> dict[str, np.ndarray]:
-    """Return the user's initial point, with names and shapes checked, or that of the model."""
-    point = initial_point_of(model) if initial_point is None else dict(initial_point)
-    for v in model.value_vars:
-        if v.name not in point:
-            raise ValueError(
-                f"initial_point has no value for {v.name!r}; it needs one for each of "
-                f"{', '.join(w.name for w in model.value_vars)}, as model.initial_point() has"
-            )
-        shape, known = np.shape(point[v.name]), v.type.shape
-        if len(shape) != len(known) or any(n not in (None, m) for n, m in zip(known, shape)):
-            raise ValueError(f"initial_point has shape {shape} for {v.name!r}, the model {known}")
-    return point
 
 
 #: Kind of the variables of a step, what it does with them, and where other variables belong.

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-
 from pytensor.graph.basic import Variable
 
 from amc_pymc.arguments import positive_int
@@ -66,7 +64,6 @@ class Options:
     row_logp: Callable[..., Any] | None = None
     rows: Rows | None = None
     marginalize: Any = None
-    initial_point: Mapping[str, np.ndarray] | None = None
     progressbar: bool = True
     insist: bool = field(default=False, init=False)
     race_of_groups: Any = field(default=None, init=False)

@@ -145,8 +145,8 @@ def test_no_model_or_single_precision(step, categorical):
             r"'k' starts at 1.*\(5 to 7\); give initval=",
         ),
         (
-            lambda: pm.Poisson("k", 1.5),
-            {"states": {"k": range(5)}, "initial_point": {"k": np.array(9)}},
+            lambda: pm.Poisson("k", 1.5, initval=9),
+            {"states": {"k": range(5)}},
             r"'k' starts at 9.*\(0 to 4\)",
         ),
     ],
@@ -193,19 +193,11 @@ def test_names_and_duplicates(normal, categorical, row_logp):
     assert step.sampler.elements.coordinate.size == 1
 
 
-@pytest.mark.parametrize(
-    "point", [{}, {"nu": np.array(0.0)}, {"k": np.zeros(2, int), "mu": np.array(0.0)}]
-)
-@pytest.mark.parametrize("step", STEPS)
-def test_initial_point_of_another_model(categorical, step, point):
-    with pytest.raises(ValueError, match=r"initial_point.*k"):
-        step(model=categorical, initial_point=point)
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_initial_point_not_finite(normal, value):
-    with pytest.raises(ValueError, match=rf"initial_point is not finite: mu = {value}"):
-        amc.RacingMetropolis(model=normal, initial_point={"mu": np.array(value)})
+def test_initial_point_not_finite(value):
+    model = model_of(lambda: pm.Normal("mu", initval=value))
+    with pytest.raises(ValueError, match=rf"initial point is not finite: mu = {value}"):
+        amc.RacingMetropolis(model=model)
 
 
 # --- models ---------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import pytest
 from grouped_runs import assert_agree, example, racing, sample
 from steps.conftest import assert_same
 
+from amc_pymc.reading.graphs import initial_point_of
 from amc_pymc.steps.grouping import chosen_factor
-from amc_pymc.steps.racing_step import starting_point
 from amc_pymc.steps.settings import Options
 from models.grouped import PRIOR_SD
 from models.grouped_gaussian import gaussian_reference
@@ -114,7 +114,7 @@ def test_shared_variables_that_change_are_refused():
         u = pm.Normal("u", level, pm.HalfNormal("sd"), shape=30)
         mu = pm.Normal("mu", 0, 100, initval="prior")
         pm.Normal("obs", mu + x * u[np.arange(300) // 10], 1, observed=np.zeros(300))
-    starts = [starting_point(model, None)["mu"] for _ in range(2)]
+    starts = [initial_point_of(model)["mu"] for _ in range(2)]
     assert starts[0] == starts[1] != 0.0  # although it is random
     step, rng = racing(model, marginalize=["u"]), np.random.default_rng(1)
     for variable, name in ((x, "x"), (level, "a shared variable")):
