@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import multiprocessing
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -17,8 +17,6 @@ from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
-from rich.progress import TextColumn
-from rich.table import Column
 from threadpoolctl import threadpool_limits
 
 from amc_pymc.engine.jit import reports_of_compiling
@@ -191,30 +189,6 @@ class RacingStep(BlockedStep):
     def competence(var: Any, has_grad: bool = False) -> Competence:
         """Never assign an approximate sampler by default."""
         return Competence.INCOMPATIBLE
-
-    def _progressbar_config(
-        self, n_chains: int = 1
-    ) -> tuple[list[TextColumn], dict[str, list[float]]]:
-        columns = [
-            TextColumn("{task.fields[share]:0.2%}", table_column=Column("Rows read", ratio=1))
-        ]
-        fields = {"share": [0.0] * n_chains}
-        if "accept" in self.stats_dtypes_shapes:
-            accept = Column("Accept", ratio=1)
-            columns.insert(0, TextColumn("{task.fields[accept_rate]:0.2f}", table_column=accept))
-            fields["accept_rate"] = [0.0] * n_chains
-        return columns, fields
-
-    def _make_progressbar_update_functions(
-        self,
-    ) -> tuple[Callable[[dict[str, Any]], dict[str, Any]], ...]:
-        whole = self.sampler.rows_of_a_draw()
-
-        def update(stats: dict[str, Any]) -> dict[str, Any]:
-            shown = {"share": stats["race_rows"] / whole}
-            return shown | ({"accept_rate": stats["accept"]} if "accept" in stats else {})
-
-        return (update,)
 
     # --- parts of a step ------------------------------------------------------------------------
 

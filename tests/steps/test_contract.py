@@ -450,26 +450,13 @@ def test_returns_the_draws_so_far(run, linear, linear_step, reference, cores):
 
 @pytest.mark.parametrize(
     ("kind", "cores", "shown"),
-    [(True, 2, ["Accept", "Rows read", "%"]), ("combined", 1, ["draws/s"])],
+    [(True, 2, ["Progress", "draws/s"]), ("combined", 1, ["draws/s"])],
 )
 def test_progress_bars(run, linear, linear_step, monkeypatch, capsys, kind, cores, shown):
     monkeypatch.setenv("COLUMNS", "200")
     run(linear, linear_step, progressbar=kind, quiet=False, cores=cores, mp_ctx="fork")
     out = capsys.readouterr().out
     assert all(text in out for text in shown)
-
-
-def test_share_of_rows(linear_step):
-    columns, start = linear_step._progressbar_config(3)
-    assert [c.get_table_column().header for c in columns] == ["Accept", "Rows read"]
-    assert all(len(v) == 3 for v in start.values())
-    (update,) = linear_step._make_progressbar_update_functions()
-    shown = update({"accept": 0.5, "race_rows": 250.0})
-    assert set(shown) == set(start) and shown["share"] == 0.25
-    gibbs = quick_of("gibbs")
-    assert [c.get_table_column().header for c in gibbs._progressbar_config(3)[0]] == ["Rows read"]
-    (update,) = gibbs._make_progressbar_update_functions()
-    assert update({"race_rows": 0.25 * N_ROWS * 3}) == {"share": 0.25}
 
 
 def test_initval(run):

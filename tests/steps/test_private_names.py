@@ -5,14 +5,11 @@ import inspect
 import pymc as pm
 import pytest
 
-from pymc.progress_bar import progress
 from pymc.step_methods import compound, state
 
 SOURCES = [
     (compound.BlockedStep.__new__, "step.__newargs", "arguments are kept in pickles of steps"),
     (compound.BlockedStep.__new__, "default_blocked", "steps are not blocked by default"),
-    (progress, "step_method._progressbar_config(", "no share of rows in the progress bar"),
-    (progress, "step_method._make_progressbar_update_functions()", "it is not updated"),
     (state.WithSamplingState, "_state_class", "states of steps leave out the chain"),
     (compound, "stats_dtypes_shapes", "statistics are not declared"),
 ]

@@ -196,10 +196,6 @@ class Sampler:
             entry = self.__dict__["_entry"] = entry_point(loop, args)
         return entry(*args)
 
-    def rows_of_a_draw(self) -> float:
-        """Return the rows read by a draw with exact decisions."""
-        return float(self.prepared.densities.n_rows * self.transitions)
-
     def begin(
         self, rng: np.random.Generator, tune: int, draws: int, new_log: Callable[[int], Any]
     ) -> dict[str, Any]:

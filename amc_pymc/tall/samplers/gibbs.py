@@ -161,10 +161,6 @@ class Gibbs(Sampler):
             range_factor=np.concatenate([r.range_factor for r in rules]),
         )
 
-    def rows_of_a_draw(self) -> float:
-        """Return the rows read by a draw with exact decisions."""
-        return super().rows_of_a_draw() * max(1, int(self.elements.raced.sum()))
-
 
 def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int = 0) -> Chain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
