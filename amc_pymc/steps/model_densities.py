@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,10 @@ from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import open_source, stored_rows
 from amc_pymc.steps.settings import Options
-from amc_pymc.tall.mode import Mode
 from amc_pymc.tall.samplers.raced import RacedModel
 
 #: Seed of subsamples, probes, and points at which packed rows are checked; independent of the user's seed.
 SEED = 20161
-#: Magnitude above which numbers of double precision have no decimals.
-_WHOLE = 2.0**52
 
 
 def checked_densities(
@@ -39,13 +36,8 @@ def checked_densities(
 
 
 def check_densities(model: Model, densities: ModelDensities, point: dict[str, np.ndarray]) -> None:
-    """Raise an error if the point or rows are not finite, or densities do not add up."""
+    """Raise an error if rows are not finite at a point, or densities do not add up."""
     start = densities.layout.ravel(point)
-    bad = np.flatnonzero(~np.isfinite(start))
-    if bad.size:
-        labels = densities.layout.labels()
-        shown = ", ".join(f"{labels[k]} = {start[k]}" for k in bad[:5])
-        raise ValueError(f"The initial point is not finite: {shown}")
     check_rows_finite(densities, start, "the initial point")
     if not isinstance(densities.rows, CallbackRows):
         got = densities.all_values(start).sum() + densities.rest_value_and_gradient(start)[0]
@@ -96,43 +88,19 @@ def plain_densities(model: Model, options: Options, point: dict[str, np.ndarray]
 
 def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
     """Raise a ValueError that names rows whose log-likelihood is not finite."""
-    if not densities.all_finite(x):
-        remedy = f"Clean these {densities.unit}s or start where they are possible."
-        _refuse_rows(densities, x, lambda v: ~np.isfinite(v), f"not finite at {where}", remedy)
-
-
-def check_rows_resolved(densities: RacedModel, mode: Mode) -> None:
-    """Raise a ValueError that names rows so unlikely at the mode that numbers of their size have no decimals left.
-
-    Their changes, and those of all sums of rows, are then rounded by more than a nat.
-    """
-    if abs(mode.value) > _WHOLE:
-        remedy = (
-            f"Clean these {densities.unit}s, or use a likelihood in which they are less unlikely."
-        )
-        what = "too large in magnitude for double precision at the mode"
-        _refuse_rows(densities, mode.x, lambda v: np.abs(v) > _WHOLE, what, remedy)
-
-
-def _refuse_rows(
-    densities: RacedModel,
-    x: np.ndarray,
-    bad: Callable[[np.ndarray], np.ndarray],
-    what: str,
-    remedy: str,
-) -> None:
-    """Raise a ValueError that names rows whose log-likelihoods are bad, if there are any."""
+    if densities.all_finite(x):
+        return
     unit, number, first = densities.unit, 0, 0
     shown: list[str] = []
     for values in densities.value_chunks(x):
-        found = np.flatnonzero(bad(values))
+        found = np.flatnonzero(~np.isfinite(values))
         shown += [f"{unit} {first + n}: {values[n]}" for n in found[: 5 - len(shown)]]
         number, first = number + found.size, first + values.size
-    if number:
-        raise ValueError(
-            f"The log-likelihood of {', '.join(densities.observed_vars)} is {what} in {number} of "
-            f"{first} {unit}s ({', '.join(shown)}{', ...' if number > 5 else ''}). {remedy}"
-        )
+    raise ValueError(
+        f"The log-likelihood of {', '.join(densities.observed_vars)} is not finite at {where} in {number} "
+        f"of {first} {unit}s ({', '.join(shown)}{', ...' if number > 5 else ''}). Clean these {unit}s or "
+        "start where they are possible."
+    )
 
 
 def _check_sum(

@@ -31,7 +31,6 @@ from amc_pymc.rng import as_generator
 from amc_pymc.rows import InMemory
 from amc_pymc.steps.model_densities import (
     SEED,
-    check_rows_resolved,
     checked_densities,
     grouped_densities,
     stored_densities,
@@ -355,7 +354,7 @@ class _Preparing:
         try:
             surrogate, gaussian, surface, flags, kinked = fit_surface(
                 model, bare.raced, bare.eta, parts, blocks, self._binary(), bare.start,
-                self.subsample(), lambda mode: check_rows_resolved(model, mode), self.rng,
+                self.subsample(), self.rng,
             )  # fmt: skip
         except (TooWide, NoSurface) as reason:
             _log.debug("Prior times surrogate is not used: %s", reason)
@@ -395,9 +394,8 @@ class _Preparing:
             self.compile_derivatives(bare.raced, bare.eta(x))
         self.stages.say("Searching the mode")
         if in_x:
-            found = posterior_mode(densities, x, self.continuous, self.subsample(), self.rng)
-            (mode, flags), x, precision = found, found[0].x, found[0].precision
-            check_rows_resolved(densities, mode)
+            mode, flags = posterior_mode(densities, x, self.continuous, self.subsample(), self.rng)
+            x, precision = mode.x, mode.precision
         centre = x
         if not smooth:
             args = bare.raced, bare.eta(bare.start), self.proxy.subsample
@@ -529,8 +527,7 @@ def _with_thinning(
         forecast = prepared.forecast
         assert forecast is not None
         step, lost = _STEP + active.size**2 / _PRODUCTS, _lost(prepared, thinning, active)
-        costs = (step + thinning.expected) * np.exp(lost), step + forecast.rows
-        if lost > _MOST_LOST or costs[0] > costs[1]:
+        if lost > _MOST_LOST or (step + thinning.expected) * np.exp(lost) > step + forecast.rows:
             return prepared
         most = min(thinning.most, _MORE_ROWS * forecast.rows - thinning.exact.size)
         thinning = thinning._replace(most=most)

@@ -134,8 +134,6 @@ class Mode:
         Reason if ``converged`` is false.
     precision : (S, S) array or None
         Precision at ``x`` by differences of gradients if the log density has kinks, else None.
-    value : float
-        Log density at ``x``; nan if a Hessian was not finite.
     """
 
     x: np.ndarray
@@ -144,7 +142,6 @@ class Mode:
     converged: bool
     message: str
     precision: np.ndarray | None = None
-    value: float = np.nan
 
 
 def find_mode(
@@ -210,7 +207,7 @@ def find_mode(
         )
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
-    x, slope, moved, value = _polish(whole, start, factor, max_passes)
+    x, slope, moved = _polish(whole, start, factor, max_passes)
     there = None
     if kinked is not None:
         kinked = there = measured_precision(
@@ -233,7 +230,7 @@ def find_mode(
         message = "the log density has no strict maximum there (its Hessian is not definite)"
     elif not decrement < limit:
         message = f"the search did not converge (Newton decrement {decrement:.2g} nats)"
-    return Mode(x, factor, decrement, not message, message, kinked, value)
+    return Mode(x, factor, decrement, not message, message, kinked)
 
 
 @dataclass(frozen=True)
@@ -301,13 +298,13 @@ def _trust_region(density: _Density, x0: np.ndarray, n_rows: int) -> np.ndarray:
 
 def _polish(
     density: _Density, start: np.ndarray, factor: np.ndarray, max_passes: int
-) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Return the maximum, the slope in whitened coordinates, the way there, and minus the objective."""
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return the maximum, the slope in whitened coordinates, and the way there."""
     options = {"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": max_passes}
     with np.errstate(over="ignore"):
         zero = np.zeros(len(factor))
         x, result = density.minimise(start, factor, zero, method="BFGS", options=options)
-        return x, np.asarray(result.jac), float(np.linalg.norm(result.x)), -float(result.fun)
+        return x, np.asarray(result.jac), float(np.linalg.norm(result.x))
 
 
 # --- curvature with kinks --------------------------------------------------------------------------

@@ -196,7 +196,7 @@ def test_names_and_duplicates(normal, categorical, row_logp):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_initial_point_not_finite(value):
     model = model_of(lambda: pm.Normal("mu", initval=value))
-    with pytest.raises(ValueError, match=rf"initial point is not finite: mu = {value}"):
+    with pytest.raises(ValueError, match="initial point"):
         amc.RacingMetropolis(model=model)
 
 

@@ -15,7 +15,7 @@ from scipy import linalg, optimize
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.flags import Flag, flag
-from amc_pymc.tall.mode import Mode, search_mode
+from amc_pymc.tall.mode import search_mode
 from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
 from amc_pymc.tall.samplers.raced import (
     GaussianFit,
@@ -284,7 +284,6 @@ def fit_surface(
     binary: np.ndarray,
     start: np.ndarray,
     subsample: int,
-    check: Callable[[Mode], None],
     rng: np.random.Generator,
 ) -> tuple[Surrogate, GaussianFit, SurfaceFit, tuple[Flag, ...], bool]:
     """Expand rows where prior times surrogate has its mean, and run a chain on it.
@@ -303,8 +302,6 @@ def fit_surface(
         Coordinates that are 0 or 1 and moved too. Rows are expanded where all are 1.
     start : (D,) array
     subsample : int
-    check : callable
-        Raises an error if rows cannot be resolved at the mode.
     rng : numpy.random.Generator
 
     Returns
@@ -326,7 +323,6 @@ def fit_surface(
     if not searched.size:
         searched = divided.outer
     mode = search_mode(model, start, searched, subsample, rng)
-    check(mode)
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
     x, z, measured = mode.x, eta_of(mode.x), None
     if mode.precision is not None:
