@@ -173,9 +173,8 @@ def estimate_evidence(
         Default: the model in the context. A ``pm.Potential`` counts as likelihood.
     idata : DataTree, optional
         At least 100 draws of all free variables in a group ``posterior``, from :func:`pymc.sample` or another
-        sampler, in chains and in order. Their dimensions are read by the labels of the model's ``coords``. Free variables must be continuous. Draws are transformed as in the model,
-        or taken from a group ``unconstrained_posterior``. A log density stored by PyMC or nutpie in
-        ``sample_stats`` is compared with that of the model.
+        sampler, in chains and in order. Their dimensions are read by the labels of the model's ``coords``. Free variables must be continuous. A log density
+        stored by PyMC or nutpie in ``sample_stats`` is compared with that of the model.
     marginalize : "auto" or None or a variable or sequence of variables
         Local effects to integrate out: variables of one grouping factor or their names, at most three per group.
         Each row must read the effects of one group, selected by an index in the data, or have an effect of its own.

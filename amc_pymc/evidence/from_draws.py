@@ -85,7 +85,7 @@ def evidence_from_draws(
     rng, search_rng = spawn_generators(words, 2)
     tally = Tally()
     with one_blas_thread(), counted() as counts:
-        x, log_density = stored_draws(idata, posterior, model, densities)
+        x, log_density = stored_draws(posterior, model, densities)
         joint = len(densities.variables) == len(model.free_RVs)
         if joint and (wrong := foreign_density(idata, log_density)):
             raise ValueError(f"{wrong}.")

@@ -124,11 +124,9 @@ def _check_variables(posterior: xr.Dataset, free: Sequence[Any]) -> None:
 
 
 def stored_draws(
-    idata: xr.DataTree, posterior: xr.Dataset, model: Model, densities: ParticleDensities
+    posterior: xr.Dataset, model: Model, densities: ParticleDensities
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return draws of the free variables on the unconstrained scale (C, N, D), and the log density there (C, N).
-
-    They are read from the group ``unconstrained_posterior`` if it is complete, else transformed.
 
     Raises
     ------
@@ -146,32 +144,21 @@ def stored_draws(
                 f"{expected[name].shape[1:]}: these are draws of another model, or of other data."
             )
         values[name] = array.reshape(-1, *array.shape[2:])
-    x = _as_stored(idata, posterior, model, densities)
-    if x is None:
-        with np.errstate(all="ignore"):
-            x = unconstrain(model, densities.layout, values)
+    with np.errstate(all="ignore"):
+        x = unconstrain(model, densities.layout, values)
     log_density = _checked_density(x, values, densities)
     return x.reshape(*shape, densities.n_dim), log_density.reshape(shape)
 
 
-def draws_of(group: xr.Dataset, name: str, model: Model, variable: str | None = None) -> np.ndarray:
+def draws_of(group: xr.Dataset, name: str, model: Model) -> np.ndarray:
     """Return draws of a variable (C, N, ...) in the order of the model, which labels tell.
-
-    Parameters
-    ----------
-    group : Dataset
-    name : str
-        Name in the group.
-    model : pm.Model
-    variable : str, optional
-        Name of the free variable of the model, by default the same.
 
     Raises
     ------
     ValueError
         If a dimension of the model has other labels in the group.
     """
-    array, own = group[name], list(model.named_vars_to_dims.get(variable or name, ()))
+    array, own = group[name], list(model.named_vars_to_dims.get(name, ()))
     dims = [d for d in array.dims if d not in ("chain", "draw")]
     dims = own if sorted(own) == sorted(map(str, dims)) else dims
     array = array.transpose("chain", "draw", *dims)
@@ -189,29 +176,6 @@ def draws_of(group: xr.Dataset, name: str, model: Model, variable: str | None = 
                 f"{list(wanted)[:3]}...: pass draws of this model, or rename them by assign_coords."
             )
     return array.values
-
-
-def _as_stored(
-    idata: xr.DataTree, posterior: xr.Dataset, model: Model, densities: ParticleDensities
-) -> np.ndarray | None:
-    """Return unconstrained draws (P, D) that a sampler stored; None if they are incomplete."""
-    if "unconstrained_posterior" not in idata.children:
-        return None
-    kept = idata["unconstrained_posterior"].to_dataset()
-    if any(not np.array_equal(posterior[d], kept[d]) for d in ("chain", "draw")):
-        return None
-    parts = []
-    for variable, name, size in zip(
-        densities.variables, densities.layout.names, densities.layout.sizes, strict=True
-    ):
-        source = posterior if name == variable else kept
-        if name not in source:
-            return None
-        array = draws_of(source, name, model, variable)
-        if array.size != size * array.shape[0] * array.shape[1]:
-            return None
-        parts.append(array.reshape(-1, size))
-    return np.concatenate(parts, axis=1).astype(float)
 
 
 def _checked_density(
