@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
-from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.progress import progress
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.factors import Factor, element_states
@@ -53,8 +53,6 @@ from amc_pymc.tall.samplers.surface import NoSurface, fit_surface, gaussian_surf
 from amc_pymc.tall.split import TooWide
 from amc_pymc.tall.thinning import Thinning, fit_thinning
 
-#: Name of the task for compilation time.
-COMPILING = "compiling"
 _log = logging.getLogger("amc_pymc")
 #: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
 _FITS_WELL, POOR = 0.9, 0.05
@@ -84,8 +82,6 @@ _MOST_LOST = 0.2
 #: Fields of a thinning with numbers of four bytes for every row.
 _TABLES = ("bounds", "numbers", "pairs", "chances", "aliases")
 _TAKING_APART = "Taking the model apart"
-#: Largest number of stages shown by the progress bar.
-_STAGES = 5
 
 
 def prepare(
@@ -102,22 +98,21 @@ def prepare(
     ``fit=False`` omits the Gaussian approximation of the posterior, which proposals need;
     ``factor`` is integrated out.
     """
-    stored, seconds = None, dict[str, float]()
+    stored, begin = None, time.perf_counter()
     if options.rows is not None:  # writing a store has its own progress bar
-        begin = time.perf_counter()
         continuous = [v.name for v in model.value_vars if v.dtype.startswith("float")]
         names = [n for n in active_names if n in continuous] or active_names
         stored = stored_densities(model, names, options, point)
-        seconds["store"] = time.perf_counter() - begin
-    with _stages(seconds, options.progressbar) as stages:
+    with stages(_TAKING_APART, options.progressbar) as say:
         densities = stored or _densities(model, factor, options, point)
-        preparing = _Preparing(model, active_names, options, fit, densities, point, stages)
+        preparing = _Preparing(model, active_names, options, fit, densities, point, say)
         try:
             prepared = preparing.run()
         except NoProxy as reason:
             cast(RowDensities, preparing.bare.raced).forget_expansion()
             prepared = preparing.without_proxy(str(reason))
-    _log.info("Prepared in %s.", in_words(seconds))
+    seconds = time.perf_counter() - begin
+    _log.info("Prepared in %.1f s.", seconds)
     return replace(prepared, seconds=seconds)
 
 
@@ -126,9 +121,9 @@ def surface_alone(
 ) -> Preparation | None:
     """Fit prior times surrogate to a model's rows, without moves or decisions; None if there is none."""
     options, names = Options(progressbar=progressbar), [v.name for v in model.value_vars]
-    with _stages({}, progressbar) as stages:
+    with stages(_TAKING_APART, progressbar) as say:
         densities = checked_densities(model, options, point)
-        preparing = _Preparing(model, names, options, True, densities, point, stages)
+        preparing = _Preparing(model, names, options, True, densities, point, say)
         try:
             return None if densities.packed is None else preparing.with_surface()
         except NoProxy as reason:
@@ -136,69 +131,25 @@ def surface_alone(
             return None
 
 
-def in_words(seconds: Mapping[str, float]) -> str:
-    """Format seconds by task in one line, the longest task first.
-
-    Examples
-    --------
-    >>> in_words({"mode": 0.52, "compiling": 12.31})
-    '12.8 s: compiling 12.3, mode 0.5'
-    """
-    parts = sorted(seconds.items(), key=lambda item: -item[1])
-    return f"{sum(seconds.values()):.1f} s: " + ", ".join(f"{k} {v:.1f}" for k, v in parts)
-
-
-class Stages:
-    """Progress of the preparation, and wall ``seconds`` by task."""
-
-    def __init__(self, bar: ProgressReport, seconds: dict[str, float]):
-        self._bar, self._seconds, self._left = bar, seconds, _STAGES
-        self._text, self._task, self._compiling = _TAKING_APART, "model", False
-        self._since = time.perf_counter()
-
-    def _count(self) -> None:
-        """Add the time since the last call to that of the current task."""
-        task, since = COMPILING if self._compiling else self._task, self._since
-        self._since = time.perf_counter()
-        self._seconds[task] = self._seconds.get(task, 0.0) + self._since - since
-
-    def say(self, text: str) -> None:
-        """Change the text within a stage."""
-        self._text = text
-        self._bar.update(description=text)
-
-    def compiling(self, name: str) -> None:
-        """Show the name of a function that is being compiled; "" after the last, when the task goes on."""
-        self._count()
-        self._compiling = bool(name)
-        shown = f"Compiling {name}, once per installation" if name else self._text
-        self._bar.update(description=shown)
-
-    def begin(self, text: str, task: str) -> None:
-        """Begin the next stage."""
-        self._count()
-        self._left, self._task = self._left - 1, task
-        self._bar.advance()
-        self.say(text)
-
-    def end(self) -> None:
-        """Complete all remaining stages."""
-        self._count()
-        self.say("Prepared")
-        self._bar.advance(self._left)
-
-
 @contextlib.contextmanager
-def _stages(seconds: dict[str, float], progressbar: bool) -> Iterator[Stages]:
-    """Show and time the stages of a preparation.
+def stages(text: str, progressbar: bool) -> Iterator[Callable[[str], None]]:
+    """Show what runs, and the names of functions that are compiled; yield a function that changes the text.
 
     Matrices are small, and threads of the linear algebra would wait for each other.
     """
-    with progress(_TAKING_APART, _STAGES, enabled=progressbar) as bar:
-        stages = Stages(bar, seconds)
-        with reports_of_compiling(stages.compiling), threadpool_limits(1, "blas"):
-            yield stages
-            stages.end()
+    with progress(text, None, enabled=progressbar) as bar:
+
+        def say(changed: str) -> None:
+            nonlocal text
+            text = changed
+            bar.advance()
+            bar.update(description=text)
+
+        def compiling(name: str) -> None:
+            bar.update(description=f"Compiling {name}, once per installation" if name else text)
+
+        with reports_of_compiling(compiling), threadpool_limits(1, "blas"):
+            yield say
 
 
 def moved_coordinates(layout: FlatLayout, active_names: Sequence[str]) -> np.ndarray:
@@ -240,10 +191,10 @@ class _Preparing:
 
     def __init__(
         self, model: Model, active_names: Sequence[str], options: Options, fit: bool,
-        densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray], stages: Stages,
+        densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray], say: Callable[[str], None],
     ):  # fmt: skip
         self.model, self.names, self.options, self.wanted = model, active_names, options, fit
-        self.densities, self.layout, self.stages = densities, densities.layout, stages
+        self.densities, self.layout, self.say = densities, densities.layout, say
         self.groups = None if densities.factor is None else densities
         self.rows = densities if densities.factor is None else None
         self.active = moved_coordinates(self.layout, active_names)
@@ -298,13 +249,13 @@ class _Preparing:
         raced, race = prepared.raced, self.options.race
         if self.groups is not None:
             race = self.options.race_of_groups
-            self.stages.begin("Choosing the nodes of the quadrature", "quadrature nodes")
+            self.say("Choosing the nodes of the quadrature")
             prepared = _with_nodes(prepared, self.groups)
-        self.stages.begin("Compiling races", "residuals")
+        self.say("Compiling races")
         if prepared.surrogate is not None:
             centre = prepared.surrogate.centre
             unit_changes(raced.rewards, np.stack([centre, centre]), centre, np.zeros(1, np.int64))
-        self.stages.begin("Measuring residuals", "residuals")
+        self.say("Measuring residuals")
         prepared = with_forecast(prepared, self.active, race, self.proxy.exact_rows, self.rng)
         prepared = _with_tails(prepared)
         if isinstance(race, ExactRace | AutoRace):
@@ -348,9 +299,9 @@ class _Preparing:
             return None
         self.refuse_many(bare.raced.expand.size)
         blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
-        self.stages.begin("Compiling derivatives", "mode")
+        self.say("Compiling derivatives")
         self.compile_derivatives(model, bare.start)
-        self.stages.say("Searching the mode")
+        self.say("Searching the mode")
         try:
             surrogate, gaussian, surface, flags, kinked = fit_surface(
                 model, bare.raced, bare.eta, parts, blocks, self._binary(), bare.start,
@@ -387,12 +338,12 @@ class _Preparing:
             bare = replace(bare, cut=None, raced=self.rows.in_parameters())
         x, precision, flags = bare.start, None, bare.forecast_flags
         in_x = self.wanted or smooth
-        self.stages.begin("Compiling derivatives", "mode")
+        self.say("Compiling derivatives")
         if in_x:
             self.compile_derivatives(densities, x)
         if not smooth:
             self.compile_derivatives(bare.raced, bare.eta(x))
-        self.stages.say("Searching the mode")
+        self.say("Searching the mode")
         if in_x:
             mode, flags = posterior_mode(densities, x, self.continuous, self.subsample(), self.rng)
             x, precision = mode.x, mode.precision

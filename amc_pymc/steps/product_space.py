@@ -31,7 +31,6 @@ from amc_pymc.runs import (
     run_jobs,
 )
 from amc_pymc.signals import ends_loops
-from amc_pymc.steps.preparation import COMPILING
 from amc_pymc.steps.product_space_results import (
     ChainRecord,
     product_space_result,
@@ -213,7 +212,8 @@ def sample_product_space(
     tree = product_space_result(
         models, prior, space, plan.tune, records, limit if plan.over else None
     )
-    tree["sample_stats"].attrs |= {"sampling_time": seconds, **_preparation_times(samplers)}
+    preparing = sum(sampler.prepared.seconds for sampler in samplers)
+    tree["sample_stats"].attrs |= {"sampling_time": seconds, "preparation_time": preparing}
     return tree
 
 
@@ -275,14 +275,6 @@ def _with_a_parameter(model: Model) -> Model:
     with clone_model(model) as copied:
         Normal(_NO_PARAMETER)
     return copied
-
-
-def _preparation_times(samplers: Sequence[Metropolis]) -> dict[str, float]:
-    """Return the wall time of preparing all models, in seconds, as attributes."""
-    each = [sampler.prepared.seconds for sampler in samplers]
-    compiling = sum(seconds.get(COMPILING, 0.0) for seconds in each)
-    total = sum(sum(seconds.values()) for seconds in each)
-    return {"preparation_time": total, "compiling_time": compiling}
 
 
 def _check_same_rows(names: Sequence[str], observed: Sequence[list[np.ndarray]]) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import chosen_factor, possible_factors, reasons_against
 from amc_pymc.steps.model_densities import checked_densities
 from amc_pymc.steps.preparation import POOR, prepare
-from amc_pymc.steps.racing_step import chosen_vars
+from amc_pymc.steps.racing_step import chosen_vars, first_of
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.samplers.preparation import Preparation
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pymc import Model
 
 
-#: Number of variables that are named.
-_SHOWN = 8
 #: Gradients per effective draw of NUTS where the posterior suits it; steep hierarchies take ten times as many.
 _GRADIENTS = 15
 #: CPU seconds of a draw that ``pm.sample`` spends on other things.
@@ -36,7 +34,7 @@ _OVERHEAD = 5e-5
 _MOVES, _REPETITIONS = 10, 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RacingForecast:
     """Forecast of the cost of a racing decision for a model.
 
@@ -46,94 +44,74 @@ class RacingForecast:
         Number of rows N.
     n_parameters : int
         Unconstrained coordinates that are sampled.
-    residual_sd, plain_sd : float
-        Standard deviation over rows of the log-likelihood change that a race samples, with and without control
-        variate, for moves between independent draws from the Gaussian approximation.
-    expected_rows, plain_rows : float
-        Expected number of rows per decision, with and without control variate.
-    exact_rows : int
-        Rows evaluated at every decision.
     pays : bool
         Whether moves are accepted and racing has more ``effective_draws`` than NUTS.
     suggestion : str
+    expected_rows : float
+        Expected number of rows per decision.
+    exact : bool
+        Whether decisions are made without error.
+    exact_rows : int
+        Rows evaluated at every decision.
+    residual_sd : float
+        Standard deviation over rows, or groups, of what a race samples, for moves between independent draws from the
+        Gaussian approximation.
+    acceptance : float
+        Expected acceptance rate of moves on prior times surrogate.
+    effective_draws, nuts_effective_draws : float
+        Expected effective draws per CPU second of sampling, from timed moves and rows and from correlations on the
+        surrogate, and those of NUTS, from timed gradients, of which an effective draw takes 15 or more.
     n_groups : int
-        Groups that are raced instead of rows, 0 if rows are raced; ``residual_sd`` and ``plain_sd`` then refer to
-        groups.
+        Groups that are raced instead of rows, 0 if rows are raced.
     marginalized : tuple of str
         Variables that are integrated out.
     not_marginalized : tuple of str
         Variables of which each row selects a level but that are not integrated out, with the reason.
-    seconds : dict of str to float
-        Wall time of the preparation in seconds, by task, compilation apart. Steps have the same in
-        ``step.prepared.seconds``.
-    acceptance : float
-        Expected acceptance rate of moves on prior times surrogate.
-    exact : bool
-        Whether decisions are made without error.
-    coefficients, hyperparameters : tuple of str
-        Variables that are drawn from a Gaussian given the hyperparameters, and these; empty if there are no
-        hyperparameters.
+    moves : str
+        Which variables are drawn from a Gaussian given which hyperparameters; empty if there are none.
+    seconds : float
+        Wall time of the preparation.
     flags : tuple of Flag
         Doubts about the forecast and about runs; each has a ``name`` and a ``message``.
-    effective_draws, nuts_effective_draws : float
-        Expected effective draws per CPU second of sampling, from timed moves and rows and from correlations on the
-        surrogate, and those of NUTS, from timed gradients, of which an effective draw takes 15 or more.
     """
 
     n_rows: int
     n_parameters: int
-    residual_sd: float
-    plain_sd: float
-    expected_rows: float
-    plain_rows: float
-    exact_rows: int
-    pays: bool
+    pays: bool = False
     suggestion: str
+    expected_rows: float
+    exact: bool = False
+    exact_rows: int = 0
+    residual_sd: float = math.nan
+    acceptance: float = math.nan
+    effective_draws: float = math.nan
+    nuts_effective_draws: float = math.nan
     n_groups: int = 0
     marginalized: tuple[str, ...] = ()
     not_marginalized: tuple[str, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    moves: str = ""
+    seconds: float
     flags: tuple[Flag, ...] = ()
-    acceptance: float = float("nan")
-    exact: bool = False
-    coefficients: tuple[str, ...] = ()
-    hyperparameters: tuple[str, ...] = ()
-    effective_draws: float = float("nan")
-    nuts_effective_draws: float = float("nan")
 
     def __str__(self) -> str:
-        groups = ""
+        lines = [f"{self.n_rows:,} rows, {self.n_parameters} parameters"]
         if self.n_groups:
             names = ", ".join(self.marginalized)
-            groups = f"{self.n_groups:,} groups, over which {names} is integrated out\n"
-        if self.hyperparameters:
-            groups += (
-                f"{_listed(self.coefficients)} are Gaussian given {_listed(self.hyperparameters)}\n"
-            )
-        groups += "".join(f"not integrated out is {each}\n" for each in self.not_marginalized)
-        size = f"{self.n_rows:,} rows, {self.n_parameters} parameters\n{groups}"
-        advice = self.suggestion + "".join(f"\n{f.message}" for f in self.flags)
-        if math.isnan(self.residual_sd):
-            return size + advice
-        return (
-            f"{size}sd of a row's change: {self.plain_sd:.2g}, with control variate "
-            f"{self.residual_sd:.2g}\n"
-            f"rows per decision: {self.plain_rows:,.0f}, with control variate "
-            f"{self.expected_rows:,.3g} ({100.0 * self.expected_rows / self.n_rows:.2g}% of the rows), "
-            f"{'exact' if self.exact else 'by a race'}; accepted: {self.acceptance:.0%}\n"
-            f"effective draws per CPU second: about {_rounded(self.effective_draws)}; NUTS: "
-            f"{_rounded(self.nuts_effective_draws)} or less\n"
-            f"{advice}"
-        )
+            lines.append(f"{self.n_groups:,} groups, over which {names} is integrated out")
+        lines += [self.moves] if self.moves else []
+        lines += [f"not integrated out is {each}" for each in self.not_marginalized]
+        if not math.isnan(self.acceptance):
+            how = "exact" if self.exact else "by a race"
+            lines += [
+                f"rows per decision: {self.expected_rows:,.3g}, {how}; accepted: {self.acceptance:.0%}",
+                f"effective draws per CPU second: about {_rounded(self.effective_draws)}; NUTS: "
+                f"{_rounded(self.nuts_effective_draws)} or less",
+            ]
+        return "\n".join([*lines, self.suggestion, *(f.message for f in self.flags)])
 
 
 def _rounded(number: float) -> str:
     return f"{float(f'{number:.2g}'):,g}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 @remembering()
@@ -194,17 +172,22 @@ def racing_forecast(
     left = reasons_against(factors, names) if factors is not None else ()
     flags, forecast = prepared.flags + prepared.forecast_flags, prepared.forecast
     warn_of(flags, "racing_forecast")
-    n_rows, rows_per_unit = prepared.densities.n_rows, _rows_per_unit(prepared)
-    size = prepared.densities.layout.indices(moved).size
+    n_rows = prepared.densities.n_rows
+    common: dict[str, Any] = {
+        "n_rows": n_rows,
+        "n_parameters": prepared.densities.layout.indices(moved).size,
+        "not_marginalized": left,
+        "seconds": prepared.seconds,
+        "flags": flags,
+    }
     if forecast is None:
-        nan, whole = float("nan"), float(n_rows)
-        text = f"There is no control variate ({prepared.no_proxy}): races would read a large part of the rows, so use NUTS."
-        return RacingForecast(
-            n_rows, size, nan, nan, whole, whole, 0, False, text, not_marginalized=left, flags=flags
+        text = (
+            f"There is no control variate ({prepared.no_proxy}): races would read a large part of the rows, "
+            "so use NUTS."
         )
-    exact = prepared.thinning is not None
+        return RacingForecast(**common, suggestion=text, expected_rows=float(n_rows))
     read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
-    share = read * rows_per_unit / n_rows
+    rows_per_unit = n_rows / prepared.densities.n_units
     densities, factor = prepared.densities, prepared.densities.factor
     x = prepared.start if prepared.fit is None else prepared.fit.mean
     gradient = of_rows = _seconds(lambda: densities.value_and_gradient(x))
@@ -212,45 +195,35 @@ def racing_forecast(
         rows_alone = checked_densities(model, options, point)
         start = rows_alone.layout.ravel(point)
         of_rows = _seconds(lambda: rows_alone.value_and_gradient(start))
-    speeds = (
-        _speed(prepared, read * rows_per_unit, gradient),
-        1.0 / (_GRADIENTS * of_rows + _OVERHEAD),
-    )
+    racing = _speed(prepared, read * rows_per_unit, gradient)
+    nuts = 1.0 / (_GRADIENTS * of_rows + _OVERHEAD)
+    share = read * rows_per_unit / n_rows
     return RacingForecast(
-        n_rows,
-        size,
-        forecast.residual_sd,
-        forecast.plain_sd,
-        read * rows_per_unit,
-        forecast.plain_rows * rows_per_unit,
-        int(prepared.exact_rows.size * rows_per_unit),
-        forecast.acceptance > POOR and speeds[0] > speeds[1],
-        _suggestion(share, n_rows, forecast.acceptance, speeds),
-        0 if factor is None else densities.n_units,
-        () if factor is None else factor.variables,
-        left,
-        prepared.seconds,
-        flags,
-        forecast.acceptance,
-        exact,
-        *_named(model, prepared),
-        *speeds,
+        **common,
+        pays=forecast.acceptance > POOR and racing > nuts,
+        suggestion=_suggestion(share, n_rows, forecast.acceptance, racing > nuts),
+        expected_rows=read * rows_per_unit,
+        exact=prepared.thinning is not None,
+        exact_rows=int(prepared.exact_rows.size * rows_per_unit),
+        residual_sd=forecast.residual_sd,
+        acceptance=forecast.acceptance,
+        effective_draws=racing,
+        nuts_effective_draws=nuts,
+        n_groups=0 if factor is None else densities.n_units,
+        marginalized=() if factor is None else factor.variables,
+        moves=_moves(model, prepared),
     )
 
 
-def _rows_per_unit(prepared: Preparation) -> float:
-    return prepared.densities.n_rows / prepared.densities.n_units
-
-
-def _named(model: Model, prepared: Preparation) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of coefficients that are Gaussian given hyperparameters, and of these."""
+def _moves(model: Model, prepared: Preparation) -> str:
+    """Return which coefficients are Gaussian given which hyperparameters; empty if there are no hyperparameters."""
     surface, layout = prepared.surface, prepared.densities.layout
     if surface is None or not surface.moving:
-        return (), ()
-    rvs = {v.name: str(model.values_to_rvs[v].name) for v in model.value_vars}
+        return ""
+    names = {v.name: str(model.values_to_rvs[v].name) for v in model.value_vars}
     parts = layout.names_at(surface.gaussian), layout.names_at(surface.hyperparameters)
-    first, second = (tuple(rvs[name] for name in part) for part in parts)
-    return first, second
+    coefficients, given = (first_of([names[n] for n in part]) for part in parts)
+    return f"{coefficients} are Gaussian given {given}"
 
 
 def _speed(prepared: Preparation, rows_read: float, gradient: float) -> float:
@@ -276,10 +249,10 @@ def _seconds(call: Callable[[], object]) -> float:
     return least
 
 
-def _suggestion(share: float, n_rows: int, acceptance: float, speeds: tuple[float, float]) -> str:
+def _suggestion(share: float, n_rows: int, acceptance: float, faster: bool) -> str:
     if acceptance <= POOR:
         return f"Only {acceptance:.0%} of the moves would be accepted: use NUTS."
-    if speeds[0] > speeds[1]:
+    if faster:
         return "Racing pays: use RacingMetropolis(). Check R-hat: mixing is estimated on the surrogate."
     if share < 0.1:
         return "Racing reads few rows, but its moves cost more than those of NUTS: use NUTS."

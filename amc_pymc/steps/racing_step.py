@@ -19,15 +19,14 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
 from threadpoolctl import threadpool_limits
 
-from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
-from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.group_densities import TOLERANCE
 from amc_pymc.reading.rows import data_stamps
 from amc_pymc.results import Table, clopper_pearson
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
 from amc_pymc.steps.model_densities import check_rows_finite
+from amc_pymc.steps.preparation import stages
 from amc_pymc.tall.samplers.chain import Auditor, Chain, Sampler, report
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.tuning import FEWEST, Pieces
@@ -90,14 +89,8 @@ class RacingStep(BlockedStep):
         warn_of(self.prepared.flags, type(self).__name__)
         idle = dataclasses.replace(sampler, transitions=0)
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
-        with (
-            progress("Compiling the sampler", 1, enabled=progressbar) as bar,
-            reports_of_compiling(
-                lambda name: bar.update(description=f"Compiling {name or 'the sampler'}")
-            ),
-        ):
+        with stages("Compiling the sampler", progressbar):
             self.core.step(idle, fresh, x, self.rng)
-            bar.advance()
 
     @property
     def prepared(self) -> Preparation:

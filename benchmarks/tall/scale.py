@@ -197,12 +197,11 @@ def peer(row: Result, rows: Sequence[Result], method: str) -> Result:
 
 def stored_line(row: Result) -> list[str]:
     """Passes over rows on disk."""
-    made = row.get("seconds", {}).get("store")
-    cells = [number(row.get(k)) for k in ("parquet_mb", "parquet_s", "store_mb")]
+    cells = [number(row.get(k)) for k in ("parquet_mb", "parquet_s", "store_mb", "store_s")]
     passes = [
         f"{number(row.get(f'{k}_s'))} ({number(row.get(f'{k}_cpu_s'))})" for k in ("pass", "read")
     ]
-    return [str(row["columns"]), f"{row['n_rows']:,}", *cells, number(made), *passes]
+    return [str(row["columns"]), f"{row['n_rows']:,}", *cells, *passes]
 
 
 def memory_line(row: Result, rows: Sequence[Result]) -> list[str]:

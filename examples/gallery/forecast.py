@@ -21,7 +21,7 @@ from scipy.special import expit
 import amc_pymc as amc
 
 N_ROWS = 20_000
-BLUE, PALE, ORANGE, GREY = "#0b6e99", "#cfe3ec", "#d1662f", "#888888"
+BLUE, PALE, ORANGE = "#0b6e99", "#cfe3ec", "#d1662f"
 
 
 def models():
@@ -56,13 +56,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("docs/images/gallery"))
     out = parser.parse_args().out
-    names, plain, raced, thinned, means = [], [], [], [], []
+    names, raced, thinned, means = [], [], [], []
     for name, model in models():
         forecast = amc.racing_forecast(model=model, progressbar=False)
         with model:
             step = amc.RacingMetropolis(progressbar=False)
         names.append(name)
-        plain.append(forecast.plain_rows)
         raced.append(step.prepared.forecast.rows)
         thinned.append(forecast.expected_rows)
         means.append([])
@@ -77,8 +76,6 @@ def main():
     plt.rc("axes.spines", top=False, right=False)
     figure, axis = plt.subplots(figsize=(9.6, 5.6), layout="constrained")
     axis.hlines(at, thinned, raced, color=PALE, lw=10, zorder=0)
-    axis.hlines(at, raced, plain, color="#eeeeee", lw=10, zorder=0)
-    axis.plot(plain, at, "s", color=GREY, ms=11, label="race without control variate, predicted")
     axis.plot(raced, at, "s", color=BLUE, ms=13, label="race, predicted")
     axis.plot(thinned, at, "D", color=BLUE, ms=12, label="thinning, predicted")
     axis.plot(
@@ -92,7 +89,7 @@ def main():
     )  # fmt: skip
     axis.set_yticks(at, names)
     axis.set_xticks([0, 0.1, 1, 10, 100, 1_000, 10_000], "0 0.1 1 10 100 1,000 10,000".split())
-    axis.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.45, -0.24))
+    axis.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.45, -0.24))
     out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "forecast.png", dpi=125)
 

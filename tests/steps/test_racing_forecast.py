@@ -6,8 +6,6 @@ import pytest
 
 import amc_pymc as amc
 
-from amc_pymc.steps.preparation import in_words
-
 N = 3_000
 
 
@@ -63,8 +61,5 @@ def test_a_step_tells_its_preparation(caplog):
         with caplog.at_level("INFO", logger="amc_pymc"):
             step = amc.RacingMetropolis(progressbar=False)
     seconds = step.prepared.seconds
-    assert {"model", "mode", "residuals"} <= set(seconds)
-    assert all(v >= 0.0 for v in seconds.values())
-    assert f"Prepared in {in_words(seconds)}." in caplog.text
-    forecast = amc.racing_forecast(model=model, progressbar=False)
-    assert set(forecast.seconds) >= {"model", "mode", "residuals"}
+    assert seconds > 0.0 and f"Prepared in {seconds:.1f} s." in caplog.text
+    assert amc.racing_forecast(model=model, progressbar=False).seconds > 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -37,16 +36,13 @@ from amc_pymc.tall.thinning import Thinning
 class Forecast(NamedTuple):
     """Predicted cost of a decision between two independent draws of the Gaussian fit.
 
-    ``residual_sd`` and ``plain_sd`` are standard deviations over units of raced rewards, with and
-    without control variate (natural log), ``rows`` and ``plain_rows`` the expected units read per
-    decision, including exact ones. ``acceptance`` is the acceptance rate of such moves if only the
+    ``residual_sd`` is the standard deviation over units of raced rewards (natural log), ``rows`` the expected units
+    read per decision, including exact ones. ``acceptance`` is the acceptance rate of such moves if only the
     units were not Gaussian.
     """
 
     residual_sd: float
-    plain_sd: float
     rows: float
-    plain_rows: float
     acceptance: float
 
 
@@ -63,8 +59,7 @@ class Preparation:
     forecast only, ``no_proxy`` says why there is no control variate, ``forecast`` predicts the cost of a decision.
     ``surface`` is prior times surrogate, with moves tuned on it. ``quadrature_error`` is the standard deviation over
     posterior points of the error that the nodes over local effects leave, in nats. ``tables`` hold a ``thinning``
-    with bounds of rows, with which decisions are exact. ``seconds`` is the wall time by task, ``"compiling"``
-    separately.
+    with bounds of rows, with which decisions are exact. ``seconds`` is the wall time of the preparation.
     """
 
     densities: RacedModel
@@ -84,7 +79,7 @@ class Preparation:
     surface: SurfaceFit | None = None
     tables: Any = None
     quadrature_error: float = 0.0
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def eta(self, x: np.ndarray) -> np.ndarray:
         """Return parameters (..., E) at points (..., D)."""
@@ -169,12 +164,9 @@ def with_forecast(
     n_raced = n_units - exact.size
     power = summary.power - np.square(summary.scale[: exact.size]).sum()
     left = np.sqrt(max(power, 0.0) / max(1, n_raced))
-    plain = np.mean([_plain_sd(raced, points, some) for points in probes])
     forecast = Forecast(
         float(left),
-        float(plain),
         exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced),
-        predicted(plain, n_units) if n_units > 1 else 1.0,
         expected_acceptance(totals),
     )
     return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
@@ -231,11 +223,3 @@ def _residuals(
         raise NoProxy(_IMPOSSIBLE)
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)
     return summary
-
-
-def _plain_sd(raced: Raced, points: np.ndarray, units: np.ndarray) -> float:
-    with np.errstate(invalid="ignore"):
-        changes = raced.values(points[1], units) - raced.values(points[0], units)
-    if np.all(np.isnan(changes)):
-        raise NoProxy(_IMPOSSIBLE)
-    return float(np.nanstd(changes))
