@@ -78,7 +78,6 @@ from amc_pymc.steps.marginal_effects import (
     chosen_effects,
     enough_nodes,
     quadrature,
-    say_if_dear,
 )
 
 if TYPE_CHECKING:
@@ -316,7 +315,6 @@ def estimate_evidence(
         if tall is not None:
             return tall
     densities, compiling = compiled_particles(model, chosen_effects(model, marginalize))
-    say_if_dear(densities)
     begin = time.process_time()
     moves = particle_kernel(model, densities, "hmc")
     run = Run(

@@ -61,7 +61,13 @@ def chosen_factor(
             raise ValueError(f"marginalize names {factor.label}, but {problem}")
         return factor
     chosen = next((f for f in factors if not _reason_against(f, active_names)), None)
-    _say(chosen, factors, active_names)
+    if chosen is not None:
+        _log.info(
+            "Integrating %s out: %s groups of %.3g rows on average. Races read groups.",
+            chosen.label, f"{chosen.n_levels:,}", chosen.levels.size / chosen.n_levels,
+        )  # fmt: skip
+    elif factors:
+        _log.info("Not integrated out: %s.", "; ".join(reasons_against(factors, active_names)))
     return chosen
 
 
@@ -103,24 +109,6 @@ def _pays(factor: Factor) -> bool:
     n, levels = factor.levels.size, factor.n_levels
     informed = levels < _FEW_INFORMED and n >= _INFORMED * levels
     return levels >= _FEW_LEVELS or (n <= _FEW_ROWS and not informed)
-
-
-def _say(chosen: Factor | None, factors: Sequence[Factor], active_names: Sequence[str]) -> None:
-    """Log what is integrated out and what is not."""
-    if chosen is not None:
-        left = ", ".join(
-            f"{f.label} ({f'{f.n_levels:,} levels' + (f': {f.reason}' if f.reason else '')})"
-            for f in factors
-            if f is not chosen
-        )
-        _log.info(
-            "Integrating %s out: %s groups of %.3g rows on average. Races read groups.%s",
-            chosen.label, f"{chosen.n_levels:,}", chosen.levels.size / chosen.n_levels,
-            f" Not integrated out: {left}." if left else "",
-        )  # fmt: skip
-    elif factors:
-        against = (f"{f.label} out: {_reason_against(f, active_names)}" for f in factors)
-        _log.info("Not integrating %s.", "; nor ".join(against))
 
 
 def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: str) -> Factor:

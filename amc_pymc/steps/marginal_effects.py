@@ -35,8 +35,6 @@ Marginalize = Literal["auto"] | str | Sequence[Any] | None
 CANNOT = (NotScalar, NotRowFactorised, ParameterValueError, NotImplementedError)
 #: Minimum number of local effects to integrate out by default; fewer cost a sampler little.
 _MANY = 20
-#: Number of observed values from which on a run takes minutes.
-_TALL = 30_000
 #: Shares of the target standard error that the quadrature error may reach: at each point for which nodes are
 #: chosen, and in total before it is flagged. The default target, in nats.
 _SHARE_OF_TARGET, _FLAGGED, _TARGET = 0.05, 0.1, 0.05
@@ -96,8 +94,8 @@ def chosen_effects(model: Model, marginalize: Marginalize) -> LocalEffects | Non
         )
     try:
         factor = grouped_by(wanted, find_factors(model, observed), model, "marginalize")
-    except ValueError as error:
-        raise ValueError(_without_advice(str(error))) from None
+    except ValueError as error:  # there is no observed_vars to pass
+        raise ValueError(str(error).partition("; pass observed_vars")[0]) from None
     found = LocalEffects(factor, observed, True)
     if len(factor.names) == len(model.free_RVs):
         raise ValueError(
@@ -172,12 +170,6 @@ def _reason_against(effects: LocalEffects, model: Model) -> str:
     return ""
 
 
-def _without_advice(message: str) -> str:
-    """Return a message of step methods without advice on arguments that only they have."""
-    head, _, _ = message.partition("; pass observed_vars")
-    return head if head.endswith(".") else f"{head}."
-
-
 def _integrates(densities: Any) -> bool:
     """Whether densities are integrals over local effects."""
     return isinstance(densities, ParticleDensities) and densities.groups is not None
@@ -205,17 +197,6 @@ def quadrature(
         return []
     label = densities.factor.label
     return [flag("quadrature_error", effects=label, rule=densities.rule, error=error)]
-
-
-def say_if_dear(densities: Any) -> None:
-    """Log a cheaper alternative if every evaluation reads many rows."""
-    if _integrates(densities) and densities.n_observed >= _TALL:
-        _log.info(
-            "Each evaluation reads %s rows, and a run takes some 100,000. Draws of "
-            "pm.sample(step=amc.RacingMetropolis(recover=False)) passed as idata= need about a tenth, "
-            "but know only the modes that the draws have found.",
-            f"{densities.n_observed:,}",
-        )
 
 
 def describe(tree: xr.DataTree, densities: Any) -> None:

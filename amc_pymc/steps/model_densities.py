@@ -153,21 +153,10 @@ def stored_densities(
 
 def _refuse_other_steps(densities: ModelDensities, active_names: Sequence[str]) -> None:
     """Raise an error if other steps, which see placeholders only, would sample what rows read."""
-    layout = densities.layout
-    left = [n for n in layout.names_at(densities.reads) if n not in active_names]
-    step, kind = "rows=", "discrete"
-    advice = "Sum them out, or, if rows depend on these alone, use RacingGibbs(rows=)."
-    if any(not layout.is_continuous(n) for n in active_names if n in layout.names):
-        step, kind = "RacingGibbs(rows=)", "continuous"
-        advice = "Sum the discrete ones out and use RacingMetropolis(rows=)."
-    wrong = [n for n in left if layout.is_continuous(n) is (kind == "continuous")]
-    if wrong:
-        raise ValueError(
-            f"{step} cannot be used with rows that depend on {kind} variables "
-            f"({', '.join(wrong)}): other steps would see the placeholders only. {advice}"
-        )
+    left = [n for n in densities.layout.names_at(densities.reads) if n not in active_names]
     if left:
         raise ValueError(
-            f"vars leaves out {', '.join(left)}, on which rows depend: with rows=, other steps "
-            "would see the placeholders only. Let this step sample all variables that rows read."
+            f"vars leaves out {', '.join(left)}, on which rows depend: with rows=, other steps would see "
+            "the placeholders only. Let this step sample all variables that rows read: RacingMetropolis "
+            "continuous ones, RacingGibbs discrete ones, and sum others out."
         )

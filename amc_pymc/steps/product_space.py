@@ -278,23 +278,13 @@ def _with_a_parameter(model: Model) -> Model:
 
 
 def _check_same_rows(names: Sequence[str], observed: Sequence[list[np.ndarray]]) -> None:
-    """Raise a ValueError if the observed values of the models differ in any row."""
-    first = observed[0]
-    shapes = ", ".join(str(a.shape) for a in first)
+    """Raise a ValueError if the observed values of the models differ; missing ones raise an error of their own."""
     for name, here in zip(names[1:], observed[1:]):
-        if [a.shape for a in here] != [a.shape for a in first]:
+        same = (np.array_equal(*pair, equal_nan=True) for pair in zip(here, observed[0]))
+        if len(here) != len(observed[0]) or not all(same):
             raise ValueError(
-                f"models[{name!r}] has observed data of shape "
-                f"{', '.join(str(a.shape) for a in here)}, models[{names[0]!r}] {shapes}; models "
-                "can only be compared on the same rows"
-            )
-        # Missing values raise an error of their own later.
-        differ = [(a != b) & ~(np.isnan(a) & np.isnan(b)) for a, b in zip(here, first)]
-        rows = [int(np.argwhere(d)[0, 0]) for d in differ if d.ndim and d.any()]
-        if rows:
-            raise ValueError(
-                f"models[{name!r}] has other observed data than models[{names[0]!r}] (first in row "
-                f"{min(rows)}); models can only be compared on the same rows"
+                f"models[{name!r}] has other observed data than models[{names[0]!r}]; models can "
+                "only be compared on the same rows"
             )
 
 

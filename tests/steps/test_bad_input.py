@@ -97,7 +97,11 @@ def test_values_out_of_range(categorical, steps, name, values):
 
 SURROGATE = {"proposal": "surrogate"}
 CONTRADICTIONS = [
-    (STEPS, {"race": amc.NormalRace(0.2), "delta": 0.05}, "delta=0.05 contradicts race=NormalR"),
+    (
+        STEPS,
+        {"race": amc.NormalRace(0.2), "delta": 0.05},
+        "delta=0.05 has no meaning for race=NormalR",
+    ),
     (STEPS, {"race": "exact", "delta": 0.05}, "delta=0.05 has no meaning for race='exact'"),
     (STEPS, {"target_accept": 0.9}, "target_accept"),
     (STEPS, {"row_logp": "mu"}, "row_logp must be callable"),

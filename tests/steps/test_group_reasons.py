@@ -58,7 +58,7 @@ def test_reasons_are_in_errors_and_the_log(name, caplog):
         racing(model, marginalize=["u"])
     (said,) = message(caplog, model, [v.name for v in model.value_vars])
     (factor,) = find_factors(model)
-    assert said == f"Not integrating u out: {factor.reason}."
+    assert said == f"Not integrated out: u: {factor.reason}."
     assert "__" not in str(e.value) + said
 
 

@@ -499,10 +499,10 @@ PAIR = {"a": mean_model(), "b": mean_model(sd=1.0)}
         ({**PAIR, 3: PAIR["a"]}, ValueError, "strings as names, names without '/', got 3"),
         ({**PAIR, "c": discrete_model()}, ValueError, r"models\['c'\] has discrete variables \(k\)"),
         ({**PAIR, "c": no_rows_model()}, ValueError, r"models\['c'\]: .*no observed variable"),
-        ({**PAIR, "c": mean_model(Y[:-1])}, ValueError, r"'c'\] has observed data of shape \(1999,\)"),
-        ({**PAIR, "c": mean_model(CHANGED)}, ValueError, r"other observed data than .*'a'\] \(first in row 17\)"),
-        ({**PAIR, "c": two_observed(Y, Y)}, ValueError, r"shape \(2000,\), \(2000,\), models\['a'\] \(2000,\)"),
-        ({"a": two_observed(Y, X), "b": two_observed(X, Y)}, ValueError, "first in row 0"),
+        ({**PAIR, "c": mean_model(Y[:-1])}, ValueError, r"'c'\] has other observed data than .*'a'\]"),
+        ({**PAIR, "c": mean_model(CHANGED)}, ValueError, r"'c'\] has other observed data than .*'a'\]"),
+        ({**PAIR, "c": two_observed(Y, Y)}, ValueError, "same rows"),
+        ({"a": two_observed(Y, X), "b": two_observed(X, Y)}, ValueError, "same rows"),
     ],
 )  # fmt: skip
 def test_models_that_cannot_be_compared(no_work, models, error, message):
@@ -532,7 +532,7 @@ def test_data_objects_and_constants_are_the_same_rows():
         ({"pseudo_prior": "prior"}, ValueError, "pseudo_prior must be 'laplace' or 'pilot', got 'prior'"),
         ({"race": "fast"}, ValueError, "race must be .*got 'fast'"),
         ({"delta": 0.7}, ValueError, "delta must .*got 0.7"),
-        ({"delta": 0.05, "race": amc.NormalRace(0.2)}, ValueError, "delta=0.05 contradicts race="),
+        ({"delta": 0.05, "race": amc.NormalRace(0.2)}, ValueError, "delta=0.05 has no meaning for race="),
         ({"batch_size": 0}, ValueError, "batch_size must .*got 0"),
         ({"proxy": "none"}, ValueError, "proxy must be .*got 'none'"),
         ({"proxy": None}, ValueError, "proxy must be 'taylor', got None"),

@@ -193,33 +193,20 @@ def as_race(race: str | Race, delta: float | None = None, batch_size: int | None
     Raises
     ------
     ValueError
-        If a value is out of range, the name is unknown, or an argument contradicts the race or has
-        no meaning for it.
+        If a value is out of range, the name is unknown, or an argument has no meaning for the race.
     """
-    arguments = {"delta": delta, "batch_size": batch_size}
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if isinstance(race, Race):
-        for name, value in given.items():
-            if value != getattr(race, name, None):
-                raise ValueError(
-                    f"{name}={value!r} contradicts race={race!r}; give it to {type(race).__name__} "
-                    "or leave it out"
-                )
-        return race
-    if not isinstance(race, str) or race not in _NAMED:
+    named = isinstance(race, str) and race in _NAMED
+    if not named and not isinstance(race, Race):
         raise ValueError(
             f"race must be {', '.join(map(repr, _NAMED))} or a race such as NormalRace(), "
             f"got {race!r}"
         )
-    kind = _NAMED[race]
+    given = {"delta": delta, "batch_size": batch_size}
+    given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items():
-        if name not in kind.__dataclass_fields__:
-            own = ", ".join(kind.__dataclass_fields__) or "none"
-            raise ValueError(
-                f"{name}={value!r} has no meaning for race={race!r}; leave it out (the settings of "
-                f"{kind.__name__}: {own})"
-            )
-    found: Race = kind(**given)
+        if not named or name not in _NAMED[race].__dataclass_fields__:
+            raise ValueError(f"{name}={value!r} has no meaning for race={race!r}; leave it out")
+    found: Race = _NAMED[race](**given) if named else race
     return found
 
 

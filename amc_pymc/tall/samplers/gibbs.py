@@ -254,18 +254,10 @@ def _raise_bad(
             f"The control variate does not hold at {label} = {states[where]:g}, where the "
             f"{model.unit}s read a quantity that is not finite; pass proxy=None."
         )
-    what, shown = f"The log density besides the {model.unit}s", []
+    what = f"The log density besides the {model.unit}s"
     if status == NOT_FINITE:
         what = f"The log-likelihood of {', '.join(model.observed_vars)} in {model.unit} {where}"
-    for state in states:
-        x[coordinate] = state
-        if status == NOT_FINITE:
-            value = model.values(x, np.array([where]))[0]
-        else:
-            value = model.rest_value_and_gradient(x)[0]
-        if np.isnan(value) or value == np.inf:
-            shown.append(f"{value} at {label} = {state:g}")
-    raise ValueError(f"{what} is {', '.join(shown[:5]) or 'not finite'}.")
+    raise ValueError(f"{what} is not finite in a state of {label}.")
 
 
 # --- the compiled loop ----------------------------------------------------------------------------
