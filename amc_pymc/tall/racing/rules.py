@@ -195,18 +195,17 @@ def as_race(race: str | Race, delta: float | None = None, batch_size: int | None
     ValueError
         If a value is out of range, the name is unknown, or an argument has no meaning for the race.
     """
-    named = isinstance(race, str) and race in _NAMED
-    if not named and not isinstance(race, Race):
+    if not isinstance(race, Race) and (not isinstance(race, str) or race not in _NAMED):
         raise ValueError(
             f"race must be {', '.join(map(repr, _NAMED))} or a race such as NormalRace(), "
             f"got {race!r}"
         )
-    given = {"delta": delta, "batch_size": batch_size}
-    given = {name: value for name, value in given.items() if value is not None}
+    arguments = {"delta": delta, "batch_size": batch_size}
+    given = {name: value for name, value in arguments.items() if value is not None}
     for name, value in given.items():
-        if not named or name not in _NAMED[race].__dataclass_fields__:
+        if isinstance(race, Race) or name not in _NAMED[race].__dataclass_fields__:
             raise ValueError(f"{name}={value!r} has no meaning for race={race!r}; leave it out")
-    found: Race = _NAMED[race](**given) if named else race
+    found: Race = race if isinstance(race, Race) else _NAMED[race](**given)
     return found
 
 

@@ -187,7 +187,7 @@ def step(
     args = sampler.elements, sampler.races(chain), rng, chain.log(tuning), chain.audit_rng, counts
     status, element, where = sampler.run(run_sweeps, sampler.transitions, x, *args)
     if status != DECIDED:
-        _raise_bad(sampler, status, element, where, x)
+        _raise_bad(sampler, status, element, where)
     chain.draw += 1
     if tuning:
         _tune(sampler, chain, counts, x)
@@ -236,9 +236,7 @@ def learn(sampler: Gibbs, chain: Chain) -> None:
     chain.totals = GibbsCounts.zeros()
 
 
-def _raise_bad(
-    sampler: Gibbs, status: int, element: int | np.integer, where: int, x: np.ndarray
-) -> None:
+def _raise_bad(sampler: Gibbs, status: int, element: int | np.integer, where: int) -> None:
     model = sampler.prepared.densities
     model.raise_errors()
     coordinate = sampler.elements.coordinate[element]
