@@ -196,6 +196,3 @@ def test_the_log_says_how_many_transitions_a_draw_is(caplog, monkeypatch):
     number = step.sampler.transitions
     assert number > 1
     assert f"{number} transitions for every stored draw; race_rows is their sum." in said
-    (update,) = step._make_progressbar_update_functions()
-    read = {"accept": 0.5, "race_rows": 0.1 * group.size * number}
-    assert update(read)["share"] == pytest.approx(0.1)
