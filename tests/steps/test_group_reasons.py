@@ -171,7 +171,14 @@ def message(caplog, model, names, options=None):
 
 @pytest.mark.parametrize(
     ("groups", "rows", "integrated"),
-    [(8, 240, True), (8, 250, False), (80, 250, False), (82, 240, True), (100, 240, False), (250, 250, True)],
+    [
+        (8, 240, True),
+        (8, 250, False),
+        (80, 250, False),
+        (82, 240, True),
+        (100, 240, False),
+        (250, 250, True),
+    ],
 )
 def test_few_groups_of_many_rows_are_not_integrated_out(groups, rows, integrated):
     group = np.repeat(np.arange(groups), rows)
