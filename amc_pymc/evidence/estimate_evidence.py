@@ -72,7 +72,7 @@ from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.results import described, tables
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import check_workers
-from amc_pymc.signals import ends_loops, held_back
+from amc_pymc.signals import held_back
 from amc_pymc.steps.marginal_effects import (
     Marginalize,
     chosen_effects,
@@ -103,7 +103,6 @@ _BY_CHAINS = {
 }
 
 
-@ends_loops
 def estimate_evidence(
     model: Model | None = None,
     *,

@@ -30,7 +30,6 @@ from amc_pymc.runs import (
     number_of_cores,
     run_jobs,
 )
-from amc_pymc.signals import ends_loops
 from amc_pymc.steps.product_space_results import (
     ChainRecord,
     product_space_result,
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 _NO_PARAMETER = "(no parameter)"
 
 
-@ends_loops
 def sample_product_space(
     models: Mapping[str, Any],
     *,
@@ -262,7 +260,7 @@ def _sampler(model: Model, name: str, options: Options, proposal: str) -> Metrop
     model = model if model.free_RVs else _with_a_parameter(model)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")
-        sampler = metropolis_sampler(model, [v.name for v in chosen], None, options, proposal)
+        sampler = metropolis_sampler(model, [v.name for v in chosen], options, proposal)
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
     if sampler.prepared.fit is None:
