@@ -75,7 +75,9 @@ def chosen_factor(
             chosen.label, f"{chosen.n_levels:,}", chosen.levels.size / chosen.n_levels,
         )  # fmt: skip
     elif factors:
-        _log.info("Not integrated out: %s.", "; ".join(reasons_against(factors, active_names)))
+        _log.info(
+            "Not integrated out: %s.", "; ".join(reasons_against(factors, active_names, None))
+        )
     return chosen
 
 
