@@ -3,8 +3,8 @@
     python examples/gallery/forecast.py [--out docs/images/gallery]
 
 The forecast needs no sampling: it finds the mode, and measures how well the control variate predicts each row. To see:
-a race reads a hundred rows; thinned decisions, which are exact, read about one row in thirty decisions, none for a normal model, and more for rare outcomes, where few rows dominate. Means of runs
-are near the predictions.
+a race reads a hundred rows; thinned decisions, which are exact, read about one row in thirty decisions, none for a
+normal model, and more for rare outcomes, where few rows dominate. Means of runs are near the predictions.
 """
 
 import argparse
