@@ -109,7 +109,7 @@ def test_variables_that_others_would_draw():
         pm.Normal("obs", X @ (b * pm.Bernoulli("k", 0.5)) + 0.1 * g, 1, observed=y)
     with pytest.raises(ValueError, match=r"vars leaves out b, .*see the placeholders only"):
         make(data(), model, [model["k"]])
-    with pytest.raises(ValueError, match="vars leaves out k, .*RacingGibbs discrete ones"):
+    with pytest.raises(ValueError, match=r"vars leaves out k, .*RacingGibbs discrete ones"):
         amc.RacingMetropolis(rows=data(), model=model, progressbar=False)
 
 

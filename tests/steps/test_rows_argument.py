@@ -253,7 +253,7 @@ MODELS = {
     centred: "depends on other rows",
     mean_in_rows: "reads 'y' not only row by row",
     one_placeholder: "the placeholders have one row",
-    discrete: "vars leaves out k, on which rows depend.*sum others out",
+    discrete: r"vars leaves out k, on which rows depend.*sum others out",
     alike_here_only: "not one expression of numbers",
     no_scalar_form: "not one expression of numbers",
 }
