@@ -1,8 +1,6 @@
 import functools
 import gc
-import math
 import os
-import sys
 import time
 
 import pytest
@@ -39,14 +37,6 @@ def _make_rewriters_once():
 
 # Modules, graphs and models are many objects, through which the collector would go again and again.
 gc.set_threshold(200_000, 10, 20)
-
-
-@pytest.fixture(autouse=True)
-def _no_loop():
-    """A test is no loop that Ctrl-C in the test before ends."""
-    yield
-    if signals := sys.modules.get("amc_pymc.signals"):
-        signals._Pressed.returned = -math.inf
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,8 +13,6 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.signals import raise_if_signalled
-
 Cost = Literal["count", "cpu"]
 Scale = Literal["natural", "log"]
 
@@ -199,7 +197,6 @@ def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sampl
     try:
         found = arm.function(n, rng)
     except Exception as error:
-        raise_if_signalled(error)
         raise ArmError.of(arm.name, 0, f"raised {type(error).__name__}: {error}") from error
     seconds = time.thread_time() - begin
     values, costs, controls = (
@@ -245,7 +242,6 @@ def _draw_singly(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Samp
         try:
             values[i] = float(arm.function(rng))
         except Exception as error:
-            raise_if_signalled(error)
             raise ArmError.of(arm.name, i, f"raised {type(error).__name__}: {error}") from error
         seconds = time.thread_time() - begin if cost == "cpu" else 0.0
         _check_values(arm, values[i : i + 1], i)

@@ -33,7 +33,7 @@ from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
 from amc_pymc.runs import Pool, check_workers, run_loop
-from amc_pymc.signals import ends_loops, held_back
+from amc_pymc.signals import held_back
 
 #: Number of draws of each arm in the first round, if the budget allows; variances need several.
 _FIRST_DRAWS = 3
@@ -50,7 +50,6 @@ _ALL_ALIKE = 10_000
 _LARGEST_JOB, _JOBS = 65_536, 16
 
 
-@ends_loops
 def combine_estimators(
     arms: Mapping[str, Any] | Sequence[Any],
     *,

@@ -72,7 +72,7 @@ from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.results import described, tables
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import check_workers
-from amc_pymc.signals import ends_loops, held_back
+from amc_pymc.signals import held_back
 from amc_pymc.steps.marginal_effects import (
     Marginalize,
     chosen_effects,
@@ -104,7 +104,6 @@ _BY_CHAINS = {
 }
 
 
-@ends_loops
 def estimate_evidence(
     model: Model | None = None,
     *,
@@ -233,9 +232,8 @@ def estimate_evidence(
         wrong shape, outside the support, too few, or of another model according to the stored log density.
 
     KeyboardInterrupt
-        At Ctrl-C before there is an estimate, at a second Ctrl-C, and if a call begins within a second after one that
-        Ctrl-C has cut short, so that loops end. The first Ctrl-C otherwise ends the run, which returns what is
-        complete, if need be the estimate of the pilot run, with the flag ``interrupted``.
+        At Ctrl-C before there is an estimate, and at a second Ctrl-C. The first Ctrl-C otherwise ends the run, which
+        returns what is complete, if need be the estimate of the pilot run, with the flag ``interrupted``.
 
     Warns
     -----

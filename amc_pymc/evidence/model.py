@@ -53,7 +53,6 @@ from amc_pymc.reading.particles.prior import PriorDraws
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
 from amc_pymc.rng import spawn_generators
-from amc_pymc.signals import signals_heard
 from amc_pymc.steps.marginal_effects import CANNOT, LocalEffects
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def compiled_particles(
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
     local = () if effects is None else (effects.asked, *effects.variables)
     key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))), local)
-    with _COMPILING, signals_heard():
+    with _COMPILING:
         kept = _COMPILED.pop(key, None)
         if kept is None or kept.data != kept.densities.fingerprint():
             densities = _extracted(model, effects)

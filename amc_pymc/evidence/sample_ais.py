@@ -57,7 +57,6 @@ from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import Pool, check_workers, run_loop
-from amc_pymc.signals import ends_loops
 from amc_pymc.steps.model_groups import draws_group
 
 if TYPE_CHECKING:
@@ -77,7 +76,6 @@ _UNEVEN = 0.02
 _USABLE = 100.0
 
 
-@ends_loops
 def sample_ais(
     model: Model | None = None,
     *,

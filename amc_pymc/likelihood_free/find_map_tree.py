@@ -24,7 +24,6 @@ from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
-from amc_pymc.signals import ends_loops
 from amc_pymc.steps.model_groups import draws_group
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ _TO_LEARN, _LABEL, _LABELS = 500, 0.02, 200.0
 _NARROWS, _MOST = 1.5, 0.5
 
 
-@ends_loops
 def find_MAP_tree(
     *,
     max_simulations: int,

@@ -26,7 +26,6 @@ from amc_pymc.likelihood_free.scale import FEWEST_PILOTS, pilot_scale
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.rng import RandomSeed
 from amc_pymc.runs import name_of
-from amc_pymc.signals import ends_loops
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -42,7 +41,6 @@ _NAMES = {
 _DEFAULT = TreeProposal()
 
 
-@ends_loops
 def sample_abc_tree(
     draws: int = 1000,
     *,
@@ -183,7 +181,6 @@ def sample_abc_tree(
     )  # fmt: skip
 
 
-@ends_loops
 def sample_abc_rejection(
     draws: int = 1000,
     *,

@@ -16,7 +16,6 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading.graphs import gradient_by, interpreted_mode, state_without_caches
-from amc_pymc.signals import raise_if_signalled
 
 _log = logging.getLogger("amc_pymc")
 #: Largest number of operations of a graph that is put into canonical form, which takes minutes for larger ones.
@@ -78,8 +77,9 @@ class Batched:
                         self._compare(arrays, [f[:2] for f in found])
                         self._checked = n > 1
                     return found
+                except TimeoutError:
+                    raise
                 except Exception as error:
-                    raise_if_signalled(error)
                     self.fallback = (
                         f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
                     )

@@ -47,7 +47,6 @@ from amc_pymc.reading.rows import (
     with_constants,
 )
 from amc_pymc.reading.scalars import ElementReader, Index, NotScalar, stabilised
-from amc_pymc.signals import raise_if_signalled
 
 # --- states of discrete variables ------------------------------------------------------------------
 
@@ -267,8 +266,7 @@ def _may_have_groups(model, observed_vars) -> bool:
         observed = choose_observed(model, observed_vars)
         indexed = indexed_by_data(model, observed)
         lengths = {row_count(model, [rv]) for rv in observed}
-    except Exception as error:  # extracting the rows reports the error
-        raise_if_signalled(error)
+    except Exception:  # extracting the rows reports the error
         return True
     long = (shape[:1] and shape[0] in lengths for shape in _shapes(model).values())
     return len(lengths) == 1 and (bool(indexed) or any(long))

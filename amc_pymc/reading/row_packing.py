@@ -30,7 +30,6 @@ from amc_pymc.reading.row_program import Columns
 from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import InMemory, Placeholder, RowStore
-from amc_pymc.signals import raise_if_signalled
 
 #: Largest size of an array that may be a shape.
 _SHORT = 8
@@ -220,7 +219,6 @@ class _Data:
             except _Refusal:
                 raise
             except Exception as error:
-                raise_if_signalled(error)
                 raise refusal(
                     "data of the model that are no pm.Data have as many rows as the placeholders; "
                     f"make them pm.Data and pass their rows, too ({error}). Numbers of groups may "

@@ -49,7 +49,6 @@ from amc_pymc.reading.graphs import (
 )
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.rng import as_generator
-from amc_pymc.signals import raise_if_signalled
 
 # --- observed variables and their data -------------------------------------------------------------
 
@@ -142,7 +141,6 @@ def elementwise_logp(model, rv, n_rows: int):
     try:
         (logp,) = log_densities(model, [rv])
     except Exception as error:
-        raise_if_signalled(error)
         raise refused(rv.name, f"it has no elementwise logp ({error})") from error
     (logp,) = lowered([logp])
     if logp.type.ndim == 0:
@@ -407,8 +405,9 @@ def _extracted(model, observed: tuple) -> RowLogp:
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
             problem = _disagreement(rows, checks, make)
+        except TimeoutError:
+            raise
         except Exception as error:
-            raise_if_signalled(error)
             failure = failure or error
             continue
         if problem is None:

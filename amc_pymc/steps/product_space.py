@@ -30,7 +30,6 @@ from amc_pymc.runs import (
     number_of_cores,
     run_jobs,
 )
-from amc_pymc.signals import ends_loops
 from amc_pymc.steps.preparation import COMPILING
 from amc_pymc.steps.product_space_results import (
     ChainRecord,
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 _NO_PARAMETER = "(no parameter)"
 
 
-@ends_loops
 def sample_product_space(
     models: Mapping[str, Any],
     *,

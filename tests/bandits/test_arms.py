@@ -1,11 +1,9 @@
 """Estimators in whatever form they are given."""
 
-import signal
-
 import numpy as np
 import pytest
 
-from amc_pymc.bandits.arms import Arm, ArmError, as_arms, draw
+from amc_pymc.bandits.arms import ArmError, as_arms, draw
 
 RNG = np.random.default_rng(1)
 
@@ -144,26 +142,6 @@ def test_an_error_names_the_draw(how, match):
     with pytest.raises(ArmError, match=f"arm 'bad' {match}") as caught:
         draw(arm, 10, RNG)
     assert caught.value.draw == 3
-
-
-class TooLong(Exception):
-    """What an alarm raises."""
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_an_alarm_is_no_failure_of_an_arm(batched):
-    def handle(number, frame):
-        raise TooLong
-
-    def sample(*args):
-        signal.raise_signal(signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
-        with pytest.raises(TooLong):
-            draw(Arm("slow", sample, batched), 3, np.random.default_rng(1))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_minus_infinity_is_a_zero_weight():

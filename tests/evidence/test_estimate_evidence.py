@@ -392,7 +392,7 @@ def test_bad_numbers(name, value, error, no_work):
         ({"chains": 1.5}, TypeError, r"chains must be .*1\.5"),
         ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
         ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
-        ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
+        ({"seed": np.random.RandomState(1)}, TypeError, "random_seed must be .*RandomState"),
     ],
     ids=lambda v: label(v)[:50],
 )  # fmt: skip

@@ -33,7 +33,6 @@ from pytensor.tensor.random.type import RandomType
 from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.graphs import interpreted_function, lowered, opened, rebuilt
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.signals import raise_if_signalled
 
 # --- to the unconstrained scale --------------------------------------------------------------------
 
@@ -159,8 +158,9 @@ class PriorDraws:
                     fn, rngs = self._many
                     reseed_rngs(rngs, seed)
                     return self._flat(fn(n), n)
+                except TimeoutError:
+                    raise
                 except Exception as error:
-                    raise_if_signalled(error)
                     self.fallback = f"{type(error).__name__}: {error}"
             try:
                 fn, rngs = self._one
@@ -169,7 +169,6 @@ class PriorDraws:
                     [np.empty((0, self.layout.size)), *(self._flat(fn(), 1) for _ in range(n))]
                 )
             except Exception as error:
-                raise_if_signalled(error)
                 raise ValueError(
                     f"the prior of {self._culprit()} cannot be drawn: {error}"
                 ) from error
@@ -181,8 +180,7 @@ class PriorDraws:
                 fn, _ = _compiled([], [value])
                 for _ in range(_TRIALS):
                     fn()
-            except Exception as error:
-                raise_if_signalled(error)
+            except Exception:
                 return repr(name)
         return "some variable"
 
