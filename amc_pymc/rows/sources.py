@@ -38,16 +38,14 @@ class Source:
     dtypes: dict[str, np.dtype]
     labels: dict[str, list[str]]
 
-    def chunks(
-        self, size: int, names: Sequence[str] | None = None
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield rows in order, at most ``size`` at a time, of all data or those in ``names``."""
-        for block in self._blocks(size, list(self.shapes) if names is None else names):
+    def chunks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield rows in order, at most ``size`` at a time."""
+        for block in self._blocks(size):
             for start in range(0, len(next(iter(block.values()))), size):
                 yield {n: a[start : start + size] for n, a in block.items()}
 
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        """Yield rows of some data in blocks that are read at once, of ``size`` rows if possible."""
+    def _blocks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield rows in blocks that are read at once, of ``size`` rows if possible."""
         raise NotImplementedError
 
     def stamp(self) -> list[Any] | None:
@@ -65,14 +63,15 @@ class ArraySource(Source):
         self.dtypes = {n: np.dtype(a.dtype) for n, a in arrays.items()}
         self.labels = {n: [] for n in arrays}
 
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        chunk = max(_chunk_of(self._arrays[n]) for n in names)
+    def _blocks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        arrays = self._arrays.values()
+        chunk = max(map(_chunk_of, arrays))
         step = chunk * max(1, size // chunk)
         for start in range(0, self.n_rows, step):
-            parts = computed([self._arrays[n][start : start + step] for n in names])
-            yield {n: np.array(part) for n, part in zip(names, parts)}
-            for name in names:
-                release(self._arrays[name])
+            parts = computed([a[start : start + step] for a in arrays])
+            yield {n: np.array(part) for n, part in zip(self._arrays, parts)}
+            for array in arrays:
+                release(array)
 
     def stamp(self) -> list[Any] | None:
         """Return files and layout of whole memory maps; None if there are other arrays."""
@@ -119,10 +118,10 @@ class TableSource(Source):
 
     def __init__(self, columns: Chosen, kinds: Mapping[str, Any]):
         known = {name: _numpy_type(kind) for name, kind in kinds.items()}
-        self.columns = columns
+        self._columns = columns
         self.labels = {n: [c] if isinstance(c, str) else c for n, c in columns.items()}
-        self.names = list(dict.fromkeys(c for own in self.labels.values() for c in own))
-        for c in self.names:
+        self._names = list(dict.fromkeys(c for own in self.labels.values() for c in own))
+        for c in self._names:
             if c not in known:
                 raise ValueError(
                     f"rows: the table has no column {c!r}; it has {', '.join(map(repr, known))}"
@@ -132,18 +131,16 @@ class TableSource(Source):
         self.shapes = {n: () if isinstance(c, str) else (len(c),) for n, c in columns.items()}
         self.dtypes = {n: np.result_type(*(known[c] for c in o)) for n, o in self.labels.items()}
 
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        chosen = {n: self.columns[n] for n in names}
-        needed = list(dict.fromkeys(c for n in names for c in self.labels[n]))
-        for frame in self._frames(size, needed):
-            read = {c: _values(frame[c]) for c in needed}
+    def _blocks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        for frame in self._frames(size):
+            read = {c: _values(frame[c]) for c in self._names}
             yield {
                 n: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
-                for n, c in chosen.items()
+                for n, c in self._columns.items()
             }
 
-    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
-        """Yield some columns as dataframes of pandas that are read at once, of ``size`` rows if possible."""
+    def _frames(self, size: int) -> Iterator[Any]:
+        """Yield the columns as dataframes of pandas that are read at once, of ``size`` rows if possible."""
         raise NotImplementedError
 
 
@@ -183,9 +180,9 @@ class ParquetSource(TableSource):
         empty = self._table.schema.empty_table().to_pandas(ignore_metadata=True)
         super().__init__(columns, dict(empty.dtypes))
 
-    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
+    def _frames(self, size: int) -> Iterator[Any]:
         ahead = {"batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
-        for batch in self._table.to_batches(columns=columns, batch_size=size, **ahead):
+        for batch in self._table.to_batches(columns=self._names, batch_size=size, **ahead):
             yield batch.to_pandas(ignore_metadata=True)
 
     def stamp(self) -> list[Any]:
@@ -199,12 +196,12 @@ class DaskTable(TableSource):
     def __init__(self, frame: Any, columns: Chosen):
         self._frame = frame
         super().__init__(columns, dict(frame.dtypes))
-        (lengths,) = computed([frame[self.names[:1]].map_partitions(len)])
+        (lengths,) = computed([frame[self._names[:1]].map_partitions(len)])
         self.n_rows = int(sum(lengths))
 
-    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
+    def _frames(self, size: int) -> Iterator[Any]:
         for k in range(self._frame.npartitions):
-            (frame,) = computed([self._frame[columns].get_partition(k)])
+            (frame,) = computed([self._frame[self._names].get_partition(k)])
             yield frame
 
 
