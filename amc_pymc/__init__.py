@@ -65,10 +65,11 @@ _PLACES = {
     "tall.racing": ("BernsteinRace", "ExactRace", "NormalRace"),
     "tall.samplers.tuning": ("Audits", "RandomWalkProposal", "SurrogateProposal"),
 }
-_FOUND = {name: f"{__name__}.{module}" for module, names in _PLACES.items() for name in names}
-__getattr__, __dir__ = attach(__name__, globals(), _FOUND)
+__getattr__, __dir__ = attach(
+    __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}
+)
 # Type checkers, which cannot read this list, export the names imported above.
-globals()["__all__"] = sorted([*_FOUND, "__version__"])
+globals()["__all__"] = sorted({"__version__"}.union(*_PLACES.values()))
 
 # Messages are shown without any configuration, as those of PyMC are.
 _log = logging.getLogger("amc_pymc")
