@@ -1,4 +1,4 @@
-"""Ctrl-C: held back, or handled, for the time of a block."""
+"""Handling of Ctrl-C."""
 
 import signal
 import threading

@@ -77,8 +77,6 @@ class Batched:
                         self._compare(arrays, [f[:2] for f in found])
                         self._checked = n > 1
                     return found
-                except TimeoutError:
-                    raise
                 except Exception as error:
                     self.fallback = (
                         f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -405,8 +405,6 @@ def _extracted(model, observed: tuple) -> RowLogp:
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
             problem = _disagreement(rows, checks, make)
-        except TimeoutError:
-            raise
         except Exception as error:
             failure = failure or error
             continue

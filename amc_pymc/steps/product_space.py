@@ -260,7 +260,7 @@ def _sampler(model: Model, name: str, options: Options, proposal: str | Proposal
     model = model if model.free_RVs else _with_a_parameter(model)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")
-        sampler = metropolis_sampler(model, [v.name for v in chosen], None, options, proposal)
+        sampler = metropolis_sampler(model, [v.name for v in chosen], options, proposal)
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
     if sampler.prepared.fit is None:

@@ -15,9 +15,9 @@ import numpy as np
 from amc_pymc.flags import Flag, warn_of
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.rows import Rows
-from amc_pymc.steps.grouping import chosen_factor, possible_factors, reasons_against
+from amc_pymc.steps.grouping import possible_factors, prepare_grouped, reasons_against
 from amc_pymc.steps.model_densities import checked_densities
-from amc_pymc.steps.preparation import POOR, prepare
+from amc_pymc.steps.preparation import POOR
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.samplers.preparation import Preparation
@@ -190,9 +190,8 @@ def racing_forecast(
     point = dict(initial_point) if initial_point is not None else initial_point_of(model)
     auto = options.marginalize == "auto"
     factors = possible_factors(model, options) if auto else None
-    chosen = chosen_factor(model, names, options, factors)
-    prepared = prepare(model, names, options, point=point, factor=chosen)
-    left = reasons_against(factors, names) if factors is not None else ()
+    prepared = prepare_grouped(model, names, options, point, factors)
+    left = reasons_against(factors, names, prepared.densities.factor) if factors else ()
     flags, forecast = prepared.flags + prepared.forecast_flags, prepared.forecast
     warn_of(flags, "racing_forecast")
     n_rows, rows_per_unit = prepared.densities.n_rows, _rows_per_unit(prepared)

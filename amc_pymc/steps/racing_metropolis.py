@@ -17,13 +17,12 @@ from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import boolean
 from amc_pymc.flags import Flag, flag
-from amc_pymc.reading.factors import Factor
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.rows import Rows
-from amc_pymc.steps.grouping import chosen_factor
-from amc_pymc.steps.preparation import moved_coordinates, prepare
+from amc_pymc.steps.grouping import prepare_grouped
+from amc_pymc.steps.preparation import moved_coordinates
 from amc_pymc.steps.racing_step import (
     RacingStep,
     chosen_vars,
@@ -108,8 +107,8 @@ class RacingMetropolis(RacingStep):
     marginalize : "auto" or None or a variable or sequence of variables
         Local effects to integrate out: variables, or their names, of one grouping factor.
         ``"auto"`` selects the factor with the most levels if it has at least 250 levels, or if
-        there are at most 20,000 rows, unless fewer than 50 levels have 250 rows or more each. None
-        disables it.
+        there are at most 20,000 rows, unless levels have 250 rows or more each. It selects one of
+        fewer levels, too, if few moves would be accepted otherwise. None disables it.
     recover : bool, default True
         Draw the effects that are integrated out for every stored draw. If False, their draws are
         NaN, and :func:`amc_pymc.recover_marginals` can draw them afterwards.
@@ -273,8 +272,7 @@ class RacingMetropolis(RacingStep):
                 "recover=False is for effects that are integrated out, and marginalize=None integrates "
                 "none out; leave one of them out"
             )
-        factor = chosen_factor(model, names, options)
-        sampler = metropolis_sampler(model, names, factor, options, proposal)
+        sampler = metropolis_sampler(model, names, options, proposal)
         densities = sampler.prepared.densities
         surface = sampler.prepared.surface
         discrete = () if densities.factor is None else densities.factor.names
@@ -352,14 +350,13 @@ def _transitions(sampler: Metropolis) -> int:
 def metropolis_sampler(
     model: Model,
     names: Sequence[str],
-    factor: Factor | None,
     options: Options,
     proposal: str | Proposal,
 ) -> Metropolis:
-    """Return the Metropolis sampler of some variables, of whose continuous ones a factor is integrated out."""
+    """Return the Metropolis sampler of some variables, of which a factor may be integrated out."""
     as_proposals(proposal, options.no_proxy)  # raises an error before all work
     point = starting_point(model, options.initial_point)
-    prepared = prepare(model, names, options, point=point, factor=factor)
+    prepared = prepare_grouped(model, names, options, point)
     groups = prepared.densities.factor is not None
     reason = "" if prepared.fit is not None else prepared.no_proxy or "there is no mode"
     proposals = as_proposals(proposal, reason)

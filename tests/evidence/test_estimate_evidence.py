@@ -337,7 +337,7 @@ def test_interruption_returns_what_there_is(instead):
     ],
 )
 def test_ctrl_c_anywhere(place, estimated, monkeypatch):
-    """What is complete is returned, and the next call is not concerned."""
+    """What is complete is returned, if anything is, and the next call is not concerned."""
     module, name = f"amc_pymc.{place}".rsplit(".", 1)
     original = getattr(sys.modules[module], name)
 

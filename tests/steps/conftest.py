@@ -114,8 +114,8 @@ def unprepared(monkeypatch):
     def prepare(*args, **kwargs):
         raise AssertionError("the model was taken apart before the arguments were checked")
 
-    for step in ("gibbs", "metropolis"):
-        monkeypatch.setattr(f"amc_pymc.steps.racing_{step}.prepare", prepare)
+    for module in ("racing_gibbs", "grouping"):
+        monkeypatch.setattr(f"amc_pymc.steps.{module}.prepare", prepare)
 
 
 @pytest.fixture(scope="session")

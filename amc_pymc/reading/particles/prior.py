@@ -158,8 +158,6 @@ class PriorDraws:
                     fn, rngs = self._many
                     reseed_rngs(rngs, seed)
                     return self._flat(fn(n), n)
-                except TimeoutError:
-                    raise
                 except Exception as error:
                     self.fallback = f"{type(error).__name__}: {error}"
             try:
