@@ -7,65 +7,38 @@ from typing import TYPE_CHECKING
 from amc_pymc.lazy import attach
 
 if TYPE_CHECKING:
-    from amc_pymc.bandits.arms import ArmError
-    from amc_pymc.bandits.combine_estimators import combine_estimators
-    from amc_pymc.evidence.estimate_evidence import estimate_evidence
-    from amc_pymc.evidence.sample_ais import sample_ais
-    from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree
-    from amc_pymc.likelihood_free.learning import TreeProposal
-    from amc_pymc.likelihood_free.sample_abc_tree import sample_abc_rejection, sample_abc_tree
-    from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
-    from amc_pymc.reading import NotRowFactorised
-    from amc_pymc.results import compare_evidence, decision_error
-    from amc_pymc.results.plots import (
-        plot_abc,
-        plot_allocation,
-        plot_evidence,
-        plot_race,
+    from amc_pymc.bandits.arms import ArmError as ArmError
+    from amc_pymc.bandits.combine_estimators import combine_estimators as combine_estimators
+    from amc_pymc.evidence.estimate_evidence import estimate_evidence as estimate_evidence
+    from amc_pymc.evidence.sample_ais import sample_ais as sample_ais
+    from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree as find_MAP_tree
+    from amc_pymc.likelihood_free.learning import TreeProposal as TreeProposal
+    from amc_pymc.likelihood_free.sample_abc_tree import (
+        sample_abc_rejection as sample_abc_rejection,
     )
-    from amc_pymc.rows import Rows
-    from amc_pymc.steps.product_space import sample_product_space
-    from amc_pymc.steps.racing_forecast import RacingForecast, racing_forecast
-    from amc_pymc.steps.racing_gibbs import RacingGibbs
-    from amc_pymc.steps.racing_metropolis import RacingMetropolis
-    from amc_pymc.steps.recover_marginals import recover_marginals
-    from amc_pymc.steps.settings import TaylorProxy
-    from amc_pymc.tall.racing import BernsteinRace, ExactRace, NormalRace
-    from amc_pymc.tall.samplers.tuning import Audits
+    from amc_pymc.likelihood_free.sample_abc_tree import sample_abc_tree as sample_abc_tree
+    from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem as SimulatorProblem
+    from amc_pymc.reading import NotRowFactorised as NotRowFactorised
+    from amc_pymc.results import compare_evidence as compare_evidence
+    from amc_pymc.results import decision_error as decision_error
+    from amc_pymc.results.plots import plot_abc as plot_abc
+    from amc_pymc.results.plots import plot_allocation as plot_allocation
+    from amc_pymc.results.plots import plot_evidence as plot_evidence
+    from amc_pymc.results.plots import plot_race as plot_race
+    from amc_pymc.rows import Rows as Rows
+    from amc_pymc.steps.product_space import sample_product_space as sample_product_space
+    from amc_pymc.steps.racing_forecast import RacingForecast as RacingForecast
+    from amc_pymc.steps.racing_forecast import racing_forecast as racing_forecast
+    from amc_pymc.steps.racing_gibbs import RacingGibbs as RacingGibbs
+    from amc_pymc.steps.racing_metropolis import RacingMetropolis as RacingMetropolis
+    from amc_pymc.steps.recover_marginals import recover_marginals as recover_marginals
+    from amc_pymc.steps.settings import TaylorProxy as TaylorProxy
+    from amc_pymc.tall.racing import BernsteinRace as BernsteinRace
+    from amc_pymc.tall.racing import ExactRace as ExactRace
+    from amc_pymc.tall.racing import NormalRace as NormalRace
+    from amc_pymc.tall.samplers.tuning import Audits as Audits
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "ArmError",
-    "Audits",
-    "BernsteinRace",
-    "ExactRace",
-    "NormalRace",
-    "NotRowFactorised",
-    "RacingForecast",
-    "RacingGibbs",
-    "RacingMetropolis",
-    "Rows",
-    "SimulatorProblem",
-    "TaylorProxy",
-    "TreeProposal",
-    "__version__",
-    "combine_estimators",
-    "compare_evidence",
-    "decision_error",
-    "estimate_evidence",
-    "find_MAP_tree",
-    "plot_abc",
-    "plot_allocation",
-    "plot_evidence",
-    "plot_race",
-    "racing_forecast",
-    "recover_marginals",
-    "sample_abc_rejection",
-    "sample_abc_tree",
-    "sample_ais",
-    "sample_product_space",
-]
 
 #: Public names by module; a module is imported when one of its names is first used.
 _PLACES = {
@@ -82,12 +55,7 @@ _PLACES = {
     "evidence.sample_ais": ("sample_ais",),
     "likelihood_free.simulator_problem": ("SimulatorProblem",),
     "likelihood_free.learning": ("TreeProposal",),
-    "results.plots": (
-        "plot_abc",
-        "plot_allocation",
-        "plot_evidence",
-        "plot_race",
-    ),
+    "results.plots": ("plot_abc", "plot_allocation", "plot_evidence", "plot_race"),
     "rows": ("Rows",),
     "steps.racing_gibbs": ("RacingGibbs",),
     "steps.racing_metropolis": ("RacingMetropolis",),
@@ -98,6 +66,8 @@ _PLACES = {
 __getattr__, __dir__ = attach(
     __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}
 )
+# Type checkers, which cannot read this list, export the names imported above.
+globals()["__all__"] = sorted({"__version__"}.union(*_PLACES.values()))
 
 # Messages are shown without any configuration, as those of PyMC are.
 _log = logging.getLogger("amc_pymc")

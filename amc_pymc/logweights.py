@@ -70,10 +70,6 @@ class LogWeights(NamedTuple):
         Logarithm of the mean weight.
     relative_variance : float
         Empirical variance (divisor n - 1) over the squared mean; inf if all weights are zero.
-    log_variance : float
-        Variance s^2 (divisor n - 1) of log w among positive weights; nan for fewer than two.
-    share_zero : float
-        Share of zero weights.
     ess : float
         Effective sample size, (sum w)^2 / sum w^2.
     """
@@ -81,28 +77,7 @@ class LogWeights(NamedTuple):
     n: int
     log_mean: float
     relative_variance: float
-    log_variance: float
-    share_zero: float
     ess: float
-
-    @property
-    def surrogate(self) -> float:
-        r"""Relative variance if positive weights were log-normal.
-
-        .. math:: \frac{e^{s^2}}{1 - p_0} - 1
-
-        where p0 is the share of zeros. It accounts for tails that have not been sampled yet.
-        """
-        if not 0.0 <= self.share_zero < 1.0 or not math.isfinite(self.log_variance):
-            return math.inf
-        if self.log_variance > 700.0:
-            return math.inf
-        return math.exp(self.log_variance) / (1.0 - self.share_zero) - 1.0
-
-    @property
-    def cautious_variance(self) -> float:
-        """The larger of empirical and surrogate relative variance."""
-        return max(self.relative_variance, self.surrogate)
 
 
 def summarise_log_weights(log_weights: ArrayLike) -> LogWeights:
@@ -127,16 +102,12 @@ def summarise_log_weights(log_weights: ArrayLike) -> LogWeights:
         raise ValueError("log_weights must be numbers or -inf, got nan or inf.")
     n, top = x.size, float(x.max())
     if top == -math.inf:
-        return LogWeights(n, -math.inf, math.inf, math.nan, 1.0, 0.0)
-    w = np.exp(x - top)
+        return LogWeights(n, -math.inf, math.inf, 0.0)
+    w = relative(x)
     total, squares = float(w.sum()), float(w @ w)
     mean = total / n
     spread = max(squares - n * mean**2, 0.0) / (n - 1) / mean**2 if n > 1 else math.inf
-    positive = x[x > -math.inf]
-    s2 = float(np.var(positive, ddof=1)) if positive.size > 1 else math.nan
-    return LogWeights(
-        n, top + math.log(mean), spread, s2, 1.0 - positive.size / n, total**2 / squares
-    )
+    return LogWeights(n, top + math.log(mean), spread, total**2 / squares)
 
 
 def systematic(weights: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -196,10 +167,10 @@ def trusted_variance(
 def reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
     r"""Return the relative variance of weights that reported errors are based on.
 
-    It lies between the empirical variance and, for few weights, the larger variance of log-normal weights, computed
-    from the variance s^2 of logarithms weighted by square roots of the weights. For log-normal weights that is the
-    variance of their logarithms; for others it ignores how small the small weights are, which says nothing about
-    the large ones.
+    It lies between the empirical variance and, for few weights, the larger variance exp(s^2) / (1 - p0) - 1 of
+    log-normal weights with a share p0 of zeros, which accounts for tails that have not been sampled yet. s^2 is the
+    variance of logarithms weighted by square roots of the weights. For log-normal weights that is the variance of
+    their logarithms; for others it ignores how small the small weights are, which says nothing about the large ones.
     """
     if found.n < 2 or found.log_mean == -math.inf:
         return math.inf
@@ -208,14 +179,14 @@ def reported_variance(found: LogWeights, log_weights: np.ndarray) -> float:
     share /= share.sum()
     seen = 1.0 - float(share @ share)
     s2 = float(share @ (logs - share @ logs) ** 2) / seen if seen > 0.0 else math.inf
-    surrogate = found._replace(log_variance=s2).surrogate
+    surrogate = math.exp(s2) / (len(logs) / found.n) - 1.0 if s2 <= 700.0 else math.inf
     kurtosis = _kurtosis(log_weights)
     return trusted_variance(found.n, found.relative_variance, surrogate, s2, kurtosis)
 
 
 def _kurtosis(log_weights: np.ndarray) -> float:
     """Return the fourth central moment of weights over their squared variance; nan if they are all equal."""
-    w = np.exp(log_weights - log_weights.max())
+    w = relative(log_weights)
     squares = (w - w.mean()) ** 2
     variance = float(squares.mean())
     return float(squares @ squares) / len(w) / variance**2 if variance > 0.0 else math.nan

@@ -1,5 +1,6 @@
 """A progress bar that appears only for long computations."""
 
+import math
 import time
 
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def progress(
     total : int or None
         Total units of work. None if unknown; the remaining time is then not shown.
     enabled : bool
-        If False, nothing is written, and the yielded object ignores all calls.
+        If False, nothing is written.
     min_seconds : float, default 2.0
         The bar appears with the first report after this many seconds. Shorter computations write nothing.
     console : rich.console.Console, optional
@@ -80,23 +81,12 @@ def progress(
         raise ValueError(f"total must be None or not negative, got {total}.")
     if not min_seconds >= 0:
         raise ValueError(f"min_seconds must not be negative, got {min_seconds}.")
-    if not enabled:
-        yield _Silence()
-        return
-    bar = _RichBar(description, total, min_seconds, console or Console(stderr=True))
+    wait = min_seconds if enabled else math.inf
+    bar = _RichBar(description, total, wait, console or Console(stderr=True))
     try:
         yield bar
     finally:
         bar.close()
-
-
-@final
-class _Silence:
-    def advance(self, n: int = 1) -> None:
-        pass
-
-    def update(self, *, description: str) -> None:
-        pass
 
 
 @final

@@ -40,11 +40,11 @@ def test_the_documentation_lists_all_flags():
 
 
 def test_texts_are_filled_in():
-    made = flag("few_values", arm="smc", k=0.912, limit=0.7)
-    assert made.message.startswith("a few values of 'smc' carry its sum (Pareto k = 0.91 > 0.7): ")
-    assert made == flag("few_values", arm="smc", k=0.912, limit=0.7)
+    made = flag("few_values", values="weights", k=0.912, limit=0.7)
+    assert made.message.startswith("a few weights carry the sum (Pareto k = 0.91 > 0.7): ")
+    assert made == flag("few_values", values="weights", k=0.912, limit=0.7)
     with pytest.raises(KeyError):
-        flag("few_values", arm="smc")
+        flag("few_values", values="weights")
     with pytest.raises(KeyError):
         flag("nonsense")
 

@@ -59,17 +59,18 @@ def test_global_state_is_neither_read_nor_written():
 @pytest.mark.parametrize(
     ("seed", "error", "message"),
     [
-        (1.0, TypeError, r"random_seed must be an int, got 1\.0 of type float"),
-        (True, TypeError, "random_seed must be an int, got True"),
-        ("12", TypeError, "random_seed must be an int, got '12'"),
-        ([1, 2.5], TypeError, r"random_seed\[1\] must be an int, got 2\.5"),
-        (np.array([0.5]), TypeError, r"random_seed\[0\] must be an int, got 0\.5"),
-        (np.ones((2, 2), dtype=int), TypeError, r"one dimension.*\(2, 2\)"),
-        (np.random.RandomState(1), TypeError, "RandomState, which is not supported"),
-        (np.random.PCG64(1), TypeError, "PCG64, which is not supported"),
+        (1.0, TypeError, r"random_seed must be .* got 1\.0"),
+        (True, TypeError, "random_seed must be .* got True"),
+        ("12", TypeError, "random_seed must be .* got '12'"),
+        ([1, 2.5], TypeError, r"random_seed must be .* got \[1, 2\.5\]"),
+        (np.array([0.5]), TypeError, r"random_seed must be .* got array\(\[0\.5\]\)"),
+        (np.array([True]), TypeError, "random_seed must be .* True"),
+        (np.ones((2, 2), dtype=int), TypeError, "random_seed must be .* got array"),
+        (np.random.RandomState(1), TypeError, "random_seed must be .* got RandomState"),
+        (np.random.PCG64(1), TypeError, "random_seed must be .*PCG64"),
         (-1, ValueError, "random_seed must not be negative, got -1"),
-        ([3, -2], ValueError, r"random_seed\[1\] must not be negative, got -2"),
-        ([], ValueError, r"empty sequence, got \[\]"),
+        ([3, -2], ValueError, r"random_seed must not be negative, got \[3, -2\]"),
+        ([], TypeError, r"random_seed must be .* got \[\]"),
     ],
 )
 def test_bad_seed_is_named(seed, error, message):

@@ -213,8 +213,8 @@ def _heavy_tail(arms: xr.Dataset) -> Flag | None:
     if not heavy.any():
         return None
     worst = int(np.argmax(np.where(heavy, k, 0.0)))
-    arm = str(arms["arm"].values[worst])
-    return flag("few_values", arm=arm, k=float(k[worst]), limit=LARGEST_K)
+    values = f"values of {str(arms['arm'].values[worst])!r}"
+    return flag("few_values", values=values, k=float(k[worst]), limit=LARGEST_K)
 
 
 def missed(run: Combination, target: float) -> bool:

@@ -230,9 +230,8 @@ def estimate_evidence(
         wrong shape, outside the support, too few, or of another model according to the stored log density.
 
     KeyboardInterrupt
-        At Ctrl-C before there is an estimate, at a second Ctrl-C, and if a call begins within a second after one that
-        Ctrl-C has cut short, so that loops end. The first Ctrl-C otherwise ends the run, which returns what is
-        complete, if need be the estimate of the pilot run, with the flag ``interrupted``.
+        At Ctrl-C before there is an estimate, and at a second Ctrl-C. The first Ctrl-C otherwise ends the run, which
+        returns what is complete, if need be the estimate of the pilot run, with the flag ``interrupted``.
 
     Warns
     -----

@@ -290,7 +290,7 @@ def _flags(numbers: Evidence, n: int) -> list[Flag]:
         flags.append(flag("all_zero"))
     uneven = numbers["ess"] * (1.0 + _UNEVEN) < n
     if numbers["pareto_k"] > LARGEST_K and uneven:
-        flags.append(flag("few_weights", k=numbers["pareto_k"], limit=LARGEST_K))
+        flags.append(flag("few_values", values="weights", k=numbers["pareto_k"], limit=LARGEST_K))
     elif numbers["ess"] < min(50.0, 0.5 * n):
         flags.append(flag("few_effective_particles", ess=numbers["ess"], particles=n))
     return flags

@@ -123,11 +123,10 @@ class SimulationRun:
             begin=self._begin,
             each=lambda state: self.bar.update(description=self.description + told(state)),
         )
-        so_far = {"done": len(ended.last.distance), "total": sum(self.sizes)}
         if ended.why == "max_time":
-            self.flags.append(flag("simulations_out_of_time", limit=self.max_time, **so_far))
+            self.flags.append(flag("out_of_time", limit=self.max_time))
         elif ended.why == "interrupted":
-            self.flags.append(flag("simulations_interrupted", **so_far))
+            self.flags.append(flag("interrupted"))
         return ended.last
 
 

@@ -8,6 +8,7 @@ a failure with an infinite distance. Otherwise weights would be biased.
 
 from __future__ import annotations
 
+import logging
 import math
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
 from amc_pymc.runs import TRIES, Pool, Task
 
+_log = logging.getLogger("amc_pymc")
 type Simulate = Callable[[np.ndarray, Sequence[int]], Simulated]
 
 #: Number of chunks of a batch, within the limits on their sizes.
@@ -190,16 +192,16 @@ class _Simulations(Task):
             yield start, piece
             start += len(piece.distance)
 
-    def died(self, cause: str, warn: Callable[..., None]) -> list[Task]:
+    def died(self, cause: str) -> list[Task]:
         """Repeat the chunk, at last one by one; then the current simulation has failed."""
         chunk, rows = self.message
         if self.deaths < TRIES or rows > 1:
-            warn(f"A worker process died ({cause}); what it did is done again.")
+            _log.warning("A worker process died (%s); what it did is done again.", cause)
             self.message, self.pieces = (chunk, 1 if self.deaths >= TRIES else rows), []
             return [self]
         row, message = self.done(), f"the worker process died ({cause})"
         self.pieces.append(Simulated(np.array([np.inf]), [Failure(0, "error", message)]))
-        warn(f"Simulation {chunk.start + row} of a batch has failed: {message}.", "error")
+        _log.warning("Simulation %d of a batch has failed: %s.", chunk.start + row, message)
         rest = chunk.after(row)
         return [_Simulations((rest, 1), deaths=self.deaths)] if len(rest.u) else []
 

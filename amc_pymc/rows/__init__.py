@@ -1,9 +1,9 @@
 """Data larger than memory: sources of rows, and stores of packed rows on disk."""
 
-from amc_pymc.rows.files import InMemory, as_writable
+from amc_pymc.rows.files import InMemory, RowStore
 from amc_pymc.rows.opening import open_source
 from amc_pymc.rows.sources import Rows, Source, as_rows
-from amc_pymc.rows.store import Packing, Placeholder, RowStore
+from amc_pymc.rows.store import Packing, Placeholder
 from amc_pymc.rows.writer import stored_rows
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "Rows",
     "Source",
     "as_rows",
-    "as_writable",
     "open_source",
     "stored_rows",
 ]

@@ -1,4 +1,4 @@
-"""Files that vanish with their process, arrays in shared memory, and pages of mapped files.
+"""Files that vanish with their process, arrays in them that processes share, and pages of mapped files.
 
 Where the system has unnamed files (Linux), the kernel removes them with the last process that has them open, and
 other processes open them through the process that made them.
@@ -20,13 +20,24 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from numpy.lib import format as npy
+
 _FILES = Path("/proc/self/fd")
 #: Least size in bytes of an array in shared memory.
 _LEAST = 16 * 2**20
+#: Number of random bytes at the end of a file, which tell files apart.
+_IDENTITY = 16
+#: Bytes that the system maps around a row that is read, and bytes that may stay mapped.
+_AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
 
 
 class Draft:
     """A file open for reading and writing, which is removed with this object unless it is published.
+
+    Parameters
+    ----------
+    folder : Path or None
+        None makes a file in memory; an OSError says that the system has none.
 
     Attributes
     ----------
@@ -35,14 +46,35 @@ class Draft:
         Path of the file for other processes, as long as this object exists.
     """
 
-    def __init__(self, folder: Path):
-        self.file, name = _opened_draft(folder)
+    def __init__(self, folder: Path | None):
+        self._folder = folder
+        self.file, name = _opened(folder)
         self._nameless = name is None
         self.path = name or f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
         self._end = weakref.finalize(self, _discard, self.file, name, os.getpid())
 
-    def reserve(self, n_bytes: int) -> None:
-        """Reserve space on the disk; raise an OSError if there is not enough."""
+    def write(
+        self, shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[np.ndarray], Any]
+    ) -> None:
+        """Write an array in NumPy's format, which ``fill`` is given as zeros.
+
+        Raises
+        ------
+        OSError
+            If there is not enough space on the disk.
+        """
+        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        npy.write_array_header_1_0(self.file, header)
+        offset = self.file.tell()
+        if self._folder is not None:
+            self._reserve(offset + math.prod(shape) * dtype.itemsize)
+        mapped = np.memmap(self.file, dtype, "r+", offset, shape)
+        fill(np.asarray(mapped))
+        mapped.flush()
+        self.file.seek(0, os.SEEK_END)
+        self.file.write(os.urandom(_IDENTITY))
+
+    def _reserve(self, n_bytes: int) -> None:
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self.file.fileno(), 0, n_bytes)
@@ -69,12 +101,17 @@ class Draft:
         self._end()
 
 
-def _opened_draft(folder: Path) -> tuple[BinaryIO, str | None]:
+def _opened(folder: Path | None) -> tuple[BinaryIO, str | None]:
     """Open a new file; return it and its name, None if it is unnamed."""
-    if hasattr(os, "O_TMPFILE") and _FILES.is_dir():
-        with contextlib.suppress(OSError):  # not on every file system
-            handle = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    if _FILES.is_dir():
+        with contextlib.suppress(OSError, AttributeError):  # not on every system, or not permitted
+            if folder is None:
+                handle = os.memfd_create("amc_pymc-rows")
+            else:
+                handle = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
             return open(handle, "w+b", buffering=0), None
+    if folder is None:
+        raise OSError("there are no files in memory")
     handle, name = tempfile.mkstemp(prefix=".amc_pymc-rows-", suffix=".part", dir=folder)
     return open(handle, "w+b", buffering=0), name
 
@@ -100,16 +137,11 @@ def release(array: np.ndarray) -> None:
         mapped.madvise(advice)
 
 
-def as_writable(array: np.ndarray) -> np.ndarray:
-    """Return an array of the same memory not marked as read-only; it must not be written to.
+class _Writable:
+    """An array of the same memory that is not marked as read-only.
 
     Compiled kernels need separate machine code for arrays that are marked as read-only.
     """
-    return array if array.flags.writeable else np.asarray(_Writable(array))
-
-
-class _Writable:
-    """An array of the same memory that is not marked as read-only."""
 
     def __init__(self, array: np.ndarray):
         self._array = array  # keeps the memory alive
@@ -117,11 +149,79 @@ class _Writable:
         self.__array_interface__ = array.__array_interface__ | {"data": data}
 
 
-class InMemory:
+class RowStore:
+    """Packed rows (N, C), or another array, in a file that every process maps and shares.
+
+    The object can be pickled.
+
+    Parameters
+    ----------
+    path : str or Path
+    draft : Draft, optional
+        The file, if it is removed with this object.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], draft: Draft | None = None):
+        self.path, self._draft, self._touched = str(path), draft, 0.0
+        self._identity = _identity(self.path)
+
+    @cached_property
+    def data(self) -> np.ndarray:
+        """The array, which must not be written to.
+
+        Raises
+        ------
+        ValueError
+            If the file no longer exists.
+        """
+        return np.asarray(_Writable(self._mapped))
+
+    @cached_property
+    def _mapped(self) -> np.ndarray:
+        try:
+            if _identity(self.path) != self._identity:
+                raise ValueError("another file has taken its place")
+            mapped: np.ndarray = np.load(self.path, mmap_mode="r")
+            return mapped
+        except (EOFError, OSError, ValueError) as error:
+            raise ValueError(
+                f"The rows in {self.path} cannot be opened: {error}. Rows without a folder can be "
+                "read on the same machine only, and as long as the step that made them exists: "
+                "make it anew, or pass amc_pymc.Rows(folder=) to keep them."
+            ) from error
+
+    def release(self) -> None:
+        """Release the memory that pages of the file take in this process.
+
+        They stay in the cache of the system as long as there is room.
+        """
+        self._touched = 0.0
+        if "_mapped" in self.__dict__:
+            release(self._mapped)
+
+    def touch(self, n_rows: float) -> None:
+        """Count rows read at random, and release their pages when too many are mapped."""
+        self._touched += n_rows * _AROUND
+        if self._touched > _RESIDENT:
+            self.release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {k: self.__dict__[k] for k in ("path", "_identity")}
+        return kept | {"_draft": None, "_touched": 0.0}
+
+
+def _identity(path: str) -> bytes:
+    """Return the random bytes with which a file ends."""
+    with open(path, "rb") as file:
+        file.seek(-_IDENTITY, os.SEEK_END)
+        return file.read()
+
+
+class InMemory(RowStore):
     """An array, which processes share if it is large.
 
-    The object can be pickled. A small array is part of the pickle. Of a large one other processes map the same memory,
-    as long as the original object exists. Writing to :attr:`data` changes the array in this process only.
+    A small array is part of the pickle. Of a large one other processes map the same memory, as long as the original
+    object exists.
 
     Parameters
     ----------
@@ -135,63 +235,23 @@ class InMemory:
     >>> import numpy as np
     >>> from amc_pymc.rows import InMemory
     >>> array = InMemory((2, 2), lambda out: np.fill_diagonal(out, 1.0))
-    >>> array.shared, array.data.sum()
-    (False, np.float64(2.0))
+    >>> array.path, array.data.sum()
+    ('', np.float64(2.0))
     """
 
     def __init__(
         self, shape: Sequence[int], fill: Callable[[np.ndarray], Any], dtype: Any = np.float64
     ):
-        self.shape, self.dtype = tuple(int(n) for n in shape), np.dtype(dtype)
-        self._handle = _memory_file() if self.n_bytes >= max(1, _LEAST) else None
-        #: Path of the file for other processes.
-        self.path: str | None = None
-        if self._handle is None:
-            self.data = np.zeros(self.shape, self.dtype)
+        shape, dtype, draft = tuple(map(int, shape)), np.dtype(dtype), None
+        if math.prod(shape) * dtype.itemsize >= max(1, _LEAST):
+            with contextlib.suppress(OSError):
+                draft = Draft(None)
+        if draft is None:
+            self.path, self.data = "", np.zeros(shape, dtype)
             fill(self.data)
-            return
-        weakref.finalize(self, os.close, self._handle)
-        self.path, self._inode = f"/proc/{os.getpid()}/fd/{self._handle}", _inode(self._handle)
-        os.ftruncate(self._handle, self.n_bytes)
-        fill(self._mapped(self._handle, mmap.ACCESS_WRITE))
-
-    @property
-    def shared(self) -> bool:
-        """Whether processes share the array."""
-        return self.path is not None
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the array in bytes."""
-        return int(self.dtype.itemsize) * math.prod(self.shape)
-
-    @cached_property
-    def data(self) -> np.ndarray:
-        """The array; pages are copied when they are written to.
-
-        Raises
-        ------
-        ValueError
-            If the object that was pickled no longer exists.
-        """
-        if self._handle is not None:
-            return self._mapped(self._handle, mmap.ACCESS_COPY)
-        assert self.path is not None
-        try:
-            with open(self.path, "rb") as file:
-                if _inode(file.fileno()) != self._inode:
-                    raise FileNotFoundError("another file has taken its place")
-                return self._mapped(file.fileno(), mmap.ACCESS_COPY)
-        except OSError as error:
-            raise ValueError(
-                f"Rows in the memory of another process cannot be opened: {error}. A step of more "
-                "than 16 MiB of rows can be pickled for processes of the same machine only, and as "
-                "long as it lives where it was made. Make it anew."
-            ) from error
-
-    def _mapped(self, handle: int, access: int) -> np.ndarray:
-        mapped = mmap.mmap(handle, self.n_bytes, access=access)
-        return np.frombuffer(mapped, self.dtype).reshape(self.shape)
+        else:
+            draft.write(shape, dtype, fill)
+            super().__init__(draft.path, draft)
 
     def release(self) -> None:
         """Do nothing: the data stay in memory."""
@@ -200,20 +260,4 @@ class InMemory:
         """Do nothing: the data stay in memory."""
 
     def __getstate__(self) -> dict[str, Any]:
-        if self.path is None:
-            return self.__dict__
-        kept = {k: self.__dict__[k] for k in ("shape", "dtype", "path", "_inode")}
-        return kept | {"_handle": None}
-
-
-def _memory_file() -> int | None:
-    """Open a file in memory; None if the system has none."""
-    if hasattr(os, "memfd_create") and _FILES.is_dir():
-        with contextlib.suppress(OSError):  # not permitted
-            return os.memfd_create("amc_pymc-rows")
-    return None
-
-
-def _inode(handle: int) -> tuple[int, int]:
-    status = os.fstat(handle)
-    return status.st_dev, status.st_ino
+        return super().__getstate__() if self.path else self.__dict__

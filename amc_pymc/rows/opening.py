@@ -10,18 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.rows.sources import (
-    ArraySource,
-    DaskTable,
-    ParquetSource,
-    Rows,
-    Source,
-    library,
-)
+from amc_pymc.rows.sources import ArraySource, DaskTable, ParquetSource, Rows, Source
 from amc_pymc.rows.store import Placeholder
-
-#: Files that identify the folder of a Zarr group or array, of format 2 or 3.
-_ZARR = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 
 
 def open_source(rows: Rows, wanted: Sequence[Placeholder]) -> Source:
@@ -56,11 +46,7 @@ def _source(rows: Rows, names: Sequence[str]) -> Source:
         return _arrays({name: given[name] for name in names})
     columns = _columns(rows.columns, names)
     if isinstance(given, str | os.PathLike):
-        if not any((Path(given) / mark).exists() for mark in _ZARR):
-            return ParquetSource(Path(given), columns)
-        given = library("zarr", "a Zarr group").open(str(given), mode="r")
-    if hasattr(given, "array_keys"):
-        return _group(given, columns)
+        return ParquetSource(Path(given), columns)
     return DaskTable(given, columns)
 
 
@@ -68,13 +54,13 @@ def _arrays(arrays: Mapping[str, Any]) -> Source:
     """Return arrays as a source, or raise an error."""
     arrays = {n: np.asarray(a) if isinstance(a, list | tuple) else a for n, a in arrays.items()}
     for name, array in arrays.items():
-        if not all(hasattr(array, a) for a in ("shape", "dtype", "__getitem__")):
-            kind = type(array).__name__
-            raise TypeError(f"rows[{name!r}] must be an array of NumPy, Zarr or Dask, got {kind}")
+        if not getattr(array, "shape", ()) or not hasattr(array, "dtype"):
+            raise TypeError(
+                f"rows[{name!r}] must be an array of NumPy, Zarr or Dask with rows along its first "
+                f"axis, got {type(array).__name__}"
+            )
         if isinstance(array, np.ma.MaskedArray):
             raise TypeError(f"rows[{name!r}] must not be a masked array: drop missing rows")
-        if not array.shape:
-            raise ValueError(f"rows[{name!r}] must have rows along its first axis, got a number")
         if np.isnan(array.shape).any():
             raise ValueError(
                 f"rows[{name!r}] is a Dask array of unknown shape {array.shape}; call its "
@@ -84,17 +70,6 @@ def _arrays(arrays: Mapping[str, Any]) -> Source:
     if len(set(lengths.values())) > 1:
         raise ValueError(f"rows must have one length, got {lengths}")
     return ArraySource(arrays)
-
-
-def _group(group: Any, columns: Mapping[str, str | list[str]]) -> Source:
-    """Return the arrays of a Zarr group as a source."""
-    for name, column in columns.items():
-        if not isinstance(column, str):
-            raise TypeError(f"columns must name one array of a Zarr group for {name!r}, got a list")
-        if column not in group:
-            known = sorted(group.array_keys())
-            raise ValueError(f"columns names {column!r}, and the Zarr group has {known}")
-    return _arrays({name: group[column] for name, column in columns.items()})
 
 
 def _columns(columns: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, str | list[str]]:
@@ -111,12 +86,9 @@ def _columns(columns: Mapping[str, Any] | None, names: Sequence[str]) -> dict[st
 
 def _check_names(argument: str, given: Mapping[str, Any], names: Sequence[str]) -> None:
     """Raise an error unless the keys are the names."""
-    for title, wrong in {
-        "lacks": [n for n in names if n not in given],
-        "has": [n for n in given if n not in names],
-    }.items():
-        if wrong:
-            raise ValueError(
-                f"{argument} {title} {', '.join(map(repr, wrong))}; the rows of the model read "
-                f"pm.Data {', '.join(map(repr, names))} row by row"
-            )
+    missing, unknown = [n for n in names if n not in given], [n for n in given if n not in names]
+    if wrong := missing or unknown:
+        raise ValueError(
+            f"{argument} {'lacks' if missing else 'has'} {', '.join(map(repr, wrong))}; the rows of the "
+            f"model read pm.Data {', '.join(map(repr, names))} row by row"
+        )

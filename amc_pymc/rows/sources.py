@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import mmap
 import os
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,29 +16,8 @@ import numpy as np
 from amc_pymc.arguments import positive_int
 from amc_pymc.rows.files import release
 
-#: Number of rows that are hashed at a time.
-_CHUNK = 65_536
 #: Column, or columns, of each ``pm.Data``.
 Chosen = Mapping[str, str | list[str]]
-
-
-def library(name: str, what: str) -> ModuleType:
-    """Import a module, or raise an error that says what to install.
-
-    Examples
-    --------
-    >>> from amc_pymc.rows.sources import library
-    >>> library("json", "JSON").__name__
-    'json'
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = name.split(".")[0]
-        raise ImportError(
-            f"rows: {what} needs {package}; install it by pip install {package}, or all that rows "
-            'may need by pip install "amc-pymc[rows]"'
-        ) from error
 
 
 class Source:
@@ -61,31 +38,19 @@ class Source:
     dtypes: dict[str, np.dtype]
     labels: dict[str, list[str]]
 
-    def chunks(
-        self, size: int, names: Sequence[str] | None = None
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield rows in order, at most ``size`` at a time, of all data or those in ``names``."""
-        for block in self._blocks(size, list(self.shapes) if names is None else names):
+    def chunks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield rows in order, at most ``size`` at a time."""
+        for block in self._blocks(size):
             for start in range(0, len(next(iter(block.values()))), size):
                 yield {n: a[start : start + size] for n, a in block.items()}
 
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        """Yield rows of some data in blocks that are read at once, of ``size`` rows if possible."""
+    def _blocks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield rows in blocks that are read at once, of ``size`` rows if possible."""
         raise NotImplementedError
 
-    def stamp(self) -> list[Any]:
-        """Return numbers and strings that identify the source."""
-        return [self.n_rows, sorted(self.labels.items()), self._hashes(self.shapes)]
-
-    def _hashes(self, names: Iterable[str]) -> dict[str, list[Any]]:
-        """Return the types of some data and a hash of all their bytes."""
-        digests = {n: hashlib.blake2b(digest_size=16) for n in sorted(names)}
-        for chunk in self.chunks(_CHUNK, list(digests)) if digests else ():
-            for name, digest in digests.items():
-                digest.update(np.ascontiguousarray(chunk[name]))
-        return {
-            n: [str(self.dtypes[n]), *self.shapes[n], d.hexdigest()] for n, d in digests.items()
-        }
+    def stamp(self) -> list[Any] | None:
+        """Return numbers and strings that identify the source; None if it is not in files."""
+        return None
 
 
 class ArraySource(Source):
@@ -98,31 +63,31 @@ class ArraySource(Source):
         self.dtypes = {n: np.dtype(a.dtype) for n, a in arrays.items()}
         self.labels = {n: [] for n in arrays}
 
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        chunk = max(_chunk_of(self._arrays[n]) for n in names)
+    def _blocks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        arrays = self._arrays.values()
+        chunk = max(map(_chunk_of, arrays))
         step = chunk * max(1, size // chunk)
         for start in range(0, self.n_rows, step):
-            parts = computed([self._arrays[n][start : start + step] for n in names])
-            yield {n: np.array(part) for n, part in zip(names, parts)}
-            for name in names:
-                release(self._arrays[name])
+            parts = computed([a[start : start + step] for a in arrays])
+            yield {n: np.array(part) for n, part in zip(self._arrays, parts)}
+            for array in arrays:
+                release(array)
 
-    def stamp(self) -> list[Any]:
-        """Return the files of whole memory maps, and hashes of all other arrays."""
+    def stamp(self) -> list[Any] | None:
+        """Return files and layout of whole memory maps; None if there are other arrays."""
         # Parts of a map, and maps that are changed in memory only, are not what the file says.
-        files = {
-            n: [
-                *file_stamp(Path(a.filename)),
-                a.offset,
-                list(a.strides),
-                list(a.shape),
-                str(a.dtype),
-            ]
-            for n, a in sorted(self._arrays.items())
-            if isinstance(a, np.memmap) and isinstance(a.base, mmap.mmap)
-            if a.filename is not None and a.mode != "c"
-        }
-        return [self.n_rows, files, self._hashes(n for n in self._arrays if n not in files)]
+        if not all(
+            isinstance(a, np.memmap)
+            and isinstance(a.base, mmap.mmap)
+            and a.filename
+            and a.mode != "c"
+            for a in self._arrays.values()
+        ):
+            return None
+        return [
+            [name, *file_stamp(Path(a.filename)), a.offset, [*a.strides], [*a.shape], str(a.dtype)]
+            for name, a in sorted(self._arrays.items())
+        ]
 
 
 def _chunk_of(array: Any) -> int:
@@ -140,7 +105,7 @@ def computed(parts: Sequence[Any]) -> Sequence[Any]:
     """Compute Dask collections among some objects together: on the current cluster, or else in this thread."""
     if not any(map(is_dask, parts)):
         return parts
-    dask = library("dask", "Dask")
+    dask = importlib.import_module("dask")
     found: Sequence[Any] = dask.compute(*parts, scheduler=dask.config.get("scheduler", "sync"))
     return found
 
@@ -153,10 +118,10 @@ class TableSource(Source):
 
     def __init__(self, columns: Chosen, kinds: Mapping[str, Any]):
         known = {name: _numpy_type(kind) for name, kind in kinds.items()}
-        self.columns = columns
+        self._columns = columns
         self.labels = {n: [c] if isinstance(c, str) else c for n, c in columns.items()}
-        self.names = list(dict.fromkeys(c for own in self.labels.values() for c in own))
-        for c in self.names:
+        self._names = list(dict.fromkeys(c for own in self.labels.values() for c in own))
+        for c in self._names:
             if c not in known:
                 raise ValueError(
                     f"rows: the table has no column {c!r}; it has {', '.join(map(repr, known))}"
@@ -166,18 +131,16 @@ class TableSource(Source):
         self.shapes = {n: () if isinstance(c, str) else (len(c),) for n, c in columns.items()}
         self.dtypes = {n: np.result_type(*(known[c] for c in o)) for n, o in self.labels.items()}
 
-    def _blocks(self, size: int, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        chosen = {n: self.columns[n] for n in names}
-        needed = list(dict.fromkeys(c for n in names for c in self.labels[n]))
-        for frame in self._frames(size, needed):
-            read = {c: _values(frame[c]) for c in needed}
+    def _blocks(self, size: int) -> Iterator[dict[str, np.ndarray]]:
+        for frame in self._frames(size):
+            read = {c: _values(frame[c]) for c in self._names}
             yield {
                 n: read[c] if isinstance(c, str) else np.stack([read[k] for k in c], axis=1)
-                for n, c in chosen.items()
+                for n, c in self._columns.items()
             }
 
-    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
-        """Yield some columns as dataframes of pandas that are read at once, of ``size`` rows if possible."""
+    def _frames(self, size: int) -> Iterator[Any]:
+        """Yield the columns as dataframes of pandas that are read at once, of ``size`` rows if possible."""
         raise NotImplementedError
 
 
@@ -202,24 +165,29 @@ class ParquetSource(TableSource):
     def __init__(self, path: Path, columns: Chosen):
         self._files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not self._files:
-            raise ValueError(f"rows: {str(path)!r} has no Parquet files and no Zarr group")
-        dataset = library("pyarrow.dataset", "Parquet").dataset
+            raise ValueError(f"rows: {str(path)!r} has no Parquet files")
         try:
+            dataset = importlib.import_module("pyarrow.dataset").dataset
             self._table = dataset(list(map(str, self._files)), format="parquet")
             self.n_rows = self._table.count_rows()
+        except ImportError as error:
+            raise ImportError(
+                "rows: Parquet needs pyarrow; install it by pip install pyarrow, or all that rows may "
+                'need by pip install "amc-pymc[rows]"'
+            ) from error
         except (OSError, ValueError) as error:
             raise ValueError(f"rows: {path} cannot be read as Parquet: {error}") from error
         empty = self._table.schema.empty_table().to_pandas(ignore_metadata=True)
         super().__init__(columns, dict(empty.dtypes))
 
-    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
+    def _frames(self, size: int) -> Iterator[Any]:
         ahead = {"batch_readahead": 0, "fragment_readahead": 0, "use_threads": False}
-        for batch in self._table.to_batches(columns=columns, batch_size=size, **ahead):
+        for batch in self._table.to_batches(columns=self._names, batch_size=size, **ahead):
             yield batch.to_pandas(ignore_metadata=True)
 
     def stamp(self) -> list[Any]:
-        """Return paths, sizes and modification times of the files, and the columns."""
-        return [[file_stamp(f) for f in self._files], sorted(self.labels.items())]
+        """Return what identifies the files, and the columns."""
+        return [[file_stamp(f) for f in self._files], self.labels]
 
 
 class DaskTable(TableSource):
@@ -228,19 +196,19 @@ class DaskTable(TableSource):
     def __init__(self, frame: Any, columns: Chosen):
         self._frame = frame
         super().__init__(columns, dict(frame.dtypes))
-        (lengths,) = computed([frame[self.names[:1]].map_partitions(len)])
+        (lengths,) = computed([frame[self._names[:1]].map_partitions(len)])
         self.n_rows = int(sum(lengths))
 
-    def _frames(self, size: int, columns: list[str]) -> Iterator[Any]:
+    def _frames(self, size: int) -> Iterator[Any]:
         for k in range(self._frame.npartitions):
-            (frame,) = computed([self._frame[columns].get_partition(k)])
+            (frame,) = computed([self._frame[self._names].get_partition(k)])
             yield frame
 
 
 def file_stamp(path: Path) -> list[Any]:
-    """Return path, size and modification time of a file."""
+    """Return path, size, time of modification and inode of a file."""
     status = path.stat()
-    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 # --- settings --------------------------------------------------------------------------------------
@@ -260,18 +228,19 @@ class Rows:
 
     Parameters
     ----------
-    source : mapping of str to array, str, path, zarr.Group or Dask dataframe
+    source : mapping of str to array, str, path or Dask dataframe
         A mapping holds the rows (N, ...) of each ``pm.Data``: NumPy arrays, ``numpy.memmap``,
-        Zarr or Dask arrays. A path is that of a Parquet file, a folder of them, or a Zarr group. Dask
-        computes its collections on its current cluster, if there is one.
+        Zarr or Dask arrays. A path is that of a Parquet file or a folder of them. Dask computes its
+        collections on its current cluster, if there is one.
     columns : mapping of str to str or sequence of str, optional
-        For tables and groups: the column of each ``pm.Data`` (N,), or the list of its columns
-        (N, K). By default a column has the name of its ``pm.Data``.
+        For tables: the column of each ``pm.Data`` (N,), or the list of its columns (N, K). By default
+        a column has the name of its ``pm.Data``.
     folder : str or path, optional
         Existing folder in which the store is kept, as ``rows.npy`` and ``rows.json``. Later runs reuse it if the
-        source is the same: files are recognised by path, size and time of modification, all other
-        sources are read once for a hash. By default the store is a temporary file, unnamed if the
-        system allows that, and is removed with the last object that needs it.
+        source is the same Parquet files or whole memory maps, recognised by path, size, time of
+        modification and inode; rows of other sources are written again. By default the store is a
+        temporary file, unnamed if the system allows that, and is removed with the last object that
+        needs it.
     memory : int, default 256 MiB
         Bytes that the pass may use, in addition to those that the source uses to read a chunk.
 
@@ -313,41 +282,27 @@ class Rows:
     memory: int = _DEFAULT
 
     def __post_init__(self) -> None:
-        source, columns = self.source, self.columns
-        named = isinstance(source, Mapping | str | os.PathLike)
-        if not (
-            named
-            or hasattr(source, "array_keys")
-            or (is_dask(source) and hasattr(source, "columns"))
-        ):
+        source, columns, folder = self.source, self.columns, self.folder
+        frame = is_dask(source) and hasattr(source, "columns")
+        if not (frame or isinstance(source, Mapping | str | os.PathLike)):
             raise TypeError(
-                "rows must map names of pm.Data to arrays, or be the path of Parquet files or of a "
-                "Zarr group, a zarr.Group, a Dask dataframe or amc_pymc.Rows, got "
-                f"{type(source).__name__}"
+                "rows must map names of pm.Data to arrays, or be the path of Parquet files, a Dask "
+                f"dataframe or amc_pymc.Rows, got {type(source).__name__}"
             )
+        if isinstance(source, str | os.PathLike) and not Path(source).exists():
+            raise ValueError(f"source: there is no file or folder {str(source)!r}")
         if columns is not None and not isinstance(columns, Mapping):
             raise TypeError(
                 "columns must map names of pm.Data to names of columns, got "
                 f"{type(columns).__name__}"
             )
-        if isinstance(source, str | os.PathLike) and not Path(source).exists():
-            raise ValueError(f"source: there is no file or folder {str(source)!r}")
         if columns is not None and isinstance(source, Mapping):
             raise ValueError("columns is for tables; the keys of source name its arrays already")
-        if positive_int("memory", self.memory) < _LEAST:
-            raise ValueError(f"memory must be at least {_LEAST:,} bytes, got {self.memory:,}")
-        if self.folder is not None:
-            _check_folder(self.folder)
-
-
-def _check_folder(folder: object) -> None:
-    if not isinstance(folder, str | os.PathLike):
-        raise TypeError(f"folder must be a path or None, got {folder!r}")
-    path = Path(folder)
-    if not path.is_dir():
-        raise ValueError(f"folder must be an existing folder, got {str(path)!r}")
-    if not os.access(path, os.W_OK | os.X_OK) and not (path / "rows.npy").exists():
-        raise ValueError(f"folder {str(path)!r} cannot be written to")
+        positive_int("memory", self.memory, _LEAST)
+        if not (
+            folder is None or (isinstance(folder, str | os.PathLike) and Path(folder).is_dir())
+        ):
+            raise ValueError(f"folder must be an existing folder or None, got {folder!r}")
 
 
 def as_rows(rows: Any) -> Rows | None:

@@ -1,111 +1,25 @@
-"""Packing of rows into columns, and a store of packed rows, memory-mapped by every process that reads it.
+"""What a store of rows was made from, and packing of rows into its columns.
 
-``rows.npy`` holds the rows (N, C) in NumPy's format. ``rows.json`` beside it says what they were made from, and has a
-checksum of ``rows.npy``.
+``rows.npy`` holds the rows (N, C) in NumPy's format, ``rows.json`` beside it says what they were made from.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import zlib
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from amc_pymc.rows.files import Draft, as_writable, release
+from amc_pymc.rows.files import Draft, RowStore
 
 #: Maximum rows of a chunk, and divisor of the memory for it, because several copies are held.
 _MOST, _SHARE = 65_536, 32
 #: Version of the format.
-_FORMAT = 6
-#: Number of random bytes at the end of a file, which tell stores apart, and bytes of which a checksum is computed at once.
-IDENTITY, _BLOCK = 16, 4 * 2**20
-#: Bytes that the system maps around a row that is read, and bytes that may stay mapped.
-_AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
-
-
-class RowStore:
-    """Packed rows (N, C) in a file, which every process maps and shares.
-
-    The object can be pickled.
-
-    Parameters
-    ----------
-    path : str or Path
-    draft : Draft, optional
-        The file, if it is removed with this object.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], draft: Draft | None = None):
-        self.path, self._draft, self._touched = str(path), draft, 0.0
-        self._identity = _identity(self.path)
-
-    @cached_property
-    def data(self) -> np.ndarray:
-        """The rows (N, C), which must not be written to."""
-        return as_writable(self._mapped)
-
-    @cached_property
-    def _mapped(self) -> np.ndarray:
-        try:
-            if _identity(self.path) != self._identity:
-                raise ValueError("another file has taken its place")
-            mapped: np.ndarray = np.load(self.path, mmap_mode="r")
-            return mapped
-        except (EOFError, OSError, ValueError) as error:
-            raise ValueError(
-                f"The store of rows {self.path} cannot be opened: {error}. A store without a "
-                "folder lasts as long as the step that made it: pass amc_pymc.Rows(folder=) to "
-                "keep it, or make the step anew."
-            ) from error
-
-    def release(self) -> None:
-        """Release the memory that pages of the file take in this process.
-
-        They stay in the cache of the system as long as there is room.
-        """
-        self._touched = 0.0
-        if "_mapped" in self.__dict__:
-            release(self._mapped)
-
-    def touch(self, n_rows: float) -> None:
-        """Count rows read at random, and release their pages when too many are mapped."""
-        self._touched += n_rows * _AROUND
-        if self._touched > _RESIDENT:
-            self.release()
-
-    def __getstate__(self) -> dict[str, Any]:
-        kept = {k: self.__dict__[k] for k in ("path", "_identity")}
-        return kept | {"_draft": None, "_touched": 0.0}
-
-
-def _identity(path: str) -> bytes:
-    """Return the random bytes with which a store ends."""
-    with open(path, "rb") as file:
-        file.seek(-IDENTITY, os.SEEK_END)
-        return file.read()
-
-
-def _checksum(file: BinaryIO) -> int:
-    file.seek(0)
-    found = 0
-    while block := file.read(_BLOCK):
-        found = zlib.crc32(block, found)
-    return found
-
-
-# --- what it was made from ------------------------------------------------------------------------
-
-
-def digest_of(value: Any) -> str:
-    """Return a hash of a value that JSON can represent."""
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
+_FORMAT = 7
 
 
 def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
@@ -116,15 +30,9 @@ def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
     FileExistsError
         If another run has made a store in this place.
     """
-    status, described = os.fstat(draft.file.fileno()), Draft(target.parent)
-    whole = facts | {
-        "format": _FORMAT,
-        "modified": status.st_mtime_ns,
-        "bytes": status.st_size,
-        "checksum": _checksum(draft.file),
-    }
+    described, n_bytes = Draft(target.parent), os.fstat(draft.file.fileno()).st_size
     try:
-        described.file.write(json.dumps(whole).encode())
+        described.file.write(json.dumps(facts | {"format": _FORMAT, "bytes": n_bytes}).encode())
         draft.publish(target)
         target.with_suffix(".json").unlink(missing_ok=True)  # of a store that was deleted
         described.publish(target.with_suffix(".json"))
@@ -133,9 +41,7 @@ def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
 
 
 def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
-    """Open the store at a path, and check that it is intact and was made from ``expected`` facts.
-
-    Its bytes are checked if the file was modified.
+    """Open the store at a path, and check that it was made from ``expected`` facts.
 
     Raises
     ------
@@ -161,13 +67,9 @@ def _difference(path: Path, facts: dict[str, Any], expected: dict[str, Any]) -> 
     """Return what is wrong with a store; empty if nothing is."""
     if facts["format"] != _FORMAT:
         return f"it has format {facts['format']}, this version reads format {_FORMAT}"
-    status = path.stat()
-    if status.st_size != facts["bytes"]:
-        return f"it has {status.st_size:,} bytes, not {facts['bytes']:,}"
-    if status.st_mtime_ns != facts["modified"]:
-        with open(path, "rb") as file:
-            if _checksum(file) != facts["checksum"]:
-                return "its bytes are damaged"
+    n_bytes = path.stat().st_size
+    if n_bytes != facts["bytes"]:
+        return f"it has {n_bytes:,} bytes, not {facts['bytes']:,}"
     for name, reason in _MUST_AGREE.items():
         if facts[name] != expected[name]:
             shown = (

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import tempfile
 import time
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from numpy.lib import format as npy
-
 from amc_pymc.progress import progress
-from amc_pymc.rows.files import Draft
+from amc_pymc.rows.files import Draft, RowStore
 from amc_pymc.rows.sources import Rows, Source
 from amc_pymc.rows.store import (
-    IDENTITY,
     Packing,
-    RowStore,
     chunk_rows,
-    digest_of,
     open_store,
     packed_rows,
     publish,
@@ -52,24 +45,25 @@ def stored_rows(
     OSError
         If there is not enough space on the disk.
     """
-    folder, target = _folder(rows), _folder(rows) / "rows.npy"
-    facts = _facts(rows, source, packing)
+    folder = Path(rows.folder or tempfile.gettempdir()).resolve()
+    target, stamp = folder / "rows.npy", source.stamp()
+    facts = {
+        "n_rows": source.n_rows,
+        "n_columns": packing.n_columns,
+        "program": packing.digest,
+        "source": stamp,
+        "sample": packed_rows(packing, source.labels, next(source.chunks(_SAMPLE)), 0).tolist(),
+    }
     if rows.folder is not None and target.exists():
         store = open_store(target, facts)
-        _log.info("Rows are read from %s, made by an earlier run.", target)
-        return store
+        if stamp is not None:
+            _log.info("Rows are read from %s, made by an earlier run.", target)
+            return store
+        target.unlink()  # rows may differ that are not among the sample
     shape, begun = (source.n_rows, packing.n_columns), time.monotonic()
     draft = Draft(folder)
     try:
-        header = {"descr": npy.dtype_to_descr(_DTYPE), "fortran_order": False, "shape": shape}
-        npy.write_array_header_1_0(draft.file, header)
-        offset = draft.file.tell()
-        draft.reserve(offset + math.prod(shape) * _DTYPE.itemsize)
-        stored = np.memmap(draft.file, _DTYPE, "r+", offset, shape)
-        _fill(stored, rows, source, packing, progressbar)
-        stored.flush()
-        draft.file.seek(0, os.SEEK_END)
-        draft.file.write(os.urandom(IDENTITY))
+        draft.write(shape, _DTYPE, lambda out: _fill(out, rows, source, packing, progressbar))
         if rows.folder is not None:
             publish(draft, target, facts)
     except BaseException:
@@ -79,7 +73,7 @@ def stored_rows(
         "%s rows of %d columns, %s MiB, were written to %s in %.0f s with buffers of %s MiB; the store is %s.",
         f"{shape[0]:,}",
         shape[1],
-        f"{stored.nbytes / 2**20:,.0f}",
+        f"{math.prod(shape) * _DTYPE.itemsize / 2**20:,.0f}",
         folder if rows.folder is None else target,
         time.monotonic() - begun,
         f"{rows.memory / 2**20:,.0f}",
@@ -89,21 +83,6 @@ def stored_rows(
         return RowStore(draft.path, draft)
     draft.discard()
     return RowStore(target)
-
-
-def _facts(rows: Rows, source: Source, packing: Packing) -> dict[str, Any]:
-    """Return the facts that identify source, model and settings."""
-    return {
-        "n_rows": source.n_rows,
-        "n_columns": packing.n_columns,
-        "program": packing.digest,
-        "source": "" if rows.folder is None else digest_of(source.stamp()),
-        "sample": packed_rows(packing, source.labels, next(source.chunks(_SAMPLE)), 0).tolist(),
-    }
-
-
-def _folder(rows: Rows) -> Path:
-    return Path(rows.folder or tempfile.gettempdir()).resolve()
 
 
 def _fill(

@@ -3,54 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from ctypes import Array
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from types import FrameType
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
 from amc_pymc.progress import ProgressReport
 from amc_pymc.runs.processes import Supervisor, Task
-from amc_pymc.signals import on_interrupt
+from amc_pymc.signals import held_back
 
 
+@dataclass(frozen=True)
 class JobReport:
     """Progress of a running job, and the request to stop it.
 
-    Parameters
+    Attributes
     ----------
-    done : array (J,)
-        Units of work done by each job.
-    stop : array (1,)
-        Nonzero if jobs should stop.
-    job : int
+    advance : callable
+        Reports some more units of work as done.
+    stopped : callable
+        Whether the user has asked to stop; the job should then return its results so far.
     """
 
-    def __init__(
-        self,
-        done: np.ndarray | Array[Any],
-        stop: np.ndarray | Array[Any],
-        job: int = 0,
-        bar: ProgressReport | None = None,
-    ):
-        self._done, self._stop, self._job, self._bar = done, stop, job, bar
-        self._count = 0
-
-    def advance(self, n: int = 1) -> None:
-        """Report `n` more units of work as done."""
-        self._count += n
-        if self._count > self._done[self._job]:  # else a worker that died had done them before
-            self._done[self._job] = self._count
-        if self._bar is not None:
-            self._bar.advance(n)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the user has asked to stop; the job should then return its results so far."""
-        return bool(self._stop[0])
+    advance: Callable[[int], None]
+    stopped: Callable[[], bool]
 
 
 def run_jobs(
@@ -66,8 +45,8 @@ def run_jobs(
     Parameters
     ----------
     function : callable
-        It should check ``report.stopped`` regularly and call ``report.advance``. A job interrupted by Ctrl-C
-        must return its results so far.
+        It should call ``report.advance(n)`` and ``report.stopped()`` regularly. A job interrupted by Ctrl-C must
+        return its results so far.
     jobs : sequence
     cores : int
         1 runs all jobs in this process, in order.
@@ -94,26 +73,15 @@ def run_jobs(
     ...     run_jobs(lambda job, report: job**2, [1, 2, 3], bar=bar)
     [1, 4, 9]
     """
-    if cores > 1:
-        return _parallel(function, jobs, cores, bar, mp_ctx)
-    done, stop, results = np.zeros(len(jobs), np.int64), np.zeros(1, np.int64), []
-    with on_interrupt(_asking(stop)):
-        for k, job in enumerate(jobs):
-            results.append(function(job, JobReport(done, stop, k, bar)))
-            if stop[0]:
+    with held_back() as pressed:
+        if cores > 1:
+            return _parallel(function, jobs, cores, bar, mp_ctx, pressed)
+        report, results = JobReport(bar.advance, lambda: bool(pressed)), []
+        for job in jobs:
+            results.append(function(job, report))
+            if pressed:
                 break
     return results
-
-
-def _asking(stop: np.ndarray | Array[Any]) -> Callable[[int, Any], None]:
-    """Return a handler of Ctrl-C that asks jobs to stop, and interrupts this process if called again."""
-
-    def ask_to_stop(signum: int, frame: FrameType | None) -> None:
-        if stop[0]:
-            raise KeyboardInterrupt
-        stop[0] = 1
-
-    return ask_to_stop
 
 
 def _parallel(
@@ -122,28 +90,25 @@ def _parallel(
     cores: int,
     bar: ProgressReport,
     mp_ctx: str | BaseContext | None,
+    pressed: list[int],
 ) -> list[Any]:
     processes = Supervisor(
         _Reporting(function), cores, mp_ctx, blas_threads=None,
         shared=lambda context: (context.RawArray("q", len(jobs)), context.RawArray("q", 1)),
     )  # fmt: skip
     done, stop = processes.shared
-    seen, found = 0, {}
+    seen = 0
 
     def stopping() -> bool:
         nonlocal seen
-        reported = sum(done)
-        bar.advance(reported - seen)
-        seen = reported
-        return bool(stop[0])
+        stop[0], before = len(pressed), seen
+        seen = max(seen, sum(done))  # a job whose worker died begins again
+        bar.advance(seen - before)
+        return bool(pressed)
 
     tasks = [Task((k, cloudpickle.dumps(job)), k) for k, job in enumerate(jobs)]
-    with on_interrupt(_asking(stop)):
-        try:
-            for task in processes.run(tasks, stopping=stopping):
-                found[task.index] = task.pieces[0]
-        finally:
-            processes.close()
+    with closing(processes):
+        found = {t.index: t.pieces[0] for t in processes.run(tasks, stopping=stopping)}
     return [found[k] for k in sorted(found)]
 
 
@@ -155,4 +120,10 @@ class _Reporting:
 
     def __call__(self, message: tuple[int, bytes], done: Array[Any], stop: Array[Any]) -> list[Any]:
         k, job = message
-        return [self.function(cloudpickle.loads(job), JobReport(done, stop, k))]
+        done[k] = 0
+
+        def advance(n: int) -> None:
+            done[k] += n
+
+        report = JobReport(advance, lambda: bool(stop[0]))
+        return [self.function(cloudpickle.loads(job), report)]

@@ -87,9 +87,17 @@ class Journal:
         """Count the batches and check that they belong to this run."""
         if not path.parent.is_dir():
             raise self._refusal(" is in a folder that does not exist; make it or name another one")
-        known = self._known(path) if path.exists() else None
-        if known is None:
+        file = path / _HEADER
+        if not path.exists() or (path.is_dir() and {*path.iterdir()} <= {_partial(file)}):
             return
+        try:
+            known = json.loads(file.read_bytes())
+            version, before, seed = known["version"], known["fingerprint"], [*known["words"]]
+            names = dict.fromkeys([*before.keys(), *self._fingerprint])
+        except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+            raise self._refusal(
+                f" is no checkpoint: {_HEADER} cannot be read ({error!r}); name a new or an empty folder"
+            ) from error
         self._n = next(k for k in itertools.count() if not (path / _name(k)).exists())
         if self._n < len(list(path.glob("*.npz"))):
             raise self._refusal(
@@ -97,36 +105,14 @@ class Journal:
             )
         if not self._n:
             return  # a folder without batches may be overwritten
-        if known["version"] != _version():
-            raise self._refusal(
-                f" is of amc_pymc {known['version']}, this is {_version()}. "
-                f"Finish the run with that version, or {_DELETE}"
-            )
-        before, now = known["fingerprint"], self._fingerprint
-        names = dict.fromkeys([*before, *now])
-        if others := [n for n in names if before.get(n, ...) != now.get(n, ...)]:
-            raise self._refusal(f" is of another run: {', '.join(others)} changed; {_DELETE}")
-        self.words = known["words"]
-        if words is not None and [int(word) for word in words] != self.words:
-            raise self._refusal(f" is of a run with another random_seed; {_DELETE}")
-
-    def _known(self, path: Path) -> dict[str, Any] | None:
-        """Return the header of the run in a folder; None if the folder is empty."""
-        what, new = " is no checkpoint", "name a new or an empty folder"
-        if not path.is_dir():
-            raise self._refusal(f"{what}: it is not a folder; {new}")
-        file = path / _HEADER
-        if not file.exists():
-            if all(other == _partial(file) for other in path.iterdir()):
-                return None
-            raise self._refusal(f"{what}: it has files but not {_HEADER}; {new}")
-        try:
-            known: dict[str, Any] = json.loads(file.read_bytes())
-            if known["version"] and [*known["words"]] and known["fingerprint"].keys():
-                return known
-            raise ValueError("it is not of such a run")
-        except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
-            raise self._refusal(f"{what}: {_HEADER} cannot be read ({error!r}); {new}") from error
+        changed = [n for n in names if before.get(n, ...) != self._fingerprint.get(n, ...)]
+        if version != _version():
+            changed.append(f"the version of amc_pymc (from {version} to {_version()})")
+        if words is not None and [int(word) for word in words] != seed:
+            changed.append("random_seed")
+        if changed:
+            raise self._refusal(f" is of another run: {', '.join(changed)} changed; {_DELETE}")
+        self.words = seed
 
     def begin(self, words: Sequence[int]) -> list[int]:
         """Return the seed to continue with: that of the batches in the folder, else `words`."""

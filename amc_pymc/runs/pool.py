@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import threading
 import time
-import uuid
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 import cloudpickle
 import numpy as np
 
-from amc_pymc.runs.processes import Supervisor, Task, can_be_pickled, pickled, portable
+from amc_pymc.runs.processes import Supervisor, Task, pickled, portable
 
 
 def number_of_cores(cores: int | None, jobs: int) -> int:
@@ -243,8 +242,6 @@ def run_loop[T](
 _IN_FLIGHT = 256
 #: Maximum number of functions cached in each thread of an executor.
 _KEPT = 2
-#: Identifies this process, together with its number, among those of all machines.
-_PROCESS = uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
@@ -299,17 +296,15 @@ def run_remotely(
     Raises
     ------
     Exception
-        Errors of the executor, such as a lost worker. Errors of the function are raised in place of its result: in
-        threads the same objects, from other processes with the name and the message if they cannot be pickled.
-        If the caller stops iterating, tasks that have not started are cancelled.
+        Errors of the executor, such as a lost worker. Errors of the function are raised in place of its result, as
+        RuntimeErrors with the name and the message if they cannot be pickled. If the caller stops iterating, tasks that have not started are cancelled.
     """
-    home = _PROCESS, os.getpid()
     begun: deque[tuple[Task, Future[list[Any]]]] = deque()
     try:
         for task in tasks:
             if len(begun) == _IN_FLIGHT:
                 yield _finished(*begun.popleft())
-            begun.append((task, executor.submit(_call, home, function, task.message)))
+            begun.append((task, executor.submit(_call, function, task.message)))
         while begun:
             yield _finished(*begun.popleft())
     finally:
@@ -322,14 +317,10 @@ def _finished(task: Task, future: Future[list[Any]]) -> Task:
     return task
 
 
-def _call(
-    home: tuple[str, int], function: Callable[[Any], Iterable[Any]], message: Any
-) -> list[Any]:
+def _call(function: Callable[[Any], Iterable[Any]], message: Any) -> list[Any]:
     """Run a task in an executor."""
     try:
         return list(function(message))
     except Exception as error:
-        if home == (_PROCESS, os.getpid()) or can_be_pickled(error):
-            raise
         found = portable(error)
     raise found  # outside of the block, so that it does not refer to the error, which some libraries pickle too

@@ -9,9 +9,9 @@ import signal
 import time
 import traceback
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -26,12 +26,8 @@ from amc_pymc.signals import on_interrupt
 _log = logging.getLogger("amc_pymc")
 #: Seconds that workers have to stop before they are killed.
 _STOP_SECONDS = 1.0
-#: Successive worker deaths that end a run: without a piece of a result, and before workers are ready.
-_DEATHS, _DEATHS_AT_START = 30, 3
 #: Maximum seconds between checks of workers that send nothing.
 _POLL_SECONDS = 0.2
-#: Maximum warnings of each kind; later ones are logged at level DEBUG.
-_WARNINGS = 5
 #: Number of times that a job may lose its worker.
 TRIES = 3
 
@@ -65,16 +61,10 @@ class Task:
         """Whether all pieces have arrived."""
         return bool(self.pieces)
 
-    def died(self, cause: str, warn: Callable[..., None]) -> list[Task]:
+    def died(self, cause: str) -> list[Task]:
         """Return the tasks to do after a worker process has died on this one.
 
         A task that does not return itself is finished with the pieces that it has.
-
-        Parameters
-        ----------
-        cause : str
-        warn : callable
-            ``warn(text, kind="worker")`` logs a warning, if there have been few of its kind.
 
         Raises
         ------
@@ -86,7 +76,7 @@ class Task:
                 f"{self.deaths} worker processes have died ({cause}) on the same job. Do they have memory enough? "
                 "Run it with cores=1 to see what happens."
             )
-        warn(f"A worker process died ({cause}); what it did is done again.")
+        _log.warning("A worker process died (%s); what it did is done again.", cause)
         self.pieces = []
         return [self]
 
@@ -220,8 +210,6 @@ class Supervisor:
         self._function: Any = function if forked else pickled(function, what)
         self.shared = () if shared is None else shared(self._context)
         self._workers: list[Worker] = []
-        self._deaths = self._deaths_at_start = 0
-        self._warnings: Counter[str] = Counter()
 
     def run(
         self,
@@ -240,7 +228,7 @@ class Supervisor:
         Raises
         ------
         RuntimeError
-            If workers cannot start or keep dying. Errors of the function are raised as they are, if they can be
+            If workers cannot start. Errors of the function are raised as they are, if they can be
             pickled. After any error, KeyboardInterrupt included, all processes have been stopped.
         """
         # Workers that died between batches did not die on a task of this batch.
@@ -299,12 +287,11 @@ class Supervisor:
         if kind == "error":
             raise value
         if kind == "ready":
-            worker.ready, self._deaths_at_start = True, 0
+            worker.ready = True
             return
         task = worker.task
         assert task is not None
         task.pieces.append(value)
-        self._deaths = 0
         if not task.complete():
             return
         worker.task = None
@@ -315,35 +302,18 @@ class Supervisor:
     def _dies(self, worker: Worker, cause: str, waiting: deque[Task]) -> Iterator[Task]:
         self._workers.remove(worker)
         task = worker.task
-        if task is None:
-            self._dies_idle(worker, cause)
-            return
-        task.deaths += 1
-        self._deaths += 1
-        if self._deaths == _DEATHS:
-            raise RuntimeError(
-                f"{_DEATHS} worker processes have died ({cause}) one after the other and none has finished a "
-                "piece of its work. Run one job with cores=1 to see what happens."
-            )
-        again = task.died(cause, self._warn)
-        waiting.extendleft(reversed(again))
-        if task not in again:
-            yield task
-
-    def _dies_idle(self, worker: Worker, cause: str) -> None:
-        self._warn(f"A worker process died ({cause}) while it had nothing to do.")
-        if not worker.ready:
-            self._deaths_at_start += 1
-        if self._deaths_at_start == _DEATHS_AT_START:
+        if task is None and not worker.ready:
             raise RuntimeError(
                 f"Worker processes die ({cause}) before they begin. In a script, processes that are not "
                 "forked need the call below `if __name__ == '__main__':`; with cores=1 there are none."
             )
-
-    def _warn(self, text: str, kind: str = "worker") -> None:
-        self._warnings[kind] += 1
-        few = self._warnings[kind] <= _WARNINGS
-        _log.log(logging.WARNING if few else logging.DEBUG, text)
+        if task is None:
+            return
+        task.deaths += 1
+        again = task.died(cause)
+        waiting.extendleft(reversed(again))
+        if task not in again:
+            yield task
 
 
 def pickled(thing: Any, what: str = "a job") -> bytes:
@@ -383,22 +353,11 @@ def _serve(
             work = cloudpickle.loads(function) if isinstance(function, bytes) else function
             connection.send(("ready", None))
             while (job := connection.recv()) is not None:
-                for message in _messages(work, job, shared):
-                    connection.send(message)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the parent has closed the connection
+                for piece in work(job, *shared):
+                    connection.send(("piece", piece))
     except Exception as error:
-        connection.send(("error", portable(error)))
-
-
-def _messages(
-    work: Callable[..., Iterator[Any]], job: Any, shared: tuple[Any, ...]
-) -> Iterator[tuple[str, Any]]:
-    try:
-        for piece in work(job, *shared):
-            yield "piece", piece
-    except Exception as error:
-        yield "error", portable(error)
+        with suppress(OSError):  # the parent has closed the connection
+            connection.send(("error", portable(error)))
 
 
 def _cause_of_death(code: int | None) -> str:
@@ -413,14 +372,7 @@ def _cause_of_death(code: int | None) -> str:
 def portable(error: Exception) -> Exception:
     """Return an exception that can be pickled, with the traceback of the worker in a note.
 
-    Parameters
-    ----------
-    error : Exception
-
-    Returns
-    -------
-    Exception
-        The same one, or a RuntimeError with the name and the message of one that cannot be pickled.
+    It is a RuntimeError with the name and the message of one that cannot be pickled.
 
     Examples
     --------
@@ -430,17 +382,10 @@ def portable(error: Exception) -> Exception:
     >>> portable(error)
     RuntimeError("KeyError: 'a'")
     """
-    note = "In a worker process:\n" + "".join(traceback.format_tb(error.__traceback__))
-    if not can_be_pickled(error):
-        error = RuntimeError(f"{type(error).__name__}: {error}")
-    error.add_note(note)
-    return error
-
-
-def can_be_pickled(error: Exception) -> bool:
-    """Whether an exception survives the way to another process."""
+    note = "In a worker:\n" + "".join(traceback.format_tb(error.__traceback__))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return False
-    return True
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(note)
+    return error

@@ -441,7 +441,7 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     flags = prepared.forecast_flags
     if error >= TOLERANCE:
-        flags += (flag("quadrature_varies", error=error, limit=TOLERANCE),)
+        flags += (flag("quadrature_varies", error=error),)
     return replace(prepared, surrogate=surrogate, forecast_flags=flags, quadrature_error=error)
 
 

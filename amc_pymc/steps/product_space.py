@@ -342,7 +342,7 @@ def _run_chain(
     stats, past, complete = list[dict[str, Any]](), list[np.ndarray](), True
     for t in range(plan.tune + plan.draws):
         # The first chain makes a draw in any case, and others if they began in time.
-        if job.stopped or ((visits or (number and t == 0)) and plan.over):
+        if job.stopped() or ((visits or (number and t == 0)) and plan.over):
             complete = False
             break
         tuning, k = t < plan.tune, int(x[0])
@@ -359,7 +359,7 @@ def _run_chain(
         elif plan.adapt:
             ps.wang_landau_step(space.log_weights(x), int(x[0]), t)
             past.append(space.log_weights(x).copy())
-        job.advance()
+        job.advance(1)
     return ChainRecord(
         np.array(visits, np.int64),
         visited,

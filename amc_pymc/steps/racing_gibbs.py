@@ -62,7 +62,7 @@ class RacingGibbs(RacingStep):
         Maximum number of states of a variable.
     blocked : bool, default True
         Draw all elements of all variables in one random order.
-    rows : Rows, mapping of str to array, path, zarr.Group or Dask dataframe, optional
+    rows : Rows, mapping of str to array, path or Dask dataframe, optional
         As for :class:`RacingMetropolis`: rows that are larger than memory. All variables that rows
         depend on must be discrete and sampled by this step.
     observed_vars, batch_size, audits, transitions_per_draw, row_logp

@@ -207,12 +207,12 @@ class RacingStep(BlockedStep):
         delta, tally = self.sampler.race.delta, auditor.tally
         error = self.prepared.quadrature_error
         if error >= TOLERANCE:
-            return flag("quadrature_varies", error=error, limit=TOLERANCE)
+            return flag("quadrature_varies", error=error)
         if not tally.audited:
             return None
         error = self.prepared.densities.approximation_error
         if error > _QUADRATURE_ERROR:
-            return flag("quadrature_changes", error=error)
+            return flag("quadrature_varies", error=error)
         if clopper_pearson(tally.wrong, tally.audited)[0] <= delta:
             return None
         what, wrong, audited = first_of(self.var_names), tally.wrong, tally.audited

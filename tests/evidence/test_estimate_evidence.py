@@ -7,6 +7,7 @@ import sys
 import warnings
 
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -348,11 +349,8 @@ def test_ctrl_c_anywhere(place, estimated, monkeypatch):
     monkeypatch.setattr(sys.modules[module], name, pressed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        if estimated:
-            assert_right(estimate(one(), seed=0), one(), target=0.5)
-        else:
-            with pytest.raises(KeyboardInterrupt):
-                estimate(one(), seed=0)
+        with nullcontext() if estimated else pytest.raises(KeyboardInterrupt):
+            assert_right(estimate(one()), one(), target=0.5)
     assert estimate(one())["evidence"].attrs["flags"] == ""
 
 
@@ -391,7 +389,7 @@ def test_bad_numbers(name, value, error, no_work):
         ({"chains": 1.5}, TypeError, r"chains must be .*1\.5"),
         ({"seed": "a"}, TypeError, "random_seed must be .*'a'"),
         ({"seed": 1.5}, TypeError, r"random_seed must be .*1\.5"),
-        ({"seed": np.random.RandomState(1)}, TypeError, "random_seed is a RandomState"),
+        ({"seed": np.random.RandomState(1)}, TypeError, "random_seed must be .*RandomState"),
     ],
     ids=lambda v: label(v)[:50],
 )  # fmt: skip

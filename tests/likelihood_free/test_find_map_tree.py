@@ -169,7 +169,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
         _, part = from_checkpoint(tmp_path / "run", after=1500)
     done = part["mode"].attrs["simulations"]
     assert 0 < done < 3000
-    assert "interrupted after" in part["mode"].attrs["flags"]
+    assert "interrupted by the user" in part["mode"].attrs["flags"]
     assert len(list((tmp_path / "run").glob("*.npz"))) == done // 300
     _, again = from_checkpoint(tmp_path / "run")
     xr.testing.assert_identical(again, whole)

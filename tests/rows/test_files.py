@@ -218,22 +218,22 @@ def test_a_pickle_is_a_handle(tmp_path):
     total, rows, grown = run(code, str(tmp_path / "pickle"))
     assert float.fromhex(total) == array.data.sum()
     assert int(rows) == SHAPE[0]
-    assert int(grown) < array.n_bytes / 1024 / 10  # KiB of its own: no copy was made
+    assert int(grown) < array.data.nbytes / 1024 / 10  # KiB of its own: no copy was made
 
 
 @in_memory
 def test_the_memory_goes_with_the_object():
     array = make()
-    text, handle, view = pickle.dumps(array), array._handle, array.data[5]
+    text, handle, view = pickle.dumps(array), array._draft.file.fileno(), array.data[5]
     opened = pickle.loads(text).data
     del array
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(handle)
     assert view[0] == opened[5, 0] == 40.0  # who has it keeps it
-    with pytest.raises(ValueError, match=r"cannot be opened.*Make it anew"):
+    with pytest.raises(ValueError, match=r"cannot be opened.*make it anew"):
         _ = pickle.loads(text).data
     other = [make() for _ in range(3)]  # one of which has the number of the old file
-    with pytest.raises(ValueError, match=r"cannot be opened.*Make it anew"):
+    with pytest.raises(ValueError, match=r"cannot be opened.*make it anew"):
         _ = pickle.loads(text).data
     del other
 
@@ -274,14 +274,14 @@ def test_a_killed_process_leaves_no_shared_memory(tmp_path):
 @in_memory
 def test_small_arrays_and_other_systems(monkeypatch):
     small = InMemory((1_000, 2), numbers)
-    assert not small.shared
+    assert not small.path
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(small)).data, small.data)
     monkeypatch.setattr(files, "_FILES", Path("/no/such/folder"))
-    assert not make().shared
+    assert not make().path
     monkeypatch.undo()
 
     def refused(name):
         raise PermissionError(name)
 
     monkeypatch.setattr(os, "memfd_create", refused)
-    assert not make().shared
+    assert not make().path

@@ -88,10 +88,18 @@ def test_a_store_that_is_gone_is_named():
 # --- stores that are kept -------------------------------------------------------------------------
 
 
+def in_files(data, folder):
+    """Arrays as memory maps of new files."""
+    for name, a in data.items():
+        (folder / f"{name}.npy").unlink(missing_ok=True)
+        np.save(folder / f"{name}.npy", a)
+    return {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in data}
+
+
 @pytest.fixture
 def kept(tmp_path):
     """Data, and the file of their store."""
-    data = make_data(N)
+    data = in_files(make_data(N), tmp_path)
     make_store(data, folder=tmp_path)
     return data, tmp_path / "rows.npy"
 
@@ -116,7 +124,9 @@ def test_a_kept_store_is_read_again(kept):
 
 def test_a_store_that_is_deleted_is_made_anew(kept):
     data, file = kept
-    data["y"][-1] += 1
+    y = np.array(data["y"])
+    y[-1] += 1
+    data = in_files(data | {"y": y}, file.parent)
     file.unlink()  # what was said of it stays
     for _ in range(2):
         store = make_store(data, folder=file.parent)
@@ -148,19 +158,8 @@ def test_a_store_of_something_else_is_refused(kept, case):
 def test_a_store_of_other_rows_is_refused(kept):
     data, file = kept
     refused(({n: a[:-1] for n, a in data.items()}, file), "the source has changed since")
-    data["y"][-1] += 1
+    in_files(make_data(N), file.parent)  # the same numbers, but other files
     refused(kept, "the source has changed since")
-
-
-def changed(place):
-    """One bit, counted from the end if negative."""
-
-    def damage(file):
-        content = bytearray(file.read_bytes())
-        content[place] ^= 1
-        file.write_bytes(content)
-
-    return damage
 
 
 def in_json(damage):
@@ -174,12 +173,10 @@ def described(**facts):
 
 DAMAGE = {
     "cut": (lambda file: os.truncate(file, file.stat().st_size - 8), "bytes, not"),
-    "header": (changed(30), "its bytes are damaged"),
-    "row": (changed(60_000), "its bytes are damaged"),
     "alone": (lambda file: file.with_suffix(".json").unlink(), "there is no rows.json beside it"),
-    "json": (in_json(changed(0)), "rows.json beside it is damaged"),
+    "json": (in_json(lambda f: f.write_text("{")), "rows.json beside it is damaged"),
     "json list": (in_json(lambda f: f.write_text("[1]")), "rows.json beside it is damaged"),
-    "format": (described(format=99), "format 99, this version reads format 6"),
+    "format": (described(format=99), "format 99, this version reads format 7"),
     "size": (described(bytes=1), "bytes, not"),
 }
 

@@ -22,11 +22,11 @@ def walk(steps, pause=0.0):
     def job(rng, report):
         where = 0.0
         for _ in range(steps):
-            if report.stopped:
+            if report.stopped():
                 break
             where += rng.normal()
             time.sleep(pause * rng.random())
-            report.advance()
+            report.advance(1)
         return where, steps
 
     return job
@@ -87,7 +87,7 @@ def failing(bad, pause):
         if k == bad:
             raise ZeroDivisionError(f"job {k}")
         begun = time.monotonic()
-        while not report.stopped and time.monotonic() - begun < pause:
+        while not report.stopped() and time.monotonic() - begun < pause:
             time.sleep(0.01)
         return k
 
@@ -133,11 +133,11 @@ def test_number_of_cores(monkeypatch):
 def test_serial_interrupt_returns_what_there_is():
     def job(k, report):
         for n in range(100):
-            if report.stopped:
+            if report.stopped():
                 return k, n
             if (k, n) == (1, 10):
                 signal.raise_signal(signal.SIGINT)
-            report.advance()
+            report.advance(1)
         return k, 100
 
     before = signal.getsignal(signal.SIGINT)
@@ -168,10 +168,10 @@ SCRIPT = textwrap.dedent(
         begun = time.monotonic()
         if k < 2:  # the later ones need not have begun
             open(f"{sys.argv[3]}/begun{k}", "w").close()
-        while not report.stopped and time.monotonic() - begun < 60:
+        while not report.stopped() and time.monotonic() - begun < 60:
             time.sleep(0.01)
-            report.advance()
-        return k, report.stopped
+            report.advance(1)
+        return k, report.stopped()
 
     if __name__ == "__main__":
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job

@@ -176,7 +176,7 @@ def test_a_long_job_whose_worker_dies_is_repeated(tmp_path):
         total = 0.0
         for step in range(30):
             total += rng.normal()
-            report.advance()
+            report.advance(1)
             if step == 20:
                 once(path)
         return total

@@ -107,7 +107,7 @@ def normal():
         ({"executor": 3}, TypeError, "executor must have a method submit, got 3"),
         ({"max_time": 0}, ValueError, "max_time must be positive and finite, got 0"),
         ({"checkpoint": 3}, TypeError, "checkpoint must be a path, got 3"),
-        ({"random_seed": "a"}, TypeError, "random_seed must be an int, got 'a'"),
+        ({"random_seed": "a"}, TypeError, "random_seed must be an int, .* got 'a'"),
     ],
 )
 def test_bad_values_are_refused_alike(name, given, error, message):
