@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.evidence.adapt import PER_STEP, clearly_more, error_of, share_error
+from amc_pymc.evidence.adapt import clearly_more, error_of
 from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.chains import BridgedChains
@@ -306,17 +306,9 @@ def uncertain(z: float, error: float) -> list[Flag]:
 
 def disagreements(z: float, error: float, pilot: Pilot) -> list[Flag]:
     """Return flags for evidence that the pilot run found and the estimate misses."""
-    if not math.isfinite(z) or not math.isfinite(error):
-        return []
-    ladder, adapted = pilot.ladder, pilot.adapted
-    rough = math.sqrt(PER_STEP * len(ladder.betas) / len(ladder.particles.x))
-    rough = math.hypot(rough, share_error(ladder))
-    flags = []
-    if clearly_more(ladder.log_z, rough, z, error, _ERRORS):
-        flags.append(flag("pilot_found_more", other=ladder.log_z))
-    if adapted is not None and clearly_more(adapted.log_mean, error_of(adapted), z, error, _ERRORS):
-        flags.append(flag("mixture_found_more", other=adapted.log_mean))
-    return flags
+    names = ("pilot_found_more", "mixture_found_more")
+    gaps = pilot.gaps(z, error)
+    return [flag(name, other=z + gap) for name, gap in zip(names, gaps, strict=True) if gap]
 
 
 def missed_mode(z: float, error: float, pilot: Pilot, log_mass: float) -> list[Flag]:
