@@ -53,7 +53,7 @@ class ImportanceArm:
     path : PriorPath
     reference : StudentTMixture
     share : float
-        Share s of the prior, between 0 and 1.
+        Share s of the prior.
     """
 
     scale: ClassVar[str] = "log"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.chains import BridgedChains
 from amc_pymc.evidence.mcmc import Kernel
+from amc_pymc.evidence.model import Tally, prior_flags
 from amc_pymc.evidence.modes import DEFAULTS
 from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
@@ -90,8 +92,11 @@ def finished(
     answer: Answer,
     model: Model,
     method: str,
+    tally: Tally | None = None,
+    begin: float = 0.0,
     *,
-    evaluations: xr.Dataset | None = None,
+    elsewhere: float = 0.0,
+    compiling: float | None = None,
     densities: ParticleDensities | None = None,
 ) -> xr.DataTree:
     """Complete the groups of a result, and warn of its flags.
@@ -102,18 +107,29 @@ def finished(
     model : pm.Model
     method : str
         Name of the function that was called.
-    evaluations : Dataset, optional
-        Counts by stage.
+    tally : Tally, optional
+        Evaluations by stage.
+    begin : float
+        CPU time of this process at the start of the run.
+    elsewhere : float
+        CPU seconds of other processes.
+    compiling : float, optional
+        CPU seconds of compilation.
     densities : ParticleDensities, optional
         Densities that were evaluated, which may have integrated effects out.
     """
     tree, numbers, flags, attrs = answer
+    flags = flags + prior_flags(model)
+    if tally is not None:
+        numbers |= tally.numbers() | {"cpu_seconds": time.process_time() - begin + elsewhere}
+    if compiling is not None:
+        numbers["compile_seconds"] = compiling
     lower, upper = normal_interval(*numbers.estimate)
     ends = {"log_evidence_lower": lower, "log_evidence_upper": upper}
     attrs = flag_attributes(flags) | attrs
     tree["evidence"] = xr.DataTree(declared_dataset(EVIDENCE, {**numbers, **ends}, attrs=attrs))
-    if evaluations is not None:
-        tree["evaluations"] = xr.DataTree(evaluations)
+    if tally is not None:
+        tree["evaluations"] = xr.DataTree(tally.dataset())
     describe(tree, densities)
     add_data_groups(tree, model)
     tree.attrs |= {"inference_library": "amc_pymc", "sampling_method": method}

@@ -337,7 +337,7 @@ def log_mixture_density(log_q: np.ndarray, log_prior: np.ndarray, share: float) 
     log_q, log_prior : array (P,)
         Log densities; -inf where a density is zero.
     share : float
-        Share s of the prior, between 0 and 1.
+        Share s of the prior, from 0 to 1.
 
     Returns
     -------
@@ -352,4 +352,5 @@ def log_mixture_density(log_q: np.ndarray, log_prior: np.ndarray, share: float) 
     >>> np.round(log_mixture_density(log_q, log_prior, 0.1), 2).tolist()
     [-1.0, -2.3, -10000.11]
     """
-    return np.logaddexp(log_q + math.log1p(-share), log_prior + math.log(share))
+    with np.errstate(divide="ignore"):  # of no share at all
+        return np.logaddexp(log_q + np.log1p(-share), log_prior + np.log(share))

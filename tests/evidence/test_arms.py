@@ -128,7 +128,7 @@ def test_importance_draws_are_exchangeable(n):
     assert_mean(batches.ravel(), path.log_z, precision=0.04)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_other_shares_of_the_prior(share):
     path = Counts()
     values, _ = ImportanceArm(path, WIDE, share).sample(1000, np.random.default_rng(12))

@@ -191,6 +191,12 @@ def test_values():
     np.testing.assert_allclose(log_mixture_density(log_q, log_p, 0.3), expected, rtol=1e-14)
 
 
+def test_shares_of_nothing_and_everything():
+    log_q, log_p = np.array([-1.0, -math.inf]), np.array([-math.inf, -2.0])
+    assert log_mixture_density(log_q, log_p, 0.0).tolist() == log_q.tolist()
+    assert log_mixture_density(log_q, log_p, 1.0).tolist() == log_p.tolist()
+
+
 def test_zero_densities():
     found = log_mixture_density(np.array([-math.inf, -math.inf, -5e4]),
                                 np.array([-math.inf, -3e4, -math.inf]), 0.25)  # fmt: skip
