@@ -125,9 +125,9 @@ divergences: {divergent:,} of {draws:,} transitions in idata diverged
 no_overlap: no draw of the fitted Gaussian is possible under the model
     there is no estimate
     reparametrise the model, or use estimate_evidence(model) without idata
-little_overlap: the fitted Gaussian and the posterior hardly overlap ({overlap:.1%}, {effective:.0f} effective draws after {steps})
+little_overlap: the fitted Gaussian and the posterior hardly overlap ({overlap:.1%}, {effective:.0f} effective draws with n_steps={steps})
     the error may be larger than stated
-    {remedy} or reparametrise the model
+    sample more, raise max_cost or max_time if they are set, or reparametrise the model
 halves_disagree: the halves of the draws tell evidences that differ by {apart:.2f} nats
     the chains have not converged, and the estimate is off by about as much
     sample longer
@@ -137,9 +137,9 @@ foreign_draws: the draws are not distributed as the model's density says (estima
 unvisited_mode: a search from prior draws found a mode that the draws have not visited, and with it the log evidence is about {total:.2f}
     the estimate is too low by what the mode holds
     use estimate_evidence(model) without idata, or draws of chains that start in all modes
-bridge_too_short: the standard error is {error:.3g} where target_mcse={target:g} was wanted, after {steps}, the most that {most}
+bridge_too_short: the standard error is {error:.3g} where target_mcse={target:g} was wanted, with n_steps={steps}, the most that {most}
     the estimate is less precise than asked for
-    {remedy} if that matters
+    raise max_cost or max_time if they are set, or sample more, if that matters
 # Rewards of a policy.
 rewards_clipped: a reward of {reward:.6g} from arm {arm} is outside its declared range [{low:.6g}, {high:.6g}]
     it was moved to its end, as will all others be, and the policy is paid something else

@@ -133,23 +133,13 @@ def combination_tree(run: Combination, *, cost: Any) -> xr.DataTree:
 
 
 def _unbiased(run: Combination) -> str:
-    certified = sum(r.alone for r in run.rounds)
     if run.stopped:
         return "Not exactly: the run was cut short. The predictable estimate is of complete rounds only."
-    if certified > 1:
+    if sum(r.alone for r in run.rounds) > 1:
         return "Nearly: the predictable estimate is the last round's; earlier ones had missed the target error."
-    if certified:
-        return (
-            "The predictable estimate exactly: it is the last round's, whose size was fixed before it "
-            "began. The inverse-variance and uniform estimates are not."
-        )
-    uniform = "exactly" if len({a.cost for a in run.arms}) == 1 else "not exactly"
-    fixed = run.plan.unit == "draws"
     return (
         "The predictable estimate exactly: the numbers of draws in a round depend on earlier rounds only, and "
-        "the weights of each half of a round on these and on the other half. "
-        f"The plain average {uniform if fixed else 'not exactly'}, the inverse-variance "
-        "estimate not."
+        "the weights of each half of a round on these and on the other half. In general the others are not."
     )
 
 

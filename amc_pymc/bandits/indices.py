@@ -117,8 +117,7 @@ def kl_upper(p: ArrayLike, d: ArrayLike) -> np.ndarray:
 
     As a function of u = -log(1 - q), the divergence is h(u) - h(-log(1 - p)) with
     h(u) = (1 - p) u - p log(1 - exp(-u)), which is convex and nearly linear for large u. Newton's method
-    therefore converges from any point to the right of p, and within a few steps from the first terms of
-    the series of the root in sqrt(d).
+    therefore converges from any point to the right of the root, such as Pinsker's bound p + sqrt(d / 2).
     """
     p, d = np.broadcast_arrays(np.asarray(p, float), np.asarray(d, float))
     usual = (p > 0.0) & (p < 1.0) & (d > 0.0)
@@ -128,10 +127,7 @@ def kl_upper(p: ArrayLike, d: ArrayLike) -> np.ndarray:
     a, b = p[usual], d[usual]
     level = b - a * np.log(a) - (1.0 - a) * np.log1p(-a)
     top = level / (1.0 - a)  # upper bound of the root
-    series = np.sqrt(2.0 * a * (1.0 - a) * b) + 2.0 / 3.0 * (1.0 - 2.0 * a) * b
-    near = (series > 0.0) & (series < 1.0 - a)
-    begin = np.where(near, series, 0.0)
-    u = np.where(near, np.minimum(top, -np.log1p(-np.minimum(a + begin, 1.0 - 1e-16))), top)
+    u = np.minimum(top, -np.log1p(-np.minimum(a + np.sqrt(0.5 * b), 1.0 - 1e-16)))
     for _ in range(60):
         e = np.exp(-u)
         slope = (1.0 - a) - a * e / (1.0 - e)

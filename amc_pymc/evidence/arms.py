@@ -57,15 +57,10 @@ class ImportanceArm:
     """
 
     scale: ClassVar[str] = "log"
-    cost: ClassVar[float] = float(_FEW)
 
-    def __init__(
-        self,
-        path: PriorPath,
-        reference: StudentTMixture,
-        share: float = DEFENSIVE_SHARE,
-    ):
+    def __init__(self, path: PriorPath, reference: StudentTMixture, share: float = DEFENSIVE_SHARE):
         self.path, self.reference, self.share = path, reference, share
+        self.cost = float(_FEW)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw the logarithms (n,) of mean weights, and their costs."""
@@ -77,38 +72,39 @@ class ImportanceArm:
 
     def weigh(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw log-weights (n,) and points (n, D), in random order."""
-        k = int(rng.binomial(n, self.share)) if self.share > 0.0 else 0
+        k = int(rng.binomial(n, self.share))
         parts = []
         if k:
             parts.append(self.path.draw_prior(k, rng))
         if k < n:
             parts.append(self.reference.sample(n - k, rng))
         x = np.concatenate(parts)
-        log_w = _weights(self.path, self.reference, x, self.share)
+        log_w = self.log_weights(x)
         order = rng.permutation(n)
         return log_w[order], x[order]
 
+    def log_weights(self, x: np.ndarray) -> np.ndarray:
+        """Return the log-weights (P,) of points, a share of which is from the prior."""
+        terms = self.path.values(x)
+        log_g = log_mixture_density(self.reference.log_density(x), terms[0], self.share)
+        joint = terms.sum(axis=0)
+        possible = joint > -np.inf
+        joint[possible] -= log_g[possible]
+        return joint
 
-class QuasiArm:
+
+class QuasiArm(ImportanceArm):
     """Importance sampling at randomised quasi-Monte Carlo points of the reference.
 
     One estimate is the mean weight of a scrambled Sobol' net, transformed to the reference, and of a
-    few prior draws, with weights as in :class:`ImportanceArm`.
-
-    Parameters
-    ----------
-    path : PriorPath
-    reference : StudentTMixture
-    share : float
-        Share of prior draws; their number is rounded.
+    few prior draws, whose number is rounded.
     """
 
-    scale: ClassVar[str] = "log"
     draws_per_job: ClassVar[int] = 16
 
     def __init__(self, path: PriorPath, reference: StudentTMixture, share: float = DEFENSIVE_SHARE):
-        self.path, self.reference = path, reference
         self.beside = round(_NET * share / (1.0 - share))
+        super().__init__(path, reference, self.beside / (_NET + self.beside))
         self.cost = float(_NET + self.beside)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -119,8 +115,7 @@ class QuasiArm:
         u = scrambled_points(_NET, self.path.n_dim + 2, rng)
         beside = self.path.draw_prior(self.beside, rng)
         x = np.concatenate([beside, self.reference.from_uniforms(u)])
-        log_w = _weights(self.path, self.reference, x, self.beside / len(x))
-        return float(log_mean_exp(log_w))
+        return float(log_mean_exp(self.log_weights(x)))
 
 
 class SequentialArm:
@@ -147,8 +142,8 @@ class SequentialArm:
         self.path, self.base, self.betas = path, base, betas
         self.kernel, self.ladder = kernel, ladder
         self.n_moves, self.n_particles = n_moves, n_particles
-        one = known_cost(kernel, len(betas) - 2, n_moves)
-        self.cost = None if one is None else one * n_particles
+        one = expected_cost(kernel, ladder, len(betas) - 2, n_moves)
+        self.cost = one * n_particles if isinstance(kernel, HMC) else None  # else it is random
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw the logarithms (n,) of estimates, and their costs."""
@@ -167,27 +162,15 @@ def draw_base(base: PriorPath | Reference, n: int, rng: np.random.Generator) -> 
     return base.draw_prior(n, rng) if hasattr(base, "draw_prior") else base.sample(n, rng)
 
 
-def known_cost(kernel: Kernel, n_steps: int, n_moves: int) -> float | None:
-    """Return the cost of a particle moved `n_moves` times at each of `n_steps` temperatures; None if random."""
-    if not isinstance(kernel, HMC):
-        return None
-    return GRADIENT_COST * (1 + n_steps * n_moves * kernel.n_leapfrog)
-
-
 def expected_cost(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
-    """Return the cost of a particle, estimated from the pilot run if it is random."""
+    """Return the cost of a particle moved `n_moves` times at each of `n_steps` temperatures.
+
+    It is estimated from the pilot run if it is random.
+    """
+    if isinstance(kernel, HMC):
+        return GRADIENT_COST * (1 + n_steps * n_moves * kernel.n_leapfrog)
     first = GRADIENT_COST if kernel.needs_gradient else 1.0
     return first + n_steps * n_moves * ladder.per_move
-
-
-def _weights(path: Path, reference: StudentTMixture, x: np.ndarray, share: float) -> np.ndarray:
-    """Return the log-weights (P,) for the mixture of the reference and the prior as the proposal."""
-    terms = path.values(x)
-    log_g = log_mixture_density(reference.log_density(x), terms[0], share)
-    joint = terms.sum(axis=0)
-    possible = joint > -np.inf
-    joint[possible] -= log_g[possible]
-    return joint
 
 
 #: Names of all arms, in the order of the default portfolio.

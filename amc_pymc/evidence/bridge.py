@@ -14,7 +14,8 @@ from scipy.special import log_expit, logsumexp
 
 from amc_pymc.evidence.annealing import anneal
 from amc_pymc.evidence.mcmc import Counted, Kernel, Path, Tuning, scale_of, start, tune
-from amc_pymc.evidence.paths import WhitenedPath
+from amc_pymc.evidence.paths import ReferencePath
+from amc_pymc.mixtures import StudentTMixture
 
 #: Nats by which the bridge is tilted towards each end to test whether the ends agree.
 _TILT = 2.0
@@ -250,10 +251,12 @@ class Half(NamedTuple):
 
     Attributes
     ----------
-    path : WhitenedPath
+    gaussian : StudentTMixture
+        The Gaussian, a mixture of one component.
+    path : ReferencePath
         Path from the Gaussian to the posterior.
-    z : array (C, N, D)
-        The draws in coordinates of the path.
+    x : array (C, N, D)
+        The draws.
     other : array (M, D)
         Some draws of the other half, for tuning.
     copies : float
@@ -264,8 +267,9 @@ class Half(NamedTuple):
         Share of the variance of the works explained by the error of the fit.
     """
 
-    path: WhitenedPath
-    z: np.ndarray
+    gaussian: StudentTMixture
+    path: ReferencePath
+    x: np.ndarray
     other: np.ndarray
     copies: float
     works: np.ndarray
@@ -419,27 +423,27 @@ def halves_of(joint: Path, draws: np.ndarray) -> tuple[Half, Half]:
     parts = draws[:, :middle], draws[:, middle:]
     flat = draws.reshape(-1, n_dim)
     copies = len(flat) / len(np.unique(flat, axis=0))
-    paths = [_fitted(joint, part.reshape(-1, n_dim)) for part in parts]
+    fits = [_fitted(part.reshape(-1, n_dim)) for part in parts]
     found = []
     for k in (0, 1):
-        path, part = paths[1 - k], parts[k]
-        z = path.coordinates(part.reshape(-1, n_dim))
-        works = path.values(z)[1]
-        shared = _explained(works, z, paths[k].coordinates(path.points(z)))
-        few = path.coordinates(_thinned(parts[1 - k], _TUNED).reshape(-1, n_dim))
-        shape = part.shape[:2]
-        found.append(Half(path, z.reshape(part.shape), few, copies, works.reshape(shape), shared))
+        x, path = parts[k].reshape(-1, n_dim), ReferencePath(joint, fits[1 - k])
+        works = path.values(x)[1]
+        shared = _explained(works, fits[0].log_density(x) - fits[1].log_density(x))
+        few, shape = _thinned(parts[1 - k], _TUNED).reshape(-1, n_dim), parts[k].shape[:2]
+        half = Half(fits[1 - k], path, parts[k], few, copies, works.reshape(shape), shared)
+        found.append(half)
     return found[0], found[1]
 
 
-def _fitted(joint: Path, x: np.ndarray) -> WhitenedPath:
-    """Return the path from the Gaussian with the mean and the shrunk covariance of points (P, D)."""
-    return WhitenedPath(joint, x.mean(axis=0), scale_of(x, dense=True))
+def _fitted(x: np.ndarray) -> StudentTMixture:
+    """Return the Gaussian with the mean and the shrunk covariance of points (P, D)."""
+    mean, root = x.mean(axis=0), scale_of(x, dense=True)
+    return StudentTMixture(np.ones(1), mean[None], root[None], math.inf)
 
 
-def _explained(works: np.ndarray, z: np.ndarray, w: np.ndarray) -> float:
-    """Return the share of the variance of works due to errors of the fits, from coordinates z and w in both fits."""
-    noise = 0.5 * float(np.var(0.5 * (np.vecdot(z, z) - np.vecdot(w, w))))
+def _explained(works: np.ndarray, apart: np.ndarray) -> float:
+    """Return the share of the variance of works due to errors of the fits, whose log densities differ by `apart`."""
+    noise = 0.5 * float(np.var(apart))
     variance = float(np.var(works))
     return min(noise / variance, 1.0) if variance > 0.0 else 1.0
 
@@ -475,24 +479,24 @@ def bridge_stage(
 def _at_once(half: Half, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
     """Compute the works of both ends without moves; also return the cost."""
     n = half.works.size
-    return half.path.values(rng.standard_normal((n, half.path.n_dim)))[1], half.works, 2 * n
+    return half.path.values(half.gaussian.sample(n, rng))[1], half.works, 2 * n
 
 
 def _moved(
     half: Half, steps: int, kernel: Kernel, tuning: Tuning, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Compute the works of annealing from both ends; also return the cost."""
-    betas, n_dim = np.linspace(0.0, 1.0, steps + 1), half.path.n_dim
-    chosen = _thinned(half.z, _ANNEALED)
-    z = chosen.reshape(-1, n_dim)
+    betas = np.linspace(0.0, 1.0, steps + 1)
+    chosen = _thinned(half.x, _ANNEALED)
+    x = chosen.reshape(-1, half.path.n_dim)
     path = Counted(half.path)
 
     def same(beta: float) -> Tuning:
         """The same tuning along the whole path, because the Gaussian and the posterior have the same scale."""
         return tuning
 
-    up = anneal(path, rng.standard_normal(z.shape), betas, kernel, same, rng)
-    down = anneal(path, z, betas[::-1], kernel, same, rng)
+    up = anneal(path, half.gaussian.sample(len(x), rng), betas, kernel, same, rng)
+    down = anneal(path, x, betas[::-1], kernel, same, rng)
     return up.log_weights, -down.log_weights.reshape(chosen.shape[:2]), path.cost
 
 
@@ -504,7 +508,8 @@ def _tuned(
     for half in halves:
         path = Counted(half.path)
         particles = start(path, half.other, with_gradient=kernel.needs_gradient)
-        tuning, _ = tune(kernel, path, particles, 1.0, rng, scale=np.ones(path.n_dim), n_moves=8)
+        scale = half.gaussian.choleskys[0]
+        tuning, _ = tune(kernel, path, particles, 1.0, rng, scale=scale, n_moves=8)
         found.append(tuning)
         cost += path.cost
     return (found[0], found[1]), cost
@@ -519,7 +524,7 @@ def _thinned(draws: np.ndarray, n: int) -> np.ndarray:
 
 def _price(halves: tuple[Half, Half], steps: int) -> float:
     """Return the approximate cost of a stage, assuming three gradients per move."""
-    n = sum(2 * _thinned(h.z, _ANNEALED)[:, :, 0].size for h in halves)
+    n = sum(2 * _thinned(h.x, _ANNEALED)[:, :, 0].size for h in halves)
     return 6.0 * n * steps
 
 
@@ -535,6 +540,6 @@ def _next(stage: Stage, target: float | None, halves: tuple[Half, Half]) -> int:
     """Return the number of steps of the next stage, predicted from the last error if that is reliable."""
     if target is None or not stage.believed:
         return max(_GROWTH * stage.steps, 2 * _GROWTH)
-    works = sum(2 * _thinned(h.z, _ANNEALED)[:, :, 0].size for h in halves)
+    works = sum(2 * _thinned(h.x, _ANNEALED)[:, :, 0].size for h in halves)
     wanted = _SPARE * stage.steps * (stage.mcse / target) ** 2 * stage.draws / works
     return next((s for s in STEPS if s > stage.steps and s >= wanted), STEPS[-1])

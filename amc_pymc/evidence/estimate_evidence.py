@@ -42,7 +42,6 @@ from amc_pymc.evidence.model import (
     explored,
     one_blas_thread,
     particle_kernel,
-    prior_flags,
     running_off,
 )
 from amc_pymc.evidence.pilot import Pilot, PilotInterrupted
@@ -321,13 +320,11 @@ def estimate_evidence(
     )  # fmt: skip
     with one_blas_thread():
         answer = run_evidence(run)
-    answer.flags.extend(prior_flags(model))
-    seconds = time.process_time() - begin + run.seconds_elsewhere
-    answer.numbers.update(run.tally.numbers(), compile_seconds=compiling, cpu_seconds=seconds)
     answer.attrs["kernel"] = moves.name
     return finished(
-        answer, model, "estimate_evidence", evaluations=run.tally.dataset(), densities=run.densities
-    )
+        answer, model, "estimate_evidence", run.tally, begin,
+        elsewhere=run.seconds_elsewhere, compiling=compiling, densities=run.densities,
+    )  # fmt: skip
 
 
 def _has_many_rows(model: Model, marginalize: Marginalize) -> bool:
@@ -485,7 +482,7 @@ def _flags_of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> list[Fla
     flags, target, r_hat = [], run.target, bridged.chains.r_hat
     if not bridged.mixed:
         flags.append(flag("own_chains_disagree", r_hat=r_hat))
-    flags += bridge_flags(bridged.stages, target, run.max_cost, run.limit, _NATS)
+    flags += bridge_flags(bridged.stages, target, _NATS)
     if target is not None and bridged.stages[-1].mcse <= target < bridged.mcse:
         flags.append(flag("own_chains_too_short", error=bridged.mcse, target=target, r_hat=r_hat))
     if gap := pilot.exceeds(bridged.log_z, bridged.mcse):

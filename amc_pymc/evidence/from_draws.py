@@ -22,7 +22,6 @@ from amc_pymc.evidence.model import (
     exchangeable,
     one_blas_thread,
     pilot_settings,
-    prior_flags,
 )
 from amc_pymc.evidence.modes import Joint, PilotSettings
 from amc_pymc.evidence.paths import OneCopy
@@ -120,13 +119,11 @@ def evidence_from_draws(
                 log_mass = unvisited(Joint(densities, settings), flat, stages[-1].log_z, search_rng)
             doubts += _unvisited(*numbers.estimate, log_mass)
     tally.add("bridge", counts - tally.total())
-    numbers |= tally.numbers()
-    numbers |= {"compile_seconds": compiling, "cpu_seconds": time.process_time() - begin}
     interrupted = ended.why == "interrupted"
     flags = [flag("interrupted")] if interrupted else []
     flags += _draws_flags(health, x)
-    flags += bridge_flags(stages, None if interrupted else target, max_cost, limit)
-    flags += doubts + uncertain(*numbers.estimate) + prior_flags(model)
+    flags += bridge_flags(stages, None if interrupted else target)
+    flags += doubts + uncertain(*numbers.estimate)
     tree = xr.DataTree()
     tree["posterior"] = xr.DataTree(posterior.assign_attrs(source="idata"))
     if "sample_stats" in idata.children:
@@ -134,15 +131,11 @@ def evidence_from_draws(
         ragged = [name for name, v in stats.data_vars.items() if v.dtype == object]
         tree["sample_stats"] = xr.DataTree(stats.drop_vars(ragged))  # cannot be saved to a file
     tree["arms"] = xr.DataTree(stage_arms(stages))
-    answer = Answer(
-        tree,
-        numbers,
-        flags,
-        {"weights": "last stage", "kernel": kernel.name, "unbiased": _UNBIASED},
-    )
+    attrs = {"weights": "last stage", "kernel": kernel.name, "unbiased": _UNBIASED}
     return finished(
-        answer, model, "estimate_evidence", evaluations=tally.dataset(), densities=densities
-    )
+        Answer(tree, numbers, flags, attrs), model, "estimate_evidence", tally, begin,
+        compiling=compiling, densities=densities,
+    )  # fmt: skip
 
 
 def _copies(model: Model, densities: ParticleDensities, x: np.ndarray) -> Images | None:
@@ -211,42 +204,24 @@ def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:
     return flags
 
 
-def bridge_flags(
-    stages: list[Stage],
-    target: float | None,
-    max_cost: float | None,
-    limit: TimeLimit,
-    nats: float = _NATS,
-) -> list[Flag]:
+def bridge_flags(stages: list[Stage], target: float | None, nats: float = _NATS) -> list[Flag]:
     """Return flags about the bridge; `nats` is a difference between its ends that does not matter."""
-    limits = {"max_cost": max_cost, "max_time": limit.max_time}
-    given = {name: value for name, value in limits.items() if value is not None}
     last, flags = stages[-1], []
     if last.log_z == -math.inf:
         return [flag("no_overlap")]
-    remedy = f"raise {' or '.join(given)}" if given else "sample more"
     if not last.carried:
-        flags.append(
-            flag("little_overlap", overlap=last.overlap, effective=last.effective,
-                 steps=_steps(last), remedy=remedy)
-        )  # fmt: skip
+        numbers = {"overlap": last.overlap, "effective": last.effective, "steps": last.steps}
+        flags.append(flag("little_overlap", **numbers))
     if not last.agree:
         flags.append(flag("halves_disagree", apart=last.apart))
     if gap := tension_of(stages, nats):
         flags.append(flag("foreign_draws", gap=gap))
     if target is not None and not last.mcse <= target:
-        longest = last.steps == STEPS[-1]
-        allow = " and ".join(f"{name}={value:g}" for name, value in given.items())
-        allow += " allows" if len(given) == 1 else " allow"
+        most = "there are" if last.steps == STEPS[-1] else "max_cost and max_time allow"
         flags.append(
-            flag("bridge_too_short", error=last.mcse, target=target, steps=_steps(last),
-                 most="there are" if longest else allow, remedy="sample more" if longest else remedy)
-        )  # fmt: skip
+            flag("bridge_too_short", error=last.mcse, target=target, steps=last.steps, most=most)
+        )
     return flags
-
-
-def _steps(stage: Stage) -> str:
-    return f"{stage.steps} annealing steps" if stage.steps > 1 else "a bridge without annealing"
 
 
 def stage_arms(stages: list[Stage]) -> xr.Dataset:

@@ -23,7 +23,7 @@ import xarray as xr
 from amc_pymc.evidence.annealing import resample
 from amc_pymc.evidence.bridge import bridge_draws, variance_of_mean
 from amc_pymc.evidence.mcmc import make_kernel
-from amc_pymc.evidence.model import Tally, prior_flags
+from amc_pymc.evidence.model import Tally
 from amc_pymc.evidence.results import (
     Answer,
     Evidence,
@@ -152,10 +152,8 @@ def evidence_from_surrogate(
         _, flags = add_posterior(tree, model, densities, drawn, chains, found.terms[:, chosen])
     method = f"prior times expansion of rows, corrected at {len(found.x)} draws"
     attrs = {"weights": "equal", "unbiased": _UNBIASED, "method": method}
-    flags += [*uncertain(z, error), *prior_flags(model)]
-    numbers |= tally.numbers() | {"cpu_seconds": time.process_time() - begin}
-    answer = Answer(tree, numbers, flags, attrs)
-    return finished(answer, model, "estimate_evidence", evaluations=tally.dataset())
+    answer = Answer(tree, numbers, flags + uncertain(z, error), attrs)
+    return finished(answer, model, "estimate_evidence", tally, begin)
 
 
 def _normaliser(

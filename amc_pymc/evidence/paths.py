@@ -1,4 +1,4 @@
-"""Paths of densities: from the prior, from a fitted reference, from a Gaussian; records of the highest points."""
+"""Paths of densities, from the prior or from a fitted reference, and densities on one copy of each point."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import math
 from typing import Protocol
 
 import numpy as np
-
-from scipy.linalg import solve_triangular
 
 from amc_pymc.evidence.mcmc import Path
 from amc_pymc.evidence.symmetry import Images
@@ -89,9 +87,6 @@ def _slope(joint: np.ndarray, base: np.ndarray) -> np.ndarray:
     return out
 
 
-_LOG_2PI = math.log(2.0 * math.pi)
-
-
 class OneCopy:
     """Density that is zero but for one copy of each point, times the number of copies.
 
@@ -123,68 +118,3 @@ class OneCopy:
         terms[1] += math.log(len(self._images.exchanges))
         terms[:, self._images.nearest(x, self._centre) > 0] = -np.inf
         return terms
-
-
-class WhitenedPath:
-    r"""Path from N(m, L L^T) to prior times likelihood, in coordinates z with x = m + L z.
-
-    The base is the standard normal log density of z, and base plus slope is
-    :math:`\log p(m + L z) + \log|L|`, which has the same normalising constant as p. Kernels that move z need
-    no scale other than ones, and neither the base nor its gradient requires a matrix product.
-
-    Parameters
-    ----------
-    joint : Path
-        Path from the prior to the posterior; base plus slope is log p, log prior plus log likelihood.
-    mean : array (D,)
-    cholesky : array (D, D)
-        Lower triangular matrix L with positive diagonal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.evidence.paths import WhitenedPath
-    >>> class Joint:
-    ...     n_dim = 1
-    ...
-    ...     def values(self, x):
-    ...         return np.array([-0.5 * ((x[:, 0] - 3.0) / 2.0) ** 2, np.zeros(len(x))])
-    >>> path = WhitenedPath(Joint(), np.array([3.0]), np.array([[2.0]]))
-    >>> path.values(np.array([[0.0], [1.0]])).round(3)  # the slope is log(2 sqrt(2 pi)) everywhere
-    array([[-0.919, -1.419],
-           [ 1.612,  1.612]])
-    >>> path.points(path.coordinates(np.array([[7.0]])))
-    array([[7.]])
-    """
-
-    def __init__(self, joint: Path, mean: np.ndarray, cholesky: np.ndarray):
-        self.joint, self.mean, self.cholesky, self.n_dim = joint, mean, cholesky, joint.n_dim
-        self._log_volume = float(np.log(cholesky.diagonal()).sum())
-
-    def points(self, z: np.ndarray) -> np.ndarray:
-        """Return unconstrained points x (P, D) for coordinates z (P, D)."""
-        return self.mean + z @ self.cholesky.T
-
-    def coordinates(self, x: np.ndarray) -> np.ndarray:
-        """Return coordinates z (P, D) of unconstrained points x (P, D)."""
-        return solve_triangular(self.cholesky, (x - self.mean).T, lower=True).T
-
-    def values(self, z: np.ndarray) -> np.ndarray:
-        """Evaluate base and slope (2, P)."""
-        return self._terms(z, self.joint.values(self.points(z)))
-
-    def gradients(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate base and slope (2, P), and their gradients (2, P, D)."""
-        terms, gradients = self.joint.gradients(self.points(z))
-        with np.errstate(invalid="ignore", over="ignore"):  # arbitrary where a term is -inf
-            slope = gradients.sum(axis=0) @ self.cholesky + z
-        return self._terms(z, terms), np.stack([-z, slope])
-
-    def _terms(self, z: np.ndarray, terms: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            base = -0.5 * np.vecdot(z, z) - 0.5 * self.n_dim * _LOG_2PI
-        joint = terms.sum(axis=0)
-        slope = np.full(len(z), -np.inf)
-        possible = np.isfinite(joint) & np.isfinite(base)
-        slope[possible] = joint[possible] - base[possible] + self._log_volume
-        return np.stack([base, slope])

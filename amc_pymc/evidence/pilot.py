@@ -113,18 +113,22 @@ class Pilot:
         """Fitted mixture with a share on a wider scale, because posteriors have heavier tails than fits."""
         return None if self.adapted is None else widened(self.adapted.mixture)
 
-    def exceeds(self, log_z: float, error: float) -> float:
-        """Return by how many nats the pilot run exceeds an estimate of the log evidence; 0 if errors explain it.
+    def gaps(self, log_z: float, error: float) -> tuple[float, float]:
+        """Return by how many nats annealing and the mixture exceed a log evidence; 0 if errors explain it.
 
         Annealing from the prior does not depend on a fitted reference, so evidence that only it finds is missing
         from the reference. Lower values do not indicate a problem: they are common after too few moves.
         """
         if not math.isfinite(log_z):
-            return 0.0
+            return 0.0, 0.0
         gap = less_than_climb(log_z, error, self.ladder)
         if self.adapted is None:
-            return gap
-        return max(gap, clearly_more(self.adapted.log_mean, error_of(self.adapted), log_z, error))
+            return gap, 0.0
+        return gap, clearly_more(self.adapted.log_mean, error_of(self.adapted), log_z, error)
+
+    def exceeds(self, log_z: float, error: float) -> float:
+        """Return the larger of the :meth:`gaps`."""
+        return max(self.gaps(log_z, error))
 
 
 def explore(

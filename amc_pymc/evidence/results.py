@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from amc_pymc.evidence.adapt import PER_STEP, clearly_more, error_of, share_error
+from amc_pymc.evidence.adapt import clearly_more, error_of
 from amc_pymc.evidence.annealing import resample, taken
 from amc_pymc.evidence.arms import ImportanceArm
 from amc_pymc.evidence.chains import BridgedChains
 from amc_pymc.evidence.mcmc import Kernel
+from amc_pymc.evidence.model import Tally, prior_flags
 from amc_pymc.evidence.modes import DEFAULTS
 from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
@@ -90,8 +92,11 @@ def finished(
     answer: Answer,
     model: Model,
     method: str,
+    tally: Tally | None = None,
+    begin: float = 0.0,
     *,
-    evaluations: xr.Dataset | None = None,
+    elsewhere: float = 0.0,
+    compiling: float | None = None,
     densities: ParticleDensities | None = None,
 ) -> xr.DataTree:
     """Complete the groups of a result, and warn of its flags.
@@ -102,18 +107,29 @@ def finished(
     model : pm.Model
     method : str
         Name of the function that was called.
-    evaluations : Dataset, optional
-        Counts by stage.
+    tally : Tally, optional
+        Evaluations by stage.
+    begin : float
+        CPU time of this process at the start of the run.
+    elsewhere : float
+        CPU seconds of other processes.
+    compiling : float, optional
+        CPU seconds of compilation.
     densities : ParticleDensities, optional
         Densities that were evaluated, which may have integrated effects out.
     """
     tree, numbers, flags, attrs = answer
+    flags = flags + prior_flags(model)
+    if tally is not None:
+        numbers |= tally.numbers() | {"cpu_seconds": time.process_time() - begin + elsewhere}
+    if compiling is not None:
+        numbers["compile_seconds"] = compiling
     lower, upper = normal_interval(*numbers.estimate)
     ends = {"log_evidence_lower": lower, "log_evidence_upper": upper}
     attrs = flag_attributes(flags) | attrs
     tree["evidence"] = xr.DataTree(declared_dataset(EVIDENCE, {**numbers, **ends}, attrs=attrs))
-    if evaluations is not None:
-        tree["evaluations"] = xr.DataTree(evaluations)
+    if tally is not None:
+        tree["evaluations"] = xr.DataTree(tally.dataset())
     describe(tree, densities)
     add_data_groups(tree, model)
     tree.attrs |= {"inference_library": "amc_pymc", "sampling_method": method}
@@ -306,17 +322,9 @@ def uncertain(z: float, error: float) -> list[Flag]:
 
 def disagreements(z: float, error: float, pilot: Pilot) -> list[Flag]:
     """Return flags for evidence that the pilot run found and the estimate misses."""
-    if not math.isfinite(z) or not math.isfinite(error):
-        return []
-    ladder, adapted = pilot.ladder, pilot.adapted
-    rough = math.sqrt(PER_STEP * len(ladder.betas) / len(ladder.particles.x))
-    rough = math.hypot(rough, share_error(ladder))
-    flags = []
-    if clearly_more(ladder.log_z, rough, z, error, _ERRORS):
-        flags.append(flag("pilot_found_more", other=ladder.log_z))
-    if adapted is not None and clearly_more(adapted.log_mean, error_of(adapted), z, error, _ERRORS):
-        flags.append(flag("mixture_found_more", other=adapted.log_mean))
-    return flags
+    names = ("pilot_found_more", "mixture_found_more")
+    gaps = pilot.gaps(z, error)
+    return [flag(name, other=z + gap) for name, gap in zip(names, gaps, strict=True) if gap]
 
 
 def missed_mode(z: float, error: float, pilot: Pilot, log_mass: float) -> list[Flag]:

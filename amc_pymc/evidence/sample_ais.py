@@ -32,7 +32,6 @@ from amc_pymc.evidence.model import (
     explored,
     one_blas_thread,
     particle_kernel,
-    prior_flags,
     running_off,
 )
 from amc_pymc.evidence.paths import ReferencePath
@@ -216,14 +215,11 @@ def sample_ais(
     with tally.stage("checks"):
         flags += nan_flags(numbers, tally.numbers(), densities, pilot, resampling_rng)
     flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
-    flags += prior_flags(model)
     tree = xr.DataTree()
     with tally.stage("posterior"):
         whole = _whole_chains(blocks, runs)
         values = _add_draws(tree, model, densities, whole, resampling_rng)
     flags += running_off(model, densities, values)
-    seconds = time.process_time() - begin + meter.seconds
-    numbers |= tally.numbers() | {"compile_seconds": compiling, "cpu_seconds": seconds}
     columns = {
         "beta": plan.betas[1:],
         "log_weight_path": np.concatenate([run.paths for run in runs])[:_N_PATHS],
@@ -235,7 +231,9 @@ def sample_ais(
         "unbiased": "of the evidence, not of its logarithm",
     }
     answer = Answer(tree, numbers, flags, attrs)
-    return finished(answer, model, "sample_ais", evaluations=tally.dataset())
+    return finished(
+        answer, model, "sample_ais", tally, begin, elsewhere=meter.seconds, compiling=compiling
+    )
 
 
 class _Plan(NamedTuple):

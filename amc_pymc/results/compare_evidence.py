@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ _ROUGH = 1.0
 def compare_evidence(
     compare_dict: Mapping[str, xr.DataTree | tuple[float, float] | float],
     *,
-    prior_probs: Mapping[str, float] | Sequence[float] | None = None,
+    prior_probs: Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     r"""Compare models by Bayes factors and posterior probabilities, with their standard errors.
 
@@ -36,9 +36,8 @@ def compare_evidence(
         :func:`pymc.sample_smc`, or a pair of its natural log evidence and the standard error (nan if unknown), or
         the exact natural log evidence, such as the log likelihood of a point hypothesis. -inf is the log evidence
         of a model that is impossible given the data. The estimates must be independent of each other.
-    prior_probs : mapping of {str : float} or sequence of float, optional
-        Prior probabilities of the models, by name or in the order of `compare_dict`. They must be positive and need
-        not sum to one. Uniform by default.
+    prior_probs : mapping of {str : float}, optional
+        Prior probabilities of the models by name. They must be positive and need not sum to one. Uniform by default.
 
     Returns
     -------
@@ -310,29 +309,23 @@ def _stages(dt: xr.DataTree) -> list[np.ndarray]:
     return list(values[:, None]) if n_chains == values.size else [values]
 
 
-def _prior_probs(
-    prior_probs: Mapping[str, float] | Sequence[float] | None, names: list[str]
-) -> dict[str, float]:
+def _prior_probs(prior_probs: Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
     """Return the prior probability of each model."""
     if prior_probs is None:
         return dict.fromkeys(names, 1.0 / len(names))
-    if isinstance(prior_probs, Mapping):
-        if set(prior_probs) != set(names):
-            raise ValueError(f"prior_probs must name the models {names}, got {list(prior_probs)}.")
-        values = [prior_probs[name] for name in names]
-    else:
-        values = np.atleast_1d(prior_probs).tolist()
-        if len(values) != len(names):
-            raise ValueError(
-                f"prior_probs must have one value for each of {len(names)} models, got {len(values)}."
-            )
-    for name, value in zip(names, values, strict=True):
+    if not isinstance(prior_probs, Mapping):
+        raise TypeError(
+            f"prior_probs must be a mapping of names to probabilities, got {prior_probs!r}."
+        )
+    if set(prior_probs) != set(names):
+        raise ValueError(f"prior_probs must name the models {names}, got {list(prior_probs)}.")
+    for name, value in prior_probs.items():
         if isinstance(value, str) or not 0.0 < value < math.inf:
             raise ValueError(
                 f"prior_probs must be positive and finite, got {value!r} for {name!r}."
             )
-    total = math.fsum(values)
-    return {name: value / total for name, value in zip(names, values, strict=True)}
+    total = math.fsum(prior_probs.values())
+    return {name: value / total for name, value in prior_probs.items()}
 
 
 def _probabilities(log_weights: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

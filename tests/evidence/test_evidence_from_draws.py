@@ -278,32 +278,28 @@ def scaled(shift):
 
 def test_budget():
     known, draws = banana()
-    with pytest.warns(UserWarning, match="after 8 annealing steps, the most that max_cost=100000"):
+    with pytest.warns(UserWarning, match="n_steps=8, the most that max_cost"):
         tree = estimate(draws(1), known, target_mcse=1e-4, max_cost=100_000)
     found = tree["evidence"]
     assert int(found["n_likelihood"]) + int(found["n_gradient"]) < 1.2e5
-    with pytest.warns(
-        UserWarning, match="a bridge without annealing, the most that max_cost=1e-06"
-    ):
+    with pytest.warns(UserWarning, match="n_steps=1, the most that max_cost"):
         estimate(draws(1), known, target_mcse=1e-4, max_cost=1e-6)
 
 
 def test_max_time():
     known, draws = banana()
-    with pytest.warns(UserWarning, match="without annealing, the most that max_time=1e-06 allows"):
+    with pytest.warns(UserWarning, match="the most that max_cost and max_time allow"):
         tree = estimate(draws(1), known, target_mcse=1e-4, max_time=1e-6)
     assert tree["arms"]["n_steps"].values.tolist() == [1]
     limits = {"max_cost": 1e-6, "max_time": 1e-6}
-    with pytest.warns(
-        UserWarning, match="max_cost=1e-06 and max_time=1e-06 allow: .* raise max_cost or max_time"
-    ):
+    with pytest.warns(UserWarning, match="max_cost and max_time allow: .* raise max_cost or max_t"):
         estimate(draws(1), known, target_mcse=1e-4, **limits)
 
 
 def test_ctrl_c_returns_the_last_complete_stage(monkeypatch):
     known, draws = banana()
     settings = {"target_mcse": 1e-4}
-    with pytest.warns(UserWarning, match="the most that max_cost=1e-06"):
+    with pytest.warns(UserWarning, match="the most that max_cost"):
         first = estimate(draws(1), known, **settings, max_cost=1e-6)
 
     def interrupt(*args):

@@ -1,25 +1,20 @@
-"""Paths from a fitted reference, and from a Gaussian in coordinates in which it is standard normal."""
+"""Paths from a fitted reference and from a Gaussian."""
 
 import math
 
 import numpy as np
 import pytest
 
-from scipy.stats import multivariate_normal
-
 from amc_pymc.evidence.annealing import anneal, climb, power_schedule
 from amc_pymc.evidence.mcmc import KERNELS, log_target, make_kernel
-from amc_pymc.evidence.paths import ReferencePath, WhitenedPath
+from amc_pymc.evidence.paths import ReferencePath
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import Counts, HalfPlane, assert_mean
 
 Q = StudentTMixture([0.4, 0.6], [[0.0, 0.5], [1.0, -1.0]], [np.eye(2), 0.8 * np.eye(2)], 5.0)
 BETAS = power_schedule(3, 1)
-MEAN, CHOLESKY = np.array([0.3, -1.0]), np.array([[0.5, 0.0], [0.8, 1.7]])
-MADE = {
-    "reference": lambda joint: ReferencePath(joint, Q),
-    "whitened": lambda joint: WhitenedPath(joint, MEAN, CHOLESKY),
-}
+GAUSSIAN = StudentTMixture([1.0], [[0.3, -1.0]], [[[0.5, 0.0], [0.8, 1.7]]], math.inf)
+REFERENCES = pytest.mark.parametrize("q", [Q, GAUSSIAN], ids=["mixture", "gaussian"])
 
 
 def test_ends_and_middle():
@@ -33,21 +28,9 @@ def test_ends_and_middle():
     np.testing.assert_allclose(log_target(terms, 0.3), middle)
 
 
-def test_ends_of_a_whitened_path():
-    joint, z = Counts(), np.random.default_rng(1).standard_normal((50, 2))
-    path = MADE["whitened"](joint)
-    terms, x = path.values(z), path.points(z)
-    assert path.n_dim == 2
-    np.testing.assert_allclose(path.coordinates(x), z)
-    log_volume = math.log(np.linalg.det(CHOLESKY))
-    gaussian = multivariate_normal(MEAN, CHOLESKY @ CHOLESKY.T).logpdf(x)
-    np.testing.assert_allclose(log_target(terms, 0.0), gaussian + log_volume)
-    np.testing.assert_allclose(log_target(terms, 1.0), joint.values(x).sum(axis=0) + log_volume)
-
-
-@pytest.mark.parametrize("kind", MADE)
-def test_gradients(kind):
-    path, x = MADE[kind](Counts()), Q.sample(50, np.random.default_rng(2))
+@REFERENCES
+def test_gradients(q):
+    path, x = ReferencePath(Counts(), q), Q.sample(50, np.random.default_rng(2))
     terms, gradients = path.gradients(x)
     np.testing.assert_allclose(terms, path.values(x))
     for d in range(2):
@@ -64,9 +47,9 @@ class Heavy(HalfPlane):
         return np.array([-2.0 * np.log1p(np.abs(x)).sum(axis=1), possible])
 
 
-@pytest.mark.parametrize("kind", MADE)
-def test_impossible_points(kind):
-    path = MADE[kind](Heavy())
+@REFERENCES
+def test_impossible_points(q):
+    path = ReferencePath(Heavy(), q)
     x = np.array([[1.0, 0.0], [-1.0, 0.0], [1e200, 0.0]])
     terms, gradients = path.gradients(x)
     assert np.isfinite(terms[0, :2]).all()  # the reference goes there
@@ -74,7 +57,7 @@ def test_impossible_points(kind):
     assert not np.isnan(terms).any() and not (terms == np.inf).any()
     np.testing.assert_array_equal(terms, path.values(x))
     assert np.isfinite(gradients[:, 0]).all()
-    assert kind == "whitened" or terms[0, 2] == -np.inf
+    assert terms[0, 2] == -np.inf
 
 
 class Infinite(HalfPlane):
