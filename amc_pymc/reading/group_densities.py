@@ -553,41 +553,30 @@ def choose_nodes(
     number = max(1, int(min(1.0, _SAMPLE / max(1, densities.n_rows)) * n_units))
     some = np.sort(rng.choice(n_units, size=number, replace=False))
     choices = NODES[densities.groups.program.n_local]
-    best, error = _totals(densities, choices[-1], points, some), np.inf
+    densities.set_nodes(choices[-1])
+    best = _totals(densities, points, some)
     for k in choices[:-1]:
-        error = float(np.std(_totals(densities, k, points, some) - best))
+        densities.set_nodes(k)
+        error = float(np.std(_totals(densities, points, some) - best))
         if error < TOLERANCE:
             break
     else:
         densities.set_nodes(choices[-1])
-        error = _error_of_most(densities, points, some)
+        error = float(np.std(_totals(densities, points, some, densities.finer) - best))
     enough = [k for k in choices if k >= densities.n_nodes]
     _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()
     return error
 
 
-def _totals(densities: GroupDensities, number: int, points, some: np.ndarray) -> np.ndarray:
-    """Set the number of nodes, and estimate the total log-likelihood at points from some groups."""
-    densities.set_nodes(number)
-    densities.rows_evaluated += some.size * len(points) * len(densities.nodes.log_weights)
+def _totals(
+    densities: GroupDensities, points, some: np.ndarray, nodes: Nodes | None = None
+) -> np.ndarray:
+    """Estimate the total log-likelihood at points from some groups, by the nodes in use or others."""
+    number = len((nodes or densities.nodes).log_weights)
+    densities.rows_evaluated += some.size * len(points) * number
     scale = densities.n_units / some.size
-    return scale * np.array([densities.values(x, some).sum() for x in points])
-
-
-def _error_of_most(densities: GroupDensities, points, some: np.ndarray) -> float:
-    """Estimate the error of the nodes in use, compared with twice as many.
-
-    It is measured on some of the groups, few enough that the work is that of a smaller number of nodes.
-    """
-    factor = len(densities.finer.log_weights) / len(densities.nodes.log_weights)
-    most = _SAMPLE / factor * densities.n_units / max(1, densities.n_rows)
-    few = some[:: max(1, int(np.ceil(some.size / max(1.0, most))))]
-    densities.rows_evaluated += int(few.size * len(points) * len(densities.finer.log_weights))
-    changes = [
-        (densities.values(x, few, densities.finer) - densities.values(x, few)).sum() for x in points
-    ]
-    return float(densities.n_units / few.size * np.std(changes))
+    return scale * np.array([densities.values(x, some, nodes).sum() for x in points])
 
 
 def _choose_held(

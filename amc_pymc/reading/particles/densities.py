@@ -172,7 +172,7 @@ class ParticleDensities:
         self._prints = True
         self._x, self._terms, self._rows = x, terms, rows
         self._prior, self._outputs = prior, outputs
-        self._data = shared_values(terms)
+        self._data = [v for v, _ in shared_values(terms)]
         self._lock = threading.Lock()
         self._token = uuid4().hex
 
@@ -209,7 +209,6 @@ class ParticleDensities:
         x = as_points(x, self.n_dim)
         out = np.empty((2, len(x)))
         with self._lock:
-            self._check_data()
             for s in self._chunks(len(x)):
                 if grad is None:
                     out[:, s] = np.concatenate([part.values(x[s]) for part in self._parts])
@@ -256,24 +255,16 @@ class ParticleDensities:
     def fingerprint(self) -> str:
         """Return a hash of the current values of ``pm.Data`` and other shared variables."""
         found = hashlib.blake2b(digest_size=16)
-        for v, _ in self._data:
+        for v in self._data:
             found.update(cloudpickle.dumps(v.get_value(borrow=True)))
         return found.hexdigest()
-
-    def _check_data(self) -> None:
-        """Raise an error if data have been replaced, because compiled functions contain them."""
-        now = [(v.get_value(borrow=True), value) for v, value in self._data]
-        if any(a is not b and not np.array_equal(a, b) for a, b in now):
-            raise ValueError(
-                "pm.Data of the model have changed since its densities were extracted: call "
-                "estimate_evidence again."
-            )
 
     # --- integrals over local effects ---------------------------------------------------------------
 
     def with_groups(self, groups: GroupTotals, graph: Variable) -> Self:
         """Return densities whose likelihood includes groups, which were made from a graph."""
-        return self._with(groups=groups, _data=[*self._data, *shared_values([graph])])
+        data = [*self._data, *(v for v, _ in shared_values([graph]))]
+        return self._with(groups=groups, _data=data)
 
     @property
     def factor(self) -> Factor:
@@ -314,9 +305,7 @@ class ParticleDensities:
         return self._with()
 
     def __reduce__(self):
-        self._check_data()
         state = {k: v for k, v in state_without_caches(self).items() if k != "_lock"}
-        state["_data"] = [v for v, _ in self._data]
         return _load, ((self._token, self.chunk), cloudpickle.dumps(state))
 
     # --- compiled -----------------------------------------------------------------------------------
@@ -378,8 +367,7 @@ def _load(token: tuple, state: bytes) -> ParticleDensities:
         if token not in _LOADED:
             found = object.__new__(ParticleDensities)
             values: dict[str, Any] = cloudpickle.loads(state)
-            data = [(v, v.get_value(borrow=True)) for v in values["_data"]]
-            found.__dict__.update(values, _data=data, _lock=threading.Lock())
+            found.__dict__.update(values, _lock=threading.Lock())
             _LOADED[token] = found
             while len(_LOADED) > _MOST_LOADED:
                 _LOADED.popitem(last=False)
