@@ -152,9 +152,6 @@ class GroupDensities:
         """Set :attr:`approximation_error` to zero."""
         self.approximation_error = 0.0
 
-    def raise_errors(self) -> None:
-        """Do nothing: no Python code is called."""
-
     def touch(self, n_rows: float) -> None:
         """Do nothing: rows of groups are in memory."""
 

@@ -1,6 +1,5 @@
 """What is found out about a model once."""
 
-
 import numpy as np
 import pymc as pm
 import pytest

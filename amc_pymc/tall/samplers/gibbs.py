@@ -244,7 +244,6 @@ def _raise_bad(
     sampler: Gibbs, status: int, element: int | np.integer, where: int, x: np.ndarray
 ) -> None:
     model = sampler.prepared.densities
-    model.raise_errors()
     coordinate = sampler.elements.coordinate[element]
     label = model.layout.labels()[coordinate]
     states = sampler.elements.states_of(element)
