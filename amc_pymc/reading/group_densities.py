@@ -13,7 +13,7 @@ import numpy as np
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.reading.factors import effects_at
+from amc_pymc.reading.factors import Factor, effects_at
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
@@ -377,6 +377,11 @@ class GroupTotals:
     def groups(self) -> Groups:
         """Data and expressions of the groups."""
         return self._groups.groups
+
+    @property
+    def factor(self) -> Factor:
+        """Factor whose effects are integrated out."""
+        return self.groups.factor
 
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return values (P,) at points (P, D)."""

@@ -266,32 +266,10 @@ class ParticleDensities:
         data = [*self._data, *(v for v, _ in shared_values([graph]))]
         return self._with(groups=groups, _data=data)
 
-    @property
-    def factor(self) -> Factor:
-        """Factor whose effects are integrated out."""
-        return self._integrals.groups.factor
-
-    @property
-    def rule(self) -> str:
-        """Description of the quadrature rule."""
-        return self._integrals.rule
-
-    @property
-    def _integrals(self) -> GroupTotals:
-        assert self.groups is not None, "no effects are integrated out"
-        return self.groups
-
     def refined(self, x: np.ndarray, tolerance: float) -> Self:
         """Return densities with as many nodes as a tolerance in nats needs at posterior points (P, D)."""
-        return self._with(groups=self._integrals.refined(x, tolerance))
-
-    def settled(self, x: np.ndarray) -> Self:
-        """Return densities whose mode searches start at the modes of a point (D,)."""
-        return self._with(groups=self._integrals.settled(x))
-
-    def quadrature_error(self, x: np.ndarray) -> float:
-        """Return the quadrature error of the log evidence, in nats, from posterior points (P, D)."""
-        return self._integrals.error(x)
+        assert self.groups is not None, "no effects are integrated out"
+        return self._with(groups=self.groups.refined(x, tolerance))
 
     # --- copies -------------------------------------------------------------------------------------
 
@@ -544,10 +522,10 @@ def _verify_groups(model, logp, totals: GroupTotals, layout: FlatLayout, rng) ->
         if not np.isfinite(wanted):
             continue
         eta = layout.ravel(point)
-        found = totals.complete(eta, effects_at(totals.groups.factor, point))
+        found = totals.complete(eta, effects_at(totals.factor, point))
         if not np.isclose(found, wanted, rtol=1e-6, atol=1e-6):
             raise ValueError(
-                f"the groups of {totals.groups.factor.label} have a log density of {found} where the model "
+                f"the groups of {totals.factor.label} have a log density of {found} where the model "
                 f"has {wanted}: pass marginalize=None, and report this model as a bug of amc_pymc."
             )
         kept.append(eta)
