@@ -309,6 +309,8 @@ class _Search:
         if columns:
             number = g.leaf("column", self._coded.get(columns, columns[0]), "i")
             number = g.make("sub", number, g.const(levels.first))
+            if levels.stride > 1:
+                number = g.make("floordiv", number, g.const(levels.stride))
             at = g.make("add", at, number)
         out = g.entry("eta", at)
         for f in others or ():
@@ -319,11 +321,12 @@ class _Search:
 class _Levels(NamedTuple):
     """Sets of indices (L, K) of rows, and the number of the set of each row.
 
-    That is ``code`` if there is one, else i - first for the first index i.
+    That is ``code`` if there is one, else (i - first) / stride for the first index i.
     """
 
     table: np.ndarray
     first: int = 0
+    stride: int = 1
     code: np.ndarray | None = None
 
 
@@ -333,12 +336,13 @@ def _levels(data: np.ndarray, columns: tuple[int, ...], may_add: bool) -> _Level
         return _Levels(np.zeros((1, 0)))
     low = np.array([int(data[:, c].min()) for c in columns])
     high = np.array([int(data[:, c].max()) for c in columns])
-    if np.all(high - low < _MOST) and all(
+    stride = max(1, int(np.gcd.reduce((data[:, columns[0]] - low[0]).astype(np.int64))))
+    if np.all(high - low < _MOST * stride) and all(
         np.array_equal(data[:, c] - k, data[:, columns[0]] - low[0])
         for c, k in zip(columns[1:], low[1:])
     ):
-        steps = np.arange(high[0] - low[0] + 1)
-        return _Levels((low + steps[:, None]).astype(float), int(low[0]))
+        steps = np.arange(0, high[0] - low[0] + 1, stride)
+        return _Levels((low + steps[:, None]).astype(float), int(low[0]), stride)
     if not may_add:
         return _Levels(np.zeros((0, len(columns))))
     values = data[:, list(columns)].astype(np.int64)
