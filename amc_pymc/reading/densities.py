@@ -7,15 +7,12 @@ Jacobians of transforms, Potentials and other observed variables.
 
 from __future__ import annotations
 
-import logging
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import pytensor
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.row_kernels import loops
@@ -24,14 +21,12 @@ from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, consecutive, pack_rows
 from amc_pymc.reading.rest import RestDensities
-from amc_pymc.reading.rows import CallbackRows, RowLogp
+from amc_pymc.reading.rows import NotRowFactorised, RowLogp
 from amc_pymc.tall import terms
-from amc_pymc.tall.callbacks import callback_error, callback_function
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.split import Parts, with_functions
 from amc_pymc.tall.terms import Written
 
-_log = logging.getLogger("amc_pymc")
 #: Name of the coefficients in the layout of z.
 _COEFFICIENTS = "coefficients"
 
@@ -39,11 +34,9 @@ _COEFFICIENTS = "coefficients"
 class RowDensities:
     """Log-likelihoods of rows, compiled on demand: the units of ``samplers.raced.Raced``.
 
-    Rows without a scalar form, and those of ``row_logp``, are Python functions. They have no derivatives.
-
     Parameters
     ----------
-    rows : RowLogp or CallbackRows
+    rows : RowLogp
         Rows as functions of a flat vector (D,) with their own layout.
     expand : (E,) int array
         Coordinates in which the control variate is expanded; empty for none.
@@ -62,9 +55,7 @@ class RowDensities:
     race_cost, audit_cost = 4.0, 2.0
     rows_read, approximation_error = None, 0.0
 
-    def __init__(
-        self, rows: RowLogp | CallbackRows, *, expand: np.ndarray, packed: PackedRows | None = None
-    ):
+    def __init__(self, rows: RowLogp, *, expand: np.ndarray, packed: PackedRows | None = None):
         self.rows, self.layout, self.n_units = rows, rows.layout, rows.n_rows
         self.expand = np.asarray(expand, dtype=np.int64)
         #: Cost of full passes so far, in evaluations of one row.
@@ -80,25 +71,15 @@ class RowDensities:
         return state
 
     @cached_property
-    def packed(self) -> PackedRows | None:
-        """Generated kernels of the rows; None if they are Python functions."""
-        if isinstance(self.rows, CallbackRows):
-            return None
+    def packed(self) -> PackedRows:
+        """Generated kernels of the rows."""
         try:
             return pack_rows(self.rows)
         except NO_SCALAR_FORM as error:
-            _log.info(
-                "PyTensor computes the rows of %s: they have no scalar form (%s).",
-                ", ".join(self.observed_vars),
-                error,
-            )
-            return None
-
-    @property
-    def _kernels(self) -> PackedRows:
-        if self.packed is None:
-            raise TypeError("these rows have no derivatives")
-        return self.packed
+            raise NotRowFactorised(
+                f"The rows of {', '.join(self.observed_vars)} have no scalar form: {error}. Use NUTS, "
+                "or write the likelihood with operations that have one."
+            ) from error
 
     @property
     def raced(self) -> RowDensities:
@@ -112,22 +93,22 @@ class RowDensities:
             (*self.layout.shapes, (self.coefficients.size,)),
             (*self.layout.dtypes, "float64"),
         )
-        names = [*self.layout.names_at(self._kernels.reads), _COEFFICIENTS]
+        names = [*self.layout.names_at(self.packed.reads), _COEFFICIENTS]
         rows = replace(self.rows.without_data(), layout=layout, value_vars=tuple(names))
         expand = layout.indices([n for n in names if layout.is_continuous(n)])
-        return RowDensities(rows, expand=expand, packed=self._kernels.in_coefficients())
+        return RowDensities(rows, expand=expand, packed=self.packed.in_coefficients())
 
     def in_parameters(self) -> RowDensities:
         """Return the same rows with control variates in x, not in their coefficients."""
         if self.coefficients is None:
             return self
-        packed = self._kernels.in_parameters()
+        packed = self.packed.in_parameters()
         return RowDensities(self.rows, expand=self.expand, packed=packed)
 
     @property
     def coefficients(self) -> Coefficients | None:
         """Functions of x that rows read; None if there are none."""
-        return None if self.packed is None else self.packed.coefficients
+        return self.packed.coefficients
 
     @property
     def observed_vars(self) -> tuple[str, ...]:
@@ -146,13 +127,11 @@ class RowDensities:
 
     def touch(self, n_rows: float) -> None:
         """Count rows read at random; the memory that a store maps for them is released now and then."""
-        if self.packed is not None:
-            self.packed.store.touch(n_rows)
+        self.packed.store.touch(n_rows)
 
     def release(self) -> None:
         """Release the memory mapped for rows in a store, if any."""
-        if self.packed is not None:
-            self.packed.store.release()
+        self.packed.store.release()
 
     def forget_errors(self) -> None:
         """Do nothing: rows have no approximation error."""
@@ -164,13 +143,6 @@ class RowDensities:
         """Remove the control variate."""
         self.expand = np.empty(0, np.int64)
 
-    def raise_errors(self) -> None:
-        """Raise the error that ``row_logp`` raised inside a compiled loop, if any."""
-        for name in ("rewards", "state_rewards"):
-            error = callback_error(self.__dict__.get(name))
-            if error is not None:
-                raise error
-
     # --- for compiled loops ---------------------------------------------------------------------
 
     @cached_property
@@ -180,7 +152,7 @@ class RowDensities:
         Row 1 holds the change of each row's log-likelihood from points[0] to points[1] minus
         that of its control variate.
         """
-        return self._bound("rewards", self._changes)
+        return self._bound("rewards")
 
     @cached_property
     def state_rewards(self):
@@ -189,11 +161,9 @@ class RowDensities:
         Row k holds the log-likelihoods at points[k] minus their control variates, the second-order
         Taylor polynomials around ``centre``.
         """
-        return self._bound("state_rewards", self._values_at)
+        return self._bound("state_rewards")
 
-    def _bound(self, name: str, function):
-        if self.packed is None:
-            return callback_function(function)
+    def _bound(self, name: str):
         found = self.coefficients
         arrays = [self._mask(), self.packed.data, self.packed.functions]
         if found is None:
@@ -201,35 +171,16 @@ class RowDensities:
         assert self.packed.along_curves, "control variates are functions of coefficients"
         return bound_function(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
 
-    def _values_at(self, points, rows):
-        return np.stack([self.values(x, rows) for x in points])
-
-    def _changes(self, points, rows):
-        here, there = self._values_at(points, rows)
-        return np.stack([np.zeros(rows.size), there - here])
-
     def _mask(self) -> np.ndarray:
         mask = np.zeros(self.layout.size)
         mask[self.expand] = 1.0
         return mask
 
-    @cached_property
-    def _function(self):
-        """Python function of x and row numbers."""
-        if isinstance(self.rows, CallbackRows):
-            return self.rows.flat_call
-        return self.rows.compile(
-            lambda inputs, outputs: pytensor.function(inputs, outputs, on_unused_input="ignore")
-        )
-
     # --- full passes ----------------------------------------------------------------------------
 
     def values(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Return the log-likelihoods (m,) of some rows at x."""
-        idx = np.asarray(idx, np.int64)
-        if self.packed is None:
-            return self._function(x, idx)
-        out = self.packed.values(self.packed.z(x), idx)
+        out = self.packed.values(self.packed.z(x), np.asarray(idx, np.int64))
         self.touch(len(idx))
         return out
 
@@ -257,7 +208,7 @@ class RowDensities:
     def value_and_gradient(self, x: np.ndarray, rows: np.ndarray | None = None):
         """Return the summed log-likelihood of ``rows`` (default all) and its gradient (D,)."""
         self.rows_evaluated += 3 * (self.n_units if rows is None else len(rows))
-        value, slopes = self._kernels.gradient(self._kernels.z(x), rows)
+        value, slopes = self.packed.gradient(self.packed.z(x), rows)
         if self.coefficients is None:
             return value, slopes
         return value, self.coefficients.gradient(x, slopes)
@@ -267,7 +218,7 @@ class RowDensities:
 
         Other rows and columns are zero.
         """
-        number, packed = self.n_units if rows is None else len(rows), self._kernels
+        number, packed = self.n_units if rows is None else len(rows), self.packed
         self.rows_evaluated += 5 * number * len(self.expand)
         z = packed.z(x)
         out = packed.hessian(z, rows)
@@ -292,7 +243,7 @@ class ModelDensities(RowDensities, RestDensities):
         As for :class:`RestDensities`.
     """
 
-    def __init__(self, rows: RowLogp | CallbackRows, rest, value_vars, *, expand: np.ndarray):
+    def __init__(self, rows: RowLogp, rest, value_vars, *, expand: np.ndarray):
         RowDensities.__init__(self, rows, expand=expand)
         RestDensities.__init__(self, rest, value_vars, self.layout)
 

@@ -396,12 +396,7 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
     if not used:
         return ""
     verb = "depends" if len(used) == 1 else "depend"
-    advice = ""
-    every = [rv for rv in model.observed_RVs if rv.name in {*raced, *used}]
-    if len(every) == len(raced) + len(used) and len({row_count(model, [v]) for v in every}) == 1:
-        names = [str(rv.name) for rv in every]
-        advice = f"; pass observed_vars={names} to race the rows of all of them"
-    return f"{' and '.join(used)} {verb} on it too{advice}"
+    return f"{' and '.join(used)} {verb} on it too"
 
 
 def prior_expression(factor: Factor, model, leaf: ParameterLeaves) -> int:

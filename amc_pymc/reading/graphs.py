@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
-import shutil
-import tempfile
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, cached_property, reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -200,29 +196,12 @@ def remembering() -> Iterator[None]:
     if _known.get() is not None:
         yield
         return
-    _find_compiledir()
     token = _known.set({})
     try:
         with pytensor.config.change_flags(cxx="", traceback__limit=0):
             yield
     finally:
         _known.reset(token)
-
-
-@functools.cache
-def _find_compiledir() -> None:
-    """Give PyTensor a temporary folder until the process ends if it cannot make its own, as in a read-only home.
-
-    PyTensor raises an error otherwise, whatever is compiled.
-    """
-    try:
-        _ = pytensor.config.compiledir
-    except (OSError, ValueError):
-        folder = tempfile.mkdtemp(prefix="amc_pymc-pytensor-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        # A folder that was read cannot be set.
-        pytensor.config._config_var_dict["base_compiledir"].val = Path(folder)
-        _ = pytensor.config.compiledir
 
 
 def remembered(function: Callable) -> Callable:
@@ -444,8 +423,6 @@ def context_model(model: Any, *, single: bool = False) -> Model:
     ValueError
         If the model, or PyTensor, uses numbers of 32 bits.
     """
-    if type(model).__name__ == "DataTree":
-        raise TypeError("model must be a pm.Model, got a DataTree: pass draws as idata=.")
     try:
         found = modelcontext(model)
     except TypeError:

@@ -13,7 +13,7 @@ import numpy as np
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.reading.factors import effects_at
+from amc_pymc.reading.factors import Factor, effects_at
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
@@ -151,9 +151,6 @@ class GroupDensities:
     def forget_errors(self) -> None:
         """Set :attr:`approximation_error` to zero."""
         self.approximation_error = 0.0
-
-    def raise_errors(self) -> None:
-        """Do nothing: no Python code is called."""
 
     def touch(self, n_rows: float) -> None:
         """Do nothing: rows of groups are in memory."""
@@ -381,6 +378,11 @@ class GroupTotals:
         """Data and expressions of the groups."""
         return self._groups.groups
 
+    @property
+    def factor(self) -> Factor:
+        """Factor whose effects are integrated out."""
+        return self.groups.factor
+
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return values (P,) at points (P, D)."""
         return self._groups.sums(self._etas(xs), 0)[0]
@@ -553,41 +555,30 @@ def choose_nodes(
     number = max(1, int(min(1.0, _SAMPLE / max(1, densities.n_rows)) * n_units))
     some = np.sort(rng.choice(n_units, size=number, replace=False))
     choices = NODES[densities.groups.program.n_local]
-    best, error = _totals(densities, choices[-1], points, some), np.inf
+    densities.set_nodes(choices[-1])
+    best = _totals(densities, points, some)
     for k in choices[:-1]:
-        error = float(np.std(_totals(densities, k, points, some) - best))
+        densities.set_nodes(k)
+        error = float(np.std(_totals(densities, points, some) - best))
         if error < TOLERANCE:
             break
     else:
         densities.set_nodes(choices[-1])
-        error = _error_of_most(densities, points, some)
+        error = float(np.std(_totals(densities, points, some, densities.finer) - best))
     enough = [k for k in choices if k >= densities.n_nodes]
     _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()
     return error
 
 
-def _totals(densities: GroupDensities, number: int, points, some: np.ndarray) -> np.ndarray:
-    """Set the number of nodes, and estimate the total log-likelihood at points from some groups."""
-    densities.set_nodes(number)
-    densities.rows_evaluated += some.size * len(points) * len(densities.nodes.log_weights)
+def _totals(
+    densities: GroupDensities, points, some: np.ndarray, nodes: Nodes | None = None
+) -> np.ndarray:
+    """Estimate the total log-likelihood at points from some groups, by the nodes in use or others."""
+    number = len((nodes or densities.nodes).log_weights)
+    densities.rows_evaluated += some.size * len(points) * number
     scale = densities.n_units / some.size
-    return scale * np.array([densities.values(x, some).sum() for x in points])
-
-
-def _error_of_most(densities: GroupDensities, points, some: np.ndarray) -> float:
-    """Estimate the error of the nodes in use, compared with twice as many.
-
-    It is measured on some of the groups, few enough that the work is that of a smaller number of nodes.
-    """
-    factor = len(densities.finer.log_weights) / len(densities.nodes.log_weights)
-    most = _SAMPLE / factor * densities.n_units / max(1, densities.n_rows)
-    few = some[:: max(1, int(np.ceil(some.size / max(1.0, most))))]
-    densities.rows_evaluated += int(few.size * len(points) * len(densities.finer.log_weights))
-    changes = [
-        (densities.values(x, few, densities.finer) - densities.values(x, few)).sum() for x in points
-    ]
-    return float(densities.n_units / few.size * np.std(changes))
+    return scale * np.array([densities.values(x, some, nodes).sum() for x in points])
 
 
 def _choose_held(

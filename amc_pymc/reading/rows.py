@@ -13,7 +13,7 @@ import itertools
 import operator
 import pickle
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
@@ -61,8 +61,8 @@ def refused(name: str, reason: str) -> NotRowFactorised:
     """Return the error for rows of an observed variable, with a reason."""
     return NotRowFactorised(
         f"The rows of observed variable {name!r} cannot be evaluated on their own: {reason}. "
-        "If they are conditionally independent, pass row_logp=, a function (point, rows) -> "
-        "log-likelihood of each of these rows; if they are not, subsampling does not apply."
+        "If they are conditionally independent, write the likelihood row by row; if they are not, "
+        "subsampling does not apply: use NUTS."
     )
 
 
@@ -317,32 +317,6 @@ class RowLogp:
         """Return a copy without data and graph, for use with the data in another form."""
         inputs = tuple(replace(i, array=i.array[:0].copy()) for i in self._inputs)
         return replace(self, _inputs=inputs, _output=None, _cut=None)
-
-
-@dataclass(frozen=True, eq=False)
-class CallbackRows:
-    """Log-likelihood of rows by the user's function ``(point, rows) -> (m,)``; no derivatives."""
-
-    function: Callable[[dict[str, np.ndarray], np.ndarray], np.ndarray]
-    n_rows: int
-    observed_vars: tuple[str, ...]
-    value_vars: tuple[str, ...]
-    layout: FlatLayout
-    row_local: tuple[str, ...] = ()
-
-    def flat_call(self, x: np.ndarray, idx: np.ndarray) -> np.ndarray:
-        """Return the log-likelihood (m,) of the rows ``idx`` at the flat point x."""
-        values = self.function(self.layout.unravel(x), idx)
-        try:
-            values = np.asarray(values, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"row_logp must return numbers, got {values!r}") from error
-        if values.shape != idx.shape:
-            raise ValueError(
-                f"row_logp returned shape {values.shape} for {idx.size} rows; it must return "
-                f"shape {idx.shape}"
-            )
-        return values
 
 
 @remembering()

@@ -56,9 +56,9 @@ def chosen_factor(
     if wanted is None:
         return None
     asked = not isinstance(wanted, str)
-    if options.row_logp is not None or options.proxy is None:
+    if options.proxy is None:
         if asked:
-            raise ValueError("marginalize needs proxy='taylor' and no row_logp")
+            raise ValueError("marginalize needs proxy='taylor'")
         return None
     if factors is None:
         factors = possible_factors(model, options)

@@ -92,10 +92,7 @@ def chosen_effects(model: Model, marginalize: Marginalize) -> LocalEffects | Non
             f"marginalize names {', '.join(wanted)}, on which no observed variable depends directly: there is "
             "nothing to integrate over."
         )
-    try:
-        factor = grouped_by(wanted, find_factors(model, observed), model, "marginalize")
-    except ValueError as error:  # there is no observed_vars to pass
-        raise ValueError(str(error).partition("; pass observed_vars")[0]) from None
+    factor = grouped_by(wanted, find_factors(model, observed), model, "marginalize")
     found = LocalEffects(factor, observed, True)
     if len(factor.names) == len(model.free_RVs):
         raise ValueError(
@@ -192,20 +189,20 @@ def quadrature(
     """
     if not _integrates(densities):
         return []
-    error = numbers["quadrature_error"] = densities.quadrature_error(x)
+    error = numbers["quadrature_error"] = densities.groups.error(x)
     if abs(error) <= _FLAGGED * (_TARGET if target is None else target):
         return []
-    label = densities.factor.label
-    return [flag("quadrature_error", effects=label, rule=densities.rule, error=error)]
+    groups = densities.groups
+    return [flag("quadrature_error", effects=groups.factor.label, rule=groups.rule, error=error)]
 
 
 def describe(tree: xr.DataTree, densities: Any) -> None:
     """Record in a result which effects were integrated out, and how to draw them."""
     if not _integrates(densities):
         return
-    label = densities.factor.label
+    factor, label = densities.groups.factor, densities.groups.factor.label
     tree["evidence"].attrs["marginalized"] = label
-    tree["evidence"].attrs["quadrature"] = densities.rule
+    tree["evidence"].attrs["quadrature"] = densities.groups.rule
     tree["posterior"].attrs["marginalized"] = (
-        f"{label}; amc.recover_marginals(result, model=model, var_names={list(densities.factor.variables)}) draws them"
+        f"{label}; amc.recover_marginals(result, model=model, var_names={list(factor.variables)}) draws them"
     )

@@ -9,14 +9,14 @@ import numpy as np
 
 from pymc import Model
 
-from amc_pymc.reading import FlatLayout, RowLogp, extract_rows
+from amc_pymc.reading import FlatLayout, extract_rows
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.factors import Factor
 from amc_pymc.reading.graphs import interpreted_function, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import take_groups
 from amc_pymc.reading.row_packing import RowPacking
-from amc_pymc.reading.rows import CallbackRows, choose_observed, possible_points, row_count
+from amc_pymc.reading.rows import choose_observed, possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import open_source, stored_rows
 from amc_pymc.steps.settings import Options
@@ -39,10 +39,9 @@ def check_densities(model: Model, densities: ModelDensities, point: dict[str, np
     """Raise an error if rows are not finite at a point, or densities do not add up."""
     start = densities.layout.ravel(point)
     check_rows_finite(densities, start, "the initial point")
-    if not isinstance(densities.rows, CallbackRows):
-        got = densities.all_values(start).sum() + densities.rest_value_and_gradient(start)[0]
-        terms = [*model.basic_RVs, *model.potentials]
-        _check_sum(model, densities.layout.unravel(start), float(got), terms)
+    got = densities.all_values(start).sum() + densities.rest_value_and_gradient(start)[0]
+    terms = [*model.basic_RVs, *model.potentials]
+    _check_sum(model, densities.layout.unravel(start), float(got), terms)
 
 
 def grouped_densities(
@@ -69,20 +68,14 @@ def grouped_densities(
 
 def plain_densities(model: Model, options: Options, point: dict[str, np.ndarray]) -> ModelDensities:
     """Decompose the model into densities of rows and the rest."""
-    observed, row_logp = choose_observed(model, options.observed_vars), options.row_logp
+    observed = choose_observed(model, options.observed_vars)
     layout = FlatLayout.from_model(model, point)
     factors = [*model.basic_RVs, *model.potentials]
     rest = log_density(model, [v for v in factors if v not in observed])
-    names = tuple(str(rv.name) for rv in observed)
-    rows: RowLogp | CallbackRows
-    if row_logp is None:
-        rows = extract_rows(model, names)
-        # Rows that depend on nothing are expanded in all variables: they are their control variates then.
-        read = rows.value_vars or layout.names
-        expand = layout.indices([n for n in read if layout.is_continuous(n)])
-    else:
-        rows = CallbackRows(row_logp, row_count(model, observed), names, layout.names, layout)
-        expand = np.empty(0, np.int64)
+    rows = extract_rows(model, observed)
+    # Rows that depend on nothing are expanded in all variables: they are their control variates then.
+    read = rows.value_vars or layout.names
+    expand = layout.indices([n for n in read if layout.is_continuous(n)])
     return ModelDensities(rows, rest, model.value_vars, expand=expand)
 
 
@@ -116,7 +109,7 @@ def _check_sum(
         raise ValueError(f"The model's logp is {expected} at the initial point; start elsewhere")
     raise ValueError(
         f"The rows and the rest add up to a log density of {got}, the model says {expected}. "
-        "Pass row_logp=, or report this model as a bug of amc_pymc."
+        "Please report this model as a bug of amc_pymc."
     )
 
 
@@ -141,7 +134,6 @@ def stored_densities(
     plain = plain_densities(model, options, point)
     _refuse_other_steps(plain, active_names)
     _, around = possible_points(model, plain.layout, dict(point), as_generator(SEED), 2)
-    assert isinstance(plain.rows, RowLogp), "rows= and row_logp= exclude each other"
     packing = RowPacking(model, plain.rows, plain.ravel(point), around, *plain.rest_graph)
     source = open_source(rows, packing.placeholders)
     check_densities(model, plain.of_packed(packing.placeholder_rows()), point)

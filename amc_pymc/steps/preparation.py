@@ -26,7 +26,7 @@ from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.factors import Factor, element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.rows import CallbackRows, possible_points
+from amc_pymc.reading.rows import possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import InMemory
 from amc_pymc.steps.model_densities import (
@@ -125,7 +125,7 @@ def surface_alone(
         densities = checked_densities(model, options, point)
         preparing = _Preparing(model, names, options, True, densities, point, say)
         try:
-            return None if densities.packed is None else preparing.with_surface()
+            return preparing.with_surface()
         except NoProxy as reason:
             _log.debug("Prior times surrogate is not used: %s", reason)
             return None
@@ -214,13 +214,6 @@ class _Preparing:
         """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
         if self.options.proxy is None:
             raise NoProxy("proxy=None")
-        if self.rows is not None and self.rows.packed is None:
-            own = isinstance(self.rows.rows, CallbackRows)
-            raise NoProxy(
-                "row_logp has no derivatives"
-                if own
-                else "the rows are not one expression of numbers"
-            )
         found = self.with_surface()
         if found is not None:
             found = self.finished(found)
@@ -466,7 +459,7 @@ def _with_thinning(
         return prepared
     if not isinstance(raced, RowDensities) or raced.coefficients is not None:
         return prepared
-    assert raced.packed is not None and raced.packed.program is not None
+    assert raced.packed.program is not None
     bounds = row_bounds(raced.packed.program, raced.packed.data, raced.release)
     if bounds is None:
         return prepared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Literal, cast
 
@@ -65,7 +65,7 @@ class RacingGibbs(RacingStep):
     rows : Rows, mapping of str to array, path or Dask dataframe, optional
         As for :class:`RacingMetropolis`: rows that are larger than memory. All variables that rows
         depend on must be discrete and sampled by this step.
-    observed_vars, batch_size, audits, transitions_per_draw, row_logp
+    observed_vars, batch_size, audits, transitions_per_draw
         As for :class:`RacingMetropolis`; a transition is a sweep over all elements.
     model, rng, progressbar
         As for :class:`RacingMetropolis`.
@@ -137,7 +137,6 @@ class RacingGibbs(RacingStep):
         transitions_per_draw: int = 1,
         states: Mapping[str, Sequence[int]] | None = None,
         max_states: int = 1000,
-        row_logp: Callable[..., Any] | None = None,
         rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         model: Model | None = None,
         rng: RandomGenerator = None,

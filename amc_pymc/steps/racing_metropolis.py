@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Literal, cast
 
@@ -105,9 +105,6 @@ class RacingMetropolis(RacingStep):
     recover : bool, default True
         Draw the effects that are integrated out for every stored draw. If False, their draws are
         NaN, and :func:`amc_pymc.recover_marginals` can draw them afterwards.
-    row_logp : callable, optional
-        ``(point, rows) -> (m,)`` log-likelihoods (natural) of the given rows at a point (a dict of
-        value variables), for likelihoods that cannot be sliced. No control variate is used then.
     rows : amc_pymc.Rows or mapping of str to array or path, optional
         Rows larger than memory: the arrays (NumPy, ``numpy.memmap``, Zarr or Dask) of each
         ``pm.Data`` whose rows are read, or a path of Parquet files. The model's own data are then
@@ -243,7 +240,6 @@ class RacingMetropolis(RacingStep):
         transitions_per_draw: int | Literal["auto"] = "auto",
         marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
         recover: bool = True,
-        row_logp: Callable[..., Any] | None = None,
         rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         model: Model | None = None,
         rng: RandomGenerator = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -61,7 +61,6 @@ class Options:
     proxy: Any = "auto"
     audits: Any = 200
     transitions_per_draw: Any = 1
-    row_logp: Callable[..., Any] | None = None
     rows: Rows | None = None
     marginalize: Any = None
     progressbar: bool = True
@@ -79,13 +78,7 @@ class Options:
         if self.transitions_per_draw != "auto":
             positive_int("transitions_per_draw", self.transitions_per_draw)
         self.proxy, self.insist = as_proxy(self.proxy)
-        if self.row_logp is not None and not callable(self.row_logp):
-            raise TypeError(f"row_logp must be callable, got {self.row_logp!r}")
         self.marginalize, self.rows = _marginalize(self.marginalize), as_rows(self.rows)
-        if self.rows is not None and self.row_logp is not None:
-            raise ValueError("rows= and row_logp= exclude each other: row_logp reads its own data")
-        if self.insist and self.no_proxy:
-            raise ValueError(f"proxy='taylor' cannot be used: {self.no_proxy}")
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> Options:
@@ -96,9 +89,7 @@ class Options:
     @property
     def no_proxy(self) -> str:
         """Reason why no control variate is possible; empty if one may be."""
-        if self.proxy is None:
-            return "proxy=None"
-        return "" if self.row_logp is None else "row_logp has no derivatives"
+        return "proxy=None" if self.proxy is None else ""
 
     def sampler_settings(self, *, groups: bool = False) -> dict[str, Any]:
         """Return the settings of a :class:`~amc_pymc.tall.samplers.chain.Sampler`."""

@@ -1,8 +1,5 @@
 """What is found out about a model once."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -53,17 +50,3 @@ def test_points_and_rows_of_models():
         assert initial_point_of(model)["mu"] == pytest.approx(19.5)
         rows = extract_rows(model)
         assert rows(model.initial_point(), [0]) == pytest.approx(norm.logpdf(10.0, 19.5))
-
-
-@pytest.mark.slow
-def test_a_read_only_home_is_no_obstacle(tmp_path, monkeypatch):
-    """PyTensor has a folder while the process runs, and nothing is left of it."""
-    (tmp_path / "home").write_text("")
-    monkeypatch.setenv("PYTENSOR_FLAGS", f"base_compiledir={tmp_path / 'home' / 'folder'}")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from amc_pymc.reading.graphs import remembering\nwith remembering(): pass\n"
-    code += "import pytensor, pytensor.link.numba.cache as c\n"
-    code += "print(pytensor.config.compiledir.is_dir() and c.NUMBA_CACHE_PATH.is_dir())"
-    run = [sys.executable, "-c", code]
-    assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == "True\n"
-    assert [f.name for f in tmp_path.iterdir()] == ["home"]

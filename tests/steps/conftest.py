@@ -96,17 +96,6 @@ def normal_step(normal):
     return amc.RacingMetropolis(model=normal)
 
 
-@pytest.fixture(scope="session")
-def row_logp():
-    """Rows of ``normal`` in NumPy. A step with it has next to nothing to compile."""
-    data = normal_data()
-
-    def logp(point, rows):
-        return -0.5 * (data[rows] - point["mu"]) ** 2 - 0.5 * np.log(2 * np.pi)
-
-    return logp
-
-
 @pytest.fixture
 def unprepared(monkeypatch):
     """Fail where an argument is only looked at after the model has been taken apart."""

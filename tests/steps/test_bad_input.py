@@ -22,10 +22,6 @@ Y = np.random.default_rng(5).normal(0.1, 1.0, size=300)
 STEPS = METROPOLIS, GIBBS = [amc.RacingMetropolis, amc.RacingGibbs]
 
 
-class Drawn(Exception):
-    """A user's own exception."""
-
-
 def model_of(build, observed=Y, scale=0.1):
     """Rows around 0.1 times what ``build`` makes."""
     with pm.Model() as model:
@@ -33,13 +29,9 @@ def model_of(build, observed=Y, scale=0.1):
     return model
 
 
-def row_logp(point, rows):
-    return -0.5 * (Y[rows] - 0.1 * point["k"] - point.get("mu", 0.0)) ** 2
-
-
 def quick(model, **kwargs):
-    """Next to nothing to compile."""
-    return amc.RacingGibbs(model=model, row_logp=row_logp, **kwargs)
+    """Little to prepare."""
+    return amc.RacingGibbs(model=model, proxy=None, **kwargs)
 
 
 def walk(step, model, number=30, point=None):
@@ -104,14 +96,10 @@ CONTRADICTIONS = [
     ),
     (STEPS, {"race": "exact", "delta": 0.05}, "delta=0.05 has no meaning for race='exact'"),
     (STEPS, {"target_accept": 0.9}, "target_accept"),
-    (STEPS, {"row_logp": "mu"}, "row_logp must be callable"),
-    (STEPS, {"row_logp": 3}, "row_logp must be callable"),
-    (STEPS, {"proxy": "taylor", "row_logp": row_logp}, r"='taylor'.*row_logp has no derivatives"),
     (STEPS, {"vars": ["nothing", "obs"]}, r"vars names nothing, obs; free variables.*"),
     (STEPS, {"detla": 0.1}, "detla"),
     (STEPS[1:], {"proposal": "auto"}, "proposal"),
     (STEPS[:1], {**SURROGATE, "proxy": None}, r"proposal='surrogate'.*proxy=None"),
-    (STEPS[:1], {**SURROGATE, "row_logp": row_logp}, r"proposal='surrogate'.*row_logp"),
 ]
 
 
@@ -188,9 +176,9 @@ def test_vars_of_another_model_or_kind(categorical, poisson, normal):
         GIBBS(model=normal)
 
 
-def test_names_and_duplicates(normal, categorical, row_logp):
+def test_names_and_duplicates(normal, categorical):
     for vars in (["mu"], "mu"):
-        step = amc.RacingMetropolis(vars, model=normal, row_logp=row_logp)
+        step = amc.RacingMetropolis(vars, model=normal, proxy=None)
         assert step.vars == [normal.rvs_to_values[normal["mu"]]]
     step = quick(categorical, vars=[categorical["k"]] * 2)
     assert [v.name for v in step.vars] == ["k"]
@@ -289,6 +277,10 @@ def impossible_prior():
     pm.Potential("never", pm.math.switch(mu < 1, -np.inf, 0.0))
 
 
+def no_scalar_form():
+    pm.Normal("obs", pt.sort(pm.Normal("b", shape=3))[0], 1, observed=Y)
+
+
 NO_ROWS, TAYLOR = amc.NotRowFactorised, {"proxy": "taylor"}
 MODELS = [
     (METROPOLIS, nothing_free, {}, ValueError, "No free random variables"),
@@ -298,7 +290,8 @@ MODELS = [
     (METROPOLIS, weights_of_a_potential, {}, NO_ROWS, r"Potential has no rows.*pm\.CustomDist"),
     (METROPOLIS, scalar, {}, NO_ROWS, "'obs'.*scalar"),
     (METROPOLIS, empty, {}, NO_ROWS, "'obs'.*empty"),
-    (METROPOLIS, rows_that_depend_on_each_other, {}, NO_ROWS, "'obs'.*row_logp="),
+    (METROPOLIS, rows_that_depend_on_each_other, {}, NO_ROWS, "'obs'.*row by row"),
+    (METROPOLIS, no_scalar_form, {}, NO_ROWS, r"obs have no scalar form: Sort.*Use NUTS, or write"),
     (METROPOLIS, sparse, {}, NO_ROWS, "sparse matrix; make it dense"),
     (METROPOLIS, too_large, {}, NO_ROWS, "obs is not finite in any row.*rescale"),
     (METROPOLIS, missing, {}, NO_ROWS, "obs.*missing values"),
@@ -368,66 +361,28 @@ def test_all_numbers_may_have_any_unit(run):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_impossible_rows_at_the_start_of_a_chain(categorical, step):
+def test_impossible_rows_at_the_start_of_a_chain(step):
     """The initial point is fine, but not the one that pm.sample starts from."""
-
-    def logp(point, rows):
-        return np.where(point["mu"] > 3.0, -np.inf, row_logp(point, rows))
-
-    made = step(model=categorical, row_logp=logp)
-    point = {**categorical.initial_point(), "mu": np.array(5.0)}
+    with pm.Model() as model:
+        k, mu = pm.Categorical("k", p=np.ones(3) / 3), pm.Normal("mu")
+        pm.Uniform("obs", mu - 10.0 - k, 10.0, observed=Y)
+    made = step(model=model, proxy=None)
+    point = {**model.initial_point(), "mu": np.array(18.0)}
     with pytest.raises(ValueError, match="not finite at the start of the chain in 300 of 300"):
-        walk(made, categorical, point=point)
+        walk(made, model, point=point)
 
 
-# --- row_logp -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda point, rows: 0.0, "row_logp returned shape .* must return"),
-        (lambda point, rows: np.zeros(len(rows) + 1), "row_logp returned shape .* must return"),
-        (lambda point, rows: np.zeros(300 if len(rows) == 300 else 1), "row_logp returned shape"),
-        (lambda point, rows: None, "row_logp"),
-        (lambda point, rows: np.full(len(rows), np.nan), "not finite .* 300 of 300 rows"),
-    ],
-)
-@pytest.mark.parametrize("step", STEPS)
-def test_what_row_logp_may_not_return(categorical, step, wrong, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        walk(step(model=categorical, row_logp=wrong), categorical)
-
-
-@pytest.mark.parametrize("calls", [0, 30])
-@pytest.mark.parametrize("step", STEPS)
-def test_an_exception_of_row_logp_surfaces(categorical, step, calls):
-    """At once, or in the middle of a chain; the next chain is not confused by it."""
-    left = [calls]
-
-    def breaks(point, rows):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Drawn("no more")
-        return row_logp(point, rows)
-
-    with pytest.raises(Drawn, match="no more"):
-        made = step(model=categorical, row_logp=breaks)
-        walk(made, categorical)
-    if calls:
-        left[0] = 10**9
-        assert len(walk(made, categorical)) == 30
-
-
-def test_impossible_proposals_are_rejected(run, normal, row_logp):
+def test_impossible_proposals_are_rejected(run):
     """Rows that are -inf or NaN where the chain would go."""
     for value in (-np.inf, np.nan):
 
-        def logp(point, rows, value=value):
-            return np.where(point["mu"] > 0.3, value, row_logp(point, rows))
+        def logp(y, mu, value=value):
+            return pt.switch(mu > 0.3, value, -0.5 * (y - mu) ** 2)
 
-        step = amc.RacingMetropolis(model=normal, row_logp=logp)
-        idata = run(normal, step, initvals={"mu": 0.25}, draws=200)
+        with pm.Model() as model:
+            pm.CustomDist("obs", pm.Normal("mu"), logp=logp, observed=Y)
+        step = amc.RacingMetropolis(model=model, proxy=None)
+        idata = run(model, step, initvals={"mu": 0.25}, draws=200)
         assert idata.posterior["mu"].max() <= 0.3
         assert np.ptp(idata.posterior["mu"].values) > 0
 
@@ -460,7 +415,7 @@ def test_fewer_rows_than_a_batch_are_all_read(run):
 
 
 def test_without_a_control_variate_there_is_a_warning(categorical):
-    with pytest.warns(UserWarning, match="no control variate .row_logp has no deriv") as told:
+    with pytest.warns(UserWarning, match="no control variate .proxy=None") as told:
         step = quick(categorical)
     assert [w.filename for w in told] == [__file__]
     _, (stats,) = step.step(categorical.initial_point())
@@ -480,12 +435,11 @@ def test_observed_vars(categorical, step):
         step(model=categorical, observed_vars=[])
 
 
-def test_row_logp_gives_the_exact_conditional(poisson):
-    """The same exact conditional as with the graph of the model."""
+def test_the_exact_conditional(poisson):
     step = quick(poisson, states={"k": range(8)}, race="exact", audits=0)
     found = np.bincount(walk(step, poisson, 2_000), minlength=8) / 2_000
     k = np.arange(8)
-    log_weight = np.array([row_logp({"k": j}, np.arange(300)).sum() for j in k])
+    log_weight = np.array([-0.5 * ((Y - 0.1 * j) ** 2).sum() for j in k])
     log_weight += k * np.log(1.5) - np.cumsum(np.log(np.maximum(k, 1)))
     truth = np.exp(log_weight - log_weight.max())
     truth /= truth.sum()
@@ -496,13 +450,6 @@ def test_row_logp_gives_the_exact_conditional(poisson):
 def test_few_rows_of_a_discrete_variable(n_rows):
     y = np.linspace(-1, 2, n_rows)
     model = model_of(lambda: pm.Categorical("k", p=np.ones(3) / 3), y, 1.0)
-
-    def logp(point, rows):
-        return -0.5 * (y[rows] - point["k"]) ** 2
-
-    chains = [
-        walk(amc.RacingGibbs(model=model, row_logp=logp, race=race), model, 100)
-        for race in ("normal", "exact")
-    ]
+    chains = [walk(quick(model, race=race), model, 100) for race in ("normal", "exact")]
     assert chains[0] == chains[1]
     assert len(set(chains[0])) > 1

@@ -75,11 +75,6 @@ def selection_model():
     return out
 
 
-def selection_logp(point, rows):
-    X, y = selection_arrays()
-    return -0.5 * (y[rows] - X[rows] @ (point["gamma"][0] * point["beta"])) ** 2
-
-
 class Case(NamedTuple):
     """A step of a model's variable, one that is quick to compile, and a step for the rest.
 
@@ -103,19 +98,13 @@ class Case(NamedTuple):
 def case_of(name) -> Case:
     if name == "metropolis":
         model = linear_model()
-        data = model["X"].get_value(), model["y"].get_value()
-
-        def logp(point, rows):
-            sd = np.exp(point["sigma_log__"])
-            return -0.5 * ((data[1][rows] - data[0][rows] @ point["beta"]) / sd) ** 2 - np.log(sd)
-
-        quick = functools.partial(amc.RacingMetropolis, model=model, row_logp=logp, audits=20)
+        quick = functools.partial(amc.RacingMetropolis, model=model, proxy=None, audits=20)
         step, drawn = amc.RacingMetropolis(model=model), ("beta", "sigma_log__")
         return Case(model, step, quick, (), STATS, ("X", "y"), drawn)
     model = selection_model()
     own = {"model": model, "audits": 20}
-    quick = functools.partial(amc.RacingGibbs, ["gamma"], row_logp=selection_logp, **own)
-    rest = amc.RacingMetropolis(["beta"], row_logp=selection_logp, **own)
+    quick = functools.partial(amc.RacingGibbs, ["gamma"], proxy=None, **own)
+    rest = amc.RacingMetropolis(["beta"], proxy=None, **own)
     stats = RACE_STATS | STEP_STATS | GIBBS_STATS
     step = amc.RacingGibbs(["gamma"], **own)
     return Case(model, step, quick, (rest,), stats, ("X", "y", "p"), ("gamma",))
@@ -149,9 +138,9 @@ def test_same_seed_same_draws_in_parallel(name, case):
 
 
 @pytest.mark.slow
-def test_same_seed_same_draws_in_spawned_workers(run, normal, row_logp):
+def test_same_seed_same_draws_in_spawned_workers(run, normal):
     """Quick, for there is little to compile in each worker."""
-    step = amc.RacingMetropolis(model=normal, row_logp=row_logp)
+    step = amc.RacingMetropolis(model=normal, proxy=None)
     alone = run(normal, step)
     assert_same(alone, run(normal, step, cores=2, mp_ctx="spawn"))
 
@@ -168,12 +157,12 @@ def test_other_seeds_and_chains_differ(name, case):
     assert not np.any(beta[0] == beta[1])
 
 
-def test_global_numpy_seed_is_left_alone(run, normal, row_logp):
+def test_global_numpy_seed_is_left_alone(run, normal):
     results = []
     for seed in (1, 2):
         np.random.seed(seed)
         before = np.random.get_state()[1].copy()
-        step = amc.RacingMetropolis(model=normal, row_logp=row_logp)
+        step = amc.RacingMetropolis(model=normal, proxy=None)
         results.append(run(normal, step, chains=1))
         np.testing.assert_array_equal(before, np.random.get_state()[1])
     assert_same(*results)
@@ -274,9 +263,9 @@ def test_a_step_without_setup_takes_its_own_generator(case):
 # --- variables -------------------------------------------------------------------------------------
 
 
-def test_model_of_the_context(normal, row_logp):
+def test_model_of_the_context(normal):
     with normal:
-        assert amc.RacingMetropolis(row_logp=row_logp).vars == normal.value_vars
+        assert amc.RacingMetropolis(proxy=None).vars == normal.value_vars
 
 
 # --- states and pickles ---------------------------------------------------------------------------
@@ -468,9 +457,9 @@ def test_initval(run):
     cloudpickle.loads(cloudpickle.dumps(step))
 
 
-def test_initvals_of_sample(run, normal, row_logp):
+def test_initvals_of_sample(run, normal):
     """Far from where the step was made; without tuning the chain starts right there."""
-    step = amc.RacingMetropolis(model=normal, row_logp=row_logp)
+    step = amc.RacingMetropolis(model=normal, proxy=None)
     idata = run(normal, step, initvals={"mu": 4.0}, tune=0, draws=1, chains=1)
     assert abs(idata.posterior["mu"].item() - 4.0) < 1.5
 

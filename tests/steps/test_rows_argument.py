@@ -193,9 +193,7 @@ def test_impossible_rows_are_named(tmp_path):
         make_step(amc.Rows(files, folder=tmp_path), model(initval=10.0))
 
 
-def test_row_logp_excludes_rows():
-    with pytest.raises(ValueError, match="rows= and row_logp= exclude each other"):
-        make_step(data(), row_logp=lambda p, r: r)
+def test_rows_of_a_wrong_type():
     with pytest.raises(TypeError, match="rows must map names"):
         make_step(3)
 

@@ -172,7 +172,7 @@ class ParticleDensities:
         self._prints = True
         self._x, self._terms, self._rows = x, terms, rows
         self._prior, self._outputs = prior, outputs
-        self._data = shared_values(terms)
+        self._data = [v for v, _ in shared_values(terms)]
         self._lock = threading.Lock()
         self._token = uuid4().hex
 
@@ -209,7 +209,6 @@ class ParticleDensities:
         x = as_points(x, self.n_dim)
         out = np.empty((2, len(x)))
         with self._lock:
-            self._check_data()
             for s in self._chunks(len(x)):
                 if grad is None:
                     out[:, s] = np.concatenate([part.values(x[s]) for part in self._parts])
@@ -256,51 +255,21 @@ class ParticleDensities:
     def fingerprint(self) -> str:
         """Return a hash of the current values of ``pm.Data`` and other shared variables."""
         found = hashlib.blake2b(digest_size=16)
-        for v, _ in self._data:
+        for v in self._data:
             found.update(cloudpickle.dumps(v.get_value(borrow=True)))
         return found.hexdigest()
-
-    def _check_data(self) -> None:
-        """Raise an error if data have been replaced, because compiled functions contain them."""
-        now = [(v.get_value(borrow=True), value) for v, value in self._data]
-        if any(a is not b and not np.array_equal(a, b) for a, b in now):
-            raise ValueError(
-                "pm.Data of the model have changed since its densities were extracted: call "
-                "estimate_evidence again."
-            )
 
     # --- integrals over local effects ---------------------------------------------------------------
 
     def with_groups(self, groups: GroupTotals, graph: Variable) -> Self:
         """Return densities whose likelihood includes groups, which were made from a graph."""
-        return self._with(groups=groups, _data=[*self._data, *shared_values([graph])])
-
-    @property
-    def factor(self) -> Factor:
-        """Factor whose effects are integrated out."""
-        return self._integrals.groups.factor
-
-    @property
-    def rule(self) -> str:
-        """Description of the quadrature rule."""
-        return self._integrals.rule
-
-    @property
-    def _integrals(self) -> GroupTotals:
-        assert self.groups is not None, "no effects are integrated out"
-        return self.groups
+        data = [*self._data, *(v for v, _ in shared_values([graph]))]
+        return self._with(groups=groups, _data=data)
 
     def refined(self, x: np.ndarray, tolerance: float) -> Self:
         """Return densities with as many nodes as a tolerance in nats needs at posterior points (P, D)."""
-        return self._with(groups=self._integrals.refined(x, tolerance))
-
-    def settled(self, x: np.ndarray) -> Self:
-        """Return densities whose mode searches start at the modes of a point (D,)."""
-        return self._with(groups=self._integrals.settled(x))
-
-    def quadrature_error(self, x: np.ndarray) -> float:
-        """Return the quadrature error of the log evidence, in nats, from posterior points (P, D)."""
-        return self._integrals.error(x)
+        assert self.groups is not None, "no effects are integrated out"
+        return self._with(groups=self.groups.refined(x, tolerance))
 
     # --- copies -------------------------------------------------------------------------------------
 
@@ -314,9 +283,7 @@ class ParticleDensities:
         return self._with()
 
     def __reduce__(self):
-        self._check_data()
         state = {k: v for k, v in state_without_caches(self).items() if k != "_lock"}
-        state["_data"] = [v for v, _ in self._data]
         return _load, ((self._token, self.chunk), cloudpickle.dumps(state))
 
     # --- compiled -----------------------------------------------------------------------------------
@@ -378,8 +345,7 @@ def _load(token: tuple, state: bytes) -> ParticleDensities:
         if token not in _LOADED:
             found = object.__new__(ParticleDensities)
             values: dict[str, Any] = cloudpickle.loads(state)
-            data = [(v, v.get_value(borrow=True)) for v in values["_data"]]
-            found.__dict__.update(values, _data=data, _lock=threading.Lock())
+            found.__dict__.update(values, _lock=threading.Lock())
             _LOADED[token] = found
             while len(_LOADED) > _MOST_LOADED:
                 _LOADED.popitem(last=False)
@@ -556,10 +522,10 @@ def _verify_groups(model, logp, totals: GroupTotals, layout: FlatLayout, rng) ->
         if not np.isfinite(wanted):
             continue
         eta = layout.ravel(point)
-        found = totals.complete(eta, effects_at(totals.groups.factor, point))
+        found = totals.complete(eta, effects_at(totals.factor, point))
         if not np.isclose(found, wanted, rtol=1e-6, atol=1e-6):
             raise ValueError(
-                f"the groups of {totals.groups.factor.label} have a log density of {found} where the model "
+                f"the groups of {totals.factor.label} have a log density of {found} where the model "
                 f"has {wanted}: pass marginalize=None, and report this model as a bug of amc_pymc."
             )
         kept.append(eta)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc.distributions import Uniform
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import DiracDeltaRV, PartialObservedRV
 from pymc.distributions.multivariate import CARRV
@@ -26,7 +25,7 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.variable import TensorConstant
 
-from amc_pymc.reading.graphs import is_random, log_densities, plain_function, rebuilt
+from amc_pymc.reading.graphs import is_random, log_densities, rebuilt
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.prior import IMPROPER
 
@@ -95,7 +94,7 @@ def check_evidence_defined(model) -> None:
 def _refuse_prior(rv, others: list) -> None:
     for op in _ops(toposort([rv], blockers=others)):
         kind = type(op).__name__.removesuffix("RV")
-        if isinstance(op, IMPROPER) or (op is rv.owner.op and _endless(rv)):
+        if isinstance(op, IMPROPER):
             raise ValueError(
                 f"{rv.name!r} has an improper prior ({kind}): the evidence is not defined. Give it a "
                 "proper distribution."
@@ -110,14 +109,6 @@ def _refuse_prior(rv, others: list) -> None:
             f"{rv.name!r} are missing values of a multivariate variable, whose density PyMC does not tell "
             "from that of the others. Leave rows with missing values out."
         )
-
-
-def _endless(rv) -> bool:
-    """Whether a variable is uniform between ends one of which is infinite."""
-    if not isinstance(rv.owner.op, Uniform.rv_type):
-        return False
-    ends = [end for end in rv.owner.op.dist_params(rv.owner) if not is_random([end])]
-    return any(np.isinf(end).any() for end in plain_function([], ends)())
 
 
 def _ops(nodes):

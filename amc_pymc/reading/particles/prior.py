@@ -98,8 +98,6 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
 
 #: Priors that do not integrate to one.
 IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
-#: Number of draws with which a variable that cannot be drawn is searched for.
-_TRIALS = 100
 
 
 class PriorDraws:
@@ -167,20 +165,8 @@ class PriorDraws:
                     [np.empty((0, self.layout.size)), *(self._flat(fn(), 1) for _ in range(n))]
                 )
             except Exception as error:
-                raise ValueError(
-                    f"the prior of {self._culprit()} cannot be drawn: {error}"
-                ) from error
-
-    def _culprit(self) -> str:
-        """Return the first variable for which a trial draw fails."""
-        for name, value in zip(self.names, self._values, strict=True):
-            try:
-                fn, _ = _compiled([], [value])
-                for _ in range(_TRIALS):
-                    fn()
-            except Exception:
-                return repr(name)
-        return "some variable"
+                names = ", ".join(map(repr, self.names))
+                raise ValueError(f"the prior of {names} cannot be drawn: {error}") from error
 
     def _flat(self, arrays, n: int) -> np.ndarray:
         columns = [

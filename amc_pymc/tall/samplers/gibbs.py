@@ -238,7 +238,6 @@ def learn(sampler: Gibbs, chain: Chain) -> None:
 
 def _raise_bad(sampler: Gibbs, status: int, element: int | np.integer, where: int) -> None:
     model = sampler.prepared.densities
-    model.raise_errors()
     coordinate = sampler.elements.coordinate[element]
     label = model.layout.labels()[coordinate]
     states = sampler.elements.states_of(element)

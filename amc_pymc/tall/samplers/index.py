@@ -316,8 +316,3 @@ class ModelSpace:
         prepared = self.prepared[k]
         known = self._base[k] + surrogate_total(prepared.eta(theta), prepared.first_surrogate)
         return float(prepared.densities.all_values(theta).sum() - known)
-
-    def raise_errors(self) -> None:
-        """Raise an error of a Python callback, if any."""
-        for p in self.prepared:
-            p.densities.raise_errors()

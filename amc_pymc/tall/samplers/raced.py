@@ -252,16 +252,12 @@ class RacedModel(Raced, Protocol):
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Convert x (D,) to values of the user's variables."""
 
-    def raise_errors(self) -> None:
-        """Raise an error that a Python callback raised inside a compiled loop, if any."""
-
 
 def finite_or_raise(model: RacedModel, x: np.ndarray, unit: int) -> None:
     """Raise a ValueError if the log-likelihood of a unit is not finite at x.
 
     A unit that is not finite at a proposal is a rejection, at the current point an error.
     """
-    model.raise_errors()
     value = float(model.values(x, np.array([unit]))[0])
     if not np.isfinite(value):
         raise ValueError(

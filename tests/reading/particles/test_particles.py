@@ -374,25 +374,6 @@ def test_a_variable_that_chooses_a_coordinate_is_left_to_pytensor(caplog):
     np.testing.assert_allclose(found.values(x)[1], wanted)
 
 
-def test_data_must_not_change_afterwards():
-    with pm.Model() as model:
-        X = pm.Data("X", np.ones((4, 2)))
-        b = pm.Normal("b", 0.0, 1.0, shape=2)
-        pm.Normal("y", X @ b, 1.0, observed=pm.Data("outcome", np.zeros(4)))
-    found = extract_particles(model)
-    x = np.array([[1.0, 2.0], [0.0, 1.0]])
-    before = pickled_copy(found).values(x)
-    np.testing.assert_allclose(found.values(x)[1], 4 * stats.norm.logpdf([3.0, 1.0]))
-    np.testing.assert_array_equal(before, found.values(x))
-    with model:
-        pm.set_data({"X": np.ones((4, 2))})
-        np.testing.assert_array_equal(before, found.values(x))
-        pm.set_data({"X": np.full((7, 2), 2.0), "outcome": np.ones(7)})
-    for use in (found.values, found.gradients, lambda x: pickled_copy(found)):
-        with pytest.raises(ValueError, match=r"pm\.Data of the model have changed"):
-            use(x)
-
-
 def pickled_copy(found):
     """As another process would have it."""
     return cloudpickle.loads(cloudpickle.dumps(found))

@@ -21,7 +21,7 @@ import amc_pymc as amc
 
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.results import clopper_pearson
-from amc_pymc.tall.racing import DECIDED
+from amc_pymc.tall.racing import DECIDED, REWARDS
 from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.chain import AuditTally, report
 from amc_pymc.tall.samplers.compiled import GRADIENT, Races, entry_point, state_values
@@ -331,12 +331,12 @@ def test_sweeps_are_argmaxes_in_random_order(mixed):
 # --- rows that are impossible in some states ------------------------------------------------------
 
 
-def callback_sampler(row_logp, n_rows=400, n_states=4, **kwargs):
-    """One variable k and rows by a Python function: next to nothing to compile."""
+def custom_sampler(logp, y, n_states=4):
+    """One variable k, and rows of a density of their own."""
     with pm.Model() as out:
         k = pm.Categorical("k", p=np.full(n_states, 1 / n_states), initval=0)
-        pm.Normal("y", k, 1, observed=np.zeros(n_rows))
-    return amc.RacingGibbs(model=out, row_logp=row_logp, audits=0, **kwargs).sampler, out
+        pm.CustomDist("y", k, logp=logp, observed=y)
+    return amc.RacingGibbs(model=out, proxy=None, audits=0).sampler, out
 
 
 @pytest.fixture
@@ -352,11 +352,11 @@ def uniform_rows():
 def test_states_where_rows_are_impossible(uniform_rows):
     y, top, truth = uniform_rows
 
-    def logp(point, rows):
-        high = top[int(point["k"])]
-        return np.where(y[rows] < high, -math.log(high), -np.inf)
+    def logp(y, k):
+        high = pt.as_tensor(top)[k]
+        return pt.switch(y < high, -pt.log(high), -np.inf)
 
-    sampler, model = callback_sampler(logp, n_rows=300)
+    sampler, model = custom_sampler(logp, y)
     values, found = walk(sampler, model.initial_point(), 2_000)
     assert_frequencies(values[:, 0], truth)
     assert np.all(found["race_rows"] == 300)  # no spread decides nothing
@@ -364,23 +364,22 @@ def test_states_where_rows_are_impossible(uniform_rows):
 
 
 def test_rows_that_are_not_a_number_are_named():
-    def logp(point, rows):
-        return np.where((rows == 123) & (point["k"] == 2), np.nan, 0.01 * point["k"] * (rows % 7))
+    def logp(y, k):
+        return pt.switch(pt.eq(y, 123) & pt.eq(k, 2), np.nan, 0.01 * k * (y % 7))
 
-    sampler, model = callback_sampler(logp)
+    sampler, model = custom_sampler(logp, np.arange(400.0))
     with pytest.raises(ValueError, match=r"y in row 123 is not finite in a state of k\."):
         walk(sampler, model.initial_point(), 100)
 
 
+@first_class(REWARDS)
+def impossible(points, centre, rows):
+    return np.full((points.shape[0], rows.size), -np.inf)
+
+
 def test_no_possible_state_is_an_error():
-    """Row 7 is impossible in all states but the one the chain starts in, and so is that, later."""
-    calls = [0]
-
-    def logp(point, rows):
-        calls[0] += 1
-        return np.where((rows % 2 == 0) & (calls[0] > 3), -np.inf, 0.0)
-
-    sampler, model = callback_sampler(logp)
+    sampler, model = custom_sampler(lambda y, k: 0.01 * k * y, np.arange(400.0))
+    sampler.prepared.raced.state_rewards = impossible
     with pytest.raises(ValueError, match=r"No state of k has a positive density"):
         walk(sampler, model.initial_point(), 100)
 

@@ -131,7 +131,6 @@ def prepared_model(k, taylor, exact, rest=None, **bad):
             rows == bad.get("bad_row"), bad.get("bad_value"), row_logs(k, theta)[rows]
         ),
         all_values=lambda theta: row_logs(k, theta),
-        raise_errors=lambda: None,
     )
     raced = SimpleNamespace(
         n_units=N, race_cost=4.0, audit_cost=2.0, value_and_gradient=base,

@@ -94,9 +94,6 @@ class Groups:
     def rest_hessian(self, x, coordinates):
         return np.array([[-4.0]])
 
-    def raise_errors(self):
-        pass
-
     def forget_errors(self):
         pass
 
