@@ -28,8 +28,8 @@ _log = logging.getLogger("amc_pymc")
 _STOP_SECONDS = 1.0
 #: Maximum seconds between checks of workers that send nothing.
 _POLL_SECONDS = 0.2
-#: Number of times that a job may lose its worker.
-TRIES = 3
+#: Number of times that a job may lose its worker, and number of deaths, without a result between them, that end a run.
+TRIES, _DEATHS = 3, 30
 
 
 class WorkerDied(RuntimeError):
@@ -210,6 +210,7 @@ class Supervisor:
         self._function: Any = function if forked else pickled(function, what)
         self.shared = () if shared is None else shared(self._context)
         self._workers: list[Worker] = []
+        self._deaths = 0
 
     def run(
         self,
@@ -292,6 +293,7 @@ class Supervisor:
         task = worker.task
         assert task is not None
         task.pieces.append(value)
+        self._deaths = 0
         if not task.complete():
             return
         worker.task = None
@@ -310,6 +312,12 @@ class Supervisor:
         if task is None:
             return
         task.deaths += 1
+        self._deaths += 1
+        if self._deaths == _DEATHS:
+            raise RuntimeError(
+                f"{_DEATHS} worker processes have died ({cause}) one after the other and none has finished a "
+                "piece of its work. Run one job with cores=1 to see what happens."
+            )
         again = task.died(cause)
         waiting.extendleft(reversed(again))
         if task not in again:

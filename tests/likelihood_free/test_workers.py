@@ -201,6 +201,13 @@ def test_a_simulation_that_kills_its_worker_is_a_failure(how, said, caplog):
     assert no_children()
 
 
+def test_a_simulator_that_always_kills_its_worker_ends_the_run():
+    u = points(700)
+    with pytest.raises(RuntimeError, match="30 worker processes have died .SIGKILL. one after"):
+        run(Walk(at(set(u[:, 0]), die)), u, cores=2, mp_ctx="fork")
+    assert no_children()
+
+
 def test_what_follows_a_culprit_does_not_depend_on_workers():
     u = points(700)
     problem = Walk(at(set(u[[5, 300], 0]), die))
