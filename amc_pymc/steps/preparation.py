@@ -27,6 +27,7 @@ from amc_pymc.reading.factors import Factor, element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import possible_points
+from amc_pymc.results import LARGEST_K, pareto_k
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import InMemory
 from amc_pymc.steps.model_densities import (
@@ -39,7 +40,13 @@ from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.racing import AutoRace, ExactRace
 from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.preparation import Preparation, probe_moves, with_forecast
+from amc_pymc.tall.samplers.preparation import (
+    Preparation,
+    expected_acceptance,
+    log_weights,
+    probe_moves,
+    with_forecast,
+)
 from amc_pymc.tall.samplers.raced import (
     GaussianFit,
     NoProxy,
@@ -55,10 +62,12 @@ from amc_pymc.tall.thinning import Thinning, fit_thinning
 
 _log = logging.getLogger("amc_pymc")
 #: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
-_FITS_WELL, POOR = 0.9, 0.05
-#: Acceptance rate below which a flag is raised, and the number of units below which all are read, so that
-#: no expansion is needed.
-_HOPELESS, _FEW_UNITS = 1e-3, 50
+_FITS_WELL, _POOR = 0.9, 0.05
+#: Acceptance rate below which a flag is raised: with 0.3, 200 coefficients of a sparse Poisson regression had R-hat 1.2
+#: after 2 x 1,500 draws. The number of units below which all are read, so that no expansion is needed.
+_HOPELESS, _FEW_UNITS = 0.3, 50
+#: Fewest and most draws by which they are measured, and the row evaluations that this may cost.
+_FEWEST_WEIGHTS, _MOST_WEIGHTS, _WEIGHT_ROWS = 50, 200, 20_000_000
 #: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
 _MOST_WITH_TAILS = 10
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
@@ -217,7 +226,7 @@ class _Preparing:
         found = self.with_surface()
         if found is not None:
             found = self.finished(found)
-            if found.cut is None or found.kinked or _acceptance(found) > POOR:
+            if found.cut is None or found.kinked or _acceptance(found) > _POOR:
                 return found  # there is no other expansion, or it is as good
             self.rng = as_generator(SEED)
         try:
@@ -250,15 +259,11 @@ class _Preparing:
             unit_changes(raced.rewards, np.stack([centre, centre]), centre, np.zeros(1, np.int64))
         self.say("Measuring residuals")
         prepared = with_forecast(prepared, self.active, race, self.proxy.exact_rows, self.rng)
-        prepared = _with_tails(prepared)
+        prepared = _with_tails(_with_weights(prepared))
         if isinstance(race, ExactRace | AutoRace):
             prepared = _with_thinning(prepared, race, self.active)
-        flags, acceptance = prepared.flags, _acceptance(prepared)
-        told = prepared.forecast_flags or prepared.kinked or raced.n_units < _FEW_UNITS
-        if prepared.surface is not None and acceptance <= _HOPELESS and not told:
-            flags += (flag("poor_expansion", acceptance=acceptance),)
         spent = self.densities.rows_evaluated + raced.rows_evaluated
-        return replace(prepared, rows_spent=spent, flags=flags)
+        return replace(prepared, rows_spent=spent)
 
     def compile_derivatives(self, raced: Raced, x: np.ndarray) -> None:
         """Compile the functions of the mode search by calls on one unit."""
@@ -413,6 +418,24 @@ class _Preparing:
 
 def _acceptance(prepared: Preparation) -> float:
     return 0.0 if prepared.forecast is None else prepared.forecast.acceptance
+
+
+def _with_weights(prepared: Preparation) -> Preparation:
+    """Measure the acceptance rate by weights of draws if probes say that many moves are rejected; flag a low one.
+
+    A chain stays long where the weights, exp of what the expansion of the rows leaves, are largest.
+    """
+    forecast, n_rows = prepared.forecast, prepared.densities.n_rows
+    if prepared.surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
+        return prepared
+    number = int(np.clip(_WEIGHT_ROWS / n_rows, _FEWEST_WEIGHTS, _MOST_WEIGHTS))
+    logs = log_weights(prepared, number)
+    acceptance, k = expected_acceptance(np.diff(logs[logs > -np.inf])), pareto_k(logs)
+    told = prepared.forecast_flags or prepared.kinked or prepared.raced.n_units < _FEW_UNITS
+    flags = prepared.flags
+    if (acceptance < _HOPELESS or k > LARGEST_K) and not told:
+        flags += (flag("poor_expansion", acceptance=acceptance, k=k),)
+    return replace(prepared, forecast=forecast._replace(acceptance=acceptance), flags=flags)
 
 
 def _with_tails(prepared: Preparation) -> Preparation:

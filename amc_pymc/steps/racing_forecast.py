@@ -17,7 +17,6 @@ from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import possible_factors, prepare_grouped, reasons_against
 from amc_pymc.steps.model_densities import checked_densities
-from amc_pymc.steps.preparation import POOR
 from amc_pymc.steps.racing_step import chosen_vars, first_of
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.samplers.preparation import Preparation
@@ -197,10 +196,11 @@ def racing_forecast(
     racing = _speed(prepared, read * rows_per_unit, gradient)
     nuts = 1.0 / (_GRADIENTS * of_rows + _OVERHEAD)
     share = read * rows_per_unit / n_rows
+    poor = any(f.name == "poor_expansion" for f in flags)
     return RacingForecast(
         **common,
-        pays=forecast.acceptance > POOR and racing > nuts,
-        suggestion=_suggestion(share, n_rows, forecast.acceptance, racing > nuts),
+        pays=racing > nuts and not poor,
+        suggestion=_suggestion(share, n_rows, poor, racing > nuts),
         expected_rows=read * rows_per_unit,
         exact=prepared.thinning is not None,
         exact_rows=int(prepared.exact_rows.size * rows_per_unit),
@@ -248,9 +248,9 @@ def _seconds(call: Callable[[], object]) -> float:
     return least
 
 
-def _suggestion(share: float, n_rows: int, acceptance: float, faster: bool) -> str:
-    if acceptance <= POOR:
-        return f"Only {acceptance:.0%} of the moves would be accepted: use NUTS."
+def _suggestion(share: float, n_rows: int, poor: bool, faster: bool) -> str:
+    if poor:
+        return "The rows are far from their expansion, and chains would need many steps: use NUTS."
     if faster:
         return "Racing pays: use RacingMetropolis(). Check R-hat: mixing is estimated on the surrogate."
     if share < 0.1:

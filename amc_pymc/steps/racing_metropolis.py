@@ -14,6 +14,7 @@ import numpy as np
 
 from pymc import Model
 from pymc.util import RandomGenerator
+from scipy import special
 
 from amc_pymc.arguments import boolean
 from amc_pymc.flags import Flag, flag
@@ -38,6 +39,8 @@ _TRIES = 2
 #: a draw, and a transition apart from its rows.
 _DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
 _TUNING_TRANSITIONS = 5
+#: Largest number of transitions of a draw where moves are often rejected.
+_MOST_TRANSITIONS = 8
 #: Maximum rows read by a batch of draws, if no other step moves anything: in memory, to limit the time
 #: of a batch, and in a store, to limit the pages that it maps.
 _AHEAD, _STORED_AHEAD = 20_000, 4_000
@@ -94,8 +97,8 @@ class RacingMetropolis(RacingStep):
         Maximum number of decisions per chain repeated on all rows, in at most a tenth of the time.
     transitions_per_draw : int or "auto", default "auto"
         Transitions per stored draw. ``pm.sample`` spends 5-300 microseconds per stored draw, a
-        transition often less. ``"auto"`` is 1, unless local effects are drawn with every stored
-        draw. Then transitions take about as long as drawing the effects, or less if fewer make
+        transition often less. ``"auto"`` is 1, and up to 8 if moves are often rejected. If local effects are drawn
+        with every stored draw, transitions take about as long as drawing the effects, or less if fewer make
         successive draws independent. During tuning, when effects are not drawn, it is 5.
     marginalize : "auto" or None or a variable or sequence of variables
         Local effects to integrate out: variables, or their names, of one grouping factor.
@@ -274,10 +277,11 @@ class RacingMetropolis(RacingStep):
                 )
             if groups.discrete:
                 raise ValueError("recover=False cannot mark discrete effects as not drawn")
-        if options.transitions_per_draw == "auto" and self._recover:
-            number = _transitions(sampler)
+        if options.transitions_per_draw == "auto":
+            number = _transitions(sampler, self._recover)
             # Effects are not drawn while tuning if no other step needs them.
-            tuning = _TUNING_TRANSITIONS if self._alone and groups is not None else None
+            drawn_later = self._alone and groups is not None and self._recover
+            tuning = _TUNING_TRANSITIONS if drawn_later else None
             sampler = dataclasses.replace(sampler, transitions=number, tuning_transitions=tuning)
             if number > 1:
                 _log.info("%d transitions for every stored draw; race_rows is their sum.", number)
@@ -319,17 +323,25 @@ def _groups_of(prepared: Preparation) -> GroupedModel | None:
     return cast(GroupedModel, prepared.densities) if grouped else None
 
 
-def _transitions(sampler: Metropolis) -> int:
-    """Return the number of transitions that takes half the time of a draw, if all are useful."""
+def _transitions(sampler: Metropolis, recover: bool) -> int:
+    """Return the number of transitions that takes half the time of a draw, if all are useful, or that is needed.
+
+    The sum of what the expansion of the rows leaves is normal with standard deviation s if a move is accepted with
+    probability 2 Phi(-s / 2). Draws are nearly independent after some 2 s^2 transitions.
+    """
     prepared = sampler.prepared
     model, forecast = _groups_of(prepared), prepared.forecast
-    if model is None or forecast is None:
+    if forecast is None or prepared.surface is None:
         return 1
+    spread = 2.0 * special.ndtri(0.5 * forecast.acceptance)
+    needed = int(np.clip(np.ceil(2.0 * spread**2), 1, _MOST_TRANSITIONS))
+    if model is None or not recover:
+        return needed
     drawing = _STORING_COST + model.n_rows * _DRAWING_COST
     transition = _TRANSITION_COST + forecast.rows * model.race_cost
     rejected = np.clip(1.0 - forecast.acceptance, 0.3, 0.95)
     useful = np.ceil(np.log(_SAME_DRAW) / np.log(rejected))
-    return int(np.clip(drawing / transition, 1, useful))
+    return int(np.clip(drawing / transition, needed, max(needed, useful)))
 
 
 def metropolis_sampler(

@@ -1,6 +1,7 @@
 """Chains that mix slowly say so, and those that mix well say nothing."""
 
 import contextlib
+import warnings
 
 import numpy as np
 import pymc as pm
@@ -10,6 +11,8 @@ import pytest
 import amc_pymc as amc
 
 from amc_pymc.flags import flags_of_bits
+from amc_pymc.tall.refresh import log_surface
+from amc_pymc.tall.samplers.preparation import log_weights
 from models.priors import EXAMPLES
 
 GROUP = np.arange(2_000) % 20
@@ -96,3 +99,39 @@ def test_a_poor_expansion_is_flagged_before_sampling():
 def effects_step(centred):
     with effects(centred):
         return amc.RacingMetropolis()
+
+
+def logistic(n_rows, n_coefficients):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(n_rows, n_coefficients))
+    p = 1.0 / (1.0 + np.exp(-X @ rng.normal(0.0, 0.4, n_coefficients)))
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 1.0, shape=n_coefficients)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=(rng.random(n_rows) < p).astype(int))
+    return model
+
+
+def test_weights_of_draws_are_posterior_over_surrogate():
+    """Up to a constant, where both densities are computed at the same draws."""
+    model = logistic(400, 20)
+    prepared = amc.RacingMetropolis(model=model, progressbar=False).prepared
+    found, surface = log_weights(prepared, 60), prepared.surface
+    draws = surface.draws[np.linspace(0, len(surface.draws) - 1, 60).astype(int)]
+    logp, refresh = model.compile_logp(), surface.moves()._replace(freedom=np.full(1, np.inf))
+    expected = [logp({"b": x}) - log_surface(x, refresh) for x in draws]
+    assert np.std(expected) > 0.3  # else the test says little
+    np.testing.assert_allclose(found - found[0], np.array(expected) - expected[0], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "number", "transitions", "poor"),
+    [(300, 60, 8, True), (2_000, 40, (2, 5), False), (20_000, 5, 1, False)],
+)
+def test_more_transitions_where_moves_are_rejected(n_rows, number, transitions, poor):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        step = amc.RacingMetropolis(model=logistic(n_rows, number), progressbar=False)
+    least, most = np.broadcast_to(transitions, 2)
+    assert least <= step.sampler.transitions <= most
+    assert [f.name for f in step.prepared.flags] == poor * ["poor_expansion"]
+    assert len(caught) == poor

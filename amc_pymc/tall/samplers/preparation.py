@@ -201,6 +201,24 @@ def _beyond(prepared: Preparation, probes: list[np.ndarray]) -> np.ndarray:
     return np.array([surrogate_change(p, surrogate) - total(p[1]) + total(p[0]) for p in probes])
 
 
+def log_weights(prepared: Preparation, number: int) -> np.ndarray:
+    """Return the logarithms (K,) of the posterior density over prior times surrogate at draws of the latter.
+
+    They are known up to a constant: sums over all units of what their expansion leaves.
+    """
+    surface, surrogate, raced = prepared.surface, prepared.surrogate, prepared.raced
+    assert surface is not None and surrogate is not None
+    some = np.linspace(0, len(surface.draws) - 1, number).astype(int)
+    points = prepared.eta(surface.draws[some])
+    sums = np.array([sum(np.sum(part) for part in raced.value_chunks(eta)) for eta in points])
+    if surface.plateaus is None:
+        expanded = [surrogate_change(np.stack([surrogate.centre, p]), surrogate) for p in points]
+    else:
+        expanded = [surface.plateaus.total(p) for p in points]
+    raced.release()
+    return np.nan_to_num(sums - expanded, nan=-np.inf)
+
+
 def expected_acceptance(totals: np.ndarray) -> float:
     """Return the acceptance rate if log ratios are N(-s^2 / 2, s^2), s^2 the mean of totals^2."""
     return float(2.0 * special.ndtr(-0.5 * np.sqrt(np.mean(np.square(totals)))))
