@@ -234,7 +234,7 @@ wrong_decisions: {wrong} of {audited} audited decisions were wrong about {what},
 slow_chain: {what} still drifts or hardly moves, {share:.0%} of its variance lies between tenths of the chain
     the chain has not converged, and neither its draws nor decision_error show how far off they are
     integrate effects out (marginalize=), write them in the other form (centred or not), tune longer, or use NUTS
-poor_expansion: only {acceptance:.2g} of independent moves would be accepted (Pareto k = {k:.2f}), because the rows are far from their second-order expansion, as where few of them inform each coefficient
+poor_expansion: only {acceptance:.2g} of independent moves would be accepted, because the rows are far from their second-order expansion, as where few of them inform each coefficient
     moves are short, and chains need many steps or stay where they are
     integrate effects out (marginalize=), or use NUTS
 start_replaced: the chain did not begin at the initial values it was given, which are over five standard deviations from the mode, but near the mode

@@ -27,7 +27,6 @@ from amc_pymc.reading.factors import Factor, element_states
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import possible_points
-from amc_pymc.results import LARGEST_K, pareto_k
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import InMemory
 from amc_pymc.steps.model_densities import (
@@ -63,8 +62,8 @@ from amc_pymc.tall.thinning import Thinning, fit_thinning
 _log = logging.getLogger("amc_pymc")
 #: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
 _FITS_WELL, _POOR = 0.9, 0.05
-#: Acceptance rate below which a flag is raised: with 0.3, 200 coefficients of a sparse Poisson regression had R-hat 1.2
-#: after 2 x 1,500 draws. The number of units below which all are read, so that no expansion is needed.
+#: Acceptance rate below which a flag is raised: at 0.2, effects of a sparse Poisson regression had R-hat 1.2 after
+#: 2 x 1,500 draws, at 0.05 those of rare events 1.7. The number of units below which all are read, so that no expansion is needed.
 _HOPELESS, _FEW_UNITS = 0.3, 50
 #: Fewest and most draws by which they are measured, and the row evaluations that this may cost.
 _FEWEST_WEIGHTS, _MOST_WEIGHTS, _WEIGHT_ROWS = 50, 200, 20_000_000
@@ -423,18 +422,20 @@ def _acceptance(prepared: Preparation) -> float:
 def _with_weights(prepared: Preparation) -> Preparation:
     """Measure the acceptance rate by weights of draws if probes say that many moves are rejected; flag a low one.
 
-    A chain stays long where the weights, exp of what the expansion of the rows leaves, are largest.
+    The standard deviation of the logarithms predicts effective draws better than the Pareto k of the weights.
     """
     forecast, n_rows = prepared.forecast, prepared.densities.n_rows
     if prepared.surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
         return prepared
     number = int(np.clip(_WEIGHT_ROWS / n_rows, _FEWEST_WEIGHTS, _MOST_WEIGHTS))
     logs = log_weights(prepared, number)
-    acceptance, k = expected_acceptance(np.diff(logs[logs > -np.inf])), pareto_k(logs)
+    possible, acceptance = logs[logs > -np.inf], 0.0
+    if possible.size > 1:
+        acceptance = possible.size / number * expected_acceptance(np.diff(possible))
     told = prepared.forecast_flags or prepared.kinked or prepared.raced.n_units < _FEW_UNITS
     flags = prepared.flags
-    if (acceptance < _HOPELESS or k > LARGEST_K) and not told:
-        flags += (flag("poor_expansion", acceptance=acceptance, k=k),)
+    if acceptance < _HOPELESS and not told:
+        flags += (flag("poor_expansion", acceptance=acceptance),)
     return replace(prepared, forecast=forecast._replace(acceptance=acceptance), flags=flags)
 
 
