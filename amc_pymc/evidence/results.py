@@ -322,9 +322,9 @@ def uncertain(z: float, error: float) -> list[Flag]:
 
 def disagreements(z: float, error: float, pilot: Pilot) -> list[Flag]:
     """Return flags for evidence that the pilot run found and the estimate misses."""
-    names = ("pilot_found_more", "mixture_found_more")
-    gaps = pilot.gaps(z, error)
-    return [flag(name, other=z + gap) for name, gap in zip(names, gaps, strict=True) if gap]
+    annealing, mixture = pilot.gaps(z, error)
+    flags = [flag("pilot_found_more", other=z + annealing)] if annealing else []
+    return flags + ([flag("mixture_found_more", other=z + mixture)] if mixture else [])
 
 
 def missed_mode(z: float, error: float, pilot: Pilot, log_mass: float) -> list[Flag]:

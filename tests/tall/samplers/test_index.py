@@ -285,6 +285,6 @@ def test_an_impossible_model_is_not_drawn_and_the_others_are(settings):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_row_that_is_not_finite_is_named(value, exact):
     draw = Draws(space_of(bad_model=2, bad_row=23, bad_value=value, exact=exact), 1)
-    message = rf"log-likelihood of y in row 23 is {value} at model_index = 2"
+    message = "log-likelihood of y in row 23 is not finite in a state of model_index"
     with pytest.raises(ValueError, match=message):
         draw(0)
