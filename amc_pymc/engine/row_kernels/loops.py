@@ -163,25 +163,19 @@ def _places(program, block):
 @_compiled
 def _value_rows(program, z, shared, block, n, out):
     """Write log-likelihoods of the rows of a block to out[0]."""
-    call(
-        program[VALUE + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1]
-    )  # fmt: skip
+    call(program[VALUE + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1])
 
 
 @_compiled
 def _taylor_rows(program, z, zu, zv, zw, shared, block, n, out):
     """Write derivatives along zw plus half of the second ones along zu and zv to out[0]."""
-    call(
-        program[TAYLOR + ROWS], z, zu, zv, zw, shared, block, block.shape[1], n, out, out.shape[1]
-    )  # fmt: skip
+    call(program[TAYLOR + ROWS], z, zu, zv, zw, shared, block, block.shape[1], n, out, out.shape[1])
 
 
 @_compiled
 def _derivative_rows(program, stage, z, shared, block, n, out, at):
     """Write log-likelihoods, derivatives by leaves, and positions in z of the entries."""
-    call(
-        program[stage + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1], at
-    )  # fmt: skip
+    call(program[stage + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1], at)
 
 
 # --- log-likelihoods and residuals ----------------------------------------------------------------------
@@ -295,9 +289,7 @@ def residuals_at(z, expands, units, data, program):
                 out[k, begin + j] = kept[0, j]
             if expands:
                 _value_rows(program, z[k, 1], middle[k], block, n, kept)
-                _taylor_rows(
-                    program, z[k, 1], z[k, 2], z[k, 3], z[k, 4], jets[k], block, n, terms
-                )  # fmt: skip
+                _taylor_rows(program, z[k, 1], z[k, 2], z[k, 3], z[k, 4], jets[k], block, n, terms)
                 for j in range(n):
                     out[k, begin + j] -= kept[0, j] + terms[0, j]
     return out
@@ -355,9 +347,7 @@ def totals(zs, columns, program):
         for begin in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - begin)
             block = columns[0, begin:]
-            call(
-                program[VALUE + ROWS], z, shared, block, n_rows, n, kept, kept.shape[1]
-            )  # fmt: skip
+            call(program[VALUE + ROWS], z, shared, block, n_rows, n, kept, kept.shape[1])
             s = 0.0
             for j in range(n):
                 s += kept[0, j]
@@ -379,9 +369,7 @@ def total_gradients(zs, columns, program):
         for begin in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - begin)
             block = columns[0, begin:]
-            call(
-                program[SLOPES + ROWS], z, shared, block, n_rows, n, part, width, at
-            )  # fmt: skip
+            call(program[SLOPES + ROWS], z, shared, block, n_rows, n, part, width, at)
             s = 0.0
             for j in range(n):
                 s += part[0, j]
