@@ -18,7 +18,14 @@ from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
 from amc_pymc.tall.refresh import MOVE, Refresh, no_refresh
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Races, Verdict, add_counts, decision_of, reservoir_slot
+from amc_pymc.tall.samplers.compiled import (
+    Log,
+    Races,
+    Verdict,
+    add_counts,
+    decision_of,
+    log_decision,
+)
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, finite_or_raise
 from amc_pymc.tall.samplers.surface import fit_to_moments
@@ -167,60 +174,6 @@ class MetropolisCounts(NamedTuple):
         }
 
 
-@record
-class MoveLog(NamedTuple):
-    """Moves from ``x`` (C, D) to ``x_new`` (C, D).
-
-    ``known`` (C,) is the log ratio without the units minus its threshold, ``accepted`` (C,) the
-    verdict, ``read`` (C,) the number of raced units read.
-    """
-
-    x: np.ndarray
-    x_new: np.ndarray
-    known: np.ndarray
-    accepted: np.ndarray
-    read: np.ndarray
-    seen: np.ndarray
-
-    @classmethod
-    def empty(cls, capacity: int, size: int) -> MoveLog:
-        """Return a log for ``capacity`` moves of D = ``size`` coordinates."""
-        x, x_new = np.zeros((capacity, size)), np.zeros((capacity, size))
-        known, accepted, read = np.zeros((3, capacity))
-        return cls(x, x_new, known, accepted, read, np.zeros(1, np.int64))
-
-    def passes(self, k: int) -> int:
-        """Return one: the change of all units."""
-        return 1
-
-    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
-        """Whether the sign of the log ratio on all units agrees with the verdict."""
-        change = prepared.densities.change(self.x[k], self.x_new[k], surrogate)
-        return bool(self.known[k] + change > 0.0) == bool(self.accepted[k])
-
-
-@njit(cache=True)
-def log_move(
-    log: MoveLog,
-    points: np.ndarray,
-    known: float,
-    accepted: bool,
-    read: float,
-    rng: np.random.Generator,
-) -> None:
-    """Log a move from points[0] to points[1], unless the log has no room."""
-    size = log.x.shape[0]
-    if size == 0:
-        return
-    slot = reservoir_slot(log.seen, size, rng)
-    if slot < size:
-        fill(log.x[slot], points[0])
-        fill(log.x_new[slot], points[1])
-        log.known[slot] = known
-        log.accepted[slot] = accepted
-        log.read[slot] = read
-
-
 #: Maximum number of draws in a batch.
 _DRAWS = 64
 
@@ -298,6 +251,16 @@ class Metropolis(Sampler):
         thinning, permitted = self.prepared.thinning, isinstance(self.race, ExactRace | AutoRace)
         return thinning if thinning is not None and permitted else super().thinning
 
+    def new_log(self, capacity: int) -> Log:
+        """Return a log for ``capacity`` moves."""
+        size = self.prepared.start.size
+        return Log.empty(capacity, size, size)
+
+    def confirmed(self, log: Log, k: int, surrogate: Surrogate | None) -> bool:
+        """Whether the sign of the log ratio on all units agrees with the outcome."""
+        change = self.prepared.densities.change(log.x[k], log.other[k], surrogate)
+        return bool(log.subject[k] + change > 0.0) == bool(log.outcome[k])
+
 
 @dataclass(kw_only=True)
 class MetropolisChain(Chain):
@@ -326,8 +289,7 @@ def init(
 ) -> MetropolisChain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared = sampler.prepared
-    size = prepared.start.size
-    started = sampler.begin(rng, tune, draws, lambda capacity: MoveLog.empty(capacity, size))
+    started, size = sampler.begin(rng, tune, draws), prepared.start.size
     return MetropolisChain(
         **started,
         moments=started["visited"] if prepared.cut is None else Moments(size),
@@ -416,7 +378,7 @@ def run_draws(
     races: Races,
     moves: Moves,
     rng: np.random.Generator,
-    log: MoveLog,
+    log: Log,
     log_rng: np.random.Generator,
     draws: np.ndarray,
     counts: MetropolisCounts,
@@ -455,7 +417,8 @@ def run_draws(
             counts.accepted[k, kind] += verdict.accepted
             counts.acceptance[k, kind] += math.exp(min(0.0, verdict.gap + log_u))
             if not (thinned and verdict.sure):
-                log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
+                outcome = known, verdict.accepted, verdict.raced
+                log_decision(log, points[0], points[1], *outcome, log_rng)
             if verdict.accepted:
                 for a in range(active.size):
                     moved[a] = points[1, active[a]] - points[0, active[a]]
