@@ -28,7 +28,6 @@ from amc_pymc.tall.terms import Written
 
 #: Largest number of coordinates that a term reads one by one.
 _FEW = 5
-_SUMS = ("add", "sub", "neg", "float")
 
 
 def with_functions(
@@ -65,7 +64,7 @@ def with_functions(
 
 def _common_sums(graph: Graph, expression: int, size: int, linear: bool) -> list[int]:
     """Return the largest sums of many entries below an expression that read no columns."""
-    affine, out, seen = _linear(graph, expression, size), [], {expression}
+    affine, out, seen = graph.affine(expression, size), [], {expression}
     stack = list(graph.nodes[expression].args)
     while stack:
         n = stack.pop()
@@ -213,7 +212,7 @@ def _combined(
 
 def _largest_linear(graph: Graph, expression: int, size: int) -> list[int]:
     """Return the largest parts that are affine in at least two entries of x (D,)."""
-    linear = _linear(graph, expression, size)
+    linear = graph.affine(expression, size)
     out, stack, seen = [], [expression], set[int]()
     while stack:
         n = stack.pop()
@@ -225,24 +224,6 @@ def _largest_linear(graph: Graph, expression: int, size: int) -> list[int]:
         elif not linear[n]:
             stack.extend(graph.nodes[n].args)
     return out
-
-
-def _linear(graph: Graph, expression: int, size: int) -> dict[int, bool]:
-    """Return the nodes that depend on entries, and whether they are affine in entries of x (D,)."""
-    linear = dict[int, bool]()
-    for n in graph.upstream([expression]):
-        node = graph.nodes[n]
-        varying = [a for a in node.args if a in linear]
-        if node.op == "entry":
-            place = graph.number(node.args[0])
-            linear[n] = place is None or place < size
-        elif varying:
-            linear[n] = all(linear[a] for a in varying) and (
-                node.op in _SUMS
-                or (node.op == "mul" and len(varying) == 1)
-                or (node.op == "div" and varying == [node.args[0]])
-            )
-    return linear
 
 
 def _coefficients(

@@ -124,9 +124,9 @@ def printed_rows(
 
 
 def _taylor_polynomial(g: Graph, row: int, along_curves: bool) -> int:
-    along_u = g.directional(row, "eta", "du")
-    curved = g.directional(along_u, "eta", "dv")
-    along = g.directional(row, "eta", "dw") if along_curves else along_u
+    along_u = g.directional(row, "du")
+    curved = g.directional(along_u, "dv")
+    along = g.directional(row, "dw") if along_curves else along_u
     return g.make("add", along, g.make("mul", 0.5, curved))
 
 
@@ -336,46 +336,31 @@ def hessian(z, units, data, program):
 
 
 @_compiled
-def totals(zs, columns, program):
-    """Return summed log-likelihoods (P,) of all rows at P points; columns (C, N) are contiguous."""
-    out = np.zeros(zs.shape[0])
-    n_rows = columns.shape[1]
-    kept = room_of(program, VALUE, min(_BLOCK, max(1, n_rows)))
-    for p in range(out.size):
-        z = zs[p]
-        shared = of_parameters(program, VALUE, z)
-        for begin in range(0, n_rows, _BLOCK):
-            n = min(_BLOCK, n_rows - begin)
-            block = columns[0, begin:]
-            call(program[VALUE + ROWS], z, shared, block, n_rows, n, kept, kept.shape[1])
-            s = 0.0
-            for j in range(n):
-                s += kept[0, j]
-            out[p] += s
-    return out
+def totals(zs, columns, slopes, program):
+    """Return summed log-likelihoods (P,) of all rows at P points; columns (C, N) are contiguous.
 
-
-@_compiled
-def total_gradients(zs, columns, program):
-    """Return the same sums (P,) and their gradients (P, E)."""
-    out, slopes = np.zeros(zs.shape[0]), np.zeros(zs.shape)
+    Their gradients are added to ``slopes`` (P, E), unless that is empty.
+    """
+    out, stage = np.zeros(zs.shape[0]), SLOPES if slopes.size else VALUE
     n_rows = columns.shape[1]
     width = min(_BLOCK, max(1, n_rows))
-    part = room_of(program, SLOPES, width)
+    part = room_of(program, stage, width)
     at = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
     for p in range(out.size):
-        z, found = zs[p], slopes[p]
-        shared = of_parameters(program, SLOPES, z)
+        shared = of_parameters(program, stage, zs[p])
         for begin in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - begin)
-            block = columns[0, begin:]
-            call(program[SLOPES + ROWS], z, shared, block, n_rows, n, part, width, at)
+            args = program[stage + ROWS], zs[p], shared, columns[0, begin:], n_rows, n, part, width
+            if slopes.size:
+                call(*args, at)
+                add_gradient(program, part[1:], at, columns[:, begin:], n, slopes[p])
+            else:
+                call(*args)
             s = 0.0
             for j in range(n):
                 s += part[0, j]
             out[p] += s
-            add_gradient(program, part[1:], at, columns[:, begin:], n, found)
-    return out, slopes
+    return out
 
 
 # --- points in the place of rows -------------------------------------------------------------------------

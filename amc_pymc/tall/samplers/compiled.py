@@ -75,7 +75,6 @@ class Verdict(NamedTuple):
     gap: float
     raced: int
     exact: int
-    rounds: int
     status: int
     unit: int
     sure: bool = True
@@ -83,7 +82,7 @@ class Verdict(NamedTuple):
 
 @njit(cache=True)
 def _verdict(accepted: bool, gap: float, exact: int, status: int, unit: int) -> Verdict:
-    return Verdict(accepted, gap, 0, exact, 0, status, unit, True)
+    return Verdict(accepted, gap, 0, exact, status, unit, True)
 
 
 @njit(cache=True)
@@ -136,7 +135,6 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
         result.margin * max(1, n_raced),
         result.rows,
         n_exact,
-        result.rounds,
         result.status,
         result.row,
         result.rows >= n_raced,
@@ -173,11 +171,11 @@ def decide_by_thinning(
         return _verdict(False, total, always.size, DECIDED, -1)
     found = thin(densities.rewards, points, k, q, thinning, rng)
     gap = total if found.accepted else -np.inf
-    return Verdict(found.accepted, gap, found.rows, always.size, 1, found.status, found.row, True)
+    return Verdict(found.accepted, gap, found.rows, always.size, found.status, found.row, True)
 
 
 _dummy = np.zeros(1)
-_DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, 0, True))(
+_DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, True))(
     types.float64,
     types.float64[:, ::1],
     typeof(

@@ -69,7 +69,7 @@ def elements_of(
 class GibbsCounts(NamedTuple):
     """Counts of draws of discrete elements.
 
-    Elements ``drawn`` and ``changed``, ``races`` and their ``rounds``, ``raced`` and ``other`` units
+    Elements ``drawn`` and ``changed``, ``races``, ``raced`` and ``other`` units
     read, ``arms_left`` after the first round, and ``rewards``, evaluations of one unit in one state.
     All are (1,).
     """
@@ -77,7 +77,6 @@ class GibbsCounts(NamedTuple):
     drawn: np.ndarray
     changed: np.ndarray
     races: np.ndarray
-    rounds: np.ndarray
     raced: np.ndarray
     other: np.ndarray
     arms_left: np.ndarray
@@ -86,14 +85,13 @@ class GibbsCounts(NamedTuple):
     @classmethod
     def zeros(cls) -> GibbsCounts:
         """Return zero counts."""
-        return cls(*np.zeros((8, 1)))
+        return cls(*np.zeros((7, 1)))
 
     def stats(self) -> dict[str, float]:
         """Return the statistics of one draw."""
         races = self.races[0]
         return {
             "race_rows": float(self.raced[0] + self.other[0]),
-            "race_rounds": float(self.rounds[0]),
             "race_moved": float(self.changed[0] / max(1.0, self.drawn[0])),
             "race_arms_left": float(self.arms_left[0] / races) if races else 1.0,
         }
@@ -323,7 +321,6 @@ def _draw(
             return _NO_STATE, -1
         winner = result.winner
         counts.races[0] += 1
-        counts.rounds[0] += result.rounds
         counts.raced[0] += result.rows
         counts.other[0] += races.population.exact.size
         counts.arms_left[0] += result.arms_left

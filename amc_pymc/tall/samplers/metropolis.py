@@ -145,7 +145,7 @@ class MetropolisCounts(NamedTuple):
 
     By kind: proposals (``tries``), those ``accepted``, sums of estimated acceptance probabilities
     (``acceptance``) and of squared jumps in standard deviations (``jumps``). Over all kinds: ``raced``
-    units read, ``rounds`` of races, ``other`` units read, ``unsure`` decisions, which may be wrong.
+    units read, ``other`` units read, ``unsure`` decisions, which may be wrong.
     """
 
     tries: np.ndarray
@@ -153,14 +153,13 @@ class MetropolisCounts(NamedTuple):
     acceptance: np.ndarray
     jumps: np.ndarray
     raced: np.ndarray
-    rounds: np.ndarray
     other: np.ndarray
     unsure: np.ndarray
 
     @classmethod
     def zeros(cls, n_kinds: int, *draws: int) -> MetropolisCounts:
         """Return zero counts of one draw, or of B draws: arrays (B, K) and (B, 1)."""
-        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((4, *draws, 1)))
+        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((3, *draws, 1)))
 
     def stats(self) -> dict[str, float]:
         """Return the statistics of one draw."""
@@ -169,7 +168,6 @@ class MetropolisCounts(NamedTuple):
             "accept": float(sum(self.acceptance)) / tries,
             "accepted": float(sum(self.accepted)) / tries,
             "race_rows": float(self.raced[0] + self.other[0]),
-            "race_rounds": float(self.rounds[0]),
             "race_exact": float(self.unsure[0] == 0.0),
         }
 
@@ -409,7 +407,6 @@ def run_draws(
             fill(arms[1], densities.parameters(points[1]))
             verdict = decision(known, arms, races, rng)
             counts.raced[k, 0] += verdict.raced
-            counts.rounds[k, 0] += verdict.rounds
             counts.other[k, 0] += verdict.exact
             counts.unsure[k, 0] += not verdict.sure
             if verdict.status != DECIDED:

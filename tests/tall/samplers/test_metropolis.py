@@ -15,6 +15,7 @@ from amc_pymc.tall.refresh import refresh_of
 from amc_pymc.tall.samplers.compiled import (
     LOGP,
     Densities,
+    Log,
     Races,
     as_they_are,
     decision_of,
@@ -24,7 +25,6 @@ from amc_pymc.tall.samplers.metropolis import (
     RANDOM_WALK,
     SURROGATE,
     MetropolisCounts,
-    MoveLog,
     Moves,
     learned,
     run_draws,
@@ -110,7 +110,7 @@ def transit(starts, n, *settings, draws=1):
     """Where ``n`` transitions lead from each start, or draws after ``n`` each; every decision made on all rows."""
     densities, surrogate, population, moves, rng = settings
     races = Races(densities, surrogate, population, ExactRace().rule(population.n_raced, 2))
-    counts, log = MetropolisCounts.zeros(len(KINDS), draws), MoveLog.empty(0, starts.shape[1])
+    counts, log = MetropolisCounts.zeros(len(KINDS), draws), Log.empty(0, *[starts.shape[1]] * 2)
     points, ends = np.empty((2, starts.shape[1])), np.empty((len(starts), draws, starts.shape[1]))
     state = points, decision_of(races.thinning), races, moves, rng, log, rng
     run = _entry(0, n, n, *state, ends[0], counts)
