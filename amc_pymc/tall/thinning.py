@@ -133,11 +133,11 @@ class Thinned(NamedTuple):
     row: int
 
 
-def not_thinned(size: int) -> Thinning:
-    """Return a thinning that is not used, for E = ``size`` parameters."""
+def not_thinned() -> Thinning:
+    """Return a thinning that is not used."""
     none, table, whole = np.empty(0, np.int64), np.empty((0, 0)), np.empty(0, np.int32)
     return Thinning(
-        centre=np.zeros(size),
+        centre=np.empty(0),
         blocks=Blocks(none, none, none, table, table, table, table, np.empty(0)),
         radii=np.empty((0, 2)),
         totals=np.empty((0, 1)),

@@ -116,10 +116,8 @@ def printed_rows(
         slopes = [g.partial(row, n) for n in leaves]
         check_size(len(g.upstream(slopes)))
     first = p.stage("slopes", ("eta",), [row, *slopes], places)
+    head = (len(entries), len(dots), program.n_columns, END)
     described = described_dots(g, dots, END)
-    head: list[int | str] = [0] * VALUE
-    head[N_COLUMNS] = program.n_columns
-    head[N_ENTRIES], head[N_DOTS], head[DOTS_AT] = len(entries), len(dots), END
     return Printed(p.text, (*head, *value, *taylor, *first, *curves, *described))
 
 

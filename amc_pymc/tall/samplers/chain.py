@@ -136,7 +136,7 @@ _SAFE = 5.0
 #: Share of a coordinate's variance between tenths of the draws above which a chain is called slow, and
 #: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
 _DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
-_NOT_THINNED = not_thinned(0)
+_NOT_THINNED = not_thinned()
 
 
 @dataclass(kw_only=True, eq=False)

@@ -60,7 +60,7 @@ class Races(NamedTuple):
     surrogate: Surrogate
     population: Population
     rule: RaceRule
-    thinning: Thinning = not_thinned(0)
+    thinning: Thinning = not_thinned()
     race: Any = RACE
 
 

@@ -242,41 +242,28 @@ def race_states(
     rng: np.random.Generator,
 ) -> RaceResult:
     """Race the states with a finite score; the result's winner is a position in ``states``."""
-    arms, exact = np.flatnonzero(scores > -np.inf), races.population.exact
-    rewards, centre, old = races.densities.rewards, races.surrogate.centre, x[coordinate]
-    points, bias = np.empty((arms.size, centre.size)), scores[arms]
-    for a in range(arms.size):
-        x[coordinate] = states[arms[a]]
+    exact, rewards, centre = races.population.exact, races.densities.rewards, races.surrogate.centre
+    points, bias, old = np.zeros((states.size, centre.size)), scores.copy(), x[coordinate]
+    for a in range(states.size):
+        if scores[a] == -np.inf:
+            continue
+        x[coordinate] = states[a]
         fill(points[a], races.densities.parameters(x))
         x[coordinate] = old
         if not np.all(np.isfinite(points[a])):
-            return RaceResult(arms[a], 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
+            return RaceResult(a, 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
         bias[a] += surrogate_total(points[a], races.surrogate)
-    if exact.size:
-        values = rewards(points, centre, exact)
-        bad = first_bad(values)
-        if bad >= 0:
-            return RaceResult(0, 0, 0, 0.0, NOT_FINITE, exact[bad], 0, 0)
-        for a in range(arms.size):
-            bias[a] += values[a].sum()
-    # A control variate may overflow far from its centre; such a state is left out as hopeless.
-    kept = np.flatnonzero(np.isfinite(bias))
-    if kept.size == 0:
-        return RaceResult(-1, 0, 0, 0.0, DECIDED, -1, 0, 0)
-    if kept.size < arms.size:
-        arms, points, bias = arms[kept], points[kept], bias[kept]
-    bias = (bias - bias.max()) / max(1, races.population.n_raced)
-    result = races.race(rewards, points, centre, bias, races.population, races.rule, rng)
-    return RaceResult(
-        arms[result.winner] if result.winner >= 0 else -1,
-        result.rows,
-        result.rounds,
-        result.margin,
-        result.status,
-        result.row,
-        result.rewards,
-        result.arms_left,
-    )
+        if exact.size:
+            values = rewards(points[a : a + 1], centre, exact)
+            bad = first_bad(values)
+            if bad >= 0:
+                return RaceResult(a, 0, 0, 0.0, NOT_FINITE, exact[bad], 0, 0)
+            bias[a] += values.sum()
+        if not np.isfinite(bias[a]):  # a control variate that overflows far from its centre
+            bias[a] = -np.inf
+    if bias.max() > -np.inf:
+        bias = (bias - bias.max()) / max(1, races.population.n_raced)
+    return races.race(rewards, points, centre, bias, races.population, races.rule, rng)
 
 
 @njit(cache=True)

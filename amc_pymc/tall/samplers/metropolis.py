@@ -112,10 +112,8 @@ def first_moves(prepared: Preparation, active: np.ndarray, kinds: tuple[int, ...
     )
 
 
-def learned(
-    moves: Moves, fit: GaussianFit | None, moments: Moments, kinds: Sequence[int]
-) -> tuple[Moves, GaussianFit | None]:
-    """Adapt moves to the moments of a chain; return also the Gaussian that they are based on.
+def learned(moves: Moves, fit: GaussianFit | None, moments: Moments, kinds: Sequence[int]) -> Moves:
+    """Adapt moves to the moments of a chain; ``fit`` is the Gaussian that they were first based on.
 
     The random walk gets the chain's covariance. If a Gaussian surrogate without hyperparameters or indicators fits
     badly, the chain's mean and covariance take its place.
@@ -128,13 +126,13 @@ def learned(
     plain = not (refresh.phi.size or refresh.binary.size)
     bad = plain and SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
     if not bad or fit is None or moments.count <= 10 * size + 50:
-        return moves, fit
-    found = fit_to_moments(moments, fit.coordinates, moves.active, refresh.freedom[0])
-    if found is None:
-        return moves, fit
+        return moves
+    surface = fit_to_moments(moments, fit.coordinates, moves.active, refresh.freedom[0])
+    if surface is None:
+        return moves
     scales = moves.scales.copy()
     scales[SURROGATE] = 1.0
-    return moves._replace(scales=scales, refresh=found[1].moves()), found[0]
+    return moves._replace(scales=scales, refresh=surface.moves())
 
 
 # --- what the loop writes ----------------------------------------------------------------------
@@ -262,7 +260,7 @@ class Metropolis(Sampler):
 
 @dataclass(kw_only=True)
 class MetropolisChain(Chain):
-    """State of a Metropolis-Hastings chain; ``fit`` is the Gaussian that its moves are based on.
+    """State of a Metropolis-Hastings chain.
 
     ``moments`` are those of the points x, the same object as ``visited`` if eta is x.
     ``start_replaced`` is set if the chain does not begin at the point that its user gave.
@@ -271,7 +269,6 @@ class MetropolisChain(Chain):
 
     moments: Moments
     moves: Moves
-    fit: GaussianFit | None
     start_replaced: bool = False
     made: Ahead | None = None
 
@@ -293,7 +290,6 @@ def init(
         moments=started["visited"] if prepared.cut is None else Moments(size),
         totals=MetropolisCounts.zeros(len(KINDS)),
         moves=first_moves(prepared, sampler.active, sampler.kinds),
-        fit=prepared.fit,
     )
 
 
@@ -433,9 +429,7 @@ def run_draws(
 # --- tuning ---------------------------------------------------------------------------------------
 
 
-def near_mode(
-    sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def near_mode(sampler: Metropolis, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return x or, if it is far from where prior times surrogate has its mass, a draw from that.
 
     Far out, moves would be rejected and races would read all rows.
@@ -473,9 +467,9 @@ def _tune(
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     """Adapt covariance, proposal weights and expansion point to the chain's history."""
     kinds, totals, prepared = sampler.kinds, chain.totals, sampler.prepared
-    chain.moves, chain.fit = learned(chain.moves, chain.fit, chain.moments, kinds)
+    moves = learned(chain.moves, prepared.fit, chain.moments, kinds)
     weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
-    chain.moves = chain.moves._replace(weights=weights)
+    chain.moves = moves._replace(weights=weights)
     if not sampler.thinning.radii.size:  # whose bounds hold around one centre
         recentre(chain, prepared, totals.raced[0], totals.tries.sum())
     chain.totals = MetropolisCounts.zeros(len(KINDS))
