@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from scipy import special
