@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 
+from typing import Any
+
 import numpy as np
 
 from amc_pymc.engine.jit import njit
@@ -82,16 +84,16 @@ def _grown(
     x: np.ndarray,
     w: np.ndarray,
     y: np.ndarray,
-    squares: np.ndarray | None,
-    order: np.ndarray | None,
-    uniforms: np.ndarray | None,
+    squares: Any,
+    order: Any,
+    uniforms: Any,
     max_leaves: int,
     min_samples: int,
 ) -> Nodes:
     """Grow a tree on points x (D, n), which are partitioned so that those of a node are adjacent.
 
-    With an ``order`` (D, n), each coordinate is sorted, y and ``squares`` are weighted sums, and cuts are the best.
-    With ``uniforms`` (2 max_leaves, D) cuts are random. Numba compiles only one of the two.
+    With an ``order`` (D, n), each coordinate is sorted, y and ``squares`` are weighted, and cuts are the best.
+    With ``uniforms`` (2 max_leaves, D) cuts are random. The other arrays are None, and Numba compiles one of the two.
     """
     m, n = 2 * max_leaves - 1, x.shape[1]
     feature, left, right = np.full(m, -1), np.full(m, -1), np.full(m, -1)

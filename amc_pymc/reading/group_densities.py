@@ -204,8 +204,8 @@ class GroupDensities:
 
         ``nodes`` replace those in use; ``keep`` stores where they were moved to.
         """
-        arrays = [*self.places, *(nodes or self.nodes), keep, self.counter]
-        return loops.values(x, idx, *arrays, self.program)
+        arrays = [*self.places, *(nodes or self.nodes), keep, self.counter, self.program]
+        return loops.values(x, idx, *arrays)
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Return the marginal log-likelihoods (G,) of all groups at x."""
@@ -274,8 +274,8 @@ class GroupDensities:
         idx = np.arange(self.n_units) if idx is None else np.asarray(idx, np.int64)
         share = idx.size / self.n_units * len(xs)
         self.rows_evaluated += int(3 * share * self.n_rows * len(self.nodes.log_weights))
-        arrays = [*self.places, *self.nodes, climbs, order, self.counter]
-        return loops.sums(xs, idx, *arrays, self.program)
+        arrays = [*self.places, *self.nodes, climbs, order, self.counter, self.program]
+        return loops.sums(xs, idx, *arrays)
 
     def forget_expansion(self) -> None:
         """Remove the control variate."""
@@ -297,8 +297,8 @@ class GroupDensities:
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
         """Draw local effects (G, q) given x, in place, and return the acceptance rate."""
-        arrays = [*self.places, *self.nodes, self.counter]
-        return loops.draw_effects(x, effects, tries, rng, *arrays, self.program)
+        arrays = [*self.places, *self.nodes, self.counter, self.program]
+        return loops.draw_effects(x, effects, tries, rng, *arrays)
 
 
 class GroupedModel(GroupDensities, RestDensities):

@@ -285,7 +285,8 @@ class Log(NamedTuple):
     def empty(cls, capacity: int, size: int, width: int) -> Log:
         """Return a log for C = ``capacity`` decisions, with D = ``size`` and W = ``width``."""
         points, others = np.zeros((capacity, size)), np.zeros((capacity, width))
-        return cls(points, others, *np.zeros((3, capacity)), np.zeros(1, np.int64))
+        subject, outcome, read = np.zeros((3, capacity))
+        return cls(points, others, subject, outcome, read, np.zeros(1, np.int64))
 
 
 @njit(cache=True)

@@ -312,7 +312,7 @@ def _draw(
         counts.other[0] += races.population.exact.size
         counts.arms_left[0] += result.arms_left
         counts.rewards[0] += result.rewards
-        log_decision(log, x, noise, e, winner, result.rewards / possible, log_rng)
+        log_decision(log, x, noise, int(e), winner, result.rewards / possible, log_rng)
     counts.drawn[0] += 1
     counts.changed[0] += states[winner] != old
     x[coordinate] = states[winner]
