@@ -44,7 +44,6 @@ from amc_pymc.tall.samplers.raced import (
     GaussianFit,
     NoProxy,
     Raced,
-    expanded_hessian,
     fit_gaussian,
     gaussian_factor,
     surrogate_at,
@@ -347,7 +346,7 @@ class _Preparing:
         surrogate = surrogate_at(bare.raced, centre)
         gaussian, wanted = None, self.wanted and self.continuous.size > 0
         if surrogate and wanted:
-            hessian = surrogate.hessian if bare.cut is None else expanded_hessian(densities, x)
+            hessian = surrogate.hessian if bare.cut is None else densities.hessian(x)
             gaussian = fit_gaussian(densities, hessian, x, self.continuous, precision)
         if not surrogate or (wanted and not gaussian):
             happened = "; ".join(f.happened for f in flags) or "found"

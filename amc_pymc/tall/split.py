@@ -432,14 +432,12 @@ class _Order:
         read = np.zeros(points.shape[1], bool)
         read[np.concatenate([np.empty(0, np.int64), *self._places])] = True
         size = functions.shape[1]
-        parts = read[:size], *(np.logical_or.reduce(m[k], axis=0) for m, k in (
-            (functions, read[size : size + len(functions)]),
-            (combinations, read[size + len(functions) :]),
-        ))  # fmt: skip
+        own, of_functions, of_sums = np.split(read, [size, size + len(functions)])
+        through, summed = functions[of_functions].any(axis=0), combinations[of_sums].any(axis=0)
         self.n_leaves = len(leaves)
-        self.combinations = np.flatnonzero(read[size + len(functions) :])
-        self.coordinates = np.flatnonzero(np.logical_or.reduce(parts))
-        self._through = np.flatnonzero(parts[1])
+        self.combinations = np.flatnonzero(of_sums)
+        self.coordinates = np.flatnonzero(own | through | summed)
+        self._through = np.flatnonzero(through)
         rough = _rough(graph, family, far)
         self.rough = [p for p, a in zip(self._places, leaves) if a in rough]
         self._leaves = list(combinations_with_replacement(range(len(leaves)), order))
