@@ -93,7 +93,8 @@ def _grown(
     """Grow a tree on points x (D, n), which are partitioned so that those of a node are adjacent.
 
     With an ``order`` (D, n), each coordinate is sorted, y and ``squares`` are weighted, and cuts are the best.
-    With ``uniforms`` (2 max_leaves, D) cuts are random. The other arrays are None, and Numba compiles one of the two.
+    With ``uniforms`` (2 max_leaves, D) cuts are random. The other arrays are None, and Numba leaves out
+    what is for them.
     """
     m, n = 2 * max_leaves - 1, x.shape[1]
     feature, left, right = np.full(m, -1), np.full(m, -1), np.full(m, -1)
@@ -111,7 +112,7 @@ def _grown(
                 feature[k], middle[k], gain = _best_cut(
                     order, x, w, y, squares, begin[k], end[k], min_samples
                 )
-            else:
+            if uniforms is not None:
                 feature[k], threshold[k], gain = _best_random_cut(
                     x, y, w, begin[k], end[k], uniforms[k], min_samples
                 )
@@ -129,7 +130,7 @@ def _grown(
                 for c in range(len(x)):
                     if c != along:
                         _part(order[c], x[c], low, high, is_left, spare_order, spare_x)
-        else:
+        if uniforms is not None:
             cut = _parted(x, y, w, low, high, along, threshold[node])
         left[node], right[node] = size, size + 1
         begin[size], end[size] = low, cut
