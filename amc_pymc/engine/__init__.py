@@ -1,6 +1,6 @@
 """Scalar expressions, which can be differentiated and printed as LLVM code."""
 
 from amc_pymc.engine.families import Families, Family
-from amc_pymc.engine.graph import GROUP, LOCAL, ROW, Graph, Node
+from amc_pymc.engine.graph import GROUP, LOCAL, ROW, Graph
 
-__all__ = ["GROUP", "LOCAL", "ROW", "Families", "Family", "Graph", "Node"]
+__all__ = ["GROUP", "LOCAL", "ROW", "Families", "Family", "Graph"]

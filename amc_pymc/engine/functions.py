@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from scipy import special
@@ -26,23 +25,14 @@ _branch_free = njit(cache=True, error_model="numpy", fastmath={"contract"}, forc
 
 
 @intrinsic
-def _bits(typingctx, x):
-    """Return the 64 bits of a float as an integer."""
+def _same_bits(typingctx, x):
+    """Return the integer with the 64 bits of a float, or the float with those of an integer."""
+    kind = types.float64 if isinstance(x, types.Integer) else types.int64
 
     def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.IntType(64))
+        return builder.bitcast(args[0], context.get_value_type(kind))
 
-    return types.int64(types.float64), codegen
-
-
-@intrinsic
-def _float(typingctx, bits):
-    """Return the float with these 64 bits."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), codegen
+    return kind(x), codegen
 
 
 @intrinsic
@@ -95,7 +85,7 @@ def exp(x):
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    out = p * _float((_bits(t) + 1023) << 52)
+    out = p * _same_bits((_same_bits(t) + 1023) << 52)
     out = select(x > -708.0, out, select(x <= -708.0, 0.0, x))
     return select(x < 709.0, out, select(x >= 709.0, math.inf, x))
 
@@ -122,10 +112,10 @@ def _log_near_one(f):
 @_branch_free
 def log(x):
     """Return log(x); numbers below 1e-307 are treated as 0."""
-    bits = _bits(x)
+    bits = _same_bits(x)
     shifted = bits - _ROOT_HALF_BITS
     n = shifted >> 52
-    f = _float(bits - (n << 52)) - 1.0
+    f = _same_bits(bits - (n << 52)) - 1.0
     out = _log_near_one(f) + (n * _LOG_2_LOW + n * _LOG_2_HIGH)
     out = select(x > 1e-307, out, select(x >= 0.0, -math.inf, math.nan))
     return select(x < math.inf, out, x)

@@ -8,6 +8,8 @@ subexpressions with the value.
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -152,13 +154,19 @@ class Graph:
                 stack.extend(self.nodes[n].args)
         return sorted(seen)  # arguments have smaller numbers
 
-    def affine(self, node: int) -> dict[int, bool]:
-        """Return the ancestors of a node that depend on parameters, and whether they are affine in them."""
+    def affine(self, node: int, size: float = math.inf) -> dict[int, bool]:
+        """Return the ancestors of a node that depend on parameters, and whether they are affine in them.
+
+        Entries at positions from ``size`` on are functions of parameters, which are not affine.
+        """
         found: dict[int, bool] = {}
         for n in self.upstream([node]):
             op, args = self.nodes[n].op, self.nodes[n].args
             varying = [a for a in args if a in found]
-            if op in ("entry", "dot"):
+            if op == "entry":
+                place = self.number(args[0])
+                found[n] = place is None or place < size
+            elif op == "dot":
                 found[n] = True
             elif varying:
                 found[n] = all(found[a] for a in varying) and (
@@ -197,17 +205,17 @@ class Graph:
         one = self.const(1.0)
         return self.forward(node, lambda n: one if n == leaf else None)
 
-    def directional(self, node: int, array: str, direction: str) -> int:
-        """Return the derivative of a node along a direction of an array of parameters.
+    def directional(self, node: int, direction: str) -> int:
+        """Return the derivative of a node along a direction of "eta".
 
-        Entries of ``direction`` are the derivatives of those of ``array``; other leaves are constant.
+        Entries of ``direction`` are the derivatives of those of "eta"; other leaves are constant.
         """
 
         def tangent(n: int) -> int | None:
             found = self.nodes[n]
-            if found.op == "entry" and found.value == array:
+            if found.op == "entry" and found.value == "eta":
                 return self.entry(direction, found.args[0])
-            if found.op == "dot" and found.value[0] == array:
+            if found.op == "dot" and found.value[0] == "eta":
                 return self.leaf("dot", (direction, *found.value[1:]))
             return None
 

@@ -158,14 +158,14 @@ class Printer:
             number += n not in outputs
             f.add_columns(self.graph.nodes[n].value, rows[n])
         with f.each_row("n"):
-            f.read_rows("kept", "stride", kept)
+            f.read_rows("kept", kept)
             for n in dots:
                 f.known[n] = f.load_row("out", "out_stride", rows[n])
             for k, n in enumerate(outputs):
                 if rows.get(n) != k:
-                    f.store_row("out", "out_stride", k, f.number(n))
+                    f.store_row("out", k, f.number(n))
             for k, n in enumerate(places):
-                f.store_row("at", "out_stride", k, f.integer(n))
+                f.store_row("at", k, f.integer(n))
         f.builder.ret_void()
         return number
 
@@ -187,7 +187,7 @@ class Printer:
         b, zero = f.builder, ir.Constant(_DOUBLE, 0.0)
         sums = [cgutils.alloca_once_value(b, zero) for _ in outputs]
         with f.each_row("padded"):
-            f.read_rows("kept", "stride", kept)
+            f.read_rows("kept", kept)
             inside = b.icmp_signed("<", f.row, f.argument["n"])
             for total, n in zip(sums, outputs):
                 value = b.select(inside, f.number(n), zero)
@@ -271,18 +271,18 @@ class _Function:
         """Load entry k of the current row."""
         return self.load(array, self._in_row(stride, k))
 
-    def store_row(self, array: str, stride: str, k: int, value) -> None:
-        self.store(array, value, self._in_row(stride, k))
+    def store_row(self, array: str, k: int, value) -> None:
+        self.store(array, value, self._in_row("out_stride", k))
 
     def read(self, array: str, nodes: Sequence[int]) -> None:
         """Load the nodes that an array holds."""
         for k, n in enumerate(nodes):
             self.known[n] = self._of_kind(n, self.load(array, ir.Constant(_WORD, k)))
 
-    def read_rows(self, array: str, stride: str, nodes: Sequence[int]) -> None:
+    def read_rows(self, array: str, nodes: Sequence[int]) -> None:
         """Load the nodes that an array holds for each row."""
         for k, n in enumerate(nodes):
-            self.known[n] = self._of_kind(n, self.load_row(array, stride, k))
+            self.known[n] = self._of_kind(n, self.load_row(array, "stride", k))
 
     def _at(self, array: str, place):
         return self.builder.gep(self.argument[array], [place])
@@ -298,7 +298,7 @@ class _Function:
         """Write sums of columns times consecutive entries to row k of ``out``."""
         array, first, columns = dot
         with self.each_row("n"):
-            self.store_row("out", "out_stride", k, ir.Constant(_DOUBLE, 0.0))
+            self.store_row("out", k, ir.Constant(_DOUBLE, 0.0))
         done = 0
         if list(columns) == list(range(columns[0], columns[0] + len(columns))):
             rounds = len(columns) // _COLUMNS_AT_ONCE
@@ -324,7 +324,7 @@ class _Function:
             for factor, begin in zip(factors, begins):
                 column = self.load("block", b.add(begin, self.row, flags=("nsw",)))
                 total = b.fadd(total, b.fmul(column, factor, flags=_FUSED), flags=_FUSED)
-            self.store_row("out", "out_stride", k, total)
+            self.store_row("out", k, total)
 
     def _plus(self, value, number: int):
         return self.builder.add(value, ir.Constant(_WORD, number), flags=("nsw",))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 
+from typing import Any
+
 import numpy as np
 
 from amc_pymc.engine.jit import njit
@@ -70,58 +72,73 @@ def exact_tree(
     x = np.take_along_axis(x, order, axis=1)
     w = np.ones(len(u)) if weights is None else np.asarray(weights, float)
     y = np.asarray(values, float)
-    feature, threshold, left, right = _grown_exactly(
-        order.astype(np.int32), x, w, w * y, w * y * y, max_leaves, min_samples
+    sums = w * y, w * y * y
+    feature, threshold, left, right = _grown(
+        x, w, *sums, order.astype(np.int32), None, max_leaves, min_samples
     )
     return np.where(feature < 0, -1, tried[feature]), threshold, left, right
 
 
 @njit(cache=True)
-def _grown_exactly(
-    order: np.ndarray,
+def _grown(
     x: np.ndarray,
     w: np.ndarray,
-    wy: np.ndarray,
-    wyy: np.ndarray,
+    y: np.ndarray,
+    squares: Any,
+    order: Any,
+    uniforms: Any,
     max_leaves: int,
     min_samples: int,
 ) -> Nodes:
-    """Grow a tree on points in the order (D, n) of each coordinate, at x (D, n); both are partitioned."""
-    m = 2 * max_leaves - 1
+    """Grow a tree on points x (D, n), which are partitioned so that those of a node are adjacent.
+
+    With an ``order`` (D, n), each coordinate is sorted, y and ``squares`` are weighted, and cuts are the best.
+    With ``uniforms`` (2 max_leaves, D) cuts are random. The other arrays are None, and Numba leaves out
+    what is for them.
+    """
+    m, n = 2 * max_leaves - 1, x.shape[1]
     feature, left, right = np.full(m, -1), np.full(m, -1), np.full(m, -1)
     threshold = np.zeros(m)
     begin, middle, end = np.zeros(m, np.int64), np.zeros(m, np.int64), np.zeros(m, np.int64)
-    size, n = 1, x.shape[1]
-    is_left = np.zeros(n, np.bool_)
-    spare_order, spare_x = np.empty(n, np.int32), np.empty(n, np.float32)
-    end[0] = n
-    feature[0], middle[0], gain = _best_cut(order, x, w, wy, wyy, 0, n, min_samples)
-    queue = [(-gain, 0)]
-    while len(queue) > 0 and size < m:
+    if order is not None:
+        is_left = np.zeros(n, np.bool_)
+        spare_order, spare_x = np.empty(n, np.int32), np.empty(n, np.float32)
+    end[0], first, size = n, 0, 1
+    queue = [(0.0, 0)]  # from which Numba infers its type
+    queue.clear()
+    while True:
+        for k in range(first, size):
+            if order is not None:
+                feature[k], middle[k], gain = _best_cut(
+                    order, x, w, y, squares, begin[k], end[k], min_samples
+                )
+            if uniforms is not None:
+                feature[k], threshold[k], gain = _best_random_cut(
+                    x, y, w, begin[k], end[k], uniforms[k], min_samples
+                )
+            if feature[k] >= 0:
+                heapq.heappush(queue, (-gain, k))
+        if len(queue) == 0 or size >= m:
+            break
         _, node = heapq.heappop(queue)
-        along, first, cut, last = feature[node], begin[node], middle[node], end[node]
-        if along < 0:
-            continue
-        threshold[node] = 0.5 * float(x[along, cut - 1]) + 0.5 * float(x[along, cut])
-        if max(cut - first, last - cut) >= 2 * min_samples:  # a child may be cut
-            for p in range(first, last):
-                is_left[order[along, p]] = p < cut
-            for c in range(len(x)):
-                if c != along:
-                    _part(order[c], x[c], first, last, is_left, spare_order, spare_x)
+        along, low, cut, high = feature[node], begin[node], middle[node], end[node]
+        if order is not None:
+            threshold[node] = 0.5 * float(x[along, cut - 1]) + 0.5 * float(x[along, cut])
+            if max(cut - low, high - cut) >= 2 * min_samples:  # a child may be cut
+                for p in range(low, high):
+                    is_left[order[along, p]] = p < cut
+                for c in range(len(x)):
+                    if c != along:
+                        _part(order[c], x[c], low, high, is_left, spare_order, spare_x)
+        if uniforms is not None:
+            cut = _parted(x, y, w, low, high, along, threshold[node])
         left[node], right[node] = size, size + 1
-        begin[size], end[size] = first, cut
-        begin[size + 1], end[size + 1] = cut, last
-        for child in (size, size + 1):
-            feature[child], middle[child], gain = _best_cut(
-                order, x, w, wy, wyy, begin[child], end[child], min_samples
-            )
-            if feature[child] >= 0:
-                heapq.heappush(queue, (-gain, child))
-        size += 2
+        begin[size], end[size] = low, cut
+        begin[size + 1], end[size + 1] = cut, high
+        first, size = size, size + 2
     for node in range(size):
         if left[node] < 0:
-            feature[node] = -1
+            feature[node], threshold[node] = -1, 0.0
     return feature[:size], threshold[:size], left[:size], right[:size]
 
 
@@ -240,46 +257,7 @@ def random_tree(
     uniforms = rng.random((2 * max_leaves, u.shape[1]))
     x = np.array(u.T, float, order="C")  # the order of the points is changed
     y = np.array(values, float)
-    return _grown_at_random(x, y, w.copy(), uniforms, max_leaves, min_samples)
-
-
-@njit(cache=True)
-def _grown_at_random(
-    x: np.ndarray,
-    y: np.ndarray,
-    w: np.ndarray,
-    uniforms: np.ndarray,
-    max_leaves: int,
-    min_samples: int,
-) -> Nodes:
-    """Grow a tree on points x (D, n), which are reordered so that those of a node are adjacent."""
-    m = 2 * max_leaves - 1
-    feature, left, right = np.full(m, -1), np.full(m, -1), np.full(m, -1)
-    threshold = np.zeros(m)
-    begin, end, size = np.zeros(m, np.int64), np.zeros(m, np.int64), 1
-    end[0] = x.shape[1]
-    feature[0], threshold[0], gain = _best_random_cut(x, y, w, 0, end[0], uniforms[0], min_samples)
-    queue = [(-gain, 0)]
-    while len(queue) > 0 and size < m:
-        _, node = heapq.heappop(queue)
-        if feature[node] < 0:
-            continue
-        first, last = begin[node], end[node]
-        middle = _parted(x, y, w, first, last, feature[node], threshold[node])
-        left[node], right[node] = size, size + 1
-        begin[size], end[size] = first, middle
-        begin[size + 1], end[size + 1] = middle, last
-        for child in (size, size + 1):
-            feature[child], threshold[child], gain = _best_random_cut(
-                x, y, w, begin[child], end[child], uniforms[child], min_samples
-            )
-            if feature[child] >= 0:
-                heapq.heappush(queue, (-gain, child))
-        size += 2
-    for node in range(size):
-        if left[node] < 0:
-            feature[node], threshold[node] = -1, 0.0
-    return feature[:size], threshold[:size], left[:size], right[:size]
+    return _grown(x, w.copy(), y, None, None, uniforms, max_leaves, min_samples)
 
 
 @njit(cache=True)

@@ -20,9 +20,9 @@ from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rest import RestDensities
 from amc_pymc.rng import as_generator
 from amc_pymc.tall.groups import (
-    GroupKernels,
     Nodes,
     hermite_nodes,
+    loops,
     printed_groups,
     state_nodes,
     wide_nodes,
@@ -93,9 +93,9 @@ class GroupDensities:
         return state_without_caches(self)  # compiled functions are not pickled
 
     @cached_property
-    def kernels(self) -> GroupKernels:
-        """Compiled kernels of the model."""
-        return GroupKernels(printed_groups(self.groups.program, curved=self.curved))
+    def program(self) -> np.ndarray:
+        """Addresses of the model's compiled functions, which :mod:`amc_pymc.tall.groups.loops` call."""
+        return printed_groups(self.groups.program, curved=self.curved).arrays[0]
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -169,12 +169,12 @@ class GroupDensities:
     @property
     def _races(self) -> list[Any]:
         held = [*self.held_nodes, self.most_spread]
-        return [self.mask, *self.places, *held, *self.nodes, self.counter, self.kernels.program]
+        return [self.mask, *self.places, *held, *self.nodes, self.counter, self.program]
 
     @cached_property
     def rewards(self) -> Any:
         """First-class ``(points (2, E), centre, groups (m,)) -> (2, m)``; row 0 is zero."""
-        return bound_function(self.kernels.rewards, REWARDS, self._races)
+        return bound_function(loops.rewards, REWARDS, self._races)
 
     @property
     def state_rewards(self) -> Any:
@@ -184,8 +184,7 @@ class GroupDensities:
     def raced(self, x, x_new, centre: np.ndarray, idx: np.ndarray) -> np.ndarray:
         """Return the changes of residuals (m,) of some groups from x to x_new, which races sample."""
         self.rows_evaluated += int(idx.size * self.race_cost / 4)
-        pair, rewards = np.stack([x, x_new]), self.kernels.rewards
-        return rewards(pair, centre, idx, *self._races)[1]
+        return loops.rewards(np.stack([x, x_new]), centre, idx, *self._races)[1]
 
     def raced_change(self, x, x_new, surrogate, idx: np.ndarray) -> float:
         """Return the change of some groups' summed log-likelihood as approximated in races."""
@@ -205,8 +204,8 @@ class GroupDensities:
 
         ``nodes`` replace those in use; ``keep`` stores where they were moved to.
         """
-        arrays = [*self.places, *(nodes or self.nodes), keep, self.counter]
-        return self.kernels.values(x, idx, *arrays)
+        arrays = [*self.places, *(nodes or self.nodes), keep, self.counter, self.program]
+        return loops.values(x, idx, *arrays)
 
     def all_values(self, x: np.ndarray) -> np.ndarray:
         """Return the marginal log-likelihoods (G,) of all groups at x."""
@@ -275,8 +274,8 @@ class GroupDensities:
         idx = np.arange(self.n_units) if idx is None else np.asarray(idx, np.int64)
         share = idx.size / self.n_units * len(xs)
         self.rows_evaluated += int(3 * share * self.n_rows * len(self.nodes.log_weights))
-        arrays = [*self.places, *self.nodes, climbs, order, self.counter]
-        return self.kernels.sums(xs, idx, *arrays)
+        arrays = [*self.places, *self.nodes, climbs, order, self.counter, self.program]
+        return loops.sums(xs, idx, *arrays)
 
     def forget_expansion(self) -> None:
         """Remove the control variate."""
@@ -293,12 +292,13 @@ class GroupDensities:
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
         """Return the log density of all rows and local effects (G, q)."""
         g = self.groups
-        return float(self.kernels.complete(x, effects, g.columns, g.first, g.group_data))
+        groups = g.columns, g.first, g.group_data
+        return float(loops.complete(x, effects, *groups, self.program))
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
         """Draw local effects (G, q) given x, in place, and return the acceptance rate."""
-        arrays = [*self.places, *self.nodes, self.counter]
-        return self.kernels.draw_effects(x, effects, tries, rng, *arrays)
+        arrays = [*self.places, *self.nodes, self.counter, self.program]
+        return loops.draw_effects(x, effects, tries, rng, *arrays)
 
 
 class GroupedModel(GroupDensities, RestDensities):

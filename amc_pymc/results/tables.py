@@ -14,7 +14,6 @@ from amc_pymc.results.variables import Table, Variable, as_table
 #: Statistics of all races.
 RACE_STATS = as_table("""
 race_rows       | | float | rows   | | rows read by races, proposals and control variates, which may exceed N
-race_rounds     | | float | rounds | | rounds of batches
 race_delta      | | float |        | | promised error probability of a decision, 0 for exact decisions
 race_audited    | | float |        | | decisions re-made on all rows
 race_wrong      | | float |        | | audited decisions that all rows would have made otherwise

@@ -50,7 +50,6 @@ from amc_pymc.tall.samplers.raced import (
     GaussianFit,
     NoProxy,
     Raced,
-    expanded_hessian,
     fit_gaussian,
     gaussian_factor,
     surrogate_at,
@@ -257,7 +256,7 @@ class _Preparing:
             centre = prepared.surrogate.centre
             unit_changes(raced.rewards, np.stack([centre, centre]), centre, np.zeros(1, np.int64))
         self.say("Measuring residuals")
-        prepared = with_forecast(prepared, self.active, race, self.proxy.exact_rows, self.rng)
+        prepared = with_forecast(prepared, race, self.proxy.exact_rows, self.rng)
         prepared = _with_tails(_with_weights(prepared))
         if isinstance(race, ExactRace | AutoRace):
             prepared = _with_thinning(prepared, race, self.active)
@@ -351,7 +350,7 @@ class _Preparing:
         surrogate = surrogate_at(bare.raced, centre)
         gaussian, wanted = None, self.wanted and self.continuous.size > 0
         if surrogate and wanted:
-            hessian = surrogate.hessian if bare.cut is None else expanded_hessian(densities, x)
+            hessian = surrogate.hessian if bare.cut is None else densities.hessian(x)
             gaussian = fit_gaussian(densities, hessian, x, self.continuous, precision)
         if not surrogate or (wanted and not gaussian):
             happened = "; ".join(f.happened for f in flags) or "found"
@@ -494,7 +493,7 @@ def _with_thinning(
     if thinning is not None and isinstance(race, AutoRace):
         forecast = prepared.forecast
         assert forecast is not None
-        step, lost = _STEP + active.size**2 / _PRODUCTS, _lost(prepared, thinning, active)
+        step, lost = _STEP + active.size**2 / _PRODUCTS, _lost(prepared, thinning)
         if lost > _MOST_LOST or (step + thinning.expected) * np.exp(lost) > step + forecast.rows:
             return prepared
         most = min(thinning.most, _MORE_ROWS * forecast.rows - thinning.exact.size)
@@ -505,13 +504,13 @@ def _with_thinning(
     return replace(prepared, tables=SharedThinning(thinning))
 
 
-def _lost(prepared: Preparation, thinning: Thinning, active: np.ndarray) -> float:
+def _lost(prepared: Preparation, thinning: Thinning) -> float:
     """Return minus the logarithm of the chance that thinning accepts a move of which nothing else is known."""
     rng, raced, centre = as_generator(SEED), prepared.raced, thinning.centre
     units = np.setdiff1d(rng.integers(0, raced.n_units, _SOME), thinning.exact)
     if not units.size:
         return 0.0
-    probes = probe_moves(prepared, active, rng)
+    probes = probe_moves(prepared, rng)
     changes = [unit_changes(raced.rewards, points, centre, units) for points in probes]
     return float(-np.minimum(changes, 0.0).mean() * (raced.n_units - thinning.exact.size))
 

@@ -307,7 +307,7 @@ class RacingMetropolis(RacingStep):
         return {name: new[name] for name in point}  # PyMC relies on the order
 
     def _first_point(self, chain: Any, x: np.ndarray) -> np.ndarray:
-        start = metropolis.near_mode(self.sampler, chain, x, self.rng) if self.tune else x
+        start = metropolis.near_mode(self.sampler, x, self.rng) if self.tune else x
         given = not np.array_equal(*np.stack([x, self._usual])[:, self.sampler.active])
         chain.start_replaced = start is not x and given
         return start

@@ -13,23 +13,8 @@ from amc_pymc.engine.jit import njit
 from amc_pymc.engine.machine import call
 from amc_pymc.tall.samplers.compiled import LOGP
 
-
-class _Callback:
-    """A Python function of x (D,) at an address."""
-
-    _KIND = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-
-    def __init__(self, function: Callable):
-        self.function = function
-        self.native = self._KIND(self._call)
-        self.address = ctypes.cast(self.native, ctypes.c_void_p).value
-
-    def _call(self, x, out, size) -> None:
-        found = ctypes.c_double.from_address(out)
-        try:
-            found.value = self.function(np.array((ctypes.c_double * size).from_address(x)))
-        except BaseException:  # also interrupts, which ctypes would print and ignore
-            found.value = np.nan
+#: Type of native functions of an array, a place for the result, and the size of the array.
+_NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 @njit(cache=True)
@@ -45,5 +30,14 @@ def log_density_of(function: Callable) -> FirstClassFunction:
 
     An exception inside ``function`` becomes NaN.
     """
-    callback = _Callback(function)
-    return bound_function(_ask, LOGP, [np.array([callback.address], np.int64)], callback)
+
+    def called(x, out, size) -> None:
+        found = ctypes.c_double.from_address(out)
+        try:
+            found.value = function(np.array((ctypes.c_double * size).from_address(x)))
+        except BaseException:  # also interrupts, which ctypes would print and ignore
+            found.value = np.nan
+
+    native = _NATIVE(called)
+    address = ctypes.cast(native, ctypes.c_void_p).value
+    return bound_function(_ask, LOGP, [np.array([address], np.int64)], native)

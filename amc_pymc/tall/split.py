@@ -28,7 +28,6 @@ from amc_pymc.tall.terms import Written
 
 #: Largest number of coordinates that a term reads one by one.
 _FEW = 5
-_SUMS = ("add", "sub", "neg", "float")
 
 
 def with_functions(
@@ -65,7 +64,7 @@ def with_functions(
 
 def _common_sums(graph: Graph, expression: int, size: int, linear: bool) -> list[int]:
     """Return the largest sums of many entries below an expression that read no columns."""
-    affine, out, seen = _linear(graph, expression, size), [], {expression}
+    affine, out, seen = graph.affine(expression, size), [], {expression}
     stack = list(graph.nodes[expression].args)
     while stack:
         n = stack.pop()
@@ -213,7 +212,7 @@ def _combined(
 
 def _largest_linear(graph: Graph, expression: int, size: int) -> list[int]:
     """Return the largest parts that are affine in at least two entries of x (D,)."""
-    linear = _linear(graph, expression, size)
+    linear = graph.affine(expression, size)
     out, stack, seen = [], [expression], set[int]()
     while stack:
         n = stack.pop()
@@ -225,24 +224,6 @@ def _largest_linear(graph: Graph, expression: int, size: int) -> list[int]:
         elif not linear[n]:
             stack.extend(graph.nodes[n].args)
     return out
-
-
-def _linear(graph: Graph, expression: int, size: int) -> dict[int, bool]:
-    """Return the nodes that depend on entries, and whether they are affine in entries of x (D,)."""
-    linear = dict[int, bool]()
-    for n in graph.upstream([expression]):
-        node = graph.nodes[n]
-        varying = [a for a in node.args if a in linear]
-        if node.op == "entry":
-            place = graph.number(node.args[0])
-            linear[n] = place is None or place < size
-        elif varying:
-            linear[n] = all(linear[a] for a in varying) and (
-                node.op in _SUMS
-                or (node.op == "mul" and len(varying) == 1)
-                or (node.op == "div" and varying == [node.args[0]])
-            )
-    return linear
 
 
 def _coefficients(
@@ -451,14 +432,12 @@ class _Order:
         read = np.zeros(points.shape[1], bool)
         read[np.concatenate([np.empty(0, np.int64), *self._places])] = True
         size = functions.shape[1]
-        parts = read[:size], *(np.logical_or.reduce(m[k], axis=0) for m, k in (
-            (functions, read[size : size + len(functions)]),
-            (combinations, read[size + len(functions) :]),
-        ))  # fmt: skip
+        own, of_functions, of_sums = np.split(read, [size, size + len(functions)])
+        through, summed = functions[of_functions].any(axis=0), combinations[of_sums].any(axis=0)
         self.n_leaves = len(leaves)
-        self.combinations = np.flatnonzero(read[size + len(functions) :])
-        self.coordinates = np.flatnonzero(np.logical_or.reduce(parts))
-        self._through = np.flatnonzero(parts[1])
+        self.combinations = np.flatnonzero(of_sums)
+        self.coordinates = np.flatnonzero(own | through | summed)
+        self._through = np.flatnonzero(through)
         rough = _rough(graph, family, far)
         self.rough = [p for p, a in zip(self._places, leaves) if a in rough]
         self._leaves = list(combinations_with_replacement(range(len(leaves)), order))

@@ -251,14 +251,10 @@ def _covariance(i, j, surface, covariance):
 
 
 @njit(cache=True, error_model="numpy")
-def prior_at(
-    x: np.ndarray,
-    surface: Surface,
-    gradient: np.ndarray,
-    precision: np.ndarray,
-    weights: np.ndarray,
-) -> float:
-    """Return the log prior; add its gradient (D,) and, minus, its second derivatives by v and by wide combinations."""
+def prior_at(x: np.ndarray, surface: Surface) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the log prior, its gradient (D,) and, minus, its second derivatives by v and by wide combinations."""
+    size, weights = surface.inner.max() + 1, np.zeros(n_wide(surface))
+    gradient, precision = np.zeros(x.size), np.zeros((size, size))
     terms, program = surface.prior, surface.prior.program
     extended = _with_combinations(x, surface)
     slopes, total = np.zeros(extended.size), 0.0
@@ -284,7 +280,7 @@ def prior_at(
                 t += 1
     _add_transposed(surface.combinations, slopes, gradient)
     add_slopes(x, terms.functions, terms.functions_table, slopes[x.size :], gradient)
-    return total
+    return total, gradient, precision, weights
 
 
 @njit(cache=True, error_model="numpy")
@@ -360,9 +356,7 @@ def conditional_and_prior(
     x: np.ndarray, surface: Surface
 ) -> tuple[Conditional, np.ndarray, np.ndarray]:
     """Return the Gaussian of v given x, and the prior's gradient (D,) and precision (V, V) at x."""
-    size, weights = surface.inner.max() + 1, np.zeros(n_wide(surface))
-    slope, precision = np.zeros(x.size), np.zeros((size, size))
-    prior_at(x, surface, slope, precision, weights)
+    _, slope, precision, weights = prior_at(x, surface)
     rows = _wide_rows(surface)
     for r in range(weights.size):
         precision += weights[r] * np.outer(rows[r], rows[r])
@@ -372,11 +366,8 @@ def conditional_and_prior(
 @njit(cache=True, error_model="numpy")
 def _newton_step(x, surface):
     """Return the Gaussian of v, and the increase of f from x to v*, whose rounding error is in log pi~."""
-    inner = surface.inner
-    size = inner.max() + 1
-    slope, precision = np.zeros(x.size), np.zeros((size, size))
-    weights = np.zeros(n_wide(surface))
-    value = prior_at(x, surface, slope, precision, weights)
+    value, slope, precision, weights = prior_at(x, surface)
+    inner, size = surface.inner, precision.shape[0]
     z, at, slopes = coefficients_at(x, surface)
     more, force = _forces(z, surface)
     value += more

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from scipy.special import chdtri, gammaln
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
+from amc_pymc.engine.row_kernels.third import RowBounds
 
 #: Status of a decision in which a row has exceeded its bound.
 BROKEN = 2
@@ -72,26 +73,6 @@ class Blocks(NamedTuple):
     whiten: np.ndarray
     gains: np.ndarray
     sds: np.ndarray
-
-
-class Bounds(Protocol):
-    """Bounds of all rows."""
-
-    @property
-    def n_arguments(self) -> int:
-        """Number of arguments of a row."""
-
-    @property
-    def dense(self) -> np.ndarray:
-        """Coordinates (W,) of eta that are read by all rows, but for scalars that they share."""
-
-    def positions(self, centre: np.ndarray) -> np.ndarray:
-        """Return the coordinates (A, N) of eta of further entries that rows read."""
-
-    def __call__(
-        self, centre: np.ndarray, blocks: Blocks, radii: np.ndarray, sizes: np.ndarray, cuts: int
-    ) -> np.ndarray:
-        """Return factors (1 + A, N) of the bounds for the first block and for the entries."""
 
 
 @record
@@ -152,11 +133,11 @@ class Thinned(NamedTuple):
     row: int
 
 
-def not_thinned(size: int) -> Thinning:
-    """Return a thinning that is not used, for E = ``size`` parameters."""
+def not_thinned() -> Thinning:
+    """Return a thinning that is not used."""
     none, table, whole = np.empty(0, np.int64), np.empty((0, 0)), np.empty(0, np.int32)
     return Thinning(
-        centre=np.zeros(size),
+        centre=np.empty(0),
         blocks=Blocks(none, none, none, table, table, table, table, np.empty(0)),
         radii=np.empty((0, 2)),
         totals=np.empty((0, 1)),
@@ -369,14 +350,14 @@ _BOXES = 300_000
 
 
 def fit_thinning(
-    bounds_of: Bounds, n_rows: int, centre: np.ndarray, covariance: np.ndarray
+    bounds_of: RowBounds, n_rows: int, centre: np.ndarray, covariance: np.ndarray
 ) -> Thinning | None:
     """Compute bounds of all rows; None if most rows would be read anyway, or tables would be too large.
 
     Parameters
     ----------
-    bounds_of : Bounds
-        Factors of the bounds of all rows are infinite where nothing is known.
+    bounds_of : RowBounds
+        Bounds of all rows, infinite where nothing is known.
     n_rows : int
     centre : (E,) array
     covariance : (E, E) array

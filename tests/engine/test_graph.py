@@ -259,8 +259,8 @@ def test_directional_is_the_sum_over_entries(seed):
     dot = g.leaf("dot", ("eta", 2, (0, 1)))
     out = g.make("mul", grower.grown[-1][0], g.make("sin", dot))
     du, dv = rng.normal(size=(2, 4))
-    along = g.directional(out, "eta", "du")
-    twice = g.directional(along, "eta", "dv")
+    along = g.directional(out, "du")
+    twice = g.directional(along, "dv")
 
     def line(s, node):
         return np.asarray(g.evaluate([node], **{**at, "eta": at["eta"] + s * dv}, du=du)[0])

@@ -295,6 +295,6 @@ def test_the_mode_of_related_parameters_is_found():
     assert np.abs(gradient).max() < 0.05 * N
     etas = np.array([found.eta(x) for x in random_points(chosen_scale, 1)])
     assert np.all(np.abs(found.surrogate.centre) < 3 * np.abs(etas).max())
-    moves, rows = probe_moves(found, np.empty(0, int), np.random.default_rng(1)), np.arange(N)
+    moves, rows = probe_moves(found, np.random.default_rng(1)), np.arange(N)
     plain = [np.std(np.subtract(*(found.raced.values(eta, rows) for eta in m))) for m in moves]
     assert found.forecast.residual_sd < 0.5 * np.mean(plain)

@@ -15,6 +15,7 @@ from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.group_densities import NODES, TOLERANCE, GroupDensities, choose_nodes
 from amc_pymc.reading.groups import take_groups
 from amc_pymc.steps.model_densities import grouped_densities
+from amc_pymc.tall.groups import loops
 from amc_pymc.tall.samplers.compiled import state_values
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED
@@ -176,8 +177,8 @@ def change_as_raced(d, here, there, units=None):
     units = np.arange(d.n_units) if units is None else units
     modes, factors = d.modes.copy(), d.factors.copy()
     data = d.groups.columns, d.groups.first, d.groups.group_data, modes, factors, *d.nodes
-    old = d.kernels.values(here, units, *data, True, d.counter)
-    return (d.kernels.values(there, units, *data, False, d.counter) - old).sum()
+    old = loops.values(here, units, *data, True, d.counter, d.program)
+    return (loops.values(there, units, *data, False, d.counter, d.program) - old).sum()
 
 
 # --- control variates -----------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def assert_right(p, discrete=None):
     continuous = p.layout.indices([n for n in p.layout.names if p.layout.is_continuous(n)])
     direction = np.zeros(p.layout.size)
     direction[continuous] = rng.normal(size=continuous.size)
-    along = p.graph.directional(p.output, "eta", "du")
+    along = p.graph.directional(p.output, "du")
     gradient = p.gradient(direction)
     for x in points(p.model, discrete):
         expected = p.rows(p.layout.unravel(x), np.arange(p.rows.n_rows))

@@ -416,7 +416,6 @@ def test_several_transitions_per_draw(run, normal):
     three = run(normal, triple, chains=4).sample_stats
     ratio = float(three["race_rows"].mean() / one["race_rows"].mean())
     assert 2.4 < ratio < 3.6
-    assert np.all(three["race_rounds"] >= 3 * (three["race_rows"] > 0))
     assert np.all(three["accept"] <= 1.0)
     assert set(np.unique(np.round(3 * three["accepted"], 9))) <= {0.0, 1.0, 2.0, 3.0}
     scale = three["accepted"].mean() / one["accepted"].mean()

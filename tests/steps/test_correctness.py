@@ -121,7 +121,6 @@ def test_exact_races_are_plain_metropolis_hastings():
     runs = sample(target.model, step, 2_500, tune=500, seeds=(1,))
     assert_agree(runs, target.references)
     assert np.all(stat(runs, "race_rows") == 1_000)
-    assert np.all(stat(runs, "race_rounds") == 1)
     assert np.all(stat(runs, "race_delta") == 0)
     assert stat(runs, "race_wrong").sum() == 0
     assert stat(runs, "race_audited").sum() == 100

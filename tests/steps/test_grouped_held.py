@@ -8,7 +8,7 @@ from grouped_runs import racing, sample
 import amc_pymc as amc
 
 from amc_pymc.reading.group_densities import HELD_TOLERANCE
-from amc_pymc.tall.groups import hermite_nodes
+from amc_pymc.tall.groups import hermite_nodes, loops
 from models.grouped import intercepts_model, simulate_intercepts
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
@@ -50,7 +50,9 @@ def test_the_log_likelihood_is_that_of_many_nodes(step, idata):
         raced = d.raced_change(prepared.surrogate.centre, point, prepared.surrogate, units)
         places = d.groups.columns, d.groups.first, d.groups.group_data, d.modes, d.factors
         many = hermite_nodes(31, 1)
-        error.append(raced - d.kernels.values(point, units, *places, *many, False, d.counter).sum())
+        error.append(
+            raced - loops.values(point, units, *places, *many, False, d.counter, d.program).sum()
+        )
     assert np.ptp(error) < HELD_TOLERANCE
 
 

@@ -355,7 +355,7 @@ def wrong_indices(models, monkeypatch, spoil, **kwargs):
         x, counts = original(sampler, chain, *args, **kwargs)
         log = chain.auditor.log
         if spoil and log.seen[0] and log.x.shape[0] >= log.seen[0]:
-            log.winner[log.seen[0] - 1] = (x[0] + 1) % 3
+            log.outcome[log.seen[0] - 1] = (x[0] + 1) % 3
         return x, counts
 
     monkeypatch.setattr(module.gibbs, "step", step)

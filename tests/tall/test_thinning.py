@@ -183,13 +183,13 @@ def test_reading_all_rows_may_cost_less():
 
 
 def test_compiled_loops_have_one_type():
-    assert typeof(two_factors()[0]) == typeof(not_thinned(2))
-    assert typeof(tabulated(factors(), [[2.0, 1.0]])) == typeof(not_thinned(2))
+    assert typeof(two_factors()[0]) == typeof(not_thinned())
+    assert typeof(tabulated(factors(), [[2.0, 1.0]])) == typeof(not_thinned())
 
 
 def test_unused():
-    assert isinstance(not_thinned(2), Thinning)
-    assert rates(np.zeros((2, 2)), not_thinned(2), np.empty(1)) == -1
+    assert isinstance(not_thinned(), Thinning)
+    assert rates(np.zeros((2, 2)), not_thinned(), np.empty(1)) == -1
 
 
 def test_rows_are_drawn_in_proportion_to_weights():

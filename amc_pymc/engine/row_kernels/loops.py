@@ -116,17 +116,15 @@ def printed_rows(
         slopes = [g.partial(row, n) for n in leaves]
         check_size(len(g.upstream(slopes)))
     first = p.stage("slopes", ("eta",), [row, *slopes], places)
+    head = (len(entries), len(dots), program.n_columns, END)
     described = described_dots(g, dots, END)
-    head: list[int | str] = [0] * VALUE
-    head[N_COLUMNS] = program.n_columns
-    head[N_ENTRIES], head[N_DOTS], head[DOTS_AT] = len(entries), len(dots), END
     return Printed(p.text, (*head, *value, *taylor, *first, *curves, *described))
 
 
 def _taylor_polynomial(g: Graph, row: int, along_curves: bool) -> int:
-    along_u = g.directional(row, "eta", "du")
-    curved = g.directional(along_u, "eta", "dv")
-    along = g.directional(row, "eta", "dw") if along_curves else along_u
+    along_u = g.directional(row, "du")
+    curved = g.directional(along_u, "dv")
+    along = g.directional(row, "dw") if along_curves else along_u
     return g.make("add", along, g.make("mul", 0.5, curved))
 
 
@@ -163,25 +161,19 @@ def _places(program, block):
 @_compiled
 def _value_rows(program, z, shared, block, n, out):
     """Write log-likelihoods of the rows of a block to out[0]."""
-    call(
-        program[VALUE + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1]
-    )  # fmt: skip
+    call(program[VALUE + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1])
 
 
 @_compiled
 def _taylor_rows(program, z, zu, zv, zw, shared, block, n, out):
     """Write derivatives along zw plus half of the second ones along zu and zv to out[0]."""
-    call(
-        program[TAYLOR + ROWS], z, zu, zv, zw, shared, block, block.shape[1], n, out, out.shape[1]
-    )  # fmt: skip
+    call(program[TAYLOR + ROWS], z, zu, zv, zw, shared, block, block.shape[1], n, out, out.shape[1])
 
 
 @_compiled
 def _derivative_rows(program, stage, z, shared, block, n, out, at):
     """Write log-likelihoods, derivatives by leaves, and positions in z of the entries."""
-    call(
-        program[stage + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1], at
-    )  # fmt: skip
+    call(program[stage + ROWS], z, shared, block, block.shape[1], n, out, out.shape[1], at)
 
 
 # --- log-likelihoods and residuals ----------------------------------------------------------------------
@@ -295,9 +287,7 @@ def residuals_at(z, expands, units, data, program):
                 out[k, begin + j] = kept[0, j]
             if expands:
                 _value_rows(program, z[k, 1], middle[k], block, n, kept)
-                _taylor_rows(
-                    program, z[k, 1], z[k, 2], z[k, 3], z[k, 4], jets[k], block, n, terms
-                )  # fmt: skip
+                _taylor_rows(program, z[k, 1], z[k, 2], z[k, 3], z[k, 4], jets[k], block, n, terms)
                 for j in range(n):
                     out[k, begin + j] -= kept[0, j] + terms[0, j]
     return out
@@ -344,50 +334,31 @@ def hessian(z, units, data, program):
 
 
 @_compiled
-def totals(zs, columns, program):
-    """Return summed log-likelihoods (P,) of all rows at P points; columns (C, N) are contiguous."""
-    out = np.zeros(zs.shape[0])
-    n_rows = columns.shape[1]
-    kept = room_of(program, VALUE, min(_BLOCK, max(1, n_rows)))
-    for p in range(out.size):
-        z = zs[p]
-        shared = of_parameters(program, VALUE, z)
-        for begin in range(0, n_rows, _BLOCK):
-            n = min(_BLOCK, n_rows - begin)
-            block = columns[0, begin:]
-            call(
-                program[VALUE + ROWS], z, shared, block, n_rows, n, kept, kept.shape[1]
-            )  # fmt: skip
-            s = 0.0
-            for j in range(n):
-                s += kept[0, j]
-            out[p] += s
-    return out
+def totals(zs, columns, slopes, program):
+    """Return summed log-likelihoods (P,) of all rows at P points; columns (C, N) are contiguous.
 
-
-@_compiled
-def total_gradients(zs, columns, program):
-    """Return the same sums (P,) and their gradients (P, E)."""
-    out, slopes = np.zeros(zs.shape[0]), np.zeros(zs.shape)
+    Their gradients are added to ``slopes`` (P, E), unless that is empty.
+    """
+    out, stage = np.zeros(zs.shape[0]), SLOPES if slopes.size else VALUE
     n_rows = columns.shape[1]
     width = min(_BLOCK, max(1, n_rows))
-    part = room_of(program, SLOPES, width)
+    part = room_of(program, stage, width)
     at = np.empty((max(1, program[N_ENTRIES]), width), np.int64)
     for p in range(out.size):
-        z, found = zs[p], slopes[p]
-        shared = of_parameters(program, SLOPES, z)
+        shared = of_parameters(program, stage, zs[p])
         for begin in range(0, n_rows, _BLOCK):
             n = min(_BLOCK, n_rows - begin)
-            block = columns[0, begin:]
-            call(
-                program[SLOPES + ROWS], z, shared, block, n_rows, n, part, width, at
-            )  # fmt: skip
+            args = program[stage + ROWS], zs[p], shared, columns[0, begin:], n_rows, n, part, width
+            if slopes.size:
+                call(*args, at)
+                add_gradient(program, part[1:], at, columns[:, begin:], n, slopes[p])
+            else:
+                call(*args)
             s = 0.0
             for j in range(n):
                 s += part[0, j]
             out[p] += s
-            add_gradient(program, part[1:], at, columns[:, begin:], n, found)
-    return out, slopes
+    return out
 
 
 # --- points in the place of rows -------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from amc_pymc.engine.intervals import bounds
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.leaves import (
     DOTS_AT,
-    N_COLUMNS,
     N_DOTS,
     N_ENTRIES,
     described_dots,
@@ -41,7 +40,7 @@ from amc_pymc.engine.leaves import (
 )
 from amc_pymc.engine.machine import Printed, call
 from amc_pymc.engine.printer import ROWS, Printer, of_parameters, room_of
-from amc_pymc.engine.row_kernels.loops import RowProgram, TooLarge, check_size
+from amc_pymc.engine.row_kernels.loops import RowProgram, TooLarge, check_size, gather
 
 #: Number of arguments; stages: their gradients by leaves, and the bound.
 _N_ARGUMENTS, _GRADIENTS, _BOUND, _END = (DOTS_AT + k for k in (1, 2, 6, 10))
@@ -174,9 +173,7 @@ def printed_third(program: RowProgram) -> Printed:
         *p.stage("slopes", ("eta",), slopes, [g.nodes[e].args[0] for e in entries]),
         *p.stage("bound", ("eta",), sums),
     ]
-    head: list[int | str] = [0] * _GRADIENTS
-    head[N_COLUMNS], head[N_ENTRIES], head[N_DOTS] = program.n_columns, len(entries), len(dots)
-    head[DOTS_AT], head[_N_ARGUMENTS] = _END, n
+    head = (len(entries), len(dots), program.n_columns, _END, n)
     return Printed(p.text, (*head, *stages, *described_dots(g, dots, _END)))
 
 
@@ -220,24 +217,16 @@ _BLOCK, _CHUNK = 256, 1_000_000
 
 
 @_compiled
-def _read(data, begin, n, block):
-    """Copy n consecutive rows of the data to the columns of a block."""
-    for j in range(n):
-        for c in range(data.shape[1]):
-            block[c, j] = data[begin + j, c]
-
-
-@_compiled
 def entry_positions(centre, data, program, table):
     """Return the positions of eta (A, N) of the entries that each row reads."""
-    n_entries, n_rows = program[N_ENTRIES], data.shape[0]
+    n_entries, n_rows, rows = program[N_ENTRIES], data.shape[0], np.arange(data.shape[0])
     out = np.empty((n_entries, n_rows), np.int32)
     here = of_parameters(program, _GRADIENTS, centre)
     block, slopes = np.empty((data.shape[1], _BLOCK)), room_of(program, _GRADIENTS, _BLOCK)
     at = np.empty((max(1, n_entries), _BLOCK), np.int64)
     for begin in range(0, n_rows, _BLOCK):
         n = min(_BLOCK, n_rows - begin)
-        _read(data, begin, n, block)
+        gather(data, rows, begin, n, block)
         call(program[_GRADIENTS + ROWS], centre, here, block, _BLOCK, n, slopes, _BLOCK, at)
         for a in range(n_entries):
             for j in range(n):
@@ -265,7 +254,7 @@ def third_bounds(
     data : (N, C) array
     program, table : arrays of :func:`printed_third`
     """
-    n_rows, n_columns = data.shape
+    (n_rows, n_columns), rows = data.shape, np.arange(data.shape[0])
     n_arguments, n_entries = program[_N_ARGUMENTS], program[N_ENTRIES]
     out = np.zeros((1 + n_entries, n_rows))
     block = np.empty((n_columns + 3 * n_arguments, _BLOCK))
@@ -281,7 +270,7 @@ def third_bounds(
     lengths = np.empty((n_arguments, _BLOCK, 1 + n_entries))
     for begin in range(0, n_rows, _BLOCK):
         n = min(_BLOCK, n_rows - begin)
-        _read(data, begin, n, block)
+        gather(data, rows, begin, n, block[:n_columns])
         call(program[_GRADIENTS + ROWS], centre, here, block, _BLOCK, n, slopes, _BLOCK, at)
         for k in range(n_arguments):
             for j in range(n):

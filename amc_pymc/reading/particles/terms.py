@@ -213,13 +213,18 @@ class RowTerm:
         found = self._rows.coefficients
         return xs if found is None else found.of_points(xs)
 
+    def _totals(self, zs: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        return loops.totals(zs, self._columns, slopes, self._rows.functions)
+
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return the values (1, P) at points (P, D)."""
-        return loops.totals(self._zs(xs), self._columns, self._rows.functions)[None]
+        return self._totals(self._zs(xs), np.empty((0, 0)))[None]
 
     def gradients(self, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (1, P) and gradients (1, P, D)."""
-        values, slopes = loops.total_gradients(self._zs(xs), self._columns, self._rows.functions)
+        zs = self._zs(xs)
+        slopes = np.zeros(zs.shape)
+        values = self._totals(zs, slopes)
         if self._rows.coefficients is not None:
             slopes = self._rows.coefficients.gradients(xs, slopes)
         slopes[:, self._discrete] = 0.0

@@ -106,9 +106,7 @@ def keep_rows(program, stage, eta, shared, block, size, kept):
 def log_density(program, eta, shared, kept, size, group, u, total):
     """Return the log density of a group's rows and local effects; ``total`` (1,) is a work array."""
     call(program[PRIOR_VALUE], eta, shared, group, u, total)
-    call(
-        program[ROWS_VALUE], eta, shared, kept, kept.shape[1], size, padded(size), u, total
-    )  # fmt: skip
+    call(program[ROWS_VALUE], eta, shared, kept, kept.shape[1], size, padded(size), u, total)
     return total[0]
 
 
@@ -283,9 +281,7 @@ _LONGEST = 2.0
 def _newton_sums(program, eta, shared, kept, size, group, u, out):
     """Write gradient and lower Hessian triangle of the log integrand in the local effects."""
     call(program[PRIOR_NEWTON], eta, shared, group, u, out)
-    call(
-        program[ROWS_NEWTON], eta, shared, kept, kept.shape[1], size, padded(size), u, out
-    )  # fmt: skip
+    call(program[ROWS_NEWTON], eta, shared, kept, kept.shape[1], size, padded(size), u, out)
 
 
 @_compiled
@@ -622,9 +618,7 @@ def sums(
             if order > 1:
                 add_covariance(hessians[p], at_node, terms)
                 _add_prior(prior_part, prior_at, n_prior, hessians[p])
-                add_hessian(
-                    program, part[n_leaves:], places, block, size, work, hessians[p], other
-                )  # fmt: skip
+                add_hessian(program, part[n_leaves:], places, block, size, work, hessians[p], other)
         if order > 1:
             add_transposed(hessians[p], other)
     return totals, gradients, hessians

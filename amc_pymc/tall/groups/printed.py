@@ -133,6 +133,6 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
 
 def _jet(g: Graph, output: int) -> list[int]:
     """Return the value, its derivatives along du and dv, and the mixed second derivative."""
-    along_u = g.directional(output, "eta", "du")
-    along_v = g.directional(output, "eta", "dv")
-    return [output, along_u, along_v, g.directional(along_u, "eta", "dv")]
+    along_u = g.directional(output, "du")
+    along_v = g.directional(output, "dv")
+    return [output, along_u, along_v, g.directional(along_u, "dv")]

@@ -141,8 +141,8 @@ class RaceRule(NamedTuple):
     sizes : (R,) int64 array
         Rows read after each round, increasing; the last is the number of raced rows.
     sd_factor, range_factor : (R,) arrays
-        Factors of sd and C, of several tables one after another if loops take one of them; not used in the last round, where means are exact. ``range_factor`` is
-        zero if the bound needs no range.
+        Factors of sd and C, not used in the last round, where means are exact. ``range_factor`` is zero if the
+        bound needs no range.
     reward_range : float
         Known range of an arm's rewards, largest minus smallest. If zero, the range of the rewards read so far is used.
     guarded : bool
@@ -280,11 +280,11 @@ def _merge(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
 
 
 @njit(cache=True)
-def _half_width(row: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> float:
-    """Return the half-width of the gap of two arms after n rows; inf blocks the decision."""
+def _half_width(t: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> float:
+    """Return the half-width of the gap of two arms after round t, n rows; inf blocks the decision."""
     mean, products, low, high = seen
     i, j = min(a, b), max(a, b)
-    term = rule.range_factor[row]
+    term = rule.range_factor[t]
     if term > 0.0:
         term *= 2.0 * rule.reward_range if rule.reward_range > 0.0 else high[i, j] - low[i, j]
     squares = products[i, i] + products[j, j] - 2.0 * products[i, j]
@@ -295,12 +295,12 @@ def _half_width(row: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -
         largest = max(high[i, j] - lead, lead - low[i, j])
         if largest * largest > _DOMINANT_SHARE * squares:
             return np.inf
-    return term + rule.sd_factor[row] * math.sqrt(squares / (n - 1.0))
+    return term + rule.sd_factor[t] * math.sqrt(squares / (n - 1.0))
 
 
 @njit(cache=True)
 def _eliminate(
-    t: int, row: int, n: int, alive: np.ndarray, scores: np.ndarray, seen: _Seen, rule: RaceRule
+    t: int, n: int, alive: np.ndarray, scores: np.ndarray, seen: _Seen, rule: RaceRule
 ) -> int:
     """Drop arms that the best arm leads by more than the half-width after round t, n rows; return the best arm."""
     best = -1
@@ -314,7 +314,7 @@ def _eliminate(
     for a in range(alive.size):
         if not alive[a] or a == best:
             continue
-        half = _half_width(row, n, best, a, seen, rule)
+        half = _half_width(t, n, best, a, seen, rule)
         if a == 0 and half > rule.safe_width:
             half *= _FIRM_LEAD
         if half <= 0.0:
@@ -334,7 +334,6 @@ def race(
     population: Population,
     rule: RaceRule,
     rng: np.random.Generator,
-    table: int = 0,
 ) -> RaceResult:
     """Find the arm with the highest population mean of rewards plus bias.
 
@@ -355,8 +354,6 @@ def race(
     rule : RaceRule
         Rule for the number of raced rows in ``population``.
     rng : numpy.random.Generator
-    table : int
-        Number of the rule's table of factors.
 
     Returns
     -------
@@ -366,8 +363,7 @@ def race(
     n_raced = population.n_raced
     if rule.sizes[-1] != n_raced:
         raise ValueError("rule is for another number of rows than population holds")
-    first = table * rule.sizes.size
-    ranged = rule.guarded or (rule.reward_range == 0.0 and rule.range_factor[first] > 0.0)
+    ranged = rule.guarded or (rule.reward_range == 0.0 and rule.range_factor[0] > 0.0)
     sizes, kept = rule.sizes, n_arms if ranged else 0
     low, high = np.full((kept, n_arms), np.inf), np.full((kept, n_arms), -np.inf)
     seen = _Seen(np.zeros(n_arms), np.zeros((n_arms, n_arms)), low, high)
@@ -416,7 +412,7 @@ def race(
         for a in range(n_arms):
             scores[a] = seen.mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
-            winner = _eliminate(rounds - 1, first + rounds - 1, n, alive, scores, seen, rule)
+            winner = _eliminate(rounds - 1, n, alive, scores, seen, rule)
             n_alive = int(np.count_nonzero(alive))
         if rounds == 1:
             arms_left = n_alive
@@ -439,7 +435,6 @@ _RACE = typeof(RaceResult(0, 0, 0, 0.0, 0, 0, 0, 0))(
     typeof(make_population(1)),
     typeof(RaceRule(_whole, _none, _none, 0.0, False, False, 0.0)),
     types.npy_rng,
-    types.int64,
 )
 #: The compiled :func:`race`, with all its arguments.
 RACE = bound_function(race, _RACE, ())

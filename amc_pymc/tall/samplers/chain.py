@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from amc_pymc.rng import as_generator
 from amc_pymc.tall.racing import Population, Race, RaceRule, make_population
 from amc_pymc.tall.samplers.compiled import (
     Densities,
+    Log,
     Races,
     entry_point,
     unit_changes,
@@ -50,33 +50,25 @@ class Auditor:
 
     Parameters
     ----------
-    settings : Audits
-    prepared : Preparation
-        Of which row evaluations during setup are shared by ``settings.chains`` chains.
+    sampler : Sampler
+        Of which row evaluations during setup are shared by ``sampler.audits.chains`` chains.
     draws : int
         Draws of the chain; if 0, no decisions are collected.
-    new_log : callable
-        Returns a log with room for so many decisions. Compiled loops write to it.
     """
 
-    def __init__(
-        self,
-        settings: Audits,
-        prepared: Preparation,
-        draws: int,
-        new_log: Callable[[int], Any],
-    ):
-        raced = prepared.raced
+    def __init__(self, sampler: Sampler, draws: int):
+        raced, settings = sampler.prepared.raced, sampler.audits
         self.settings, self.n_units = settings, raced.n_units
         self.race_cost, self.audit_cost = raced.race_cost, raced.audit_cost
         self.blocks = max(1, min(_BLOCKS, draws))
         self.quota = -(-settings.number // self.blocks)
-        self.log = new_log(_ROOM * self.quota if draws and settings.number else 0)
+        #: Compiled loops write to it.
+        self.log = sampler.new_log(_ROOM * self.quota if draws and settings.number else 0)
         self.block_length = max(1, draws // self.blocks)
         self.draws = draws
         self.draw = 0
         self.tally = AuditTally(0, 0, 0)
-        self.spent = float(_START_COST + prepared.rows_spent / settings.chains)
+        self.spent = float(_START_COST + sampler.prepared.rows_spent / settings.chains)
 
     def spend(self, units: float) -> None:
         """Add the cost of one draw that read ``units`` units; the audit budget grows with it."""
@@ -98,7 +90,7 @@ class Auditor:
         return at_end and self.log.seen[0] > 0 and self.tally.audited < self.settings.number
 
     def run(
-        self, prepared: Any, surrogate: Surrogate | None, rng: np.random.Generator
+        self, sampler: Sampler, surrogate: Surrogate | None, rng: np.random.Generator
     ) -> AuditTally:
         """Audit as many logged decisions as the budget allows; return the tally of this call."""
         if not self._affordable(self.n_units):
@@ -108,23 +100,23 @@ class Auditor:
         chosen = rng.permutation(kept)[: max(0, due)]
         audited = wrong = units = 0
         for k in chosen:
-            cost = self._cost(k, prepared)
+            cost = self._cost(k, sampler)
             if cost and not self._affordable(units + cost):
                 break
             units += cost
             audited += 1
-            wrong += bool(cost) and not self.log.confirmed(k, prepared, surrogate)
+            wrong += bool(cost) and not sampler.confirmed(self.log, k, surrogate)
         if audited or not chosen.size:
             self.log.seen[0] = 0
         added = AuditTally(audited, wrong, units)
         self.tally = AuditTally(*(a + b for a, b in zip(self.tally, added)))
         return added
 
-    def _cost(self, k: int, prepared: Any) -> int:
+    def _cost(self, k: int, sampler: Sampler) -> int:
         """Return the units read to repeat decision k on all; 0 if its race read every unit."""
-        if self.log.read[k] >= self.n_units - prepared.exact_rows.size:
+        if self.log.read[k] >= self.n_units - sampler.prepared.exact_rows.size:
             return 0
-        return self.n_units * int(self.log.passes(k))
+        return self.n_units * sampler.passes(self.log, k)
 
     def _affordable(self, units: int) -> bool:
         share = self.settings.max_share
@@ -144,7 +136,7 @@ _SAFE = 5.0
 #: Share of a coordinate's variance between tenths of the draws above which a chain is called slow, and
 #: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
 _DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
-_NOT_THINNED = not_thinned(0)
+_NOT_THINNED = not_thinned()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -196,14 +188,24 @@ class Sampler:
             entry = self.__dict__["_entry"] = entry_point(loop, args)
         return entry(*args)
 
-    def begin(
-        self, rng: np.random.Generator, tune: int, draws: int, new_log: Callable[[int], Any]
-    ) -> dict[str, Any]:
+    def new_log(self, capacity: int) -> Log:
+        """Return a log for ``capacity`` decisions."""
+        raise NotImplementedError
+
+    def passes(self, log: Log, k: int) -> int:
+        """Return the number of passes over all units that repeat a logged decision."""
+        return 1
+
+    def confirmed(self, log: Log, k: int, surrogate: Surrogate | None) -> bool:
+        """Whether a logged decision is that on all units."""
+        raise NotImplementedError
+
+    def begin(self, rng: np.random.Generator, tune: int, draws: int) -> dict[str, Any]:
         """Return arguments of :class:`Chain` for a new chain."""
         prepared = self.prepared
         return {
             "surrogate": prepared.first_surrogate,
-            "auditor": Auditor(self.audits, prepared, draws, new_log),
+            "auditor": Auditor(self, draws),
             "audit_rng": rng.spawn(1)[0],
             "tune_draws": tune,
             "visited": Moments(prepared.first_surrogate.centre.size),
@@ -253,7 +255,7 @@ class Chain:
         """Return statistics of the chain's state."""
         return {"race_recentred": float(self.recentred), "race_drift": self.drift}
 
-    def log(self, tuning: bool) -> Any:
+    def log(self, tuning: bool) -> Log:
         """Return the log of decisions, without room while tuning."""
         log = self.auditor.log
         return log._replace(x=log.x[:0]) if tuning else log
@@ -315,6 +317,6 @@ def report(
     auditor, added = chain.auditor, AuditTally(0, 0, 0)
     auditor.spend(stats["race_rows"])
     if not tuning and auditor.due():
-        added = auditor.run(sampler.prepared, chain.surrogate, chain.audit_rng)
+        added = auditor.run(sampler, chain.surrogate, chain.audit_rng)
     counted = zip(("race_audited", "race_wrong", "race_audit_rows"), map(float, added))
     return stats | dict(counted)

@@ -10,7 +10,7 @@ import numpy as np
 from numba import typeof, types
 
 from amc_pymc.engine.first_class import FirstClassFunction, bound_function, first_class
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import (
     DECIDED,
@@ -60,7 +60,7 @@ class Races(NamedTuple):
     surrogate: Surrogate
     population: Population
     rule: RaceRule
-    thinning: Thinning = not_thinned(0)
+    thinning: Thinning = not_thinned()
     race: Any = RACE
 
 
@@ -75,7 +75,6 @@ class Verdict(NamedTuple):
     gap: float
     raced: int
     exact: int
-    rounds: int
     status: int
     unit: int
     sure: bool = True
@@ -83,7 +82,7 @@ class Verdict(NamedTuple):
 
 @njit(cache=True)
 def _verdict(accepted: bool, gap: float, exact: int, status: int, unit: int) -> Verdict:
-    return Verdict(accepted, gap, 0, exact, 0, status, unit, True)
+    return Verdict(accepted, gap, 0, exact, status, unit, True)
 
 
 @njit(cache=True)
@@ -130,13 +129,12 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
     bias = np.zeros(2)
     bias[1] = (known + change) / max(1, n_raced)
     args = points, surrogate.centre, bias, population, races.rule
-    result = races.race(densities.rewards, *args, rng, 0)
+    result = races.race(densities.rewards, *args, rng)
     return Verdict(
         result.winner == 1,
         result.margin * max(1, n_raced),
         result.rows,
         n_exact,
-        result.rounds,
         result.status,
         result.row,
         result.rows >= n_raced,
@@ -173,11 +171,11 @@ def decide_by_thinning(
         return _verdict(False, total, always.size, DECIDED, -1)
     found = thin(densities.rewards, points, k, q, thinning, rng)
     gap = total if found.accepted else -np.inf
-    return Verdict(found.accepted, gap, found.rows, always.size, 1, found.status, found.row, True)
+    return Verdict(found.accepted, gap, found.rows, always.size, found.status, found.row, True)
 
 
 _dummy = np.zeros(1)
-_DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, 0, True))(
+_DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, True))(
     types.float64,
     types.float64[:, ::1],
     typeof(
@@ -254,14 +252,64 @@ def add_counts(total: tuple[np.ndarray, ...], counts: tuple[np.ndarray, ...]) ->
 
 
 # --- logs -----------------------------------------------------------------------------------------
-# Each log is a uniform sample of C of the decisions made since the last audit (reservoir sampling); `seen` (1,) counts
-# all of them, `read` (C,) are the raced units read. A log without room (C = 0) is not written to.
-# `passes(k)` are the passes over all units that repeat decision k, and `confirmed(k, prepared, surrogate)` does so.
+
+
+@record
+class Log(NamedTuple):
+    """A uniform sample of C of the decisions made since the last audit (reservoir sampling).
+
+    Attributes
+    ----------
+    x : (C, D) array
+        Points.
+    other : (C, W) array
+        Proposals, or the Gumbel noise of the states of the elements drawn.
+    subject : (C,) array
+        Log ratios without the units, minus their thresholds; or the elements drawn.
+    outcome : (C,) array
+        Whether proposals were accepted, or the positions of the states drawn.
+    read : (C,) array
+        Number of raced units read, or its mean over states.
+    seen : (1,) int64 array
+        Number of decisions, also of those that are not in the sample.
+    """
+
+    x: np.ndarray
+    other: np.ndarray
+    subject: np.ndarray
+    outcome: np.ndarray
+    read: np.ndarray
+    seen: np.ndarray
+
+    @classmethod
+    def empty(cls, capacity: int, size: int, width: int) -> Log:
+        """Return a log for C = ``capacity`` decisions, with D = ``size`` and W = ``width``."""
+        points, others = np.zeros((capacity, size)), np.zeros((capacity, width))
+        subject, outcome, read = np.zeros((3, capacity))
+        return cls(points, others, subject, outcome, read, np.zeros(1, np.int64))
 
 
 @njit(cache=True)
-def reservoir_slot(seen: np.ndarray, size: int, rng: np.random.Generator) -> int | np.int64:
-    """Return the slot of the next decision in a uniform sample; skip it if not below ``size``."""
-    k = seen[0]
-    seen[0] += 1
-    return k if k < size else np.int64(rng.random() * (k + 1))
+def log_decision(
+    log: Log,
+    x: np.ndarray,
+    other: np.ndarray,
+    subject: float,
+    outcome: float,
+    read: float,
+    rng: np.random.Generator,
+) -> None:
+    """Log a decision, unless the log has no room (C = 0)."""
+    size = log.x.shape[0]
+    if size == 0:
+        return
+    slot = log.seen[0]
+    log.seen[0] += 1
+    if slot >= size:
+        slot = np.int64(rng.random() * (slot + 1))
+    if slot < size:
+        fill(log.x[slot], x)
+        fill(log.other[slot], other)
+        log.subject[slot] = subject
+        log.outcome[slot] = outcome
+        log.read[slot] = read

@@ -20,8 +20,7 @@ from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
 from amc_pymc.tall.racing.race import first_bad
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Densities, Races, add_counts, reservoir_slot
-from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.compiled import Densities, Log, Races, add_counts, log_decision
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
 
 #: Number of units of which is seen what they read.
@@ -36,19 +35,22 @@ class Elements(NamedTuple):
     """J discrete elements to be drawn.
 
     ``coordinate`` (J,) are their positions in x, ``first`` (J + 1,) the start of each element's states
-    in ``states``, ``rule`` (J,) the table of the rule for its number of states, ``raced`` (J,)
-    whether units depend on it.
+    in ``states``, ``raced`` (J,) whether units depend on it.
     """
 
     coordinate: np.ndarray
     first: np.ndarray
     states: np.ndarray
-    rule: np.ndarray
     raced: np.ndarray
 
     def states_of(self, element: int | np.integer) -> np.ndarray:
         """Return the states (K,) of one element."""
         return self.states[slice(*self.first[element : element + 2])]
+
+    @property
+    def most_states(self) -> int:
+        """Largest number of states of an element."""
+        return int(np.diff(self.first).max(initial=0))
 
 
 def elements_of(
@@ -60,7 +62,6 @@ def elements_of(
         np.array(coordinate, dtype=np.int64),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         np.concatenate(states).astype(np.float64),
-        np.searchsorted(np.unique(sizes), sizes).astype(np.int64),
         np.array(raced),
     )
 
@@ -68,7 +69,7 @@ def elements_of(
 class GibbsCounts(NamedTuple):
     """Counts of draws of discrete elements.
 
-    Elements ``drawn`` and ``changed``, ``races`` and their ``rounds``, ``raced`` and ``other`` units
+    Elements ``drawn`` and ``changed``, ``races``, ``raced`` and ``other`` units
     read, ``arms_left`` after the first round, and ``rewards``, evaluations of one unit in one state.
     All are (1,).
     """
@@ -76,7 +77,6 @@ class GibbsCounts(NamedTuple):
     drawn: np.ndarray
     changed: np.ndarray
     races: np.ndarray
-    rounds: np.ndarray
     raced: np.ndarray
     other: np.ndarray
     arms_left: np.ndarray
@@ -85,61 +85,16 @@ class GibbsCounts(NamedTuple):
     @classmethod
     def zeros(cls) -> GibbsCounts:
         """Return zero counts."""
-        return cls(*np.zeros((8, 1)))
+        return cls(*np.zeros((7, 1)))
 
     def stats(self) -> dict[str, float]:
         """Return the statistics of one draw."""
         races = self.races[0]
         return {
             "race_rows": float(self.raced[0] + self.other[0]),
-            "race_rounds": float(self.rounds[0]),
             "race_moved": float(self.changed[0] / max(1.0, self.drawn[0])),
             "race_arms_left": float(self.arms_left[0] / races) if races else 1.0,
         }
-
-
-@record
-class StateLog(NamedTuple):
-    """States drawn for discrete elements.
-
-    ``x`` (C, D) holds the points, ``noise`` (C, K) the Gumbel noise, ``element`` (C,) the element
-    drawn, ``winner`` (C,) the position of its state, ``read`` (C,) the mean number of raced units
-    read per state.
-    """
-
-    x: np.ndarray
-    noise: np.ndarray
-    element: np.ndarray
-    winner: np.ndarray
-    read: np.ndarray
-    seen: np.ndarray
-    elements: Elements
-
-    @classmethod
-    def empty(cls, capacity: int, size: int, elements: Elements) -> StateLog:
-        """Return a log for ``capacity`` draws at points of D = ``size`` coordinates."""
-        most_states = int(np.diff(elements.first).max(initial=0))
-        points, noise = np.zeros((capacity, size)), np.zeros((capacity, most_states))
-        element, winner = np.zeros((2, capacity), np.int64)
-        read, seen = np.zeros(capacity), np.zeros(1, np.int64)
-        return cls(points, noise, element, winner, read, seen, elements)
-
-    def passes(self, k: int) -> int:
-        """Return the number of states."""
-        return self.elements.states_of(self.element[k]).size
-
-    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
-        """Whether the state drawn has the highest score on all units."""
-        element, drawn, densities = self.element[k], self.winner[k], prepared.densities
-        states = self.elements.states_of(element)
-        points = np.repeat(self.x[k][None, :], states.size, axis=0)
-        points[:, self.elements.coordinate[element]] = states
-        scores = self.noise[k, : states.size].copy()
-        for a, x in enumerate(points):
-            scores[a] += densities.rest_value_and_gradient(x)[0]
-            if a != drawn and scores[a] > -np.inf:
-                scores[a] += densities.change(points[drawn], x)
-        return not np.any(scores > scores[drawn])
 
 
 @dataclass(kw_only=True, eq=False)
@@ -152,22 +107,39 @@ class Gibbs(Sampler):
         return self.prepared.compiled(self.prepared.raced.state_rewards)
 
     def _rule(self, n_raced: int) -> RaceRule:
-        """Return a rule with a table for each number of states."""
-        zero = self.prepared.rounding_only
-        numbers = np.unique(np.diff(self.elements.first))
-        rules = [self.race.rule(n_raced, max(2, int(k)), zero_sd_decides=zero) for k in numbers]
-        return rules[0]._replace(
-            sd_factor=np.concatenate([r.sd_factor for r in rules]),
-            range_factor=np.concatenate([r.range_factor for r in rules]),
+        """Return the rule for the largest number of states, which holds for fewer, too."""
+        arms = max(2, self.elements.most_states)
+        return self.race.rule(n_raced, arms, zero_sd_decides=self.prepared.rounding_only)
+
+    def new_log(self, capacity: int) -> Log:
+        """Return a log for ``capacity`` draws of elements."""
+        return Log.empty(capacity, self.prepared.start.size, self.elements.most_states)
+
+    def passes(self, log: Log, k: int) -> int:
+        """Return the number of states, each of which takes a pass."""
+        return self.elements.states_of(int(log.subject[k])).size
+
+    def confirmed(self, log: Log, k: int, surrogate: Surrogate | None) -> bool:
+        """Whether the state drawn has the highest score on all units."""
+        element, drawn, densities = (
+            int(log.subject[k]),
+            int(log.outcome[k]),
+            self.prepared.densities,
         )
+        states = self.elements.states_of(element)
+        points = np.repeat(log.x[k][None, :], states.size, axis=0)
+        points[:, self.elements.coordinate[element]] = states
+        scores = log.other[k, : states.size].copy()
+        for a, x in enumerate(points):
+            scores[a] += densities.rest_value_and_gradient(x)[0]
+            if a != drawn and scores[a] > -np.inf:
+                scores[a] += densities.change(points[drawn], x)
+        return not np.any(scores > scores[drawn])
 
 
 def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int = 0) -> Chain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
-    prepared, elements = sampler.prepared, sampler.elements
-    size = prepared.start.size
-    started = sampler.begin(rng, tune, draws, lambda c: StateLog.empty(c, size, elements))
-    return Chain(**started, totals=GibbsCounts.zeros())
+    return Chain(**sampler.begin(rng, tune, draws), totals=GibbsCounts.zeros())
 
 
 def step(
@@ -267,69 +239,31 @@ def race_states(
     states: np.ndarray,
     scores: np.ndarray,
     races: Races,
-    table: int | np.integer,
     rng: np.random.Generator,
 ) -> RaceResult:
-    """Race the states with a finite score, by a table of the rule; the result's winner is a position in ``states``."""
-    arms, exact = np.flatnonzero(scores > -np.inf), races.population.exact
-    rewards, centre, old = races.densities.rewards, races.surrogate.centre, x[coordinate]
-    points, bias = np.empty((arms.size, centre.size)), scores[arms]
-    for a in range(arms.size):
-        x[coordinate] = states[arms[a]]
+    """Race the states with a finite score; the result's winner is a position in ``states``."""
+    exact, rewards, centre = races.population.exact, races.densities.rewards, races.surrogate.centre
+    points, bias, old = np.zeros((states.size, centre.size)), scores.copy(), x[coordinate]
+    for a in range(states.size):
+        if scores[a] == -np.inf:
+            continue
+        x[coordinate] = states[a]
         fill(points[a], races.densities.parameters(x))
         x[coordinate] = old
         if not np.all(np.isfinite(points[a])):
-            return RaceResult(arms[a], 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
+            return RaceResult(a, 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
         bias[a] += surrogate_total(points[a], races.surrogate)
-    if exact.size:
-        values = rewards(points, centre, exact)
-        bad = first_bad(values)
-        if bad >= 0:
-            return RaceResult(0, 0, 0, 0.0, NOT_FINITE, exact[bad], 0, 0)
-        for a in range(arms.size):
-            bias[a] += values[a].sum()
-    # A control variate may overflow far from its centre; such a state is left out as hopeless.
-    kept = np.flatnonzero(np.isfinite(bias))
-    if kept.size == 0:
-        return RaceResult(-1, 0, 0, 0.0, DECIDED, -1, 0, 0)
-    if kept.size < arms.size:
-        arms, points, bias = arms[kept], points[kept], bias[kept]
-    bias = (bias - bias.max()) / max(1, races.population.n_raced)
-    args = points, centre, bias, races.population, races.rule
-    result = races.race(rewards, *args, rng, table)
-    return RaceResult(
-        arms[result.winner] if result.winner >= 0 else -1,
-        result.rows,
-        result.rounds,
-        result.margin,
-        result.status,
-        result.row,
-        result.rewards,
-        result.arms_left,
-    )
-
-
-@njit(cache=True)
-def _log_state(
-    log: StateLog,
-    x: np.ndarray,
-    element: int | np.integer,
-    noise: np.ndarray,
-    winner: int | np.integer,
-    read: float,
-    rng: np.random.Generator,
-) -> None:
-    """Log a draw, unless the log has no room."""
-    size = log.x.shape[0]
-    if size == 0:
-        return
-    slot = reservoir_slot(log.seen, size, rng)
-    if slot < size:
-        fill(log.x[slot], x)
-        fill(log.noise[slot], noise)
-        log.element[slot] = element
-        log.winner[slot] = winner
-        log.read[slot] = read
+        if exact.size:
+            values = rewards(points[a : a + 1], centre, exact)
+            bad = first_bad(values)
+            if bad >= 0:
+                return RaceResult(a, 0, 0, 0.0, NOT_FINITE, exact[bad], 0, 0)
+            bias[a] += values.sum()
+        if not np.isfinite(bias[a]):  # a control variate that overflows far from its centre
+            bias[a] = -np.inf
+    if bias.max() > -np.inf:
+        bias = (bias - bias.max()) / max(1, races.population.n_raced)
+    return races.race(rewards, points, centre, bias, races.population, races.rule, rng)
 
 
 @njit(cache=True)
@@ -339,7 +273,7 @@ def _draw(
     elements: Elements,
     races: Races,
     rng: np.random.Generator,
-    log: StateLog,
+    log: Log,
     log_rng: np.random.Generator,
     counts: GibbsCounts,
 ) -> tuple[int, int]:
@@ -365,8 +299,7 @@ def _draw(
     if possible == 1 or not elements.raced[e]:
         winner: int | np.integer = np.argmax(scores)
     else:
-        args = coordinate, states, scores, races, elements.rule[e]
-        result = race_states(x, *args, rng)
+        result = race_states(x, coordinate, states, scores, races, rng)
         if result.status == _NOT_EXPANDABLE:
             return _NOT_EXPANDABLE, result.winner
         if result.status != DECIDED:
@@ -375,12 +308,11 @@ def _draw(
             return _NO_STATE, -1
         winner = result.winner
         counts.races[0] += 1
-        counts.rounds[0] += result.rounds
         counts.raced[0] += result.rows
         counts.other[0] += races.population.exact.size
         counts.arms_left[0] += result.arms_left
         counts.rewards[0] += result.rewards
-        _log_state(log, x, e, noise, winner, result.rewards / possible, log_rng)
+        log_decision(log, x, noise, int(e), winner, result.rewards / possible, log_rng)
     counts.drawn[0] += 1
     counts.changed[0] += states[winner] != old
     x[coordinate] = states[winner]
@@ -394,7 +326,7 @@ def run_sweeps(
     elements: Elements,
     races: Races,
     rng: np.random.Generator,
-    log: StateLog,
+    log: Log,
     log_rng: np.random.Generator,
     counts: GibbsCounts,
 ) -> tuple[int, int | np.integer, int]:

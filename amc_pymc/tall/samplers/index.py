@@ -196,9 +196,8 @@ class ModelSpace:
         for k, rng in enumerate(self.pilot_rngs):
             self.pseudo_priors[k] = pilot(self.samplers[k], rng)
         raced = self.prepared[0].raced
-        self.n_units, self.race_cost, self.audit_cost = (
-            raced.n_units, raced.race_cost, raced.audit_cost
-        )  # fmt: skip
+        self.n_units = raced.n_units
+        self.race_cost, self.audit_cost = raced.race_cost, raced.audit_cost
         self.ends = _ends(1 + len(self.samplers), [p.start.size for p in self.prepared])
         self._base = [
             p.raced.value_and_gradient(p.first_surrogate.centre)[0] for p in self.prepared

@@ -18,7 +18,14 @@ from amc_pymc.engine.records import record
 from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
 from amc_pymc.tall.refresh import MOVE, Refresh, no_refresh
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Races, Verdict, add_counts, decision_of, reservoir_slot
+from amc_pymc.tall.samplers.compiled import (
+    Log,
+    Races,
+    Verdict,
+    add_counts,
+    decision_of,
+    log_decision,
+)
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, finite_or_raise
 from amc_pymc.tall.samplers.surface import fit_to_moments
@@ -105,10 +112,8 @@ def first_moves(prepared: Preparation, active: np.ndarray, kinds: tuple[int, ...
     )
 
 
-def learned(
-    moves: Moves, fit: GaussianFit | None, moments: Moments, kinds: Sequence[int]
-) -> tuple[Moves, GaussianFit | None]:
-    """Adapt moves to the moments of a chain; return also the Gaussian that they are based on.
+def learned(moves: Moves, fit: GaussianFit | None, moments: Moments, kinds: Sequence[int]) -> Moves:
+    """Adapt moves to the moments of a chain; ``fit`` is the Gaussian that they were first based on.
 
     The random walk gets the chain's covariance. If a Gaussian surrogate without hyperparameters or indicators fits
     badly, the chain's mean and covariance take its place.
@@ -121,13 +126,13 @@ def learned(
     plain = not (refresh.phi.size or refresh.binary.size)
     bad = plain and SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
     if not bad or fit is None or moments.count <= 10 * size + 50:
-        return moves, fit
-    found = fit_to_moments(moments, fit.coordinates, moves.active, refresh.freedom[0])
-    if found is None:
-        return moves, fit
+        return moves
+    surface = fit_to_moments(moments, fit.coordinates, moves.active, refresh.freedom[0])
+    if surface is None:
+        return moves
     scales = moves.scales.copy()
     scales[SURROGATE] = 1.0
-    return moves._replace(scales=scales, refresh=found[1].moves()), found[0]
+    return moves._replace(scales=scales, refresh=surface.moves())
 
 
 # --- what the loop writes ----------------------------------------------------------------------
@@ -138,7 +143,7 @@ class MetropolisCounts(NamedTuple):
 
     By kind: proposals (``tries``), those ``accepted``, sums of estimated acceptance probabilities
     (``acceptance``) and of squared jumps in standard deviations (``jumps``). Over all kinds: ``raced``
-    units read, ``rounds`` of races, ``other`` units read, ``unsure`` decisions, which may be wrong.
+    units read, ``other`` units read, ``unsure`` decisions, which may be wrong.
     """
 
     tries: np.ndarray
@@ -146,14 +151,13 @@ class MetropolisCounts(NamedTuple):
     acceptance: np.ndarray
     jumps: np.ndarray
     raced: np.ndarray
-    rounds: np.ndarray
     other: np.ndarray
     unsure: np.ndarray
 
     @classmethod
     def zeros(cls, n_kinds: int, *draws: int) -> MetropolisCounts:
         """Return zero counts of one draw, or of B draws: arrays (B, K) and (B, 1)."""
-        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((4, *draws, 1)))
+        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((3, *draws, 1)))
 
     def stats(self) -> dict[str, float]:
         """Return the statistics of one draw."""
@@ -162,63 +166,8 @@ class MetropolisCounts(NamedTuple):
             "accept": float(sum(self.acceptance)) / tries,
             "accepted": float(sum(self.accepted)) / tries,
             "race_rows": float(self.raced[0] + self.other[0]),
-            "race_rounds": float(self.rounds[0]),
             "race_exact": float(self.unsure[0] == 0.0),
         }
-
-
-@record
-class MoveLog(NamedTuple):
-    """Moves from ``x`` (C, D) to ``x_new`` (C, D).
-
-    ``known`` (C,) is the log ratio without the units minus its threshold, ``accepted`` (C,) the
-    verdict, ``read`` (C,) the number of raced units read.
-    """
-
-    x: np.ndarray
-    x_new: np.ndarray
-    known: np.ndarray
-    accepted: np.ndarray
-    read: np.ndarray
-    seen: np.ndarray
-
-    @classmethod
-    def empty(cls, capacity: int, size: int) -> MoveLog:
-        """Return a log for ``capacity`` moves of D = ``size`` coordinates."""
-        x, x_new = np.zeros((capacity, size)), np.zeros((capacity, size))
-        known, accepted, read = np.zeros((3, capacity))
-        return cls(x, x_new, known, accepted, read, np.zeros(1, np.int64))
-
-    def passes(self, k: int) -> int:
-        """Return one: the change of all units."""
-        return 1
-
-    def confirmed(self, k: int, prepared: Preparation, surrogate: Surrogate) -> bool:
-        """Whether the sign of the log ratio on all units agrees with the verdict."""
-        change = prepared.densities.change(self.x[k], self.x_new[k], surrogate)
-        return bool(self.known[k] + change > 0.0) == bool(self.accepted[k])
-
-
-@njit(cache=True)
-def log_move(
-    log: MoveLog,
-    points: np.ndarray,
-    known: float,
-    accepted: bool,
-    read: float,
-    rng: np.random.Generator,
-) -> None:
-    """Log a move from points[0] to points[1], unless the log has no room."""
-    size = log.x.shape[0]
-    if size == 0:
-        return
-    slot = reservoir_slot(log.seen, size, rng)
-    if slot < size:
-        fill(log.x[slot], points[0])
-        fill(log.x_new[slot], points[1])
-        log.known[slot] = known
-        log.accepted[slot] = accepted
-        log.read[slot] = read
 
 
 #: Maximum number of draws in a batch.
@@ -298,10 +247,20 @@ class Metropolis(Sampler):
         thinning, permitted = self.prepared.thinning, isinstance(self.race, ExactRace | AutoRace)
         return thinning if thinning is not None and permitted else super().thinning
 
+    def new_log(self, capacity: int) -> Log:
+        """Return a log for ``capacity`` moves."""
+        size = self.prepared.start.size
+        return Log.empty(capacity, size, size)
+
+    def confirmed(self, log: Log, k: int, surrogate: Surrogate | None) -> bool:
+        """Whether the sign of the log ratio on all units agrees with the outcome."""
+        change = self.prepared.densities.change(log.x[k], log.other[k], surrogate)
+        return bool(log.subject[k] + change > 0.0) == bool(log.outcome[k])
+
 
 @dataclass(kw_only=True)
 class MetropolisChain(Chain):
-    """State of a Metropolis-Hastings chain; ``fit`` is the Gaussian that its moves are based on.
+    """State of a Metropolis-Hastings chain.
 
     ``moments`` are those of the points x, the same object as ``visited`` if eta is x.
     ``start_replaced`` is set if the chain does not begin at the point that its user gave.
@@ -310,7 +269,6 @@ class MetropolisChain(Chain):
 
     moments: Moments
     moves: Moves
-    fit: GaussianFit | None
     start_replaced: bool = False
     made: Ahead | None = None
 
@@ -326,14 +284,12 @@ def init(
 ) -> MetropolisChain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared = sampler.prepared
-    size = prepared.start.size
-    started = sampler.begin(rng, tune, draws, lambda capacity: MoveLog.empty(capacity, size))
+    started, size = sampler.begin(rng, tune, draws), prepared.start.size
     return MetropolisChain(
         **started,
         moments=started["visited"] if prepared.cut is None else Moments(size),
         totals=MetropolisCounts.zeros(len(KINDS)),
         moves=first_moves(prepared, sampler.active, sampler.kinds),
-        fit=prepared.fit,
     )
 
 
@@ -416,7 +372,7 @@ def run_draws(
     races: Races,
     moves: Moves,
     rng: np.random.Generator,
-    log: MoveLog,
+    log: Log,
     log_rng: np.random.Generator,
     draws: np.ndarray,
     counts: MetropolisCounts,
@@ -447,7 +403,6 @@ def run_draws(
             fill(arms[1], densities.parameters(points[1]))
             verdict = decision(known, arms, races, rng)
             counts.raced[k, 0] += verdict.raced
-            counts.rounds[k, 0] += verdict.rounds
             counts.other[k, 0] += verdict.exact
             counts.unsure[k, 0] += not verdict.sure
             if verdict.status != DECIDED:
@@ -455,7 +410,8 @@ def run_draws(
             counts.accepted[k, kind] += verdict.accepted
             counts.acceptance[k, kind] += math.exp(min(0.0, verdict.gap + log_u))
             if not (thinned and verdict.sure):
-                log_move(log, points, known, verdict.accepted, verdict.raced, log_rng)
+                outcome = known, verdict.accepted, verdict.raced
+                log_decision(log, points[0], points[1], *outcome, log_rng)
             if verdict.accepted:
                 for a in range(active.size):
                     moved[a] = points[1, active[a]] - points[0, active[a]]
@@ -473,9 +429,7 @@ def run_draws(
 # --- tuning ---------------------------------------------------------------------------------------
 
 
-def near_mode(
-    sampler: Metropolis, chain: MetropolisChain, x: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def near_mode(sampler: Metropolis, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return x or, if it is far from where prior times surrogate has its mass, a draw from that.
 
     Far out, moves would be rejected and races would read all rows.
@@ -513,9 +467,9 @@ def _tune(
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     """Adapt covariance, proposal weights and expansion point to the chain's history."""
     kinds, totals, prepared = sampler.kinds, chain.totals, sampler.prepared
-    chain.moves, chain.fit = learned(chain.moves, chain.fit, chain.moments, kinds)
+    moves = learned(chain.moves, prepared.fit, chain.moments, kinds)
     weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
-    chain.moves = chain.moves._replace(weights=weights)
+    chain.moves = moves._replace(weights=weights)
     if not sampler.thinning.radii.size:  # whose bounds hold around one centre
         recentre(chain, prepared, totals.raced[0], totals.tries.sum())
     chain.totals = MetropolisCounts.zeros(len(KINDS))

@@ -123,20 +123,16 @@ _SAMPLE = 5_000
 
 def with_forecast(
     prepared: Preparation,
-    active: np.ndarray,
     race: Race,
     exact_rows: int | Literal["auto"],
     rng: np.random.Generator,
 ) -> Preparation:
-    """Choose the exactly evaluated units and forecast the cost of a decision.
-
-    ``active`` are the coordinates of x that the sampler moves. Returns a new preparation.
-    """
+    """Choose the exactly evaluated units and forecast the cost of a decision."""
     raced, surrogate = prepared.raced, prepared.surrogate
     assert surrogate is not None
     n_units = raced.n_units
     kinked = prepared.kinked and raced.unit != "group"  # log-likelihoods of groups are smooth
-    probes = probe_moves(prepared, active, rng, _KINKED_PROBES if kinked else _PROBES)
+    probes = probe_moves(prepared, rng, _KINKED_PROBES if kinked else _PROBES)
     most = most_near_kinks(n_units) if kinked else EXACT_ROW_CHOICES[-1]
     largest = most if exact_rows == "auto" else exact_rows
     summary = _residuals(raced, surrogate.centre, probes, largest)
@@ -173,23 +169,18 @@ def with_forecast(
 
 
 def probe_moves(
-    prepared: Preparation, active: np.ndarray, rng: np.random.Generator, number: int = _PROBES
+    prepared: Preparation, rng: np.random.Generator, number: int = _PROBES
 ) -> list[np.ndarray]:
     """Draw pairs of points (2, E) like the moves of a chain at stationarity."""
-    fit = prepared.fit
     if prepared.surface is not None:
         draws = prepared.surface.draws
         ends = rng.integers(1, len(draws), number)
         return [prepared.eta(draws[k - 1 : k + 1]) for k in ends]
-    if prepared.cut is not None or fit is None:
-        assert prepared.surrogate is not None
-        centre, active = prepared.surrogate.centre, prepared.raced.expand
-        fit = GaussianFit(centre, -prepared.surrogate.hessian, active)
-    out = []
-    for _ in range(number):
-        x = fit.draw(fit.mean, fit.coordinates, rng)
-        out.append(np.stack([x, fit.draw(x, active, rng)]))
-    return out
+    surrogate, expand = prepared.surrogate, prepared.raced.expand
+    assert surrogate is not None
+    fit = GaussianFit(surrogate.centre, -surrogate.hessian, expand)
+    ends = [fit.draw(fit.mean, expand, rng) for _ in range(2 * number)]
+    return [np.stack(ends[k : k + 2]) for k in range(0, len(ends), 2)]
 
 
 def _beyond(prepared: Preparation, probes: list[np.ndarray]) -> np.ndarray:

@@ -387,8 +387,8 @@ def gaussian_surface(
 
 def fit_to_moments(
     moments: Moments, coordinates: np.ndarray, active: np.ndarray, freedom: float
-) -> tuple[GaussianFit, SurfaceFit] | None:
-    """Return a Gaussian with the mean and covariance of a chain, and its surface; None if it is degenerate."""
+) -> SurfaceFit | None:
+    """Return the surface of a Gaussian with the mean and covariance of a chain; None if it is degenerate."""
     inside = np.ix_(coordinates, coordinates)
     factor, definite = gaussian_factor(moments.covariance()[inside])
     if not definite:
@@ -396,7 +396,7 @@ def fit_to_moments(
     precision = np.zeros((moments.mean.size, moments.mean.size))
     precision[inside] = factor @ factor.T
     fit = GaussianFit(moments.mean.copy(), precision, coordinates)
-    return fit, gaussian_surface(fit, active, freedom=freedom)
+    return gaussian_surface(fit, active, freedom=freedom)
 
 
 def _without_wide(divided: Split, blocks: Sequence[np.ndarray], surrogate: Surrogate) -> Split:

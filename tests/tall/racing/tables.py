@@ -33,7 +33,7 @@ def run(table, rule, rng, bias=None, exact=(), population=None) -> RaceResult:
     """Race over a table (K, N) of rewards."""
     bias = np.zeros(len(table)) if bias is None else np.asarray(bias, float)
     population = population or make_population(table.shape[1], exact)
-    return _race(from_table(), points_of(table), table.ravel(), bias, population, rule, rng, 0)
+    return _race(from_table(), points_of(table), table.ravel(), bias, population, rule, rng)
 
 
 def normal_scores(shape, rng):

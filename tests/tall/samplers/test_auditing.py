@@ -15,7 +15,7 @@ from amc_pymc.flags import flags_of_bits
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import b_normal
 from amc_pymc.tall.samplers.chain import Auditor, AuditTally
-from amc_pymc.tall.samplers.metropolis import MoveLog, log_move
+from amc_pymc.tall.samplers.compiled import Log, log_decision
 
 N_ROWS = 2_000
 
@@ -81,7 +81,7 @@ def test_audits_do_not_change_the_draws():
     without, few, some = (sample(n) for n in (0, 20, 200))
     for other in (few, some):
         np.testing.assert_array_equal(without.posterior["b"].values, other.posterior["b"].values)
-    for name in ("race_rows", "accepted", "race_rounds"):
+    for name in ("race_rows", "accepted"):
         np.testing.assert_array_equal(without.sample_stats[name], some.sample_stats[name])
 
 
@@ -126,73 +126,69 @@ def test_bad_decisions_give_a_warning(caplog):
 
 def logged(number, decisions, *, max_share=None, draws=1, seed=1):
     """An auditor whose log holds right decisions, their log ratios spread around the threshold."""
-    prepared = step_without_proxy().prepared
-    rng = np.random.default_rng(seed)
-    settings = amc.Audits(number, max_share=max_share)
-    size = prepared.start.size
-    auditor = Auditor(settings, prepared, draws, lambda c: MoveLog.empty(c, size))
+    sampler = replace(step_without_proxy().sampler, audits=amc.Audits(number, max_share=max_share))
+    densities, rng = sampler.prepared.densities, np.random.default_rng(seed)
+    auditor = Auditor(sampler, draws)
     kept = min(decisions, auditor.log.x.shape[0])
     auditor.log.x[:kept] = rng.normal(0, 0.05, size=(kept, 2)) + np.array([1.0, -0.5])
-    auditor.log.x_new[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))
+    auditor.log.other[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))
     exact = np.array(
-        [prepared.densities.change(auditor.log.x[k], auditor.log.x_new[k]) for k in range(kept)]
+        [densities.change(auditor.log.x[k], auditor.log.other[k]) for k in range(kept)]
     )
     ratio = rng.normal(0, 3, size=kept)
-    auditor.log.known[:kept] = ratio - exact
-    auditor.log.accepted[:kept] = ratio > 0
+    auditor.log.subject[:kept] = ratio - exact
+    auditor.log.outcome[:kept] = ratio > 0
     auditor.log.read[:kept] = 40
     auditor.log.seen[0] = decisions
     auditor.draw = draws
-    return auditor, prepared
+    return auditor, sampler
 
 
 def test_right_decisions_are_confirmed_and_flipped_ones_found():
     for flipped in (0, 1, 13, 30):
-        auditor, prepared = logged(30, 30)
-        auditor.log.accepted[:flipped] = 1.0 - auditor.log.accepted[:flipped]
-        tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+        auditor, sampler = logged(30, 30)
+        auditor.log.outcome[:flipped] = 1.0 - auditor.log.outcome[:flipped]
+        tally = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
         assert tally == AuditTally(30, flipped, 30 * N_ROWS)
         assert auditor.tally == tally
         assert auditor.log.seen[0] == 0
 
 
 def test_decisions_that_read_everything_cost_nothing_and_are_right():
-    auditor, prepared = logged(30, 30)
+    auditor, sampler = logged(30, 30)
     auditor.log.read[:] = N_ROWS
-    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    tally = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
     assert tally == AuditTally(30, 0, 0)
 
 
 def test_the_budget_stops_the_audits():
-    auditor, prepared = logged(100, 100, max_share=0.1)
+    auditor, sampler = logged(100, 100, max_share=0.1)
     auditor.spent = 2.0 * 17.5 * N_ROWS / 0.1
-    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    tally = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
     assert tally == AuditTally(17, 0, 17 * N_ROWS)
     auditor.log.seen[0] = 100
-    again = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    again = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
     assert again == AuditTally(0, 0, 0), "what is spent is spent"
     auditor.spend(1e9)
-    tally = auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(1))
+    tally = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
     assert auditor.tally.audited == 100
 
 
 @pytest.mark.parametrize("chains", [1, 4, 25])
 def test_all_chains_together_audit_for_the_share_of_the_setup(chains):
-    settings, prepared = amc.Audits(10, max_share=0.5, chains=chains), step_without_proxy().prepared
-    setups = [replace(prepared, rows_spent=rows) for rows in (0, 1e9)]
-    auditors = [
-        [Auditor(settings, each, 0, lambda c: MoveLog.empty(c, 1)) for each in setups]
-        for _ in range(chains)
-    ]
+    audits, sampler = amc.Audits(10, max_share=0.5, chains=chains), step_without_proxy().sampler
+    setups = [replace(sampler.prepared, rows_spent=rows) for rows in (0, 1e9)]
+    samplers = [replace(sampler, audits=audits, prepared=each) for each in setups]
+    auditors = [[Auditor(each, 0) for each in samplers] for _ in range(chains)]
     assert sum(after.spent - before.spent for before, after in auditors) == pytest.approx(1e9)
 
 
 def test_audited_decisions_are_a_uniform_sample():
     chosen = []
     for seed in range(150):
-        auditor, prepared = logged(40, 160)
-        auditor.log.passes = lambda k: chosen.append(k) or 0
-        auditor.run(prepared, prepared.first_surrogate, np.random.default_rng(seed))
+        auditor, sampler = logged(40, 160)
+        sampler.passes = lambda log, k: chosen.append(k) or 0
+        auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(seed))
     assert len(chosen) == 150 * 40
     uses = np.bincount(chosen, minlength=160)
     z = (uses - 150 / 4) / math.sqrt(150 / 4 * 3 / 4)
@@ -204,15 +200,16 @@ def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
     counts = np.zeros(50)
     rng = np.random.default_rng(4)
     for _ in range(500):
-        log = MoveLog.empty(8, 1)
+        log = Log.empty(8, 1, 1)
         for k in range(50):
-            log_move(log, np.full((2, 1), float(k)), 0.1 * k, k % 2 == 0, k, rng)
+            x = np.full(1, float(k))
+            log_decision(log, x, -x, 0.1 * k, float(k % 2), float(k), rng)
         kept = log.read.astype(int)
         assert np.unique(kept).size == 8
         np.testing.assert_array_equal(log.x[:, 0], kept)
-        np.testing.assert_array_equal(log.x_new[:, 0], kept)
-        np.testing.assert_allclose(log.known, 0.1 * kept)
-        np.testing.assert_array_equal(log.accepted, kept % 2 == 0)
+        np.testing.assert_array_equal(log.other[:, 0], -kept)
+        np.testing.assert_allclose(log.subject, 0.1 * kept)
+        np.testing.assert_array_equal(log.outcome, kept % 2)
         counts[kept] += 1
     expected = 500 * 8 / 50
     assert abs(np.sum((counts - expected) ** 2) / expected / (1 - 8 / 50) - 49) < 4 * math.sqrt(98)

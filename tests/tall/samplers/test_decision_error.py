@@ -91,7 +91,6 @@ def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
                 population,
                 rule,
                 rng,
-                0,
             )
             assert result.status == DECIDED
             wrong += (result.winner == 1) != (rewards.mean() + bias > 0)

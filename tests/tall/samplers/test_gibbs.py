@@ -207,7 +207,7 @@ def disagreements(sampler, count, bound_factor=1.0, near=True, seed=3):
             scores = rng.uniform(-1.0, 1.0, size=MEANS.size) * error - row_logps().sum(axis=1)
         else:
             scores = np.log(PRIOR) + rng.gumbel(size=MEANS.size)
-        args = (x, 0, states, scores, races, 0, rng)
+        args = (x, 0, states, scores, races, rng)
         run = run or entry_point(gibbs.race_states, args)
         result = run(*args)
         assert result.status == DECIDED
@@ -422,12 +422,12 @@ def test_flipped_decisions_are_found(sampler):
         for k in range(40):
             noise = rng.gumbel(size=MEANS.size)
             best = np.argmax(log_weights() + noise)
-            log.x[k], log.noise[k] = rng.integers(0, 5), noise
-            log.winner[k] = (best + (k < flipped) * rng.integers(1, 5)) % 5
+            log.x[k], log.other[k] = rng.integers(0, 5), noise
+            log.outcome[k] = (best + (k < flipped) * rng.integers(1, 5)) % 5
             log.read[k] = 50
         log.seen[0] = 40
         chain.auditor.draw = 1
-        tally = chain.auditor.run(sampler.prepared, chain.surrogate, rng)
+        tally = chain.auditor.run(sampler, chain.surrogate, rng)
         assert tally == AuditTally(40, flipped, 40 * 5 * N_ROWS)
 
 
@@ -509,7 +509,7 @@ def test_a_variable_in_no_row_is_drawn_from_its_prior(mixed):
     values, found = walk(sampler, mixed_model().initial_point(), 4_000)
     assert_frequencies(values[:, place], FREE)
     assert np.all(np.delete(values, place, axis=1) == np.delete(values[0], place))
-    assert not found["race_rows"].any() and not found["race_rounds"].any()
+    assert not found["race_rows"].any()
     assert np.all(found["race_arms_left"] == 1.0)
 
 

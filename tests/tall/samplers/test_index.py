@@ -251,12 +251,12 @@ def test_a_race_errs_at_most_as_often_as_promised(taylor):
     """The same Gumbels on all rows, recovered from the log, as audits do it."""
     space = space_of(normal=True, taylor=taylor)
     draw, wrong, early, number = Draws(space, 6, draws=1), 0, 0, 2_000
-    prepared, log = space.sampler.prepared, draw.chain.auditor.log
+    log = draw.chain.auditor.log
     for _ in range(number):
         log.seen[0] = 0
         x, model, counts = draw(0)
-        right = np.argmax(log_scores(space, x) + log.noise[0]) == model
-        assert draw.chain.auditor.log.confirmed(0, prepared, None) == right
+        right = np.argmax(log_scores(space, x) + log.other[0]) == model
+        assert space.sampler.confirmed(log, 0, None) == right
         wrong += not right
         early += counts.raced[0] < N
     assert early > 100

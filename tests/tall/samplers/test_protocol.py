@@ -108,7 +108,7 @@ def prepared():
     draws = np.stack([fit.draw(fit.mean, active, rng) for _ in range(100)])
     surface = gaussian_surface(fit, active, draws)
     bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit, surface=surface)
-    return with_forecast(bare, active, NormalRace(), 10, rng)
+    return with_forecast(bare, NormalRace(), 10, rng)
 
 
 def sampler_of(prepared, race):
