@@ -94,7 +94,8 @@ class Batched:
     def _singly(self, arrays, n: int) -> list[np.ndarray]:
         if n == 0:
             return [np.empty((0, *(s or 0 for s in g.type.shape))) for g in self._outputs]
-        return _each(self._one, arrays, n)
+        rows = [self._one(*(a[i, ...] for a in arrays)) for i in range(n)]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
 
     def _compare(self, arrays, found) -> None:
         """Compare outputs (n, ...) with those of one element at a time."""
@@ -123,12 +124,6 @@ def _function(inputs: list, outputs: list):
     if len({v.owner for v in ancestors(outputs)}) > _MOST_REWRITTEN:
         mode = mode.excluding("canonicalize")
     return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", trust_input=True)
-
-
-def _each(function, arrays: Sequence[np.ndarray], n: int) -> list[np.ndarray]:
-    """Return the outputs (n, ...) of a function of one element of each array (n, ...)."""
-    rows = [function(*(a[i, ...] for a in arrays)) for i in range(n)]
-    return [np.stack(column) for column in zip(*rows, strict=True)]
 
 
 def _agree(found: list[np.ndarray], wanted: list[np.ndarray]) -> bool:

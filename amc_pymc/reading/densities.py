@@ -96,7 +96,7 @@ class RowDensities:
         names = [*self.layout.names_at(self.packed.reads), _COEFFICIENTS]
         rows = replace(self.rows.without_data(), layout=layout, value_vars=tuple(names))
         expand = layout.indices([n for n in names if layout.is_continuous(n)])
-        return RowDensities(rows, expand=expand, packed=self.packed.in_coefficients())
+        return RowDensities(rows, expand=expand, packed=replace(self.packed, coefficients=None))
 
     def in_parameters(self) -> RowDensities:
         """Return the same rows with control variates in x, not in their coefficients."""

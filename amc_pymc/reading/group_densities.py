@@ -430,12 +430,11 @@ class GroupTotals:
             return found
         xs = _some(xs, _CHOSEN_AT)
         wanted, found._finer = found._reference(xs, tolerance)
-        for number in _TRIED[self._n_local]:
-            error = found._sampled(xs, hermite_nodes(number, self._n_local)) - wanted
+        for number in (*_TRIED[self._n_local], None):
+            found._take(number)
+            error = found._sampled(xs, found._groups.nodes) - wanted
             if np.abs(error).max() <= tolerance:
-                found._take(number)
-                return found
-        found._take(None)
+                break
         return found
 
     def error(self, xs: np.ndarray) -> float:

@@ -26,6 +26,7 @@ from amc_pymc.reading.factors import (
 )
 from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.packed_rows import packed_columns
 from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import extract_rows
 from amc_pymc.rows import InMemory
@@ -248,9 +249,6 @@ def take_groups(
     order, first = _sorted_by_level(factor.levels, factor.n_levels)
     shape = max(1, len(row_data)), order.size + ROWS_BEYOND
     rows = InMemory(shape, lambda out: _write_rows(row_data, order, out))
-    groups = np.zeros((factor.n_levels, max(1, len(group_data))))
-    for k, column in enumerate(group_data):
-        groups[:, k] = column
     return Groups(
         factor=factor,
         layout=layout,
@@ -261,7 +259,7 @@ def take_groups(
         states=states_of_effects(model, factor) if discrete else None,
         rows=rows,
         first=first,
-        group_data=groups,
+        group_data=packed_columns(group_data, factor.n_levels),
     )
 
 

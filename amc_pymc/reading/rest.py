@@ -242,8 +242,4 @@ def _family(graph: Graph, tensor: Variable, x: Variable) -> Family:
     )
     expression = ElementReader(graph, leaves, columns, loops=False).element(tensor, index)
     (expression,), used = columns.used([expression])
-    size = int(np.prod(shape))
-    table = np.zeros((size, len(used)))
-    for k, column in enumerate(used):
-        table[:, k] = column
-    return Family(expression, table, 0)
+    return Family(expression, np.column_stack([np.zeros((numbers.shape[1], 0)), *used]), 0)

@@ -28,12 +28,11 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import ScalarFromTensor
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.reading.graphs import (
-    MakeFunction,
-    functions_for_few,
     initial_point_of,
     interpreted_function,
     is_random,
@@ -44,7 +43,6 @@ from amc_pymc.reading.graphs import (
     rebuilt,
     remembered,
     remembering,
-    shared_values,
     state_without_caches,
 )
 from amc_pymc.reading.layout import FlatLayout
@@ -207,7 +205,10 @@ def data_stamps(model) -> dict[SharedVariable, bytes]:
     """Return a hash of each shared variable that the model's density reads, pm.Data or any other."""
     stamps = {}
     graphs = [*model.basic_RVs, *model.rvs_to_values.values(), *model.potentials]
-    for v, value in shared_values(graphs):
+    for v in ancestors(graphs):
+        if not isinstance(v, SharedVariable) or isinstance(v.type, RandomType):
+            continue
+        value = v.get_value(borrow=True)
         dense = isinstance(value, np.ndarray)
         told = f"{value.shape}{value.dtype}" if dense else type(value).__name__
         digest = hashlib.blake2b(told.encode(), digest_size=16)
@@ -294,10 +295,10 @@ class RowLogp:
             replace[row_input.placeholder] = rows
         return clone_replace(self._output, replace, rebuild_strict=False)
 
-    def compile(self, make: MakeFunction = interpreted_function):
+    def compile(self):
         """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
-        fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
+        fn = interpreted_function([x, idx, *arrays], self.graph(x, idx, arrays))
         data = self.arrays
         return lambda x, idx: np.asarray(fn(x, idx, *data))
 
@@ -370,15 +371,12 @@ def _extracted(model, observed: tuple) -> RowLogp:
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     xs, x = possible_points(model, layout, point, rng, 3), pt.vector("x")
     own = _summed(layout.substitute(logps, model.value_vars, x))
-    for make in functions_for_few(logps, n_rows):
-        checks = _checks(make([x], own), xs, n_rows, names[0], rng)
-        if all(np.isfinite(check.values).all() for check in checks):
-            break
+    checks = _checks(interpreted_function([x], own), xs, n_rows, names[0], rng)
     failure: Exception | None = None
     for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            problem = _disagreement(rows, checks, make)
+            problem = _disagreement(rows, checks)
         except Exception as error:
             failure = failure or error
             continue
@@ -541,7 +539,7 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     return out
 
 
-def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Exception | None:
+def _disagreement(rows: RowLogp, checks: list[_Check]) -> Exception | None:
     """Return the first difference from the model's own elementwise log-likelihood, or None."""
     if rows.n_rows >= _MANY:
         for v in ancestors([rows._output]):  # the cost of a row would be O(N)
@@ -551,7 +549,7 @@ def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Ex
         entries = [check.x[rows.layout.slices[name]] for check in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
             return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
-    values = rows.compile(make)
+    values = rows.compile()
     for check in checks:
         got = values(check.x, check.idx)
         if got.shape != check.idx.shape:
