@@ -24,6 +24,7 @@ from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import NotRowFactorised, RowLogp
 from amc_pymc.tall import terms
 from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers.raced import mask_of
 from amc_pymc.tall.split import Parts, with_functions
 from amc_pymc.tall.terms import Written
 
@@ -57,6 +58,10 @@ class RowDensities:
 
     def __init__(self, rows: RowLogp, *, expand: np.ndarray, packed: PackedRows | None = None):
         self.rows, self.layout, self.n_units = rows, rows.layout, rows.n_rows
+        #: Names of the observed variables whose rows these are.
+        self.observed_vars = rows.observed_vars
+        #: Coordinates that rows depend on.
+        self.reads = rows.layout.indices(rows.value_vars)
         self.expand = np.asarray(expand, dtype=np.int64)
         #: Cost of full passes so far, in evaluations of one row.
         self.rows_evaluated = 0
@@ -111,19 +116,9 @@ class RowDensities:
         return self.packed.coefficients
 
     @property
-    def observed_vars(self) -> tuple[str, ...]:
-        """Names of the observed variables whose rows these are."""
-        return self.rows.observed_vars
-
-    @property
     def n_rows(self) -> int:
         """Number of rows in all units."""
         return self.n_units
-
-    @property
-    def reads(self) -> np.ndarray:
-        """Coordinates that rows depend on."""
-        return self.layout.indices(self.rows.value_vars)
 
     def touch(self, n_rows: float) -> None:
         """Count rows read at random; the memory that a store maps for them is released now and then."""
@@ -165,16 +160,11 @@ class RowDensities:
 
     def _bound(self, name: str):
         found = self.coefficients
-        arrays = [self._mask(), self.packed.data, self.packed.functions]
+        arrays = [mask_of(self.layout.size, self.expand), self.packed.data, self.packed.functions]
         if found is None:
             return bound_function(getattr(loops, name), REWARDS, arrays)
         assert self.packed.along_curves, "control variates are functions of coefficients"
         return bound_function(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
-
-    def _mask(self) -> np.ndarray:
-        mask = np.zeros(self.layout.size)
-        mask[self.expand] = 1.0
-        return mask
 
     # --- full passes ----------------------------------------------------------------------------
 
@@ -224,7 +214,7 @@ class RowDensities:
         out = packed.hessian(z, rows)
         if self.coefficients is not None:
             out = self.coefficients.hessian(x, packed.gradient(z, rows)[1], out)
-        mask = self._mask()
+        mask = mask_of(self.layout.size, self.expand)
         return out * np.outer(mask, mask)
 
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -28,6 +28,7 @@ from amc_pymc.tall.groups import (
     wide_nodes,
 )
 from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers.raced import mask_of
 
 #: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
@@ -69,12 +70,15 @@ class GroupDensities:
     def __init__(self, groups: Groups, n_nodes: int | None = None, *, curved: bool = True):
         self.groups, self.curved = groups, curved
         self.layout, self.factor = groups.layout, groups.factor
-        self.n_units = groups.n_groups
+        self.n_units, self.n_rows = groups.factor.n_levels, groups.n_rows
+        #: Names of the observed variables whose rows are in the groups.
+        self.observed_vars = groups.observed_vars
+        #: Coordinates of x that groups depend on.
+        self.reads = self.layout.indices(groups.reads)
         q = groups.program.n_local
         continuous = [n for n in groups.reads if self.layout.is_continuous(n)]
         self.expand = self.layout.indices(continuous)
-        self.mask = np.zeros(self.layout.size)
-        self.mask[self.expand] = 1.0
+        self.mask = mask_of(self.layout.size, self.expand)
         self.discrete = groups.states is not None
         #: ``_MOST_SPREAD`` if races hold nodes, else zero.
         self.most_spread = np.zeros(1)
@@ -114,17 +118,7 @@ class GroupDensities:
         self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
         self.__dict__.pop("rewards", None)  # bound to the nodes of before
 
-    # --- names, numbers and costs -----------------------------------------------------------------
-
-    @property
-    def observed_vars(self) -> tuple[str, ...]:
-        """Names of the observed variables whose rows are in the groups."""
-        return self.groups.observed_vars
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows in all groups."""
-        return self.groups.n_rows
+    # --- numbers and costs ------------------------------------------------------------------------
 
     @property
     def race_cost(self) -> float:
@@ -143,11 +137,6 @@ class GroupDensities:
         """Number of rows read so far."""
         return int(self.counter[0])
 
-    @property
-    def reads(self) -> np.ndarray:
-        """Coordinates of x that groups depend on."""
-        return self.layout.indices(self.groups.reads)
-
     def forget_errors(self) -> None:
         """Set :attr:`approximation_error` to zero."""
         self.approximation_error = 0.0
@@ -164,7 +153,7 @@ class GroupDensities:
     def places(self) -> list[Any]:
         """Rows, and where the nodes of each group are."""
         g = self.groups
-        return [g.columns, g.first, g.group_data, self.modes, self.factors]
+        return [g.rows.data, g.first, g.group_data, self.modes, self.factors]
 
     @property
     def _races(self) -> list[Any]:
@@ -293,7 +282,7 @@ class GroupDensities:
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
         """Return the log density of all rows and local effects (G, q)."""
         g = self.groups
-        return float(self.kernels.complete(x, effects, g.columns, g.first, g.group_data))
+        return float(self.kernels.complete(x, effects, g.rows.data, g.first, g.group_data))
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
         """Draw local effects (G, q) given x, in place, and return the acceptance rate."""
@@ -367,7 +356,7 @@ class GroupTotals:
         self._groups = GroupDensities(groups, curved=False)
         places = [np.arange(layout.size)[layout.slices[n]] for n in groups.layout.names]
         self._order = np.concatenate(places)
-        self._discrete = layout.discrete
+        self._discrete, self._n_local = layout.discrete, groups.program.n_local
         self.rule, self._wide = f"sum over {self._groups.n_nodes} states", False
         self._finer = 1
         if not self._groups.discrete:
@@ -430,7 +419,7 @@ class GroupTotals:
             return found
         xs = _some(xs, _CHOSEN_AT)
         wanted, found._finer = found._reference(xs, tolerance)
-        for number in (*_TRIED[self._n_local], None):
+        for number in (*_TRIED[self._n_local], None):  # the wide rule if all others fail
             found._take(number)
             error = found._sampled(xs, found._groups.nodes) - wanted
             if np.abs(error).max() <= tolerance:
@@ -461,10 +450,6 @@ class GroupTotals:
         return found, finer
 
     # --- rules ------------------------------------------------------------------------------------
-
-    @property
-    def _n_local(self) -> int:
-        return self.groups.program.n_local
 
     def _etas(self, xs: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(xs[:, self._order])

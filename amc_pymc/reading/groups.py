@@ -187,16 +187,6 @@ class Groups:
         """Number of rows N."""
         return int(self.first[-1])
 
-    @property
-    def columns(self) -> np.ndarray:
-        """Columns (C, N + 16) that kernels read."""
-        return self.rows.data
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups G."""
-        return self.factor.n_levels
-
 
 # --- extraction ---------------------------------------------------------------------------------
 
