@@ -82,7 +82,7 @@ def compiled_particles(
     """
     begin = time.process_time()
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
-    local = () if effects is None else (effects.asked, *effects.variables)
+    local = () if effects is None else (effects.asked, *effects.factor.variables)
     key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))), local)
     with _COMPILING:
         kept = _COMPILED.pop(key, None)

@@ -388,12 +388,6 @@ class GroupTotals:
         """Return the log density of all rows and local effects (G, q) at a point (D,)."""
         return self._groups.complete(x[self._order], effects)
 
-    def settled(self, x: np.ndarray) -> GroupTotals:
-        """Return a copy whose mode searches start at the modes of a point (D,)."""
-        found = self._copy()
-        found._groups.settle(x[self._order])
-        return found
-
     def simplified(self, xs: np.ndarray) -> GroupTotals:
         """Return a copy with two nodes, or self if that makes a difference at points (P, D).
 
@@ -414,7 +408,8 @@ class GroupTotals:
         These are the fewest whose error is at most a tolerance in nats at every point. Mode searches start
         at the modes of the points' mean.
         """
-        found = self.settled(xs.mean(axis=0))
+        found = self._copy()
+        found._groups.settle(xs.mean(axis=0)[self._order])
         if self._groups.discrete:
             return found
         xs = _some(xs, _CHOSEN_AT)

@@ -236,7 +236,8 @@ def take_groups(
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     discrete = not whole.is_continuous(factor.names[0])
-    order, first = _sorted_by_level(factor.levels, factor.n_levels)
+    order = np.argsort(factor.levels, kind="stable")
+    ends = np.cumsum(np.bincount(factor.levels, minlength=factor.n_levels))
     shape = max(1, len(row_data)), order.size + ROWS_BEYOND
     rows = InMemory(shape, lambda out: _write_rows(row_data, order, out))
     return Groups(
@@ -248,7 +249,7 @@ def take_groups(
         observed_vars=source.observed_vars,
         states=states_of_effects(model, factor) if discrete else None,
         rows=rows,
-        first=first,
+        first=np.concatenate([[0], ends]).astype(np.int64),
         group_data=packed_columns(group_data, factor.n_levels),
     )
 
@@ -264,13 +265,6 @@ def _layout(model, factor: Factor, whole: FlatLayout, observed: Sequence[str]) -
     sizes = dict(zip(whole.names, whole.sizes))
     kept.sort(key=lambda name: name in chosen and sizes[name] > 1)
     return whole.part(kept)
-
-
-def _sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stable order (N,) of rows by level, and the first row (G + 1,) of each level."""
-    counts = np.bincount(levels, minlength=n_levels)
-    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return np.argsort(levels, kind="stable"), first
 
 
 def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> list[int]:

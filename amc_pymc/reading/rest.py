@@ -216,10 +216,8 @@ def _pieces(total: Variable) -> list[Variable]:
         op = node.op
         if isinstance(op, CAReduce) and isinstance(op.scalar_op, Add) and total.type.ndim == 0:
             return _pieces(node.inputs[0])
-        if isinstance(op, DimShuffle) and all(
-            k == "x" for k in op.new_order if k not in op.shuffle
-        ):
-            return _pieces(node.inputs[0]) if not op.drop else [total]
+        if isinstance(op, DimShuffle) and not op.drop:
+            return _pieces(node.inputs[0])
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, Add):
             shapes = {i.type.shape for i in node.inputs}
             if shapes == {total.type.shape}:

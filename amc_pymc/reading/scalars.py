@@ -154,8 +154,6 @@ class ElementReader:
             return self.const(data.item())
         numbers = [self.graph.number(i) for i in index]
         if None in numbers:
-            if self.graph.leaves(index, "entry"):
-                raise Unaddressable("a constant array is indexed by data")
             return self.columns.derived(("table", id(data)), lambda: data, index)
         return self.const(data[tuple(numbers)].item())
 

@@ -500,7 +500,7 @@ def extract_marginals(model, factor: Factor, observed_vars) -> ParticleDensities
 
 def _verify_groups(model, logp, totals: GroupTotals, layout: FlatLayout, rng) -> np.ndarray:
     """Compare groups with the model at prior draws; return the population parameters (P, D) of these."""
-    whole = FlatLayout.from_model(model, model.initial_point())
+    whole = layout_of(model)
     draws = PriorDraws.from_model(model, whole).draw(_GROUPS_DRAWN, rng)
     (graph,) = without_checks(lowered([logp]))
     fn = interpreted_function(model.value_vars, graph)
