@@ -57,7 +57,8 @@ class RowDensities:
     rows_read, approximation_error = None, 0.0
 
     def __init__(self, rows: RowLogp, *, expand: np.ndarray, packed: PackedRows | None = None):
-        self.rows, self.layout, self.n_units = rows, rows.layout, rows.n_rows
+        self.rows, self.layout = rows, rows.layout
+        self.n_units = self.n_rows = rows.n_rows if packed is None else len(packed.data)
         #: Names of the observed variables whose rows these are.
         self.observed_vars = rows.observed_vars
         #: Coordinates that rows depend on.
@@ -66,7 +67,7 @@ class RowDensities:
         #: Cost of full passes so far, in evaluations of one row.
         self.rows_evaluated = 0
         if packed is not None:
-            self.packed, self.n_units = packed, len(packed.data)
+            self.packed = packed
 
     def __getstate__(self):
         state = state_without_caches(self)
@@ -114,11 +115,6 @@ class RowDensities:
     def coefficients(self) -> Coefficients | None:
         """Functions of x that rows read; None if there are none."""
         return self.packed.coefficients
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows in all units."""
-        return self.n_units
 
     def touch(self, n_rows: float) -> None:
         """Count rows read at random; the memory that a store maps for them is released now and then."""
@@ -240,7 +236,8 @@ class ModelDensities(RowDensities, RestDensities):
     def of_packed(self, packed: PackedRows) -> Self:
         """Return the same densities for packed rows, for which ``rows`` are placeholders."""
         out = object.__new__(type(self))
-        out.__dict__.update(self.__getstate__(), packed=packed, n_units=len(packed.data))
+        out.__dict__.update(self.__getstate__(), packed=packed)
+        out.n_units = out.n_rows = len(packed.data)
         out.rows_evaluated = 0
         return out
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.reading.factors import Factor, effects_at
+from amc_pymc.reading.factors import effects_at
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
@@ -348,12 +348,14 @@ class GroupTotals:
 
     Attributes
     ----------
+    factor : Factor
+        Factor whose effects are integrated out.
     rule : str
         Description of the quadrature rule.
     """
 
     def __init__(self, groups: Groups, layout: FlatLayout):
-        self._groups = GroupDensities(groups, curved=False)
+        self.factor, self._groups = groups.factor, GroupDensities(groups, curved=False)
         places = [np.arange(layout.size)[layout.slices[n]] for n in groups.layout.names]
         self._order = np.concatenate(places)
         self._discrete, self._n_local = layout.discrete, groups.program.n_local
@@ -361,16 +363,6 @@ class GroupTotals:
         self._finer = 1
         if not self._groups.discrete:
             self._take(self._groups.n_nodes)
-
-    @property
-    def groups(self) -> Groups:
-        """Data and expressions of the groups."""
-        return self._groups.groups
-
-    @property
-    def factor(self) -> Factor:
-        """Factor whose effects are integrated out."""
-        return self.groups.factor
 
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return values (P,) at points (P, D)."""

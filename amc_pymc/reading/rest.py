@@ -56,12 +56,9 @@ class RestDensities:
             plain, log_jacobian = centring.symbolic_plain(self._point)
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
+        #: Log density as a symbolic scalar, and its inputs.
+        self.rest_graph = self._rest, [self._point]
         self._layout, self._centring = layout, centring
-
-    @property
-    def rest_graph(self):
-        """Log density as a symbolic scalar, and its inputs."""
-        return self._rest, [self._point]
 
     def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert a point of the model to x (D,)."""

@@ -81,7 +81,7 @@ class RowPacking:
         self._data = _Data(model, rows, data_frontier([rest], rest_inputs))
         self.placeholders = self._data.placeholders
         self._arrays = list(rows.arrays)
-        self._columns = _ChunkColumns(Graph(), self._arrays)
+        self._columns = _ChunkColumns(Graph(), "column")
         try:
             self.program, used = lowered_rows(rows, self._columns, self._arrays)
             alone, self._coefficients = separated(self.program)
@@ -251,8 +251,8 @@ class _Data:
 class _ChunkColumns(Columns):
     """Columns that are recomputed for each chunk, with the same expressions for all rows."""
 
-    def __init__(self, graph: Graph, arrays: list[np.ndarray]):
-        super().__init__(graph, "column")
+    def __init__(self, graph: Graph, kind: str):
+        super().__init__(graph, kind)
         self._makers: list[Callable[[], np.ndarray]] = []
         self._not_negative: list[int] = []
 

@@ -136,6 +136,10 @@ class ParticleDensities:
         Names and positions of the coordinates.
     discrete : array of bool (D,)
         Which coordinates are discrete; the gradient is zero there.
+    n_dim : int
+        Number of coordinates, D.
+    variables : tuple of str
+        Names of the free variables that x holds.
     n_observed : int
         Number of observed values.
     widest : int
@@ -164,6 +168,7 @@ class ParticleDensities:
         rows: RowTerm | None = None,
     ):
         self.layout, self.discrete, self.n_observed = layout, layout.discrete, n_observed
+        self.n_dim, self.variables = layout.size, tuple(prior.names)
         self.widest = widest(terms, x, n_observed)
         self.chunk = chunk_size(self.widest)
         self.groups: GroupTotals | None = None
@@ -172,16 +177,6 @@ class ParticleDensities:
         self._prior, self._outputs = prior, outputs
         self._lock = threading.Lock()
         self._token = uuid4().hex
-
-    @property
-    def n_dim(self) -> int:
-        """Number of coordinates, D."""
-        return self.layout.size
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Names of the free variables that x holds."""
-        return tuple(self._prior.names)
 
     @property
     def evaluation(self) -> str:
