@@ -47,6 +47,12 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorConstant
 from pytensor.xtensor.type import XTensorType
 
+type MakeFunction = Callable[
+    [Sequence[Variable], Variable | Sequence[Variable]], Callable[..., Any]
+]
+
+#: Maximum number of rows for which an evaluation without rewriting costs less than rewriting.
+_FEW_ROWS = 100_000
 #: Number of arrays from which a NumPy function computes another.
 _MOST_INPUTS = 31
 #: Excluded rewrites of sums and products; they take minutes for a recursion of a hundred terms and gain little.
@@ -137,6 +143,19 @@ def plain_function(
     nodes = io_toposort(inputs, wanted)
     mode = _AS_THEY_ARE if all(map(_is_plain, nodes)) else interpreted_mode()
     return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+
+
+def functions_for_few(graphs: Sequence[Variable], n_rows: int) -> tuple[MakeFunction, MakeFunction]:
+    """Return two makers of functions of log densities at a few points: a quick one, and one if its values underflow.
+
+    Without rewriting, graphs that are not those of single rows are refused. Inner graphs are always rewritten:
+    PyTensor would compile those that are not inlined.
+    """
+    inner = (
+        v.owner is not None and isinstance(v.owner.op, HasInnerGraph) for v in ancestors(graphs)
+    )
+    plain = n_rows <= _FEW_ROWS and not any(inner)
+    return plain_function if plain else interpreted_function, interpreted_function
 
 
 def _is_plain(node: Apply) -> bool:

@@ -33,6 +33,8 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.reading.graphs import (
+    MakeFunction,
+    functions_for_few,
     initial_point_of,
     interpreted_function,
     is_random,
@@ -295,10 +297,10 @@ class RowLogp:
             replace[row_input.placeholder] = rows
         return clone_replace(self._output, replace, rebuild_strict=False)
 
-    def compile(self):
+    def compile(self, make: MakeFunction = interpreted_function):
         """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
-        fn = interpreted_function([x, idx, *arrays], self.graph(x, idx, arrays))
+        fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
         data = self.arrays
         return lambda x, idx: np.asarray(fn(x, idx, *data))
 
@@ -371,12 +373,15 @@ def _extracted(model, observed: tuple) -> RowLogp:
     values = [v for v in model.value_vars if v in set(ancestors(logps))]
     xs, x = possible_points(model, layout, point, rng, 3), pt.vector("x")
     own = _summed(layout.substitute(logps, model.value_vars, x))
-    checks = _checks(interpreted_function([x], own), xs, n_rows, names[0], rng)
+    for make in functions_for_few(logps, n_rows):
+        checks = _checks(make([x], own), xs, n_rows, names[0], rng)
+        if all(np.isfinite(check.values).all() for check in checks):
+            break
     failure: Exception | None = None
     for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            _compare(rows, checks)
+            _compare(rows, checks, make)
         except Exception as error:
             failure = failure or error
         else:
@@ -537,7 +542,7 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     return out
 
 
-def _compare(rows: RowLogp, checks: list[_Check]) -> None:
+def _compare(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> None:
     """Raise an error if rows differ from the model's own elementwise log-likelihood."""
     if rows.n_rows >= _MANY:
         for v in ancestors([rows._output]):  # the cost of a row would be O(N)
@@ -547,7 +552,7 @@ def _compare(rows: RowLogp, checks: list[_Check]) -> None:
         entries = [check.x[rows.layout.slices[name]] for check in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
             raise ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
-    values = rows.compile()
+    values = rows.compile(make)
     for check in checks:
         got = values(check.x, check.idx)
         if got.shape != check.idx.shape:

@@ -10,13 +10,19 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.math import variadic_add
 
 import amc_pymc as amc
 
 from amc_pymc.reading import extract_rows
-from amc_pymc.reading.graphs import interpreted_function, interpreted_mode, plain_function
+from amc_pymc.reading.graphs import (
+    functions_for_few,
+    interpreted_function,
+    interpreted_mode,
+    plain_function,
+)
 
 try:
     from pytensor.conditional.op import ifelse
@@ -24,6 +30,17 @@ except ModuleNotFoundError:  # the PyTensor of PyMC 6.3
     from pytensor.ifelse import ifelse
 
 X = pt.vector("x")
+
+
+def test_few_rows_are_evaluated_without_rewriting_first():
+    assert functions_for_few([pt.exp(X)], 1_000) == (plain_function, interpreted_function)
+    assert functions_for_few([pt.exp(X)], 1_000_000) == (interpreted_function,) * 2
+
+
+def test_inner_graphs_are_rewritten():
+    """PyTensor would compile the graph of an operation that is not inlined."""
+    inner = OpFromGraph([X], [pt.exp(X)])(X)
+    assert functions_for_few([inner + 1.0], 10)[0] == interpreted_function
 
 
 @pytest.mark.parametrize("make", [interpreted_function, plain_function])
@@ -83,6 +100,7 @@ def test_rows_that_underflow(far):
     rows = extract_rows(model)
     point, index = np.array([1.0]), np.arange(x.size)
     eta = np.where(x < 0.0, x, -x)
+    assert not np.isfinite(rows.compile(plain_function)(point, index)).all()
     found = rows.compile()(point, index)
     np.testing.assert_allclose(found, -np.logaddexp(0.0, -eta))
 
