@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from amc_pymc.engine.first_class import bound_function
-from amc_pymc.engine.row_kernels import loops
+from amc_pymc.engine.row_kernels import loops, printed_rows
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.layout import FlatLayout
@@ -108,7 +108,9 @@ class RowDensities:
         """Return the same rows with control variates in x, not in their coefficients."""
         if self.coefficients is None:
             return self
-        packed = self.packed.in_parameters()
+        assert self.packed.program is not None
+        printed = printed_rows(self.packed.program, along_curves=True)
+        packed = replace(self.packed, printed=printed, along_curves=True)
         return RowDensities(self.rows, expand=self.expand, packed=packed)
 
     @property

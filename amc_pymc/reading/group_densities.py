@@ -462,10 +462,8 @@ class GroupTotals:
         d = self._groups
         most = _WORK / (len(nodes.log_weights) * max(1, len(xs)) * max(1, d.n_rows) / d.n_units)
         number = int(np.clip(most, 1, d.n_units))
-        rng = np.random.Generator(np.random.PCG64(_SEED))
-        some = np.sort(rng.permutation(d.n_units)[:number])
-        values = [d.values(eta, some, nodes).sum() for eta in self._etas(xs)]
-        return d.n_units / number * np.array(values)
+        some = np.sort(as_generator(_SEED).permutation(d.n_units)[:number])
+        return _totals(d, self._etas(xs), some, nodes)
 
 
 def _some(xs: np.ndarray, number: int) -> np.ndarray:
@@ -527,27 +525,22 @@ def choose_nodes(
     some = np.sort(rng.choice(n_units, size=number, replace=False))
     choices = NODES[densities.groups.program.n_local]
     densities.set_nodes(choices[-1])
-    best = _totals(densities, points, some)
-    for k in choices[:-1]:
+    best = _totals(densities, points, some, densities.nodes)
+    for k in choices:
         densities.set_nodes(k)
-        error = float(np.std(_totals(densities, points, some) - best))
+        nodes = densities.finer if k == choices[-1] else densities.nodes
+        error = float(np.std(_totals(densities, points, some, nodes) - best))
         if error < TOLERANCE:
             break
-    else:
-        densities.set_nodes(choices[-1])
-        error = float(np.std(_totals(densities, points, some, densities.finer) - best))
     enough = [k for k in choices if k >= densities.n_nodes]
     _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()
     return error
 
 
-def _totals(
-    densities: GroupDensities, points, some: np.ndarray, nodes: Nodes | None = None
-) -> np.ndarray:
-    """Estimate the total log-likelihood at points from some groups, by the nodes in use or others."""
-    number = len((nodes or densities.nodes).log_weights)
-    densities.rows_evaluated += some.size * len(points) * number
+def _totals(densities: GroupDensities, points, some: np.ndarray, nodes: Nodes) -> np.ndarray:
+    """Estimate the total log-likelihood at points from some groups."""
+    densities.rows_evaluated += some.size * len(points) * len(nodes.log_weights)
     scale = densities.n_units / some.size
     return scale * np.array([densities.values(x, some, nodes).sum() for x in points])
 

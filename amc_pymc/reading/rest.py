@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property, partial
 
 import numpy as np
@@ -73,7 +73,7 @@ class RestDensities:
     def prior_terms(self) -> PriorTerms | None:
         """Terms of x; None, with the reason logged, if they have no scalar form."""
         try:
-            return PriorTerms.of(self._rest, self._point, self._layout.size)
+            return PriorTerms(self._rest, self._point)
         except (NotScalar, TypeError, RecursionError) as error:
             _log.info("PyTensor computes the prior: it has no scalar form (%s).", error)
             return None
@@ -130,28 +130,27 @@ class PriorTerms:
 
     Parameters
     ----------
+    total : scalar variable
+        Graph of the log density.
+    x : vector variable
+        Flat vector of static shape (D,).
+
+    Raises
+    ------
+    NotScalar
+
+    Attributes
+    ----------
     graph : Graph
-    families : sequence of Family
+    families : tuple of Family
         Expressions of entries of "eta", x, and columns of the tables.
-    size : int
-        D.
     """
 
-    def __init__(self, graph: Graph, families: Sequence[Family], size: int):
-        self.graph, self.families, self._size = graph, tuple(families), size
-
-    @classmethod
-    def of(cls, total: Variable, x: Variable, size: int) -> PriorTerms:
-        """Return the terms of a scalar graph of the vector x (D,), D = ``size``.
-
-        Raises
-        ------
-        NotScalar
-        """
-        graph = Graph()
-        total, (new,) = with_constants(total, {x: (size,)})
+    def __init__(self, total: Variable, x: Variable):
+        self.graph, self._size = Graph(), x.type.shape[0]
+        total, (new,) = with_constants(total, {x: x.type.shape})
         pieces = [stabilised(piece) for piece in _pieces(total)]
-        return cls(graph, [_family(graph, piece, new) for piece in pieces], size)
+        self.families = tuple(_family(self.graph, piece, new) for piece in pieces)
 
     @cached_property
     def values(self) -> tuple[np.ndarray, ...]:
