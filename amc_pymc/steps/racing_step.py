@@ -165,10 +165,11 @@ class RacingStep(BlockedStep):
         before = densities.rows_read
         x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
         chain.watch(x, self.sampler.active)
+        after = densities.rows_read  # audits of the report read more
         stats: dict[str, Any] = report(self.sampler, chain, counts, tuning=tune)
         stats["race_quadrature"] = densities.approximation_error
         if before is not None:  # units are groups of rows
-            stats["race_rows"] = float(densities.rows_read - before)
+            stats["race_rows"] = float(after - before)
             stats["race_audit_rows"] *= densities.n_rows / densities.n_units
         densities.touch(stats["race_rows"])
         doubts = () if chain.auditor.draw != chain.auditor.draws or tune else self._doubts(chain, x)
