@@ -162,14 +162,14 @@ class RacingStep(BlockedStep):
             check_rows_finite(self.prepared.densities, x, "the start of the chain")
             x = self._first_point(chain, x)
         densities = self.prepared.densities
-        before = densities.rows_read
+        before = densities.rows_read or 0
         x, counts = self.core.step(self.sampler, chain, x, self.rng, tuning=tune)
         chain.watch(x, self.sampler.active)
-        after = densities.rows_read  # audits of the report read more
+        read = None if densities.rows_read is None else densities.rows_read - before
         stats: dict[str, Any] = report(self.sampler, chain, counts, tuning=tune)
         stats["race_quadrature"] = densities.approximation_error
-        if before is not None:  # units are groups of rows
-            stats["race_rows"] = float(after - before)
+        if read is not None:  # units are groups of rows
+            stats["race_rows"] = float(read)
             stats["race_audit_rows"] *= densities.n_rows / densities.n_units
         densities.touch(stats["race_rows"])
         doubts = () if chain.auditor.draw != chain.auditor.draws or tune else self._doubts(chain, x)
