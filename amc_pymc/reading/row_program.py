@@ -39,7 +39,7 @@ class Columns:
         The columns.
     """
 
-    #: Whether the arrays hold all units; if not, nothing is concluded from their values.
+    #: Whether the arrays hold all units; if not, what they have in common may not hold elsewhere.
     complete = True
 
     def __init__(self, graph: Graph, kind: str):
