@@ -78,7 +78,7 @@ def evidence_from_draws(
     """Run :func:`amc_pymc.estimate_evidence` with given draws."""
     words, kernel = seed_words(random_seed), HMC()
     effects = chosen_effects(model, marginalize)
-    posterior = check_idata(idata, model, () if effects is None else effects.variables)
+    posterior = check_idata(idata, model, () if effects is None else effects.factor.variables)
     densities, compiling = compiled_particles(model, effects)
     begin = time.process_time()
     rng, search_rng = spawn_generators(words, 2)

@@ -160,7 +160,7 @@ def _normaliser(
     surrogate: SurrogatePosterior, x: np.ndarray, target: float, rng: np.random.Generator
 ) -> tuple[float, float]:
     """Return the logarithm of the surrogate's integral and its standard error, given draws (C, N, D) from it."""
-    if not surrogate.n_hyper:
+    if not surrogate.n_dim:
         return float(surrogate.values(np.empty((1, 0)))[1, 0]), 0.0
     phis, kernel = surrogate.hyperparameters(x), make_kernel("hmc")
     *_, stages = bridge_draws(

@@ -50,6 +50,7 @@ from amc_pymc.reading.particles.densities import (
 )
 from amc_pymc.reading.particles.model_terms import check_evidence_defined, layout_of, without_checks
 from amc_pymc.reading.particles.prior import PriorDraws
+from amc_pymc.reading.rows import data_stamps
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS
 from amc_pymc.rng import spawn_generators
@@ -81,16 +82,17 @@ def compiled_particles(
     """
     begin = time.process_time()
     variables = (model.value_vars, model.basic_RVs, model.potentials, model.deterministics)
-    local = () if effects is None else (effects.asked, *effects.variables)
+    local = () if effects is None else (effects.asked, *effects.factor.variables)
     key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))), local)
     with _COMPILING:
         kept = _COMPILED.pop(key, None)
-        if kept is None or kept.data != kept.densities.fingerprint():
+        data = data_stamps(model)
+        if kept is None or kept.data != data:
             densities = _extracted(model, effects)
             x = densities.draw_prior(1, spawn_generators(0, 1)[0])
             densities.values(x)
             densities.gradients(x)
-            kept = _Compiled(model, densities, densities.fingerprint())
+            kept = _Compiled(model, densities, data)
         _COMPILED[key] = kept
         while len(_COMPILED) > _MOST_COMPILED:
             _COMPILED.popitem(last=False)
@@ -118,7 +120,7 @@ class _Compiled(NamedTuple):
 
     model: Any
     densities: ParticleDensities
-    data: str
+    data: dict[Any, bytes]
 
 
 _COMPILED: OrderedDict[tuple[Any, ...], _Compiled] = OrderedDict()

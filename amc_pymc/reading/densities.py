@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from amc_pymc.engine.first_class import bound_function
-from amc_pymc.engine.row_kernels import loops
+from amc_pymc.engine.row_kernels import loops, printed_rows
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.layout import FlatLayout
@@ -24,6 +24,7 @@ from amc_pymc.reading.rest import RestDensities
 from amc_pymc.reading.rows import NotRowFactorised, RowLogp
 from amc_pymc.tall import terms
 from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers.raced import mask_of
 from amc_pymc.tall.split import Parts, with_functions
 from amc_pymc.tall.terms import Written
 
@@ -56,12 +57,17 @@ class RowDensities:
     rows_read, approximation_error = None, 0.0
 
     def __init__(self, rows: RowLogp, *, expand: np.ndarray, packed: PackedRows | None = None):
-        self.rows, self.layout, self.n_units = rows, rows.layout, rows.n_rows
+        self.rows, self.layout = rows, rows.layout
+        self.n_units = self.n_rows = rows.n_rows if packed is None else len(packed.data)
+        #: Names of the observed variables whose rows these are.
+        self.observed_vars = rows.observed_vars
+        #: Coordinates that rows depend on.
+        self.reads = rows.layout.indices(rows.value_vars)
         self.expand = np.asarray(expand, dtype=np.int64)
         #: Cost of full passes so far, in evaluations of one row.
         self.rows_evaluated = 0
         if packed is not None:
-            self.packed, self.n_units = packed, len(packed.data)
+            self.packed = packed
 
     def __getstate__(self):
         state = state_without_caches(self)
@@ -96,34 +102,21 @@ class RowDensities:
         names = [*self.layout.names_at(self.packed.reads), _COEFFICIENTS]
         rows = replace(self.rows.without_data(), layout=layout, value_vars=tuple(names))
         expand = layout.indices([n for n in names if layout.is_continuous(n)])
-        return RowDensities(rows, expand=expand, packed=self.packed.in_coefficients())
+        return RowDensities(rows, expand=expand, packed=replace(self.packed, coefficients=None))
 
     def in_parameters(self) -> RowDensities:
         """Return the same rows with control variates in x, not in their coefficients."""
         if self.coefficients is None:
             return self
-        packed = self.packed.in_parameters()
+        assert self.packed.program is not None
+        printed = printed_rows(self.packed.program, along_curves=True)
+        packed = replace(self.packed, printed=printed, along_curves=True)
         return RowDensities(self.rows, expand=self.expand, packed=packed)
 
     @property
     def coefficients(self) -> Coefficients | None:
         """Functions of x that rows read; None if there are none."""
         return self.packed.coefficients
-
-    @property
-    def observed_vars(self) -> tuple[str, ...]:
-        """Names of the observed variables whose rows these are."""
-        return self.rows.observed_vars
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows in all units."""
-        return self.n_units
-
-    @property
-    def reads(self) -> np.ndarray:
-        """Coordinates that rows depend on."""
-        return self.layout.indices(self.rows.value_vars)
 
     def touch(self, n_rows: float) -> None:
         """Count rows read at random; the memory that a store maps for them is released now and then."""
@@ -165,16 +158,11 @@ class RowDensities:
 
     def _bound(self, name: str):
         found = self.coefficients
-        arrays = [self._mask(), self.packed.data, self.packed.functions]
+        arrays = [mask_of(self.layout.size, self.expand), self.packed.data, self.packed.functions]
         if found is None:
             return bound_function(getattr(loops, name), REWARDS, arrays)
         assert self.packed.along_curves, "control variates are functions of coefficients"
         return bound_function(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
-
-    def _mask(self) -> np.ndarray:
-        mask = np.zeros(self.layout.size)
-        mask[self.expand] = 1.0
-        return mask
 
     # --- full passes ----------------------------------------------------------------------------
 
@@ -224,7 +212,7 @@ class RowDensities:
         out = packed.hessian(z, rows)
         if self.coefficients is not None:
             out = self.coefficients.hessian(x, packed.gradient(z, rows)[1], out)
-        mask = self._mask()
+        mask = mask_of(self.layout.size, self.expand)
         return out * np.outer(mask, mask)
 
     def expansion(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -250,7 +238,8 @@ class ModelDensities(RowDensities, RestDensities):
     def of_packed(self, packed: PackedRows) -> Self:
         """Return the same densities for packed rows, for which ``rows`` are placeholders."""
         out = object.__new__(type(self))
-        out.__dict__.update(self.__getstate__(), packed=packed, n_units=len(packed.data))
+        out.__dict__.update(self.__getstate__(), packed=packed)
+        out.n_units = out.n_rows = len(packed.data)
         out.rows_evaluated = 0
         return out
 

@@ -239,21 +239,18 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
             f"An index in the data is out of range: {error}. Groups are numbered from 0; "
             "pandas.factorize gives such numbers."
         ) from error
-    found: dict[int, list[str]] = {}
-    for name in reads.rows.layout.names:
+    found: dict[tuple[int, int], list[str]] = {}
+    shapes = dict(zip(reads.rows.layout.names, reads.rows.layout.shapes))
+    for name, shape in shapes.items():
         node = reads.level_of(name)
         if node is not None:
-            found.setdefault(node, []).append(name)
-    shapes = dict(zip(reads.rows.layout.names, reads.rows.layout.shapes))
+            found.setdefault((node, shape[0]), []).append(name)
     out = []
-    for node, names in found.items():
-        sizes = {shapes[n][0] for n in names}
-        for n_levels in sizes:
-            here = tuple(n for n in names if shapes[n][0] == n_levels)
-            effects = sum(int(np.prod(shapes[n][1:])) for n in here)
-            levels = reads.levels(node, n_levels)
-            factor = Factor(here, n_levels, effects, levels, _user_names(here, model))
-            out.append(replace(factor, reason=_reason(factor, model, reads)))
+    for (node, n_levels), names in found.items():
+        effects = sum(math.prod(shapes[n][1:]) for n in names)
+        levels = reads.levels(node, n_levels)
+        factor = Factor(tuple(names), n_levels, effects, levels, _user_names(names, model))
+        out.append(replace(factor, reason=_reason(factor, model, reads)))
     return sorted(out, key=lambda f: -f.n_levels)
 
 
@@ -337,6 +334,11 @@ def effects_at(factor: Factor, point: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1).astype(float)
 
 
+def _effects(factor: Factor, model) -> list[Variable]:
+    """Return the value variables with local effects."""
+    return [v for v in model.value_vars if v.name in factor.names]
+
+
 def _user_names(names: Sequence[str], model) -> tuple[str, ...]:
     """Return the names of the random variables of value variables."""
     return tuple(str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names)
@@ -349,12 +351,11 @@ def _reason(factor: Factor, model, reads: _Reads) -> str:
         return "it has continuous and discrete effects"
     if factor.n_effects > _MOST_EFFECTS:
         return f"it has {factor.n_effects} effects a level, and at most {_MOST_EFFECTS} can be"
-    effects_of = {v.name: model.values_to_rvs[v].owner for v in model.value_vars}
+    own = [model.values_to_rvs[v] for v in _effects(factor, model)]
     # The integral over a variable with a flat prior may not exist.
-    improper = [n for n in factor.names if isinstance(effects_of[n].op, FlatRV | HalfFlatRV)]
+    improper = ", ".join(rv.name for rv in own if isinstance(rv.owner.op, FlatRV | HalfFlatRV))
     if improper:
-        shown = ", ".join(_user_names(improper, model))
-        return f"the prior of {shown} is improper; give it a proper one"
+        return f"the prior of {improper} is improper; give it a proper one"
     used = _used_elsewhere(factor, model, observed)
     if used:
         return used
@@ -384,7 +385,7 @@ def _reason(factor: Factor, model, reads: _Reads) -> str:
 
 def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
     """Return a message about other parts of the model that depend on local effects, if any do."""
-    values = {v for v in model.value_vars if v.name in factor.names}
+    values = set(_effects(factor, model))
     own = {model.values_to_rvs[v] for v in values}
     used = []
     for part in [*model.basic_RVs, *model.potentials]:
@@ -413,28 +414,22 @@ def prior_expression(factor: Factor, model, leaf: ParameterLeaves) -> int:
         return leaf(name, index)
 
     total = graph.const(0.0)
-    for value in model.value_vars:
-        if value.name not in factor.names:
-            continue
+    for value in _effects(factor, model):
         (logp,) = log_densities(model, [model.values_to_rvs[value]])
         logp, inputs = with_constants(logp, {v: shapes[v.name] for v in model.value_vars})
         logp, leaves = stabilised(logp), {v: partial(element, v.name) for v in inputs}
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
         reader = ElementReader(graph, leaves, columns)
-        rest = [range(n) for n in reader.shape(logp)[1:]]
-        for index in np.ndindex(*(len(r) for r in rest)):
-            at = (number, *(graph.const(int(k)) for k in index))
-            total = graph.make("add", total, reader.element(logp, at))
+        for rest in reader.over(reader.shape(logp)[1:]):
+            total = graph.make("add", total, reader.element(logp, (number, *rest)))
     return total
 
 
 def local_slots(factor: Factor, model) -> dict:
     """Return for each local variable a function ``(graph, index) -> node`` of its effects."""
     shapes, out, start = _shapes(model), {}, 0
-    for value in model.value_vars:
-        if value.name not in factor.names:
-            continue
+    for value in _effects(factor, model):
         kind = "f" if value.dtype.startswith("float") else "i"
         out[value.name] = partial(_slot, start, shapes[value.name][1:], kind)
         start += int(np.prod(shapes[value.name][1:]))
@@ -466,9 +461,7 @@ def indexed_by_data(model, readers: Sequence[Variable]) -> set[str]:
 def states_of_effects(model, factor: Factor) -> np.ndarray:
     """Return the states (K, q) of discrete effects."""
     each = []
-    for value in model.value_vars:
-        if value.name not in factor.names:
-            continue
+    for value in _effects(factor, model):
         states = element_states(model, value, max_states=_MOST_STATES)
         size = len(states) // factor.n_levels
         for slot in range(size):

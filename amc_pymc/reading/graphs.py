@@ -19,7 +19,6 @@ from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import HasInnerGraph, Op
@@ -269,15 +268,6 @@ def is_random(graphs: Iterable, given: Iterable = ()) -> bool:
     Generators are found even if their draws are hidden in an inner graph, as in pm.Minibatch.
     """
     return any(isinstance(v.type, RandomType) for v in ancestors(graphs, blockers=given))
-
-
-def shared_values(graphs: Iterable) -> list[tuple[SharedVariable, Any]]:
-    """Return the shared variables of graphs, other than random generators, with their current values."""
-    return [
-        (v, v.get_value(borrow=True))
-        for v in ancestors(graphs)
-        if isinstance(v, SharedVariable) and not isinstance(v.type, RandomType)
-    ]
 
 
 def rebuilt(

@@ -13,7 +13,7 @@ import numpy as np
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.reading.factors import Factor, effects_at
+from amc_pymc.reading.factors import effects_at
 from amc_pymc.reading.graphs import state_without_caches
 from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
@@ -28,6 +28,7 @@ from amc_pymc.tall.groups import (
     wide_nodes,
 )
 from amc_pymc.tall.racing import REWARDS
+from amc_pymc.tall.samplers.raced import mask_of
 
 #: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
@@ -69,12 +70,15 @@ class GroupDensities:
     def __init__(self, groups: Groups, n_nodes: int | None = None, *, curved: bool = True):
         self.groups, self.curved = groups, curved
         self.layout, self.factor = groups.layout, groups.factor
-        self.n_units = groups.n_groups
+        self.n_units, self.n_rows = groups.factor.n_levels, groups.n_rows
+        #: Names of the observed variables whose rows are in the groups.
+        self.observed_vars = groups.observed_vars
+        #: Coordinates of x that groups depend on.
+        self.reads = self.layout.indices(groups.reads)
         q = groups.program.n_local
         continuous = [n for n in groups.reads if self.layout.is_continuous(n)]
         self.expand = self.layout.indices(continuous)
-        self.mask = np.zeros(self.layout.size)
-        self.mask[self.expand] = 1.0
+        self.mask = mask_of(self.layout.size, self.expand)
         self.discrete = groups.states is not None
         #: ``_MOST_SPREAD`` if races hold nodes, else zero.
         self.most_spread = np.zeros(1)
@@ -114,17 +118,7 @@ class GroupDensities:
         self.most_spread[0] = 0.0 if number is None else _MOST_SPREAD
         self.__dict__.pop("rewards", None)  # bound to the nodes of before
 
-    # --- names, numbers and costs -----------------------------------------------------------------
-
-    @property
-    def observed_vars(self) -> tuple[str, ...]:
-        """Names of the observed variables whose rows are in the groups."""
-        return self.groups.observed_vars
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows in all groups."""
-        return self.groups.n_rows
+    # --- numbers and costs ------------------------------------------------------------------------
 
     @property
     def race_cost(self) -> float:
@@ -143,11 +137,6 @@ class GroupDensities:
         """Number of rows read so far."""
         return int(self.counter[0])
 
-    @property
-    def reads(self) -> np.ndarray:
-        """Coordinates of x that groups depend on."""
-        return self.layout.indices(self.groups.reads)
-
     def forget_errors(self) -> None:
         """Set :attr:`approximation_error` to zero."""
         self.approximation_error = 0.0
@@ -164,7 +153,7 @@ class GroupDensities:
     def places(self) -> list[Any]:
         """Rows, and where the nodes of each group are."""
         g = self.groups
-        return [g.columns, g.first, g.group_data, self.modes, self.factors]
+        return [g.rows.data, g.first, g.group_data, self.modes, self.factors]
 
     @property
     def _races(self) -> list[Any]:
@@ -292,7 +281,7 @@ class GroupDensities:
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
         """Return the log density of all rows and local effects (G, q)."""
         g = self.groups
-        groups = g.columns, g.first, g.group_data
+        groups = g.rows.data, g.first, g.group_data
         return float(loops.complete(x, effects, *groups, self.program))
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
@@ -359,29 +348,21 @@ class GroupTotals:
 
     Attributes
     ----------
+    factor : Factor
+        Factor whose effects are integrated out.
     rule : str
         Description of the quadrature rule.
     """
 
     def __init__(self, groups: Groups, layout: FlatLayout):
-        self._groups = GroupDensities(groups, curved=False)
+        self.factor, self._groups = groups.factor, GroupDensities(groups, curved=False)
         places = [np.arange(layout.size)[layout.slices[n]] for n in groups.layout.names]
         self._order = np.concatenate(places)
-        self._discrete = layout.discrete
+        self._discrete, self._n_local = layout.discrete, groups.program.n_local
         self.rule, self._wide = f"sum over {self._groups.n_nodes} states", False
         self._finer = 1
         if not self._groups.discrete:
             self._take(self._groups.n_nodes)
-
-    @property
-    def groups(self) -> Groups:
-        """Data and expressions of the groups."""
-        return self._groups.groups
-
-    @property
-    def factor(self) -> Factor:
-        """Factor whose effects are integrated out."""
-        return self.groups.factor
 
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return values (P,) at points (P, D)."""
@@ -398,12 +379,6 @@ class GroupTotals:
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
         """Return the log density of all rows and local effects (G, q) at a point (D,)."""
         return self._groups.complete(x[self._order], effects)
-
-    def settled(self, x: np.ndarray) -> GroupTotals:
-        """Return a copy whose mode searches start at the modes of a point (D,)."""
-        found = self._copy()
-        found._groups.settle(x[self._order])
-        return found
 
     def simplified(self, xs: np.ndarray) -> GroupTotals:
         """Return a copy with two nodes, or self if that makes a difference at points (P, D).
@@ -425,17 +400,17 @@ class GroupTotals:
         These are the fewest whose error is at most a tolerance in nats at every point. Mode searches start
         at the modes of the points' mean.
         """
-        found = self.settled(xs.mean(axis=0))
+        found = self._copy()
+        found._groups.settle(xs.mean(axis=0)[self._order])
         if self._groups.discrete:
             return found
         xs = _some(xs, _CHOSEN_AT)
         wanted, found._finer = found._reference(xs, tolerance)
-        for number in _TRIED[self._n_local]:
-            error = found._sampled(xs, hermite_nodes(number, self._n_local)) - wanted
+        for number in (*_TRIED[self._n_local], None):  # the wide rule if all others fail
+            found._take(number)
+            error = found._sampled(xs, found._groups.nodes) - wanted
             if np.abs(error).max() <= tolerance:
-                found._take(number)
-                return found
-        found._take(None)
+                break
         return found
 
     def error(self, xs: np.ndarray) -> float:
@@ -463,10 +438,6 @@ class GroupTotals:
 
     # --- rules ------------------------------------------------------------------------------------
 
-    @property
-    def _n_local(self) -> int:
-        return self.groups.program.n_local
-
     def _etas(self, xs: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(xs[:, self._order])
 
@@ -491,10 +462,8 @@ class GroupTotals:
         d = self._groups
         most = _WORK / (len(nodes.log_weights) * max(1, len(xs)) * max(1, d.n_rows) / d.n_units)
         number = int(np.clip(most, 1, d.n_units))
-        rng = np.random.Generator(np.random.PCG64(_SEED))
-        some = np.sort(rng.permutation(d.n_units)[:number])
-        values = [d.values(eta, some, nodes).sum() for eta in self._etas(xs)]
-        return d.n_units / number * np.array(values)
+        some = np.sort(as_generator(_SEED).permutation(d.n_units)[:number])
+        return _totals(d, self._etas(xs), some, nodes)
 
 
 def _some(xs: np.ndarray, number: int) -> np.ndarray:
@@ -556,27 +525,22 @@ def choose_nodes(
     some = np.sort(rng.choice(n_units, size=number, replace=False))
     choices = NODES[densities.groups.program.n_local]
     densities.set_nodes(choices[-1])
-    best = _totals(densities, points, some)
-    for k in choices[:-1]:
+    best = _totals(densities, points, some, densities.nodes)
+    for k in choices:
         densities.set_nodes(k)
-        error = float(np.std(_totals(densities, points, some) - best))
+        nodes = densities.finer if k == choices[-1] else densities.nodes
+        error = float(np.std(_totals(densities, points, some, nodes) - best))
         if error < TOLERANCE:
             break
-    else:
-        densities.set_nodes(choices[-1])
-        error = float(np.std(_totals(densities, points, some, densities.finer) - best))
     enough = [k for k in choices if k >= densities.n_nodes]
     _choose_held(densities, enough, points, some, best - best[0])
     densities.forget_centre()
     return error
 
 
-def _totals(
-    densities: GroupDensities, points, some: np.ndarray, nodes: Nodes | None = None
-) -> np.ndarray:
-    """Estimate the total log-likelihood at points from some groups, by the nodes in use or others."""
-    number = len((nodes or densities.nodes).log_weights)
-    densities.rows_evaluated += some.size * len(points) * number
+def _totals(densities: GroupDensities, points, some: np.ndarray, nodes: Nodes) -> np.ndarray:
+    """Estimate the total log-likelihood at points from some groups."""
+    densities.rows_evaluated += some.size * len(points) * len(nodes.log_weights)
     scale = densities.n_units / some.size
     return scale * np.array([densities.values(x, some, nodes).sum() for x in points])
 

@@ -26,6 +26,7 @@ from amc_pymc.reading.factors import (
 )
 from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.packed_rows import packed_columns
 from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import extract_rows
 from amc_pymc.rows import InMemory
@@ -186,16 +187,6 @@ class Groups:
         """Number of rows N."""
         return int(self.first[-1])
 
-    @property
-    def columns(self) -> np.ndarray:
-        """Columns (C, N + 16) that kernels read."""
-        return self.rows.data
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups G."""
-        return self.factor.n_levels
-
 
 # --- extraction ---------------------------------------------------------------------------------
 
@@ -245,12 +236,10 @@ def take_groups(
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
     discrete = not whole.is_continuous(factor.names[0])
-    order, first = _sorted_by_level(factor.levels, factor.n_levels)
+    order = np.argsort(factor.levels, kind="stable")
+    ends = np.cumsum(np.bincount(factor.levels, minlength=factor.n_levels))
     shape = max(1, len(row_data)), order.size + ROWS_BEYOND
     rows = InMemory(shape, lambda out: _write_rows(row_data, order, out))
-    groups = np.zeros((factor.n_levels, max(1, len(group_data))))
-    for k, column in enumerate(group_data):
-        groups[:, k] = column
     return Groups(
         factor=factor,
         layout=layout,
@@ -260,8 +249,8 @@ def take_groups(
         observed_vars=source.observed_vars,
         states=states_of_effects(model, factor) if discrete else None,
         rows=rows,
-        first=first,
-        group_data=groups,
+        first=np.concatenate([[0], ends]).astype(np.int64),
+        group_data=packed_columns(group_data, factor.n_levels),
     )
 
 
@@ -276,13 +265,6 @@ def _layout(model, factor: Factor, whole: FlatLayout, observed: Sequence[str]) -
     sizes = dict(zip(whole.names, whole.sizes))
     kept.sort(key=lambda name: name in chosen and sizes[name] > 1)
     return whole.part(kept)
-
-
-def _sorted_by_level(levels: np.ndarray, n_levels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the stable order (N,) of rows by level, and the first row (G + 1,) of each level."""
-    counts = np.bincount(levels, minlength=n_levels)
-    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return np.argsort(levels, kind="stable"), first
 
 
 def _with_effects(graph: Graph, outputs, entries, scales: dict[str, int]) -> list[int]:

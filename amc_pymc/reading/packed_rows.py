@@ -102,16 +102,6 @@ class PackedRows:
         x = np.asarray(x, float)
         return x if self.coefficients is None else self.coefficients.evaluate(x)
 
-    def in_coefficients(self) -> PackedRows:
-        """Return the same rows as functions of z alone."""
-        return replace(self, coefficients=None)
-
-    def in_parameters(self) -> PackedRows:
-        """Return the same rows, with control variates in x."""
-        assert self.program is not None
-        printed = printed_rows(self.program, along_curves=True)
-        return replace(self, printed=printed, along_curves=True)
-
     @cached_property
     def reads(self) -> np.ndarray:
         """Coordinates of z that rows read."""

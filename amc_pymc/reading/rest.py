@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property, partial
 
 import numpy as np
@@ -56,12 +56,9 @@ class RestDensities:
             plain, log_jacobian = centring.symbolic_plain(self._point)
         rest = layout.substitute([rest], value_vars, plain)[0] + log_jacobian
         self._rest = rest.astype("float64")
+        #: Log density as a symbolic scalar, and its inputs.
+        self.rest_graph = self._rest, [self._point]
         self._layout, self._centring = layout, centring
-
-    @property
-    def rest_graph(self):
-        """Log density as a symbolic scalar, and its inputs."""
-        return self._rest, [self._point]
 
     def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
         """Convert a point of the model to x (D,)."""
@@ -76,7 +73,7 @@ class RestDensities:
     def prior_terms(self) -> PriorTerms | None:
         """Terms of x; None, with the reason logged, if they have no scalar form."""
         try:
-            return PriorTerms.of(self._rest, self._point, self._layout.size)
+            return PriorTerms(self._rest, self._point)
         except (NotScalar, TypeError, RecursionError) as error:
             _log.info("PyTensor computes the prior: it has no scalar form (%s).", error)
             return None
@@ -133,28 +130,27 @@ class PriorTerms:
 
     Parameters
     ----------
+    total : scalar variable
+        Graph of the log density.
+    x : vector variable
+        Flat vector of static shape (D,).
+
+    Raises
+    ------
+    NotScalar
+
+    Attributes
+    ----------
     graph : Graph
-    families : sequence of Family
+    families : tuple of Family
         Expressions of entries of "eta", x, and columns of the tables.
-    size : int
-        D.
     """
 
-    def __init__(self, graph: Graph, families: Sequence[Family], size: int):
-        self.graph, self.families, self._size = graph, tuple(families), size
-
-    @classmethod
-    def of(cls, total: Variable, x: Variable, size: int) -> PriorTerms:
-        """Return the terms of a scalar graph of the vector x (D,), D = ``size``.
-
-        Raises
-        ------
-        NotScalar
-        """
-        graph = Graph()
-        total, (new,) = with_constants(total, {x: (size,)})
+    def __init__(self, total: Variable, x: Variable):
+        self.graph, self._size = Graph(), x.type.shape[0]
+        total, (new,) = with_constants(total, {x: x.type.shape})
         pieces = [stabilised(piece) for piece in _pieces(total)]
-        return cls(graph, [_family(graph, piece, new) for piece in pieces], size)
+        self.families = tuple(_family(self.graph, piece, new) for piece in pieces)
 
     @cached_property
     def values(self) -> tuple[np.ndarray, ...]:
@@ -216,10 +212,8 @@ def _pieces(total: Variable) -> list[Variable]:
         op = node.op
         if isinstance(op, CAReduce) and isinstance(op.scalar_op, Add) and total.type.ndim == 0:
             return _pieces(node.inputs[0])
-        if isinstance(op, DimShuffle) and all(
-            k == "x" for k in op.new_order if k not in op.shuffle
-        ):
-            return _pieces(node.inputs[0]) if not op.drop else [total]
+        if isinstance(op, DimShuffle) and not op.drop:
+            return _pieces(node.inputs[0])
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, Add):
             shapes = {i.type.shape for i in node.inputs}
             if shapes == {total.type.shape}:
@@ -242,8 +236,4 @@ def _family(graph: Graph, tensor: Variable, x: Variable) -> Family:
     )
     expression = ElementReader(graph, leaves, columns, loops=False).element(tensor, index)
     (expression,), used = columns.used([expression])
-    size = int(np.prod(shape))
-    table = np.zeros((size, len(used)))
-    for k, column in enumerate(used):
-        table[:, k] = column
-    return Family(expression, table, 0)
+    return Family(expression, np.column_stack([np.zeros((numbers.shape[1], 0)), *used]), 0)

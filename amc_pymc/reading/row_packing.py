@@ -81,7 +81,7 @@ class RowPacking:
         self._data = _Data(model, rows, data_frontier([rest], rest_inputs))
         self.placeholders = self._data.placeholders
         self._arrays = list(rows.arrays)
-        self._columns = _ChunkColumns(Graph(), self._arrays)
+        self._columns = _ChunkColumns(Graph(), "column")
         try:
             self.program, used = lowered_rows(rows, self._columns, self._arrays)
             alone, self._coefficients = separated(self.program)
@@ -251,8 +251,10 @@ class _Data:
 class _ChunkColumns(Columns):
     """Columns that are recomputed for each chunk, with the same expressions for all rows."""
 
-    def __init__(self, graph: Graph, arrays: list[np.ndarray]):
-        super().__init__(graph, "column")
+    complete = False
+
+    def __init__(self, graph: Graph, kind: str):
+        super().__init__(graph, kind)
         self._makers: list[Callable[[], np.ndarray]] = []
         self._not_negative: list[int] = []
 
@@ -269,10 +271,6 @@ class _ChunkColumns(Columns):
         for k, make in enumerate(self._makers):
             self.arrays[k] = make()
 
-    def with_codes(self, outputs: Sequence[int]) -> list[int]:
-        """Return the outputs unchanged: columns that are one-hot here may not be so elsewhere."""
-        return list(outputs)
-
     def check_signs(self, first: int) -> None:
         """Check that indices without negative values in the placeholders have none elsewhere."""
         for values in self._evaluated(self._not_negative):
@@ -282,14 +280,6 @@ class _ChunkColumns(Columns):
                     f"rows: row {first + negative[0]} of the source has a negative index, and no "
                     "row of the placeholders has"
                 )
-
-    def always(self, array: np.ndarray) -> bool:
-        """Return False: rows other than the placeholders are unknown."""
-        return False
-
-    def alike(self, node: int) -> float | None:
-        """Return the value of an expression without columns, else None."""
-        return None if self.graph.leaves([node], "column") else super().alike(node)
 
     def may_be_negative(self, index: int) -> bool:
         """Whether an index is negative in some placeholder; if not, :meth:`check_signs` tests all rows."""

@@ -39,6 +39,9 @@ class Columns:
         The columns.
     """
 
+    #: Whether the arrays hold all units; if not, what they have in common may not hold elsewhere.
+    complete = True
+
     def __init__(self, graph: Graph, kind: str):
         self.graph = graph
         self.kind = kind
@@ -49,7 +52,7 @@ class Columns:
         """Return the leaf of a column, which is computed when first requested."""
         if key not in self._known:
             array = values()
-            if array.dtype.kind == "b" and self.always(array):
+            if array.dtype.kind == "b" and self.complete and array.all() == array.any():
                 self._known[key] = self.graph.const(bool(array[0]))
                 return self._known[key]
             self.arrays.append(array)
@@ -79,10 +82,6 @@ class Columns:
         """Whether expressions depend on data alone."""
         return not any(self.graph.leaves(nodes, leaf) for leaf in ("entry", "local", "dot"))
 
-    def always(self, array: np.ndarray) -> bool:
-        """Whether a truth value is the same in all units."""
-        return bool(array.all() or not array.any())
-
     def may_be_negative(self, index: int) -> bool:
         """Whether an index is negative in some unit, or depends on more than data."""
         return not self._of_data([index]) or bool(np.any(self._evaluated([index])[0] < 0))
@@ -94,7 +93,8 @@ class Columns:
 
     def alike(self, node: int) -> float | None:
         """Return the value of an expression of data if it is the same in all units, else None."""
-        if not self._of_data([node]):
+        unknown = not self.complete and self.graph.leaves([node], self.kind)
+        if unknown or not self._of_data([node]):
             return None
         (values,) = self._evaluated([node])
         first = np.ravel(values)[0]
@@ -102,6 +102,8 @@ class Columns:
 
     def with_codes(self, outputs: Sequence[int]) -> list[int]:
         """Replace products with one-hot columns in outputs by entries that a code selects."""
+        if not self.complete:
+            return list(outputs)
         g = self.graph
         change = {n: self._coded(*g.nodes[n].value) for n in g.leaves(outputs, "dot")}
         return g.replaced(outputs, {n: new for n, new in change.items() if new is not None})

@@ -28,6 +28,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import ScalarFromTensor
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
@@ -44,7 +45,6 @@ from amc_pymc.reading.graphs import (
     rebuilt,
     remembered,
     remembering,
-    shared_values,
     state_without_caches,
 )
 from amc_pymc.reading.layout import FlatLayout
@@ -207,7 +207,10 @@ def data_stamps(model) -> dict[SharedVariable, bytes]:
     """Return a hash of each shared variable that the model's density reads, pm.Data or any other."""
     stamps = {}
     graphs = [*model.basic_RVs, *model.rvs_to_values.values(), *model.potentials]
-    for v, value in shared_values(graphs):
+    for v in ancestors(graphs):
+        if not isinstance(v, SharedVariable) or isinstance(v.type, RandomType):
+            continue
+        value = v.get_value(borrow=True)
         dense = isinstance(value, np.ndarray)
         told = f"{value.shape}{value.dtype}" if dense else type(value).__name__
         digest = hashlib.blake2b(told.encode(), digest_size=16)
@@ -378,13 +381,11 @@ def _extracted(model, observed: tuple) -> RowLogp:
     for plan in _row_plans(frontier, data, values, layout, n_rows):
         try:
             rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            problem = _disagreement(rows, checks, make)
+            _compare(rows, checks, make)
         except Exception as error:
             failure = failure or error
-            continue
-        if problem is None:
+        else:
             return rows
-        failure = failure or problem
     if len(observed) > 1:
         for rv in observed:
             extract_rows(model, [rv])
@@ -541,21 +542,20 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     return out
 
 
-def _disagreement(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> Exception | None:
-    """Return the first difference from the model's own elementwise log-likelihood, or None."""
+def _compare(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> None:
+    """Raise an error if rows differ from the model's own elementwise log-likelihood."""
     if rows.n_rows >= _MANY:
         for v in ancestors([rows._output]):  # the cost of a row would be O(N)
             if isinstance(v, Constant) and np.size(v.data) >= rows.n_rows:
-                return ValueError("data of N entries are used other than row by row")
+                raise ValueError("data of N entries are used other than row by row")
     for name in rows.row_local:
         entries = [check.x[rows.layout.slices[name]] for check in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
-            return ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
+            raise ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
     values = rows.compile(make)
     for check in checks:
         got = values(check.x, check.idx)
         if got.shape != check.idx.shape:
-            return ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
+            raise ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
         if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):
-            return ValueError("the value of a row depends on the other rows")
-    return None
+            raise ValueError("the value of a row depends on the other rows")

@@ -151,19 +151,11 @@ class ElementReader:
 
     def _constant(self, data: np.ndarray, index: Index) -> int:
         if data.size == 1:
-            return self._number(data.reshape(())[()])
+            return self.const(data.item())
         numbers = [self.graph.number(i) for i in index]
         if None in numbers:
-            if self.graph.leaves(index, "entry"):
-                raise Unaddressable("a constant array is indexed by data")
             return self.columns.derived(("table", id(data)), lambda: data, index)
-        return self._number(data[tuple(numbers)])
-
-    def _number(self, value) -> int:
-        kind = np.asarray(value).dtype.kind
-        return self.graph.const(
-            bool(value) if kind == "b" else int(value) if kind in "iu" else float(value)
-        )
+        return self.const(data[tuple(numbers)].item())
 
     def number(self, node: int) -> int:
         """Return the value of an integer constant."""
@@ -275,7 +267,10 @@ def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
     if name == "Composite":
         memo = dict(zip(op.fgraph.inputs, args))
         for node in op.fgraph.toposort():
-            inner = [r._number(i.data) if isinstance(i, Constant) else memo[i] for i in node.inputs]
+            inner = [
+                r.const(np.asarray(i.data).item()) if isinstance(i, Constant) else memo[i]
+                for i in node.inputs
+            ]
             memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
         return memo[op.fgraph.outputs[0]]
     own = _RENAMED.get(name, name.lower())

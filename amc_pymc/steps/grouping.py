@@ -53,16 +53,13 @@ def chosen_factor(
         If ``marginalize`` names variables that cannot be integrated out.
     """
     wanted = options.marginalize
-    if wanted is None:
+    if wanted is None or (wanted == "auto" and options.proxy is None):
         return None
-    asked = not isinstance(wanted, str)
     if options.proxy is None:
-        if asked:
-            raise ValueError("marginalize needs proxy='taylor'")
-        return None
+        raise ValueError("marginalize needs proxy='taylor'")
     if factors is None:
         factors = possible_factors(model, options)
-    if asked:
+    if wanted != "auto":
         factor = grouped_by(wanted, factors, model, "marginalize")
         problem = _not_sampled(factor, active_names)
         if problem:
@@ -97,7 +94,7 @@ def prepare_grouped(
     chosen = chosen_factor(model, names, options, factors)
     prepared = prepare(model, names, options, point=point, factor=chosen)
     forecast, n_rows = prepared.forecast, prepared.densities.n_rows
-    if chosen or not factors or forecast is None or options.marginalize != "auto":
+    if chosen or not factors or forecast is None:
         return prepared
     if forecast.acceptance >= _NEARLY_GAUSSIAN or n_rows > _MOST_ROWS:
         return prepared

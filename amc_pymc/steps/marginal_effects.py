@@ -57,11 +57,6 @@ class LocalEffects:
     observed_vars: tuple[str, ...]
     asked: bool
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Names of the free variables that hold the effects."""
-        return self.factor.variables
-
 
 @remembering()
 def chosen_effects(model: Model, marginalize: Marginalize) -> LocalEffects | None:
@@ -142,7 +137,7 @@ def _largest(model: Model) -> LocalEffects | None:
             continue
         for factor in factors:
             effects = LocalEffects(factor, observed, False)
-            if not _reason_against(effects, model):
+            if _worthwhile(effects, model):
                 found[factor.names] = effects
     if not found:
         return None
@@ -154,17 +149,13 @@ def _largest(model: Model) -> LocalEffects | None:
     return best
 
 
-def _reason_against(effects: LocalEffects, model: Model) -> str:
+def _worthwhile(effects: LocalEffects, model: Model) -> bool:
+    """Whether effects can be integrated out, are many, and neither all variables nor read by other observed ones."""
     factor = effects.factor
-    if factor.reason:
-        return factor.reason
-    if factor.n_levels * factor.n_effects < _MANY:
-        return "there are few of them"
-    if len(factor.names) == len(model.free_RVs):
-        return "nothing would be left"
-    if set(effects.observed_vars) != set(_dependents(model, factor.variables)):
-        return "other observed variables depend on them"
-    return ""
+    many = factor.n_levels * factor.n_effects >= _MANY
+    if factor.reason or not many or len(factor.names) == len(model.free_RVs):
+        return False
+    return set(effects.observed_vars) == set(_dependents(model, factor.variables))
 
 
 def _integrates(densities: Any) -> bool:

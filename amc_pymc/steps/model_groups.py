@@ -47,24 +47,14 @@ def draws_group(model: Model | None, values: dict[str, np.ndarray], *, n_chains:
 def add_data_groups(tree: xr.DataTree, model: Model) -> None:
     """Add observed and constant data of a model, as ``pm.sample`` does."""
     from arviz_base import dict_to_dataset
-    from pymc.backends.arviz import (
-        coords_and_dims_for_inferencedata,
-        find_constants,
-        find_observations,
-    )
+    from pymc.backends import arviz
 
-    coords, dims = coords_and_dims_for_inferencedata(model)
-    for group, data in (
-        ("observed_data", find_observations(model)),
-        ("constant_data", find_constants(model)),
-    ):
+    coords, dims = arviz.coords_and_dims_for_inferencedata(model)
+    groups = {
+        "observed_data": arviz.find_observations(model),
+        "constant_data": arviz.find_constants(model),
+    }
+    told = {"inference_library": sys.modules["amc_pymc"], "coords": coords, "dims": dims}
+    for name, data in groups.items():
         if data:
-            tree[group] = xr.DataTree(
-                dict_to_dataset(
-                    data,
-                    inference_library=sys.modules["amc_pymc"],
-                    coords=coords,
-                    dims=dims,
-                    sample_dims=[],
-                )
-            )
+            tree[name] = xr.DataTree(dict_to_dataset(data, sample_dims=[], **told))

@@ -159,11 +159,8 @@ class RacingGibbs(RacingStep):
     def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
         doubts, enough = super()._doubts(chain, x), chain.auditor.draws >= FEWEST
         if enough and (stuck := gibbs.excluding(self.sampler, chain, x)):
-            labels, total = (
-                self.prepared.densities.layout.labels(),
-                self.sampler.elements.raced.size,
-            )
-            what = first_of([labels[c] for c in stuck])
+            labels = self.prepared.densities.layout.labels()
+            what, total = first_of([labels[c] for c in stuck]), self.sampler.elements.raced.size
             doubts.append(flag("excluded", number=len(stuck), total=total, what=what))
         return doubts
 

@@ -12,7 +12,6 @@ from amc_pymc.progress import progress
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.graphs import context_model, initial_point_of
 from amc_pymc.reading.group_densities import GroupedModel
-from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.steps.grouping import grouped_by
@@ -112,7 +111,7 @@ def recover_marginals(
     factor = grouped_by(names, find_factors(model, observed_vars), model, "var_names")
     local = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in factor.names}
     grouped = grouped_densities(model, factor, observed_vars, point)
-    x = _points(model, grouped, posterior, local, point)
+    x = _points(model, grouped, posterior, local)
     grouped.settle(x.mean(axis=0))
     rng = as_generator(random_seed)
     effects = np.zeros((grouped.n_units, grouped.groups.program.n_local))
@@ -150,26 +149,18 @@ def _wanted(model: Model, posterior: xr.Dataset, var_names: str | list[str] | No
 
 
 def _points(
-    model: Model,
-    grouped: GroupedModel,
-    posterior: xr.Dataset,
-    local: set[str],
-    point: dict[str, np.ndarray],
+    model: Model, grouped: GroupedModel, posterior: xr.Dataset, local: set[str]
 ) -> np.ndarray:
     """Return the population parameters (S, E) of all draws, chain after chain."""
-    number = posterior.sizes["chain"] * posterior.sizes["draw"]
-    values = {}
+    values, layout = {}, grouped.layout
     for rv in model.free_RVs:
-        if rv.name in local:  # not used: any value will do
-            shape = np.shape(point[model.rvs_to_values[rv].name])
-            values[rv.name] = np.ones((number, *shape))
-        elif rv.name not in posterior:
+        if rv.name in local:
+            continue
+        if rv.name not in posterior:
             raise ValueError(f"idata has no draws of {rv.name}, which local effects depend on")
-        else:
-            array = draws_of(posterior, rv.name, model)
-            values[rv.name] = array.reshape(number, *array.shape[2:])
-    whole = FlatLayout.from_model(model, point)
-    flat = unconstrain(model, whole, values)
-    places = [np.arange(whole.size)[whole.slices[n]] for n in grouped.layout.names]
-    kept = flat[:, np.concatenate(places)]  # in the order of the groups
+        array = draws_of(posterior, rv.name, model)
+        values[rv.name] = array.reshape(-1, *array.shape[2:])
+    flat = unconstrain(model, layout, values)
+    places = layout.part([v.name for v in model.value_vars if v.name in layout.names]).slices
+    kept = np.concatenate([flat[:, places[n]] for n in layout.names], axis=1)
     return np.stack([grouped.groups.centring.effects(x) for x in kept])

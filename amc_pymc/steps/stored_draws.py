@@ -85,7 +85,12 @@ def check_idata(idata: object, model: Model, marginalized: Sequence[str] = ()) -
             f"{sorted(map(str, posterior.dims))}: draws must keep their chains and their order."
         )
     free = [rv for rv in model.free_RVs if rv.name not in marginalized]
-    _check_kinds(free)
+    discrete = [rv.name for rv in free if not rv.dtype.startswith("float")]
+    if discrete:
+        raise ValueError(
+            f"model has discrete free variables ({', '.join(discrete)}), and a bridge needs continuous ones: "
+            "sum them out, or use estimate_evidence(model=model) without idata."
+        )
     _check_variables(posterior, free)
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if chains * draws < _FEWEST or draws < _SHORTEST:
@@ -94,15 +99,6 @@ def check_idata(idata: object, model: Model, marginalized: Sequence[str] = ()) -
             f"{_SHORTEST} in a chain."
         )
     return posterior
-
-
-def _check_kinds(free: Sequence[Any]) -> None:
-    discrete = [rv.name for rv in free if not rv.dtype.startswith("float")]
-    if discrete:
-        raise ValueError(
-            f"model has discrete free variables ({', '.join(discrete)}), and a bridge needs continuous ones: "
-            "sum them out, or use estimate_evidence(model=model) without idata."
-        )
 
 
 def _check_variables(posterior: xr.Dataset, free: Sequence[Any]) -> None:

@@ -43,8 +43,8 @@ class SurrogatePosterior:
     ----------
     layout : FlatLayout
         Names and positions of the coordinates of x (D,).
-    n_hyper : int
-        Number of hyperparameters, F.
+    n_dim : int
+        Number of hyperparameters, F, the dimension of the path.
     n_rows : int
     passes : float
         Passes over all rows that the fit took.
@@ -54,18 +54,13 @@ class SurrogatePosterior:
         self._densities, self._fit = densities, fit
         self.layout: FlatLayout = densities.layout
         self._outer = np.argsort(fit.surface.outer)[np.sum(fit.surface.outer < 0) :]
-        self.n_hyper = self._outer.size
+        self.n_dim = self._outer.size
         self.n_rows = densities.n_units
         self.passes = densities.rows_evaluated / densities.n_units
 
-    @property
-    def n_dim(self) -> int:
-        """F, the dimension of the path."""
-        return self.n_hyper
-
     def values(self, phis: np.ndarray) -> np.ndarray:
         """Return zeros and the log density of phi (2, P), the integral over v, at points (P, F)."""
-        found = marginals(phis, self._fit.draws[-1], self._fit.surface, np.empty((0, self.n_hyper)))
+        found = marginals(phis, self._fit.draws[-1], self._fit.surface, np.empty((0, self.n_dim)))
         return np.stack([np.zeros(len(phis)), found])
 
     def gradients(self, phis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

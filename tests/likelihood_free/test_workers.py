@@ -203,7 +203,7 @@ def test_a_simulation_that_kills_its_worker_is_a_failure(how, said, caplog):
 
 def test_a_simulator_that_always_kills_its_worker_ends_the_run():
     u = points(700)
-    with pytest.raises(RuntimeError, match="30 worker processes have died .SIGKILL. one after"):
+    with pytest.raises(RuntimeError, match=r"30 worker processes have died \(SIGKILL\) one after"):
         run(Walk(at(set(u[:, 0]), die)), u, cores=2, mp_ctx="fork")
     assert no_children()
 

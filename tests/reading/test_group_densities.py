@@ -57,7 +57,7 @@ def integrand(groups, g, x):
     """``u (K, q) -> (K,)``, log density of a group's rows and effects by NumPy."""
     program = groups.program
     own = slice(groups.first[g], groups.first[g + 1])
-    rows = [c[own, None] for c in groups.columns]
+    rows = [c[own, None] for c in groups.rows.data]
     size = own.stop - own.start
 
     def f(u):
@@ -176,7 +176,7 @@ def change_as_raced(d, here, there, units=None):
     """
     units = np.arange(d.n_units) if units is None else units
     modes, factors = d.modes.copy(), d.factors.copy()
-    data = d.groups.columns, d.groups.first, d.groups.group_data, modes, factors, *d.nodes
+    data = d.groups.rows.data, d.groups.first, d.groups.group_data, modes, factors, *d.nodes
     old = loops.values(here, units, *data, True, d.counter, d.program)
     return (loops.values(there, units, *data, False, d.counter, d.program) - old).sum()
 

@@ -38,18 +38,21 @@ def taken(build, *args):
 
 def complete(groups, x, effects):
     """Log density of all rows and effects by NumPy."""
-    program, levels = groups.program, np.repeat(np.arange(groups.n_groups), np.diff(groups.first))
+    program, levels = (
+        groups.program,
+        np.repeat(np.arange(groups.factor.n_levels), np.diff(groups.first)),
+    )
     local = [effects[:, j] for j in range(effects.shape[1])]
     (rows,) = program.graph.evaluate(
         [program.row],
-        row=[c[: groups.n_rows] for c in groups.columns],
+        row=[c[: groups.n_rows] for c in groups.rows.data],
         local=[u[levels] for u in local],
         eta=x,
     )
     (prior,) = program.graph.evaluate(
         [program.prior], group=list(groups.group_data.T), local=local, eta=x
     )
-    size = groups.n_rows, groups.n_groups
+    size = groups.n_rows, groups.factor.n_levels
     return sum(np.broadcast_to(a, n).sum() for a, n in zip((rows, prior), size, strict=True))
 
 
@@ -81,7 +84,7 @@ def assert_adds_up(model, factor, groups):
         plain = groups.layout.ravel({n: point[n] for n in groups.layout.names})
         x = groups.centring.effects(plain)
         effects = np.concatenate(
-            [point[n].reshape(groups.n_groups, -1) for n in factor.names], axis=1
+            [point[n].reshape(groups.factor.n_levels, -1) for n in factor.names], axis=1
         )
         expected = float(whole(point))
         found = complete(groups, x, effects) + float(rest(point))
@@ -130,7 +133,7 @@ def test_rows_are_sorted_by_group_and_groups_may_be_empty():
     model, factor, groups = taken(ACCEPTED["empty_groups_and_groups_of_one"][0])
     np.testing.assert_array_equal(np.diff(groups.first), [30, 1, 1, 1, 0, 7, 0, 0, 0])
     y = model.rvs_to_values[model["y"]].data[np.argsort(factor.levels, kind="stable")]
-    assert any(np.array_equal(column[: y.size], y) for column in groups.columns)
+    assert any(np.array_equal(column[: y.size], y) for column in groups.rows.data)
 
 
 def test_two_observed_variables_share_groups():
@@ -153,7 +156,7 @@ def test_one_hot_columns_are_codes():
     """Three columns that are left are one product and one entry; zeros and ones are not read."""
     _, _, groups = taken(ACCEPTED["dummies"][0])
     g = groups.program.graph
-    assert groups.columns.shape[0] < 9
+    assert groups.rows.data.shape[0] < 9
     chosen = g.leaves([groups.program.row], "entry")
     assert sum(bool(g.depends(n)) for n in chosen) == 2
 

@@ -48,7 +48,7 @@ def test_the_log_likelihood_is_that_of_many_nodes(step, idata):
     units, error = np.arange(d.n_units), []
     for point in x:
         raced = d.raced_change(prepared.surrogate.centre, point, prepared.surrogate, units)
-        places = d.groups.columns, d.groups.first, d.groups.group_data, d.modes, d.factors
+        places = d.groups.rows.data, d.groups.first, d.groups.group_data, d.modes, d.factors
         many = hermite_nodes(31, 1)
         error.append(
             raced - loops.values(point, units, *places, *many, False, d.counter, d.program).sum()

@@ -123,7 +123,7 @@ def draws_of(kind, effect=None):
 
 
 def test_auto_takes_many_effects_and_leaves_few():
-    assert chosen_effects(intercepts("normal"), "auto").variables == ("effect",)
+    assert chosen_effects(intercepts("normal"), "auto").factor.variables == ("effect",)
     assert chosen_effects(schools(), "auto") is None
     assert chosen_effects(intercepts("normal"), None) is None
 
@@ -131,7 +131,7 @@ def test_auto_takes_many_effects_and_leaves_few():
 def test_effects_may_be_named():
     model = schools()
     for wanted in ("theta", ["theta"], model["theta"], (model["theta"],)):
-        assert chosen_effects(model, wanted).variables == ("theta",)
+        assert chosen_effects(model, wanted).factor.variables == ("theta",)
 
 
 @pytest.mark.parametrize(

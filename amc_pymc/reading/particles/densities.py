@@ -6,7 +6,6 @@ the prior. The likelihood is that of all observed data and every ``pm.Potential`
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import threading
@@ -33,7 +32,6 @@ from amc_pymc.reading.graphs import (
     lowered,
     plain_function,
     remembering,
-    shared_values,
     state_without_caches,
 )
 from amc_pymc.reading.group_densities import GroupTotals
@@ -138,6 +136,10 @@ class ParticleDensities:
         Names and positions of the coordinates.
     discrete : array of bool (D,)
         Which coordinates are discrete; the gradient is zero there.
+    n_dim : int
+        Number of coordinates, D.
+    variables : tuple of str
+        Names of the free variables that x holds.
     n_observed : int
         Number of observed values.
     widest : int
@@ -166,25 +168,15 @@ class ParticleDensities:
         rows: RowTerm | None = None,
     ):
         self.layout, self.discrete, self.n_observed = layout, layout.discrete, n_observed
+        self.n_dim, self.variables = layout.size, tuple(prior.names)
         self.widest = widest(terms, x, n_observed)
         self.chunk = chunk_size(self.widest)
         self.groups: GroupTotals | None = None
         self._prints = True
         self._x, self._terms, self._rows = x, terms, rows
         self._prior, self._outputs = prior, outputs
-        self._data = [v for v, _ in shared_values(terms)]
         self._lock = threading.Lock()
         self._token = uuid4().hex
-
-    @property
-    def n_dim(self) -> int:
-        """Number of coordinates, D."""
-        return self.layout.size
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Names of the free variables that x holds."""
-        return tuple(self._prior.names)
 
     @property
     def evaluation(self) -> str:
@@ -252,19 +244,11 @@ class ParticleDensities:
         arrays = [np.concatenate(p) for p in zip(*parts, strict=True)]
         return dict(zip(names, arrays, strict=True))
 
-    def fingerprint(self) -> str:
-        """Return a hash of the current values of ``pm.Data`` and other shared variables."""
-        found = hashlib.blake2b(digest_size=16)
-        for v in self._data:
-            found.update(cloudpickle.dumps(v.get_value(borrow=True)))
-        return found.hexdigest()
-
     # --- integrals over local effects ---------------------------------------------------------------
 
-    def with_groups(self, groups: GroupTotals, graph: Variable) -> Self:
-        """Return densities whose likelihood includes groups, which were made from a graph."""
-        data = [*self._data, *(v for v, _ in shared_values([graph]))]
-        return self._with(groups=groups, _data=data)
+    def with_groups(self, groups: GroupTotals) -> Self:
+        """Return densities whose likelihood includes groups."""
+        return self._with(groups=groups)
 
     def refined(self, x: np.ndarray, tolerance: float) -> Self:
         """Return densities with as many nodes as a tolerance in nats needs at posterior points (P, D)."""
@@ -506,12 +490,12 @@ def extract_marginals(model, factor: Factor, observed_vars) -> ParticleDensities
     logp = model.logp(vars=[*local, *raced], sum=True)
     rng = np.random.Generator(np.random.PCG64(_SEED))
     xs = _verify_groups(model, logp, totals, rest.layout, rng)
-    return rest.with_groups(totals.simplified(xs), logp)
+    return rest.with_groups(totals.simplified(xs))
 
 
 def _verify_groups(model, logp, totals: GroupTotals, layout: FlatLayout, rng) -> np.ndarray:
     """Compare groups with the model at prior draws; return the population parameters (P, D) of these."""
-    whole = FlatLayout.from_model(model, model.initial_point())
+    whole = layout_of(model)
     draws = PriorDraws.from_model(model, whole).draw(_GROUPS_DRAWN, rng)
     (graph,) = without_checks(lowered([logp]))
     fn = interpreted_function(model.value_vars, graph)

@@ -22,7 +22,6 @@ from pymc.distributions.transforms import Ordered
 from pymc.logprob.transforms import ChainedTransform
 from pymc.pytensorf import collect_default_updates, reseed_rngs
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
@@ -188,12 +187,7 @@ class PriorDraws:
 def _compiled(inputs, outputs):
     updates = collect_default_updates(outputs=outputs, inputs=inputs)
     fn = interpreted_function(inputs, outputs, updates=updates)
-    rngs = [
-        v
-        for v in fn.get_shared()
-        if isinstance(v, SharedVariable) and isinstance(v.type, RandomType)
-    ]
-    return fn, rngs
+    return fn, [v for v in fn.get_shared() if isinstance(v.type, RandomType)]
 
 
 def _drawn_often(outputs: list, free: list, n) -> list:

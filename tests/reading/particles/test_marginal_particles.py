@@ -257,20 +257,6 @@ def test_pickled_densities_are_the_same_and_arrive_once():
     assert other.groups.rule == densities("poisson").groups.rule != found.groups.rule
 
 
-def test_new_data_are_not_taken_for_old_ones():
-    g, y = rows_of("normal")
-    with pm.Model() as model:
-        a = pm.Normal("a", 0, 2)
-        effect = pm.Normal("effect", 0, 1, shape=G)
-        seen = pm.Data("seen", y)
-        pm.Normal("y", a + effect[g], 1.0, observed=seen)
-    found = taken(model)
-    before = found.fingerprint()
-    with model:
-        pm.set_data({"seen": y + 1.0})
-    assert found.fingerprint() != before
-
-
 def test_wrong_groups_are_refused(monkeypatch):
     right = group_totals.GroupTotals.complete
     monkeypatch.setattr(group_totals.GroupTotals, "complete", lambda *args: right(*args) + 1e-3)
