@@ -3,7 +3,7 @@
     python -m benchmarks.abc.peers --quick                                # a minute
     python -m benchmarks.abc.peers --problems two_moons --budgets 1e3 1e4
     python -m benchmarks.abc.peers --calibration --problems ar_series     # ranks of the truth in posteriors
-    python -m benchmarks.abc.peers --table abc_peers.jsonl                # tables of what is there
+    python -m benchmarks.abc.peers --table                                # tables of what is there
 
 A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``boxes``,
 ``cart``, ``dyadic``, ``adjust`` (linear), ``forest``, ``auto`` and ``learned`` (the distance) are options, and so is any number
@@ -16,8 +16,8 @@ stopped at a budget: particles of ``smc`` are as many as a pilot says, which is 
 counts that ended nearest to the budget. Column "simulations" says what was spent.
 
 All compare the same summaries by the same distance. Of what each returns, equal particles are taken as one, 10,000 draws
-are resampled, and these are compared with exact ones, as they are and smoothed by one kernel, by boosted trees, by a fast network
-(``--mlp-seeds``) and by that of the published protocol (``--published-seeds``). Of our own methods the last compares the draws in group
+are resampled, and these are compared with exact ones, as they are and smoothed by one kernel, by boosted trees and by the
+network of the published protocol (``--published-seeds``). Of our own methods the last compares the draws in group
 ``posterior``, which are smoothed already. A second table says how far their posterior means
 are off, what was stated of that, how often 95 % intervals hold the exact mean, and how often there was a flag. Every run is a
 line of a file as soon as it is done; what is there is not run again.
@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -37,9 +36,7 @@ from benchmarks.abc.measures import (
     c2st,
     distinct,
     effective,
-    quantile_errors,
     resampled,
-    sliced_wasserstein,
     smoothed,
     to_cube,
 )
@@ -58,12 +55,11 @@ from benchmarks.abc.methods import (
 from benchmarks.abc.tables import RANKS, row_key, tables
 from benchmarks.harness import options
 from benchmarks.harness.jobs import Result, say
+from benchmarks.harness.options import Option
 from benchmarks.harness.results import OUT, Book, record
 from models.simulator_example import SimulatorExample
 from models.simulator_suite import EXAMPLES
 
-#: Observations of each problem; the first is the example's own.
-_OBSERVATIONS = 3
 METHODS = (
     "tree", "tree:straight", "tree:cart", "tree:adjust", "tree:auto",
     "rejection", "rejection:adjust", "rejection:auto", "smc", "smc:0.3", "pyabc", "pyabc:tuned",
@@ -78,8 +74,8 @@ _QUICK: Result = {
 # --- runs ------------------------------------------------------------------------------------------
 
 
-def measured(job: Job, draws: int, *, networks: Result) -> Result:
-    """The row of a run; networks that compare too are classifiers by the name of their columns."""
+def measured(job: Job, draws: int, *, published: bool) -> Result:
+    """The row of a run; the network of the published protocol may compare, too."""
     problem = example(job.problem, job.observation)
     reference = exact_draws(job.problem, job.observation, draws)
     about = {"kind": "run", **vars(job)}
@@ -88,18 +84,15 @@ def measured(job: Job, draws: int, *, networks: Result) -> Result:
             if job.family in OURS:
                 warm(job.problem)
             found = RUN[job.family](job, problem)
-            return (
-                about
-                | {"status": "finished"}
-                | row_of(job, problem, found, reference, draws, networks)
-            )
+            row = row_of(job, problem, found, reference, draws, published)
+            return about | {"status": "finished"} | row
     except Exception as error:
         return about | {"status": f"failed: {type(error).__name__}: {error}"[:300]}
 
 
 def row_of(
     job: Job, problem: SimulatorExample, found: Found, reference: np.ndarray | None, draws: int,
-    networks: Result,
+    published: bool,
 ) -> Result:  # fmt: skip
     """Figures of weighted particles."""
     theta, weights = distinct(found.theta, found.weights)
@@ -113,22 +106,13 @@ def row_of(
     rng = as_generator([job.seed, job.observation, 13])
     raw = theta[resampled(weights, draws, rng)]
     smooth = problem.cube(smoothed(to_cube(problem.cube, theta), weights, draws, rng))
-    errors = quantile_errors(theta, weights, reference)
-    row |= {
-        "c2st": c2st(smooth, reference), "c2st_raw": c2st(raw, reference),
-        "wasserstein": sliced_wasserstein(smooth, reference, rng),
-        "wasserstein_raw": sliced_wasserstein(raw, reference, rng),
-        "quantile_error": float(errors.mean()), "quantile_error_worst": float(errors.max()),
-    }  # fmt: skip
+    row |= {"c2st": c2st(smooth, reference), "c2st_raw": c2st(raw, reference)}
     returned = None if found.posterior is None else evenly(found.posterior, draws)
     if returned is not None:
         row["c2st_returned"] = c2st(returned, reference)
-    for name, known in networks.items():
-        if known == "published" and returned is not None:
-            row[f"c2st_{name}"] = c2st(returned, reference, classifier=known)
-            continue
-        row[f"c2st_{name}"] = c2st(smooth, reference, classifier=known)
-        row[f"c2st_{name}_raw"] = c2st(raw, reference, classifier=known)
+    if published:
+        judged = smooth if returned is None else returned
+        row["c2st_published"] = c2st(judged, reference, published=True)
     return row | errors_of(job, found)
 
 
@@ -176,12 +160,6 @@ def calibrated(job: Job) -> Result:
     }
 
 
-def networks_for(job: Job, o: argparse.Namespace) -> Result:
-    """Classifiers that compare beside trees, by the name of their columns."""
-    wanted = {"mlp": o.mlp_seeds, "published": o.published_seeds}
-    return {name: name for name, seeds in wanted.items() if job.seed <= seeds}
-
-
 def jobs(o: argparse.Namespace) -> Iterator[Job]:
     """All runs that are asked for, seed after seed."""
     seeds = max(o.seeds, o.peer_seeds)
@@ -206,14 +184,6 @@ def rank_jobs(o: argparse.Namespace) -> Iterator[Job]:
 # --- options ---------------------------------------------------------------------------------------
 
 
-def whole(text: str) -> int:
-    """A whole number that may be written as 1e4."""
-    value = float(text)
-    if not (value >= 1.0 and value == int(value)):
-        raise argparse.ArgumentTypeError(f"must be a positive whole number, got {text!r}")
-    return int(value)
-
-
 def known_method(text: str) -> str:
     """A method whose family and options there are."""
     family, *options = text.split(":")
@@ -229,50 +199,30 @@ def known_method(text: str) -> str:
     return text
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of the script."""
-    p = options.parser(__doc__, seed=None, out=OUT / "abc_peers.jsonl")
-    p.add_argument("--problems", nargs="+", choices=list(EXAMPLES), default=list(EXAMPLES))
-    p.add_argument("--budgets", nargs="+", type=whole, default=[1000, 10_000, 100_000])
-    p.add_argument("--methods", nargs="+", type=known_method, default=list(METHODS))
-    p.add_argument("--seeds", type=whole, default=10, help="for ours")
-    p.add_argument("--peer-seeds", type=whole, default=3)
-    p.add_argument("--observations", type=whole, default=_OBSERVATIONS)
-    p.add_argument("--draws", type=whole, default=10_000, help="of each side of a comparison")
-    p.add_argument(
-        "--mlp-seeds", type=int, default=1, help="seeds for which a network compares, too"
-    )
-    p.add_argument(
-        "--published-seeds", type=int, default=0,
-        help="seeds for which the network of Lueckmann et al. (2021) compares: seconds in two dimensions, less than a minute in ten",
-    )  # fmt: skip
-    p.add_argument("--calibration", action="store_true", help="ranks, with the first budget")
-    p.add_argument("--data-sets", type=whole, default=60, help="of --calibration")
-    p.add_argument(
-        "--table", type=Path, metavar="FILE", help="print tables of a file; nothing is run"
-    )
-    return p
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run what is not there yet, and print tables."""
-    known = parser()
-    o = options.parse(known, argv, _QUICK)
-    if o.table is not None:
-        if not o.table.exists():
-            known.error(f"--table: there is no {o.table}")
-        print(tables(Book(o.table, row_key).rows()))
-        return
+    o = options.parse(
+        __doc__, argv, _QUICK, seed=None, out=Option(OUT / "abc_peers.jsonl", "file of the rows"),
+        problems=Option(list(EXAMPLES), choices=EXAMPLES), budgets=[1000, 10_000, 100_000],
+        methods=Option(list(METHODS), read=known_method), seeds=Option(10, "for ours"), peer_seeds=3,
+        observations=Option(3, "of each problem, the example's own first"),
+        draws=Option(10_000, "of each side of a comparison"),
+        published_seeds=Option(0, "seeds for which the network of Lueckmann et al. (2021) compares"),
+        calibration=Option(False, "ranks, with the first budget"),
+        data_sets=Option(60, "of --calibration"),
+        table=Option(False, "print the tables of --out; nothing is run"),
+    )  # fmt: skip
     book = Book(o.out, row_key)
     done = book.done()
     kind = "rank" if o.calibration else "run"
-    for job in rank_jobs(o) if o.calibration else jobs(o):
+    wanted = rank_jobs(o) if o.calibration else jobs(o)
+    for job in () if o.table else wanted:
         if row_key({"kind": kind, **vars(job)}) in done:
             continue
         if o.calibration:
             row = calibrated(job)
         else:
-            row = measured(job, o.draws, networks=networks_for(job, o))
+            row = measured(job, o.draws, published=job.seed <= o.published_seeds)
         book.add(row)
         say(f"... {' '.join(map(str, vars(job).values()))}: {row['status']}")
     text = tables(book.rows())

@@ -28,11 +28,8 @@ def row_key(row: Result) -> tuple:
 _COLUMNS = (
     ("simulations", "simulations", 3), ("tolerance", "tolerance", 3),
     ("effective draws", "effective", 3), ("C2ST published", "c2st_published", 3),
-    ("not smoothed", "c2st_published_raw", 3), ("C2ST network", "c2st_mlp", 3),
-    ("not smoothed", "c2st_mlp_raw", 3), ("C2ST trees", "c2st", 3), ("±", "c2st_error", 1),
-    ("not smoothed", "c2st_raw", 3), ("as returned", "c2st_returned", 3),
-    ("against `tree`", "c2st_paired", 2), ("Wasserstein", "wasserstein", 2),
-    ("not smoothed", "wasserstein_raw", 2), ("quantile error", "quantile_error", 2),
+    ("C2ST trees", "c2st", 3), ("±", "c2st_error", 1), ("not smoothed", "c2st_raw", 3),
+    ("as returned", "c2st_returned", 3),
     ("us over simulator", "overhead_us", 2), ("set-up s", "setup_s", 2),
 )  # fmt: skip
 
@@ -55,21 +52,13 @@ def mean_and_error(values: dict[int, np.ndarray]) -> tuple[float, float]:
     return mean, math.sqrt(sum(variance / len(v) for v in values.values())) / len(values)
 
 
-def paired(rows: Sequence[Result], others: Sequence[Result], name: str) -> float:
-    """Mean difference over the observations that both have."""
-    mine, theirs = by_observation(rows, name), by_observation(others, name)
-    both = sorted(set(mine) & set(theirs))
-    return float(np.mean([mine[k].mean() - theirs[k].mean() for k in both])) if both else math.nan
-
-
-def summary(rows: Sequence[Result], ours: Sequence[Result]) -> Result:
+def summary(rows: Sequence[Result]) -> Result:
     """What the runs of one method with one budget come to."""
     done = [r for r in rows if r["status"] == "finished"]
     out: Result = {"runs": f"{len(done)}/{len(rows)}"}
     for _, name, _ in _COLUMNS:
         out[name] = mean_and_error(by_observation(done, name))[0]
     out["c2st_error"] = mean_and_error(by_observation(done, "c2st"))[1]
-    out["c2st_paired"] = paired(done, ours, "c2st")
     out["per_simulation"] = float(
         np.mean([r["effective"] / r["simulations"] for r in done] or math.nan)
     )
@@ -81,12 +70,10 @@ def run_tables(rows: Sequence[Result]) -> str:
     """A table for each problem and budget."""
     text = []
     for (problem, budget), group in grouped(rows, "problem", "budget").items():
-        methods = grouped(group, "method")
-        ours = [r for r in methods.get(("tree",), []) if r["status"] == "finished"]
         headings = ["method", "runs", "acceptance", "effective per simulation"]
         lines = []
-        for (method,), runs in methods.items():
-            found = summary(runs, ours)
+        for (method,), runs in grouped(group, "method").items():
+            found = summary(runs)
             shown = [
                 method, found["runs"], percent(found["acceptance"]),
                 number(found["per_simulation"]),

@@ -28,6 +28,7 @@ from scipy.special import log_ndtr, logsumexp
 from benchmarks.evidence.runs import attempt, figures_of
 from benchmarks.harness import options, results
 from benchmarks.harness.jobs import Result, say
+from benchmarks.harness.options import Option
 from benchmarks.harness.results import Book
 from benchmarks.harness.tables import markdown, number, percent
 
@@ -39,7 +40,6 @@ DIMENSIONS, MODES, SDS = (2, 12), (2, 10), (0.1, 1.0)
 ERRORS, NATS = 4.0, 0.1
 _DIMENSION_BINS = ((2, 4), (5, 8), (9, 12))
 _MODE_BINS = ((2, 3), (4, 6), (7, 10))
-_QUICK: dict[str, Any] = {"runs": 10}
 HEADERS = (
     "D", "modes", "runs", "found", "missed without a flag", "found with a flag", "unfinished",
     "median evaluations", "median gradients", "median CPU s",
@@ -191,16 +191,6 @@ def table(rows: Sequence[Result]) -> str:
     return text
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options."""
-    p = options.parser(__doc__, seed="the first; the next ones follow")
-    p.add_argument("--runs", type=int, default=200, help="problems, each of its own seed")
-    p.add_argument("--target", type=float, default=0.05, help="standard error aimed at, in nats")
-    p.add_argument("--cap", type=float, default=300.0, help="CPU seconds of one run")
-    p.add_argument("--resume", action="store_true", help="keep finished rows and do the others")
-    return p
-
-
 def main(o: argparse.Namespace) -> None:
     """Measure, print, save."""
     path = Path(o.out) / f"{_NAME}.jsonl"
@@ -224,4 +214,11 @@ def main(o: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main(options.parse(parser(), quick=_QUICK))
+    main(
+        options.parse(
+            __doc__, quick={"runs": 10}, seed=Option(1, "the first; the next ones follow"),
+            runs=Option(200, "problems, each of its own seed"),
+            target=Option(0.05, "standard error aimed at, in nats"),
+            cap=Option(300.0, "CPU seconds of one run"), resume=False,
+        )
+    )  # fmt: skip

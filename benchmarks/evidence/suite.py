@@ -31,6 +31,7 @@ from benchmarks.evidence.methods import LIBRARIES, expand, installed
 from benchmarks.evidence.worker import STOPPED, Job, Wanted, open_book, work
 from benchmarks.harness import options
 from benchmarks.harness.jobs import Result, run_job, say, serve
+from benchmarks.harness.options import Option
 from benchmarks.harness.results import Book, save
 
 _NAME = "evidence_suite"
@@ -84,24 +85,18 @@ def run_family(o: argparse.Namespace, book: Book, problem: str, methods: Sequenc
         book.add(*({**broken, "method": w.method} for w in wanted))
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    p = options.parser(__doc__, seed="the first; the next ones follow")
-    p.add_argument("--problems", nargs="+", help="names, or classic, hard, real; default: all")
-    p.add_argument("--methods", nargs="+", default=list(LIBRARIES), help="family or family:option")
-    p.add_argument("--targets", nargs="+", type=float, default=[0.05, 0.01], help="of ours")
-    p.add_argument("--seeds", type=int, default=20, help="runs of a method and problem")
-    p.add_argument("--cap", type=float, default=600.0, help="CPU seconds of one run")
-    p.add_argument("--cores", type=int, default=1, help="jobs side by side, each on one core")
-    p.add_argument("--resume", action="store_true", help="keep finished rows and do the others")
-    return p
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save; be a worker if asked to."""
     if serve(sys.argv[1:] if argv is None else argv, lambda job: work(Job(**job))):
         return
-    o = options.parse(parser(), argv, _QUICK)
+    o = options.parse(
+        __doc__, argv, _QUICK, seed=Option(1, "the first; the next ones follow"),
+        problems=Option([], "names, or classic, hard, real; default: all"),
+        methods=Option(list(LIBRARIES), "family or family:option"),
+        targets=Option([0.05, 0.01], "of ours"), seeds=Option(20, "runs of a method and problem"),
+        cap=Option(600.0, "CPU seconds of one run"),
+        cores=Option(1, "jobs side by side, each on one core"), resume=False,
+    )  # fmt: skip
     methods = expand(installed(o.methods), o.targets)
     families = [list(m) for _, m in itertools.groupby(methods, lambda m: m.partition(":")[0])]
     book = book_of(Path(o.out), resume=o.resume)
@@ -115,13 +110,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         finish(book.rows(), o)
 
 
-def named(problems: Sequence[str] | None) -> list[str]:
+def named(problems: Sequence[str]) -> list[str]:
     """Names of problems that there are."""
     from models.evidence_suite import CLASSIC, HARD, PROBLEMS, REAL
 
     groups = {"classic": CLASSIC, "hard": HARD, "real": REAL}
     chosen: list[str] = []
-    for name in PROBLEMS if problems is None else problems:
+    for name in problems or PROBLEMS:
         if name not in PROBLEMS and name not in groups:
             known = ", ".join([*groups, *PROBLEMS])
             raise SystemExit(f"--problems must be among {known}, got {name!r}")

@@ -24,7 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds for all that is not warm-up or sampling.
-SETUP_LIMIT = 1_800.0
+SETUP_LIMIT = 3_600.0
 #: Seconds between two looks at a process that is watched.
 _LOOK = 0.25
 
@@ -58,19 +58,18 @@ class Job:
 
 
 def run_job(
-    script: str, job: Any, caches: str | None = None, limit: float = SETUP_LIMIT,
-    watch: Callable[[int], None] | None = None,
-) -> Result:  # fmt: skip
+    script: str, job: Any, caches: str | None = None, watch: Callable[[int], None] | None = None
+) -> Result:
     """Run a job in a fresh interpreter; a failure becomes a result with a status that says so.
 
-    `limit` is in seconds, for all that is not warm-up or sampling; `watch` is as in `run_command`.
+    `watch` is as in `run_command`.
     """
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "result.json"
         command = [sys.executable, "-m", script, "--worker", json.dumps(asdict(job)), str(target)]
         env = worker_environment(job.cores, caches or str(Path(scratch) / "caches"))
         log = Path(scratch) / "log"
-        status = run_command(command, env, log, limit + 1.5 * job.cap, watch)
+        status = run_command(command, env, log, SETUP_LIMIT + 1.5 * job.cap, watch)
         if target.exists():
             return json.loads(target.read_text())
         tail = log.read_text(errors="replace").strip().splitlines()[-1:]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.harness import results
-from benchmarks.harness.jobs import Result, say
+from benchmarks.harness.jobs import say
 from benchmarks.harness.tables import markdown
 
 #: Batches of runs by policy.
@@ -50,26 +50,24 @@ class Statements(list[Statement]):
 class Part(NamedTuple):
     """What one figure gives."""
 
-    rows: list[dict]
     text: str
     statements: list[Statement]
 
 
 def publish(
-    options: Namespace, makers: Mapping[str, Callable[[], Part]], *,
-    clock: Callable[[], float] = time.process_time, seconds: Mapping[str, float] | None = None,
-    hidden: tuple[str, ...] = (),
+    name: str, options: Namespace, makers: Mapping[str, Callable[[], Part]], *,
+    clock: Callable[[], float] = time.process_time,
 ) -> None:  # fmt: skip
-    """Make all parts, print them as they come, and save their rows and a table of all statements.
+    """Make all parts, print them as they come, and save their texts and all statements.
 
-    `clock` times the parts, after `seconds` that were taken before; `hidden` options are not saved.
+    `name` is that of the files, and `clock` times the parts.
     """
     parts: list[Part] = []
-    taken = dict(seconds or {})
-    for name, make in makers.items():
+    taken = {}
+    for part, make in makers.items():
         begun = clock()
         parts.append(make())
-        taken[name] = round(clock() - begun, 1)
+        taken[part] = round(clock() - begun, 1)
         print(f"{parts[-1].text}\n", flush=True)
         for s in parts[-1].statements:
             say(" | ".join(s.line()))
@@ -79,11 +77,8 @@ def publish(
     table += ", ".join(f"{k} {s:g}" for k, s in taken.items())
     print(table)
     text = "\n\n".join([*(part.text for part in parts), table])
-    rows: list[Result] = [row for part in parts for row in part.rows]
-    rows += [{"figure": "statements", **dict(zip(_KEYS, line, strict=True))} for line in lines]
-    shown = Namespace(**{k: v for k, v in vars(options).items() if k not in hidden})
-    shown.out = options.out
-    results.save(shown, options.name, rows, text, {"seconds": taken})
+    rows = [dict(zip(_KEYS, line, strict=True)) for line in lines]
+    results.save(options, name, rows, text, {"seconds": taken})
 
 
 def times_up_to(n: int, number: int = 40, start: int = 10) -> np.ndarray:

@@ -36,6 +36,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from benchmarks.harness import options
+from benchmarks.harness.options import Option
 from benchmarks.harness.statements import Part, publish
 from benchmarks.papers.abc_tree_arms import arms
 from benchmarks.papers.abc_tree_costs import costs
@@ -55,68 +56,49 @@ PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "arms": arms, "modes": mixture, "digits": digits, "leaves": leaves, "map_digit": digit,
     "heston": heston_part, "lotka": lotka_part, "dimensions": dimensions, "costs": costs,
 }  # fmt: skip
-#: Images of which several digits remain possible, by trial runs of rejection; the paper only shows its own.
-IMAGE, SEEN, MAP_IMAGE, MAP_SEEN = 10, "left", 17, "right"
-#: Numbers of a full run, and of one that only shows that it works, with their meaning.
+#: Numbers of a full run, and of one that only shows that it works: simulations or repetitions.
 NUMBERS = {
-    "toy_steps": (10_000, 1_500, "simulations of a game on a hundred points"),
-    "toy_runs": (30, 3, ""),
-    "theorem_steps": (200_000, 60_000, "largest number of simulations"),
-    "theorem_runs": (20, 2, ""),
-    "weight_steps": (6_000, 4_000, ""),
-    "weight_runs": (40, 3, ""),
-    "grid_steps": (10_000, 2_000, ""),
-    "grid_runs": (100, 3, ""),
-    "example_steps": (30_000, 6_000, "simulations of figure 5"),
-    "example_quota": (500, 200, "acceptances before the tolerance falls, figure 5"),
-    "example_runs": (10, 2, ""),
-    "arm_steps": (5_000, 1_000, ""),
-    "arm_runs": (200, 10, ""),
-    "mode_steps": (20_000, 4_000, "simulations of a search, figure 7"),
-    "mode_runs": (100, 3, ""),
-    "budget": (100_000, 6_000, "simulations of figures 9, 11 and 13"),
-    "digit_runs": (8, 2, ""),
-    "digit_reference": (4_000_000, 100_000, "prior draws of the reference"),
-    "leaf_steps": (30_000, 6_000, ""),
-    "leaf_reference": (500_000, 50_000, ""),
-    "map_steps": (10_000, 4_000, "simulations of a search, figure 10"),
-    "map_runs": (30, 2, ""),
-    "map_reference": (2_000_000, 100_000, ""),
-    "heston_runs": (5, 2, ""),
-    "heston_reference": (600_000, 20_000, ""),
-    "lotka_steps": (20_000, 6_000, "simulations of figure 12, dear where populations live on"),
-    "lotka_runs": (8, 2, ""),
-    "lotka_reference": (2_000_000, 50_000, ""),
-    "dimension_steps": (30_000, 4_000, "simulations of appendix C.1"),
-    "dimension_runs": (8, 2, ""),
-    "cost_steps": (100_000, 5_000, "simulations timed for table 1"),
+    "toy_steps": (10_000, 1_500),  # simulations of a game on a hundred points
+    "toy_runs": (30, 3),
+    "theorem_steps": (200_000, 60_000),  # largest number of simulations
+    "theorem_runs": (20, 2),
+    "weight_steps": (6_000, 4_000),
+    "weight_runs": (40, 3),
+    "grid_steps": (10_000, 2_000),
+    "grid_runs": (100, 3),
+    "example_steps": (30_000, 6_000),  # simulations of figure 5
+    "example_quota": (500, 200),  # acceptances before the tolerance falls, figure 5
+    "example_runs": (10, 2),
+    "arm_steps": (5_000, 1_000),
+    "arm_runs": (200, 10),
+    "mode_steps": (20_000, 4_000),  # simulations of a search, figure 7
+    "mode_runs": (100, 3),
+    "budget": (100_000, 6_000),  # simulations of figures 9, 11 and 13
+    "digit_runs": (8, 2),
+    "digit_reference": (4_000_000, 100_000),  # prior draws of the reference
+    "leaf_steps": (30_000, 6_000),
+    "leaf_reference": (500_000, 50_000),
+    "map_steps": (10_000, 4_000),  # simulations of a search, figure 10
+    "map_runs": (30, 2),
+    "map_reference": (2_000_000, 100_000),
+    "heston_runs": (5, 2),
+    "heston_reference": (600_000, 20_000),
+    "lotka_steps": (20_000, 6_000),  # simulations of figure 12, dear where populations live on
+    "lotka_runs": (8, 2),
+    "lotka_reference": (2_000_000, 50_000),
+    "dimension_steps": (30_000, 4_000),  # simulations of appendix C.1
+    "dimension_runs": (8, 2),
+    "cost_steps": (100_000, 5_000),  # simulations timed for table 1
 }
-
-
-def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    p = options.parser(__doc__)
-    p.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
-    for name, (full, _, meaning) in NUMBERS.items():
-        p.add_argument(
-            f"--{name.replace('_', '-')}", type=int, default=full,
-            help=meaning or "repetitions",
-        )  # fmt: skip
-    sides = ("top", "bottom", "left", "right")
-    p.add_argument("--image", type=int, default=IMAGE, help="of scikit-learn's digits, a zero")
-    p.add_argument("--seen", default=SEEN, choices=sides, help="half of it that is seen")
-    p.add_argument("--map-image", type=int, default=MAP_IMAGE, help="of figure 10, a seven")
-    p.add_argument("--map-seen", default=MAP_SEEN, choices=sides)
-    p.add_argument("--name", default="abc_tree_paper", help="of the files with the results")
-    return p
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
-    quick = {name: small for name, (_, small, _) in NUMBERS.items()}
-    chosen = options.parse(parser(), argv, quick)
-    makers = {name: partial(PARTS[name], chosen) for name in chosen.parts}
-    publish(chosen, makers, hidden=("out",))
+    chosen = options.parse(__doc__, argv, parts=Option(list(PARTS), choices=PARTS))
+    numbers = {name: small if chosen.quick else full for name, (full, small) in NUMBERS.items()}
+    of_parts = argparse.Namespace(seed=chosen.seed, **numbers)
+    makers = {name: partial(PARTS[name], of_parts) for name in chosen.parts}
+    publish("abc_tree_paper", chosen, makers)
 
 
 if __name__ == "__main__":

@@ -109,12 +109,7 @@ def arms(options: argparse.Namespace) -> Part:
     }
     rising = gap(share["Thompson"][:, 0], share["Thompson"][:, -1])
     two = gap(mean["top-two"], mean["Thompson"])
-    rows = [
-        {"figure": "6", "policy": s, "simulations": int(t), "right": float(x)}
-        for s, v in right.items()
-        for t, x in zip(times, v.mean(0), strict=True)
-    ]
-    return Part(rows, text, [
+    return Part(text, [
         Statement("figure 6", "algorithm 3 (TS) finds the mode more often than rejection and UCB",
                   all(g.above for g in ahead["Thompson"]), list_of(ahead["Thompson"])),
         Statement("figure 6", "so does its top-two variant", all(g.above for g in ahead["top-two"]),

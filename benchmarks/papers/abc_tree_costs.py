@@ -79,10 +79,9 @@ def costs(options: argparse.Namespace) -> Part:
           for name, s in whole.items()),
     ]  # fmt: skip
     text = "## Table 1: costs\n\n" + markdown(["what", "measured", "slope", "table 1"], lines)
-    rows = [{"figure": "table 1", "method": k, "seconds": v} for k, v in whole.items()]
     near = [abs(slopes[k] - v) < 0.4 for k, v in (("K", 1.0), ("B log B", 1.0), ("B^2", 2.0))]
     ratio = whole[PRINTED] / max(whole["SMC-ABC"], 1e-9)
-    return Part(rows, text, [
+    return Part(text, [
         Statement("table 1", "costs grow like K, B log B and B² (slopes within 0.4)", all(near),
                   ", ".join(f"{k}: {v:.2f}" for k, v in slopes.items())),
         Statement("table 1", "ABC-Tree (CART) costs less than SMC-ABC where K < d B", bool(ratio < 1.0),

@@ -54,13 +54,6 @@ def along(run: Run, times: np.ndarray, measure: Callable[[Checkpoint], float]) -
     return np.array([known[c.simulations] for c in made])
 
 
-def acceptance_by_time(run: Run, tolerance: float, times: np.ndarray) -> np.ndarray:
-    """Share (T,) of the simulations between one time and the next that come within a tolerance."""
-    hits = np.concatenate([[0], np.cumsum(run.distance <= tolerance)])
-    ends = np.concatenate([[0], np.minimum(times, len(run.distance))])
-    return np.diff(hits[ends]) / np.diff(ends)
-
-
 def pruned_cart(
     u: np.ndarray, near: np.ndarray, before: Partition | None, rng: np.random.Generator
 ) -> Partition:
@@ -111,7 +104,7 @@ def proposals(options: argparse.Namespace) -> Part:
         return rate / rate.mean()
 
     last = exact(1e-2)
-    rows, lines, statements = [], [], []
+    lines, statements = [], []
     for name, partitioner in partitions().items():
         own, final, boxes = [], [], []
         for rng in spawn_generators([options.seed, 5], options.example_runs):
@@ -129,11 +122,6 @@ def proposals(options: argparse.Namespace) -> Part:
             name, str(rounds), f"{np.mean([b[-1] for b in boxes]):.0f}", interval(first), interval(end),
             interval([o[-1] for o in own]),
         ])  # fmt: skip
-        rows += [
-            {"figure": "5", "partition": name, "round": r, "tv_exact": float(np.mean([f[r] for f in final])),
-             "tv_at_tolerance": float(np.mean([o[r] for o in own]))}
-            for r in range(rounds)
-        ]  # fmt: skip
         closer = gap(end, first)
         statements.append(Statement(
             "figure 5", f"proposals of {name} encapsulate the posterior more closely as the tolerance falls",
@@ -146,7 +134,7 @@ def proposals(options: argparse.Namespace) -> Part:
     text = f"## Figures 2 and 5: proposals of example 3, {n:,} simulations\n\n" + markdown(
         heads, lines
     )
-    return Part(rows, text, statements)
+    return Part(text, statements)
 
 
 def _tv(a: np.ndarray, b: np.ndarray) -> float:
@@ -195,13 +183,7 @@ def compare(
         f"## Figure {figure}: {example.name}, {n:,} simulations, {runs} runs\n\nReference: the 1,000 closest of "
         f"{reference:,} prior draws, tolerance {tolerance:.3g}.\n\n"
     ) + markdown(heads, lines)
-    rows = [
-        {"figure": figure, "method": m, "simulations": int(t), **{k: float(of[k][:, j].mean()) for k in
-         ("mmd", "tv", "nlp", "tolerance")}}
-        for m, of in found.items()
-        for j, t in enumerate(times)
-    ]  # fmt: skip
-    return Part(rows, text, compare_statements(found, figure))
+    return Part(text, compare_statements(found, figure))
 
 
 def compare_statements(found, figure) -> list[Statement]:
@@ -276,11 +258,7 @@ def dimensions(options: argparse.Namespace) -> Part:
         "the exact posterior.\n\n"
     ) + markdown(heads, lines)
     gaps = {m: [gap(found[m, d], found["SMC-ABC", d]) for d in sizes] for m in (PRINTED, HERE)}
-    rows = [
-        {"figure": "C.1", "method": m, "dimensions": d, "mmd": float(v.mean())}
-        for (m, d), v in found.items()
-    ]
-    return Part(rows, text, [
+    return Part(text, [
         Statement("appendix C.1", f"{m} is ahead of SMC-ABC especially in more dimensions",
                   gaps[m][-1].below and gaps[m][-1].mean < gaps[m][0].mean,
                   f"MMD less that of SMC-ABC, D = 2, 5, 10: {list_of(gaps[m])}")
@@ -313,8 +291,6 @@ def weights(options: argparse.Namespace) -> Part:
         f"## Weights: a normal mean in two dimensions, {n:,} simulations, {runs} runs\n\nBias of the mean of the "
         "first coordinate, and relative bias of its variance.\n\n"
     ) + markdown(["method", "mean", "variance"], lines)
-    rows = [{"figure": "weights", "method": m, "mean": float(v[:, 0].mean()), "variance": float(v[:, 1].mean())}
-            for m, v in found.items()]  # fmt: skip
     statements = []
     for name in (PRINTED, PLUS_ONE, HERE):
         gaps = [gap(found[name][:, j]) for j in (0, 1)]
@@ -322,7 +298,7 @@ def weights(options: argparse.Namespace) -> Part:
             "section 3.1", f"{name}: weights revert samples to the prior, so that means and variances are unbiased",
             not any(g.below or g.above for g in gaps), f"mean {gaps[0]}, variance {gaps[1]}",
         ))  # fmt: skip
-    return Part(rows, text, statements)
+    return Part(text, statements)
 
 
 def plus_one(example, n, rng, **options) -> Run:

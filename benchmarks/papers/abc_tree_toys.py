@@ -151,7 +151,7 @@ def toy(options: argparse.Namespace) -> Part:
         game = inner_loop(pi, rates, n, rng, utility="posterior", judge="kl", draw=True)
         note("omega1, Beta draws", game.box, game.accepted, game.q, game.regret)
     found = {s: {m: np.array(v) for m, v in of.items()} for s, of in found.items()}
-    rows, lines = [], []
+    lines = []
     early = int(np.searchsorted(times, n // 10))
     for name, of in found.items():
         cells = [
@@ -160,18 +160,11 @@ def toy(options: argparse.Namespace) -> Part:
             for j in (early, -1)
         ]
         lines.append([name, *cells])
-        rows += [
-            {
-                "figure": "3", "scheme": name, "simulations": int(times[j]),
-                **{m: float(of[m][:, j].mean()) for m in of},
-            }
-            for j in (early, len(times) - 1)
-        ]  # fmt: skip
     heads = ["scheme"]
     for m in ("acceptance", "regret (omega3)", "TV", "effective draws"):
         heads += [f"{m}, {times[early]:,}", f"{times[-1]:,}"]
     text = f"## Figures 3 and 15: a hundred points, {runs} runs\n\n" + markdown(heads, lines)
-    return Part(rows, text, toy_statements(found, early))
+    return Part(text, toy_statements(found, early))
 
 
 def toy_statements(found, early) -> list[Statement]:
@@ -238,7 +231,7 @@ def theorem(options: argparse.Namespace) -> Part:
                            plays=min(plays, n // k) if first else 0).regret.mean()
                 for rng in streams[i * runs : (i + 1) * runs]
             ])  # fmt: skip
-    rows, lines, slopes = [], [], {}
+    lines, slopes = [], {}
     logs = np.log(totals)
     for (utility, first), of in lost.items():
         of = np.array(of)
@@ -246,10 +239,6 @@ def theorem(options: argparse.Namespace) -> Part:
         slopes[utility, first] = steepness
         name = f"{OMEGAS[utility]}, {'with' if first else 'without'} first plays"
         lines.append([name, *(interval(v) for v in of), interval(steepness)])
-        rows += [
-            {"figure": "theorem", "scheme": name, "simulations": n, "regret": float(v.mean())}
-            for n, v in zip(totals, of, strict=True)
-        ]
     heads = ["scheme", *(f"R_T, T = {n:,}" for n in totals), "slope in log T"]
     text = f"## Theorem 3.1: five boxes, rates {rates.min():g} to 1, {runs} runs\n\n" + markdown(
         heads, lines
@@ -258,7 +247,7 @@ def theorem(options: argparse.Namespace) -> Part:
     with_plays = [interval(slopes[u, True]) for u in utilities]
     without = [interval(slopes[u, False]) for u in utilities]
     holds = [slopes[u, True].mean() < 0.8 * bound for u in ("posterior", "efficiency")]
-    return Part(rows, text, [
+    return Part(text, [
         Statement("theorem 3.1", "with the first plays regret falls like log² T / T",
                   bool(all(holds)), f"slopes {', '.join(with_plays)} for omega1, omega2, ess; log² T / T has {bound:.2f}"),
         Statement("theorem 3.1", "they are not needed for that rate (ours)",
@@ -309,13 +298,8 @@ def grid(options: argparse.Namespace) -> Part:
         gap(errors[middle][:, len(times) // 2], errors[k][:, len(times) // 2])
         for k in (coarse, finest)
     ]
-    rows = [
-        {"figure": "4", "bins": k, "simulations": int(t), "error": float(v)}
-        for k, of in errors.items()
-        for t, v in zip(times, of.mean(0), strict=True)
-    ]
     wasted = gap(rates[coarse], rates[middle])
-    return Part(rows, text, [
+    return Part(text, [
         Statement("figure 4", "a coarse grid cannot leave out where the posterior is small: it accepts less",
                   wasted.below, f"acceptance, {coarse} less {middle} bins: {wasted}"),
         Statement("figure 4", f"a grid of middle size ({middle}) is more accurate than a coarse one ({coarse})",

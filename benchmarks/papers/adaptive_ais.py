@@ -2,7 +2,6 @@
 
     python -m benchmarks.papers.adaptive_ais --data pima.csv            # some 15 CPU minutes
     python -m benchmarks.papers.adaptive_ais --data pima.csv --quick
-    python -m benchmarks.papers.adaptive_ais --load results/adaptive_ais_bank.npz   # without new draws
 
 Without ``--data`` scikit-learn downloads the Pima data. Three estimators of the evidence of a Bayesian
 logistic regression on the first T = 5, 10 and 50 rows anneal from the prior N(0, 0.05 I) with 400,
@@ -17,7 +16,7 @@ compiled by Numba, which takes 0.1 to 0.6 microseconds per point (5 to 50 rows);
 counted for each draw. Its CPU seconds are its part, by evaluations, of those of its batch of 300: drawn
 one by one every draw would pay NumPy's overhead, some hundred times the work.
 
-A bank of independent draws with their costs is made once for each arm and T and saved; replays of the
+A bank of independent draws with their costs is made once for each arm and T; replays of the
 policies draw from it. They draw with replacement (but for an arm's first 30 draws in a run), and weights
 are divided by the mean of their bank. So the arms of a replay are unbiased with variances and costs known
 exactly, and draws are independent; without replacement a run that uses half of a bank would have half
@@ -35,16 +34,13 @@ weights.
 
 from __future__ import annotations
 
-import argparse
-import time
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from benchmarks.harness import options
-from benchmarks.harness.statements import Part, publish
-from benchmarks.papers.adaptive_ais_bank import COVARIATES, load_banks, make_banks, save_banks
+from benchmarks.harness.options import Option
+from benchmarks.harness.statements import publish
+from benchmarks.papers.adaptive_ais_bank import COVARIATES, make_banks
 from benchmarks.papers.adaptive_ais_figure import figure
 from benchmarks.papers.adaptive_ais_kernels import kernels
 
@@ -54,43 +50,20 @@ QUICK = {
 }  # fmt: skip
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    p = options.parser(__doc__)
-    p.add_argument("--data", help="CSV file of the Pima data; downloaded if not given")
-    p.add_argument("--load", help="banks of an earlier run, instead of new ones")
-    p.add_argument("--covariates", nargs="+", default=list(COVARIATES), choices=COVARIATES)
-    p.add_argument("--rows", type=int, nargs="+", default=[5, 10, 50], help="T")
-    p.add_argument("--steps", type=int, nargs="+", default=[400, 2_000, 8_000], help="of the arms")
-    p.add_argument("--bank", type=int, nargs="+", default=[1_500, 500, 300], help="draws of each")
-    p.add_argument("--raw-bank", type=int, nargs="+", default=[900, 300, 300])
-    p.add_argument("--runs", type=int, default=200, help="replays of each policy")
-    p.add_argument("--budget", type=float, default=200.0, help="in draws of the dearest arm")
-    p.add_argument("--kernel-draws", type=int, default=800, help="of appendix G, at most")
-    parts = ("figure", "kernels")
-    p.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
-    p.add_argument("--name", default="adaptive_ais", help="of the files with the results")
-    return p
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Draw, replay, print, save."""
-    o = options.parse(parser(), argv, QUICK)
-    Path(o.out).mkdir(parents=True, exist_ok=True)
-    begun = time.process_time()
-    if o.load:
-        banks = [b for b in load_banks(o.load) if b.problem.covariates in o.covariates]
-        o.rows = list(dict.fromkeys(b.problem.rows for b in banks))
-    else:
-        banks = make_banks(o)
-        save_banks(Path(o.out) / f"{o.name}_bank.npz", banks)
-    seconds = {"bank": round(time.process_time() - begun, 1)}
-    makers: dict[str, Callable[[], Part]] = {}
-    if "figure" in o.parts:
-        makers |= {f"figure, {c}": partial(figure, o, banks, c) for c in o.covariates}
-    if "kernels" in o.parts:
-        makers["kernels"] = partial(kernels, o, banks)
-    publish(o, makers, seconds=seconds, hidden=("data", "load"))
+    o = options.parse(
+        __doc__, argv, QUICK,
+        data=Option(None, "CSV file of the Pima data; downloaded if not given"),
+        rows=Option([5, 10, 50], "T"), steps=Option([400, 2_000, 8_000], "of the arms"),
+        bank=Option([1_500, 500, 300], "draws of each"), raw_bank=[900, 300, 300],
+        runs=Option(200, "replays of each policy"),
+        budget=Option(200.0, "in draws of the dearest arm"),
+        kernel_draws=Option(800, "of appendix G, at most"),
+    )  # fmt: skip
+    banks = make_banks(o)
+    makers = {f"figure, {c}": partial(figure, o, banks, c) for c in COVARIATES}
+    publish("adaptive_ais", o, makers | {"kernels": partial(kernels, o, banks)})
 
 
 if __name__ == "__main__":

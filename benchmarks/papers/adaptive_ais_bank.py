@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from amc_pymc.engine.jit import njit
 from amc_pymc.evidence.annealing import Ladder, anneal, power_schedule
 from amc_pymc.evidence.mcmc import Kernel, Particles, Slice, Tuning
 from benchmarks.harness.intervals import RESAMPLES, Ratio
+from benchmarks.harness.jobs import say
 from benchmarks.harness.statements import batches
 from models.logistic_regression import load_pima, neufeld, reference, standardise
 
@@ -219,7 +218,7 @@ class Bank(NamedTuple):
 def make_banks(options) -> list[Bank]:
     """Draw all banks."""
     banks = []
-    for covariates in options.covariates:
+    for covariates in COVARIATES:
         sizes = options.bank if covariates == "standardised" else options.raw_bank
         for rows in options.rows:
             problem = make_problem(options.data, covariates, rows)
@@ -228,39 +227,13 @@ def make_banks(options) -> list[Bank]:
                 for k, (s, n) in enumerate(zip(options.steps, sizes, strict=True))
             )
             banks.append(Bank(problem, tuple(options.steps), draws))
-            print(f"drawn: {covariates}, T = {rows}", file=sys.stderr, flush=True)
+            say(f"drawn: {covariates}, T = {rows}")
     return banks
 
 
 def bank_generator(seed: int, problem: Problem, arm: int) -> np.random.Generator:
     """Of the draws of one arm."""
     return np.random.default_rng([seed, COVARIATES.index(problem.covariates), problem.rows, arm])
-
-
-def save_banks(path: Path, banks: Sequence[Bank]) -> None:
-    """Write banks, and the data that they are of."""
-    arrays: dict[str, Any] = {}
-    for i, bank in enumerate(banks):
-        p = bank.problem
-        arrays |= {f"{i}/X": p.X, f"{i}/y": p.y, f"{i}/steps": bank.steps}
-        arrays[f"{i}/problem"] = [COVARIATES.index(p.covariates), p.log_evidence, p.error]
-        for k, draws in enumerate(bank.draws):
-            arrays[f"{i}/{k}"] = np.array(draws)
-    np.savez_compressed(path, **arrays)
-
-
-def load_banks(path: str | Path) -> list[Bank]:
-    """Read what :func:`save_banks` wrote."""
-    banks = []
-    with np.load(path) as file:
-        for i in range(len({key.split("/")[0] for key in file})):
-            covariates, log_evidence, error = file[f"{i}/problem"].tolist()
-            X, y = file[f"{i}/X"], file[f"{i}/y"]
-            problem = Problem(COVARIATES[int(covariates)], y.size, X, y, log_evidence, error)
-            steps = tuple(file[f"{i}/steps"].tolist())
-            draws = tuple(Draws(*file[f"{i}/{k}"]) for k in range(len(steps)))
-            banks.append(Bank(problem, steps, draws))
-    return banks
 
 
 def price(draws: Draws, kind: str) -> float:

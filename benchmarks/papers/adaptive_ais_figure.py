@@ -39,14 +39,7 @@ def figure(options, banks: Sequence[Bank], covariates: str) -> Part:
             f"Loss at t = {options.budget:g} times t / min_k V_k delta_k, costs {kind}, "
             f"{options.runs} runs:\n\n" + loss_table({T: of[kind] for T, of in found.items()})
         )
-    statements = figure_statements(options, banks, found)
-    rows = [
-        row
-        for T, of in found.items()
-        for kind in KINDS
-        for row in records(covariates, T, kind, of[kind])
-    ]
-    return Part(rows, "\n\n".join(text), statements)
+    return Part("\n\n".join(text), figure_statements(banks, found))
 
 
 def arms_table(banks: Sequence[Bank]) -> str:
@@ -97,25 +90,7 @@ def loss_table(found: Mapping[int, Replays]) -> str:
     return markdown(heads, lines)
 
 
-def records(covariates: str, T: int, kind: str, of: Replays) -> list[dict]:
-    """Losses over time, for the files."""
-    best = of.arm_losses().min(axis=0)
-    return [
-        {
-            "figure": "3", "covariates": covariates, "T": T, "cost": kind, "policy": name, "t": float(t),
-            "unit": of.law.unit, "runs": len(of.uniform[name]),
-            "uniform": float(of.uniform[name][:, j].mean()),
-            "uniform_by_pulls": float(of.by_pulls(name, "uniform")[:, j].mean()),
-            "inverse": float(of.inverse[name][:, j].mean()),
-            "inverse_by_pulls": float(of.by_pulls(name, "inverse")[:, j].mean()),
-            "best_arm": float(best[j]),
-        }
-        for name in of.counts
-        for j, t in enumerate(of.times)
-    ]  # fmt: skip
-
-
-def figure_statements(options, banks: Sequence[Bank], found) -> list[Statement]:
+def figure_statements(banks: Sequence[Bank], found) -> list[Statement]:
     """Section 6.3, one sentence after the other."""
     covariates = banks[0].problem.covariates
     tag = f"N 6.3, {covariates}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -97,14 +95,7 @@ def kernels(options, banks: Sequence[Bank]) -> Part:
         "A size alone is in prior standard deviations, the same at all temperatures.\n\n"
         + markdown(heads, lines)
     )
-    rows = [
-        {"figure": "kernels", "covariates": t.covariates, "T": t.rows, "policy": t.kernel,
-         "tuning": t.tuning, "steps": t.steps, "evaluations": float(t.draws.evaluations.mean()),
-         "seconds": float(t.draws.seconds.mean()), "relative_variance": t.draws.relative_variance,
-         "cautious_variance": t.draws.cautious_variance}
-        for t in tried
-    ]  # fmt: skip
-    return Part(rows, text, kernel_statements(banks, tried))
+    return Part(text, kernel_statements(tried))
 
 
 def sizes_tried(options, bank: Bank, rng: np.random.Generator) -> list[Tried]:
@@ -120,7 +111,7 @@ def sizes_tried(options, bank: Bank, rng: np.random.Generator) -> list[Tried]:
     return out
 
 
-def kernel_statements(banks: Sequence[Bank], tried: Sequence[Tried]) -> list[Statement]:
+def kernel_statements(tried: Sequence[Tried]) -> list[Statement]:
     """Appendix G."""
     out = []
     for covariates in dict.fromkeys(t.covariates for t in tried):
@@ -131,9 +122,6 @@ def kernel_statements(banks: Sequence[Bank], tried: Sequence[Tried]) -> list[Sta
             Statement(tag, *price_statement(mine)),
             Statement(tag, *hand_statement(mine)),
             Statement(tag, *free_statement(mine)),
-            Statement(
-                tag, *mean_statement([b for b in banks if b.problem.covariates == covariates])
-            ),
         ]
     return out
 
@@ -209,22 +197,4 @@ def free_statement(tried):
         spread["slice"] < 2.0 and spread["slice"] < others,
         "largest over smallest CPU time times variance with sizes within a factor of 4 of the best: "
         + ", ".join(f"{k} {v:.3g}" for k, v in spread.items()),
-    )
-
-
-def mean_statement(banks):
-    """Weights are unbiased."""
-    z, parts = [], []
-    for bank in banks:
-        for d in bank.draws:
-            w = np.exp(d.log_weights)
-            error = math.hypot(w.std(ddof=1) / math.sqrt(w.size), bank.problem.error)
-            z.append((w.mean() - 1.0) / error)
-        parts.append(
-            f"T = {bank.problem.rows} {', '.join(f'{x:+.1f}' for x in z[-len(bank.draws) :])}"
-        )
-    return (
-        "the mean of the weights is the evidence",
-        max(map(abs, z)) < 3.0,
-        "mean over reference less one, in standard errors: " + "; ".join(parts),
     )

@@ -11,7 +11,6 @@ model). Prints tables in Markdown and writes them, JSON and CSV into results/.
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
@@ -27,7 +26,6 @@ from benchmarks.harness.tables import markdown, number, percent, share_of
 from benchmarks.papers.data_space import DataControl
 
 _NAME = "arch_order"
-METHODS = ("taylor", "exact")
 _TITLES = {"taylor": "racing, expansion in parameters", "exact": "all rows"}
 HEADERS = (
     "method", "draws", "evaluations per draw", "fewer than exact", "ESS of q",
@@ -40,24 +38,21 @@ def main(o) -> None:
     """Run all methods, print and save the tables."""
     from models.arch_order import arch_models, load_returns, reference_probabilities
 
-    returns = load_returns(o.series)
-    models = arch_models(returns, o.orders, transform=o.transform)
-    reference: dict[str, tuple[float, float]] = {}
-    if o.reference:
-        _, reference = reference_probabilities(returns, o.orders, seed=o.seed)
+    returns = load_returns()
+    models = arch_models(returns, o.orders, transform="normal")
+    _, reference = reference_probabilities(returns, o.orders, seed=o.seed)
     rows: list[Result] = []
     shares: list[list[str]] = []
-    for method in o.methods:
+    for method in _TITLES:
         row, found = run(method, models, o)
         rows.append(row)
         shares += posterior_lines(method, models, found, reference)
-    exact = next((r for r in rows if r["method"] == "exact"), None)
     text = "\n\n".join(
         [
-            f"# ARCH order of {o.series}: {o.chains} chains",
-            f"{next(iter(rows))['n_rows']:,} returns, orders {', '.join(map(str, o.orders))}, "
+            f"# ARCH order of the NASDAQ: {o.chains} chains",
+            f"{rows[0]['n_rows']:,} returns, orders {', '.join(map(str, o.orders))}, "
             f"{o.draws:,} draws after {o.tune:,} to tune, delta 0.05, first batch 50.",
-            markdown(HEADERS, [line(r, exact) for r in rows]),
+            markdown(HEADERS, [line(r, rows[-1]) for r in rows]),
             "## Posterior of the order",
             markdown(("method", *models, "largest difference from importance sampling"), shares),
             "## What the control variates leave of the variance",
@@ -77,7 +72,7 @@ def run(method: str, models, o) -> tuple[Result, object]:
     settings = {"taylor": {}, "exact": {"race": "exact", "audits": 0}}[method]
     common_settings = {
         "tune": o.tune, "chains": o.chains, "cores": o.cores, "random_seed": o.seed,
-        "pseudo_prior": o.pseudo_prior, "progressbar": o.progress, **settings,
+        "pseudo_prior": "pilot", "progressbar": False, **settings,
     }  # fmt: skip
     begin = time.perf_counter()
     result = amc.sample_product_space(models, draws=o.draws, **common_settings)
@@ -110,13 +105,10 @@ def run(method: str, models, o) -> tuple[Result, object]:
     }, result
 
 
-def line(row: Result, exact: Result | None) -> list[str]:
-    """One method."""
-    per_effective = row["evaluations"] * row["draws"] / row["ess"]
-    fewer = effective = float("nan")
-    if exact is not None:
-        fewer = exact["evaluations"] / row["evaluations"]
-        effective = exact["evaluations"] * exact["draws"] / exact["ess"] / per_effective
+def line(row: Result, exact: Result) -> list[str]:
+    """One method, beside the exact one."""
+    per_effective, of_exact = (r["evaluations"] * r["draws"] / r["ess"] for r in (row, exact))
+    fewer, effective = exact["evaluations"] / row["evaluations"], of_exact / per_effective
     return [
         _TITLES[row["method"]], f"{row['draws']:,}", number(row["evaluations"], 6),
         f"{number(fewer)}x", number(row["ess"], 4), number(per_effective, 3),
@@ -141,17 +133,15 @@ def posterior_lines(method, models, result, reference) -> list[list[str]]:
         f"{float(log_bf.sel(model=m)):+.2f} ± {number(float(error.sel(model=m)), 2)}"
         for m in models
     ]
-    worst = "-"
-    if reference:
-        truth = {m: reference[m][0] for m in models}
-        z = [
-            (float(log_bf.sel(model=m)) - np.log(truth[m] / truth[best]))
-            for m in models
-            if truth[m] > 0.0 and np.isfinite(float(log_bf.sel(model=m)))
-        ]
-        worst = f"{max(z, key=abs):+.2f} nats"
+    truth = {m: reference[m][0] for m in models}
+    z = [
+        (float(log_bf.sel(model=m)) - np.log(truth[m] / truth[best]))
+        for m in models
+        if truth[m] > 0.0 and np.isfinite(float(log_bf.sel(model=m)))
+    ]
+    worst = f"{max(z, key=abs):+.2f} nats"
     out = [[f"{_TITLES[method]}, log Bayes factor against {best}", *cells, worst]]
-    if reference and method == METHODS[0]:
+    if method == "taylor":
         against = [f"{np.log(reference[m][0] / reference[best][0]):+.2f}" for m in models]
         out.insert(0, [f"importance sampling, against {best}", *against, "-"])
     return out
@@ -161,10 +151,12 @@ def variance_lines(models, o) -> list[list[str]]:
     """Plain over residual variance of the rows' rewards between two draws of the pseudo-prior."""
     import amc_pymc as amc
 
-    from models.arch_order import Rows, softplus
+    from models.arch_order import Rows
 
     steps = [amc.RacingMetropolis(model=model, audits=0) for model in models.values()]
-    natural = softplus if o.transform == "softplus" else lambda x: -log_ndtr(-x)
+
+    def natural(x):
+        return -log_ndtr(-x)
 
     def in_parameters(prepared, _):
         raced, centre = prepared.raced, prepared.first_surrogate.centre
@@ -212,24 +204,10 @@ def reduction(prepared, residuals, exact, rng, pairs: int = 8) -> float:
     return float(np.median(found))
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    p = options.parser(__doc__)
-    p.add_argument("--series", default="nasdaq", choices=("nasdaq", "sp500", "wti"))
-    p.add_argument("--orders", type=int, nargs="+", default=[5, 10, 15, 20, 25, 30])
-    p.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    p.add_argument("--chains", type=int, default=5)
-    p.add_argument("--cores", type=int, default=1)
-    p.add_argument("--draws", type=int, default=100_000, help="per chain")
-    p.add_argument("--tune", type=int, default=10_000)
-    p.add_argument("--pseudo-prior", default="pilot", choices=("laplace", "pilot"))
-    p.add_argument("--transform", default="normal", choices=("softplus", "normal"))
-    p.add_argument("--no-reference", dest="reference", action="store_false")
-    p.add_argument("--progress", action="store_true")
-    return p
-
-
 if __name__ == "__main__":
     main(
-        options.parse(parser(), quick={"orders": [5, 10], "draws": 1_000, "tune": 500, "chains": 2})
-    )
+        options.parse(
+            __doc__, quick={"orders": [5, 10], "draws": 1_000, "tune": 500, "chains": 2},
+            orders=[5, 10, 15, 20, 25, 30], chains=5, cores=1, draws=100_000, tune=10_000,
+        )
+    )  # fmt: skip

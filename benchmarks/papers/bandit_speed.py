@@ -49,9 +49,7 @@ def many(name: str, n_arms: int, n: int) -> float:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
-    p = options.parser(__doc__, seed=None)
-    p.add_argument("--arms", type=int, default=16)
-    o = options.parse(p, argv)
+    o = options.parse(__doc__, argv, seed=None, arms=16)
     repeats, n_single, n_many = (2, 1_000, 1_000) if o.quick else (7, 3_000, 10_000)
     rows = []
     for name in sorted(POLICIES):

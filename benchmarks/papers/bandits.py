@@ -13,13 +13,13 @@ differences about the price, so that n MSE is the mean of their squares.
 
 from __future__ import annotations
 
-import argparse
 import time
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from benchmarks.harness import options
+from benchmarks.harness.options import Option
 from benchmarks.harness.statements import Part, publish
 from benchmarks.papers.neufeld import aim, figure_1, figure_2
 from benchmarks.papers.verma import figure_cv1, figure_cv2, figure_cv3, figure_cv4
@@ -30,25 +30,17 @@ PARTS: dict[str, Callable[..., Part]] = {
 }  # fmt: skip
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    p = options.parser(__doc__)
-    p.add_argument("--figures", nargs="+", default=list(PARTS), choices=PARTS)
-    p.add_argument("--runs", type=int, help="of a figure; by default 200, 1,000 and 100")
-    p.add_argument("--aim-runs", type=int, help="of part aim; by default 10,000")
-    p.add_argument(
-        "--steps", type=int, help="pulls per run; by default 1e5, 1e4 with controls, cv3 5e3"
-    )
-    p.add_argument("--population", type=int, default=500, help="G of Population Monte Carlo")
-    p.add_argument("--name", default="bandit_papers", help="of the files with the results")
-    return p
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
-    chosen = options.parse(parser(), argv, {"runs": 10, "aim_runs": 20, "steps": 2_000})
+    chosen = options.parse(
+        __doc__, argv, {"runs": 10, "aim_runs": 20, "steps": 2_000},
+        figures=Option(list(PARTS), choices=PARTS),
+        runs=Option(0, "of a figure; 0 for 200, 1,000 and 100"),
+        aim_runs=Option(10_000, "of part aim"),
+        steps=Option(0, "pulls per run; 0 for 1e5, 1e4 with controls, 5e3 for cv3"),
+    )  # fmt: skip
     makers = {figure: partial(PARTS[figure], chosen) for figure in chosen.figures}
-    publish(chosen, makers, clock=time.perf_counter)
+    publish("bandit_papers", chosen, makers, clock=time.perf_counter)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ results/.
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 
@@ -29,6 +28,7 @@ from amc_pymc.bandits.arms import as_arms
 from amc_pymc.bandits.combination import Combination, plan_rounds, run_here
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks.harness import options, results
+from benchmarks.harness.options import Option
 from benchmarks.harness.tables import markdown, number, percent
 from models.cir_caplet import STRIKES, Caplet
 
@@ -236,20 +236,13 @@ def speed() -> str:
     return markdown(["policy", "wall s", "CPU s"], lines)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    p = options.parser(__doc__)
-    p.add_argument("--runs", type=int, default=10_000)
-    p.add_argument("--pulls", type=int, nargs="+", default=[100, 1000], help="of the best arm")
-    p.add_argument("--policies", nargs="+", default=list(POLICIES), choices=POLICIES)
-    p.add_argument("--cores", type=int, default=2)
-    return p
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     quick = {"runs": 200, "pulls": [100], "policies": ["lcb", "thompson"]}
-    o = options.parse(parser(), argv, quick)
+    o = options.parse(
+        __doc__, argv, quick, runs=10_000, pulls=Option([100, 1000], "of the best arm"),
+        policies=Option(list(POLICIES), choices=POLICIES), cores=2,
+    )  # fmt: skip
     rows = measure(o)
     text = "\n\n".join(
         [

@@ -3,7 +3,7 @@
     python -m benchmarks.papers.coreference            # 7 runs a method, some ten minutes on one core
     python -m benchmarks.papers.coreference --quick    # 2 runs on small data
 
-Figure 3 of Chen & Ghahramani (2016): B-cubed F1 against factor evaluations, for
+Figure 3 of Chen & Ghahramani (2016): B-cubed F1 and factor evaluations, for
 digits as mentions of ten entities and for clusters with power-law sizes up to 2,000; the saving of
 evaluations near convergence; the decision error measured under the same Gumbel noise, beside delta.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.jobs import Result, say
+from benchmarks.harness.options import Option
 from benchmarks.harness.tables import decision_error_cell, markdown, number
 from models.coreference import Mentions, Trace, digit_mentions, power_law_mentions, run_coreference
 
@@ -26,6 +27,8 @@ DELTA = 0.05
 METHODS: dict[str, float | None] = {"exact": None, "racing": DELTA}
 #: Sweeps at the end of a run that count as "near convergence".
 LAST = 5
+#: Temperature of the first sweep.
+HOTTEST = 10.0
 
 
 def data_sets(quick: bool) -> dict[str, tuple[Mentions, float]]:
@@ -47,7 +50,7 @@ def main(o: argparse.Namespace) -> None:
         found = [summary(name, m, traces[m], traces["exact"], seconds[m]) for m in METHODS]
         rows += found
         table = markdown(HEADERS, map(line, found))
-        parts += [heading(name, mentions, o), table, "F1 by factor evaluations:", by_cost(traces)]
+        parts += [heading(name, mentions, o), table]
     text = "\n\n".join(parts)
     print(text)
     results.save(o, _NAME, rows, text)
@@ -56,7 +59,7 @@ def main(o: argparse.Namespace) -> None:
 def run(mentions, seed: int, audit_share: float, race: float | None, o) -> Trace:
     """One run."""
     return run_coreference(
-        mentions, race=race, seed=seed, n_sweeps=o.sweeps, hottest=o.hottest,
+        mentions, race=race, seed=seed, n_sweeps=o.sweeps, hottest=HOTTEST,
         audit_share=audit_share,
     )  # fmt: skip
 
@@ -83,23 +86,14 @@ def per_sweep(traces: list[Trace]) -> np.ndarray:
 def summary(name, method, traces, exact, seconds) -> Result:
     """Figures of one method on one data set."""
     f1 = np.array([t.f1[-1] for t in traces])
-    curve = np.mean([t.f1 for t in traces], axis=0) - np.mean([t.f1 for t in exact], axis=0)
-    spread = np.sqrt(
-        np.var([t.f1 for t in traces], axis=0, ddof=1) / len(traces)
-        + np.var([t.f1 for t in exact], axis=0, ddof=1) / len(exact)
-    )
     audited = int(sum(t.audited[-1] for t in traces))
     wrong = int(sum(t.wrong[-1] for t in traces))
     low, high = clopper_pearson(wrong, audited)
-    worst = int(np.argmax(np.abs(curve)))
     return {
         "data": name,
         "method": method,
         "f1": float(f1.mean()),
         "f1_se": float(f1.std(ddof=1) / np.sqrt(f1.size)),
-        "f1_largest_difference": float(curve[worst]),
-        "f1_largest_difference_se": float(spread[worst]),
-        "f1_largest_difference_sweep": worst,
         "evaluations": float(np.mean([t.evaluations[-1] for t in traces])),
         "saving_overall": float(
             np.mean([t.evaluations[-1] for t in exact])
@@ -124,12 +118,12 @@ def heading(name: str, mentions: Mentions, o) -> str:
         f"## {name}\n\n{mentions.entity.size:,} mentions of {sizes.size} entities (sizes "
         f"{sizes.min()} to {sizes.max()}), {blocks} block{'s' if blocks > 1 else ''}, "
         f"{mentions.features.shape[1]} features; {o.runs} runs of {o.sweeps} sweeps, "
-        f"temperature {o.hottest:g} to 0.05"
+        f"temperature {HOTTEST:g} to 0.05"
     )
 
 
 HEADERS = (
-    "method", "final F1", "largest difference of F1 from exact, by sweep", "evaluations",
+    "method", "final F1", "evaluations",
     "fewer overall", f"fewer in the last {LAST} sweeps", "s per sweep there",
     "decision error [95 % CI]",
 )  # fmt: skip
@@ -137,37 +131,18 @@ HEADERS = (
 
 def line(r: Result) -> list[str]:
     """One method."""
-    largest = (
-        f"{r['f1_largest_difference']:+.3f} ± {r['f1_largest_difference_se']:.3f} "
-        f"(sweep {r['f1_largest_difference_sweep']})"
-    )
     return [
         r["method"], f"{r['f1']:.4f} ± {r['f1_se']:.4f}",
-        "-" if r["method"] == "exact" else largest, f"{r['evaluations']:.3g}",
+        f"{r['evaluations']:.3g}",
         f"{r['saving_overall']:.1f}x", f"{r['saving_near_convergence']:.1f}x",
         number(r["seconds_per_sweep"]), decision_error_cell(r) if r["audited"] else "-",
     ]  # fmt: skip
 
 
-def by_cost(traces: dict[str, list[Trace]]) -> str:
-    """F1 that a number of factor evaluations buys, averaged over runs."""
-    total = np.mean([t.evaluations[-1] for t in traces["exact"]])
-    budgets = total * np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0])
-    lines = []
-    for method, runs in traces.items():
-        f1 = [np.mean([np.interp(b, t.evaluations, t.f1) for t in runs]) for b in budgets]
-        lines.append([method, *(f"{v:.3f}" for v in f1)])
-    return markdown(["evaluations", *(f"{b:.2g}" for b in budgets)], lines)
-
-
-def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    p = options.parser(__doc__)
-    p.add_argument("--runs", type=int, default=7, help="runs per method, at least 2")
-    p.add_argument("--sweeps", type=int, default=20)
-    p.add_argument("--hottest", type=float, default=10.0, help="temperature of the first sweep")
-    return p
-
-
 if __name__ == "__main__":
-    main(options.parse(parser(), quick={"runs": 2, "sweeps": 8}))
+    main(
+        options.parse(
+            __doc__, quick={"runs": 2, "sweeps": 8}, runs=Option(7, "of each method, at least 2"),
+            sweeps=20,
+        )
+    )  # fmt: skip

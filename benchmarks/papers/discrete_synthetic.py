@@ -7,7 +7,6 @@ adds Gumbel noise and races; it is wrong if its arm is not the exact argmax unde
 
 from __future__ import annotations
 
-import argparse
 import time
 
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from amc_pymc.tall.racing import (
 )
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
+from benchmarks.harness.options import Option
 from benchmarks.harness.tables import markdown
 from benchmarks.papers.lil_ucb import heuristic, lil_ucb
 
@@ -38,6 +38,8 @@ KINDS = ("normal", "uniform", "lognormal")
 SIGMAS = (0.1, 1e-4, 1e-5)
 DELTAS = (1e-3, 1e-2, 1e-1)
 ARMS = (2, 10, 100)
+#: Of lil'UCB; 1 in the paper.
+ROWS_PER_PULL = 20
 
 
 class Setting(NamedTuple):
@@ -108,7 +110,7 @@ def t_test_rule(n_rows: int, delta: float) -> RaceRule:
     return ExactRace().rule(n_rows, 2)._replace(sizes=n, sd_factor=factor, range_factor=zero)
 
 
-def rules(setting: Setting, ranges: np.ndarray, n_rows: int, rows_per_pull: int):
+def rules(setting: Setting, ranges: np.ndarray, n_rows: int):
     """Rule of a setting."""
     delta, arms = setting.delta, setting.arms
     made = {
@@ -117,7 +119,7 @@ def rules(setting: Setting, ranges: np.ndarray, n_rows: int, rows_per_pull: int)
         "Racing-EBS": BernsteinRace(delta, float(ranges.max())),
     }
     if setting.race == "lil'UCB":
-        return heuristic(delta, ranges, rows_per_pull)
+        return heuristic(delta, ranges, ROWS_PER_PULL)
     if setting.race == "Korattikara et al.":
         return t_test_rule(n_rows, delta)
     if setting.race == "Bardenet et al.":
@@ -151,7 +153,7 @@ def settings(arms: Sequence[int]) -> list[Setting]:
 def measure(options) -> Iterator[dict]:
     """One line per setting."""
     todo = settings(options.arms)
-    n_rows = int(float(options.rows))
+    n_rows = options.rows
     population = make_population(n_rows)
     table, made = np.empty(0), None
     for number, setting in enumerate(todo):
@@ -162,7 +164,7 @@ def measure(options) -> Iterator[dict]:
             made = setting[:3]
         points = np.column_stack([np.arange(setting.arms), np.full(setting.arms, setting.arms)])
         log_p = -2.0 * np.arange(setting.arms) / setting.arms
-        rule = rules(setting, np.ptp(table, axis=0), n_rows, options.rows_per_pull)
+        rule = rules(setting, np.ptp(table, axis=0), n_rows)
         # The same noise for all races of a population.
         rngs = np.random.default_rng(seed), np.random.default_rng([options.seed, number])
         found_by = lil_ucb if setting.race == "lil'UCB" else race
@@ -311,26 +313,20 @@ def report(rows: list[dict], options) -> str:
     headers = ["statement", "holds", "where it does not"]
     parts.append("## Statements\n\n" + markdown(headers, statements(rows)))
     parts.append(
-        f"lil'UCB reads {options.rows_per_pull} rows at a time. A setting ends after "
+        f"lil'UCB reads {ROWS_PER_PULL} rows at a time. A setting ends after "
         f"{options.draws} draws (a tenth for D = 100) or {options.cap:g} s."
     )
     return "\n\n".join(parts)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options of this script."""
-    p = options.parser(__doc__)
-    p.add_argument("--rows", default="1e5", help="N")
-    p.add_argument("--arms", nargs="+", type=int, default=list(ARMS), choices=ARMS, help="D")
-    p.add_argument("--draws", type=int, default=10_000, help="per setting; a tenth for D = 100")
-    p.add_argument("--cap", type=float, default=5.0, help="seconds per setting")
-    p.add_argument("--rows-per-pull", type=int, default=20, help="of lil'UCB; 1 in the paper")
-    return p
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
-    o = options.parse(parser(), argv, {"rows": "2e3", "draws": 100, "cap": 0.2})
+    o = options.parse(
+        __doc__, argv, {"rows": 2_000, "draws": 100, "cap": 0.2}, rows=100_000,
+        arms=Option(list(ARMS), "D", choices=ARMS),
+        draws=Option(10_000, "per setting; a tenth for D = 100"),
+        cap=Option(5.0, "seconds per setting"),
+    )  # fmt: skip
     rows = list(measure(o))
     text = report(rows, o)
     print(text)

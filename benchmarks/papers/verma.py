@@ -32,7 +32,8 @@ def squared_quantile(n: ArrayLike, total: ArrayLike, q: int) -> np.ndarray:
 
 def figure_cv1(options) -> Part:
     """Properties of V^2, remarks 2 and 3."""
-    rows, worst, first = [], (0.0, 0, 0.0), math.inf
+    lines, worst, first = [], (0.0, 0, 0.0), math.inf
+    shown = (1, 2, 5, 10, 20, 50)
     for q in (*range(1, 200), *range(200, 2001, 50)):
         # every T of the first hundred, then on a grid
         start = math.ceil(q + max(32, 0.7 * q))
@@ -42,8 +43,8 @@ def figure_cv1(options) -> Part:
         k = int(np.argmax(ratio * usual))
         worst = max(worst, (float(ratio[k]), q, float(grid[k])))
         first = min(first, float(np.min(grid[(ratio > 3.726) & ~usual], initial=math.inf)))
-        rows.append({"figure": "cv1", "q": q, "T": float(grid[k]), "largest": float(ratio[k])})
-    controls = (1, 2, 5, 10, 20, 50)
+        if q in shown:
+            lines.append([str(q), f"{ratio[k]:.4f}", f"{grid[k]:.4g}"])
     increasing = bool(
         np.all(np.diff([squared_quantile(2000.0, 2000.0, q) for q in range(1, 500)]) > 0.0)
     )
@@ -57,8 +58,7 @@ def figure_cv1(options) -> Part:
     beyond = totals[v_ratio > 1.5]
     falls = np.sqrt(squared_quantile(pulls, 1e4, 20) / squared_quantile(1e4, 1e4, 20))
     text = "## Figure cv1: V^2\n\n" + markdown(
-        ["q", "largest V^2 / log T up to T = 1e9", "at T"],
-        [[str(r["q"]), f"{r['largest']:.4f}", f"{r['T']:.4g}"] for r in rows if r["q"] in controls],
+        ["q", "largest V^2 / log T up to T = 1e9", "at T"], lines
     )
     source = "V&H remark 2"
     found = [
@@ -95,7 +95,7 @@ def figure_cv1(options) -> Part:
             f"q = 20, T = 1e4: {falls[0]:.3f} at N = 51, {falls[-1]:.4f} at N = 1,999",
         ),
     ]
-    return Part(rows, text, found)
+    return Part(text, found)
 
 
 class Draws(NamedTuple):
@@ -134,24 +134,13 @@ def controlled(instance: Instance, error: ArrayLike = 0.0, **settings) -> UCBCV:
     return UCBCV(instance.n_arms, control_means=means, **settings)
 
 
-def regret_rows(figure, case, found, checkpoints) -> list[dict]:
-    """Rows of the end of each curve."""
-    out = []
-    for name, x in found.items():
-        mean, half = mean_and_half(x[:, -1])
-        out.append({"figure": figure, "case": case, "policy": name, "n": int(checkpoints[-1]),
-                    "runs": len(x), "regret": float(mean), "half": float(half),
-                    "largest": float(x[:, -1].max())})  # fmt: skip
-    return out
-
-
-def regret_table(title: str, rows: list[dict]) -> str:
-    """Regret at the end."""
+def regret_table(title: str, curves) -> str:
+    """Regret at the end of all curves (R, C), by case and policy."""
     lines = [
-        [r["case"], r["policy"], f"{number(r['regret'], 4)} ± {number(r['half'], 2)}",
-         number(r["largest"], 4)]
-        for r in rows
-    ]  # fmt: skip
+        [case, name, interval(x[:, -1], 4), number(float(x[:, -1].max()), 4)]
+        for case, found in curves.items()
+        for name, x in found.items()
+    ]
     heads = ["case", "policy", "regret, 95 %", "largest"]
     return f"## {title}\n\n" + markdown(heads, lines)
 
@@ -161,8 +150,7 @@ def figure_cv2(options) -> Part:
     n, runs = options.steps or 10_000, options.runs or 100
     rng = np.random.default_rng([options.seed, 4])
     checkpoints = times_up_to(n, 60, 100)
-    rows, curves, ends = [], {}, {}
-    stuck = []
+    curves, ends, stuck = {}, {}, []
     for k in (1, 2):
         draws = draw(make_instance(k), n, runs, rng)
         policies = {"UCB-CV": controlled(draws.instance), **rivals(10, n)}
@@ -175,18 +163,13 @@ def figure_cv2(options) -> Part:
         late = found["EUCBV"][:, -1] - found["EUCBV"][:, half]
         least = draws.instance.gaps[1] * (checkpoints[-1] - checkpoints[half])
         stuck.append(float(np.mean(late > 0.9 * least)))
-        rows += regret_rows("cv2", case, found, checkpoints)
-    by_rho, rhos = {}, []
+    by_rho = curves["instance 5, UCB-CV"] = {}
     for v in VARIANCES_OF_5:
         draws = draw(make_instance(5, var_v=v), n, runs, rng)
-        rhos.append(float(draws.instance.correlations[0]))
-        by_rho[f"rho = {rhos[-1]:.3f}"] = regrets(
-            controlled(draws.instance), draws, checkpoints, rng
-        )
-    curves["instance 5, UCB-CV"] = by_rho
-    rows += regret_rows("cv2", "instance 5, UCB-CV", by_rho, checkpoints)
-    text = regret_table(f"Figure cv2: regret at T = {n:,}, {runs} runs", rows)
-    return Part(rows, text, statements_cv2(ends, stuck, by_rho))
+        rho = f"rho = {float(draws.instance.correlations[0]):.3f}"
+        by_rho[rho] = regrets(controlled(draws.instance), draws, checkpoints, rng)
+    text = regret_table(f"Figure cv2: regret at T = {n:,}, {runs} runs", curves)
+    return Part(text, statements_cv2(ends, stuck, by_rho))
 
 
 def statements_cv2(ends, stuck, by_rho) -> list[Statement]:
@@ -246,10 +229,10 @@ def figure_cv3(options) -> Part:
         "instance 4 (log-normal)": make_instance(4),
         "instance 4 (parameters of the log)": make_instance(4, parameters="log"),
     }  # fmt: skip
-    rows, curves = [], {}
+    curves = {}
     for case, instance in cases.items():
         draws = draw(instance, n, runs, rng)
-        found = {
+        curves[case] = {
             name: regrets(controlled(instance, estimator=key), draws, checkpoints, rng)
             for name, key in (
                 ("UCB-CV", "regression"),
@@ -258,8 +241,6 @@ def figure_cv3(options) -> Part:
                 ("batching", "batching"),
             )
         }
-        curves[case] = found
-        rows += regret_rows("cv3", case, found, checkpoints)
     ends = {case: {k: x[:, -1] for k, x in of.items()} for case, of in curves.items()}
     out = Statements("V&H 6")
     printed = list(cases)[:3]
@@ -288,8 +269,8 @@ def figure_cv3(options) -> Part:
             f"UCB-CV less jackknife {difference(x['UCB-CV'], x['jackknife'])}, "
             f"less splitting {difference(x['UCB-CV'], x['splitting'])}",
         )
-    text = regret_table(f"Figure cv3: regret at T = {n:,}, {runs} runs", rows)
-    return Part(rows, text, out)
+    text = regret_table(f"Figure cv3: regret at T = {n:,}, {runs} runs", curves)
+    return Part(text, out)
 
 
 #: Errors of the controls' means, up to some standard deviations of a control.
@@ -308,7 +289,7 @@ def figure_cv4(options) -> Part:
     n, runs = options.steps or 10_000, options.runs or 100
     rng = np.random.default_rng([options.seed, 6])
     checkpoints = times_up_to(n, 60, 100)
-    rows, curves = [], {}
+    curves = {}
     for which, errors in ERRORS.items():
         draws = draw(make_instance(which), n, runs, rng)
         found = {
@@ -325,9 +306,7 @@ def figure_cv4(options) -> Part:
         if which == 5:
             on_wide = ThompsonSampling(10, rewards=(0.0, WIDE))
             found[f"TS on [0, {WIDE:g}]"] = regrets(on_wide, draws, checkpoints, rng)
-        case = f"instance {which}"
-        curves[case] = found
-        rows += regret_rows("cv4", case, found, checkpoints)
+        curves[f"instance {which}"] = found
     ends = {case: {k: x[:, -1] for k, x in of.items()} for case, of in curves.items()}
     out = Statements("V&H 6")
     grows, parts, worse, compared = [], [], [], []
@@ -367,5 +346,5 @@ def figure_cv4(options) -> Part:
         f"growth over the last half, as a share of linear growth: {interval(linear)}; regret "
         f"{interval(ts[:, -1])}, with rewards scaled from [0, {WIDE:g}] {interval(wide[:, -1])}",
     )
-    text = regret_table(f"Figure cv4: regret at T = {n:,}, {runs} runs", rows)
-    return Part(rows, text, out)
+    text = regret_table(f"Figure cv4: regret at T = {n:,}, {runs} runs", curves)
+    return Part(text, out)

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from operator import itemgetter
 from pathlib import Path
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import options
+from benchmarks.harness import options, results
 from benchmarks.harness.jobs import Result, run_job, say, serve
+from benchmarks.harness.options import Option
 from benchmarks.harness.tables import decision_error_cell, markdown, number, percent, with_error
 from benchmarks.tall.problems import Job, Problem
-from benchmarks.tall.worker import run
 
 #: Rows of the run that fills the compilers' caches before anything is timed.
 _PRIME_ROWS = 2_000
@@ -36,15 +36,18 @@ class Bench:
         self._caches = str(self.out / "caches") if options.caches == "warm" else None
         self._primed: set[tuple[str, str]] = set()
 
-    def run(self, job: Job) -> Result:
-        """Run one job and say so."""
+    def prime(self, job: Job) -> None:
+        """Fill the compilers' caches by a small run of a method on a problem, unless that has been done."""
         key = (job.problem, job.method)
         if self._caches and key not in self._primed:
             self._primed.add(key)
             prime = replace(job, n_rows=_PRIME_ROWS, cap=5.0, draws=200, tune=100)
             run_job(self.script, prime, self._caches)
+
+    def run(self, job: Job, watch: Callable[[int], None] | None = None) -> Result:
+        """Run one job and say so; `watch` is as in `run_command`."""
         say(f"... {job.problem} N={job.n_rows:,} {job.method}")
-        result = run_job(self.script, job, self._caches)
+        result = run_job(self.script, job, self._caches, watch=watch)
         say(f"    {result['status']}")
         return result
 
@@ -63,6 +66,7 @@ class Bench:
             saved = json.loads(path.read_text())
             if saved["job"] == asdict(job):
                 return saved["result"]
+        self.prime(job)
         result = self.run(job)
         if "parameters" in result:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +81,52 @@ class Bench:
             problem, method, n_rows, chains=4, cores=os.cpu_count() or 1, draws=draws, tune=tune,
             cap=o.reference_cap,
         )  # fmt: skip
+
+    def compare(
+        self, name: str, cases: Iterable[tuple[str, int]], shown: Columns,
+        report: Callable[[Sequence[Result]], str], *, job: Callable[..., Job] | None = None,
+        skip: Callable[[Job], str] = lambda job: "",
+        reference: Callable[[str, int, dict[str, Result]], Result] = lambda problem, n_rows, found: {},
+        more: Callable[[Result], Result] = lambda result: {},
+    ) -> None:  # fmt: skip
+        """Run all methods on all cases, and print and save the table and the report.
+
+        Parameters
+        ----------
+        name : str
+            Of the files.
+        cases : iterable of tuple
+            Problems and their numbers of rows.
+        shown : dict
+            Columns of the table.
+        report : callable
+            ``rows -> text``.
+        job : callable, optional
+            ``(problem, method, n_rows) -> Job``, by default that with the script's options.
+        skip : callable
+            ``job -> str``: why a job is not run, empty if it is.
+        reference : callable
+            ``(problem, n_rows, results by method) -> result`` that methods are compared with, empty
+            if there is none; its entry "label" is shown.
+        more : callable
+            ``result -> figures`` beside those of :func:`figures`.
+        """
+        rows: list[Result] = []
+        for problem, n_rows in cases:
+            found = {}
+            for method in self.options.methods:
+                wanted = (job or self.job)(problem, method, n_rows)
+                reason = skip(wanted)
+                if not reason:
+                    self.prime(wanted)
+                found[method] = vars(wanted) | {"status": reason} if reason else self.run(wanted)
+            against = reference(problem, n_rows, found)
+            for result in found.values():
+                row = {**figures(result), **more(result), "reference": against.get("label", "-")}
+                rows.append(row if result is against else row | compare(result, against))
+            print(table(shown, rows[-len(found) :]), flush=True)
+            results.save(self.options, name, rows, report(rows))
+        print(report(rows))
 
 
 # --- figures -------------------------------------------------------------------------------------
@@ -176,7 +226,7 @@ COLUMNS: Columns = {
     "rows read per step": lambda row: percent(row["rows_share"]),
     "audits' rows per step": lambda row: percent(row.get("audit_share")),
     "decision error [95 % CI]": decision_error_cell, "peak MB": shown("peak_mb"),
-    "run": itemgetter("status"),
+    "reference": itemgetter("reference"), "run": itemgetter("status"),
 }  # fmt: skip
 
 
@@ -221,26 +271,17 @@ def mean_error(row: Result) -> str:
 
 # --- options -------------------------------------------------------------------------------------
 
-
-def parser(
-    doc: str | None, methods: Sequence[str], problems: Sequence[str] = ()
-) -> argparse.ArgumentParser:
-    """The options that benchmarks with references, several methods and perhaps several problems have."""
-    p = options.parser(doc)
-    if problems:
-        p.add_argument("--problems", nargs="+", default=list(problems), choices=list(problems))
-    p.add_argument("--methods", nargs="+", default=list(methods), help="see benchmarks/README.md")
-    p.add_argument("--cap", type=float, default=600.0, help="seconds of warm-up and sampling")
-    p.add_argument("--reference-cap", type=float, default=1_800.0, help="the same for references")
-    p.add_argument("--chains", type=int, default=1)
-    p.add_argument("--cores", type=int, default=1, help="cores that every method may use")
-    p.add_argument(
-        "--caches",
+#: Options of benchmarks with references and several methods.
+OPTIONS = {
+    "cap": 600.0,
+    "reference_cap": Option(1_800.0, "the same for references"),
+    "chains": 1,
+    "cores": Option(1, "cores that every method may use"),
+    "caches": Option(
+        "warm", "compilers' caches on disk: filled by a small run first, or empty for every job",
         choices=("warm", "cold"),
-        default="warm",
-        help="compilers' caches on disk: filled by a small run first, or empty for every job",
-    )
-    return p
+    ),
+}  # fmt: skip
 
 
 def conditions(o: argparse.Namespace) -> str:
@@ -252,13 +293,9 @@ def conditions(o: argparse.Namespace) -> str:
 
 
 def start(
-    script: str, problems: Mapping[str, Problem], p: argparse.ArgumentParser,
-    main: Callable[[Bench], None], quick: Mapping[str, Any] | None = None,
+    script: str, doc: str | None, main: Callable[[Bench], None], work: Callable[[Job], Result],
+    quick: dict[str, Any], **own: Any,
 ) -> None:  # fmt: skip
-    """Work on one job if asked to, else hand them out; `quick` holds the defaults of --quick."""
-
-    def work(job: Result) -> Result:
-        return run(problems[job["problem"]], Job(**job))
-
-    if not serve(sys.argv[1:], work):
-        main(Bench(script, options.parse(p, quick=quick)))
+    """Work on one job if asked to, else hand them out; options are as in :func:`options.parse`."""
+    if not serve(sys.argv[1:], lambda job: work(Job(**job))):
+        main(Bench(script, options.parse(doc, quick=quick, **(OPTIONS | own))))

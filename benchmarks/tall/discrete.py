@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import math
 
-from benchmarks.harness import results
+from functools import partial
+from itertools import product
+
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import (
-    decision_error_cell,
-    number,
-    percent,
-    times_faster,
-)
-from benchmarks.tall import bench
+from benchmarks.harness.options import Option
+from benchmarks.harness.tables import decision_error_cell, number, percent, times_faster
+from benchmarks.tall import bench, worker
 from benchmarks.tall.discrete_problems import PROBLEMS
 
 _NAME = "tall_discrete"
@@ -30,20 +28,11 @@ _PEER = "pymc_gibbs"
 
 def main(runs: bench.Bench) -> None:
     """Run all problems, sizes and methods, print and save the tables."""
-    options = runs.options
-    rows: list[Result] = []
-    for problem in options.problems:
-        for size in options.sizes:
-            n_rows = int(float(size))
-            found = {m: runs.run(runs.job(problem, m, n_rows)) for m in options.methods}
-            reference = found.get("gibbs:exact", {})
-            for method, result in found.items():
-                against = {} if method == "gibbs:exact" else bench.compare(result, reference)
-                rows.append({**bench.figures(result), **against})
-                print(bench.table(COLUMNS, rows[-1:]), flush=True)
-    text = report(rows, options)
-    print(text)
-    results.save(options, _NAME, rows, text)
+    o = runs.options
+    runs.compare(
+        _NAME, product(o.problems, o.sizes), COLUMNS, partial(report, options=o),
+        reference=lambda problem, n_rows, found: found.get("gibbs:exact", {}),
+    )  # fmt: skip
 
 
 def report(rows: list[Result], options) -> str:
@@ -110,13 +99,10 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
     return headers, out
 
 
-def options():
-    """Options of this script."""
-    p = bench.parser(__doc__, METHODS, list(PROBLEMS))
-    p.add_argument("--sizes", nargs="+", default=["1e4", "1e5", "1e6"])
-    return p
-
-
 if __name__ == "__main__":
-    quick = {"sizes": ["1e4"], "cap": 20.0, "problems": ["grid"]}
-    bench.start("benchmarks.tall.discrete", PROBLEMS, options(), main, quick)
+    bench.start(
+        "benchmarks.tall.discrete", __doc__, main, partial(worker.run, PROBLEMS),
+        {"sizes": [10_000], "cap": 20.0, "problems": ["grid"]},
+        problems=Option(list(PROBLEMS), choices=PROBLEMS), methods=list(METHODS),
+        sizes=[10_000, 100_000, 1_000_000],
+    )  # fmt: skip

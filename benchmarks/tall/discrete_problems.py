@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from benchmarks.tall.problems import Data, Problem, correlated_normal
@@ -44,70 +46,62 @@ def _design(n_rows: int, seed: int, scale: float):
 
 def grid_model(data: Data):
     """Bernoulli rows, a Categorical per coefficient."""
-    import pymc as pm
-
-    with pm.Model() as model:
-        X, y = pm.Data("X", data["X"]), pm.Data("y", data["y"])
-        pm.Bernoulli("obs", logit_p=X @ _coefficients(pm, data), observed=y)
-    return model
+    return _model(
+        data, lambda pm, X, y: pm.Bernoulli("obs", logit_p=X @ _coefficients(data), observed=y)
+    )
 
 
 def counts_model(data: Data):
     """Negative-binomial rows, which are dear to evaluate."""
-    import pymc as pm
 
-    with pm.Model() as model:
-        X, y = pm.Data("X", data["X"]), pm.Data("y", data["y"])
-        rate = pm.math.exp(0.5 + X @ _coefficients(pm, data))
+    def rows(pm, X, y):
+        rate = pm.math.exp(0.5 + X @ _coefficients(data))
         pm.NegativeBinomial("obs", mu=rate, alpha=_SHAPE, observed=y)
-    return model
 
-
-def _coefficients(pm, data: Data):
-    import pytensor.tensor as pt
-
-    levels = data["levels"]
-    state = pm.Categorical("state", p=np.full(_STATES, 1.0 / _STATES), shape=_COVARIATES)
-    return pt.as_tensor(levels)[np.arange(_COVARIATES), state]
+    return _model(data, rows)
 
 
 def indicator_model(data: Data):
     """Bernoulli rows, a Bernoulli per covariate."""
+
+    def rows(pm, X, y):
+        state = pm.Bernoulli("state", 0.5, shape=_COVARIATES)
+        pm.Bernoulli("obs", logit_p=X @ (data["effect"] * state), observed=y)
+
+    return _model(data, rows)
+
+
+def _model(data: Data, rows: Callable):
     import pymc as pm
 
     with pm.Model() as model:
-        X, y = pm.Data("X", data["X"]), pm.Data("y", data["y"])
-        state = pm.Bernoulli("state", 0.5, shape=_COVARIATES)
-        pm.Bernoulli("obs", logit_p=X @ (data["effect"] * state), observed=y)
+        rows(pm, pm.Data("X", data["X"]), pm.Data("y", data["y"]))
     return model
 
 
+def _coefficients(data: Data):
+    import pymc as pm
+    import pytensor.tensor as pt
+
+    state = pm.Categorical("state", p=np.full(_STATES, 1.0 / _STATES), shape=_COVARIATES)
+    return pt.as_tensor(data["levels"])[np.arange(_COVARIATES), state]
+
+
 PROBLEMS = {
-    p.name: p
-    for p in (
-        Problem(
-            "grid",
-            "Logistic regression, 8 coefficients on grids of 5 states (cheap rows)",
-            grid_data,
-            grid_model,
-            ("state",),
-            False,
+    name: Problem(name, title, make_data, make_model, ("state",), False)
+    for name, title, make_data, make_model in (
+        (
+            "grid", "Logistic regression, 8 coefficients on grids of 5 states (cheap rows)",
+            grid_data, grid_model,
         ),
-        Problem(
+        (
             "counts",
             "Negative-binomial regression, 8 coefficients on grids of 5 states (dear rows)",
-            counts_data,
-            counts_model,
-            ("state",),
-            False,
+            counts_data, counts_model,
         ),
-        Problem(
-            "indicators",
-            "Logistic regression, 8 indicators (cheap rows)",
-            indicator_data,
-            indicator_model,
-            ("state",),
-            False,
+        (
+            "indicators", "Logistic regression, 8 indicators (cheap rows)",
+            indicator_data, indicator_model,
         ),
     )
-}
+}  # fmt: skip

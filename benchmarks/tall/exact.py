@@ -10,32 +10,24 @@ Every measurement in a process of its own, with one thread and one chain. ``loop
 
 from __future__ import annotations
 
-import argparse
-import sys
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from benchmarks.harness import results
-from benchmarks.harness.jobs import Result, Stopwatch, run_job, say, serve
-from benchmarks.harness.options import parse, parser
-from benchmarks.harness.tables import markdown, number
+from benchmarks.harness.jobs import Result, Stopwatch
+from benchmarks.harness.options import Option
+from benchmarks.harness.tables import grouped, markdown, number
 from benchmarks.tall import bench, samplers
 from benchmarks.tall.outcomes import Outcome, cpu_figures, pin
 from benchmarks.tall.problems import Data, Job, Problem, correlated_normal
 from benchmarks.tall.worker import result_of
 
-_SCRIPT = "benchmarks.tall.exact"
 MODELS = ("logistic", "poisson", "negative_binomial", "ordered")
 METHODS = ("loop:exact", "loop:normal", "sample:exact", "sample:normal", "nuts")
-#: Tuning and other draws, of NUTS a share of them, and rows of the run that fills caches.
-_TUNE, _DRAWS, _FEWER, _PRIME_ROWS = 1_000, 20_000, 20, 2_000
-HEADERS = (
-    "model", "D", "N", "method", "rows per step", "accepted", "steps/s", "ESS/s", "set-up CPU s", "run",
-)  # fmt: skip
+#: Tuning and other draws, and of how many of them NUTS makes one.
+_TUNE, _DRAWS, _FEWER = 1_000, 20_000, 20
 
 
 def data_of(kind: str, columns: int, n_rows: int, seed: int) -> Data:
@@ -95,10 +87,9 @@ def run(job: Job) -> Result:
     import amc_pymc as amc
 
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    built = Stopwatch()
-    with model:
-        step = amc.RacingMetropolis(race=job.options[0], audits=0, progressbar=False)
-    built.stop()
+    step, built = samplers.timed_step(
+        model, lambda: amc.RacingMetropolis(race=job.options[0], audits=0, progressbar=False)
+    )
     draws = job.draws or _DRAWS
     if job.family == "sample":
         outcome, idata = samplers.sample_steps(problem, job, model, step, draws, _TUNE, built)
@@ -135,37 +126,36 @@ def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
 # --- the report -----------------------------------------------------------------------------------
 
 
-def main(options: argparse.Namespace) -> None:
+def main(runs: bench.Bench) -> None:
     """Measure everything, print and save the tables of each model."""
-    for kind in options.models:
-        rows: list[Result] = []
-        caches, primed = f"{options.out}/caches", set()
-        for job in jobs(kind, options):
-            if (job.problem, job.method) not in primed:  # so that compilers' caches are warm
-                primed.add((job.problem, job.method))
-                run_job(_SCRIPT, replace(job, n_rows=_PRIME_ROWS, draws=200), caches, options.limit)
-            say(f"... {job.problem} N={job.n_rows:,} {job.method}")
-            rows.append(figures(run_job(_SCRIPT, job, caches, options.limit)))
-            print(markdown(HEADERS, [line(rows[-1])]), flush=True)
-            results.save(options, f"tall_exact_{kind}", rows, report(rows))
-        print(report(rows))
+    o = runs.options
 
-
-def jobs(kind: str, options: argparse.Namespace) -> Iterator[Job]:
-    """All measurements of a model."""
-    o = options
-    for columns, size, method in product(o.columns, o.sizes, o.methods):
+    def job(problem: str, method: str, n_rows: int) -> Job:
         draws = o.draws // _FEWER if method == "nuts" else o.draws
-        yield Job(f"{kind}-{columns}", method, int(float(size)), o.seed, o.cap, draws=draws)
+        return runs.job(problem, method, n_rows, draws=draws)
+
+    for kind in o.models:
+        cases = product([f"{kind}-{columns}" for columns in o.columns], o.sizes)
+        runs.compare(f"tall_exact_{kind}", cases, COLUMNS, report, job=job)
 
 
-def figures(result: Result) -> Result:
-    """What the table shows."""
-    row = bench.figures(result)
-    row["kind"], row["columns"] = result["problem"].split("-")
-    row["steps_per_s"] = row["draws"] / (row.get("sample_cpu_s") or np.nan)
-    row["rows_per_step"] = row["rows_share"] * row["n_rows"] if row["family"] != "nuts" else np.nan
-    return row
+def rows_per_step(row: Result) -> float:
+    """Rows that a decision reads; NUTS makes none."""
+    return row["rows_share"] * row["n_rows"] if row["family"] != "nuts" else np.nan
+
+
+COLUMNS = bench.columns(
+    ("model", "D", "N", "method", "rows per step", "accepted", "steps/s", "ESS/s", "set-up CPU s", "run"),
+    {
+        "model": lambda row: row["problem"].split("-")[0],
+        "D": lambda row: row["problem"].split("-")[1],
+        "rows per step": lambda row: number(rows_per_step(row)),
+        "accepted": bench.shown("accepted"),
+        "steps/s": lambda row: number(row["draws"] / (row.get("sample_cpu_s") or np.nan)),
+        "ESS/s": bench.shown("ess_per_cpu_s"),
+        "set-up CPU s": bench.shown("setup_cpu_s"),
+    },
+)  # fmt: skip
 
 
 def report(rows: Sequence[Result]) -> str:
@@ -174,7 +164,7 @@ def report(rows: Sequence[Result]) -> str:
         "Steps and effective draws per CPU second while sampling; `exact` thins decisions, or reads all rows where "
         "remainders have no bounds, `normal` races. `loop` is the compiled loop, `sample` is `pm.sample`."
     )
-    table = markdown(HEADERS, map(line, rows))
+    table = bench.table(COLUMNS, rows)
     return "\n\n".join(
         ["# Exact decisions", how, table, "## Beside NUTS", markdown(*beside_nuts(rows))]
     )
@@ -183,42 +173,23 @@ def report(rows: Sequence[Result]) -> str:
 def beside_nuts(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     """Effective draws per CPU second of each method, and rows of an exact decision."""
     shown = ["loop:exact", "sample:exact", "sample:normal", "nuts"]
-    problems: dict[tuple[int, int], dict[str, Result]] = {}
-    for row in rows:
-        problems.setdefault((int(row["columns"]), row["n_rows"]), {})[row["method"]] = row
     lines = []
-    for (columns, n_rows), found in sorted(problems.items()):
+    for (problem, n_rows), group in grouped(rows, "problem", "n_rows").items():
+        found = {row["method"]: row for row in group}
         if set(shown) <= set(found):
-            read = number(found["loop:exact"]["rows_per_step"])
+            read = number(rows_per_step(found["loop:exact"]))
             cells = [number(found[m]["ess_per_cpu_s"]) for m in shown]
             if cells[-1] == "-":
                 cells[-1] = found["nuts"]["status"]
-            lines.append([str(columns), f"{n_rows:,}", read, *cells])
+            lines.append([problem.split("-")[1], f"{n_rows:,}", read, *cells])
     return ["D", "N", "rows", *shown], lines
 
 
-def line(row: Result) -> list[str]:
-    """One method on one problem."""
-    return [
-        row["kind"], row["columns"], f"{row['n_rows']:,}", row["method"], number(row["rows_per_step"]),
-        number(row.get("accepted")), number(row["steps_per_s"]), number(row["ess_per_cpu_s"]),
-        number(row.get("setup_cpu_s")), row["status"],
-    ]  # fmt: skip
-
-
-def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of this script."""
-    p = parser(__doc__)
-    p.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
-    p.add_argument("--columns", nargs="+", type=int, default=[3, 10, 50], help="D")
-    p.add_argument("--sizes", nargs="+", default=["1e3", "1e4", "1e5", "1e6"], help="N")
-    p.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    p.add_argument("--draws", type=int, default=_DRAWS)
-    p.add_argument("--cap", type=float, default=60.0, help="seconds of warm-up and sampling")
-    p.add_argument("--limit", type=float, default=900.0, help="seconds of a measurement's set-up")
-    quick = {"models": ["logistic"], "columns": [3], "sizes": ["2e3"], "draws": 2_000, "cap": 10.0}
-    return parse(p, argv, quick)
-
-
-if __name__ == "__main__" and not serve(sys.argv[1:], lambda job: run(Job(**job))):
-    main(arguments())
+if __name__ == "__main__":
+    bench.start(
+        "benchmarks.tall.exact", __doc__, main, run,
+        {"models": ["logistic"], "columns": [3], "sizes": [2_000], "draws": 2_000, "cap": 10.0},
+        models=Option(list(MODELS), choices=MODELS), columns=Option([3, 10, 50], "D"),
+        sizes=[1_000, 10_000, 100_000, 1_000_000], methods=Option(list(METHODS), choices=METHODS),
+        draws=_DRAWS, cap=60.0,
+    )  # fmt: skip

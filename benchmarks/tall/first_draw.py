@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 
@@ -21,8 +20,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import results
-from benchmarks.harness.jobs import ROOT, Result, run_command, run_job, say, worker_environment
-from benchmarks.harness.options import parse, parser
+from benchmarks.harness.jobs import (
+    ROOT,
+    SETUP_LIMIT,
+    Result,
+    run_command,
+    run_job,
+    say,
+    worker_environment,
+)
+from benchmarks.harness.options import Option, parse
 from benchmarks.harness.tables import markdown, number
 from benchmarks.tall.problems import Job
 
@@ -53,13 +60,8 @@ def main(options: argparse.Namespace) -> None:
             for method in options.methods:
                 rows.append(measure(shape, method, kernels, Path(scratch), options))
                 print(markdown(HEADERS, [line(rows[-1])]), flush=True)
-                save(rows, options)
+                results.save(options, _NAME, rows, report(rows, options))
     print(report(rows, options))
-
-
-def save(rows: Sequence[Result], options: argparse.Namespace) -> None:
-    """Keep what has been measured so far."""
-    results.save(options, _NAME, rows, report(rows, options))
 
 
 # --- measurements --------------------------------------------------------------------------------
@@ -75,7 +77,7 @@ def compile_package(folder: Path, options: argparse.Namespace) -> None:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     log = folder / "log"
     environment = worker_environment(1, str(folder)) | {"PYTHONPATH": path}
-    status = run_command(command, environment, log, options.limit)
+    status = run_command(command, environment, log, SETUP_LIMIT)
     if status != "exit code 0":
         tail = log.read_text(errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"amc_pymc.compile: {status}: {' '.join(tail)}")
@@ -101,17 +103,11 @@ def measure(
         if not shared.exists():
             shutil.copytree(kernels, shared)
         for state, folder in zip(STATES, (caches, caches, shared), strict=True):
-            _add(row, state, _run(job, str(folder), state, options))
+            say(f"... {shape} {method} {state}")
+            _add(row, state, run_job(_WORKER, job, str(folder)))
             if row["status"] != "finished":
                 break
     return row
-
-
-def _run(job: Job, caches: str, state: str, options: argparse.Namespace) -> Result:
-    say(f"... {job.problem} {job.method} {state}")
-    result = run_job(_WORKER, job, caches, limit=options.limit)
-    say(f"    {result['status']}")
-    return result
 
 
 def _add(row: Result, state: str, result: Result) -> None:
@@ -120,8 +116,6 @@ def _add(row: Result, state: str, result: Result) -> None:
         return
     row |= {f"{state}_{key}": result[key] for key in ("cpu_s", "wall_s")}
     row |= {f"{state}_step_cpu_s": result["step"]["cpu_s"]}
-    for module, times in result["imports"].items():
-        row |= {f"{state}_import_{module}_{key}": value for key, value in times.items()}
 
 
 # --- the report ----------------------------------------------------------------------------------
@@ -136,10 +130,6 @@ def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
         "with what the shapes above it have compiled. Step alone: the part before `pm.sample` or "
         "`nutpie.sample`."
     )
-    imports = (
-        "Medians over the processes above, bytecode compiled. Those of the methods are beyond "
-        "`import pymc` and what building the model has imported; `pm.sample` imports when it runs."
-    )
     return "\n\n".join(
         [
             "# Seconds to the first draw",
@@ -147,11 +137,6 @@ def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
             markdown(HEADERS, map(line, rows)),
             "## CPU seconds by shape",
             markdown(*by_shape(rows)),
-            "## Over all shapes that finished",
-            markdown(*by_method(rows)),
-            "## Imports",
-            imports,
-            markdown(*import_times(rows)),
         ]
     )
 
@@ -178,46 +163,11 @@ def by_shape(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     return ["shape", *(f"{method}, {state}" for method, state in pairs)], lines
 
 
-def by_method(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Median and largest figures of every method."""
-    out = []
-    for method in dict.fromkeys(row["method"] for row in rows):
-        done = [r for r in rows if r["method"] == method and r["status"] == "finished"]
-        if not done:
-            continue
-        columns = [[r[f"{state}_{key}"] for r in done] for state, key in _FIGURES]
-        cells = [f"{number(statistics.median(c))} ({number(max(c))})" for c in columns]
-        out.append([method, str(len(done)), *cells])
-    return ["method", "shapes", *(f"{name}, median (largest)" for name in _TIMES)], out
-
-
-def import_times(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
-    """Medians of the time that imports take."""
-    names = {"pymc": "import pymc", "racing": "amc_pymc.RacingMetropolis", "nutpie": "nutpie"}
-    out = []
-    for module, name in names.items():
-        columns = []
-        for key in ("cpu_s", "wall_s"):
-            keys = [f"{state}_import_{module}_{key}" for state in STATES]
-            columns.append([row[k] for row in rows for k in keys if k in row])
-        if columns[0]:
-            out.append([name, *(number(statistics.median(c)) for c in columns)])
-    return ["import", "CPU s", "wall s"], out
-
-
-# --- options -------------------------------------------------------------------------------------
-
-
-def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of this script."""
-    p = parser(__doc__)
-    p.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=SHAPES)
-    p.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    p.add_argument("--rows", type=int, default=3_000)
-    p.add_argument("--limit", type=float, default=600.0, help="wall seconds of one process")
-    quick = {"shapes": ["bivariate_normal", "negative_binomial"], "rows": 500}
-    return parse(p, argv, quick)
-
-
 if __name__ == "__main__":
-    main(arguments())
+    main(
+        parse(
+            __doc__, quick={"shapes": ["bivariate_normal", "negative_binomial"], "rows": 500},
+            shapes=Option(list(SHAPES), choices=SHAPES),
+            methods=Option(list(METHODS), choices=METHODS), rows=3_000,
+        )
+    )  # fmt: skip

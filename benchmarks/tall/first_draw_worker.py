@@ -1,7 +1,4 @@
-"""One first draw in a process of its own; `first_draw.py` starts it.
-
-Only the standard library is imported before the clock starts, so that imports can be timed.
-"""
+"""One first draw in a process of its own; `first_draw.py` starts it."""
 
 from __future__ import annotations
 
@@ -10,26 +7,23 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from benchmarks.harness.jobs import Stopwatch, serve
+from benchmarks.tall.first_draw_models import SHAPES
 
 Step = Callable[[], Any]
 
 
-# --- methods: what to import, and what to do at the end of the model block ------------------------
-
-
-def import_racing() -> None:
-    """What ``amc_pymc.RacingMetropolis`` imports."""
-    import amc_pymc
-
-    _ = amc_pymc.RacingMetropolis
+# --- methods: what to do at the end of the model block ---------------------------------------------
 
 
 def racing(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
     """`RacingMetropolis`: the step, and a draw with it."""
     import amc_pymc as amc
 
-    return lambda: amc.RacingMetropolis(model=model), lambda step: _sample(model, seed, step=step)
+    make = amc.RacingMetropolis  # imported before the clock starts
+    return lambda: make(model=model), lambda step: _sample(model, seed, step=step)
 
 
 def interpreted(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
@@ -48,11 +42,6 @@ def interpreted(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
 def pymc_nuts(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
     """NUTS of PyMC; `pm.sample` makes the step."""
     return lambda: None, lambda _: _sample(model, seed, nuts_sampler="pymc", init="adapt_diag")
-
-
-def import_nutpie() -> None:
-    """Nutpie alone."""
-    import nutpie  # noqa: F401
 
 
 def nutpie(model, seed: int) -> tuple[Step, Callable[[Any], Any]]:
@@ -76,10 +65,8 @@ def _sample(model, seed: int, **settings):
     )  # fmt: skip
 
 
-_NOTHING: Callable[[], None] = lambda: None  # noqa: E731
 METHODS = {
-    "racing": (import_racing, racing), "racing-interpreted": (import_racing, interpreted),
-    "pm.sample": (_NOTHING, pymc_nuts), "nutpie": (import_nutpie, nutpie),
+    "racing": racing, "racing-interpreted": interpreted, "pm.sample": pymc_nuts, "nutpie": nutpie,
 }  # fmt: skip
 
 
@@ -87,28 +74,14 @@ METHODS = {
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    """Imports, step and first draw, in CPU and wall seconds."""
-    watch = Stopwatch()
-    import pymc  # noqa: F401
-
-    imports = {"pymc": watch.read()}
-
-    import numpy as np
-
-    from benchmarks.tall.first_draw_models import SHAPES
-
+    """Step and first draw, in CPU and wall seconds."""
     model = SHAPES[job["problem"]](np.random.default_rng(job["seed"]), job["n_rows"])
-    load, method = METHODS[job["method"]]
-    watch = Stopwatch()
-    load()
-    imports[job["method"]] = watch.read()
-    make, draw = method(model, job["seed"])
+    make, draw = METHODS[job["method"]](model, job["seed"])
     watch = Stopwatch()
     step = make()
     made = watch.read()
     draw(step)
-    total = watch.read()
-    return {**job, "status": "finished", "imports": imports, "step": made, **total}
+    return {**job, "status": "finished", "step": made, **watch.read()}
 
 
 def attempt(job: dict[str, Any]) -> dict[str, Any]:

@@ -15,12 +15,15 @@ from __future__ import annotations
 import math
 import shutil
 
-from benchmarks.harness import results
+from functools import partial
+
 from benchmarks.harness.jobs import Result
+from benchmarks.harness.options import Option, whole
 from benchmarks.harness.tables import number, times_faster
-from benchmarks.tall import bench
-from benchmarks.tall.bench import Bench, columns, conditions, figures, parser, shown, start, table
+from benchmarks.tall import bench, worker
+from benchmarks.tall.bench import Bench, columns, conditions, shown, start
 from benchmarks.tall.grouped_problems import PROBLEMS, unsupported
+from benchmarks.tall.problems import Job
 
 _NAME = "tall_grouped"
 METHODS = (
@@ -32,30 +35,19 @@ _HYPER = ("sd_", "chol")
 
 def main(runs: Bench) -> None:
     """Run all problems, sizes and methods, print and save the tables."""
-    options = runs.options
-    rows: list[Result] = []
-    for name in options.problems:
-        for size in options.sizes or PROBLEMS[name].sizes:
-            for method in options.methods:
-                rows.append(run(runs, name, method, int(float(size))))
-                print(table(COLUMNS, rows[-1:]), flush=True)
-                save(runs, rows)
-    print(report(rows, options))
+    o = runs.options
+    cases = [(name, size) for name in o.problems for size in o.sizes or PROBLEMS[name].sizes]
+    runs.compare(
+        _NAME, cases, COLUMNS, partial(report, options=o), skip=why_not,
+        more=lambda result: {"hyper": hyper(result)},
+    )  # fmt: skip
 
 
-def save(runs: Bench, rows: list[Result]) -> None:
-    """Keep what has been measured so far."""
-    results.save(runs.options, _NAME, rows, report(rows, runs.options))
-
-
-def run(runs: Bench, name: str, method: str, n_rows: int) -> Result:
-    """Figures of one method on one problem, or why there are none."""
-    job = runs.job(name, method, n_rows)
-    reason = unsupported(PROBLEMS[name], method)
+def why_not(job: Job) -> str:
+    """Why there are no figures of a method on a problem, or nothing."""
     if job.family == "lme4" and shutil.which("Rscript") is None:
-        reason = "R is not installed"
-    result = {**vars(job), "status": reason} if reason else runs.run(job)
-    return {**figures(result), "hyper": hyper(result)}
+        return "R is not installed"
+    return unsupported(PROBLEMS[job.problem], job)
 
 
 def hyper(result: Result) -> dict[str, list[float]]:
@@ -125,13 +117,10 @@ def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
     return headers, out
 
 
-def options():
-    """Options of this script."""
-    p = parser(__doc__, METHODS, list(PROBLEMS))
-    p.add_argument("--sizes", nargs="+", default=None, help="N; those of the problem by default")
-    return p
-
-
 if __name__ == "__main__":
-    quick = {"problems": ["intercepts", "slopes"], "sizes": ["2e3"], "cap": 20.0}
-    start("benchmarks.tall.grouped", PROBLEMS, options(), main, quick)
+    start(
+        "benchmarks.tall.grouped", __doc__, main, partial(worker.run, PROBLEMS),
+        {"problems": ["intercepts", "slopes"], "sizes": [2_000], "cap": 20.0},
+        problems=Option(list(PROBLEMS), choices=PROBLEMS), methods=list(METHODS),
+        sizes=Option([], "N; those of the problem by default", read=whole),
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from benchmarks.tall.problems import Problem
+from benchmarks.tall.problems import Job, Problem
 
 ROWS_PER_GROUP = 100
 ITEMS = 40
@@ -54,7 +54,7 @@ class GroupedProblem(Problem):
         ``(data, **options) -> pm.Model``, options ``centred`` and ``batch_size``.
     terms : callable or None
         ``data -> Terms``, for lme4 and NumPyro; None for what they have no formula for.
-    sizes : tuple of str
+    sizes : tuple of int
         The N to run.
     parameterised : bool
         Whether the model can be centred or not.
@@ -62,7 +62,7 @@ class GroupedProblem(Problem):
 
     build: Callable[..., Any]
     terms: Callable[[Any], Terms] | None
-    sizes: tuple[str, ...]
+    sizes: tuple[int, ...]
     parameterised: bool = True
     grouped: ClassVar[bool] = True
 
@@ -79,14 +79,14 @@ class GroupedProblem(Problem):
         return self.build(data, batch_size=batch_size)
 
 
-def unsupported(problem: GroupedProblem, method: str) -> str:
+def unsupported(problem: GroupedProblem, job: Job) -> str:
     """Why a method has not been set up for a problem, or nothing."""
-    family, *options = method.split(":")
+    family = job.family
     if family in ("lme4", "hmcecs") and problem.terms is None:
         return "no formula"
     if family == "hmcecs" and "slopes" in problem.name:
         return "not set up for slopes"
-    if "noncentred" in options and not problem.parameterised:
+    if "noncentred" in job.options and not problem.parameterised:
         return "one parameterisation only"
     return ""
 
@@ -113,12 +113,12 @@ def _flights(name: str, title: str, factors: tuple[str, ...], large: str = "") -
     hyper = tuple(f"sd_{factor}" for factor in factors)
     kept = tuple(f"{factor}_effect" for factor in factors if factor != large)
     return GroupedProblem(
-        name, title, data, build, ("beta", *hyper, *kept), False, build, terms, (str(FLIGHTS),)
+        name, title, data, build, ("beta", *hyper, *kept), False, build, terms, (FLIGHTS,)
     )
 
 
 def _simulated(
-    name: str, title: str, sizes: tuple[str, ...], factors: tuple[str, ...] = ("group",),
+    name: str, title: str, sizes: tuple[int, ...], factors: tuple[str, ...] = ("group",),
     family: str = "logistic",
 ) -> GroupedProblem:  # fmt: skip
     def data(n_rows, seed):
@@ -143,7 +143,7 @@ def _simulated(
     return GroupedProblem(name, title, data, build, ("beta", *hyper), False, build, formula, sizes)
 
 
-def _slopes(name: str, title: str, sizes: tuple[str, ...]) -> GroupedProblem:
+def _slopes(name: str, title: str, sizes: tuple[int, ...]) -> GroupedProblem:
     def data(n_rows, seed):
         from models.grouped import simulate_slopes
 
@@ -162,7 +162,7 @@ def _slopes(name: str, title: str, sizes: tuple[str, ...]) -> GroupedProblem:
     return GroupedProblem(name, title, data, build, variables, False, build, terms, sizes)
 
 
-def _item_response(name: str, title: str, sizes: tuple[str, ...]) -> GroupedProblem:
+def _item_response(name: str, title: str, sizes: tuple[int, ...]) -> GroupedProblem:
     def data(n_rows, seed):
         from models.item_response import simulate_responses
 
@@ -190,8 +190,8 @@ PROBLEMS: dict[str, GroupedProblem] = {
             ("carrier", "dest", "tailnum"),
             large="tailnum",
         ),
-        _simulated("intercepts", "Random intercepts, 100 rows a group", ("1e5", "1e6", "1e7")),
-        _slopes("slopes", "Correlated intercepts and slopes, 100 rows a group", ("1e5", "1e6")),
-        _item_response("item_response", "Item response, N / 40 persons, 40 items", ("4e6",)),
+        _simulated("intercepts", "Random intercepts, 100 rows a group", (10**5, 10**6, 10**7)),
+        _slopes("slopes", "Correlated intercepts and slopes, 100 rows a group", (10**5, 10**6)),
+        _item_response("item_response", "Item response, N / 40 persons, 40 items", (4_000_000,)),
     )
 }

@@ -20,7 +20,7 @@ import numpy as np
 
 from numba import njit
 
-from benchmarks.tall.problems import PRIOR_SD, Data
+from benchmarks.tall.problems import PRIOR_SD, Data, laplace
 
 _CHUNK = 200_000
 #: Rows that are gathered at a time.
@@ -57,14 +57,12 @@ def signed_rows(data: Data) -> np.ndarray:
     return X
 
 
-def expand(Z: np.ndarray, subsample: int = 20_000) -> Expansion:
-    """Expand at the posterior mode, by Newton steps on a few rows, then on all."""
-    few = Z[np.random.default_rng(0).permutation(len(Z))[:subsample]]
-    start = _newton(few, np.zeros(Z.shape[1]), len(Z) / len(few))
-    mode = _newton(Z, start, 1.0)
-    gradient, hessian = _sums(Z, mode)
-    covariance = np.linalg.inv(np.eye(mode.size) / PRIOR_SD**2 - hessian)
-    return Expansion(mode, gradient, hessian, np.linalg.cholesky(covariance))
+def expand(Z: np.ndarray) -> Expansion:
+    """Expand at the posterior mode."""
+    at = laplace({"X": Z, "y": np.ones(len(Z), np.int8)})
+    prior = np.eye(at.mode.size) / PRIOR_SD**2
+    gradient, hessian = at.gradient + prior @ at.mode, prior - at.precision
+    return Expansion(at.mode, gradient, hessian, np.linalg.cholesky(at.covariance))
 
 
 def sample(
@@ -80,28 +78,6 @@ def sample(
     inverse = np.linalg.inv(at.factor)
     _run(Z, at, inverse, rule.sizes, rule.sd_factor, marked, rng, draws, counts)
     return draws, counts
-
-
-def _newton(Z: np.ndarray, beta: np.ndarray, scale: float, most: int = 50) -> np.ndarray:
-    for _ in range(most):
-        gradient, hessian = (scale * part for part in _sums(Z, beta))
-        gradient -= beta / PRIOR_SD**2
-        step = np.linalg.solve(np.eye(beta.size) / PRIOR_SD**2 - hessian, gradient)
-        beta = beta + step / max(1.0, float(np.abs(step).max()))
-        if gradient @ step < 1e-10:
-            break
-    return beta
-
-
-def _sums(Z: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of the rows' gradients and Hessians."""
-    gradient, hessian = np.zeros(beta.size), np.zeros((beta.size, beta.size))
-    for begin in range(0, len(Z), _CHUNK):
-        z = Z[begin : begin + _CHUNK]
-        p = 0.5 * (1.0 - np.tanh(0.5 * (z @ beta)))
-        gradient += p @ z
-        hessian -= z.T @ (z * (p * (1.0 - p))[:, None])
-    return gradient, hessian
 
 
 # --- the compiled loop ----------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def hmcecs(problem: Problem, job: Job) -> Outcome:
     data = problem.make_data(job.n_rows, job.seed)
     size = min(size, job.n_rows)
     built = Stopwatch()
-    mode, _ = laplace(data)
+    mode = laplace(data).mode
     kernel = ecs_kernel(mode, job.n_rows, size)
     arrays = (jax.numpy.asarray(data["X"]), jax.numpy.asarray(data["y"]))
     del data

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import math
 
-from operator import itemgetter
+from functools import partial
+from itertools import product
 
-from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import markdown, number, times_faster
+from benchmarks.tall import worker
 from benchmarks.tall.bench import (
     Bench,
     columns,
     compare,
     conditions,
     figures,
-    parser,
     peer_of,
     start,
     table,
@@ -39,31 +39,21 @@ _NUTS_REFERENCE = 100_000
 
 def main(bench: Bench) -> None:
     """Run all sizes and methods, print and save the tables."""
-    options = bench.options
-    rows: list[Result] = []
-    for size in options.sizes:
-        n_rows = int(float(size))
-        reference, label = find_reference(bench, n_rows)
-        for method in options.methods:
-            result = bench.run(bench.job(_NAME, method, n_rows))
-            row = {**figures(result), **compare(result, reference)}
-            rows.append({**row, "reference": label})
-    text = report(rows, options)
-    print(text)
-    results.save(options, _NAME, rows, text)
+    o = bench.options
+    bench.compare(
+        _NAME, product([_NAME], o.sizes), COLUMNS, partial(report, options=o),
+        reference=lambda problem, n_rows, found: find_reference(bench, n_rows),
+    )  # fmt: skip
 
 
-def find_reference(bench: Bench, n_rows: int) -> tuple[Result, str]:
+def find_reference(bench: Bench, n_rows: int) -> Result:
     """Long NUTS for small N, the Laplace approximation, checked by an exact race, for large N."""
     if n_rows <= _NUTS_REFERENCE:
         result = bench.long_nuts(_NAME, n_rows)
-        ess = figures(result)["ess_bulk"]
-        return result, f"NUTS, ESS {number(ess)}"
+        return result | {"label": f"NUTS, ESS {number(figures(result)['ess_bulk'])}"}
     result = bench.reference(_NAME, "laplace", n_rows)
-    if bench.options.no_check:
-        return result, "Laplace"
     exact = bench.reference(_NAME, "racing:exact", n_rows, cap=bench.options.cap, chains=1, cores=1)
-    return result, f"Laplace ({_check(exact, result)})"
+    return result | {"label": f"Laplace ({_check(exact, result)})"}
 
 
 def _check(exact: Result, reference: Result) -> str:
@@ -108,7 +98,6 @@ COLUMNS = columns(
         "ESS/s total": lambda row: number(1000.0 / row["to_1000_s"]),
         "max mean error / sd": lambda row: number(abs(row.get("bias_mean", math.nan)), 2),
         "sd ratio": sd_ratio,
-        "reference": itemgetter("reference"),
     },
 )  # fmt: skip
 
@@ -135,14 +124,9 @@ def speed_up(rows: list[Result], row: Result, key: str) -> float:
     return row[key] / theirs if key == "ess_per_s" else theirs / row[key]
 
 
-def options():
-    """Options of this script."""
-    p = parser(__doc__, METHODS)
-    p.add_argument("--sizes", nargs="+", default=["1e4", "1e5", "1e6", "1e7"])
-    p.add_argument("--no-check", action="store_true", help="no exact race beside Laplace")
-    return p
-
-
 if __name__ == "__main__":
-    quick = {"sizes": ["1e4"], "cap": 20.0, "reference_cap": 60.0}
-    start("benchmarks.tall.logistic", PROBLEMS, options(), main, quick)
+    start(
+        "benchmarks.tall.logistic", __doc__, main, partial(worker.run, PROBLEMS),
+        {"sizes": [10_000], "cap": 20.0, "reference_cap": 60.0},
+        methods=list(METHODS), sizes=[10_000, 100_000, 1_000_000, 10_000_000],
+    )  # fmt: skip

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 
+from functools import partial
 from typing import ClassVar
 
-from benchmarks.harness import results
 from benchmarks.harness.jobs import Result
+from benchmarks.harness.options import Option
 from benchmarks.harness.tables import number, times_faster
-from benchmarks.tall import bench
-from benchmarks.tall.problems import Problem
+from benchmarks.tall import bench, worker
+from benchmarks.tall.problems import Job, Problem
 from models.priors import EXAMPLES
 
 _NAME = "tall_priors"
@@ -45,24 +46,20 @@ PROBLEMS = {
 
 def main(runs: bench.Bench) -> None:
     """Run all problems and methods, print and save the tables."""
-    options = runs.options
-    rows: list[Result] = []
-    for problem in options.problems:
-        n_rows = int(float(options.rows or EXAMPLES[problem].n_rows))
-        found = {}
-        for method in options.methods:
-            if method == _PEER and problem in _DISCRETE:
-                continue
-            found[method] = runs.run(runs.job(problem, method, n_rows, **_SIZES[method]))
-        for method, result in found.items():
-            peer = found.get(_PEER, {})
-            judged = method != _PEER and peer.get("status") == "finished"
-            against = bench.compare(result, peer) if judged else {}
-            rows.append({**bench.figures(result), **against})
-        print(bench.table(COLUMNS, rows[-len(found) :]), flush=True)
-    text = report(rows, options)
-    print(text)
-    results.save(options, _NAME, rows, text)
+    o = runs.options
+
+    def no_nuts(job: Job) -> str:
+        return "discrete variables" if job.method == _PEER and job.problem in _DISCRETE else ""
+
+    def finished_nuts(problem: str, n_rows: int, found: dict[str, Result]) -> Result:
+        peer = found.get(_PEER, {})
+        return peer if peer.get("status") == "finished" else {}
+
+    runs.compare(
+        _NAME, [(problem, o.rows or EXAMPLES[problem].n_rows) for problem in o.problems], COLUMNS,
+        partial(report, options=o), skip=no_nuts, reference=finished_nuts,
+        job=lambda problem, method, n_rows: runs.job(problem, method, n_rows, **_SIZES[method]),
+    )  # fmt: skip
 
 
 def report(rows: list[Result], options) -> str:
@@ -123,7 +120,7 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
                 row["problem"],
                 f"{row['n_rows']:,}",
                 number(rates[0]),
-                number(rates[1]) if rates[1] > 0 else peer.get("status", "discrete variables"),
+                number(rates[1]) if rates[1] > 0 else peer.get("status", "-"),
                 times_faster(rates[0] / rates[1]) if rates[1] > 0 else "",
                 times_faster(seconds_to_1000(peer) / seconds_to_1000(row)) if rates[1] > 0 else "",
                 number(row["r_hat"], 4),
@@ -135,14 +132,10 @@ def against_peer(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
     return headers, out
 
 
-def options():
-    """Options of this script."""
-    p = bench.parser(__doc__, METHODS, list(PROBLEMS))
-    p.add_argument("--rows", default=None, help="number of rows, by default that of each model")
-    p.set_defaults(cap=240.0)
-    return p
-
-
 if __name__ == "__main__":
-    quick = {"rows": "1e4", "cap": 20.0, "problems": ["horseshoe_40", "crossed", "spline"]}
-    bench.start("benchmarks.tall.priors", PROBLEMS, options(), main, quick)
+    bench.start(
+        "benchmarks.tall.priors", __doc__, main, partial(worker.run, PROBLEMS),
+        {"rows": 10_000, "cap": 20.0, "problems": ["horseshoe_40", "crossed", "spline"]},
+        problems=Option(list(PROBLEMS), choices=PROBLEMS), methods=list(METHODS), cap=240.0,
+        rows=Option(0, "number of rows, 0 for that of each model"),
+    )  # fmt: skip

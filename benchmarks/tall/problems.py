@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -116,16 +116,6 @@ def logistic_problem(name: str, title: str, make_data: Callable[[int, int], Data
     return Problem(name, title, make_data, logistic_model, ("beta",), True)
 
 
-def student_problem(name: str, title: str, make_data: Callable[[int, int], Data]) -> Problem:
-    """A robust linear regression with data of its own."""
-    return Problem(name, title, make_data, student_model, ("beta", "sigma", "nu"), False)
-
-
-def quantile_problem(name: str, title: str, make_data: Callable[[int, int], Data]) -> Problem:
-    """A quantile regression with data of its own."""
-    return Problem(name, title, make_data, quantile_model, ("beta", "sigma"), False)
-
-
 def tall_logistic_data(n_rows: int, seed: int) -> Data:
     """D = 10: an intercept and nine covariates with neighbours correlated at one half."""
     return logistic_data(n_rows, seed, np.linspace(-0.8, 0.8, 10))
@@ -213,14 +203,27 @@ def heavy_tailed(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndar
     return 0.5 * rng.standard_t(2.0, size=(n_rows, columns))
 
 
-def laplace(data: Data, subsample: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
-    """Mode and covariance of the logistic posterior by Newton steps, first on a few rows."""
+class Laplace(NamedTuple):
+    """Mode (D,) of the log density, its gradient (D,) there, and minus its Hessian (D, D)."""
+
+    mode: np.ndarray
+    gradient: np.ndarray
+    precision: np.ndarray
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """Of the normal approximation (D, D)."""
+        return np.linalg.inv(self.precision)
+
+
+def laplace(data: Data, subsample: int = 20_000) -> Laplace:
+    """Expand the log density of the logistic posterior at its mode, by Newton steps, first on a few rows."""
     X, y = data["X"], data["y"]
     few = np.random.default_rng(0).permutation(y.size)[:subsample]
     scale = y.size / few.size
     beta = _newton(X[few], y[few], np.zeros(X.shape[1]), scale, 50)
     beta = _newton(X, y, beta, 1.0, 50)
-    return beta, np.linalg.inv(_gradient_and_precision(X, y, beta, 1.0)[1])
+    return Laplace(beta, *_gradient_and_precision(X, y, beta, 1.0))
 
 
 def _newton(X, y, beta: np.ndarray, scale: float, most: int) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,14 @@ _NUTS_DRAWS, _NUTS_TUNE = 2_000, 400
 _METROPOLIS_DRAWS, _METROPOLIS_TUNE = 50_000, 5_000
 _EXACT_DRAWS, _EXACT_TUNE = 2_000, 100
 _GIBBS_DRAWS, _GIBBS_TUNE = 5_000, 200
+
+
+def timed_step(model, make: Callable[[], Any]) -> tuple[Any, Stopwatch]:
+    """A step made in the model's context, and what that took."""
+    watch = Stopwatch()
+    with model:
+        step = make()
+    return step, watch.stop()
 
 
 def racing(problem: Problem, job: Job) -> Outcome:
@@ -37,10 +45,7 @@ def racing(problem: Problem, job: Job) -> Outcome:
     if "noproxy" in job.options:
         settings["proxy"] = None
     model = problem.model(problem.make_data(job.n_rows, job.seed))
-    built = Stopwatch()
-    with model:
-        step = amc.RacingMetropolis(**settings)
-    built.stop()
+    step, built = timed_step(model, lambda: amc.RacingMetropolis(**settings))
     draws = job.draws or (_EXACT_DRAWS if exact else _RACING_DRAWS)
     tune = job.tune or (_EXACT_TUNE if exact else _RACING_TUNE)
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)
@@ -64,10 +69,7 @@ def gibbs(problem: Problem, job: Job) -> Outcome:
     if "noproxy" in job.options:
         settings["proxy"] = None
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    built = Stopwatch()
-    with model:
-        step = amc.RacingGibbs(**settings)
-    built.stop()
+    step, built = timed_step(model, lambda: amc.RacingGibbs(**settings))
     draws, tune = job.draws or (_EXACT_DRAWS if exact else _GIBBS_DRAWS), job.tune or _GIBBS_TUNE
     if exact:
         draws, tune = affordable(step, model, job, draws, tune)
@@ -88,12 +90,9 @@ def pymc_gibbs(problem: Problem, job: Job) -> Outcome:
     import pymc as pm
 
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    built = Stopwatch()
-    with model:
-        binary = all(rv.owner.op.name == "bernoulli" for rv in model.free_RVs)
-        kind = pm.BinaryGibbsMetropolis if binary else pm.CategoricalGibbsMetropolis
-        step = kind(model.free_RVs)
-    built.stop()
+    binary = all(rv.owner.op.name == "bernoulli" for rv in model.free_RVs)
+    kind = pm.BinaryGibbsMetropolis if binary else pm.CategoricalGibbsMetropolis
+    step, built = timed_step(model, lambda: kind(model.free_RVs))
     draws, tune = affordable(step, model, job, job.draws or _GIBBS_DRAWS, job.tune or _GIBBS_TUNE)
     outcome, _ = sample_steps(problem, job, model, step, draws, tune, built)
     return outcome
@@ -138,10 +137,7 @@ def metropolis(problem: Problem, job: Job) -> Outcome:
     import pymc as pm
 
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    built = Stopwatch()
-    with model:
-        step = pm.Metropolis()
-    built.stop()
+    step, built = timed_step(model, pm.Metropolis)
     wanted = job.draws or _METROPOLIS_DRAWS
     draws, tune = affordable(step, model, job, wanted, job.tune or _METROPOLIS_TUNE)
     outcome, idata = sample_steps(problem, job, model, step, draws, tune, built)

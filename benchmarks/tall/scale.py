@@ -17,24 +17,22 @@ import os
 import tempfile
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness import results
-from benchmarks.harness.jobs import Result, run_job, say
-from benchmarks.harness.options import parse, parser
+from benchmarks.harness.jobs import Result
+from benchmarks.harness.options import Option, parse, whole
 from benchmarks.harness.tables import markdown, number
 from benchmarks.tall import bench
 from benchmarks.tall.memory import MemoryWatch
 from benchmarks.tall.problems import Job
 
 _NAME = "tall_scale"
-_WORKER = "benchmarks.tall.scale_worker"
 METHODS = ("hand", "racing", "racing:10")
 #: Draws of a chain; of the race written by hand, whose draws cost nothing else, and of chains whose
 #: memory is watched.
 _DRAWS, _HAND_DRAWS, _WATCHED_DRAWS = 20_000, 100_000, 20_000
-_PRIME_ROWS = 2_000
 _CHAINS = 4
 HEADERS = (
     "D", "N", "method", "steps/s", "of hand-written", "ESS/s", "rows per step", "set-up CPU s",
@@ -49,13 +47,13 @@ MEMORY_HEADERS = ("N", "start", "chains", "Pss MB", "of one chain", "anonymous M
 
 def main(options: argparse.Namespace) -> None:
     """Measure everything, print and save the tables."""
-    rows: list[Result] = []
-    with caches(options) as folder:
-        for job in jobs(options):
-            rows += measure(job, folder, options)
-            print(markdown(HEADERS, [line(rows[-1], rows)]), flush=True)
-            save(rows, options)
-    print(report(rows, options))
+    runs, rows = bench.Bench("benchmarks.tall.scale_worker", options), []
+    for job in jobs(options):
+        rows.append(measure(runs, job))
+        print(markdown(HEADERS, [line(rows[-1], rows)]), flush=True)
+        kept = [{k: v for k, v in row.items() if k != "parameters"} for row in rows]
+        results.save(options, _NAME, kept, report(rows))
+    print(report(rows))
 
 
 def jobs(options: argparse.Namespace) -> Iterator[Job]:
@@ -63,63 +61,39 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
     o = options
     for columns in o.columns:
         problem = f"logistic_{columns}"
-        for n_rows in whole(o.sizes):
+        for n_rows in o.sizes:
             for method in o.methods:
                 draws = o.draws * _HAND_DRAWS // _DRAWS if method == "hand" else o.draws
                 yield Job(problem, method, n_rows, o.seed, o.cap, draws=draws)
-        for n_rows in whole(o.stored):
+        for n_rows in o.stored:
             yield Job(problem, "stored", n_rows, o.seed, o.cap, draws=o.draws)
     if o.memory:
-        problem, n_rows = f"logistic_{o.columns[0]}", whole([o.memory_rows])[0]
+        problem, n_rows = f"logistic_{o.columns[0]}", o.memory_rows
         for start in o.memory:
             for chains in (1, _CHAINS):
                 method, draws = f"racing:{start}", o.draws * _WATCHED_DRAWS // _DRAWS
                 yield Job(problem, method, n_rows, o.seed, o.cap, chains, _CHAINS, draws)
 
 
-def whole(sizes: Sequence[str]) -> list[int]:
-    """Numbers of rows as they are written, ``1e4``."""
-    return [int(float(size)) for size in sizes]
-
-
 # --- measurements ---------------------------------------------------------------------------------
 
 
-@contextmanager
-def caches(options: argparse.Namespace) -> Iterator[str]:
-    """A folder of compilers' caches that a small run of every family of methods has filled."""
-    folder = str(Path(options.out) / "caches")
-    families = {m.split(":")[0] for m in options.methods}
-    wanted = {(f"logistic_{c}", family) for c in options.columns for family in families}
-    for problem, method in sorted(wanted):
-        job = Job(problem, method, _PRIME_ROWS, options.seed, 5.0, draws=200, tune=100)
-        with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
-            run(job, folder, Path(scratch), options)
-    yield folder
-
-
-def measure(job: Job, caches: str, options: argparse.Namespace) -> list[Result]:
+def measure(runs: bench.Bench, job: Job) -> Result:
     """Run a job, after the one that writes its rows if they are to be on disk."""
-    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
-        written: Result = {}
+    with tempfile.TemporaryDirectory(dir=runs.options.scratch) as scratch:
+        os.environ["TALL_SCALE_SCRATCH"] = scratch
+        # What is on disk is read by code that racing has compiled.
+        known = job.family if job.family in METHODS else "racing"
+        runs.prime(replace(job, method=known, chains=1, cores=1))
+        sampling, written = Path(scratch) / "sampling", {}
         if job.family == "stored":
-            write = Job(job.problem, "write", job.n_rows, job.seed, job.cap)
-            written = run(write, caches, Path(scratch), options)
+            written = runs.run(replace(job, method="write"))
             if written["status"] != "finished":
-                return [figures(written)]
-        result = run(job, caches, Path(scratch), options)
-    row = {**figures(result), "parquet_s": written.get("setup_s")}
-    return [row | {"parquet_mb": written.get("parquet_mb")}]
-
-
-def run(job: Job, caches: str, scratch: Path, options: argparse.Namespace) -> Result:
-    """Run a job and look at its memory."""
-    say(f"... {job.problem} N={job.n_rows:,} {job.method}")
-    os.environ["TALL_SCALE_SCRATCH"] = str(scratch)
-    watch = MemoryWatch(scratch / "sampling")
-    result = run_job(_WORKER, job, caches, options.limit, watch) | watch.peaks
-    say(f"    {result['status']}")
-    return result
+                return figures(written)
+        sampling.unlink(missing_ok=True)
+        watch = MemoryWatch(sampling)
+        row = figures(runs.run(job, watch) | watch.peaks)
+    return {**row, "parquet_s": written.get("setup_s"), "parquet_mb": written.get("parquet_mb")}
 
 
 def figures(result: Result) -> Result:
@@ -136,7 +110,7 @@ def figures(result: Result) -> Result:
 # --- the report -----------------------------------------------------------------------------------
 
 
-def report(rows: Sequence[Result], options: argparse.Namespace) -> str:
+def report(rows: Sequence[Result]) -> str:
     """All tables."""
     how = (
         "Logistic regression with D columns, one of them of ones. Every measurement in a process of its "
@@ -219,37 +193,20 @@ def of_one_chain(row: Result, rows: Sequence[Result]) -> float:
     return row.get("sampling_pss_mb", math.nan) / one.get("sampling_pss_mb", math.nan)
 
 
-def save(rows: Sequence[Result], options: argparse.Namespace) -> None:
-    """Keep what has been measured so far."""
-    kept = [{k: v for k, v in row.items() if k != "parameters"} for row in rows]
-    results.save(options, _NAME, kept, report(rows, options))
-
-
-# --- options --------------------------------------------------------------------------------------
-
-
-def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of this script."""
-    p = parser(__doc__)
-    p.add_argument("--columns", nargs="+", type=int, default=[10, 50], help="D")
-    p.add_argument("--sizes", nargs="*", default=["1e4", "1e5", "1e6", "1e7"], help="in memory")
-    p.add_argument("--stored", nargs="*", default=[], help="numbers of rows on disk, such as 1e8")
-    p.add_argument("--methods", nargs="+", default=list(METHODS))
-    p.add_argument("--draws", type=int, default=_DRAWS)
-    p.add_argument(
-        "--memory", nargs="*", default=[], metavar="START",
-        help="watch the memory of one and of four chains: fork, spawn",
-    )  # fmt: skip
-    p.add_argument("--memory-rows", default="1e6")
-    p.add_argument("--cap", type=float, default=600.0, help="seconds of warm-up and sampling")
-    p.add_argument("--limit", type=float, default=3_600.0, help="seconds of a measurement's set-up")
-    p.add_argument("--scratch", help="folder for rows on disk, by default that of temporary files")
-    quick = {
-        "columns": [10], "sizes": ["1e4"], "stored": ["2e4"], "memory": ["fork"], "memory_rows": "1e4",
-        "draws": 2_000,
-    }  # fmt: skip
-    return parse(p, argv, quick)
-
-
 if __name__ == "__main__":
-    main(arguments())
+    main(
+        parse(
+            __doc__,
+            quick={
+                "columns": [10], "sizes": [10_000], "stored": [20_000], "memory": ["fork"],
+                "memory_rows": 10_000, "draws": 2_000,
+            },
+            columns=Option([10, 50], "D"),
+            sizes=Option([10_000, 100_000, 1_000_000, 10_000_000], "N in memory"),
+            stored=Option([], "numbers of rows on disk, such as 1e8", read=whole),
+            methods=list(METHODS), draws=_DRAWS, cap=600.0, memory_rows=1_000_000,
+            memory=Option([], "watch the memory of one and of four chains: fork, spawn"),
+            scratch=Option(None, "folder for rows on disk, by default that of temporary files"),
+            caches="warm",
+        )
+    )  # fmt: skip

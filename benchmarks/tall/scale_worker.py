@@ -50,12 +50,12 @@ def racing(job: Job) -> Outcome:
     problem = problem_of(job)
     transitions = job.count(1)
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
-    built = Stopwatch()
-    with model:
-        step = amc.RacingMetropolis(
+    step, built = samplers.timed_step(
+        model,
+        lambda: amc.RacingMetropolis(
             race="normal", transitions_per_draw=transitions, progressbar=False
-        )
-    built.stop()
+        ),
+    )
     return _sampled(job, problem, model, step, built)
 
 
@@ -67,14 +67,13 @@ def stored(job: Job) -> Outcome:
     size = coefficients(int(job.problem.split("_")[1])).size
     model = problem.make_model(problem.make_data(_PLACEHOLDERS, job.seed))
     names = [f"x{k}" for k in range(size)]
-    built = Stopwatch()
-    with model:
+
+    def make():
         rows = amc.Rows(folder / "rows", {"X": names, "y": "y"}, folder=folder)
-        step = amc.RacingMetropolis(race="normal", rows=rows, progressbar=False)
-        built.stop()
-        again = Stopwatch()  # the store is there now
-        amc.RacingMetropolis(race="normal", rows=rows, progressbar=False)
-        again.stop()
+        return amc.RacingMetropolis(race="normal", rows=rows, progressbar=False)
+
+    step, built = samplers.timed_step(model, make)
+    _, again = samplers.timed_step(model, make)  # the store is there now
     outcome = _sampled(job, problem, model, step, built)
     outcome.extra |= _passes(step, folder / "rows.npy") | {"store_s": built.wall_s - again.wall_s}
     return outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 import numpy as np
@@ -20,9 +20,10 @@ SAMPLERS: dict[str, Callable[..., Outcome]] = {
 }  # fmt: skip
 
 
-def run(problem: Problem, job: Job) -> Result:
+def run(problems: Mapping[str, Problem], job: Job) -> Result:
     """Sample a problem as the job says and sum up."""
     pin(job.cores)
+    problem = problems[job.problem]
     if job.family == "laplace":
         return {**asdict(job), **laplace_reference(problem, job)}
     known = SAMPLERS | grouped_samplers.SAMPLERS if problem.grouped else SAMPLERS
@@ -47,7 +48,8 @@ def laplace_reference(problem: Problem, job: Job) -> Result:
         raise NotImplementedError("The Laplace reference is written for logistic problems")
     data: Data = problem.make_data(job.n_rows, job.seed)
     begin = time.perf_counter()
-    mean, covariance = laplace(data)
+    found = laplace(data)
+    mean, sd = found.mode, np.sqrt(np.diag(found.covariance))
     zeros = np.zeros(mean.size).tolist()
     return {
         "status": "finished",
@@ -56,7 +58,7 @@ def laplace_reference(problem: Problem, job: Job) -> Result:
         "parameters": {
             "label": [f"beta[{k}]" for k in range(mean.size)],
             "mean": mean.tolist(),
-            "sd": np.sqrt(np.diag(covariance)).tolist(),
+            "sd": sd.tolist(),
             "mcse_mean": zeros,
             "mcse_sd": zeros,
             "ess_bulk": [],
