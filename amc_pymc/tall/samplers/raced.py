@@ -311,11 +311,18 @@ def no_surrogate(centre: np.ndarray) -> Surrogate:
 def surrogate_at(raced: Raced, centre: np.ndarray) -> Surrogate | None:
     """Compute the surrogate at a centre by one pass over all units; None if not finite."""
     gradient, hessian = raced.expansion(centre)
-    inside = np.isin(np.arange(centre.size), raced.expand)
+    inside = mask_of(centre.size, raced.expand)
     hessian = hessian * np.outer(inside, inside)
     if not (np.all(np.isfinite(gradient)) and np.all(np.isfinite(hessian))):
         return None
     return Surrogate(centre.copy(), gradient * inside, hessian)
+
+
+def mask_of(size: int, coordinates: np.ndarray) -> np.ndarray:
+    """Return a mask: one at some coordinates, zero elsewhere."""
+    out = np.zeros(size)
+    out[coordinates] = 1.0
+    return out
 
 
 # --- factors of precisions -------------------------------------------------------------------------
