@@ -154,10 +154,11 @@ class Graph:
                 stack.extend(self.nodes[n].args)
         return sorted(seen)  # arguments have smaller numbers
 
-    def affine(self, node: int, size: float = math.inf) -> dict[int, bool]:
+    def affine(self, node: int, size: float = math.inf, switches: bool = True) -> dict[int, bool]:
         """Return the ancestors of a node that depend on parameters, and whether they are affine in them.
 
-        Entries at positions from ``size`` on are functions of parameters, which are not affine.
+        Entries at positions from ``size`` on are functions of parameters, which are not affine. ``switches`` says
+        whether those between affine values by data are.
         """
         found: dict[int, bool] = {}
         for n in self.upstream([node]):
@@ -173,7 +174,7 @@ class Graph:
                     op in ("add", "sub", "neg", "float")
                     or (op == "mul" and len(varying) == 1)
                     or (op == "div" and varying == [args[0]])
-                    or (op == "switch" and args[0] not in found)
+                    or (op == "switch" and switches and args[0] not in found)
                 )
         return found
 

@@ -25,8 +25,6 @@ _LARGE_UNIT = 100.0
 _DECREMENT, _KINKED_DECREMENT = 1e-2, 0.05
 #: Newton decrement at which the search on all rows stops, in nats.
 _TOLERANCE = 1e-6
-#: Largest number of passes over all rows.
-_MOST_PASSES = 60
 #: Ratio of a change of the gradient to that expected from second derivatives, above which kinks are suspected.
 _SUSPECT = 4.0
 #: Share of the change of the gradient that second derivatives explain if there are no kinks.
@@ -155,6 +153,7 @@ def find_mode(
     rng: np.random.Generator,
     *,
     subsample: int = 20_000,
+    max_passes: int = 60,
 ) -> Mode:
     """Maximise a log density that sums over N rows.
 
@@ -180,6 +179,8 @@ def find_mode(
         Generator for the subsample.
     subsample : int
         Rows of the first search; all rows are used unless there are more than twice as many.
+    max_passes : int
+        Maximum number of BFGS iterations.
 
     Returns
     -------
@@ -206,7 +207,7 @@ def find_mode(
         )
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
-    x, slope, moved = _polish(whole, start, factor)
+    x, slope, moved = _polish(whole, start, factor, max_passes)
     there = None
     if kinked is not None:
         kinked = there = measured_precision(
@@ -296,10 +297,10 @@ def _trust_region(density: _Density, x0: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def _polish(
-    density: _Density, start: np.ndarray, factor: np.ndarray
+    density: _Density, start: np.ndarray, factor: np.ndarray, max_passes: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the maximum, the slope in whitened coordinates, and the way there."""
-    options = {"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": _MOST_PASSES}
+    options = {"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": max_passes}
     with np.errstate(over="ignore"):
         zero = np.zeros(len(factor))
         x, result = density.minimise(start, factor, zero, method="BFGS", options=options)

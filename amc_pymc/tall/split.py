@@ -64,7 +64,7 @@ def with_functions(
 
 def _common_sums(graph: Graph, expression: int, size: int, linear: bool) -> list[int]:
     """Return the largest sums of many entries below an expression that read no columns."""
-    affine, out, seen = graph.affine(expression, size), [], {expression}
+    affine, out, seen = graph.affine(expression, size, switches=False), [], {expression}
     stack = list(graph.nodes[expression].args)
     while stack:
         n = stack.pop()
@@ -212,7 +212,7 @@ def _combined(
 
 def _largest_linear(graph: Graph, expression: int, size: int) -> list[int]:
     """Return the largest parts that are affine in at least two entries of x (D,)."""
-    linear = graph.affine(expression, size)
+    linear = graph.affine(expression, size, switches=False)
     out, stack, seen = [], [expression], set[int]()
     while stack:
         n = stack.pop()
