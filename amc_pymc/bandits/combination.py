@@ -446,13 +446,8 @@ class Combination:
 def run_here(run: Combination, rng: np.random.Generator, cost: Cost = "count") -> Combination:
     """Run all rounds in this process, with one generator for decisions and draws."""
     while (decided := run.next_round(rng)) is not None:
-        run.record(
-            decided,
-            [
-                draw(arm, int(n), rng, cost) if n else None
-                for arm, n in zip(run.arms, decided.counts, strict=True)
-            ],
-        )
+        pulls = zip(run.arms, decided.counts, strict=True)
+        run.record(decided, [draw(arm, int(n), rng, cost) if n else None for arm, n in pulls])
     return run
 
 
