@@ -210,7 +210,7 @@ def check_evidences(text: str) -> None:
 def check_one_flag(text: str) -> None:
     """One run is flagged, that of five steps, and the flag reaches the table."""
     assert len(re.findall(r"^warning:", text, re.M)) == 1
-    assert len(re.findall(r"use more steps", text)) == 2
+    assert len(re.findall(r"more steps or more draws", text)) == 2
 
 
 # --- all of them ----------------------------------------------------------------------------------
