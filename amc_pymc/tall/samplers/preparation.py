@@ -207,7 +207,8 @@ def log_weights(prepared: Preparation, number: int) -> np.ndarray:
     else:
         expanded = [surface.plateaus.total(p) for p in points]
     raced.release()
-    return np.nan_to_num(sums - expanded, nan=-np.inf)
+    found = sums - expanded
+    return np.where(np.isfinite(found), found, -np.inf)
 
 
 def expected_acceptance(totals: np.ndarray) -> float:
