@@ -418,7 +418,7 @@ def context_model(model: Any, *, single: bool = False) -> Model:
     except TypeError:
         raise TypeError("model is missing: pass model=, or call within 'with model:'.") from None
     if not isinstance(found, Model):
-        raise TypeError(f"model must be a pm.Model, got {model!r}.")
+        raise TypeError(f"model must be a pm.Model, got {type(found).__name__}.")
     few = [v.name for v in found.value_vars if v.dtype in ("float16", "float32")]
     if not single and (few or pytensor.config.floatX != "float64"):
         floats = pytensor.config.floatX

@@ -43,7 +43,7 @@ BAD = [
     ({"exchangeable": 1, "adjust": "auto"}, "exchangeable must be .* got 1"),
     ({"exchangeable": True}, "exchangeable=True needs data of two observations"),
     ({"distance_scale": "learnt"}, "distance_scale must be one of 'mad', 'learned'"),
-    ({"model": "model"}, "model must be a pm.Model"),
+    ({"model": "model"}, "model must be a pm.Model, got str"),
     ({"batched": "no"}, "batched must be .* got 'no'"),
 ]
 
