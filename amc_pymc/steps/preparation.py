@@ -64,7 +64,8 @@ _FITS_WELL, _POOR = 0.9, 0.05
 #: Acceptance rate below which a flag is raised: at 0.2, effects of a sparse Poisson regression had R-hat 1.2 after
 #: 2 x 1,500 draws, at 0.05 those of rare events 1.7. The number of units below which all are read, so that no expansion is needed.
 _HOPELESS, _FEW_UNITS = 0.3, 50
-#: Fewest and most draws by which they are measured, and the row evaluations that this may cost.
+#: Fewest and most draws by which the acceptance rate is measured, and the number of rows that this may read (each of
+#: which a quadrature over effects evaluates at every node).
 _FEWEST_WEIGHTS, _MOST_WEIGHTS, _WEIGHT_ROWS = 50, 200, 20_000_000
 #: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
 _MOST_WITH_TAILS = 10
@@ -419,9 +420,9 @@ def _acceptance(prepared: Preparation) -> float:
 
 
 def _with_weights(prepared: Preparation) -> Preparation:
-    """Measure the acceptance rate by weights of draws if probes say that many moves are rejected; flag a low one.
+    """Measure the acceptance rate at many draws if a few probes say that moves are rejected; flag a low rate.
 
-    The standard deviation of the logarithms predicts effective draws better than the Pareto k of the weights.
+    The standard deviation of log weights predicts effective draws better than the Pareto k of the weights.
     """
     forecast, n_rows = prepared.forecast, prepared.densities.n_rows
     if prepared.surface is None or forecast is None or forecast.acceptance > _FITS_WELL:

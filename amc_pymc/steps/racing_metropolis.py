@@ -324,10 +324,11 @@ def _groups_of(prepared: Preparation) -> GroupedModel | None:
 
 
 def _transitions(sampler: Metropolis, recover: bool) -> int:
-    """Return the number of transitions that takes half the time of a draw, if all are useful, or that is needed.
+    """Return the number of transitions for each stored draw.
 
-    The sum of what the expansion of the rows leaves is normal with standard deviation s if a move is accepted with
-    probability 2 Phi(-s / 2). Draws are nearly independent after some 2 s^2 transitions.
+    Where effects are drawn too, transitions take half of the time, unless fewer make draws independent. Where moves
+    are often rejected, more are needed: if s is the standard deviation by which a move changes the log weight of
+    its point, it is accepted with probability 2 Phi(-s / 2), and draws are nearly independent after some 2 s^2 moves.
     """
     prepared = sampler.prepared
     model, forecast = _groups_of(prepared), prepared.forecast

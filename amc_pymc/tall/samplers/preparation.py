@@ -195,7 +195,8 @@ def _beyond(prepared: Preparation, probes: list[np.ndarray]) -> np.ndarray:
 def log_weights(prepared: Preparation, number: int) -> np.ndarray:
     """Return the logarithms (K,) of the posterior density over prior times surrogate at draws of the latter.
 
-    They are known up to a constant: sums over all units of what their expansion leaves.
+    Up to a constant, a log weight is the log-likelihood of all units minus its expansion. It is -inf where the
+    log-likelihood is not finite.
     """
     surface, surrogate, raced = prepared.surface, prepared.surrogate, prepared.raced
     assert surface is not None and surrogate is not None
