@@ -201,14 +201,11 @@ def log_weights(prepared: Preparation, number: int) -> np.ndarray:
     surface, surrogate, raced = prepared.surface, prepared.surrogate, prepared.raced
     assert surface is not None and surrogate is not None
     some = np.linspace(0, len(surface.draws) - 1, number).astype(int)
-    points = prepared.eta(surface.draws[some])
-    sums = np.array([sum(np.sum(part) for part in raced.value_chunks(eta)) for eta in points])
-    if surface.plateaus is None:
-        expanded = [surrogate_change(np.stack([surrogate.centre, p]), surrogate) for p in points]
-    else:
-        expanded = [surface.plateaus.total(p) for p in points]
+    moves = [np.stack([surrogate.centre, eta]) for eta in prepared.eta(surface.draws[some])]
+    sums = np.array([sum(np.sum(part) for part in raced.value_chunks(eta)) for _, eta in moves])
+    expanded = np.array([surrogate_change(move, surrogate) for move in moves])
     raced.release()
-    found = sums - expanded
+    found = sums - expanded + _beyond(prepared, moves)
     return np.where(np.isfinite(found), found, -np.inf)
 
 
