@@ -26,7 +26,7 @@ from amc_pymc.evidence.annealing import (
 )
 from amc_pymc.evidence.mcmc import HMC, Kernel, Path
 from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath
-from amc_pymc.evidence.pilot import Pilot
+from amc_pymc.evidence.pilot import WILD, Pilot
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.mixtures import DEFENSIVE_SHARE, StudentTMixture, log_mixture_density
 
@@ -184,8 +184,6 @@ _HOPELESS, _AFFORDABLE = 10.0, 0.5
 #: Minimum number of draws for the expected cost of an arm. Arms that use the fitted reference need only three,
 #: because their predicted variance may be wrong.
 _LEAST_DRAWS = 30.0
-#: Relative variance of a single weight above which importance sampling is not expected to work.
-_WILD = 1e3
 _SMC_MOVES, _SMC_PARTICLES = 3, (128, 1024)
 #: Number of sequential Monte Carlo runs planned to reach the target; sets the particles per run.
 _RUNS = 20
@@ -312,7 +310,7 @@ def _arm(
             return None
         kind = ImportanceArm if name == "importance" else QuasiArm
         made, variance = kind(path, pilot.reference, pilot.share), pilot.relative_variance
-        return made, (variance if variance < _WILD else math.inf, made.cost)
+        return made, (variance if variance < WILD else math.inf, made.cost)
     if name == "smc_reference":
         if reference is None:
             return None

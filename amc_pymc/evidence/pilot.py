@@ -49,6 +49,8 @@ _HOPELESS = 5.0
 _NEGLIGIBLE = 10.0
 #: Share of the reference on a wider scale, which is 1 + 1.5 / sqrt(D) times as wide.
 _WIDE_SHARE, _WIDER = 0.15, 1.5
+#: Relative variance of a single weight above which importance sampling is not expected to work.
+WILD = 1e3
 #: Share of the prior in the proposal that is tried as an alternative to one tenth, and factor by which it must reduce
 #: the variance to be used.
 _LARGER_SHARE, _GAIN = 0.5, 0.7
@@ -91,8 +93,8 @@ class Pilot:
     images : Images or None
         Exchanges of labels and signs that lead to all copies of the modes; None if modes have no copies.
     unfit : bool
-        Whether no fitted mixture is close enough to the posterior for reliable importance sampling, or annealing
-        from the prior found significantly more evidence than the mixture.
+        Whether no fitted mixture is close enough to the posterior for reliable importance sampling, annealed particles
+        are where it is far too low, or annealing from the prior found significantly more evidence than the mixture.
     """
 
     ladder: Ladder
@@ -228,7 +230,8 @@ def _fitted(
         share, variance = best_share(ladder.particles, adapted)
     return Pilot(
         ladder, adapted, modes.mixture, modes.x, modes.log_evidence, uncovered, share, variance, unseen,
-        unfit=_unfit(adapted, ladder, joint.settings), rare=rare, images=joint.images,
+        unfit=is_unfit(adapted, variance, ladder, joint.settings),
+        rare=rare, images=joint.images,
     )  # fmt: skip
 
 
@@ -285,9 +288,15 @@ def _mended(
     return adapted, modes, uncovered, unseen
 
 
-def _unfit(adapted: AdaptedMixture | None, ladder: Ladder, settings: PilotSettings) -> bool:
-    """Whether the weights of a mixture vary too much, or give less evidence than annealing from the prior."""
-    if adapted is None or adapted.relative_variance > settings.unfit:
+def is_unfit(
+    adapted: AdaptedMixture | None, variance: float, ladder: Ladder, settings: PilotSettings
+) -> bool:
+    """Whether no mixture is close to the posterior.
+
+    The weights vary too much at draws of the mixture or, by the `variance` of :func:`best_share`, at annealed
+    particles, which can be where the mixture is far too low; or annealing from the prior found more evidence.
+    """
+    if adapted is None or adapted.relative_variance > settings.unfit or variance >= WILD:
         return True
     return less_than_climb(adapted.log_mean, error_of(adapted), ladder) > 0.0
 

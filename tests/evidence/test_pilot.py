@@ -1,5 +1,6 @@
 """What a pilot run finds, and what it says it has missed."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -363,6 +364,16 @@ def test_prior_draws_that_are_lost_do_no_harm():
     assert not found.unfit and found.missed == -math.inf
     assert 0.0 <= found.uncovered < 0.01
     assert abs(found.adapted.log_mean - path.log_z) < 0.1
+
+
+def test_a_mixture_that_is_far_too_low_at_annealed_particles_is_unfit():
+    """Even if its own draws show small weights: the importance sampling that follows would hardly ever end."""
+    found = look(Gaussian([1.0, -2.0], 0.001))
+    mixture = found.adapted.mixture
+    away = dataclasses.replace(mixture, means=mixture.means + 0.1, dof=np.inf)
+    for adapted, unfit in ((found.adapted, False), (found.adapted._replace(mixture=away), True)):
+        _, variance = pilot.best_share(found.ladder.particles, adapted)
+        assert pilot.is_unfit(adapted, variance, found.ladder, search.DEFAULTS) == unfit
 
 
 def test_lost_draws_count_in_the_share_that_is_uncovered():
