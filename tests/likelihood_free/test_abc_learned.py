@@ -46,6 +46,25 @@ def test_the_order_of_exchangeable_observations_does_not_matter():
     assert attrs["gain_error"] >= 0.0 and np.isfinite(attrs["gain"])
 
 
+def signed_times(rng, shift, size):
+    """Exponential times after a shift, with the sign of an outcome."""
+    return rng.choice([-1.0, 1.0], size, p=[0.4, 0.6]) * (shift + rng.exponential(size=size))
+
+
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference")
+def test_where_signed_times_begin():
+    """The density of the shift is proportional to exp(100 shift) below the shortest of 100 times."""
+    y = signed_times(np.random.default_rng(3), 0.3, 100)
+    with pm.Model() as model:
+        pm.Simulator("y", signed_times, pm.Uniform("shift", 0.0, 1.0), observed=y)
+    tree = amc.sample_abc_tree(
+        model=model, max_simulations=2000, adjust="auto", exchangeable=True, random_seed=1, **OPTIONS
+    )
+    shift = tree["posterior"]["shift"]
+    assert abs(float(shift.mean()) - (np.abs(y).min() - 0.01)) < 0.01  # one standard deviation
+    assert 0.007 < float(shift.std()) < 0.018
+
+
 def test_exchangeable_observations_need_the_data():
     with pytest.raises(ValueError, match=r"5 numbers, and there are 1 summary"):
         amc.sample_abc_tree(

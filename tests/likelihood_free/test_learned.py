@@ -28,6 +28,14 @@ def test_the_order_of_observations_does_not_matter():
         np.testing.assert_allclose(np.exp(found[:, d : 2 * d]), x.std(axis=1))
 
 
+def test_features_hold_extremes_signs_and_absolute_values():
+    x = np.random.default_rng(2).normal(0.3, 1.0, (5, 40))
+    found = exchangeable_features((40,))(x)
+    sizes = np.abs(x)
+    for wanted in (x.min(1), x.max(1), sizes.min(1), np.median(sizes, axis=1), np.sign(x).mean(1)):
+        assert (np.abs(found - wanted[:, None]).max(axis=0) < 1e-12).any()
+
+
 def test_scales_are_learnt_from_exchangeable_observations_and_not_by_a_line():
     rng = np.random.default_rng(2)
     x, data = scales(3000, rng)
