@@ -20,7 +20,7 @@ from amc_pymc.likelihood_free.scale import centre_and_spread
 Features = Callable[[np.ndarray], np.ndarray]
 
 #: Number of quantiles of exchangeable observations, if there are more observations than this.
-_QUANTILES = 11
+_QUANTILES = 9
 #: Maximum number of columns of an observation for which third moments mix different columns.
 _FEW = 3
 #: Absolute value at which correlations are clipped before they are transformed.
@@ -45,9 +45,9 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
     r"""Return a function that computes order-independent features of exchangeable observations.
 
     Features are means, log standard deviations, Fisher's z of correlations, covariances, cube roots of third central
-    moments, the sorted values and absolute values of each column, or eleven quantiles of each from the least to the
-    largest if there are more observations, and mean signs. Signs and absolute values tell outcomes and times apart in
-    signed reaction times; extremes tell where a distribution begins.
+    moments, and the sorted values of each column. If there are more than nine observations, nine quantiles from the
+    least to the largest of values and absolute values, and mean signs take the place of sorted values. Signs and
+    absolute values tell outcomes and times apart in signed reaction times; extremes tell where a distribution begins.
 
     Parameters
     ----------
@@ -84,7 +84,11 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
         across = covariance[:, rows, columns]
         size = np.maximum(sd[:, rows] * sd[:, columns], _TINY)
         moments = [np.einsum("nm,nm->n", gap[..., i] ** 2, gap[..., j]) / m for i, j in third]
-        ordered = np.concatenate([_quantiles(x, levels), _quantiles(np.abs(x), levels)], axis=1)
+        ordered, signs = np.sort(x, axis=1), []
+        if m > _QUANTILES:
+            both = np.concatenate([x, np.abs(x)], axis=2)
+            ordered = np.quantile(both, levels, axis=1).swapaxes(0, 1)
+            signs = [np.sign(x).mean(axis=1)]
         return np.concatenate(
             [
                 mean,
@@ -94,19 +98,12 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
                 across,
                 np.cbrt(np.stack(moments, axis=1)),
                 ordered.reshape(len(x), -1),
-                np.sign(x).mean(axis=1),
+                *signs,
             ],
             axis=1,
         )
 
     return features
-
-
-def _quantiles(x: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return sorted values of each column of observations (n, m, d), or quantiles if there are many."""
-    if x.shape[1] <= len(levels):
-        return np.sort(x, axis=1)
-    return np.quantile(x, levels, axis=1).swapaxes(0, 1)
 
 
 def _ordered(x: np.ndarray) -> np.ndarray:
