@@ -15,7 +15,7 @@ deterministic function of the standard normal ``group_z``. :data:`EXAMPLES` list
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from amc_pymc.rng import as_generator
 
 Family = Literal[
     "gaussian",
-    "laplace",
     "logistic",
     "poisson",
     "negative_binomial",
@@ -108,8 +107,6 @@ def observe(family: Family, eta, rows: Mapping[str, Any], total_size: int | None
     kwargs = {"observed": rows["y"], "total_size": total_size}
     if family == "gaussian":
         pm.Normal("obs", eta, pm.HalfNormal("sigma", 1.0), **kwargs)
-    elif family == "laplace":
-        pm.Laplace("obs", eta, pm.HalfNormal("scale", 1.0), **kwargs)
     elif family == "logistic":
         pm.Bernoulli("obs", logit_p=eta, **kwargs)
     elif family == "poisson":
@@ -142,8 +139,6 @@ def draw_outcomes(
     n = eta.size
     if family == "gaussian":
         return rng.normal(eta, 0.7), {"sigma": 0.7}, {}
-    if family == "laplace":
-        return rng.laplace(eta, 0.7), {"scale": 0.7}, {}
     if family == "logistic":
         return (rng.random(n) < expit(eta)).astype(np.int8), {}, {}
     if family == "poisson":
@@ -244,14 +239,6 @@ def intercepts_model(
             eta += effects(factor, 0.0, sd, centred, shape=size)[rows[f"{factor}_index"]]
         observe(family, eta, rows, total)
     return model
-
-
-def simulate_separation(n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1) -> GroupedData:
-    """Simulate logistic outcomes; those of group 0 are all ones, those of group 1 all zeros."""
-    data = simulate_intercepts("logistic", n_rows, n_groups, seed=seed)
-    y, group = data.y.copy(), data.groups["group"]
-    y[group == 0], y[group == 1] = 1, 0
-    return replace(data, y=y)
 
 
 # --- intercepts and slopes, correlated ------------------------------------------------------------
@@ -527,7 +514,6 @@ EXAMPLES: dict[str, Example] = {
     "exponential": _intercepts("exponential"),
     "weibull": _intercepts("weibull", "shape"),
     "unbalanced": _intercepts("logistic", sizes="unbalanced"),
-    "separation": Example(simulate_separation, _logistic_intercepts, ("beta", "sd_group")),
     "slope": _slopes("logistic", 2),
     "gaussian_slope": _slopes("gaussian", 2, "sigma"),
     "two_slopes": _slopes("logistic", 3),

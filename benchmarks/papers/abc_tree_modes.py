@@ -150,7 +150,7 @@ def mixture(options: argparse.Namespace) -> Part:
 
 def digit(options: argparse.Namespace) -> Part:
     """Figure 10: the digit at the mode, two latent dimensions."""
-    example = masked_digits(2, image=IMAGE, seen=SEEN, prior="uniform")
+    example = masked_digits(2, image=IMAGE, seen=SEEN)
     network, n, runs = decoder(2), options.map_steps, options.map_runs
     rng = as_generator([options.seed, 10])
     near, tolerance = closest(example, options.map_reference, rng)

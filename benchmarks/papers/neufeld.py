@@ -173,7 +173,7 @@ def make_pools(size: int, rng) -> list[Pool]:
     caplet = Caplet()
     values = np.empty((len(STRIKES), len(THETAS), size))
     for k, theta in enumerate(THETAS):
-        paths = caplet.simulate(np.full(size, caplet.tilt(theta)), rng)
+        paths = caplet.simulate(np.full(size, theta), rng)
         w = weights(paths.z, theta)
         for s, strike in enumerate(STRIKES):
             values[s, k] = w * caplet.payoff(paths, strike)
