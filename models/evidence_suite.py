@@ -27,6 +27,7 @@ from models import (
     wide_logistic,
 )
 from models import group_problems as groups
+from models import logistic_regression as logistic
 from models import regression_problems as regressions
 from models import series_problems as series
 from models import shape_problems as shapes
@@ -37,7 +38,6 @@ from models.funnel import funnel
 from models.galaxies import galaxies
 from models.ising import ising
 from models.linear_regression import linear_regression, linear_regression_unknown_variance
-from models.logistic_regression import breast_cancer, logistic_regression
 from models.normal_scores import grid_evidence, sampled_evidence
 from models.radiata_pine import radiata_pine
 from models.spike_and_slab import spike_and_slab
@@ -49,7 +49,7 @@ CLASSIC: dict[str, Callable[[], EvidenceProblem]] = {
     "linear_regression_1000": partial(linear_regression, 1000),
     "linear_regression_unknown_variance": linear_regression_unknown_variance,
     "radiata_pine_1": partial(radiata_pine, 1), "radiata_pine_2": partial(radiata_pine, 2),
-    "logistic_regression": logistic_regression, "breast_cancer": breast_cancer,
+    "logistic_regression": logistic.logistic_regression, "breast_cancer": logistic.breast_cancer,
     "correlated_gaussian_10": shapes.correlated_gaussian, "ising": ising,
     "contamination": contamination, "funnel": funnel, "two_modes_10": two_modes,
     "galaxies_2": partial(galaxies, 2), "galaxies_3": partial(galaxies, 3),
@@ -106,6 +106,9 @@ PROBLEMS = CLASSIC | HARD | REAL
 
 _LONG: dict[str, int] = {"n_components": 16, "log2_points": 12, "replicates": 16}
 STORED: dict[str, Callable[[], Reference]] = {
+    "logistic_regression": lambda: logistic.reference(
+        *logistic.simulate(50, 8), np.full(8, 2.5), log2_points=16, replicates=32
+    ),
     "horseshoe": lambda: sampled_evidence(horseshoe.marginal_scores(), **_LONG),
     "gp_counts": lambda: sampled_evidence(
         gaussian_process.count_scores(), log2_points=13, replicates=32, particles=4096

@@ -373,6 +373,7 @@ HESTON_NAMES = ("kappa", "xi", "nu0", "rho", "sigma")
 HESTON_LOWER = np.array([0.0, 0.0, 0.0, -1.0, 0.0])
 HESTON_UPPER = np.array([10.0, 1.0, 1.0, 1.0, 1.0])
 
+
 @njit(cache=True)
 def log_returns(rng, theta, dt, out):
     """Simulate log returns into `out` (n,), for parameters (5,)."""
@@ -458,6 +459,7 @@ RATES_START = (100, 50)
 DURATION, N_TIMES, MOST_EVENTS = 30.0, 151, 10_000
 RATES_TRUTH = np.array([0.7, 0.01, 0.005, 0.4])
 LOWEST = 1e-3
+
 
 @njit(cache=True)
 def gillespie(rng, rates, prey, predators, duration, n_times, max_events, out):

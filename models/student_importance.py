@@ -101,9 +101,7 @@ def importance_evidence(
         parts = []
         for s, c, root in zip(log_shares, components, roots, strict=True):
             x = student_points(c.mean, root, df, log2_points, rng)
-            parts.append(
-                s + logsumexp(log_joint(x) - log_mixture(x)) - log2_points * math.log(2.0)
-            )
+            parts.append(s + logsumexp(log_joint(x) - log_mixture(x)) - log2_points * math.log(2.0))
         logs.append(logsumexp(parts))
     return average(np.array(logs))
 

@@ -256,5 +256,3 @@ def _checked(X, y, family) -> tuple[np.ndarray, np.ndarray]:
     if family == "normal":
         return X, y.astype(float)
     return X, y.astype(np.int64)
-
-
