@@ -110,15 +110,15 @@ def log_likelihood(octiles: np.ndarray, theta: np.ndarray, m: int) -> np.ndarray
     return np.where(np.isnan(total), -np.inf, total)
 
 
-def g_and_k() -> SimulatorExample:
-    """Build the example: four parameters from the octiles of 8m - 1 = 255 draws."""
+def g_and_k(*, data_seed: int = 1) -> SimulatorExample:
+    """Build the example: four parameters from the octiles of 8m - 1 = 255 draws, simulated by a seed."""
     m = 32
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         sums = rng.standard_gamma(m, (len(theta), 8)).cumsum(axis=1)
         return quantile_function(ndtri(sums[:, :7] / sums[:, 7:]), theta)
 
-    observed = simulate(as_generator(1), TRUTH[None])[0]
+    observed = simulate(as_generator(data_seed), TRUTH[None])[0]
     scale = noise_scale(simulate, TRUTH)
 
     def log_density(theta: np.ndarray) -> np.ndarray:

@@ -196,9 +196,9 @@ def scales_simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
     return theta + noise(rng, len(theta))
 
 
-def two_scale_mixture() -> SimulatorExample:
-    """Build the example: the mixture with its exact posterior, whose mode is x = (3, -6)."""
-    observed = np.array([3.0, -6.0])
+def two_scale_mixture(observed=(3.0, -6.0)) -> SimulatorExample:
+    """Build the example: the mixture with its exact posterior, whose mode is the observed pair x, inside the square."""
+    observed = np.array(observed, float)
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
         def propose(rng, m):
@@ -282,19 +282,21 @@ def slcp_exact(points: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarr
     return accepted_draws(propose, rng, n, batch=100_000)
 
 
-def slcp(*, truth=SLCP_TRUTH, sufficient: bool = False) -> SimulatorExample:
+def slcp(*, truth=SLCP_TRUTH, data_seed: int = 1, sufficient: bool = False) -> SimulatorExample:
     """Build the example: five parameters of a normal distribution from four points.
 
     Parameters
     ----------
     truth : sequence of 5 floats
         Parameters of the simulated data.
+    data_seed : int
+        Seed of that simulation.
     sufficient : bool
         Whether summaries are five moments, each divided by its standard deviation at the true parameters, instead of
         eight coordinates: independently of the order of the points.
     """
     truth = np.array(truth, float)
-    points = slcp_simulate(as_generator(1), truth[None])
+    points = slcp_simulate(as_generator(data_seed), truth[None])
 
     def summaries(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         found = slcp_simulate(rng, theta)
@@ -336,9 +338,10 @@ def log_marginal(x: np.ndarray) -> np.ndarray:
     return (log - math.log(at_zero)).sum(axis=1)
 
 
-def gaussian_uniform() -> SimulatorExample:
-    """Build the example: a normal mean of ten bounded coordinates with its exact posterior, at any tolerance."""
-    d, observed = 10, np.linspace(-0.9, 0.9, 10)
+def gaussian_uniform(observed=tuple(np.linspace(-0.9, 0.9, 10))) -> SimulatorExample:
+    """Build the example: a normal mean of bounded coordinates with its exact posterior, at any tolerance."""
+    observed = np.array(observed, float)
+    d = observed.size
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         return theta + NOISE_SD * rng.standard_normal(theta.shape)
@@ -523,7 +526,9 @@ def groups_exact(
     return np.column_stack([mu, tau, sigma, effect])
 
 
-def group_means(groups: int = 9, n: int = 10, *, truth=None) -> SimulatorExample:
+def group_means(
+    groups: int = 9, n: int = 10, *, truth=None, data_seed: int = 1
+) -> SimulatorExample:
     """Build the example: a hierarchical model with as many parameters as groups, and three more.
 
     Parameters
@@ -534,6 +539,8 @@ def group_means(groups: int = 9, n: int = 10, *, truth=None) -> SimulatorExample
         Number of observations in each group, at least two.
     truth : sequence of J + 3 floats or None
         mu, tau, sigma and effects of the simulated data; 0.5, 0.7, 1 and normal quantiles if not given.
+    data_seed : int
+        Seed of that simulation.
     """
     if truth is None:
         effects = 0.5 + 0.7 * ndtri((np.arange(groups) + 0.5) / groups)
@@ -554,7 +561,7 @@ def group_means(groups: int = 9, n: int = 10, *, truth=None) -> SimulatorExample
         mu = PRIOR_SD * z[:, 0]
         return np.column_stack([mu, tau, sigma, mu[:, None] + tau[:, None] * z[:, 3:]])
 
-    observed = simulate(as_generator(1), truth[None])[0]
+    observed = simulate(as_generator(data_seed), truth[None])[0]
     scale = noise_scale(simulate, truth)
 
     def prior() -> list:

@@ -190,7 +190,7 @@ def ar_exact(y: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
     return accepted_draws(propose, rng, n)
 
 
-def ar_series(n: int = 200, *, truth=AR_TRUTH) -> SimulatorExample:
+def ar_series(n: int = 200, *, truth=AR_TRUTH, data_seed: int = 1) -> SimulatorExample:
     """Build the example: six parameters of a simulated series.
 
     Parameters
@@ -199,6 +199,8 @@ def ar_series(n: int = 200, *, truth=AR_TRUTH) -> SimulatorExample:
         Length of the series, at least 20.
     truth : sequence of 6 floats
         Intercept, partial autocorrelations and standard deviation of the simulated data.
+    data_seed : int
+        Seed of that simulation.
     """
     truth = np.array(truth, float)
 
@@ -214,8 +216,8 @@ def ar_series(n: int = 200, *, truth=AR_TRUTH) -> SimulatorExample:
         out[good] = np.column_stack([beta, 0.5 * np.log(squares / (n - ORDER - 1))])
         return out
 
-    y = many(as_generator(1), truth[None])[0]
-    observed = simulate(as_generator(1), truth[None])[0]
+    y = many(as_generator(data_seed), truth[None])[0]
+    observed = simulate(as_generator(data_seed), truth[None])[0]
     scale = noise_scale(simulate, truth)
 
     def prior() -> list:
@@ -334,14 +336,14 @@ def most_likely(x: np.ndarray) -> tuple[np.ndarray, float]:
     return found.x, -float(found.fun)
 
 
-def ma2() -> SimulatorExample:
-    """Build the example: two parameters from the autocovariances of a simulated series of length 100."""
+def ma2(*, data_seed: int = 1) -> SimulatorExample:
+    """Build the example: two parameters from the autocovariances of a series of length 100, simulated by a seed."""
     n, truth = 100, MA2_TRUTH
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         return summaries_of_series(rng, theta, n)
 
-    x = ma2_series(as_generator(1), truth[None], n)[0]
+    x = ma2_series(as_generator(data_seed), truth[None], n)[0]
     observed = autocovariances(x)
     scale = noise_scale(simulate, truth)
     mode, top = most_likely(x)
@@ -432,13 +434,13 @@ def summaries_of_paths(rng, theta, n_steps, dt):
     return out
 
 
-def heston(n_steps: int = 2000) -> SimulatorExample:
-    """Build the example: five parameters from summaries of a simulated path of so many days, at least three."""
+def heston(n_steps: int = 2000, *, data_seed: int = 1) -> SimulatorExample:
+    """Build the example: five parameters from summaries of a path of so many days, at least three, simulated by a seed."""
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         return summaries_of_paths(rng, theta, n_steps, 1.0 / 252.0)
 
-    observed = simulate(as_generator(1), HESTON_TRUTH[None])[0]
+    observed = simulate(as_generator(data_seed), HESTON_TRUTH[None])[0]
     scale = noise_scale(simulate, HESTON_TRUTH, 500)
 
     def prior() -> list:
@@ -542,13 +544,15 @@ def summaries_of_runs(rng, rates):
     return out
 
 
-def lotka_volterra(*, prior: str = "log") -> SimulatorExample:
+def lotka_volterra(*, prior: str = "log", data_seed: int = 1) -> SimulatorExample:
     """Build the example: rates of the jump process from nine summaries of one run.
 
     Parameters
     ----------
     prior : {"log", "unit"}
         Logarithms of the rates uniform on [log 0.001, 0], or rates uniform on [0, 1].
+    data_seed : int
+        Seed of the simulated data.
     """
     log = prior == "log"
 
@@ -559,7 +563,7 @@ def lotka_volterra(*, prior: str = "log") -> SimulatorExample:
         return math.log(LOWEST) * (1.0 - u) if log else u.copy()
 
     theta = np.log(RATES_TRUTH) if log else RATES_TRUTH
-    observed = simulate(as_generator(1), theta[None])[0]
+    observed = simulate(as_generator(data_seed), theta[None])[0]
     scale = noise_scale(simulate, theta, 1000)
     names = [f"log_theta{i}" if log else f"theta{i}" for i in range(1, 5)]
 
