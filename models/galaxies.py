@@ -16,7 +16,7 @@ likelihood from the Gibbs output"*, gives -239.764, -226.803 and -226.791 by ave
 over the prior, which agrees with the values here to a hundredth.
 
 The references in ``FROZEN`` are by quadrature (:func:`log_evidence_of_two`) and by importance sampling over all
-relabellings of a mixture fitted to Gibbs draws. :func:`reference` estimates them in another way, from particles in all modes.
+relabellings of a mixture fitted to Gibbs draws. Tests estimate them in another way, from particles in all modes.
 """
 
 from __future__ import annotations
