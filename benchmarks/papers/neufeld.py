@@ -249,7 +249,7 @@ def figure_2(options) -> Part:
             adapt: population_runs(strike, adapt, n, size, pmc_runs, pool.mean, best, rng)[
                 :, populations // size - 1
             ]
-            for adapt in ("payoff", "square", "weight")
+            for adapt in ("payoff", "weight")
         }
         at[strike] = ({k: v[:, columns] for k, v in exact.items()}, pmc)
         for name, of in [*exact.items(), *((f"PMC, {a}", x) for a, x in pmc.items())]:
@@ -288,7 +288,6 @@ def statements_2(at, populations, n) -> list[Statement]:
         (ma, ha), (mb, hb) = mean_and_half(a[:, -1]), mean_and_half(b[:, -1])
         return f"{ma - mb:+.3f} ± {np.hypot(ha, hb):.2g}"
 
-    others = ("square", "weight")
     winners = {s: min(bandits, key=lambda b: x[b][:, -1].mean()) for s, (x, _) in at.items()}
     long_run = {s: below(x[winners[s]], p["payoff"])[-1] for s, (x, p) in at.items()}
     out = [
@@ -298,8 +297,8 @@ def statements_2(at, populations, n) -> list[Statement]:
             all(long_run.values()),
             f"n = {n:,}, best bandit less PMC: "
             + "; ".join(
-                f"K = {s:g} {winners[s]} {gap(x[winners[s]], p['payoff'])} (PMC by squares "
-                f"{gap(x[winners[s]], p['square'])}, by weights {gap(x[winners[s]], p['weight'])})"
+                f"K = {s:g} {winners[s]} {gap(x[winners[s]], p['payoff'])} (PMC by weights "
+                f"{gap(x[winners[s]], p['weight'])})"
                 for s, (x, p) in at.items()
             ),
         ),
@@ -326,7 +325,7 @@ def statements_2(at, populations, n) -> list[Statement]:
             "share of the times looked at when PMC is clearly better: "
             + "; ".join(
                 f"K = {s:g} {below(p['payoff'], x['UCB1']).mean():.0%} "
-                f"({', '.join(f'by {a}s {below(p[a], x["UCB1"]).mean():.0%}' for a in others)})"
+                f"(by weights {below(p['weight'], x['UCB1']).mean():.0%})"
                 for s, (x, p) in at.items()
             ),
         ),
