@@ -41,9 +41,9 @@ PLUS_ONE = "ABC-Tree, printed, counts + 1"
 _DRAWS = 500
 
 
-def times_of(n: int, number: int = 8) -> np.ndarray:
+def times_of(n: int) -> np.ndarray:
     """Numbers of simulations at which runs are compared, from a tenth of the budget on."""
-    return np.unique(np.geomspace(n / 10, n, number).round().astype(int))
+    return np.unique(np.geomspace(n / 10, n, 8).round().astype(int))
 
 
 def along(run: Run, times: np.ndarray, measure: Callable[[Checkpoint], float]) -> np.ndarray:

@@ -60,42 +60,35 @@ def figure_cv1(options) -> Part:
     text = "## Figure cv1: V^2\n\n" + markdown(
         ["q", "largest V^2 / log T up to T = 1e9", "at T"], lines
     )
-    source = "V&H remark 2"
-    found = [
-        Statement(source, "V^2 increases in q", increasing, "T = 2,000, q = 1 to 500, every step"),
-        Statement(
-            source,
-            "V^2 <= 3.726 log T if T >= q + max(32, 0.7 q); T up to 1e9",
-            bool(worst[0] <= 3.726),
-            f"largest V^2 / log T {worst[0]:.4f}, at q = {worst[1]}, T = {worst[2]:.4g}; q up to 2,000",
-        ),
-        Statement(
-            source,
-            "the same for all T above 1e9",
-            first == math.inf,
-            f"no longer from T = {first:.2g} on" if first < math.inf else "T up to 1e15",
-        ),
-        Statement(
-            "V&H remark 3",
-            "(N - 2) / (N - q - 2) <= 1.72 for q <= 20, N > 50",
-            bool(factor <= 1.72),
-            f"at most {factor:.4f}",
-        ),
-        Statement(
-            "V&H remark 3",
-            "V_{T,N,q} / V_{T,T,q} <= 1.5 for q <= 20, N > 50",
-            beyond.size == 0,
-            f"q = 20, N = 51: {v_ratio[np.searchsorted(totals, 1e4)]:.3f} at T = 1e4, "
-            f"{v_ratio[-1]:.3f} at T = 1e6",
-        ),
-        Statement(
-            "V&H remark 3",
-            "that ratio falls to 1 as N grows",
-            bool(np.all(np.diff(falls) < 0.0) and falls[-1] < 1.01),
-            f"q = 20, T = 1e4: {falls[0]:.3f} at N = 51, {falls[-1]:.4f} at N = 1,999",
-        ),
-    ]
-    return Part(text, found)
+    second, third = Statements("V&H remark 2"), Statements("V&H remark 3")
+    second("V^2 increases in q", increasing, "T = 2,000, q = 1 to 500, every step")
+    second(
+        "V^2 <= 3.726 log T if T >= q + max(32, 0.7 q); T up to 1e9",
+        bool(worst[0] <= 3.726),
+        f"largest V^2 / log T {worst[0]:.4f}, at q = {worst[1]}, T = {worst[2]:.4g}; q up to 2,000",
+    )
+    second(
+        "the same for all T above 1e9",
+        first == math.inf,
+        f"no longer from T = {first:.2g} on" if first < math.inf else "T up to 1e15",
+    )
+    third(
+        "(N - 2) / (N - q - 2) <= 1.72 for q <= 20, N > 50",
+        bool(factor <= 1.72),
+        f"at most {factor:.4f}",
+    )
+    third(
+        "V_{T,N,q} / V_{T,T,q} <= 1.5 for q <= 20, N > 50",
+        beyond.size == 0,
+        f"q = 20, N = 51: {v_ratio[np.searchsorted(totals, 1e4)]:.3f} at T = 1e4, "
+        f"{v_ratio[-1]:.3f} at T = 1e6",
+    )
+    third(
+        "that ratio falls to 1 as N grows",
+        bool(np.all(np.diff(falls) < 0.0) and falls[-1] < 1.01),
+        f"q = 20, T = 1e4: {falls[0]:.3f} at N = 51, {falls[-1]:.4f} at N = 1,999",
+    )
+    return Part(text, second + third)
 
 
 class Draws(NamedTuple):
