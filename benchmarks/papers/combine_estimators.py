@@ -186,7 +186,7 @@ def caplet(options) -> str:
 
 def controls(options) -> str:
     """Mean squared error with controls over that of the plain mean of the same draws."""
-    lines, runs = [], max(200, options.runs // 5)
+    lines, runs = [], max(20, options.runs // 5)
     for q, rho in ((1, 0.0), (1, 0.9), (3, 0.0), (3, 0.9)):
         for draws in (51 * q + 1, 51 * q + 2, 2 * (51 * q + 2), 1000):
             rng = as_generator([options.seed, q, draws])
@@ -222,7 +222,7 @@ def _ratio(a: np.ndarray, b: np.ndarray) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print, save."""
     quick = {
-        "runs": 200, "pulls": [100], "policies": ["lcb", "thompson"], "pilot": 20_000,
+        "runs": 100, "pulls": [100], "policies": ["lcb", "thompson"], "pilot": 20_000,
         "draws": [1_000],
     }  # fmt: skip
     o = options.parse(
