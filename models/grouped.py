@@ -299,10 +299,8 @@ def slopes_model(
 # --- groups in groups, covariates of groups --------------------------------------------------------
 
 
-def simulate_nested(
-    n_rows: int = 5_000, n_groups: int = 100, *, family: Family = "logistic", seed: int = 1
-) -> GroupedData:
-    """Simulate rows in classes, ten classes in a school; the mean of a class is the effect of its school."""
+def simulate_nested(n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1) -> GroupedData:
+    """Simulate logistic rows in classes, ten classes in a school; the mean of a class is the effect of its school."""
     rng = as_generator(seed)
     n_schools = max(2, n_groups // 10)
     X = covariates(rng, n_rows, 3)
@@ -311,57 +309,51 @@ def simulate_nested(
     school = sds["school"] * rng.standard_normal(n_schools)
     classes = school[parent] + sds["class"] * rng.standard_normal(n_groups)
     index = group_index(rng, n_rows, n_groups)
-    y, truth, extra = draw_outcomes(family, X @ beta + classes[index], rng)
-    truth |= {"beta": beta, **{f"sd_{name}": value for name, value in sds.items()}}
+    y, _, _ = draw_outcomes("logistic", X @ beta + classes[index], rng)
+    truth = {"beta": beta, **{f"sd_{name}": value for name, value in sds.items()}}
     groups, sizes = {"class": index}, {"school": n_schools, "class": n_groups}
     u = {"school": school, "class": classes}
-    return GroupedData(X, y, groups, sizes, truth, u, {"parent": parent, **extra})
+    return GroupedData(X, y, groups, sizes, truth, u, {"parent": parent})
 
 
-def nested_model(
-    data: GroupedData, centred: bool = True, *, family: Family = "logistic"
-) -> pm.Model:
+def nested_model(data: GroupedData, centred: bool = True) -> pm.Model:
     """Build the model of :func:`simulate_nested`; rows depend on the effect ``class`` only."""
-    extra = {name: values for name, values in data.extra.items() if name != "parent"}
     with pm.Model() as model:
-        rows, _ = row_data(X=data.X, y=data.y, class_index=data.groups["class"], **extra)
+        rows, _ = row_data(X=data.X, y=data.y, class_index=data.groups["class"])
         parent = pm.Data("parent", data.extra["parent"])
         sds = {name: pm.HalfNormal(f"sd_{name}", 1.0) for name in ("school", "class")}
         school = effects("school", 0.0, sds["school"], centred, shape=data.n_groups["school"])
         mean = school[parent]
         classes = effects("class", mean, sds["class"], centred, shape=data.n_groups["class"])
         eta = rows["X"] @ coefficients(data) + classes[rows["class_index"]]
-        observe(family, eta, rows)
+        observe("logistic", eta, rows)
     return model
 
 
 def simulate_group_covariates(
-    n_rows: int = 5_000, n_groups: int = 100, *, family: Family = "logistic", seed: int = 1
+    n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1
 ) -> GroupedData:
-    """Simulate groups whose mean effect is a regression on two group covariates."""
+    """Simulate logistic rows in groups whose mean effect is a regression on two group covariates."""
     rng = as_generator(seed)
     X, W = covariates(rng, n_rows, 3), rng.standard_normal((n_groups, 2))
     beta, gamma, sd = np.array([-0.5, 0.5, -0.4]), np.array([0.7, -0.3]), 0.5
     index = group_index(rng, n_rows, n_groups)
     u = W @ gamma + sd * rng.standard_normal(n_groups)
-    y, truth, extra = draw_outcomes(family, X @ beta + u[index], rng)
-    truth |= {"beta": beta, "gamma": gamma, "sd_group": sd}
+    y, _, _ = draw_outcomes("logistic", X @ beta + u[index], rng)
+    truth = {"beta": beta, "gamma": gamma, "sd_group": sd}
     groups, sizes = {"group": index}, {"group": n_groups}
-    return GroupedData(X, y, groups, sizes, truth, {"group": u}, {"W": W, **extra})
+    return GroupedData(X, y, groups, sizes, truth, {"group": u}, {"W": W})
 
 
-def group_covariates_model(
-    data: GroupedData, centred: bool = True, *, family: Family = "logistic"
-) -> pm.Model:
+def group_covariates_model(data: GroupedData, centred: bool = True) -> pm.Model:
     """Build the model of :func:`simulate_group_covariates`; ``gamma`` are the coefficients of the covariates."""
-    extra = {name: values for name, values in data.extra.items() if name != "W"}
     with pm.Model() as model:
-        rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"], **extra)
+        rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"])
         W = pm.Data("W", data.extra["W"])
         gamma = pm.Normal("gamma", 0.0, PRIOR_SD, shape=data.extra["W"].shape[1])
         sd = pm.HalfNormal("sd_group", 1.0)
         u = effects("group", W @ gamma, sd, centred, shape=data.n_groups["group"])
-        observe(family, rows["X"] @ coefficients(data) + u[rows["group_index"]], rows)
+        observe("logistic", rows["X"] @ coefficients(data) + u[rows["group_index"]], rows)
     return model
 
 
