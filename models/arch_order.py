@@ -10,8 +10,9 @@ a Multi-Armed Bandit Problem*, ICML, PMLR 48:2492-2501:
 :math:`\sigma_t` is the *scale* of Student's t, not its standard deviation. Returns are demeaned and
 scaled to unit variance first: Gamma(1, 1) implies that alpha_0 is of the order of one, which is not the
 case for raw returns (variance about 1e-4). All orders explain the same returns, those after
-the first ``max(orders)``, on which every model is conditioned. Parameters are sampled as
-x' = log(exp(x) - 1), the inverse of softplus.
+the first ``max(orders)``, on which every model is conditioned. The paper samples parameters as
+x' = log(exp(x) - 1), in which coefficients near zero have a long exponential tail that a Gaussian
+pseudo-prior fits badly; here every prior is a standard normal, theta = -log(1 - Phi(y)).
 
 The paper's five-minute Shanghai index is not available. :func:`load_returns` loads daily returns that
 the package ``arch`` ships, and :func:`simulate_arch` simulates series of a known order.
@@ -24,7 +25,8 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +36,8 @@ from scipy.special import gammaln, log_ndtr, logsumexp, ndtri
 from amc_pymc.rng import as_generator
 
 ORDERS = (5, 10, 15, 20, 25, 30)
-Series = Literal["nasdaq", "sp500", "wti"]
-Coordinates = Literal["softplus", "normal"]
+#: Degrees of freedom of the proposal of importance sampling.
+_DF = 20.0
 
 
 # --- data ----------------------------------------------------------------------------------------
@@ -47,27 +49,19 @@ def standardise(returns) -> np.ndarray:
     return (returns - returns.mean()) / returns.std()
 
 
-def load_returns(series: Series = "nasdaq") -> np.ndarray:
-    """Load standardised daily log returns of the NASDAQ or S&P 500 index, or of WTI crude oil.
+def load_returns() -> np.ndarray:
+    """Load 5,030 standardised daily log returns of the NASDAQ index, 1999 to 2018.
 
-    Parameters
-    ----------
-    series : {"nasdaq", "sp500", "wti"}
-        5,030 returns each for the two indices (1999 to 2018), 8,320 for oil (1986 to 2018).
-
-    Notes
-    -----
-    The package ``arch`` is required. Days without a price are left out.
+    The package ``arch`` is required.
     """
-    import importlib
+    from arch.data import nasdaq
 
-    frame = importlib.import_module(f"arch.data.{series}").load()
-    prices = frame["DCOILWTICO" if series == "wti" else "Adj Close"].dropna().to_numpy(dtype=float)
+    prices = nasdaq.load()["Adj Close"].dropna().to_numpy(dtype=float)
     return standardise(np.diff(np.log(prices)))
 
 
-def simulate_arch(n: int, alpha, nu: float, rng, *, burn_in: int = 500) -> np.ndarray:
-    """Simulate n returns, neither demeaned nor scaled.
+def simulate_arch(n: int, alpha, nu: float, rng) -> np.ndarray:
+    """Simulate n returns, neither demeaned nor scaled, and drop the 500 before them.
 
     Parameters
     ----------
@@ -78,13 +72,11 @@ def simulate_arch(n: int, alpha, nu: float, rng, *, burn_in: int = 500) -> np.nd
         Degrees of freedom. The variance is finite if nu/(nu - 2) times alpha_1 + ... + alpha_q is
         less than one.
     rng : numpy.random.Generator
-    burn_in : int
-        Number of initial returns that are discarded.
     """
     alpha = np.asarray(alpha, dtype=float)
     q = alpha.size - 1
-    noise = rng.standard_t(nu, size=n + burn_in)
-    r = np.zeros(n + burn_in + q)
+    noise = rng.standard_t(nu, size=n + 500)
+    r = np.zeros(n + 500 + q)
     for t in range(q, r.size):
         r[t] = noise[t - q] * math.sqrt(alpha[0] + alpha[1:] @ r[t - q : t][::-1] ** 2)
     return r[-n:]
@@ -108,9 +100,7 @@ def lagged_rows(returns: np.ndarray, order: int, conditioned: int = max(ORDERS))
 # --- models --------------------------------------------------------------------------------------
 
 
-def arch_models(
-    returns: np.ndarray, orders: Sequence[int] = ORDERS, *, transform: Coordinates = "softplus"
-) -> dict:
+def arch_models(returns: np.ndarray, orders: Sequence[int] = ORDERS) -> dict:
     """Build one ``pm.Model`` per order, all with the same observed returns.
 
     Parameters
@@ -118,10 +108,6 @@ def arch_models(
     returns : (n,) array
         Standardised returns (:func:`standardise`); the first ``max(orders)`` are conditioned on.
     orders : sequence of int
-    transform : {"softplus", "normal"}
-        Coordinates in which parameters are sampled: those of the paper, or those in which every prior is a
-        standard normal. With softplus, coefficients near zero have a long exponential tail, which a
-        Gaussian pseudo-prior fits badly.
 
     Returns
     -------
@@ -130,17 +116,14 @@ def arch_models(
         "time").
     """
     orders = [int(q) for q in orders]
-    return {
-        f"arch{q}": arch_model(lagged_rows(returns, q, max(orders)), transform=transform)
-        for q in orders
-    }
+    return {f"arch{q}": arch_model(lagged_rows(returns, q, max(orders))) for q in orders}
 
 
-def arch_model(rows: Rows, *, transform: Coordinates = "softplus"):
+def arch_model(rows: Rows):
     """Build an ARCH model of order q with Student-t innovations for given rows."""
     import pymc as pm
 
-    coordinates = _coordinates(transform)
+    coordinates = _normal_score()
     order = rows.squares.shape[1]
     coords = {
         "lag": np.arange(order + 1),
@@ -156,11 +139,11 @@ def arch_model(rows: Rows, *, transform: Coordinates = "softplus"):
     return model
 
 
-def _coordinates(transform: Coordinates):
+def _normal_score():
     """Return the transform of a variable with prior Gamma(1, 1)."""
     import pytensor.tensor as pt
 
-    from pymc.distributions.transforms import Transform, log_exp_m1
+    from pymc.distributions.transforms import Transform
 
     class NormalScore(Transform):
         """Transform theta = -log(1 - Phi(x)) with a standard normal prior of x, for theta below about 35."""
@@ -177,37 +160,16 @@ def _coordinates(transform: Coordinates):
             log_density = -0.5 * (value**2 + math.log(2.0 * math.pi))
             return log_density + self.backward(value, *inputs)
 
-    if transform == "softplus":
-        return log_exp_m1
-    if transform == "normal":
-        return NormalScore()
-    raise ValueError(f"transform must be 'softplus' or 'normal', got {transform!r}")
+    return NormalScore()
 
 
 # --- reference -----------------------------------------------------------------------------------
 
 
-def softplus(x):
-    """Return log(1 + exp(x))."""
-    return np.logaddexp(0.0, x)
-
-
-def log_density(rows: Rows, x) -> np.ndarray:
-    """Return the log of likelihood times prior times Jacobian, at unconstrained points.
-
-    Parameters
-    ----------
-    rows : Rows
-    x : (..., q + 2) array
-        softplus(x) is (alpha_0, ..., alpha_q, nu).
-
-    Returns
-    -------
-    (...) array
-        Natural logarithm, normalised: its exponential integrates to the evidence.
-    """
-    x = np.asarray(x, dtype=float)
-    return _in_chunks(rows, softplus(x)) - softplus(x).sum(axis=-1) - softplus(-x).sum(axis=-1)
+def log_density(rows: Rows, y) -> np.ndarray:
+    """Return the log of likelihood times prior (...) at normal scores y (..., q + 2) of alpha and nu."""
+    log_prior = -0.5 * np.sum(y**2 + math.log(2.0 * math.pi), axis=-1)
+    return _in_chunks(rows, -log_ndtr(-y)) + log_prior
 
 
 def _in_chunks(rows, theta):
@@ -239,14 +201,13 @@ class Evidence(NamedTuple):
 
 
 def importance_evidence(
-    log_target: Callable[[np.ndarray], np.ndarray], start, rng, *, draws: int = 20_000,
-    df: float = 20.0, rounds: int = 4,
-) -> Evidence:  # fmt: skip
+    log_target: Callable[[np.ndarray], np.ndarray], start, rng, *, draws: int = 20_000
+) -> Evidence:
     """Estimate the log evidence by importance sampling from a split Student-t (Geweke 1989, section 4).
 
     The proposal is centred at the mode, its axes are those of the inverse Hessian there, and each
     axis has separate scales to the left and right, for skewed posteriors. The scales are
-    fitted to the weighted draws of ``rounds`` samples; a last, independent sample gives the
+    fitted to the weighted draws of four samples; a last, independent sample gives the
     estimate.
 
     Parameters
@@ -258,10 +219,6 @@ def importance_evidence(
     rng : numpy.random.Generator
     draws : int
         Draws of the last sample, and of each earlier one.
-    df : float
-        Degrees of freedom of the proposal.
-    rounds : int
-        Refits of the scales.
 
     References
     ----------
@@ -272,10 +229,10 @@ def importance_evidence(
     mode = _mode(log_target, start)
     root = np.linalg.cholesky(_inverse_hessian(log_target, mode))
     scales = np.ones((2, start.size))
-    for _ in range(rounds):
-        log_w, v = _weighted_draws(log_target, mode, root, scales, df, draws, rng)
-        scales = _split_scales(_tempered(log_w, 0.1 * draws), v) * math.sqrt((df - 2.0) / df)
-    log_w, _ = _weighted_draws(log_target, mode, root, scales, df, draws, rng)
+    for _ in range(4):
+        log_w, v = _weighted_draws(log_target, mode, root, scales, draws, rng)
+        scales = _split_scales(_tempered(log_w, 0.1 * draws), v) * math.sqrt((_DF - 2.0) / _DF)
+    log_w, _ = _weighted_draws(log_target, mode, root, scales, draws, rng)
     w = np.exp(log_w - log_w.max())
     return Evidence(
         float(log_w.max() + math.log(w.mean())),
@@ -284,12 +241,12 @@ def importance_evidence(
     )
 
 
-def _weighted_draws(log_target, mode, root, scales, df, draws, rng):
+def _weighted_draws(log_target, mode, root, scales, draws, rng):
     """Return log importance weights (P,) and whitened draws (P, D) of a split Student-t.
 
     ``scales`` (2, D) are those of the left and right sides. The density is continuous at the mode.
     """
-    d = mode.size
+    d, df = mode.size, _DF
     left, right = scales
     u = np.abs(rng.standard_normal((draws, d)))
     g = rng.chisquare(df, size=(draws, 1)) / df
@@ -357,9 +314,6 @@ def _inverse_hessian(log_target, mode):
 def arch_evidence(rows: Rows, rng, *, draws: int = 20_000) -> Evidence:
     """Estimate the log evidence of one order by importance sampling.
 
-    The coordinates y have standard normal priors, theta = -log(1 - Phi(y)): for coefficients near zero,
-    the left tails are exponential after softplus and normal in y.
-
     Parameters
     ----------
     rows : Rows
@@ -369,14 +323,9 @@ def arch_evidence(rows: Rows, rng, *, draws: int = 20_000) -> Evidence:
         Draws of the last sample, which gives the estimate.
     """
     q = rows.squares.shape[1]
-
-    def log_target(y):
-        log_prior = -0.5 * np.sum(y**2 + math.log(2.0 * math.pi), axis=-1)
-        return _in_chunks(rows, -log_ndtr(-y)) + log_prior
-
     theta = np.concatenate([[0.3], np.full(q, 0.5 / q), [4.0]])
     start = -ndtri(np.exp(-theta))
-    return importance_evidence(log_target, start, rng, draws=draws)
+    return importance_evidence(partial(log_density, rows), start, rng, draws=draws)
 
 
 def order_probabilities(evidences: dict[str, Evidence]) -> dict[str, tuple[float, float]]:
@@ -395,12 +344,11 @@ def order_probabilities(evidences: dict[str, Evidence]) -> dict[str, tuple[float
 
 
 def reference_probabilities(
-    returns: np.ndarray, orders: Sequence[int] = ORDERS, *, seed: int = 0, draws: int = 20_000
+    returns: np.ndarray, orders: Sequence[int] = ORDERS, *, seed: int = 0
 ) -> tuple[dict[str, Evidence], dict[str, tuple[float, float]]]:
     """Estimate evidence and posterior probability of every order, by importance sampling."""
     rng = as_generator(seed)
     evidences = {
-        f"arch{q}": arch_evidence(lagged_rows(returns, q, max(orders)), rng, draws=draws)
-        for q in orders
+        f"arch{q}": arch_evidence(lagged_rows(returns, q, max(orders)), rng) for q in orders
     }
     return evidences, order_probabilities(evidences)

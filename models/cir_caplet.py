@@ -22,15 +22,13 @@ Differences from appendix F as printed: there, the noise lacks the root of T/n, 
 trapezoid counts the last rate one and a half times and the first not at all. In section 6.2, eta is called nu.
 The paper adds theta to *every* step, which shifts z by :math:`\sqrt n\,\theta` and makes the
 relative variance of weights :math:`e^{n \theta^2} - 1`: from theta = 0.5 on, no feasible number of paths
-shows the mean (``drift="literal"``).
+shows the mean.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -42,8 +40,7 @@ from amc_pymc.engine.jit import njit
 
 THETAS = tuple(k / 10 for k in range(16))
 STRIKES = (0.06, 0.07, 0.08)
-Drift = Literal["scaled", "literal"]
-Adapt = Literal["payoff", "square", "weight"]
+Adapt = Literal["payoff", "weight"]
 _BLOCK = 64
 
 
@@ -111,9 +108,6 @@ class Caplet:
     steps : int
         Number of steps n. A negative rate counts as zero under the root; this does not happen at
         the paper's parameters.
-    drift : {"scaled", "literal"}
-        Whether the noise of a step is shifted by theta / sqrt(n), or by theta as printed in the
-        paper. "literal" warns for any theta above 0.3.
 
     Examples
     --------
@@ -132,20 +126,6 @@ class Caplet:
     maturity: float = 1.0
     nominal: float = 1000.0
     steps: int = 100
-    drift: Drift = "scaled"
-
-    def tilt(self, theta: float) -> float:
-        """Return the mean of z, which is also the parameter of the weight."""
-        if self.drift == "scaled":
-            return float(theta)
-        if abs(theta) > 0.3:
-            warnings.warn(
-                f"With a drift of theta = {theta:g} on each of {self.steps} steps the relative "
-                f"variance of the weights is about exp({self.steps * theta**2:.3g}): averages are "
-                "far from the price and look precise. Use drift='scaled'.",
-                stacklevel=3,
-            )
-        return float(theta) * math.sqrt(self.steps)
 
     def simulate(self, tilts: np.ndarray, rng: np.random.Generator) -> Paths:
         """Simulate paths whose z is N(tilts[i], 1), one for every element of `tilts` (n,)."""
@@ -162,11 +142,11 @@ class Caplet:
 
     def arm(self, theta: float) -> TwistedCaplet:
         """Return the estimator with drift `theta`."""
-        return TwistedCaplet(self, float(theta), self.tilt(theta))
+        return TwistedCaplet(self, float(theta))
 
-    def arms(self, thetas: Sequence[float] = THETAS) -> tuple[TwistedCaplet, ...]:
+    def arms(self) -> tuple[TwistedCaplet, ...]:
         """Return the estimators with all drifts."""
-        return tuple(self.arm(theta) for theta in thetas)
+        return tuple(self.arm(theta) for theta in THETAS)
 
     def price(self) -> float:
         r"""Return the price in continuous time, to which Euler's scheme adds O(1/n).
@@ -197,7 +177,6 @@ class TwistedCaplet:
 
     caplet: Caplet
     theta: float
-    tilt: float
 
     def __call__(self, rng: np.random.Generator) -> float:
         """Draw one weighted payoff."""
@@ -205,13 +184,13 @@ class TwistedCaplet:
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw independent weighted payoffs (n,)."""
-        paths = self.caplet.simulate(np.full(n, self.tilt), rng)
-        return weights(paths.z, self.tilt) * self.caplet.payoff(paths)
+        paths = self.caplet.simulate(np.full(n, self.theta), rng)
+        return weights(paths.z, self.theta) * self.caplet.payoff(paths)
 
 
-def weights(z: np.ndarray, tilt: float) -> np.ndarray:
-    """Return the density of N(0, 1) over that of N(tilt, 1), at z."""
-    return np.exp(-tilt * z + 0.5 * tilt**2)
+def weights(z: np.ndarray, theta: float) -> np.ndarray:
+    """Return the density of N(0, 1) over that of N(theta, 1), at z."""
+    return np.exp(-theta * z + 0.5 * theta**2)
 
 
 class Population(NamedTuple):
@@ -241,7 +220,7 @@ def mixture_weights(z: np.ndarray, tilts: np.ndarray, alpha: np.ndarray) -> np.n
 
 def population_monte_carlo(
     caplet: Caplet, populations: int, *, size: int, rng: np.random.Generator,
-    thetas: Sequence[float] = THETAS, adapt: Adapt = "payoff", floor: float = 0.0,
+    adapt: Adapt = "payoff",
 ) -> list[Population]:  # fmt: skip
     r"""Run D-kernel Population Monte Carlo over the drifts.
 
@@ -258,14 +237,11 @@ def population_monte_carlo(
     size : int
         G.
     rng : numpy.random.Generator
-    thetas : sequence of float (K,)
-    adapt : {"payoff", "square", "weight"}
+    adapt : {"payoff", "weight"}
         Definition of u. "payoff": weight times payoff, the importance weight towards the density under which
-        the price has no variance. "square": the square of that, whose fixed point is the
-        mixture of least variance (Douc et al. 2007). "weight": the weight alone, a possible reading of the formula of
-        Neufeld et al.; alpha then converges to the arm without drift, for any payoff.
-    floor : float, default 0.0
-        Minimum share of each drift. With zero, a drift missing from one population is never drawn again.
+        the price has no variance. "weight": the weight alone, a possible reading of the formula of
+        Neufeld et al.; alpha then converges to the arm without drift, for any payoff. A drift that is missing from
+        one population is never drawn again.
 
     Returns
     -------
@@ -279,7 +255,7 @@ def population_monte_carlo(
     >>> round(float(np.mean([p.values.mean() for p in done])), 1)
     1.9
     """
-    tilts = np.array([caplet.tilt(theta) for theta in thetas])
+    tilts = np.array(THETAS)
     n_arms = tilts.size
     alpha = np.full(n_arms, 1.0 / n_arms)
     done = []
@@ -289,9 +265,9 @@ def population_monte_carlo(
         weight = mixture_weights(paths.z, tilts, alpha)
         values = weight * caplet.payoff(paths)
         done.append(Population(alpha, np.bincount(arms, minlength=n_arms), values))
-        u = {"payoff": values, "square": values**2, "weight": weight}[adapt]
+        u = weight if adapt == "weight" else values
         sums = np.bincount(arms, u, minlength=n_arms)
         if sums.sum() > 0.0:
-            alpha = floor + (1.0 - n_arms * floor) * sums / sums.sum()
+            alpha = sums / sums.sum()
             alpha /= alpha.sum()
     return done

@@ -100,9 +100,8 @@ def log_likelihood(history, r, alpha, a, b, age):
 
 
 def customer_model(
-    data: Customers, varying: Sequence[Parameter] = ("alpha", "a"), centred: bool = True, *,
-    batch_size: int | None = None,
-) -> pm.Model:  # fmt: skip
+    data: Customers, varying: Sequence[Parameter] = ("alpha", "a"), centred: bool = True
+) -> pm.Model:
     """Build the BG/NBD model with effects of the segments.
 
     Parameters
@@ -111,8 +110,6 @@ def customer_model(
     varying : sequence of {"r", "alpha", "a", "b"}
         Parameters that differ between segments.
     centred : bool
-    batch_size : int or None
-        Customers per minibatch, for :func:`pymc.fit`; all by default.
 
     Returns
     -------
@@ -121,9 +118,7 @@ def customer_model(
         also ``sd_r`` and ``segment_r`` (S,); outcome ``obs``.
     """
     with pm.Model(coords={"segment": range(next(iter(data.effects.values())).size)}) as model:
-        rows, total = row_data(
-            batch_size, history=data.history, age=data.age, segment_index=data.segment
-        )
+        rows, _ = row_data(history=data.history, age=data.age, segment_index=data.segment)
         own = []
         for name in PARAMETERS:
             log_value = pm.Normal(f"log_{name}", 0.0, 1.5)
@@ -134,7 +129,7 @@ def customer_model(
             own.append(pt.exp(log_value))
         pm.CustomDist(
             "obs", *own, rows["age"], logp=log_likelihood, random=_random,
-            signature="(),(),(),(),()->(2)", observed=rows["history"], total_size=total,
+            signature="(),(),(),(),()->(2)", observed=rows["history"],
         )  # fmt: skip
     return model
 

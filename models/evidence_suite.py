@@ -27,6 +27,7 @@ from models import (
     wide_logistic,
 )
 from models import group_problems as groups
+from models import logistic_regression as logistic
 from models import regression_problems as regressions
 from models import series_problems as series
 from models import shape_problems as shapes
@@ -37,7 +38,7 @@ from models.funnel import funnel
 from models.galaxies import galaxies
 from models.ising import ising
 from models.linear_regression import linear_regression, linear_regression_unknown_variance
-from models.logistic_regression import breast_cancer, logistic_regression
+from models.normal_scores import grid_evidence, sampled_evidence
 from models.radiata_pine import radiata_pine
 from models.spike_and_slab import spike_and_slab
 from models.student_importance import Reference
@@ -48,7 +49,7 @@ CLASSIC: dict[str, Callable[[], EvidenceProblem]] = {
     "linear_regression_1000": partial(linear_regression, 1000),
     "linear_regression_unknown_variance": linear_regression_unknown_variance,
     "radiata_pine_1": partial(radiata_pine, 1), "radiata_pine_2": partial(radiata_pine, 2),
-    "logistic_regression": logistic_regression, "breast_cancer": breast_cancer,
+    "logistic_regression": logistic.logistic_regression, "breast_cancer": logistic.breast_cancer,
     "correlated_gaussian_10": shapes.correlated_gaussian, "ising": ising,
     "contamination": contamination, "funnel": funnel, "two_modes_10": two_modes,
     "galaxies_2": partial(galaxies, 2), "galaxies_3": partial(galaxies, 3),
@@ -63,9 +64,9 @@ HARD: dict[str, Callable[[], EvidenceProblem]] = {
     "rosenbrock_pairs_5": shapes.rosenbrock_pairs,
     "horseshoe": horseshoe.horseshoe,
     "gp_counts": gaussian_process.gp_counts,
-    "mixed_linear_50": partial(mixed_models.mixed_linear, 50),
-    "mixed_linear_200": partial(mixed_models.mixed_linear, 200),
-    "mixed_poisson_80": partial(mixed_models.mixed_poisson, 80),
+    "mixed_linear_50": partial(mixed_models.mixed_model, "linear", 50),
+    "mixed_linear_200": partial(mixed_models.mixed_model, "linear", 200),
+    "mixed_poisson_80": partial(mixed_models.mixed_model, "poisson", 80),
     "wide_logistic_100": wide_logistic.wide_logistic,
     "funnel_20": partial(
         funnel, 20, y=np.round(2.0 * np.sin(np.arange(20.0)), 2), name="funnel_20"
@@ -105,29 +106,32 @@ PROBLEMS = CLASSIC | HARD | REAL
 
 _LONG: dict[str, int] = {"n_components": 16, "log2_points": 12, "replicates": 16}
 STORED: dict[str, Callable[[], Reference]] = {
-    "horseshoe": partial(horseshoe.reference, **_LONG),
-    "gp_counts": partial(
-        gaussian_process.reference, "counts", log2_points=13, replicates=32, particles=4096
+    "logistic_regression": lambda: logistic.reference(
+        *logistic.simulate(50, 8), np.full(8, 2.5), log2_points=16, replicates=32
+    ),
+    "horseshoe": lambda: sampled_evidence(horseshoe.marginal_scores(), **_LONG),
+    "gp_counts": lambda: sampled_evidence(
+        gaussian_process.count_scores(), log2_points=13, replicates=32, particles=4096
     ),
     "mixed_linear_50": partial(mixed_models.reference, "linear", 50),
     "mixed_linear_200": partial(mixed_models.reference, "linear", 200),
     "mixed_poisson_80": partial(mixed_models.reference, "poisson", 80),
     "wide_logistic_100": wide_logistic.reference,
     "swapping_mixture": swapping_mixture.reference,
-    "gp_regression": partial(gaussian_process.reference, "regression"),
-    "earthquakes": series.earthquakes_reference,
-    "nile_marginal": series.nile_reference,
-    "garch": series.garch_reference,
-    "item_response_1pl": partial(groups.item_response_reference, False),
-    "item_response_2pl": partial(groups.item_response_reference, True),
-    "rat_tumours": groups.rat_tumours_reference,
-    "speed_of_light": partial(regressions.robust_reference, "speed_of_light"),
-    "stack_loss": partial(regressions.robust_reference, "stack_loss", **_LONG),
-    "negative_binomial": partial(regressions.counts_reference, "negative_binomial"),
-    "zero_inflated": partial(regressions.counts_reference, "zero_inflated"),
-    "ordered_answers": partial(regressions.ordered_reference, **_LONG),
-    "leukaemia": regressions.leukaemia_reference,
-    "puromycin": regressions.puromycin_reference,
+    "gp_regression": lambda: grid_evidence(gaussian_process.regression_scores()),
+    "earthquakes": lambda: sampled_evidence(series.earthquake_scores()),
+    "nile_marginal": lambda: grid_evidence(series.marginal_scores(), step=0.125),
+    "garch": lambda: sampled_evidence(series.garch_scores()),
+    "item_response_1pl": lambda: sampled_evidence(groups.item_scores(False)),
+    "item_response_2pl": lambda: sampled_evidence(groups.item_scores(True)),
+    "rat_tumours": lambda: grid_evidence(groups.population_scores(), step=0.125, reach=8.0),
+    "speed_of_light": lambda: grid_evidence(regressions.robust_scores("speed_of_light")),
+    "stack_loss": lambda: sampled_evidence(regressions.robust_scores("stack_loss"), **_LONG),
+    "negative_binomial": lambda: sampled_evidence(regressions.negative_binomial_scores()),
+    "zero_inflated": lambda: grid_evidence(regressions.zero_inflated_scores()),
+    "ordered_answers": lambda: sampled_evidence(regressions.answer_scores(), **_LONG),
+    "leukaemia": lambda: grid_evidence(regressions.remission_scores()),
+    "puromycin": lambda: grid_evidence(regressions.reaction_scores()),
 }
 """Computations of the references that are stored as numbers."""
 

@@ -42,9 +42,8 @@ def log_evidence(y: np.ndarray, scale: float, sigma: float) -> float:
 
 
 def funnel(
-    n_groups: int = 9, *, y: Sequence[float] | None = None, scale: float = 3.0, sigma: float = 1.0,
-    name: str = "funnel",
-) -> EvidenceProblem:  # fmt: skip
+    n_groups: int = 9, *, y: Sequence[float] | None = None, name: str = "funnel"
+) -> EvidenceProblem:
     """Build the problem in the centred parameterisation, which is the difficult one.
 
     Parameters
@@ -52,14 +51,10 @@ def funnel(
     n_groups : int
     y : sequence of float or None
         One observation per group; zeros by default.
-    scale : float
-        Prior standard deviation of v.
-    sigma : float
-        Standard deviation of the observations.
     name : str
         Name of the problem.
     """
-    scale, sigma = np.float64(scale), np.float64(sigma)
+    scale, sigma = np.array([3.0, 1.0])  # of v and of observations
     data = np.zeros(n_groups) if y is None else np.asarray(y, dtype=float)
     constant = -n_groups * (0.5 * LOG_2PI + math.log(sigma))
 

@@ -110,31 +110,16 @@ def log_likelihood(octiles: np.ndarray, theta: np.ndarray, m: int) -> np.ndarray
     return np.where(np.isnan(total), -np.inf, total)
 
 
-def g_and_k(
-    m: int = 32, *, truth=TRUTH, data_seed: int = 1, epsilon: float = 3.0
-) -> SimulatorExample:
-    """Build the example: four parameters from the octiles of 8m - 1 draws.
-
-    Parameters
-    ----------
-    m : int
-        An eighth of the number of draws, rounded up: 32 for 255 of them.
-    truth : sequence of 4 floats
-        Parameters between 0 and 10 of the simulated data.
-    data_seed : int
-        Seed of that simulation.
-    epsilon : float
-        Tolerance of the Euclidean distance between octiles, each divided by its standard deviation
-        at the true parameters.
-    """
-    truth = np.array(truth, float)
+def g_and_k(*, data_seed: int = 1) -> SimulatorExample:
+    """Build the example: four parameters from the octiles of 8m - 1 = 255 draws, simulated by a seed."""
+    m = 32
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         sums = rng.standard_gamma(m, (len(theta), 8)).cumsum(axis=1)
         return quantile_function(ndtri(sums[:, :7] / sums[:, 7:]), theta)
 
-    observed = simulate(as_generator(data_seed), truth[None])[0]
-    scale = noise_scale(simulate, truth)
+    observed = simulate(as_generator(data_seed), TRUTH[None])[0]
+    scale = noise_scale(simulate, TRUTH)
 
     def log_density(theta: np.ndarray) -> np.ndarray:
         inside = ((theta > 0.0) & (theta < UPPER)).all(axis=1)
@@ -142,17 +127,14 @@ def g_and_k(
         out[inside] = log_likelihood(observed, theta[inside], m)
         return out
 
-    def prior() -> list:
-        theta = [pm.Uniform(name, 0.0, UPPER) for name in NAMES]
-        return theta
-
     @functools.cache
     def sampler() -> RejectionSampler:
         start = UPPER * as_generator(0).random((20_000, 4))
         return RejectionSampler.fitted(log_density, start, as_generator(1))
 
     return SimulatorExample(
-        name="g_and_k", prior=prior, simulate=simulate, cube=lambda u: UPPER * u, observed=observed,
-        scale=scale, epsilon=epsilon, shapes=dict.fromkeys(NAMES, ()), truth=truth,
+        name="g_and_k", prior=lambda: [pm.Uniform(name, 0.0, UPPER) for name in NAMES],
+        simulate=simulate, cube=lambda u: UPPER * u, observed=observed, scale=scale, epsilon=3.0,
+        shapes=dict.fromkeys(NAMES, ()), truth=TRUTH,
         reference=lambda rng, n: sampler().draw(rng, n),
     )  # fmt: skip

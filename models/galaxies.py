@@ -16,7 +16,7 @@ likelihood from the Gibbs output"*, gives -239.764, -226.803 and -226.791 by ave
 over the prior, which agrees with the values here to a hundredth.
 
 The references in ``FROZEN`` are by quadrature (:func:`log_evidence_of_two`) and by importance sampling over all
-relabellings of a mixture fitted to Gibbs draws. :func:`reference` estimates them in another way, from particles in all modes.
+relabellings of a mixture fitted to Gibbs draws. Tests estimate them in another way, from particles in all modes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pytensor.tensor as pt
 from scipy.special import gammaln, logsumexp, ndtr
 
 from models.evidence_problem import EvidenceProblem
-from models.normal_scores import LOG_2PI, NormalScores, gamma, sampled_evidence, scored_problem
+from models.normal_scores import LOG_2PI, NormalScores, gamma, scored_problem
 from models.student_importance import Reference
 
 VELOCITIES = np.array([
@@ -75,11 +75,6 @@ def galaxy_scores(k: int, equal: bool) -> NormalScores:
         return logsumexp(level[:, None] - 0.5 * squares, axis=2).sum(axis=1)
 
     return NormalScores(2 * k - 1 + (1 if equal else k), parameters, log_likelihood)
-
-
-def reference(k: int, equal: bool, **options: int) -> Reference:
-    """Return log Z, estimated anew."""
-    return sampled_evidence(galaxy_scores(k, equal), **options)
 
 
 def log_evidence_of_two(*, panels: int = 20, order: int = 24) -> float:

@@ -100,7 +100,7 @@ def highest_mode(x: np.ndarray, mixture: Mixture) -> np.ndarray:
 
 
 def example(
-    name: str, mixture: Mixture, observed: np.ndarray, epsilon: float, truth: np.ndarray | None
+    name: str, mixture: Mixture, observed: np.ndarray, truth: np.ndarray | None = None
 ) -> SimulatorExample:
     """Build the example: a mixture with one observation and its exact posterior."""
     d = len(observed)
@@ -121,18 +121,18 @@ def example(
     return SimulatorExample(
         name=name, prior=lambda: [pm.Uniform(name, lower, upper) for name in names],
         simulate=simulate, cube=lambda u: lower + (upper - lower) * u, observed=observed,
-        epsilon=epsilon, shapes=dict.fromkeys(names, ()), truth=truth,
+        epsilon=0.5, shapes=dict.fromkeys(names, ()), truth=truth,
         reference=lambda rng, n: epsilon_reference(rng, n, 0.0),
         epsilon_reference=epsilon_reference, mode=highest_mode(observed, mixture),
     )  # fmt: skip
 
 
-def univariate_mixture(observed: float = 50.0, *, epsilon: float = 0.5) -> SimulatorExample:
+def univariate_mixture(observed: float = 50.0) -> SimulatorExample:
     """Build example 2: one parameter in the unit interval, data between 0 and 100."""
-    return example("univariate_mixture", UNIVARIATE, np.array([observed], float), epsilon, None)
+    return example("univariate_mixture", UNIVARIATE, np.array([observed], float))
 
 
-def bivariate_mixture(observed=(2.0, 2.0), *, epsilon: float = 0.5) -> SimulatorExample:
+def bivariate_mixture() -> SimulatorExample:
     """Build example 3: two parameters; figure 7 uses hierarchical optimisation at a tolerance of 6."""
-    truth = np.array([-1.0, -1.0])
-    return example("bivariate_mixture", BIVARIATE, np.array(observed, float), epsilon, truth)
+    observed, truth = np.array([2.0, 2.0]), np.array([-1.0, -1.0])
+    return example("bivariate_mixture", BIVARIATE, observed, truth)

@@ -21,9 +21,7 @@ from models.normal_scores import (
     LOG_2PI,
     NormalScores,
     gamma,
-    grid_evidence,
     half_normal,
-    sampled_evidence,
     scored_problem,
 )
 from models.student_importance import Reference
@@ -165,10 +163,3 @@ def gp_latent() -> EvidenceProblem:
     scores = NormalScores(3 + n, parameters, log_likelihood)
     source = "process integrated out, three-dimensional quadrature"
     return scored_problem("gp_latent", variables, scores, FROZEN["regression"], source, easy=False)
-
-
-def reference(which: str, **options: int) -> Reference:
-    """Return log Z of the ``counts`` or the ``regression``, computed again."""
-    if which == "counts":
-        return sampled_evidence(count_scores(), **options)
-    return grid_evidence(regression_scores(), **options)

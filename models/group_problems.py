@@ -49,9 +49,7 @@ from models.item_response import simulate_responses
 from models.normal_scores import (
     LOG_2PI,
     NormalScores,
-    grid_evidence,
     half_cauchy,
-    sampled_evidence,
     scored_problem,
 )
 from models.student_importance import Reference
@@ -150,10 +148,9 @@ def log_given_population(theta: np.ndarray) -> np.ndarray:
     return terms.sum(axis=1) + log_binomials()
 
 
-def rat_tumours_reference() -> Reference:
-    """Return log Z, computed again."""
-    scores = NormalScores(2, population, log_given_population)
-    return grid_evidence(scores, step=0.125, reach=8.0)
+def population_scores() -> NormalScores:
+    """Return prior and likelihood of the mean and v, with the experiments integrated out."""
+    return NormalScores(2, population, log_given_population)
 
 
 def rat_tumours() -> EvidenceProblem:
@@ -282,12 +279,11 @@ def log_given_items(theta: np.ndarray, y: np.ndarray) -> np.ndarray:
     return values
 
 
-def item_response_reference(each: bool, **options: int) -> Reference:
-    """Return log Z with one discrimination for all items, or one each."""
+def item_scores(each: bool) -> NormalScores:
+    """Return prior and likelihood of the items, with one discrimination for all or one each."""
     y = answers()
     n_dim = ITEMS + (ITEMS if each else 1)
-    scores = NormalScores(n_dim, lambda z: items(z, each), lambda t: log_given_items(t, y))
-    return sampled_evidence(scores, **options)
+    return NormalScores(n_dim, lambda z: items(z, each), lambda t: log_given_items(t, y))
 
 
 def small_test(each: bool = False) -> EvidenceProblem:

@@ -15,7 +15,7 @@ deterministic function of the standard normal ``group_z``. :data:`EXAMPLES` list
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +28,6 @@ from amc_pymc.rng import as_generator
 
 Family = Literal[
     "gaussian",
-    "laplace",
     "logistic",
     "poisson",
     "negative_binomial",
@@ -108,8 +107,6 @@ def observe(family: Family, eta, rows: Mapping[str, Any], total_size: int | None
     kwargs = {"observed": rows["y"], "total_size": total_size}
     if family == "gaussian":
         pm.Normal("obs", eta, pm.HalfNormal("sigma", 1.0), **kwargs)
-    elif family == "laplace":
-        pm.Laplace("obs", eta, pm.HalfNormal("scale", 1.0), **kwargs)
     elif family == "logistic":
         pm.Bernoulli("obs", logit_p=eta, **kwargs)
     elif family == "poisson":
@@ -142,8 +139,6 @@ def draw_outcomes(
     n = eta.size
     if family == "gaussian":
         return rng.normal(eta, 0.7), {"sigma": 0.7}, {}
-    if family == "laplace":
-        return rng.laplace(eta, 0.7), {"scale": 0.7}, {}
     if family == "logistic":
         return (rng.random(n) < expit(eta)).astype(np.int8), {}, {}
     if family == "poisson":
@@ -246,14 +241,6 @@ def intercepts_model(
     return model
 
 
-def simulate_separation(n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1) -> GroupedData:
-    """Simulate logistic outcomes; those of group 0 are all ones, those of group 1 all zeros."""
-    data = simulate_intercepts("logistic", n_rows, n_groups, seed=seed)
-    y, group = data.y.copy(), data.groups["group"]
-    y[group == 0], y[group == 1] = 1, 0
-    return replace(data, y=y)
-
-
 # --- intercepts and slopes, correlated ------------------------------------------------------------
 
 
@@ -312,10 +299,8 @@ def slopes_model(
 # --- groups in groups, covariates of groups --------------------------------------------------------
 
 
-def simulate_nested(
-    n_rows: int = 5_000, n_groups: int = 100, *, family: Family = "logistic", seed: int = 1
-) -> GroupedData:
-    """Simulate rows in classes, ten classes in a school; the mean of a class is the effect of its school."""
+def simulate_nested(n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1) -> GroupedData:
+    """Simulate logistic rows in classes, ten classes in a school; the mean of a class is the effect of its school."""
     rng = as_generator(seed)
     n_schools = max(2, n_groups // 10)
     X = covariates(rng, n_rows, 3)
@@ -324,57 +309,51 @@ def simulate_nested(
     school = sds["school"] * rng.standard_normal(n_schools)
     classes = school[parent] + sds["class"] * rng.standard_normal(n_groups)
     index = group_index(rng, n_rows, n_groups)
-    y, truth, extra = draw_outcomes(family, X @ beta + classes[index], rng)
-    truth |= {"beta": beta, **{f"sd_{name}": value for name, value in sds.items()}}
+    y, _, _ = draw_outcomes("logistic", X @ beta + classes[index], rng)
+    truth = {"beta": beta, **{f"sd_{name}": value for name, value in sds.items()}}
     groups, sizes = {"class": index}, {"school": n_schools, "class": n_groups}
     u = {"school": school, "class": classes}
-    return GroupedData(X, y, groups, sizes, truth, u, {"parent": parent, **extra})
+    return GroupedData(X, y, groups, sizes, truth, u, {"parent": parent})
 
 
-def nested_model(
-    data: GroupedData, centred: bool = True, *, family: Family = "logistic"
-) -> pm.Model:
+def nested_model(data: GroupedData, centred: bool = True) -> pm.Model:
     """Build the model of :func:`simulate_nested`; rows depend on the effect ``class`` only."""
-    extra = {name: values for name, values in data.extra.items() if name != "parent"}
     with pm.Model() as model:
-        rows, _ = row_data(X=data.X, y=data.y, class_index=data.groups["class"], **extra)
+        rows, _ = row_data(X=data.X, y=data.y, class_index=data.groups["class"])
         parent = pm.Data("parent", data.extra["parent"])
         sds = {name: pm.HalfNormal(f"sd_{name}", 1.0) for name in ("school", "class")}
         school = effects("school", 0.0, sds["school"], centred, shape=data.n_groups["school"])
         mean = school[parent]
         classes = effects("class", mean, sds["class"], centred, shape=data.n_groups["class"])
         eta = rows["X"] @ coefficients(data) + classes[rows["class_index"]]
-        observe(family, eta, rows)
+        observe("logistic", eta, rows)
     return model
 
 
 def simulate_group_covariates(
-    n_rows: int = 5_000, n_groups: int = 100, *, family: Family = "logistic", seed: int = 1
+    n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1
 ) -> GroupedData:
-    """Simulate groups whose mean effect is a regression on two group covariates."""
+    """Simulate logistic rows in groups whose mean effect is a regression on two group covariates."""
     rng = as_generator(seed)
     X, W = covariates(rng, n_rows, 3), rng.standard_normal((n_groups, 2))
     beta, gamma, sd = np.array([-0.5, 0.5, -0.4]), np.array([0.7, -0.3]), 0.5
     index = group_index(rng, n_rows, n_groups)
     u = W @ gamma + sd * rng.standard_normal(n_groups)
-    y, truth, extra = draw_outcomes(family, X @ beta + u[index], rng)
-    truth |= {"beta": beta, "gamma": gamma, "sd_group": sd}
+    y, _, _ = draw_outcomes("logistic", X @ beta + u[index], rng)
+    truth = {"beta": beta, "gamma": gamma, "sd_group": sd}
     groups, sizes = {"group": index}, {"group": n_groups}
-    return GroupedData(X, y, groups, sizes, truth, {"group": u}, {"W": W, **extra})
+    return GroupedData(X, y, groups, sizes, truth, {"group": u}, {"W": W})
 
 
-def group_covariates_model(
-    data: GroupedData, centred: bool = True, *, family: Family = "logistic"
-) -> pm.Model:
+def group_covariates_model(data: GroupedData, centred: bool = True) -> pm.Model:
     """Build the model of :func:`simulate_group_covariates`; ``gamma`` are the coefficients of the covariates."""
-    extra = {name: values for name, values in data.extra.items() if name != "W"}
     with pm.Model() as model:
-        rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"], **extra)
+        rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"])
         W = pm.Data("W", data.extra["W"])
         gamma = pm.Normal("gamma", 0.0, PRIOR_SD, shape=data.extra["W"].shape[1])
         sd = pm.HalfNormal("sd_group", 1.0)
         u = effects("group", W @ gamma, sd, centred, shape=data.n_groups["group"])
-        observe(family, rows["X"] @ coefficients(data) + u[rows["group_index"]], rows)
+        observe("logistic", rows["X"] @ coefficients(data) + u[rows["group_index"]], rows)
     return model
 
 
@@ -527,7 +506,6 @@ EXAMPLES: dict[str, Example] = {
     "exponential": _intercepts("exponential"),
     "weibull": _intercepts("weibull", "shape"),
     "unbalanced": _intercepts("logistic", sizes="unbalanced"),
-    "separation": Example(simulate_separation, _logistic_intercepts, ("beta", "sd_group")),
     "slope": _slopes("logistic", 2),
     "gaussian_slope": _slopes("gaussian", 2, "sigma"),
     "two_slopes": _slopes("logistic", 3),

@@ -24,11 +24,10 @@ import pymc as pm
 
 from scipy.special import logsumexp
 
+from models import group_problems as schools
 from models.grouped import PRIOR_SD, GroupedData, effects
+from models.normal_scores import LOG_2PI
 
-LOG_2PI = math.log(2.0 * math.pi)
-SCHOOL_EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
-SCHOOL_ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
 #: Difference in nats from the maximum of the log density at which a grid ends.
 _DROP = 28.0
 
@@ -69,9 +68,9 @@ class Sums(NamedTuple):
     y: np.ndarray
 
 
-def sums(data: GroupedData, factor: str = "group") -> Sums:
+def sums(data: GroupedData) -> Sums:
     """Compute sums over the rows, in O(N p^2) operations."""
-    index, n_groups = data.groups[factor], data.n_groups[factor]
+    index, n_groups = data.groups["group"], data.n_groups["group"]
 
     def by_group(values: np.ndarray | None) -> np.ndarray:
         return np.bincount(index, weights=values, minlength=n_groups)
@@ -82,7 +81,7 @@ def sums(data: GroupedData, factor: str = "group") -> Sums:
 
 
 def given_sds(
-    s: Sums, sigma: np.ndarray, tau: np.ndarray, prior_sd: float
+    s: Sums, sigma: np.ndarray, tau: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return log p(y | sigma, tau) (K,), beta integrated out, and means (K, p) and covariances (K, p, p) of beta."""
     n, p = s.X.shape
@@ -90,13 +89,13 @@ def given_sds(
     share = between / (noise + s.counts * between)
     squares = (s.X[:, :, None] * s.X[:, None]).reshape(n, p * p)
     precision = (s.XX - (share @ squares).reshape(-1, p, p)) / noise[:, :, None]
-    precision += np.eye(p) / prior_sd**2
+    precision += np.eye(p) / PRIOR_SD**2
     linear = (s.Xy - share @ (s.y[:, None] * s.X)) / noise
     covariance = np.linalg.inv(precision)
     mean = np.matvec(covariance, linear)
     square = (s.yy - share @ s.y**2) / noise[:, 0] - np.vecdot(linear, mean)
     log_det = s.n_rows * 2.0 * np.log(sigma) + np.log1p(s.counts * between / noise).sum(axis=1)
-    log_det += np.linalg.slogdet(precision)[1] + 2.0 * p * math.log(prior_sd)
+    log_det += np.linalg.slogdet(precision)[1] + 2.0 * p * math.log(PRIOR_SD)
     return -0.5 * (s.n_rows * LOG_2PI + log_det + square), mean, covariance
 
 
@@ -104,20 +103,16 @@ def given_sds(
 
 
 def gaussian_reference(
-    data: GroupedData, *, prior_sd: float = float(PRIOR_SD),
-    sd_scales: tuple[float, float] = (1.0, 1.0), factor: str = "group", step: float = 0.25,
-) -> tuple[dict[str, Moments], float]:  # fmt: skip
+    data: GroupedData, *, sd_scales: tuple[float, float] = (1.0, 1.0), step: float = 0.25
+) -> tuple[dict[str, Moments], float]:
     """Compute the posterior of a Gaussian model of :func:`models.grouped.intercepts_model`, and its evidence.
 
     Parameters
     ----------
     data : GroupedData
-        Data with one factor.
-    prior_sd : float
-        Prior standard deviation of a coefficient.
+        Data with the factor ``group``.
     sd_scales : tuple of 2 floats
         Scales of the half-normal priors of sigma and of tau.
-    factor : str
     step : float
         Step of the grid of log sigma and log tau, in their posterior standard deviations. Halving it
         should not change the results.
@@ -125,16 +120,16 @@ def gaussian_reference(
     Returns
     -------
     moments : dict
-        Moments by variable: ``beta``, ``sigma``, ``sd_<factor>`` and, for ``<factor>``, the effects (G,).
+        Moments by variable: ``beta``, ``sigma``, ``sd_group`` and, for ``group``, the effects (G,).
     log_evidence : float
     """
-    s = sums(data, factor)
+    s = sums(data)
 
     def log_density(x: np.ndarray) -> np.ndarray:
         sigma, tau = np.exp(x.T)
         prior = 2.0 * math.log(2.0) - np.log(sd_scales).sum() - LOG_2PI
         prior += x.sum(axis=1) - 0.5 * np.square(np.exp(x) / sd_scales).sum(axis=1)
-        return given_sds(s, sigma, tau, prior_sd)[0] + prior
+        return given_sds(s, sigma, tau)[0] + prior
 
     axes, log_p = grid(log_density, _start(s), step)
     cell = math.prod(axis[1] - axis[0] for axis in axes)
@@ -143,7 +138,7 @@ def gaussian_reference(
     weights = np.exp(log_p - logsumexp(log_p))
     some = weights > 1e-14
     weights, (sigma, tau) = weights[some], nodes[some].T
-    _, mean, covariance = given_sds(s, sigma, tau, prior_sd)
+    _, mean, covariance = given_sds(s, sigma, tau)
     noise, between = np.square(sigma)[:, None], np.square(tau)[:, None]
     share = between / (noise + s.counts * between)
     # The mean of the effects decreases with beta at the rate `share * X`.
@@ -152,8 +147,8 @@ def gaussian_reference(
     effects_mean = share * (s.y - mean @ s.X.T)
     moments = {
         "beta": _mixed(weights, mean, np.diagonal(covariance, axis1=1, axis2=2)),
-        "sigma": _mixed(weights, sigma, 0.0), f"sd_{factor}": _mixed(weights, tau, 0.0),
-        factor: _mixed(weights, effects_mean, own),
+        "sigma": _mixed(weights, sigma, 0.0), "sd_group": _mixed(weights, tau, 0.0),
+        "group": _mixed(weights, effects_mean, own),
     }  # fmt: skip
     return moments, log_evidence
 
@@ -233,7 +228,7 @@ def eight_schools_model(
         mu = pm.Normal("mu", 0.0, np.float64(mean_scale))
         tau = pm.HalfNormal("tau", np.float64(sd_scale))
         theta = effects("theta", mu, tau, centred, dims="school")
-        pm.Normal("obs", theta, SCHOOL_ERRORS, observed=SCHOOL_EFFECTS, dims="school")
+        pm.Normal("obs", theta, schools.ERRORS, observed=schools.EFFECTS, dims="school")
     return model
 
 
@@ -241,7 +236,7 @@ def eight_schools_reference(
     *, mean_scale: float = 5.0, sd_scale: float = 5.0, step: float = 0.25
 ) -> tuple[dict[str, Moments], float]:
     """Compute moments of ``mu``, ``tau`` and ``theta`` and the log evidence, by quadrature over log tau."""
-    y, errors = SCHOOL_EFFECTS, SCHOOL_ERRORS
+    y, errors = schools.EFFECTS, schools.ERRORS
 
     def given_tau(tau: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         variance = errors**2 + tau[:, None] ** 2

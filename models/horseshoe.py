@@ -24,7 +24,6 @@ from models.normal_scores import (
     LOG_2PI,
     NormalScores,
     half_cauchy,
-    sampled_evidence,
     scored_problem,
 )
 from models.student_importance import Reference
@@ -56,16 +55,15 @@ def log_given_scales(tau: np.ndarray, lam: np.ndarray) -> np.ndarray:
     return -0.5 * (y @ y - np.square(half).sum(axis=1) + log_det + ROWS * LOG_2PI)
 
 
-def reference(**options: int) -> Reference:
-    """Return log Z with the coefficients integrated out."""
+def marginal_scores() -> NormalScores:
+    """Return prior and likelihood of the scales, with the coefficients integrated out."""
 
     def parameters(z: np.ndarray) -> np.ndarray:
         return np.column_stack([half_cauchy(z[:, 0], GLOBAL), half_cauchy(z[:, 1:], 1.0)])
 
-    marginal = NormalScores(
+    return NormalScores(
         COVARIATES + 1, parameters, lambda theta: log_given_scales(theta[:, 0], theta[:, 1:])
     )
-    return sampled_evidence(marginal, **options)
 
 
 def horseshoe() -> EvidenceProblem:

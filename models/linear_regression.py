@@ -33,6 +33,8 @@ from amc_pymc.rng import as_generator
 from models.evidence_problem import EvidenceProblem
 
 LOG_2PI = math.log(2.0 * math.pi)
+#: Prior standard deviation of a coefficient, with unknown variance in standard deviations of the errors.
+SCALE = np.float64(2.5)
 
 
 class RegressionData(NamedTuple):
@@ -42,11 +44,11 @@ class RegressionData(NamedTuple):
     y: np.ndarray
 
 
-def simulate(n: int, p: int, *, sigma: float = 1.0, seed: int = 1) -> RegressionData:
-    """Simulate standard normal covariates and coefficients, and normal errors of standard deviation sigma."""
+def simulate(n: int, p: int, *, seed: int = 1) -> RegressionData:
+    """Simulate standard normal covariates, coefficients and errors."""
     rng = as_generator(seed)
     X = rng.standard_normal((n, p))
-    return RegressionData(X, X @ rng.standard_normal(p) + sigma * rng.standard_normal(n))
+    return RegressionData(X, X @ rng.standard_normal(p) + rng.standard_normal(n))
 
 
 def spread_terms(X: np.ndarray, y: np.ndarray, ratio: float) -> tuple[float, float]:
@@ -74,32 +76,24 @@ def log_evidence_unknown_variance(
     return float(constant - (a + 0.5 * n) * math.log1p(0.5 * quadratic / b))
 
 
-def linear_regression(
-    n: int = 100, p: int = 5, *, sigma: float = 1.0, scale: float = 2.5, seed: int = 1
-) -> EvidenceProblem:
+def linear_regression(n: int = 100, p: int = 5) -> EvidenceProblem:
     """Build the problem of simulated rows with known error variance.
 
     Parameters
     ----------
     n, p : int
         Numbers of rows and covariates; there is no intercept.
-    sigma : float
-        Standard deviation of the errors, in the data and in the model.
-    scale : float
-        Prior standard deviation of a coefficient.
-    seed : int
-        Seed of the data.
     """
-    sigma, scale = np.float64(sigma), np.float64(scale)
-    X, y = simulate(n, p, sigma=sigma, seed=seed)
+    sigma = np.float64(1.0)
+    X, y = simulate(n, p)
     constant = -0.5 * n * (LOG_2PI + 2.0 * math.log(sigma))
 
     def variables() -> None:
-        beta = pm.Normal("beta", 0.0, scale, shape=p)
+        beta = pm.Normal("beta", 0.0, SCALE, shape=p)
         pm.Normal("y", X @ beta, sigma, observed=y)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
-        return scale * ndtri(u)
+        return SCALE * ndtri(u)
 
     def log_likelihood(beta: np.ndarray) -> float:
         residuals = (y - X @ beta) / sigma
@@ -107,40 +101,32 @@ def linear_regression(
 
     return EvidenceProblem(
         name=f"linear_regression_{n}", variables=variables,
-        log_evidence=log_evidence_known_variance(X, y, sigma, scale),
+        log_evidence=log_evidence_known_variance(X, y, sigma, SCALE),
         source="closed form, a multivariate normal density", n_dim=p, easy=True,
         prior_transform=prior_transform, log_likelihood=log_likelihood,
     )  # fmt: skip
 
 
-def linear_regression_unknown_variance(
-    n: int = 100, p: int = 5, *, scale: float = 2.5, a: float = 3.0, b: float = 2.0, seed: int = 1
-) -> EvidenceProblem:
+def linear_regression_unknown_variance(n: int = 100, p: int = 5) -> EvidenceProblem:
     """Build the problem of simulated rows with error variance one, which is unknown in the model.
 
     Parameters
     ----------
     n, p : int
         Numbers of rows and covariates; there is no intercept.
-    scale : float
-        Prior standard deviation of a coefficient, in standard deviations of the errors.
-    a, b : float
-        Shape and scale of the inverse-gamma prior of the variance.
-    seed : int
-        Seed of the data.
     """
-    scale, a, b = np.float64(scale), np.float64(a), np.float64(b)
-    X, y = simulate(n, p, seed=seed)
+    a, b = np.float64(3.0), np.float64(2.0)
+    X, y = simulate(n, p)
 
     def variables() -> None:
         variance = pm.InverseGamma("variance", a, b)
         sigma = pt.sqrt(variance)
-        beta = pm.Normal("beta", 0.0, scale * sigma, shape=p)
+        beta = pm.Normal("beta", 0.0, SCALE * sigma, shape=p)
         pm.Normal("y", X @ beta, sigma, observed=y)
 
     def prior_transform(u: np.ndarray) -> np.ndarray:
         variance = b / gammainccinv(a, u[0])
-        return np.append(variance, scale * math.sqrt(variance) * ndtri(u[1:]))
+        return np.append(variance, SCALE * math.sqrt(variance) * ndtri(u[1:]))
 
     def log_likelihood(parameters: np.ndarray) -> float:
         variance = parameters[0]
@@ -149,7 +135,7 @@ def linear_regression_unknown_variance(
 
     return EvidenceProblem(
         name="linear_regression_unknown_variance", variables=variables,
-        log_evidence=log_evidence_unknown_variance(X, y, scale, a, b),
+        log_evidence=log_evidence_unknown_variance(X, y, SCALE, a, b),
         source="closed form, a multivariate t density", n_dim=p + 1, easy=True,
         prior_transform=prior_transform, log_likelihood=log_likelihood,
     )  # fmt: skip

@@ -4,8 +4,7 @@ r"""Logistic regression with a normal prior, on simulated, breast cancer and Pim
 
 The log posterior is concave. A Student distribution at its mode, with the inverse Hessian as
 scale matrix, is therefore a good proposal in moderate dimensions, and importance sampling at its quasi-random
-points gives the reference (:func:`reference`). References that need no file are stored in
-``FROZEN``; ``python -m models.logistic_regression`` computes them again.
+points gives the reference (:func:`reference`). References that need no file are stored in ``FROZEN``.
 
 The Pima Indians diabetes data are not included: pass the path of a CSV file of 768 rows with the eight
 covariates and the class, or let scikit-learn download them from OpenML (data set 37).
@@ -26,9 +25,11 @@ from amc_pymc.rng import as_generator
 from models.evidence_problem import EvidenceProblem
 from models.student_importance import Component, Reference, importance_evidence
 
-FROZEN: dict[tuple | None, Reference] = {
-    ("simulated", 50, 8, 2.5, 1): Reference(-34.82040, 0.00018),
-    ("breast cancer", 8, 2.5, 5.0): Reference(-92.64701, 0.00021),
+#: Prior standard deviations of a coefficient and of the intercept.
+SCALE, INTERCEPT_SCALE = np.float64(2.5), np.float64(5.0)
+FROZEN = {
+    "logistic_regression": Reference(-34.82040, 0.00018),
+    "breast_cancer": Reference(-92.64701, 0.00021),
 }
 
 
@@ -49,12 +50,12 @@ def simulate(n: int, p: int, *, seed: int = 1) -> BinaryData:
     return BinaryData(X, (rng.random(n) < expit(X @ rng.standard_normal(p))).astype(np.int64))
 
 
-def load_breast_cancer(n_covariates: int = 8) -> BinaryData:
-    """Load the first covariates of the Wisconsin data, standardised, and whether a tumour is malignant."""
+def load_breast_cancer() -> BinaryData:
+    """Load the first eight covariates of the Wisconsin data, standardised, and whether a tumour is malignant."""
     from sklearn.datasets import load_breast_cancer as load
 
     X, benign = load(return_X_y=True)
-    return BinaryData(standardise(X[:, :n_covariates]), 1 - benign)
+    return BinaryData(standardise(X[:, :8]), 1 - benign)
 
 
 def load_pima(path: str | Path | None = None) -> BinaryData:
@@ -97,9 +98,9 @@ def load_pima(path: str | Path | None = None) -> BinaryData:
     return BinaryData(table[:, :8], table[:, 8].astype(np.int64))
 
 
-def standardise(X: np.ndarray, ddof: int = 0) -> np.ndarray:
+def standardise(X: np.ndarray) -> np.ndarray:
     """Return columns with mean zero and standard deviation one."""
-    return (X - X.mean(axis=0)) / X.std(axis=0, ddof=ddof)
+    return (X - X.mean(axis=0)) / X.std(axis=0)
 
 
 def _is_number(text: str) -> bool:
@@ -119,11 +120,9 @@ def log_likelihoods(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarr
     return -np.logaddexp(0.0, signed, out=signed).sum(axis=0)
 
 
-def laplace(
-    X: np.ndarray, y: np.ndarray, scales: np.ndarray, *, tolerance: float = 1e-10
-) -> tuple[np.ndarray, np.ndarray]:
+def laplace(X: np.ndarray, y: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mode (D,) of the posterior and the inverse (D, D) of the negative Hessian there."""
-    theta = np.zeros(X.shape[1])
+    theta, tolerance = np.zeros(X.shape[1]), 1e-10
     precision = np.diag(scales**-2.0)
 
     def log_posterior(theta: np.ndarray) -> float:
@@ -175,9 +174,7 @@ def reference(
 # --- problems ------------------------------------------------------------------------------------
 
 
-def logistic_regression(
-    n: int = 50, p: int = 8, *, scale: float = 2.5, seed: int = 1
-) -> EvidenceProblem:
+def logistic_regression(n: int = 50, p: int = 8) -> EvidenceProblem:
     """Build the problem of simulated rows without an intercept.
 
     Parameters
@@ -185,34 +182,19 @@ def logistic_regression(
     n, p : int
         Numbers of rows and covariates. Beyond some 30 covariates the reference loses precision; check
         the problem's `error`.
-    scale : float
-        Prior standard deviation of a coefficient.
-    seed : int
-        Seed of the data.
     """
-    X, y = simulate(n, p, seed=seed)
-    key = ("simulated", n, p, scale, seed)
-    return _problem("logistic_regression", X, y, scale=scale, key=key)
+    found = FROZEN["logistic_regression"] if (n, p) == (50, 8) else None
+    return _problem("logistic_regression", *simulate(n, p), SCALE, found)
 
 
-def breast_cancer(
-    n_covariates: int = 8, *, scale: float = 2.5, intercept_scale: float = 5.0
-) -> EvidenceProblem:
+def breast_cancer() -> EvidenceProblem:
     """Build the problem of malignant or benign tumours, from the first covariates of the Wisconsin data.
 
     The 569 rows come with scikit-learn; an intercept is added. Radius, perimeter and area of a tumour are nearly
     collinear, so the posterior is long and narrow, but it has one mode.
-
-    Parameters
-    ----------
-    n_covariates : int
-        Number of covariates, at most 30.
-    scale, intercept_scale : float
-        Prior standard deviations of a coefficient and of the intercept.
     """
-    X, y = load_breast_cancer(n_covariates)
-    key = ("breast cancer", n_covariates, scale, intercept_scale)
-    return _problem("breast_cancer", X, y, scale=scale, intercept_scale=intercept_scale, key=key)
+    X, y = load_breast_cancer()
+    return _problem("breast_cancer", X, y, SCALE, FROZEN["breast_cancer"], intercept=True)
 
 
 def neufeld(path: str | Path | None = None, n_rows: int = 50) -> EvidenceProblem:
@@ -228,55 +210,30 @@ def neufeld(path: str | Path | None = None, n_rows: int = 50) -> EvidenceProblem
     n_rows : int
     """
     X, y = load_pima(path)
-    return _problem("neufeld", standardise(X)[:n_rows], y[:n_rows], scale=0.05**0.5)
+    return _problem("neufeld", standardise(X)[:n_rows], y[:n_rows], np.float64(0.05**0.5))
 
 
 def _problem(
-    name: str, X: np.ndarray, y: np.ndarray, *, scale: float, intercept_scale: float | None = None,
-    key: tuple | None = None,
+    name: str, X: np.ndarray, y: np.ndarray, scale: np.float64, found: Reference | None = None, *,
+    intercept: bool = False,
 ) -> EvidenceProblem:  # fmt: skip
-    p, scale = X.shape[1], np.float64(scale)
-    design, scales = X, np.full(p, scale)
-    if intercept_scale is not None:
-        intercept_scale = np.float64(intercept_scale)
-        design, scales = np.column_stack([np.ones(y.size), X]), np.append(intercept_scale, scales)
-    found = FROZEN.get(key) or reference(design, y, scales)
+    design, scales = X, np.full(X.shape[1], scale)
+    if intercept:
+        design, scales = np.column_stack([np.ones(y.size), X]), np.append(INTERCEPT_SCALE, scales)
+    found = found or reference(design, y, scales)
 
     def variables() -> None:
-        if intercept_scale is None:
-            beta = pm.Normal("beta", 0.0, scale, shape=p)
-            logit = X @ beta
-        else:
-            intercept = pm.Normal("intercept", 0.0, intercept_scale)
-            beta = pm.Normal("beta", 0.0, scale, shape=p)
-            logit = intercept + X @ beta
+        level = pm.Normal("intercept", 0.0, INTERCEPT_SCALE) if intercept else None
+        beta = pm.Normal("beta", 0.0, scale, shape=X.shape[1])
+        logit = level + X @ beta if intercept else X @ beta
         pm.Bernoulli("y", logit_p=logit, observed=y)
 
     def log_likelihood(theta: np.ndarray) -> float:
         return float(log_likelihoods(theta[None], design, y)[0])
 
     return EvidenceProblem(
-        name=name,
-        variables=variables,
-        log_evidence=found.log_evidence,
-        error=found.error,
+        name=name, variables=variables, log_evidence=found.log_evidence, error=found.error,
         source="quasi-random importance sampling from a Student distribution at the mode",
-        n_dim=scales.size,
-        easy=True,
-        prior_transform=lambda u: scales * ndtri(u),
+        n_dim=scales.size, easy=True, prior_transform=lambda u: scales * ndtri(u),
         log_likelihood=log_likelihood,
-    )
-
-
-def main() -> None:
-    """Compute the frozen references again."""
-    X, y = simulate(50, 8)
-    print("simulated", reference(X, y, np.full(8, 2.5), log2_points=16, replicates=32))
-    X, y = load_breast_cancer()
-    design = np.column_stack([np.ones(y.size), X])
-    scales = np.append(5.0, np.full(8, 2.5))
-    print("breast cancer", reference(design, y, scales, log2_points=14, replicates=32))
-
-
-if __name__ == "__main__":
-    main()
+    )  # fmt: skip

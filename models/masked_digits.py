@@ -1,6 +1,6 @@
 r"""Latent vectors of a small decoder given part of an image, for recognising a masked digit.
 
-.. math:: X = G(\theta) + \epsilon, \qquad \theta \sim N(0, I), \qquad \epsilon \sim N(0, 0.05^2 I)
+.. math:: X = G(\theta) + \epsilon, \qquad \theta \sim U(-4, 4)^d, \qquad \epsilon \sim N(0, 0.05^2 I)
 
 of which some pixels are observed. O'Hagan, Kim & Rockova, *Tree bandits for generative Bayes*,
 section 5 and appendices B.5 and C.3, figures 8-10 and 13-20: five latent dimensions for the
@@ -10,8 +10,8 @@ posterior, two for its mode. Differences from the paper:
   does not describe its layers. Here one network with a bottleneck learns images and labels from images,
   scikit-learn's 1797 digits of 8 x 8 pixels, in seconds and without a download.
 - The prior. The paper states a normal prior and samples from uniform ones, on :math:`[-8, 8]^5`
-  and :math:`[-12, 12]^2`, as wide as its codes. Here codes are whitened, so the normal prior, which is
-  the default, fits them; ``prior="uniform"`` is uniform on :math:`[-4, 4]^d`, as wide as these codes.
+  and :math:`[-12, 12]^2`, as wide as its codes. Here it is uniform on :math:`[-4, 4]^d`, as wide as the
+  whitened codes.
 - The images and masks, which the paper only shows. Here half of an image is observed. The right half
   of image 17, a seven that in two dimensions could be a one, resembles the paper's example for the mode.
 
@@ -28,8 +28,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
-
-from scipy.special import ndtri
 
 from models.simulator_example import SimulatorExample
 
@@ -132,9 +130,7 @@ def seen_pixels(seen: str, side: int) -> np.ndarray:
     return halves[seen].ravel()
 
 
-def masked_digits(
-    d: int = 5, *, image: int = 0, seen: str = "top", prior: str = "normal", epsilon: float = 1.0
-) -> SimulatorExample:
+def masked_digits(d: int = 5, *, image: int = 0, seen: str = "top") -> SimulatorExample:
     """Build the example: the latent vector of a training image of which one half is observed.
 
     :func:`decoder` with the same `d` is the decoder, which completes images and recognises digits.
@@ -147,10 +143,6 @@ def masked_digits(
         Index of the image; in scikit-learn's data, 0 is a zero and 7 a seven.
     seen : {"top", "bottom", "left", "right"}
         Observed half of the image.
-    prior : {"normal", "uniform"}
-        Standard normal, or uniform between -4 and 4, for each coordinate.
-    epsilon : float
-        Tolerance of the Euclidean distance between observed pixels, which are between 0 and 1.
     """
     network = decoder(d)
     pixels = seen_pixels(seen, network.side)
@@ -160,17 +152,8 @@ def masked_digits(
         visible = network.decode(theta, pixels)
         return visible + NOISE * rng.standard_normal(visible.shape)
 
-    def cube(u: np.ndarray) -> np.ndarray:
-        return ndtri(u) if prior == "normal" else HALF_WIDTH * (2.0 * u - 1.0)
-
-    def prior() -> list:
-        if prior == "normal":
-            theta = pm.Normal("theta", 0.0, 1.0, shape=d)
-        else:
-            theta = pm.Uniform("theta", -HALF_WIDTH, HALF_WIDTH, shape=d)
-        return [theta]
-
     return SimulatorExample(
-        name=f"masked_digits_{d}", prior=prior, simulate=simulate, cube=cube, observed=observed,
-        epsilon=epsilon, shapes={"theta": (d,)},
+        name=f"masked_digits_{d}", simulate=simulate, observed=observed, epsilon=1.0,
+        prior=lambda: [pm.Uniform("theta", -HALF_WIDTH, HALF_WIDTH, shape=d)],
+        cube=lambda u: HALF_WIDTH * (2.0 * u - 1.0), shapes={"theta": (d,)},
     )  # fmt: skip

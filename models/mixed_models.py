@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 
+from typing import Literal
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -26,6 +28,7 @@ from models.grouped_gaussian import gaussian_reference
 from models.normal_scores import LOG_2PI, NormalScores, grid_evidence, half_normal, scored_problem
 from models.student_importance import Reference
 
+Family = Literal["linear", "poisson"]
 ROWS = 5
 COEFFICIENT_SD, TAU_SD, SIGMA_SD = np.float64(2.0), np.float64(1.0), np.float64(2.0)
 FROZEN = {
@@ -35,29 +38,21 @@ FROZEN = {
 }
 
 
-def simulate(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate covariates and outcomes (J, 5) of the linear model."""
-    rng = as_generator(seed)
+def simulate(family: Family, n_groups: int) -> tuple[np.ndarray, np.ndarray]:
+    """Simulate covariates and outcomes (J, 5)."""
+    rng = as_generator(1)
     x = rng.standard_normal((n_groups, ROWS))
-    y = 0.5 + 0.3 * x + rng.normal(0.0, 0.7, (n_groups, 1)) + rng.standard_normal(x.shape)
-    return x, y
-
-
-def simulate_counts(n_groups: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate covariates and counts (J, 5) of the Poisson model."""
-    rng = as_generator(seed)
-    x = rng.standard_normal((n_groups, ROWS))
+    if family == "linear":
+        return x, 0.5 + 0.3 * x + rng.normal(0.0, 0.7, (n_groups, 1)) + rng.standard_normal(x.shape)
     return x, rng.poisson(np.exp(0.3 + 0.4 * x + rng.normal(0.0, 0.6, (n_groups, 1))))
 
 
 # --- references ----------------------------------------------------------------------------------
 
 
-def poisson_given_population(
-    theta: np.ndarray, x: np.ndarray, y: np.ndarray, *, nodes: int = 141, reach: float = 7.0
-) -> np.ndarray:
+def poisson_given_population(theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the log density (n,) of counts (J, R) for mu, slope and tau (n, 3), with intercepts integrated out."""
-    z = np.linspace(-reach, reach, nodes)
+    z = np.linspace(-7.0, 7.0, 141)
     log_prior = -0.5 * (np.square(z) + LOG_2PI) + math.log(z[1] - z[0])
     per_group = y.sum(axis=1)
     with_slope = (x * y).sum()
@@ -76,10 +71,10 @@ def population(z: np.ndarray) -> np.ndarray:
     return np.column_stack([COEFFICIENT_SD * z[:, :2], half_normal(z[:, 2], TAU_SD)])
 
 
-def reference(family: str, n_groups: int) -> Reference:
-    """Return log Z of the ``linear`` or the ``poisson`` model, computed again."""
+def reference(family: Family, n_groups: int) -> Reference:
+    """Return log Z, computed again."""
+    x, y = simulate(family, n_groups)
     if family == "linear":
-        x, y = simulate(n_groups)
         design = np.column_stack([np.ones(x.size), x.ravel()])
         index = np.repeat(np.arange(n_groups), ROWS)
         data = GroupedData(design, y.ravel(), {"group": index}, {"group": n_groups}, {}, {})
@@ -88,7 +83,6 @@ def reference(family: str, n_groups: int) -> Reference:
             gaussian_reference(data, sd_scales=scales, step=step)[1] for step in (0.25, 0.125)
         )
         return Reference(finer, abs(finer - rule))
-    x, y = simulate_counts(n_groups)
     scores = NormalScores(3, population, lambda theta: poisson_given_population(theta, x, y))
     return grid_evidence(scores, step=0.5, reach=7.0, particles=128)
 
@@ -96,75 +90,46 @@ def reference(family: str, n_groups: int) -> Reference:
 # --- problems ------------------------------------------------------------------------------------
 
 
-def mixed_linear(n_groups: int = 50) -> EvidenceProblem:
-    """Build the problem of the linear model, with n_groups + 4 dimensions.
+def mixed_model(family: Family, n_groups: int) -> EvidenceProblem:
+    """Build the problem of one of the models, with n_groups + 4 (linear) or + 3 dimensions.
 
     Parameters
     ----------
+    family : {"linear", "poisson"}
     n_groups : int
-        Number of groups; 50 and 200 have a stored reference, others take seconds.
+        Number of groups; there are stored references of 50, 200 and 80.
     """
-    x, y = simulate(n_groups)
-    group = np.repeat(np.arange(n_groups), ROWS)
-
-    def variables() -> None:
-        mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
-        slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
-        tau = pm.HalfNormal("tau", TAU_SD)
-        sigma = pm.HalfNormal("sigma", SIGMA_SD)
-        z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
-        pm.Normal("y", mu + slope * x.ravel() + tau * z[group], sigma, observed=y.ravel())
-
-    def parameters(z: np.ndarray) -> np.ndarray:
-        return np.column_stack([population(z), half_normal(z[:, 3], SIGMA_SD), z[:, 4:]])
-
-    def log_likelihood(theta: np.ndarray) -> np.ndarray:
-        residuals = y.ravel() - predictors(theta, theta[:, 4:], x)
-        squares = np.square(residuals / theta[:, 3:4]).sum(axis=1)
-        return -0.5 * (squares + y.size * LOG_2PI) - y.size * np.log(theta[:, 3])
-
-    found = FROZEN.get(("linear", n_groups)) or reference("linear", n_groups)
-    scores = NormalScores(n_groups + 4, parameters, log_likelihood)
-    source = "closed form given the scales, two-dimensional quadrature"
-    return scored_problem(f"mixed_linear_{n_groups}", variables, scores, found, source)
-
-
-def mixed_poisson(n_groups: int = 80) -> EvidenceProblem:
-    """Build the problem of the Poisson model, with n_groups + 3 dimensions.
-
-    Parameters
-    ----------
-    n_groups : int
-        Number of groups; 80 has a stored reference, others take a minute.
-    """
-    x, y = simulate_counts(n_groups)
-    group = np.repeat(np.arange(n_groups), ROWS)
-
-    def variables() -> None:
-        mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
-        slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
-        tau = pm.HalfNormal("tau", TAU_SD)
-        z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
-        rate = pt.exp(mu + slope * x.ravel() + tau * z[group])
-        pm.Poisson("y", rate, observed=y.ravel())
-
+    x, y = simulate(family, n_groups)
+    group, linear = np.repeat(np.arange(n_groups), ROWS), family == "linear"
+    outcomes, first = y.ravel(), 4 if linear else 3
     constant = gammaln(y + 1.0).sum()
 
+    def variables() -> None:
+        mu = pm.Normal("mu", 0.0, COEFFICIENT_SD)
+        slope = pm.Normal("slope", 0.0, COEFFICIENT_SD)
+        tau = pm.HalfNormal("tau", TAU_SD)
+        sigma = pm.HalfNormal("sigma", SIGMA_SD) if linear else None
+        z = pm.Normal("z", 0.0, 1.0, shape=n_groups)
+        eta = mu + slope * x.ravel() + tau * z[group]
+        if linear:
+            pm.Normal("y", eta, sigma, observed=outcomes)
+        else:
+            pm.Poisson("y", pt.exp(eta), observed=outcomes)
+
     def parameters(z: np.ndarray) -> np.ndarray:
-        return np.column_stack([population(z), z[:, 3:]])
+        return np.column_stack([population(z), half_normal(z[:, 3:first], SIGMA_SD), z[:, first:]])
 
     def log_likelihood(theta: np.ndarray) -> np.ndarray:
-        eta = predictors(theta, theta[:, 3:], x)
+        eta = theta[:, :1] + theta[:, 1:2] * x.ravel() + theta[:, 2:3] * theta[:, first:][:, group]
+        if linear:
+            squares = np.square((outcomes - eta) / theta[:, 3:4]).sum(axis=1)
+            return -0.5 * (squares + y.size * LOG_2PI) - y.size * np.log(theta[:, 3])
         with np.errstate(over="ignore"):
-            return eta @ y.ravel() - np.exp(eta).sum(axis=1) - constant
+            return eta @ outcomes - np.exp(eta).sum(axis=1) - constant
 
-    found = FROZEN.get(("poisson", n_groups)) or reference("poisson", n_groups)
-    scores = NormalScores(n_groups + 3, parameters, log_likelihood)
+    scores = NormalScores(n_groups + first, parameters, log_likelihood)
     source = "intercepts by quadrature each, the others by three-dimensional quadrature"
-    return scored_problem(f"mixed_poisson_{n_groups}", variables, scores, found, source)
-
-
-def predictors(theta: np.ndarray, z: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return linear predictors (n, J R) for mu, slope and tau in the first columns and effects (n, J)."""
-    group = np.repeat(np.arange(len(x)), x.shape[1])
-    return theta[:, :1] + theta[:, 1:2] * x.ravel() + theta[:, 2:3] * z[:, group]
+    if linear:
+        source = "closed form given the scales, two-dimensional quadrature"
+    found = FROZEN[family, n_groups]
+    return scored_problem(f"mixed_{family}_{n_groups}", variables, scores, found, source)

@@ -109,6 +109,14 @@ from scipy.stats import chi2, ncx2, truncnorm
 from amc_pymc.rng import as_generator
 from models.simulator_example import SimulatorExample, accepted_draws, in_ball, noise_scale
 
+PAIR: dict[str, tuple[int, ...]] = {"theta1": (), "theta2": ()}
+
+
+def uniform_pair(width: float) -> list:
+    """Add two uniform parameters of so much half width to the PyMC model of the context."""
+    return [pm.Uniform(name, -width, width) for name in PAIR]
+
+
 # --- two moons --------------------------------------------------------------------------------------
 
 RADIUS, MOONS_WIDTH, CENTRE = 0.1, 0.01, 0.25
@@ -143,23 +151,15 @@ def moons_log_likelihood(x: np.ndarray, theta: np.ndarray) -> np.ndarray:
     return np.where(a > 0.0, log_density + constant, -np.inf)
 
 
-def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample:
+def two_moons(observed=(0.0, 0.0)) -> SimulatorExample:
     """Build the example: two moons with their exact posterior.
 
     Parameters
     ----------
     observed : sequence of 2 floats
         Observed pair x.
-    epsilon : float
-        Tolerance of the Euclidean distance.
     """
     observed = np.array(observed, float)
-    scale = np.ones(2)
-
-    def prior() -> list:
-        theta1 = pm.Uniform("theta1", -1.0, 1.0)
-        theta2 = pm.Uniform("theta2", -1.0, 1.0)
-        return [theta1, theta2]
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
         def propose(rng, m):
@@ -173,8 +173,8 @@ def two_moons(observed=(0.0, 0.0), *, epsilon: float = 0.03) -> SimulatorExample
         return accepted_draws(propose, rng, n)
 
     return SimulatorExample(
-        name="two_moons", prior=prior, simulate=moons_simulate, cube=lambda u: 2.0 * u - 1.0,
-        observed=observed, scale=scale, epsilon=epsilon, shapes={"theta1": (), "theta2": ()},
+        name="two_moons", prior=lambda: uniform_pair(1.0), simulate=moons_simulate,
+        cube=lambda u: 2.0 * u - 1.0, observed=observed, epsilon=0.03, shapes=PAIR,
         reference=lambda rng, n: epsilon_reference(rng, n, 0.0),
         epsilon_reference=epsilon_reference,
     )  # fmt: skip
@@ -196,22 +196,9 @@ def scales_simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
     return theta + noise(rng, len(theta))
 
 
-def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> SimulatorExample:
-    """Build the example: the mixture with its exact posterior, whose mode is x.
-
-    Parameters
-    ----------
-    observed : sequence of 2 floats
-        Observed pair x, inside the square.
-    epsilon : float
-        Tolerance of the Euclidean distance.
-    """
+def two_scale_mixture(observed=(3.0, -6.0)) -> SimulatorExample:
+    """Build the example: the mixture with its exact posterior, whose mode is the observed pair x, inside the square."""
     observed = np.array(observed, float)
-
-    def prior() -> list:
-        theta1 = pm.Uniform("theta1", -HALF_WIDTH, HALF_WIDTH)
-        theta2 = pm.Uniform("theta2", -HALF_WIDTH, HALF_WIDTH)
-        return [theta1, theta2]
 
     def epsilon_reference(rng: np.random.Generator, n: int, epsilon: float) -> np.ndarray:
         def propose(rng, m):
@@ -221,9 +208,8 @@ def two_scale_mixture(observed=(3.0, -6.0), *, epsilon: float = 0.2) -> Simulato
         return accepted_draws(propose, rng, n)
 
     return SimulatorExample(
-        name="two_scale_mixture", prior=prior, simulate=scales_simulate,
-        cube=lambda u: HALF_WIDTH * (2.0 * u - 1.0), observed=observed, epsilon=epsilon,
-        shapes={"theta1": (), "theta2": ()},
+        name="two_scale_mixture", prior=lambda: uniform_pair(HALF_WIDTH), simulate=scales_simulate,
+        cube=lambda u: HALF_WIDTH * (2.0 * u - 1.0), observed=observed, epsilon=0.2, shapes=PAIR,
         reference=lambda rng, n: epsilon_reference(rng, n, 0.0),
         epsilon_reference=epsilon_reference, mode=observed,
     )  # fmt: skip
@@ -296,9 +282,7 @@ def slcp_exact(points: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarr
     return accepted_draws(propose, rng, n, batch=100_000)
 
 
-def slcp(
-    *, truth=SLCP_TRUTH, data_seed: int = 1, epsilon: float = 1.0, sufficient: bool = False
-) -> SimulatorExample:
+def slcp(*, truth=SLCP_TRUTH, data_seed: int = 1, sufficient: bool = False) -> SimulatorExample:
     """Build the example: five parameters of a normal distribution from four points.
 
     Parameters
@@ -307,11 +291,9 @@ def slcp(
         Parameters of the simulated data.
     data_seed : int
         Seed of that simulation.
-    epsilon : float
-        Tolerance of the Euclidean distance: of the points as they are or, if `sufficient`, of their moments, each
-        divided by its standard deviation at the true parameters.
     sufficient : bool
-        Whether summaries are five moments instead of eight coordinates, independently of the order of the points.
+        Whether summaries are five moments, each divided by its standard deviation at the true parameters, instead of
+        eight coordinates: independently of the order of the points.
     """
     truth = np.array(truth, float)
     points = slcp_simulate(as_generator(data_seed), truth[None])
@@ -321,12 +303,12 @@ def slcp(
         return moments(found) if sufficient else found
 
     observed = moments(points)[0] if sufficient else points[0]
-    scale = noise_scale(summaries, truth) if sufficient else np.ones(2 * N_POINTS)
+    scale = noise_scale(summaries, truth) if sufficient else 1.0
 
     return SimulatorExample(
         name="slcp_sufficient" if sufficient else "slcp",
         prior=lambda: [pm.Uniform("theta", -SLCP_WIDTH, SLCP_WIDTH, shape=5)], simulate=summaries,
-        cube=lambda u: SLCP_WIDTH * (2.0 * u - 1.0), observed=observed, scale=scale, epsilon=epsilon,
+        cube=lambda u: SLCP_WIDTH * (2.0 * u - 1.0), observed=observed, scale=scale, epsilon=1.0,
         shapes={"theta": (5,)}, truth=truth, reference=lambda rng, n: slcp_exact(points[0], rng, n),
     )  # fmt: skip
 
@@ -346,11 +328,6 @@ def posterior_draws(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     )
 
 
-def posterior_mean(x: np.ndarray) -> np.ndarray:
-    """Return exact posterior means (d,) given data (d,)."""
-    return truncnorm.mean((-1.0 - x) / NOISE_SD, (1.0 - x) / NOISE_SD, loc=x, scale=NOISE_SD)
-
-
 def log_marginal(x: np.ndarray) -> np.ndarray:
     """Return the log density (n,) of data (n, d) relative to data at zero."""
     upper = ndtr((1.0 - np.abs(x)) / NOISE_SD) - ndtr((-1.0 - np.abs(x)) / NOISE_SD)
@@ -361,19 +338,10 @@ def log_marginal(x: np.ndarray) -> np.ndarray:
     return (log - math.log(at_zero)).sum(axis=1)
 
 
-def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> SimulatorExample:
-    """Build the example: a normal mean of d bounded coordinates with its exact posterior, at any tolerance.
-
-    Parameters
-    ----------
-    d : int
-        Number of coordinates.
-    observed : sequence of d floats or None
-        Data; evenly spaced from -0.9 to 0.9 if not given.
-    epsilon : float
-        Tolerance of the Euclidean distance.
-    """
-    observed = np.array(np.linspace(-0.9, 0.9, d) if observed is None else observed, float)
+def gaussian_uniform(observed=tuple(np.linspace(-0.9, 0.9, 10))) -> SimulatorExample:
+    """Build the example: a normal mean of bounded coordinates with its exact posterior, at any tolerance."""
+    observed = np.array(observed, float)
+    d = observed.size
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         return theta + NOISE_SD * rng.standard_normal(theta.shape)
@@ -390,7 +358,7 @@ def gaussian_uniform(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Sim
 
     return SimulatorExample(
         name=f"gaussian_uniform_{d}", prior=lambda: [pm.Uniform("theta", -1.0, 1.0, shape=d)],
-        simulate=simulate, cube=lambda u: 2.0 * u - 1.0, observed=observed, epsilon=epsilon,
+        simulate=simulate, cube=lambda u: 2.0 * u - 1.0, observed=observed, epsilon=1.0,
         shapes={"theta": (d,)}, reference=reference, epsilon_reference=epsilon_reference,
         mode=np.clip(observed, -1.0, 1.0),
     )  # fmt: skip
@@ -426,7 +394,7 @@ def acceptance(observed: np.ndarray, epsilon: float, theta: np.ndarray) -> np.nd
     return ncx2.cdf(epsilon**2 / NOISE_VARIANCE, len(observed), squares / NOISE_VARIANCE)
 
 
-def epsilon_moments(observed: np.ndarray, epsilon: float, *, order: int = 200) -> Moments:
+def epsilon_moments(observed: np.ndarray, epsilon: float) -> Moments:
     """Compute moments of the prior given data within a distance of the observed (D,), by quadrature.
 
     Parameters
@@ -434,9 +402,8 @@ def epsilon_moments(observed: np.ndarray, epsilon: float, *, order: int = 200) -
     observed : array (D,)
     epsilon : float
         Radius of the ball.
-    order : int
-        Number of nodes of the Gauss-Legendre rule.
     """
+    order = 200  # nodes of the Gauss-Legendre rule
     observed = np.asarray(observed, dtype=np.float64)
     d, length = observed.size, float(np.linalg.norm(observed))
     axis = observed / length if length > 0.0 else np.eye(d)[0]
@@ -462,7 +429,7 @@ def epsilon_moments(observed: np.ndarray, epsilon: float, *, order: int = 200) -
     return Moments(total, SHRINKAGE * mean * axis, covariance)
 
 
-def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> SimulatorExample:
+def gaussian_known(d: int = 10, *, observed=None) -> SimulatorExample:
     """Build the example: a normal mean of d coordinates with its exact posterior, at any tolerance.
 
     Parameters
@@ -471,8 +438,6 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
         Number of coordinates.
     observed : sequence of d floats or None
         Data; evenly spaced from -0.75 to 0.75 if not given.
-    epsilon : float
-        Tolerance of the Euclidean distance.
     """
     observed = np.array(np.linspace(-0.75, 0.75, d) if observed is None else observed, float)
     prior_sd, posterior_sd = math.sqrt(PRIOR_VARIANCE), math.sqrt(POSTERIOR_VARIANCE)
@@ -497,7 +462,7 @@ def gaussian_known(d: int = 10, *, observed=None, epsilon: float = 1.0) -> Simul
 
     return SimulatorExample(
         name=f"gaussian_{d}", prior=lambda: [pm.Normal("theta", 0.0, prior_sd, shape=d)],
-        simulate=simulate, cube=lambda u: prior_sd * ndtri(u), observed=observed, epsilon=epsilon,
+        simulate=simulate, cube=lambda u: prior_sd * ndtri(u), observed=observed, epsilon=1.0,
         shapes={"theta": (d,)}, reference=reference, epsilon_reference=epsilon_reference,
         mode=SHRINKAGE * observed,
     )  # fmt: skip
@@ -562,7 +527,7 @@ def groups_exact(
 
 
 def group_means(
-    groups: int = 9, n: int = 10, *, truth=None, data_seed: int = 1, epsilon: float = 1.0
+    groups: int = 9, n: int = 10, *, truth=None, data_seed: int = 1
 ) -> SimulatorExample:
     """Build the example: a hierarchical model with as many parameters as groups, and three more.
 
@@ -576,9 +541,6 @@ def group_means(
         mu, tau, sigma and effects of the simulated data; 0.5, 0.7, 1 and normal quantiles if not given.
     data_seed : int
         Seed of that simulation.
-    epsilon : float
-        Tolerance of the Euclidean distance between summaries, each divided by its standard deviation at
-        the true parameters.
     """
     if truth is None:
         effects = 0.5 + 0.7 * ndtri((np.arange(groups) + 0.5) / groups)
@@ -613,7 +575,7 @@ def group_means(
 
     return SimulatorExample(
         name=f"group_means_{groups}", prior=prior, simulate=simulate, cube=cube, observed=observed,
-        scale=scale, epsilon=epsilon,
+        scale=scale, epsilon=1.0,
         shapes={"mu": (), "tau": (), "sigma": (), "effect": (groups,)}, truth=truth,
         reference=reference,
     )  # fmt: skip

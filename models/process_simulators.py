@@ -78,7 +78,7 @@ the prior of O'Hagan et al.; the one here does not.
 In most of [0, 1]^4 predation exceeds 0.1 and the prey die within a few units of time. Therefore the
 default prior is uniform for the logarithms of the rates, over :math:`[\log 0.001, \log 1]^4`;
 ``prior="unit"`` is the paper's. If predators die out, prey multiply without limit: a run of more
-than `max_events` events gives NaN.
+than 10,000 events gives NaN.
 """
 
 from __future__ import annotations
@@ -190,9 +190,7 @@ def ar_exact(y: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
     return accepted_draws(propose, rng, n)
 
 
-def ar_series(
-    n: int = 200, *, truth=AR_TRUTH, data_seed: int = 1, epsilon: float = 1.0
-) -> SimulatorExample:
+def ar_series(n: int = 200, *, truth=AR_TRUTH, data_seed: int = 1) -> SimulatorExample:
     """Build the example: six parameters of a simulated series.
 
     Parameters
@@ -203,9 +201,6 @@ def ar_series(
         Intercept, partial autocorrelations and standard deviation of the simulated data.
     data_seed : int
         Seed of that simulation.
-    epsilon : float
-        Tolerance of the Euclidean distance between estimates, each divided by its standard deviation at
-        the true parameters.
     """
     truth = np.array(truth, float)
 
@@ -232,7 +227,7 @@ def ar_series(
 
     return SimulatorExample(
         name="ar_series", prior=prior, simulate=lambda rng, x: simulate(rng, _from_levels(x)),
-        cube=lambda u: _to_levels(ar_cube(u)), observed=observed, scale=scale, epsilon=epsilon,
+        cube=lambda u: _to_levels(ar_cube(u)), observed=observed, scale=scale, epsilon=1.0,
         shapes={"intercept": (), "level": (ORDER,), "sigma": ()}, truth=_to_levels(truth[None])[0],
         reference=lambda rng, n: _to_levels(ar_exact(y, rng, n)),
     )  # fmt: skip
@@ -329,9 +324,9 @@ def inside(theta: np.ndarray) -> np.ndarray:
     return (np.abs(theta[:, 0]) < theta[:, 1] + 1.0) & (theta[:, 1] < 1.0)
 
 
-def most_likely(x: np.ndarray, n_start: int = 4000) -> tuple[np.ndarray, float]:
+def most_likely(x: np.ndarray) -> tuple[np.ndarray, float]:
     """Find the parameters (2,) of the highest likelihood in the triangle, and its logarithm."""
-    start = ma2_cube(as_generator(0).random((n_start, 2)))
+    start = ma2_cube(as_generator(0).random((4000, 2)))
     first = start[ma2_log_likelihood(x, start).argmax()]
 
     def loss(theta: np.ndarray) -> float:
@@ -341,24 +336,9 @@ def most_likely(x: np.ndarray, n_start: int = 4000) -> tuple[np.ndarray, float]:
     return found.x, -float(found.fun)
 
 
-def ma2(
-    n: int = 100, *, truth=MA2_TRUTH, data_seed: int = 1, epsilon: float = 0.3
-) -> SimulatorExample:
-    """Build the example: two parameters from the autocovariances of a simulated series.
-
-    Parameters
-    ----------
-    n : int
-        Length of the series.
-    truth : sequence of 2 floats
-        Parameters of the simulated data, in the triangle.
-    data_seed : int
-        Seed of that simulation.
-    epsilon : float
-        Tolerance of the Euclidean distance between autocovariances, each divided by its standard
-        deviation at the true parameters.
-    """
-    truth = np.array(truth, float)
+def ma2(*, data_seed: int = 1) -> SimulatorExample:
+    """Build the example: two parameters from the autocovariances of a series of length 100, simulated by a seed."""
+    n, truth = 100, MA2_TRUTH
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         return summaries_of_series(rng, theta, n)
@@ -382,7 +362,7 @@ def ma2(
 
     return SimulatorExample(
         name="ma2", prior=prior, simulate=simulate, cube=ma2_cube, observed=observed, scale=scale,
-        epsilon=epsilon, shapes={"theta1": (), "theta2": ()}, truth=truth, reference=reference,
+        epsilon=0.3, shapes={"theta1": (), "theta2": ()}, truth=truth, reference=reference,
         mode=mode,
     )  # fmt: skip
 
@@ -394,11 +374,6 @@ HESTON_TRUTH = np.array([3.0, 0.3, 0.2, -0.6, 0.6])
 HESTON_NAMES = ("kappa", "xi", "nu0", "rho", "sigma")
 HESTON_LOWER = np.array([0.0, 0.0, 0.0, -1.0, 0.0])
 HESTON_UPPER = np.array([10.0, 1.0, 1.0, 1.0, 1.0])
-HESTON_SUMMARIES = (
-    "mean return", "mean squared return", "log sd of returns", "log sd of squared returns",
-    "autocorrelation of squared returns 1", "autocorrelation of squared returns 2",
-    "correlation of returns and squared returns",
-)  # fmt: skip
 
 
 @njit(cache=True)
@@ -416,7 +391,11 @@ def log_returns(rng, theta, dt, out):
 
 @njit(cache=True)
 def heston_summarise(r, out):
-    """Compute seven summaries of returns (n,): see ``SUMMARIES``."""
+    """Compute seven summaries of returns (n,).
+
+    Mean, mean square, log sd of returns and of their squares, autocorrelations of squares at lags 1 and 2, and the
+    correlation of returns and their squares.
+    """
     n = r.size
     mean, square = 0.0, 0.0
     for value in r:
@@ -455,33 +434,14 @@ def summaries_of_paths(rng, theta, n_steps, dt):
     return out
 
 
-def heston(
-    n_steps: int = 2000, *, dt: float = 1.0 / 252.0, truth=HESTON_TRUTH, data_seed: int = 1,
-    epsilon: float = 2.0,
-) -> SimulatorExample:  # fmt: skip
-    """Build the example: five parameters from summaries of a simulated path.
-
-    Parameters
-    ----------
-    n_steps : int
-        Number of steps, at least three.
-    dt : float
-        Length of a step in years.
-    truth : sequence of 5 floats
-        Parameters of the simulated data, within the prior.
-    data_seed : int
-        Seed of that simulation.
-    epsilon : float
-        Tolerance of the Euclidean distance between summaries, each divided by its standard
-        deviation at the true parameters.
-    """
-    truth = np.array(truth, float)
+def heston(n_steps: int = 2000, *, data_seed: int = 1) -> SimulatorExample:
+    """Build the example: five parameters from summaries of a path of so many days, at least three, simulated by a seed."""
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        return summaries_of_paths(rng, theta, n_steps, dt)
+        return summaries_of_paths(rng, theta, n_steps, 1.0 / 252.0)
 
-    observed = simulate(as_generator(data_seed), truth[None])[0]
-    scale = noise_scale(simulate, truth, 500)
+    observed = simulate(as_generator(data_seed), HESTON_TRUTH[None])[0]
+    scale = noise_scale(simulate, HESTON_TRUTH, 500)
 
     def prior() -> list:
         return [
@@ -490,24 +450,17 @@ def heston(
 
     return SimulatorExample(
         name="heston", prior=prior, simulate=simulate, cube=lambda u: HESTON_LOWER + (HESTON_UPPER - HESTON_LOWER) * u,
-        observed=observed, scale=scale, epsilon=epsilon, shapes=dict.fromkeys(HESTON_NAMES, ()),
-        truth=truth,
+        observed=observed, scale=scale, epsilon=2.0, shapes=dict.fromkeys(HESTON_NAMES, ()),
+        truth=HESTON_TRUTH,
     )  # fmt: skip
 
 
 # --- lotka volterra ---------------------------------------------------------------------------------
 
 RATES_START = (100, 50)
-DURATION, STEP = 30.0, 0.2
+DURATION, N_TIMES, MOST_EVENTS = 30.0, 151, 10_000
 RATES_TRUTH = np.array([0.7, 0.01, 0.005, 0.4])
 LOWEST = 1e-3
-RATES_SUMMARIES = (
-    "mean prey", "mean predators", "log variance prey", "log variance predators",
-    "autocorrelation prey 1", "autocorrelation prey 2", "autocorrelation predators 1",
-    "autocorrelation predators 2", "cross-correlation",
-)  # fmt: skip
-
-# --- the process ---------------------------------------------------------------------------------
 
 
 @njit(cache=True)
@@ -550,8 +503,9 @@ def gillespie(rng, rates, prey, predators, duration, n_times, max_events, out):
 
 @njit(cache=True)
 def rates_summarise(path, out):
-    """Compute nine summaries of numbers (n_times, 2): see ``SUMMARIES``.
+    """Compute nine summaries of numbers (n_times, 2) of prey and predators.
 
+    Means, log variances, autocorrelations at lags 1 and 2 of prey and then of predators, and the cross-correlation.
     The variance is increased by one before taking its logarithm, and correlations with a constant are 0.
     """
     n = path.shape[0]
@@ -580,77 +534,43 @@ def rates_summarise(path, out):
 
 
 @njit(cache=True)
-def summaries_of_runs(rng, rates, prey, predators, duration, n_times, max_events):
+def summaries_of_runs(rng, rates):
     out = np.full((rates.shape[0], 9), np.nan)
-    path = np.empty((n_times, 2))
+    path = np.empty((N_TIMES, 2))
     for i in range(rates.shape[0]):
-        if gillespie(rng, rates[i], prey, predators, duration, n_times, max_events, path) >= 0:
+        events = gillespie(rng, rates[i], *RATES_START, DURATION, N_TIMES, MOST_EVENTS, path)
+        if events >= 0:
             rates_summarise(path, out[i])
     return out
 
 
-def paths(
-    rng: np.random.Generator, rates: np.ndarray, *, start: tuple[int, int] = RATES_START,
-    duration: float = DURATION, n_times: int = 151, max_events: int = 10_000,
-) -> np.ndarray:  # fmt: skip
-    """Simulate numbers (n, n_times, 2) of prey and predators for rates (n, 4); NaN for runs that are too long."""
-    out = np.full((len(rates), n_times, 2), np.nan)
-    for i, row in enumerate(rates):
-        if gillespie(rng, row, *start, duration, n_times, max_events, out[i]) < 0:
-            out[i] = np.nan
-    return out
-
-
-# --- the example --------------------------------------------------------------------------------
-
-
-def lotka_volterra(
-    *, prior: str = "log", truth=RATES_TRUTH, data_seed: int = 1, epsilon: float = 4.0,
-    max_events: int = 10_000,
-) -> SimulatorExample:  # fmt: skip
+def lotka_volterra(*, prior: str = "log", data_seed: int = 1) -> SimulatorExample:
     """Build the example: rates of the jump process from nine summaries of one run.
 
     Parameters
     ----------
     prior : {"log", "unit"}
         Logarithms of the rates uniform on [log 0.001, 0], or rates uniform on [0, 1].
-    truth : sequence of 4 floats
-        Rates of the simulated data.
     data_seed : int
-        Seed of that simulation.
-    epsilon : float
-        Tolerance of the Euclidean distance between summaries, each divided by its standard
-        deviation at the true rates.
-    max_events : int
-        Maximum number of events; longer runs give NaN.
-
-    Raises
-    ------
-    ValueError
-        If `prior` is unknown, a rate is not positive, or the simulation of the data was too long.
+        Seed of the simulated data.
     """
-    truth = np.array(truth, float)
-    n_times = round(DURATION / STEP) + 1
     log = prior == "log"
 
     def simulate(rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        rates = np.exp(theta) if log else theta
-        return summaries_of_runs(rng, rates, *RATES_START, DURATION, n_times, max_events)
+        return summaries_of_runs(rng, np.exp(theta) if log else theta)
 
     def cube(u: np.ndarray) -> np.ndarray:
         return math.log(LOWEST) * (1.0 - u) if log else u.copy()
 
-    theta = np.log(truth) if log else truth
+    theta = np.log(RATES_TRUTH) if log else RATES_TRUTH
     observed = simulate(as_generator(data_seed), theta[None])[0]
     scale = noise_scale(simulate, theta, 1000)
     names = [f"log_theta{i}" if log else f"theta{i}" for i in range(1, 5)]
 
-    def prior() -> list:
-        lower, upper = (math.log(LOWEST), 0.0) if log else (0.0, 1.0)
-        return [pm.Uniform(name, lower, upper) for name in names]
-
+    bounds = (math.log(LOWEST), 0.0) if log else (0.0, 1.0)
     return SimulatorExample(
-        name="lotka_volterra" if log else "lotka_volterra_unit", prior=prior, simulate=simulate,
-        cube=cube, observed=observed, scale=scale, epsilon=epsilon, shapes=dict.fromkeys(names, ()),
+        name="lotka_volterra" if log else "lotka_volterra_unit",
+        prior=lambda: [pm.Uniform(name, *bounds) for name in names], simulate=simulate,
+        cube=cube, observed=observed, scale=scale, epsilon=4.0, shapes=dict.fromkeys(names, ()),
         truth=theta,
     )  # fmt: skip

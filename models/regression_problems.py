@@ -60,9 +60,7 @@ from models.normal_scores import (
     NormalScores,
     exponential,
     gamma,
-    grid_evidence,
     half_normal,
-    sampled_evidence,
     scored_problem,
 )
 from models.student_importance import Reference
@@ -122,13 +120,6 @@ def zero_inflated_scores() -> NormalScores:
         return np.where(y > 0, counted, none).sum(axis=1)
 
     return NormalScores(3, parameters, log_likelihood)
-
-
-def counts_reference(name: str, **options: int) -> Reference:
-    """Return log Z of ``negative_binomial`` or ``zero_inflated``, computed again."""
-    if name == "zero_inflated":
-        return grid_evidence(zero_inflated_scores(), **options)
-    return sampled_evidence(negative_binomial_scores(), **options)
 
 
 def negative_binomial() -> EvidenceProblem:
@@ -191,11 +182,6 @@ def answer_scores() -> NormalScores:
     return NormalScores(6, parameters, log_likelihood)
 
 
-def ordered_reference(**options: int) -> Reference:
-    """Return log Z, computed again."""
-    return sampled_evidence(answer_scores(), **options)
-
-
 def ordered_answers() -> EvidenceProblem:
     """Build the problem with answers as ``pm.OrderedLogistic``, in six dimensions."""
     X, y = ordered_simulate()
@@ -237,11 +223,6 @@ def remission_scores() -> NormalScores:
             return (terms - np.exp(k * log_ratio)).sum(axis=1)
 
     return NormalScores(3, parameters, log_likelihood)
-
-
-def leukaemia_reference(**options: int) -> Reference:
-    """Return log Z, computed again."""
-    return grid_evidence(remission_scores(), **options)
 
 
 def leukaemia() -> EvidenceProblem:
@@ -313,14 +294,6 @@ def robust_scores(name: str) -> NormalScores:
     return NormalScores(p + 2, parameters, log_likelihood)
 
 
-def robust_reference(name: str, **options: int) -> Reference:
-    """Return log Z, computed again."""
-    scores = robust_scores(name)
-    if name == "speed_of_light":
-        return grid_evidence(scores, **options)
-    return sampled_evidence(scores, **options)
-
-
 def robust_regression(name: str) -> EvidenceProblem:
     """Build the problem of one of the two models.
 
@@ -365,11 +338,6 @@ def reaction_scores() -> NormalScores:
         return -0.5 * (squares + n * LOG_2PI) - n * np.log(theta[:, 2])
 
     return NormalScores(3, parameters, log_likelihood)
-
-
-def puromycin_reference(**options: int) -> Reference:
-    """Return log Z, computed again."""
-    return grid_evidence(reaction_scores(), **options)
 
 
 def puromycin() -> EvidenceProblem:

@@ -4,7 +4,7 @@ Population Monte Carlo: a normal mixture is fitted to weighted draws at a temper
 Student tails, are weighted at the next, until the temperature is one (Cappe et al. 2008, *Adaptive
 importance sampling in general mixture classes*, Statistics and Computing 18, 447-459,
 doi:10.1007/s11222-008-9059-x). Draws from the last mixture q are accepted with probability f / (c q),
-where c is the largest ratio f / q among `pilot` draws times `margin`; draws with a ratio above c
+where c is the largest ratio f / q among `pilot` draws times 1.2; draws with a ratio above c
 are underrepresented by the factor by which they exceed it.
 """
 
@@ -44,17 +44,15 @@ class Students:
     df: float = 5.0
 
     @classmethod
-    def fitted(
-        cls, x: np.ndarray, n_components: int, *, widening: float = 1.3, seed: int = 0
-    ) -> Students:
+    def fitted(cls, x: np.ndarray, n_components: int) -> Students:
         """Fit the mixture to points (n, D), as a normal mixture whose covariances are then widened."""
         from sklearn.mixture import GaussianMixture
 
         centre, spread = x.mean(axis=0), x.std(axis=0)
-        fit = GaussianMixture(n_components, random_state=seed, reg_covar=1e-3)
+        fit = GaussianMixture(n_components, random_state=0, reg_covar=1e-3)
         fit.fit((x - centre) / spread)
         means = centre + spread * fit.means_
-        roots = spread[:, None] * np.linalg.cholesky(widening * fit.covariances_)
+        roots = spread[:, None] * np.linalg.cholesky(1.3 * fit.covariances_)
         return cls(fit.weights_, means, roots)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -97,23 +95,17 @@ class RejectionSampler:
     @classmethod
     def fitted(
         cls, log_density: LogDensity, start: np.ndarray, rng: np.random.Generator, *,
-        n_components: int = 6, n: int = 10_000, pilot: int = 50_000, margin: float = 1.2,
-        max_rounds: int = 50,
+        n: int = 10_000, pilot: int = 50_000,
     ) -> RejectionSampler:  # fmt: skip
         """Fit a sampler for a density, starting from points (m, D) that are spread over all of it.
 
         Parameters
         ----------
         log_density, start, rng
-        n_components : int
-            Number of components of the mixture.
         n : int
             Number of draws in a round of the fit.
         pilot : int
             Number of draws for the bound.
-        margin : float
-            Factor by which the largest observed ratio is multiplied.
-        max_rounds : int
 
         Raises
         ------
@@ -122,7 +114,7 @@ class RejectionSampler:
         """
         x, log_q, temperature = start, np.zeros(len(start)), 0.0
         refinements = 0
-        for _ in range(max_rounds):
+        for _ in range(50):
             level = log_density(x)
             if not np.isfinite(level).any():
                 raise RuntimeError("no starting point has a finite log density")
@@ -130,17 +122,17 @@ class RejectionSampler:
             log_w = np.where(np.isfinite(level), temperature * level - log_q, -np.inf)
             weights = np.exp(log_w - logsumexp(log_w))
             kept = x[rng.choice(len(x), 4000, p=weights)]
-            proposal = Students.fitted(kept, n_components if temperature == 1.0 else 1)
+            proposal = Students.fitted(kept, 6 if temperature == 1.0 else 1)
             refinements += temperature == 1.0
             if refinements == 3:
                 break
             x = proposal.draw(rng, n)
             log_q = proposal.log_density(x)
         else:
-            raise RuntimeError(f"temperature {temperature} after {max_rounds} rounds")
+            raise RuntimeError(f"temperature {temperature} after 50 rounds")
         x = proposal.draw(rng, pilot)
         ratio = log_density(x) - proposal.log_density(x)
-        bound = float(ratio.max()) + math.log(margin)
+        bound = float(ratio.max()) + math.log(1.2)
         return cls(log_density, proposal, bound, float(np.exp(ratio - bound).mean()))
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -154,19 +146,17 @@ class RejectionSampler:
         return accepted_draws(propose, rng, n)
 
 
-def next_temperature(
-    level: np.ndarray, log_q: np.ndarray, last: float, *, ess: float = 0.05
-) -> float:
-    """Return the largest value at which the effective sample size is `share` of the points, at most one."""
+def next_temperature(level: np.ndarray, log_q: np.ndarray, last: float) -> float:
+    """Return the largest value at which the effective sample size is 5 % of the points, at most one."""
 
     def share(temperature: float) -> float:
         log_w = np.where(np.isfinite(level), temperature * level - log_q, -np.inf)
         return float(np.exp(2.0 * logsumexp(log_w) - logsumexp(2.0 * log_w))) / len(level)
 
-    if share(1.0) >= ess:
+    if share(1.0) >= 0.05:
         return 1.0
     lower, upper = last, 1.0
     for _ in range(40):
         middle = 0.5 * (lower + upper)
-        lower, upper = (middle, upper) if share(middle) >= ess else (lower, middle)
+        lower, upper = (middle, upper) if share(middle) >= 0.05 else (lower, middle)
     return max(lower, min(last + 1e-3, 1.0))

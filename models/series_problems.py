@@ -62,9 +62,7 @@ from models.normal_scores import (
     NormalScores,
     beta,
     gamma,
-    grid_evidence,
     half_normal,
-    sampled_evidence,
     scored_problem,
 )
 from models.student_importance import Reference
@@ -193,11 +191,6 @@ def earthquake_scores() -> NormalScores:
     return NormalScores(4, parameters, lambda theta: forward(theta, EARTHQUAKES_COUNTS))
 
 
-def earthquakes_reference(**options: int) -> Reference:
-    """Return log Z, computed again."""
-    return sampled_evidence(earthquake_scores(), **options)
-
-
 def earthquakes() -> EvidenceProblem:
     """Build the problem with the states summed out in a potential."""
 
@@ -246,11 +239,6 @@ def garch_scores() -> NormalScores:
         return total
 
     return NormalScores(4, parameters, log_likelihood)
-
-
-def garch_reference(**options: int) -> Reference:
-    """Return log Z, computed again."""
-    return sampled_evidence(garch_scores(), **options)
 
 
 def garch() -> EvidenceProblem:
@@ -315,11 +303,6 @@ def marginal_scores() -> NormalScores:
     """Return prior and likelihood of sigma and tau."""
     y = series()
     return NormalScores(2, scales, lambda theta: kalman(theta, y))
-
-
-def nile_reference() -> Reference:
-    """Return log Z, computed again."""
-    return grid_evidence(marginal_scores(), step=0.125)
 
 
 def nile() -> EvidenceProblem:

@@ -145,23 +145,17 @@ def shells_log_evidence(d: int, radius: float, width: float, distance: float, bo
     return math.log(2.0) + shell - d * math.log(2.0 * box)
 
 
-def shells(
-    d: int = 10, *, radius: float = 2.0, width: float = 0.1, distance: float = 3.5, box: float = 6.0
-) -> EvidenceProblem:
+def shells(d: int = 10, *, width: float = 0.1) -> EvidenceProblem:
     """Build the problem: a uniform prior, and the likelihood as a potential.
 
     Parameters
     ----------
     d : int
         Number of coordinates, at least two.
-    radius, width : float
-        Radius r and width w of both shells.
-    distance : float
-        Distance of each shell's centre from the origin, along the first axis.
-    box : float
-        Half width of the box, which must contain the shells.
+    width : float
+        Width w of both shells.
     """
-    radius, width, box = np.float64(radius), np.float64(width), np.float64(box)
+    radius, width, box, distance = np.array([2.0, width, 6.0, 3.5])
     centre = np.zeros(d)
     centre[0] = distance
     constant = -0.5 * LOG_2PI - math.log(width)
@@ -276,31 +270,9 @@ def modes_log_evidence(d: int, centre: float, sds: Sequence[float]) -> float:
     return float(logsumexp(inside)) - math.log(len(sds)) - d * math.log(2.0 * MODES_BOX)
 
 
-def log_evidence_by_quadrature(d: int, centre: float, sds: Sequence[float]) -> float:
-    """Return log Z by the midpoint rule over a coordinate of each mode."""
-    x = MODES_BOX * ((2.0 * np.arange(400_000) + 1.0) / 400_000 - 1.0)
-    parts = []
-    for sign, sd in zip((-1.0, 1.0), sds, strict=True):
-        logs = -0.5 * ((x - sign * centre) / sd) ** 2 - math.log(sd) - 0.5 * LOG_2PI
-        parts.append(d * (logsumexp(logs) + math.log(x[1] - x[0]) - math.log(2.0 * MODES_BOX)))
-    return float(logsumexp(parts)) - math.log(2.0)
-
-
-def unequal_modes(
-    d: int = 5, *, centre: float = 4.0, sds: tuple[float, float] = (1.0, 0.2)
-) -> EvidenceProblem:
-    """Build the problem: a uniform prior, and the likelihood as a potential.
-
-    Parameters
-    ----------
-    d : int
-        Number of coordinates.
-    centre : float
-        Absolute value of every coordinate of the modes; within the box.
-    sds : tuple of two floats
-        Standard deviations of the modes.
-    """
-    centre, wide, narrow = np.float64(centre), np.float64(sds[0]), np.float64(sds[1])
+def unequal_modes() -> EvidenceProblem:
+    """Build the problem in five dimensions: a uniform prior, and the likelihood as a potential."""
+    d, (centre, wide, narrow) = 5, np.array([4.0, 1.0, 0.2])
     constants = [-d * (math.log(s) + 0.5 * LOG_2PI) - math.log(2.0) for s in (wide, narrow)]
 
     def variables() -> None:
@@ -324,22 +296,7 @@ def unequal_modes(
 # --- correlated gaussian ----------------------------------------------------------------------------
 
 
-def covariance(d: int, rho: float) -> np.ndarray:
-    """Return C (d, d)."""
-    return np.where(np.eye(d, dtype=bool), 1.0, rho)
-
-
-def measurements(d: int) -> np.ndarray:
-    """Return the measurements y (d,), from -2 to 1."""
-    return np.linspace(-2.0, 1.0, d)
-
-
-def gaussian_log_evidence(d: int, box: float) -> float:
-    """Return log Z in closed form."""
-    return -d * math.log(2.0 * box)
-
-
-def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) -> EvidenceProblem:
+def correlated_gaussian(d: int = 10, *, rho: float = 0.95) -> EvidenceProblem:
     """Build the problem of a uniform prior and one multivariate normal measurement.
 
     Parameters
@@ -348,11 +305,9 @@ def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) ->
         Number of coordinates.
     rho : float
         Correlation of any two coordinates, at least 0 and below 1.
-    box : float
-        Half width W of the box, at least 10.
     """
-    box = np.float64(box)
-    y, C = measurements(d), covariance(d, rho)
+    box = np.float64(10.0)  # half width W
+    y, C = np.linspace(-2.0, 1.0, d), np.where(np.eye(d, dtype=bool), 1.0, rho)
     precision = np.linalg.inv(C)
     constant = -0.5 * (d * math.log(2.0 * math.pi) + np.linalg.slogdet(C)[1])
 
@@ -365,7 +320,7 @@ def correlated_gaussian(d: int = 10, *, rho: float = 0.95, box: float = 10.0) ->
         return float(constant - 0.5 * residuals @ precision @ residuals)
 
     return EvidenceProblem(
-        name=f"correlated_gaussian_{d}", variables=variables, log_evidence=gaussian_log_evidence(d, box),
+        name=f"correlated_gaussian_{d}", variables=variables, log_evidence=-d * math.log(2.0 * box),
         n_dim=d, easy=True, prior_transform=lambda u: box * (2.0 * u - 1.0),
         log_likelihood=log_likelihood,
     )  # fmt: skip
@@ -397,13 +352,9 @@ def rosenbrock_log_evidence(n_pairs: int) -> float:
     return n_pairs * math.log(area)
 
 
-def rosenbrock_pairs(n_pairs: int = 5) -> EvidenceProblem:
-    """Build the problem with first coordinates ``x``, second coordinates ``y``, and the likelihood as a potential.
-
-    Parameters
-    ----------
-    n_pairs : int
-    """
+def rosenbrock_pairs() -> EvidenceProblem:
+    """Build the problem of five pairs, first coordinates ``x``, second ``y``, and the likelihood as a potential."""
+    n_pairs = 5
 
     def variables() -> None:
         x = pm.Uniform("x", -ALONG, ALONG, shape=n_pairs)

@@ -158,7 +158,7 @@ def noise_scale(simulate: Simulate, theta: np.ndarray, n: int = 2000, seed: int 
 
 def accepted_draws(
     propose: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]],
-    rng: np.random.Generator, n: int, *, batch: int = 4096, max_per_draw: int = 5_000_000,
+    rng: np.random.Generator, n: int, *, batch: int = 4096,
 ) -> np.ndarray:  # fmt: skip
     """Return the first n draws (n, D) that are accepted.
 
@@ -170,16 +170,15 @@ def accepted_draws(
     n : int
     batch : int
         Initial number of proposals at a time; later as many as are expected to suffice.
-    max_per_draw : int
 
     Raises
     ------
     RuntimeError
-        If more than `max_per_draw` proposals are needed per accepted draw, or for the first one.
+        If more than five million proposals are needed per accepted draw, or for the first one.
     """
     parts, found, tried = [], 0, 0
     while found < n:
-        if tried >= max_per_draw * max(found, 1):
+        if tried >= 5_000_000 * max(found, 1):
             raise RuntimeError(
                 f"{tried} proposals gave {found} of {n} draws: the data may be out of reach"
             )

@@ -55,7 +55,6 @@ def log_student(x: np.ndarray, mean: np.ndarray, root: np.ndarray, df: float) ->
 def importance_evidence(
     log_joint: LogDensity, components: Sequence[Component], *, df: float = 8.0,
     log2_points: int = 12, replicates: int = 16, seed: int = 0,
-    images: Callable[[np.ndarray], Sequence[np.ndarray]] | None = None,
 ) -> Reference:  # fmt: skip
     """Estimate the log integral of exp(log_joint).
 
@@ -72,10 +71,6 @@ def importance_evidence(
     replicates : int
         Number of independent scrambles, at least two.
     seed : int
-    images : callable or None
-        Symmetries of `log_joint`: function from points (n, D) to all their images, each (n, D) and
-        including themselves, under a group of volume-preserving maps. The mixture is then averaged
-        over the group, without further evaluations of `log_joint`.
 
     Returns
     -------
@@ -101,20 +96,12 @@ def importance_evidence(
         ]
         return logsumexp(terms, axis=0)
 
-    def log_proposal(x: np.ndarray) -> np.ndarray:
-        if images is None:
-            return log_mixture(x)
-        every = [log_mixture(image) for image in images(x)]
-        return logsumexp(every, axis=0) - math.log(len(every))
-
     logs = []
     for rng in spawn_generators(as_generator(seed), replicates):
         parts = []
         for s, c, root in zip(log_shares, components, roots, strict=True):
             x = student_points(c.mean, root, df, log2_points, rng)
-            parts.append(
-                s + logsumexp(log_joint(x) - log_proposal(x)) - log2_points * math.log(2.0)
-            )
+            parts.append(s + logsumexp(log_joint(x) - log_mixture(x)) - log2_points * math.log(2.0))
         logs.append(logsumexp(parts))
     return average(np.array(logs))
 

@@ -21,32 +21,16 @@ from scipy.special import ndtri
 from models.evidence_problem import EvidenceProblem
 
 
-def log_evidence(d: int, share: float, distance: float, sigma: float, scale: float) -> float:
-    """Return log Z in closed form; `share` cancels."""
-    variance = scale**2 + sigma**2
-    return -0.5 * d * (math.log(2.0 * math.pi * variance) + distance**2 / variance)
-
-
-def two_modes(
-    d: int = 10, *, share: float = 0.3, distance: float = 2.0, sigma: float = 0.5,
-    scale: float = 3.0,
-) -> EvidenceProblem:  # fmt: skip
+def two_modes(d: int = 10) -> EvidenceProblem:
     """Build the problem: a normal prior and two normal modes, as a custom distribution of the measurement.
 
     Parameters
     ----------
     d : int
         Number of coordinates.
-    share : float
-        Posterior probability of the mode near -y.
-    distance : float
-        Distance from zero of every coordinate of a mode of the likelihood.
-    sigma : float
-        Standard deviation of the measurement.
-    scale : float
-        Prior standard deviation.
     """
-    sigma, scale = np.float64(sigma), np.float64(scale)
+    share, distance, sigma, scale = np.array([0.3, 2.0, 0.5, 3.0])
+    variance = scale**2 + sigma**2
     y = np.full(d, distance)
     log_shares = math.log(share), math.log1p(-share)
     constant = -0.5 * d * math.log(2.0 * math.pi * sigma**2)
@@ -67,6 +51,7 @@ def two_modes(
 
     return EvidenceProblem(
         name=f"two_modes_{d}", variables=variables,
-        log_evidence=log_evidence(d, share, distance, sigma, scale), n_dim=d, easy=False,
+        log_evidence=-0.5 * d * (math.log(2.0 * math.pi * variance) + distance**2 / variance),
+        n_dim=d, easy=False,
         prior_transform=lambda u: scale * ndtri(u), log_likelihood=log_likelihood,
     )  # fmt: skip

@@ -18,9 +18,7 @@ no.   law          mean of V           mean of W              variances
 
 The paper does not say which variables mu and sigma^2 of instances 3 and 4 refer to. Here mu is the mean of the
 variable throughout, as the known mean of the control requires: a gamma variable has shape mu and
-scale 1, thus variance mu; a log-normal one has mean mu and variance sigma^2. With
-``parameters="log"`` mu and sigma^2 of the log-normal refer to its logarithm, as in random number
-generators, so the mean is :math:`e^{\mu + \sigma^2/2}`.
+scale 1, thus variance mu; a log-normal one has mean mu and variance sigma^2.
 """
 
 from __future__ import annotations
@@ -35,7 +33,6 @@ import numpy as np
 N_ARMS = 10
 VARIANCES_OF_5 = (1.0, 1.5, 2.0, 2.5, 3.0)
 Law = Literal["normal", "gamma", "lognormal"]
-Parameters = Literal["variable", "log"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,6 @@ class Instance:
         Means mu of the unobserved part and of the control.
     var_v, var_w : float
         Variances sigma^2, the same for all arms; a gamma law has none.
-    parameters : {"variable", "log"}
-        Whether mu and sigma^2 of a log-normal law refer to the variable or to its logarithm.
     """
 
     law: Law
@@ -58,7 +53,6 @@ class Instance:
     mu_w: tuple[float, ...]
     var_v: float = 1.0
     var_w: float = 1.0
-    parameters: Parameters = "variable"
 
     @property
     def n_arms(self) -> int:
@@ -107,29 +101,16 @@ class Instance:
             return column + math.sqrt(var) * rng.standard_normal(shape)
         if self.law == "gamma":
             return rng.standard_gamma(column, shape)
-        log_mean, log_var = self._of_log(column, var)
+        log_var = np.log1p(var / column**2)
+        log_mean = np.log(column) - 0.5 * log_var
         return np.exp(log_mean + np.sqrt(log_var) * rng.standard_normal(shape))
-
-    def _of_log(self, mu, var):
-        if self.parameters == "log":
-            return mu, np.broadcast_to(var, np.shape(mu))
-        log_var = np.log1p(var / mu**2)
-        return np.log(mu) - 0.5 * log_var, log_var
 
     def _moments(self, mu, var) -> tuple[np.ndarray, np.ndarray]:
         values = np.array(mu)
-        if self.law == "normal":
-            return values, np.full(values.shape, var)
-        if self.law == "gamma":
-            return values, values.copy()
-        log_mean, log_var = self._of_log(values, var)
-        mean = np.exp(log_mean + 0.5 * log_var)
-        return mean, mean**2 * np.expm1(log_var)
+        return values, values.copy() if self.law == "gamma" else np.full(values.shape, var)
 
 
-def make_instance(
-    number: int, *, var_v: float = 1.0, parameters: Parameters = "variable"
-) -> Instance:
+def make_instance(number: int, *, var_v: float = 1.0) -> Instance:
     """Build one of the paper's five instances.
 
     Parameters
@@ -138,8 +119,6 @@ def make_instance(
         1 to 5.
     var_v : float, default 1.0
         Variance of the unobserved part, for instance 5 only: 1, 1.5, 2, 2.5 or 3 in the paper.
-    parameters : {"variable", "log"}
-        Scale of the parameters, for instance 4 only.
 
     Examples
     --------
@@ -158,4 +137,4 @@ def make_instance(
         return Instance("normal", hidden, controls, 0.1, 0.1)
     if number == 3:
         return Instance("gamma", hidden, controls)
-    return Instance("lognormal", hidden, controls, 1.0, 1.0, parameters)
+    return Instance("lognormal", hidden, controls, 1.0, 1.0)

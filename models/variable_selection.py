@@ -13,8 +13,7 @@ Bayesian model and variable selection using MCMC*, Statistics and Computing 12:2
 doi:10.1023/A:1013164120801). An indicator's full conditional reads every row: the discrete tall-data
 problem of section 1 of Chen & Ghahramani (2016); the paper has no figure of it.
 
-:func:`grid_model` has only discrete variables: coefficients on a grid. :func:`inclusion_probabilities`
-is exact, by enumeration.
+:func:`inclusion_probabilities` is exact, by enumeration.
 """
 
 from __future__ import annotations
@@ -189,40 +188,6 @@ def selection_model(
     return model
 
 
-def grid_model(
-    X, y, *, levels: Sequence[float] = (-0.2, -0.1, 0.0, 0.1, 0.2),
-    weights: Sequence[float] | None = None, family: Family = "bernoulli", sigma: float = 1.0,
-    names: Sequence[str] | None = None,
-):  # fmt: skip
-    """Build a regression without an intercept with coefficients on a grid: all variables are discrete.
-
-    Parameters
-    ----------
-    X, y : (N, p), (N,) arrays
-    levels : (K,) sequence
-        Possible values of a coefficient.
-    weights : (K,) sequence, optional
-        Prior probabilities of the levels; equal by default.
-    family, sigma, names
-        As in :func:`selection_model`.
-
-    Returns
-    -------
-    pm.Model
-        Variables ``level`` (dims "covariate"), integers below K, and ``y`` (dims "obs").
-    """
-    import pymc as pm
-    import pytensor.tensor as pt
-
-    X, y = _checked(X, y, family)
-    grid, prior = _checked_levels(levels, weights)
-    with pm.Model(coords=_coords(X, names)) as model:
-        data = pm.Data("X", X, dims=("obs", "covariate"))
-        level = pm.Categorical("level", p=prior, dims="covariate")
-        _observe(pm, family, data @ pt.as_tensor(grid)[level], sigma, y)
-    return model
-
-
 def _observe(pm, family, eta, sigma, y) -> None:
     if family == "bernoulli":
         pm.Bernoulli("y", logit_p=eta, observed=y, dims="obs")
@@ -291,9 +256,3 @@ def _checked(X, y, family) -> tuple[np.ndarray, np.ndarray]:
     if family == "normal":
         return X, y.astype(float)
     return X, y.astype(np.int64)
-
-
-def _checked_levels(levels, weights) -> tuple[np.ndarray, np.ndarray]:
-    grid = np.asarray(levels, dtype=float)
-    weights = np.full(grid.size, 1.0) if weights is None else np.asarray(weights, dtype=float)
-    return grid, weights / weights.sum()

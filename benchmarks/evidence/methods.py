@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.evidence import peers
-from benchmarks.evidence.runs import figures_of
+from benchmarks.evidence.runs import figures_of, peer_figures
 from benchmarks.harness.jobs import Result, say
 from benchmarks.harness.smc import Stages, measured_kernel
 
@@ -72,12 +72,11 @@ def prepare_sample_smc(problem) -> Callable[[str, int], Result]:
         whole = time.process_time() - begin
         chains = np.array(record.log_evidences)
         top = chains.max()
-        return {
-            "log_evidence": float(top + np.log(np.exp(chains - top).mean())),
-            "mcse": float(chains.std(ddof=1) / math.sqrt(len(chains))), "cpu_s": record.seconds,
-            "setup_s": whole - record.seconds, "evaluations": record.evaluations, "gradients": 0,
-            "flags": [],
-        }  # fmt: skip
+        mean, mcse = np.exp(chains - top).mean(), chains.std(ddof=1) / math.sqrt(len(chains))
+        return peer_figures(
+            begin, top + np.log(mean), mcse, record.evaluations, cpu_s=record.seconds,
+            setup_s=whole - record.seconds,
+        )  # fmt: skip
 
     return call
 
@@ -96,11 +95,7 @@ def prepare_dynesty(problem) -> Callable[[str, int], Result]:
         )  # fmt: skip
         sampler.run_nested(print_progress=False)
         found = sampler.results
-        return {
-            "log_evidence": float(found.logz[-1]), "mcse": float(found.logzerr[-1]),
-            "cpu_s": time.process_time() - begin, "setup_s": 0.0,
-            "evaluations": int(np.sum(found.ncall)), "gradients": 0, "flags": [],
-        }  # fmt: skip
+        return peer_figures(begin, found.logz[-1], found.logzerr[-1], np.sum(found.ncall))
 
     return call
 
@@ -110,11 +105,6 @@ PREPARE = {
     "dynesty": prepare_dynesty, "bridge": peers.prepare_bridge, "nautilus": peers.prepare_nautilus,
     "morphz": peers.prepare_morphz,
 }  # fmt: skip
-
-
-def option(method: str) -> str:
-    """What follows a family's name."""
-    return method.partition(":")[2]
 
 
 def expand(methods: Sequence[str], targets: Sequence[float]) -> list[str]:

@@ -17,7 +17,7 @@ import argparse
 import math
 import time
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +122,7 @@ def measure(modes: Modes, seed: int, target: float) -> Result:
     return {**found, "setup_s": time.process_time() - begin - found["cpu_s"]}
 
 
-def run(seed: int, target: float, cap: float, estimate: Callable[..., Result] = measure) -> Result:
+def run(seed: int, target: float, cap: float) -> Result:
     """The row of a seed."""
     modes = draw_modes(seed)
     k, d = modes.centres.shape
@@ -131,7 +131,7 @@ def run(seed: int, target: float, cap: float, estimate: Callable[..., Result] = 
         "truth": modes.log_evidence, "shares": np.exp(modes.log_shares() - modes.log_evidence).tolist(),
         "sds": modes.sds.tolist(),
     }  # fmt: skip
-    row |= attempt(lambda: estimate(modes, seed, target), cap)
+    row |= attempt(lambda: measure(modes, seed, target), cap)
     return row | {"found": found_all(row)}
 
 

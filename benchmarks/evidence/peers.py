@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.evidence.runs import figures_of
+from benchmarks.evidence.runs import figures_of, peer_figures
 from benchmarks.harness.jobs import Result
 
 DRAWS, TUNE, CHAINS = 1_000, 1_000, 4
@@ -106,11 +106,10 @@ def prepare_morphz(problem) -> Callable[[str, int], Result]:
                 x, values, at, morph_type=option, output_path=scratch, n_resamples=len(x) // 2,
                 param_names=[f"x{i}" for i in range(problem.n_dim)], show_progress=False,
             )  # fmt: skip
-        return {
-            "log_evidence": float(found[0]), "mcse": float(found[1]),
-            "cpu_s": time.process_time() - begin, "nuts_cpu_s": drawn.cpu_s, "setup_s": 0.0,
-            "evaluations": counts[0] + drawn.gradients, "gradients": drawn.gradients, "flags": [],
-        }  # fmt: skip
+        return peer_figures(
+            begin, *found[:2], counts[0] + drawn.gradients, gradients=drawn.gradients,
+            nuts_cpu_s=drawn.cpu_s,
+        )  # fmt: skip
 
     return call
 
@@ -130,10 +129,7 @@ def prepare_nautilus(problem) -> Callable[[str, int], Result]:
             n_live=int(option), pass_dict=False, seed=seed,
         )  # fmt: skip
         sampler.run(verbose=False)
-        return {
-            "log_evidence": float(sampler.log_z), "mcse": 1.0 / math.sqrt(float(sampler.n_eff)),
-            "cpu_s": time.process_time() - begin, "setup_s": 0.0,
-            "evaluations": int(sampler.n_like), "gradients": 0, "flags": [],
-        }  # fmt: skip
+        mcse = 1.0 / math.sqrt(float(sampler.n_eff))
+        return peer_figures(begin, sampler.log_z, mcse, sampler.n_like)
 
     return call

@@ -25,6 +25,15 @@ def figures_of(tree) -> Result:
     }  # fmt: skip
 
 
+def peer_figures(begin: float, log_evidence, mcse, evaluations: int, **others) -> Result:
+    """The same of a method without gradients, bounds and flags that began at so many CPU seconds of the process."""
+    return {
+        "log_evidence": float(log_evidence), "mcse": float(mcse),
+        "cpu_s": time.process_time() - begin, "setup_s": 0.0, "evaluations": int(evaluations),
+        "gradients": 0, "flags": [], **others,
+    }  # fmt: skip
+
+
 class OutOfTime(BaseException):
     """A run has had its CPU seconds; no handler of errors is to catch this."""
 

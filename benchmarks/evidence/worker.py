@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.evidence.methods import CONTINUOUS, PREPARE, option
+from benchmarks.evidence.methods import CONTINUOUS, PREPARE
 from benchmarks.evidence.runs import attempt
 from benchmarks.harness import jobs
 from benchmarks.harness.jobs import Result
@@ -57,17 +57,19 @@ def work(job: Job) -> Result:
         "reference_error": problem.error, "n_dim": problem.n_dim, "easy": problem.easy,
     }  # fmt: skip
     if job.family in CONTINUOUS and problem.prior_transform is None:
-        rows = [{"method": w.method, "status": "not for discrete"} for w in wanted]
-        book.add(
-            *({**about, "seed": w.seeds[0], **row} for w, row in zip(wanted, rows, strict=True))
-        )
+        no = about | {"status": "not for discrete"}
+        book.add(*({**no, "seed": w.seeds[0], "method": w.method} for w in wanted))
         return {"status": "finished"}
-    call = PREPARE[job.family](problem)
-    attempt(lambda: call(option(wanted[0].method), wanted[0].seeds[0] - 1), job.run_cap)
+    estimate = PREPARE[job.family](problem)
+
+    def call(method: str, seed: int) -> Result:
+        return attempt(lambda: estimate(method.partition(":")[2], seed), job.run_cap)
+
+    call(wanted[0].method, wanted[0].seeds[0] - 1)
     for w in wanted:
         stopped = 0
         for seed in w.seeds:
-            row = attempt(lambda: call(option(w.method), seed), job.run_cap)
+            row = call(w.method, seed)
             book.add({**about, "method": w.method, "seed": seed, **row})
             stopped += row["status"].startswith("stopped")
             if stopped >= STOPPED:

@@ -37,7 +37,7 @@ UTILITY_RUNS = {"omega1": "posterior", "omega2": "efficiency", "omega3": "kl"}
 
 def digits(options: argparse.Namespace) -> Part:
     """Section 5.1: digits behind the mask, five latent dimensions, uniform prior."""
-    example = masked_digits(5, image=IMAGE, seen=SEEN, prior="uniform")
+    example = masked_digits(5, image=IMAGE, seen=SEEN)
     network, n, runs = decoder(5), options.budget, options.digit_runs
     times = times_of(n)
     rng = as_generator([options.seed, 9])
@@ -133,7 +133,7 @@ def digit_statements(found, shares, truth) -> list[Statement]:
 
 def leaves(options: argparse.Namespace) -> Part:
     """Figure 14: ten leaves and a thousand, two latent dimensions, a one."""
-    example = masked_digits(2, image=1, seen=SEEN, prior="uniform")
+    example = masked_digits(2, image=1, seen=SEEN)
     n, runs = options.leaf_steps, options.digit_runs
     rng = as_generator([options.seed, 14])
     fixed = closest(example, options.leaf_reference, rng)[1]

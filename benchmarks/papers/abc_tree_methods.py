@@ -142,7 +142,7 @@ def first_tolerance(distance: np.ndarray) -> float:
 
 def smc(
     example: SimulatorExample, n: int, rng: np.random.Generator, *, quota: int = QUOTA,
-    factor: float = FACTOR, lowest: float = 0.0,
+    lowest: float = 0.0,
 ) -> Run:  # fmt: skip
     """Population Monte Carlo ABC of Beaumont, Cornuet, Marin & Robert (2009), doi:10.1093/biomet/asp052.
 
@@ -171,7 +171,7 @@ def smc(
         new = all_u[hit]
         weight = np.ones(len(hit)) if last is None else 1.0 / kernel_density(new, last, root)
         path.append(Checkpoint(target.simulated, tolerance, new, weight / weight.sum()))
-        tolerance = max(factor * tolerance, lowest)
+        tolerance = max(FACTOR * tolerance, lowest)
     return finish(target, path)
 
 
@@ -278,15 +278,15 @@ METHODS: dict[str, Callable[..., Run]] = {
 
 
 def closest(
-    example: SimulatorExample, n: int, rng: np.random.Generator, *, quota: int = QUOTA
+    example: SimulatorExample, n: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
-    """The closest (quota, D) of very many draws from the prior, in the cube, and the largest of their distances."""
+    """The thousand closest (1000, D) of very many draws from the prior, in the cube, and the largest of their distances."""
     u, d = np.empty((0, example.n_dim)), np.empty(0)
     for start in range(0, n, 50_000):
         new = rng.random((min(50_000, n - start), example.n_dim))
         u = np.concatenate([u, new])
         d = np.concatenate([d, example.distance(example.simulate(rng, example.cube(new)))])
-        kept = np.argpartition(d, min(quota, len(d)) - 1)[:quota]
+        kept = np.argpartition(d, min(QUOTA, len(d)) - 1)[:QUOTA]
         u, d = u[kept], d[kept]
     return u, float(d.max())
 
@@ -316,9 +316,9 @@ def squared_mmd(x: np.ndarray, y: np.ndarray) -> float:
     return float(within(x) + within(y) - 2.0 * kernel(x, y).mean())
 
 
-def marginal_tv(x: np.ndarray, weight: np.ndarray, y: np.ndarray, bins: int = 20) -> float:
+def marginal_tv(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> float:
     """Total variation distance of histograms over the cube, mean over coordinates."""
-    edges = np.linspace(0.0, 1.0, bins + 1)
+    edges = np.linspace(0.0, 1.0, 21)
     out = []
     for d in range(x.shape[1]):
         a = np.histogram(x[:, d], edges, weights=weight)[0]
@@ -327,12 +327,12 @@ def marginal_tv(x: np.ndarray, weight: np.ndarray, y: np.ndarray, bins: int = 20
     return float(np.mean(out))
 
 
-def kde_mode(u: np.ndarray, weight: np.ndarray | None = None, starts: int = 20) -> np.ndarray:
+def kde_mode(u: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """Where a normal kernel estimate (Scott's widths) of points (n, D) is largest, by mean shift."""
     kde = gaussian_kde(u.T, weights=weight)
     root = np.linalg.cholesky(kde.covariance)
     z = np.linalg.solve(root, u.T).T
-    x = z[np.argsort(-kde(u.T))[:: max(1, len(u) // starts)]]
+    x = z[np.argsort(-kde(u.T))[:: max(1, len(u) // 20)]]
     for _ in range(200):
         k = np.exp(-0.5 * cdist(x, z, "sqeuclidean")) * kde.weights
         new = k @ z / np.maximum(k.sum(axis=1, keepdims=True), 1e-300)

@@ -87,16 +87,14 @@ def package(example: SimulatorExample, n: int, rng: np.random.Generator) -> Foun
     return Found(estimate_mode(history, parameters, flat).u, history.partition)
 
 
-def by_hoo(
-    example: SimulatorExample, n: int, rng: np.random.Generator, epsilon: float = 6.0
-) -> Found:
-    """HOO with nu = 1 and acceptance at a fixed tolerance; rho = 1 would never narrow down, here 0.999."""
+def by_hoo(example: SimulatorExample, n: int, rng: np.random.Generator) -> Found:
+    """HOO with nu = 1 and acceptance at the tolerance 6; rho = 1 would never narrow down, here 0.999."""
     d, target = example.n_dim, Target(example)
     hoo = HOO(np.tile([0.0, 1.0], (d, 1)), nu=1.0, rho=0.999, horizon=n, max_depth=15 * d)
     while target.simulated < n:
         pulls = hoo.ask(rng, min(20, n - target.simulated))
         distance = target.simulate(np.array([p.point for p in pulls]), rng)
-        hoo.tell(pulls, (distance <= epsilon).astype(float))
+        hoo.tell(pulls, (distance <= 6.0).astype(float))
     return Found(hoo.best().point)
 
 
@@ -150,7 +148,7 @@ def mixture(options: argparse.Namespace) -> Part:
 
 def digit(options: argparse.Namespace) -> Part:
     """Figure 10: the digit at the mode, two latent dimensions."""
-    example = masked_digits(2, image=IMAGE, seen=SEEN, prior="uniform")
+    example = masked_digits(2, image=IMAGE, seen=SEEN)
     network, n, runs = decoder(2), options.map_steps, options.map_runs
     rng = as_generator([options.seed, 10])
     near, tolerance = closest(example, options.map_reference, rng)

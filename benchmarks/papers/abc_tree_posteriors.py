@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 
 from scipy.special import ndtr
-from scipy.stats import gaussian_kde
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.tree import DecisionTreeRegressor
 
@@ -42,9 +41,9 @@ PLUS_ONE = "ABC-Tree, printed, counts + 1"
 _DRAWS = 500
 
 
-def times_of(n: int, number: int = 8) -> np.ndarray:
+def times_of(n: int) -> np.ndarray:
     """Numbers of simulations at which runs are compared, from a tenth of the budget on."""
-    return np.unique(np.geomspace(n / 10, n, number).round().astype(int))
+    return np.unique(np.geomspace(n / 10, n, 8).round().astype(int))
 
 
 def along(run: Run, times: np.ndarray, measure: Callable[[Checkpoint], float]) -> np.ndarray:
@@ -99,28 +98,23 @@ def proposals(options: argparse.Namespace) -> Part:
     points = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     theta = example.cube(points)
 
-    def exact(tolerance: float) -> np.ndarray:
-        rate = acceptance(example.observed, tolerance, theta, BIVARIATE)
-        return rate / rate.mean()
-
-    last = exact(1e-2)
+    rate = acceptance(example.observed, 1e-2, theta, BIVARIATE)
+    exact = rate / rate.mean()
     lines, statements = [], []
     for name, partitioner in partitions().items():
-        own, final, boxes = [], [], []
+        final, boxes = [], []
         for rng in spawn_generators([options.seed, 5], options.example_runs):
             run = printed_tree(
                 example, n, rng, partitioner=partitioner, quota=options.example_quota, factor=0.8
             )
             path = [c for c in run.path if c.proposal is not None]
             densities = [proposal_density(*c.proposal, points) for c in path]
-            own.append([_tv(q, exact(c.tolerance)) for q, c in zip(densities, path, strict=True)])
-            final.append([_tv(q, last) for q in densities])
+            final.append([float(0.5 * np.abs(q - exact).mean()) for q in densities])
             boxes.append([c.proposal[0].boxes for c in path])
         rounds = min(map(len, final))
         first, end = np.array([f[0] for f in final]), np.array([f[-1] for f in final])
         lines.append([
             name, str(rounds), f"{np.mean([b[-1] for b in boxes]):.0f}", interval(first), interval(end),
-            interval([o[-1] for o in own]),
         ])  # fmt: skip
         closer = gap(end, first)
         statements.append(Statement(
@@ -128,17 +122,15 @@ def proposals(options: argparse.Namespace) -> Part:
             closer.below, f"TV to the exact posterior, last less first round: {closer}",
         ))  # fmt: skip
     if "BART" not in partitions():
-        lines.append(["BART", *["not installed"] * 5])
-    heads = ["partition", "rounds", "boxes", "TV of the first proposal to the exact posterior", "of the last",
-             "of the last to the posterior at its tolerance"]  # fmt: skip
+        lines.append(["BART", *["not installed"] * 4])
+    heads = [
+        "partition", "rounds", "boxes", "TV of the first proposal to the exact posterior",
+        "of the last",
+    ]  # fmt: skip
     text = f"## Figures 2 and 5: proposals of example 3, {n:,} simulations\n\n" + markdown(
         heads, lines
     )
     return Part(text, statements)
-
-
-def _tv(a: np.ndarray, b: np.ndarray) -> float:
-    return float(0.5 * np.abs(a - b).mean())
 
 
 # --- figures 11 and 12 ---------------------------------------------------------------------------
@@ -147,13 +139,12 @@ def _tv(a: np.ndarray, b: np.ndarray) -> float:
 def compare(
     options, example: SimulatorExample, figure: str, runs: int, n: int, reference: int
 ) -> Part:
-    """Discrepancies to the closest of very many prior draws, and the density at the true parameters."""
+    """Discrepancies to the closest of very many prior draws."""
     rng = as_generator([options.seed, 11, example.n_dim])
     times = times_of(n)
     truth_u, tolerance = closest(example, reference, rng)
     truth = truth_u[rng.choice(len(truth_u), _DRAWS, replace=False)]
-    at = cube_of(example, example.truth)
-    found = {m: {k: [] for k in ("mmd", "tv", "nlp", "tolerance", "seconds")} for m in METHODS}
+    found = {m: {k: [] for k in ("mmd", "tv", "tolerance", "seconds")} for m in METHODS}
     for i, (name, method) in enumerate(METHODS.items()):
         for stream in spawn_generators([options.seed, 11, i], runs):
             begun = time.process_time()
@@ -164,17 +155,13 @@ def compare(
                 along(run, times, lambda c, s=stream: squared_mmd(resampled(c, _DRAWS, s), truth))
             )
             of["tv"].append(along(run, times, lambda c: marginal_tv(c.u, c.weight, truth_u)))
-            of["nlp"].append(along(run, times, lambda c: surprise(c, at)))
             of["tolerance"].append(along(run, times, lambda c: c.tolerance))
     found = {m: {k: np.array(v) for k, v in of.items()} for m, of in found.items()}
-    heads = [
-        "method", "squared MMD", "marginal TV", "-log density of the truth", "last tolerance",
-        "seconds a run",
-    ]  # fmt: skip
+    heads = ["method", "squared MMD", "marginal TV", "last tolerance", "seconds a run"]
     lines = [
         [
             m,
-            *(interval(of[k][:, -1]) for k in ("mmd", "tv", "nlp", "tolerance")),
+            *(interval(of[k][:, -1]) for k in ("mmd", "tv", "tolerance")),
             number(of["seconds"].mean()),
         ]
         for m, of in found.items()
@@ -189,12 +176,10 @@ def compare(
 def compare_statements(found, figure) -> list[Statement]:
     """ABC-Tree is better under a budget, by each measure, for both versions."""
     out = []
-    said = {"mmd": "MMD", "tv": "total variation", "nlp": "-log density of the truth"}
+    said = {"mmd": "MMD", "tv": "total variation"}
     for name in (PRINTED, HERE):
         who = "ABC-Tree" if name == PRINTED else "ABC-Tree as it is here (ours)"
         for k, title in said.items():
-            if figure == "11" and k == "nlp":
-                continue
             gaps = [
                 gap(found[name][k][:, -1], found[o][k][:, -1]) for o in ("rejection", "SMC-ABC")
             ]
@@ -203,22 +188,6 @@ def compare_statements(found, figure) -> list[Statement]:
                 all(g.below for g in gaps), f"less rejection {gaps[0]}, less SMC-ABC {gaps[1]}",
             ))  # fmt: skip
     return out
-
-
-def surprise(found: Checkpoint, at: np.ndarray) -> float:
-    """Minus the natural logarithm of a kernel estimate's density at a point of the cube."""
-    kde = gaussian_kde(found.u.T, weights=found.weight)
-    return float(-kde.logpdf(at)[0])
-
-
-def cube_of(example: SimulatorExample, theta: np.ndarray) -> np.ndarray:
-    """The point of the cube that has these parameters, for priors of independent parameters."""
-    low, high = np.full(example.n_dim, 1e-12), np.full(example.n_dim, 1.0 - 1e-12)
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        below = example.cube(middle[None])[0] < theta
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return 0.5 * (low + high)
 
 
 def heston_part(options: argparse.Namespace) -> Part:

@@ -94,17 +94,13 @@ def figure_statements(banks: Sequence[Bank], found) -> list[Statement]:
     """Section 6.3, one sentence after the other."""
     covariates = banks[0].problem.covariates
     tag = f"N 6.3, {covariates}"
-    return [
-        Statement(tag, *cost_statement(banks)),
-        Statement(tag, *random_statement(banks)),
-        Statement(tag, *correlation_statement(banks)),
-        Statement(tag, *weights_statement(found)),
-        Statement(tag, *close_statement(banks)),
-        Statement(tag, *optimal_statement(banks, found)),
-        *(Statement(tag, *static_statement(found, w)) for w in ("uniform", "inverse")),
-        Statement(tag, *best_statement(found)),
-        Statement(tag, *learning_statement(found)),
-    ]
+    statements = (
+        cost_statement(banks), random_statement(banks), correlation_statement(banks),
+        weights_statement(found), close_statement(banks), optimal_statement(banks, found),
+        *(static_statement(found, w) for w in ("uniform", "inverse")), best_statement(found),
+        learning_statement(found),
+    )  # fmt: skip
+    return [Statement(tag, *of) for of in statements]
 
 
 def cost_statement(banks):

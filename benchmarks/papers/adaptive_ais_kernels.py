@@ -117,12 +117,8 @@ def kernel_statements(tried: Sequence[Tried]) -> list[Statement]:
     for covariates in dict.fromkeys(t.covariates for t in tried):
         tag = f"N app. G, {covariates}"
         mine = [t for t in tried if t.covariates == covariates]
-        out += [
-            Statement(tag, *step_statement(mine)),
-            Statement(tag, *price_statement(mine)),
-            Statement(tag, *hand_statement(mine)),
-            Statement(tag, *free_statement(mine)),
-        ]
+        for about in (step_statement, price_statement, hand_statement, free_statement):
+            out.append(Statement(tag, *about(mine)))
     return out
 
 

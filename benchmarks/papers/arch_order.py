@@ -39,7 +39,7 @@ def main(o) -> None:
     from models.arch_order import arch_models, load_returns, reference_probabilities
 
     returns = load_returns()
-    models = arch_models(returns, o.orders, transform="normal")
+    models = arch_models(returns, o.orders)
     _, reference = reference_probabilities(returns, o.orders, seed=o.seed)
     rows: list[Result] = []
     shares: list[list[str]] = []

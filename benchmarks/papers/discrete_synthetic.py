@@ -113,18 +113,15 @@ def t_test_rule(n_rows: int, delta: float) -> RaceRule:
 def rules(setting: Setting, ranges: np.ndarray, n_rows: int):
     """Rule of a setting."""
     delta, arms = setting.delta, setting.arms
-    made = {
-        "Racing-Normal": NormalRace(delta),
-        "Racing-Normal, unguarded": NormalRace(delta),
-        "Racing-EBS": BernsteinRace(delta, float(ranges.max())),
-    }
     if setting.race == "lil'UCB":
         return heuristic(delta, ranges, ROWS_PER_PULL)
     if setting.race == "Korattikara et al.":
         return t_test_rule(n_rows, delta)
     if setting.race == "Bardenet et al.":
         return bardenet_rule(n_rows, delta, ranges)
-    rule = made[setting.race].rule(n_rows, arms)
+    if setting.race == "Racing-EBS":
+        return BernsteinRace(delta, float(ranges.max())).rule(n_rows, arms)
+    rule = NormalRace(delta).rule(n_rows, arms)
     return rule._replace(guarded=False) if setting.race.endswith("unguarded") else rule
 
 

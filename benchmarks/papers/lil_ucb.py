@@ -43,28 +43,25 @@ class LilParameters(NamedTuple):
 
     delta: float
     scale: float
-    beta: float
-    epsilon: float
     rows_per_pull: int
 
 
 def heuristic(delta: float, reward_range: ArrayLike, rows_per_pull: int = 1) -> LilParameters:
-    """Return beta = 1/2, eps = 0 and delta / 5 of Jamieson et al. (2014), section 5.
+    """Return delta / 5, as in Jamieson et al. (2014), section 5, and half of the range.
 
     ``reward_range`` is the largest minus the smallest reward of an arm; of several arms, the largest is used.
     """
-    return LilParameters(delta / 5.0, float(np.max(reward_range)) / 2.0, 0.5, 0.0, rows_per_pull)
+    return LilParameters(delta / 5.0, float(np.max(reward_range)) / 2.0, rows_per_pull)
 
 
 @njit
 def upper_half_width(pulls: int, lil: LilParameters) -> float:
-    """Return the distance of an arm's upper bound from its mean after ``pulls`` rows.
+    """Return the distance of an arm's upper bound from its mean after ``pulls`` rows, with beta = 1/2 and eps = 0.
 
-    The iterated logarithm is evaluated at (1 + eps) T >= e, so it is not negative.
+    The iterated logarithm is evaluated at T >= e, so it is not negative.
     """
-    iterated = max(1.0, math.log((1.0 + lil.epsilon) * pulls))
-    inner = 2.0 * (1.0 + lil.epsilon) * math.log(iterated / lil.delta) / pulls
-    return (1.0 + lil.beta) * (1.0 + math.sqrt(lil.epsilon)) * lil.scale * math.sqrt(inner)
+    iterated = max(1.0, math.log(pulls))
+    return 1.5 * lil.scale * math.sqrt(2.0 * math.log(iterated / lil.delta) / pulls)
 
 
 @njit

@@ -14,7 +14,14 @@ from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
 from benchmarks.harness.intervals import Z95, difference, interval, less, mean_and_half
-from benchmarks.harness.statements import Collected, Part, Statement, batches, times_up_to
+from benchmarks.harness.statements import (
+    Collected,
+    Part,
+    Statement,
+    Statements,
+    batches,
+    times_up_to,
+)
 from benchmarks.harness.tables import markdown
 from benchmarks.papers.bandit_runs import EUCBV, run
 from models.cir_caplet import STRIKES, THETAS, Caplet, population_monte_carlo, weights
@@ -173,7 +180,7 @@ def make_pools(size: int, rng) -> list[Pool]:
     caplet = Caplet()
     values = np.empty((len(STRIKES), len(THETAS), size))
     for k, theta in enumerate(THETAS):
-        paths = caplet.simulate(np.full(size, caplet.tilt(theta)), rng)
+        paths = caplet.simulate(np.full(size, theta), rng)
         w = weights(paths.z, theta)
         for s, strike in enumerate(STRIKES):
             values[s, k] = w * caplet.payoff(paths, strike)
@@ -249,7 +256,7 @@ def figure_2(options) -> Part:
             adapt: population_runs(strike, adapt, n, size, pmc_runs, pool.mean, best, rng)[
                 :, populations // size - 1
             ]
-            for adapt in ("payoff", "square", "weight")
+            for adapt in ("payoff", "weight")
         }
         at[strike] = ({k: v[:, columns] for k, v in exact.items()}, pmc)
         for name, of in [*exact.items(), *((f"PMC, {a}", x) for a, x in pmc.items())]:
@@ -288,64 +295,54 @@ def statements_2(at, populations, n) -> list[Statement]:
         (ma, ha), (mb, hb) = mean_and_half(a[:, -1]), mean_and_half(b[:, -1])
         return f"{ma - mb:+.3f} ± {np.hypot(ha, hb):.2g}"
 
-    others = ("square", "weight")
     winners = {s: min(bandits, key=lambda b: x[b][:, -1].mean()) for s, (x, _) in at.items()}
     long_run = {s: below(x[winners[s]], p["payoff"])[-1] for s, (x, p) in at.items()}
-    out = [
-        Statement(
-            "N 6.2",
-            "the more effective bandits do better than PMC, particularly in the longer term",
-            all(long_run.values()),
-            f"n = {n:,}, best bandit less PMC: "
-            + "; ".join(
-                f"K = {s:g} {winners[s]} {gap(x[winners[s]], p['payoff'])} (PMC by squares "
-                f"{gap(x[winners[s]], p['square'])}, by weights {gap(x[winners[s]], p['weight'])})"
-                for s, (x, p) in at.items()
-            ),
+    out = Statements("N 6.2")
+    out(
+        "the more effective bandits do better than PMC, particularly in the longer term",
+        all(long_run.values()),
+        f"n = {n:,}, best bandit less PMC: "
+        + "; ".join(
+            f"K = {s:g} {winners[s]} {gap(x[winners[s]], p['payoff'])} (PMC by weights "
+            f"{gap(x[winners[s]], p['weight'])})"
+            for s, (x, p) in at.items()
         ),
-        Statement(
-            "N 6.2",
-            "TS is the clear winner among the bandits",
-            all(
-                all(less(x["TS"][:, -1], x[b][:, -1]) for b in bandits if b != "TS")
-                for x, _ in at.values()
-            ),
-            f"n = {n:,}, TS less the best other: "
-            + "; ".join(
-                f"K = {s:g} {other} {difference(x['TS'][:, -1], x[other][:, -1])}"
-                for s, (x, _) in at.items()
-                for other in [
-                    min((b for b in bandits if b != "TS"), key=lambda b: x[b][:, -1].mean())
-                ]
-            ),
+    )
+    out(
+        "TS is the clear winner among the bandits",
+        all(
+            all(less(x["TS"][:, -1], x[b][:, -1]) for b in bandits if b != "TS")
+            for x, _ in at.values()
         ),
-        Statement(
-            "N 6.2",
-            "PMC does uniformly better than UCB1",
-            all(below(p["payoff"], x["UCB1"]).all() for x, p in at.values()),
-            "share of the times looked at when PMC is clearly better: "
-            + "; ".join(
-                f"K = {s:g} {below(p['payoff'], x['UCB1']).mean():.0%} "
-                f"({', '.join(f'by {a}s {below(p[a], x["UCB1"]).mean():.0%}' for a in others)})"
-                for s, (x, p) in at.items()
-            ),
+        f"n = {n:,}, TS less the best other: "
+        + "; ".join(
+            f"K = {s:g} {other} {difference(x['TS'][:, -1], x[other][:, -1])}"
+            for s, (x, _) in at.items()
+            for other in [min((b for b in bandits if b != "TS"), key=lambda b: x[b][:, -1].mean())]
         ),
-    ]
+    )
+    out(
+        "PMC does uniformly better than UCB1",
+        all(below(p["payoff"], x["UCB1"]).all() for x, p in at.values()),
+        "share of the times looked at when PMC is clearly better: "
+        + "; ".join(
+            f"K = {s:g} {below(p['payoff'], x['UCB1']).mean():.0%} "
+            f"(by weights {below(p['weight'], x['UCB1']).mean():.0%})"
+            for s, (x, p) in at.items()
+        ),
+    )
     x, p = at[STRIKES[0]]
     ahead = np.all([below(p["payoff"], x[b]) for b in bandits], axis=0)
     early = ahead & (populations <= max(n / 10, populations[0]))
     when = populations[ahead]
-    return [
-        *out,
-        Statement(
-            "N 6.2",
-            f"PMC does better than all bandits early on for K = {STRIKES[0]:g} (up to n = {n // 10:,})",
-            bool(early.any()),
-            f"clearly better than all from n = {when[0]:,} to {when[-1]:,}"
-            if when.size
-            else "at no time clearly better than all",
-        ),
-    ]
+    out(
+        f"PMC does better than all bandits early on for K = {STRIKES[0]:g} (up to n = {n // 10:,})",
+        bool(early.any()),
+        f"clearly better than all from n = {when[0]:,} to {when[-1]:,}"
+        if when.size
+        else "at no time clearly better than all",
+    )
+    return out
 
 
 # --- how close to the best arm in hindsight ------------------------------------------------------

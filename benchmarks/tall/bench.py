@@ -139,8 +139,8 @@ def figures(result: Result) -> Result:
     for key in ("setup_s", "warmup_s", "sample_s", "peak_mb", "rows_share", "draws"):
         row[key] = _number(row.get(key))
     parameters = result.get("parameters", {})
-    row["ess_bulk"] = _least(parameters.get("ess_bulk"))
-    row["ess_tail"] = _least(parameters.get("ess_tail"))
+    for key in ("ess_bulk", "ess_tail"):
+        row[key] = float(np.min(parameters.get(key) or math.nan))
     ess = min(row["ess_bulk"], row["ess_tail"])
     row["ess_per_s"] = ess / row["sample_s"] if row["sample_s"] > 0 else math.nan
     row["fixed_s"] = row["setup_s"] + row["warmup_s"]
@@ -149,7 +149,7 @@ def figures(result: Result) -> Result:
     row["ess_min"], row["ess_min_of"] = _least_of(parameters)
     cpu = _number(row.get("sample_cpu_s"))
     row["ess_per_cpu_s"] = row["ess_min"] / cpu if cpu > 0 else math.nan
-    row["r_hat"] = _largest(parameters.get("r_hat"))
+    row["r_hat"] = float(np.max(parameters.get("r_hat") or math.nan))
     return row
 
 
@@ -159,10 +159,6 @@ def _least_of(parameters: Result) -> tuple[float, str]:
         return math.nan, ""
     ess = np.minimum(parameters["ess_bulk"], parameters["ess_tail"])
     return float(ess.min()), parameters["label"][int(ess.argmin())]
-
-
-def _largest(values: Sequence[float] | None) -> float:
-    return float(np.max(values)) if values else math.nan
 
 
 def compare(result: Result, reference: Result) -> Result:
@@ -197,10 +193,6 @@ def _worst(name, bias, mcse, labels) -> Result:
 
 def _arrays(parameters: Result) -> dict[str, np.ndarray]:
     return {k: np.asarray(v, dtype=float) for k, v in parameters.items() if k != "label"}
-
-
-def _least(values: Sequence[float] | None) -> float:
-    return float(np.min(values)) if values else math.nan
 
 
 def _number(value) -> float:

@@ -94,7 +94,9 @@ def unsupported(problem: GroupedProblem, job: Job) -> str:
 # --- problems -------------------------------------------------------------------------------------
 
 
-def _flights(name: str, title: str, factors: tuple[str, ...], large: str = "") -> GroupedProblem:
+def _flights(name: str, title: str) -> GroupedProblem:
+    factors = ("carrier", "dest", "tailnum")
+
     def data(n_rows, seed):
         from models.flights import load_flights
 
@@ -103,7 +105,7 @@ def _flights(name: str, title: str, factors: tuple[str, ...], large: str = "") -
     def build(data, **options):
         from models.flights import flights_model
 
-        return flights_model(data, factors, **options)
+        return flights_model(data, **options)
 
     def terms(data):
         index = {factor: data.index[factor] for factor in factors}
@@ -111,36 +113,27 @@ def _flights(name: str, title: str, factors: tuple[str, ...], large: str = "") -
         return Terms(data.X, data.late, index, sizes, effect="{}_effect")
 
     hyper = tuple(f"sd_{factor}" for factor in factors)
-    kept = tuple(f"{factor}_effect" for factor in factors if factor != large)
-    return GroupedProblem(
-        name, title, data, build, ("beta", *hyper, *kept), False, build, terms, (FLIGHTS,)
-    )
+    kept = "beta", *hyper, "carrier_effect", "dest_effect"
+    return GroupedProblem(name, title, data, build, kept, False, build, terms, (FLIGHTS,))
 
 
-def _simulated(
-    name: str, title: str, sizes: tuple[int, ...], factors: tuple[str, ...] = ("group",),
-    family: str = "logistic",
-) -> GroupedProblem:  # fmt: skip
+def _simulated(name: str, title: str, sizes: tuple[int, ...]) -> GroupedProblem:
     def data(n_rows, seed):
         from models.grouped import simulate_intercepts
 
-        n_groups = dict.fromkeys(factors, max(2, n_rows // ROWS_PER_GROUP))
-        how = "random" if len(factors) > 1 else "balanced"
-        return simulate_intercepts(
-            family, n_rows, n_groups, n_coefficients=10, sizes=how, seed=seed
-        )
+        n_groups = max(2, n_rows // ROWS_PER_GROUP)
+        return simulate_intercepts("logistic", n_rows, n_groups, n_coefficients=10, seed=seed)
 
     def build(data, **options):
         from models.grouped import intercepts_model
 
-        return intercepts_model(data, family, **options)
+        return intercepts_model(data, "logistic", **options)
 
     def terms(data):
         return Terms(data.X, data.y, data.groups, data.n_groups)
 
-    hyper = tuple(f"sd_{factor}" for factor in factors)
-    formula = terms if family == "logistic" else None
-    return GroupedProblem(name, title, data, build, ("beta", *hyper), False, build, formula, sizes)
+    variables = ("beta", "sd_group")
+    return GroupedProblem(name, title, data, build, variables, False, build, terms, sizes)
 
 
 def _slopes(name: str, title: str, sizes: tuple[int, ...]) -> GroupedProblem:
@@ -182,14 +175,7 @@ def _item_response(name: str, title: str, sizes: tuple[int, ...]) -> GroupedProb
 PROBLEMS: dict[str, GroupedProblem] = {
     problem.name: problem
     for problem in (
-        _flights("flights_carrier", "Flights, carriers", ("carrier",)),
-        _flights("flights_dest", "Flights, carriers and destinations", ("carrier", "dest")),
-        _flights(
-            "flights",
-            "Flights, carriers, destinations and aircraft",
-            ("carrier", "dest", "tailnum"),
-            large="tailnum",
-        ),
+        _flights("flights", "Flights, carriers, destinations and aircraft"),
         _simulated("intercepts", "Random intercepts, 100 rows a group", (10**5, 10**6, 10**7)),
         _slopes("slopes", "Correlated intercepts and slopes, 100 rows a group", (10**5, 10**6)),
         _item_response("item_response", "Item response, N / 40 persons, 40 items", (4_000_000,)),

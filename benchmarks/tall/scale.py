@@ -151,22 +151,16 @@ def line(row: Result, rows: Sequence[Result]) -> list[str]:
 
 def of_hand(row: Result, rows: Sequence[Result]) -> float:
     """Steps per second as a share of those of the race written by hand."""
-    return row["steps_per_s"] / peer(row, rows, "hand").get("steps_per_s", math.nan)
+    return row["steps_per_s"] / bench.peer_of(rows, row, "hand").get("steps_per_s", math.nan)
 
 
 def mean_error(row: Result, rows: Sequence[Result]) -> float:
     """Largest distance of a posterior mean from the mode, in standard deviations."""
-    laplace = peer(row, rows, "hand").get("laplace")
+    laplace = bench.peer_of(rows, row, "hand").get("laplace")
     found = row["parameters"].get("mean")
     if not laplace or not found:
         return math.nan
     return max(abs(m - c) / s for m, c, s in zip(found, laplace["mean"], laplace["sd"]))
-
-
-def peer(row: Result, rows: Sequence[Result], method: str) -> Result:
-    """The figures of another method on the same rows."""
-    same = [r for r in rows if r["problem"] == row["problem"] and r["n_rows"] == row["n_rows"]]
-    return next((r for r in same if r["method"] == method), {})
 
 
 def stored_line(row: Result) -> list[str]:

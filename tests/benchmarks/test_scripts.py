@@ -152,7 +152,7 @@ SCRIPTS = {
     "tall.first_draw": Script("--shapes negative_binomial --methods racing nutpie", first_draw),
     "papers.discrete_synthetic": Script("--arms 2 10", discrete_synthetic),
     "papers.coreference": Script("", coreference),
-    "papers.bandits": Script("--steps 300", statements(31)),
+    "papers.bandits": Script("--steps 300", statements(30)),
     "papers.abc_tree": Script("", abc_tree),
     "papers.adaptive_ais": Script(
         "--data {out}/pima.csv --steps 4 16 64 --bank 80 60 40 --raw-bank 60 50 40 --runs 10 "

@@ -37,7 +37,7 @@ def test_all_arms_agree(strike):
     assert abs(centre - caplet.price()) < 3.0 * np.sum(errors**-2) ** -0.5 + 0.002 * centre
 
 
-@pytest.mark.parametrize("adapt", ["payoff", "square", "weight"])
+@pytest.mark.parametrize("adapt", ["payoff", "weight"])
 def test_populations_are_unbiased(adapt):
     """The second population, whose mixture was learned from ten paths, still has the right mean."""
     caplet, rng = Caplet(0.08), np.random.default_rng(11)

@@ -9,10 +9,9 @@ from pytensor.compile.mode import Mode
 from scipy.integrate import cubature, quad
 from scipy.stats import halfnorm, multivariate_normal, norm
 
+from models.group_problems import EFFECTS, ERRORS
 from models.grouped import EXAMPLES, simulate_intercepts
 from models.grouped_gaussian import (
-    SCHOOL_EFFECTS,
-    SCHOOL_ERRORS,
     eight_schools_reference,
     gaussian_reference,
     given_sds,
@@ -37,7 +36,7 @@ def test_reference_by_adaptive_integration(data):
     def integrands(x):
         sigma, tau = x.T
         prior = halfnorm.pdf(sigma) * halfnorm.pdf(tau)
-        density = np.exp(given_sds(s, sigma, tau, 2.0)[0] - log_evidence) * prior
+        density = np.exp(given_sds(s, sigma, tau)[0] - log_evidence) * prior
         return np.stack([density, tau * density], axis=1)
 
     total, mean = cubature(integrands, [0.3, 0.0], [1.6, 5.0], rtol=1e-7, atol=1e-7).estimate
@@ -67,7 +66,7 @@ def test_reference_and_pymc_have_the_same_density(data):
 @pytest.mark.parametrize(("mean_scale", "sd_scale"), [(5.0, 5.0), (10.0, 2.0)])
 def test_eight_schools_by_adaptive_integration(mean_scale, sd_scale):
     moments, log_evidence = eight_schools_reference(mean_scale=mean_scale, sd_scale=sd_scale)
-    y, errors = SCHOOL_EFFECTS, SCHOOL_ERRORS
+    y, errors = EFFECTS, ERRORS
 
     def density(tau):
         covariance = np.diag(errors**2 + tau**2) + mean_scale**2

@@ -35,7 +35,7 @@ def test_frozen_references():
     """A quick run with another seed."""
     X, y = simulate(50, 8)
     found = reference(X, y, np.full(8, 2.5), log2_points=10, seed=5)
-    frozen = FROZEN["simulated", 50, 8, 2.5, 1]
+    frozen = FROZEN["logistic_regression"]
     assert logistic_regression().log_evidence == frozen.log_evidence
     assert frozen.error < 5e-4 < found.error < 0.01
     assert abs(found.log_evidence - frozen.log_evidence) < 4.0 * found.error
@@ -43,7 +43,7 @@ def test_frozen_references():
     X, y = load_breast_cancer()
     design = np.column_stack([np.ones(y.size), X])
     found = reference(design, y, np.append(5.0, np.full(8, 2.5)), log2_points=9, seed=5)
-    frozen = FROZEN["breast cancer", 8, 2.5, 5.0]
+    frozen = FROZEN["breast_cancer"]
     assert breast_cancer().log_evidence == frozen.log_evidence
     assert frozen.error < 5e-4 < found.error < 0.01
     assert abs(found.log_evidence - frozen.log_evidence) < 4.0 * found.error

@@ -21,9 +21,9 @@ def test_balance_of_births_and_deaths():
     """Changes minus the integrals of their rates have mean zero."""
     rates = np.array([0.7, 0.01, 0.005, 0.4])
     n_times, duration = 401, 4.0
-    paths = processes.paths(
-        np.random.default_rng(2), np.tile(rates, (2000, 1)), duration=duration, n_times=n_times
-    )
+    rng, paths = np.random.default_rng(2), np.empty((2000, n_times, 2))
+    for path in paths:
+        processes.gillespie(rng, rates, *processes.RATES_START, duration, n_times, 10_000, path)
     x, y = paths[:, :, 0], paths[:, :, 1]
     step = duration / (n_times - 1)
 

@@ -24,7 +24,7 @@ BUILDERS = EXAMPLES | {
     "lotka_volterra_unit": functools.partial(lotka_volterra, prior="unit"),
     "heston": functools.partial(heston, 200),
     "masked_digits_5": masked_digits,
-    "masked_digits_2": functools.partial(masked_digits, 2, image=17, seen="right", prior="uniform"),
+    "masked_digits_2": functools.partial(masked_digits, 2, image=17, seen="right"),
 }
 DRAWS = 500
 every_example = pytest.mark.parametrize(
