@@ -201,6 +201,8 @@ _MIN_SEEN = 100
 _SMALL_CHANGE, _LARGEST_CHANGE = 0.05, math.log(10.0)
 #: Bounds beyond which mean acceptance probabilities are not distinguished.
 _NEVER, _ALWAYS = 1e-3, 0.999
+#: Decrease of the log size that is judged, and slope below which it was in vain; in theory slopes are 1 to 3.
+_MUCH, _FLAT = 0.5, 0.5
 #: Default width of slices, in standard deviations.
 _SLICE_SIZE = 2.0
 #: Minimum shrinkage of correlations for a Cholesky factor.
@@ -288,6 +290,9 @@ def tune(
         if math.isnan(mean):
             continue
         tried.append((log_size, _bend(mean)))
+        if _in_vain(tried):
+            log_size = tried[-2][0]
+            break
         slope = _slope(tried, slope)
         change = (wanted - tried[-1][1]) / slope
         if not _NEVER < mean < _ALWAYS:
@@ -335,6 +340,16 @@ def _slope(tried: list[tuple[float, float]], last: float) -> float:
     if abs(size - size_before) < 0.2 or not sure:
         return last
     return min(max((level - level_before) / (size - size_before), 0.25), 3.0)
+
+
+def _in_vain(tried: list[tuple[float, float]]) -> bool:
+    """Whether most moves were accepted, and hardly more of a much smaller size: some particles are stuck at any size."""
+    if len(tried) < 2:
+        return False
+    (size, level), (size_before, level_before) = tried[-1], tried[-2]
+    smaller = size_before - size
+    often = level_before < _bend(0.5)
+    return often and smaller > _MUCH and level_before - level < _FLAT * smaller
 
 
 def scale_of(x: ArrayLike, *, dense: bool) -> np.ndarray:

@@ -66,6 +66,25 @@ def test_particles_of_density_zero_do_not_count(kernel):
     assert accepted.mean() == pytest.approx(kernel.target_acceptance, abs=0.09)
 
 
+class Sticky(Gaussian):
+    """Particles far out have no gradient and never move."""
+
+    def slopes(self, x):
+        return np.where(x[:, :1] > 50.0, np.nan, super().slopes(x))
+
+
+def test_particles_that_are_stuck_do_not_stop_the_others():
+    """With a fifth and more of them, the wanted acceptance is not reached at any size."""
+    path, rng, sizes = Sticky(2), np.random.default_rng(6), []
+    for stuck in (0, 250):
+        x = rng.standard_normal((1000, 2))
+        x[:stuck] = 100.0
+        particles = start(path, x, with_gradient=True)
+        found, _ = tune(HMC(1), path, particles, 1.0, rng, scale=np.full(2, 1e3), n_moves=20)
+        sizes.append(found.size)
+    assert 0.2 * sizes[0] < sizes[1] < sizes[0]
+
+
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", ["flat", "point"])
 def test_sizes_are_bounded(name, target):
