@@ -58,7 +58,12 @@ def test_where_signed_times_begin():
     with pm.Model() as model:
         pm.Simulator("y", signed_times, pm.Uniform("shift", 0.0, 1.0), observed=y)
     tree = amc.sample_abc_tree(
-        model=model, max_simulations=2000, adjust="auto", exchangeable=True, random_seed=1, **OPTIONS
+        model=model,
+        max_simulations=2000,
+        adjust="auto",
+        exchangeable=True,
+        random_seed=1,
+        **OPTIONS,
     )
     shift = tree["posterior"]["shift"]
     assert abs(float(shift.mean()) - (np.abs(y).min() - 0.01)) < 0.01  # one standard deviation
