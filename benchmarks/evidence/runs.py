@@ -9,6 +9,7 @@ import time
 import warnings
 
 from collections.abc import Callable, Iterator
+from logging.handlers import BufferingHandler
 
 from benchmarks.harness.jobs import Result
 
@@ -54,20 +55,9 @@ def cpu_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-class _Logged(logging.Handler):
-    """Keeps what libraries log as warnings."""
-
-    def __init__(self):
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
-
-
 def attempt(call: Callable[[], Result], cap: float) -> Result:
     """One run with its wall time, status and warnings; an error becomes a status."""
-    logged, root = _Logged(), logging.getLogger()
+    logged, root = BufferingHandler(10_000), logging.getLogger()
     pymc, begin = logging.getLogger("pymc"), time.perf_counter()
     root.addHandler(logged)
     pymc.addHandler(logged)
@@ -87,7 +77,8 @@ def attempt(call: Callable[[], Result], cap: float) -> Result:
     # Floating-point and deprecation warnings say nothing about the estimate. estimate_evidence warns of
     # each of its flags, which are there already.
     said = [str(w.message) for w in caught if w.category is UserWarning]
-    others = [s for s in [*logged.messages, *said] if not s.startswith("Model evidence: ")]
+    said += [r.getMessage() for r in logged.buffer if r.levelno >= logging.WARNING]
+    others = [s for s in said if not s.startswith("Model evidence: ")]
     row["flags"] = [*row.get("flags", []), *dict.fromkeys(others)]
     row["wall_s"] = time.perf_counter() - begin
     return row

@@ -28,18 +28,6 @@ def interval(values: np.ndarray, digits: int = 3) -> str:
     return f"{number(float(mean), digits)} ± {number(float(half), 2)}"
 
 
-def less(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether a is less than b on average, significantly (paired, 95 %)."""
-    mean, half = mean_and_half(np.asarray(a, float) - np.asarray(b, float))
-    return bool(mean < -half)
-
-
-def difference(a: np.ndarray, b: np.ndarray) -> str:
-    """Mean of a - b with its 95 % interval."""
-    mean, half = mean_and_half(np.asarray(a, float) - np.asarray(b, float))
-    return f"{mean:+.3g} ± {number(float(half), 2)}"
-
-
 class Gap(NamedTuple):
     """Mean of paired differences with its 95 % interval by Student's distribution."""
 

@@ -1,10 +1,10 @@
-"""Tree bandits for likelihood-free inference: figures and statements of O'Hagan, Kim & Rockova.
+"""Tree bandits for likelihood-free inference: figures, table and statements of O'Hagan, Kim & Rockova.
 
     python -m benchmarks.papers.abc_tree                        # some 12 CPU minutes
     python -m benchmarks.papers.abc_tree --quick                # one
     python -m benchmarks.papers.abc_tree --parts toy modes      # some of it
 
-*Tree bandits for generative Bayes*, figures 2-20, as far as the text defines them. Parts, in the
+*Tree bandits for generative Bayes*, figures 2-20 and table 1, as far as the text defines them. Parts, in the
 order of the paper:
 
 toy         figures 3 and 15: utilities and Thompson sampling on a hundred points
@@ -20,6 +20,7 @@ map_digit   figures 10 and 20: the digit at the mode
 heston      figure 11
 lotka       figure 12
 dimensions  appendix C.1: SMC-ABC and ABC-Tree in more dimensions
+costs       table 1
 
 "Printed" is the paper's algorithm with its settings, "here" that of this package with its defaults; see
 ``abc_tree_methods.py``. What the paper leaves open (data, true parameters, first tolerances, images) is
@@ -47,12 +48,12 @@ from benchmarks.papers.abc_tree_posteriors import (
     proposals,
     weights,
 )
-from benchmarks.papers.abc_tree_toys import grid, theorem, toy
+from benchmarks.papers.abc_tree_toys import costs, grid, theorem, toy
 
 PARTS: dict[str, Callable[[argparse.Namespace], Part]] = {
     "toy": toy, "theorem": theorem, "weights": weights, "grid": grid, "proposals": proposals,
     "arms": arms, "modes": mixture, "digits": digits, "leaves": leaves, "map_digit": digit,
-    "heston": heston_part, "lotka": lotka_part, "dimensions": dimensions,
+    "heston": heston_part, "lotka": lotka_part, "dimensions": dimensions, "costs": costs,
 }  # fmt: skip
 #: Numbers of a full run, and of one that only shows that it works: simulations or repetitions.
 NUMBERS = {

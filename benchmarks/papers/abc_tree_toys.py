@@ -1,9 +1,13 @@
-"""Figures 3, 4 and 15 and theorem 3.1: games on boxes whose rates of acceptance are known."""
+"""Figures 3, 4 and 15, theorem 3.1 and table 1: games on boxes whose rates of acceptance are known, and costs."""
 
 from __future__ import annotations
 
 import argparse
 import math
+
+from collections.abc import Callable
+from time import process_time
+from timeit import repeat
 
 import numpy as np
 
@@ -11,10 +15,12 @@ from numpy.polynomial.legendre import leggauss
 from scipy.special import ndtr
 
 from amc_pymc.engine.jit import njit
-from amc_pymc.rng import spawn_generators
+from amc_pymc.likelihood_free.trees import Cart
+from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks.harness.intervals import Gap, gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement, times_up_to
 from benchmarks.harness.tables import markdown
+from benchmarks.papers.abc_tree_methods import Checkpoint, kernel_density, kernel_root
 from benchmarks.papers.inner_loop import initial_plays, inner_loop, regret
 from models.gaussian_mixtures import UNIVARIATE, univariate_mixture
 from models.gaussian_mixtures import acceptance as mixture_acceptance
@@ -331,3 +337,31 @@ def wasserstein(theta, weight, fine, cdf) -> float:
     ends = np.concatenate([[0.0], np.cumsum(weight[order])])
     own = ends[np.searchsorted(theta[order], fine, side="right")] / ends[-1]
     return float(np.abs(own - cdf).mean() / sd)
+
+
+def costs(options: argparse.Namespace) -> Part:
+    """Table 1: CPU seconds against boxes K, and against simulations or particles B."""
+    rng = as_generator([options.seed, 1])
+    points = rng.random((32_000, 5))
+
+    def inner(k: int) -> None:
+        inner_loop(np.ones(k), np.full(k, 0.1), 2_000, rng, utility="posterior")
+
+    def cart(n: int) -> None:
+        Cart(min_samples=10)(points[:n], points[:n, 0], None, rng)
+
+    def smc(n: int) -> None:
+        x, w = points[:n], np.ones(n)
+        kernel_density(x, Checkpoint(0, 1.0, x, w), kernel_root(x, w))
+
+    games = (inner, 300, 3000), (cart, 2000, 32_000), (smc, 500, 4000)
+    slopes = np.array([slope_of_times(*game) for game in games])
+    found, as_said = f"slopes {slopes.round(2)}", bool((abs(slopes - [1, 1, 2]) < 0.4).all())
+    what = "costs grow like K, B log B and B² (slopes within 0.4)"
+    return Part("## Table 1: costs\n\n" + found, [Statement("table 1", what, as_said, found)])
+
+
+def slope_of_times(call: Callable[[int], None], *sizes: int) -> float:
+    """Slope of the logarithm of CPU seconds, the least of three, against that of the size."""
+    seconds = [min(repeat(lambda m=m: call(m), timer=process_time, repeat=3, number=1)) for m in sizes]  # fmt: skip
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])

@@ -13,7 +13,7 @@ from amc_pymc.bandits.contract import Policy
 from amc_pymc.bandits.indices import KLUCB, UCB1, UCBV
 from amc_pymc.bandits.rewards import KnownRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from benchmarks.harness.intervals import Z95, difference, interval, less, mean_and_half
+from benchmarks.harness.intervals import Z95, gap, interval, mean_and_half
 from benchmarks.harness.statements import (
     Collected,
     Part,
@@ -69,7 +69,7 @@ def figure_1(options) -> Part:
     cells = []
     for i in range(len(tiles)):
         best, second, *_ = sorted(pulls, key=lambda name: pulls[name][i].mean())
-        clear = less(pulls[best][i], pulls[second][i])
+        clear = gap(pulls[best][i], pulls[second][i]).below
         cells.append(best if clear else f"{best} (not clear)")
     columns = len(VARIANCES)
     lines = [[f"{v:.4g}", *cells[columns * j :][:columns]] for j, v in enumerate(VARIANCES)]
@@ -84,12 +84,12 @@ def statements_1(tiles, pulls) -> list[Statement]:
     high = [i for i, (v, d) in enumerate(tiles) if v + d >= HIGH]
     low = [i for i, (v, d) in enumerate(tiles) if v + d <= LOW_VARIANCE]
     medium = [i for i in range(len(tiles)) if i not in high and i not in low]
-    both = [i for i in high if less(pulls["KL-UCB"][i], pulls["UCB-V"][i])]
+    both = [i for i in high if gap(pulls["KL-UCB"][i], pulls["UCB-V"][i]).below]
 
     def share(name, among, over):
         """Tiles where a policy is clearly better than all of `over`, and clearly worse than one."""
-        better = [i for i in among if all(less(pulls[name][i], pulls[o][i]) for o in over)]
-        worse = [i for i in among if any(less(pulls[o][i], pulls[name][i]) for o in over)]
+        better = [i for i in among if all(gap(pulls[name][i], pulls[o][i]).below for o in over)]
+        worse = [i for i in among if any(gap(pulls[o][i], pulls[name][i]).below for o in over)]
         return better, worse
 
     def evidence(better, worse, among):
@@ -139,15 +139,12 @@ def shape_statement(shapes) -> Statement:
     """Appendix E."""
     parts, outside = [], False
     for name in PAPER_POLICIES:
-        base = shapes["bernoulli"][name].mean()
-        ratios = []
+        base, ratios = shapes["bernoulli"][name], []
         for shape in ("uniform", "normal"):
             x = shapes[shape][name]
-            error = math.hypot(
-                x.std() / x.mean(), shapes["bernoulli"][name].std() / base
-            ) / math.sqrt(len(x))
-            ratio = x.mean() / base
-            half = Z95 * error * ratio
+            ratio = x.mean() / base.mean()
+            relative = math.hypot(x.std() / x.mean(), base.std() / base.mean())
+            half = Z95 * ratio * relative / math.sqrt(len(x))
             ratios.append(f"{ratio:.2f} ± {half:.2f}")
             outside |= bool(ratio - half > 1.1 or ratio + half < 0.9)
         parts.append(f"{name} {ratios[0]} and {ratios[1]}")
@@ -291,7 +288,7 @@ def statements_2(at, populations, n) -> list[Statement]:
         (ma, ha), (mb, hb) = mean_and_half(a), mean_and_half(b)
         return mb - ma > np.hypot(ha, hb)
 
-    def gap(a, b):
+    def apart(a, b):
         (ma, ha), (mb, hb) = mean_and_half(a[:, -1]), mean_and_half(b[:, -1])
         return f"{ma - mb:+.3f} ± {np.hypot(ha, hb):.2g}"
 
@@ -303,20 +300,20 @@ def statements_2(at, populations, n) -> list[Statement]:
         all(long_run.values()),
         f"n = {n:,}, best bandit less PMC: "
         + "; ".join(
-            f"K = {s:g} {winners[s]} {gap(x[winners[s]], p['payoff'])} (PMC by weights "
-            f"{gap(x[winners[s]], p['weight'])})"
+            f"K = {s:g} {winners[s]} {apart(x[winners[s]], p['payoff'])} (PMC by weights "
+            f"{apart(x[winners[s]], p['weight'])})"
             for s, (x, p) in at.items()
         ),
     )
     out(
         "TS is the clear winner among the bandits",
         all(
-            all(less(x["TS"][:, -1], x[b][:, -1]) for b in bandits if b != "TS")
+            all(gap(x["TS"][:, -1], x[b][:, -1]).below for b in bandits if b != "TS")
             for x, _ in at.values()
         ),
         f"n = {n:,}, TS less the best other: "
         + "; ".join(
-            f"K = {s:g} {other} {difference(x['TS'][:, -1], x[other][:, -1])}"
+            f"K = {s:g} {other} {gap(x['TS'][:, -1], x[other][:, -1])}"
             for s, (x, _) in at.items()
             for other in [min((b for b in bandits if b != "TS"), key=lambda b: x[b][:, -1].mean())]
         ),

@@ -16,7 +16,7 @@ from amc_pymc.bandits.contract import Policy
 from amc_pymc.bandits.indices import UCB1, UCBV
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV
-from benchmarks.harness.intervals import difference, interval, less, mean_and_half
+from benchmarks.harness.intervals import gap, interval, mean_and_half
 from benchmarks.harness.statements import Part, Statement, Statements, times_up_to
 from benchmarks.harness.tables import markdown, number
 from benchmarks.papers.bandit_runs import EUCBV, run
@@ -172,9 +172,8 @@ def statements_cv2(ends, stuck, by_rho) -> list[Statement]:
         others = [k for k in x if k != "UCB-CV"]
         out(
             f"UCB-CV outperforms all on {case}",
-            all(less(x["UCB-CV"], x[k]) for k in others),
-            "UCB-CV less others: "
-            + ", ".join(f"{k} {difference(x['UCB-CV'], x[k])}" for k in others),
+            all(gap(x["UCB-CV"], x[k]).below for k in others),
+            "UCB-CV less others: " + ", ".join(f"{k} {gap(x['UCB-CV'], x[k])}" for k in others),
         )
     out(
         "EUCBV is closest to UCB-CV (TS aside)",
@@ -197,9 +196,9 @@ def statements_cv2(ends, stuck, by_rho) -> list[Statement]:
     )
     out(
         "TS has a large regret for normal rewards (more than UCB1's)",
-        all(less(x["UCB1"], x["TS"]) for x in ends.values()),
+        all(gap(x["UCB1"], x["TS"]).below for x in ends.values()),
         "TS less UCB1: "
-        + "; ".join(f"{case} {difference(x['TS'], x['UCB1'])}" for case, x in ends.items()),
+        + "; ".join(f"{case} {gap(x['TS'], x['UCB1'])}" for case, x in ends.items()),
     )
     finals = [x[:, -1] for x in by_rho.values()]
     steps = [mean_and_half(b)[0] - mean_and_half(a)[0] for a, b in itertools.pairwise(finals)]  # fmt: skip
@@ -239,27 +238,27 @@ def figure_cv3(options) -> Part:
     out(
         "batching is worse than the other three on all instances",
         all(
-            less(ends[c][k], ends[c]["batching"])
+            gap(ends[c][k], ends[c]["batching"]).below
             for c in printed
             for k in ("UCB-CV", "jackknife", "splitting")
         ),
         "batching less UCB-CV: "
-        + "; ".join(f"{c} {difference(ends[c]['batching'], ends[c]['UCB-CV'])}" for c in cases),
+        + "; ".join(f"{c} {gap(ends[c]['batching'], ends[c]['UCB-CV'])}" for c in cases),
     )
     gamma = ends[printed[1]]
     out(
         "jackknife and splitting do better than UCB-CV with heavier tails (instance 3)",
-        all(less(gamma[k], gamma["UCB-CV"]) for k in ("jackknife", "splitting")),
-        f"less UCB-CV: jackknife {difference(gamma['jackknife'], gamma['UCB-CV'])}, "
-        f"splitting {difference(gamma['splitting'], gamma['UCB-CV'])}",
+        all(gap(gamma[k], gamma["UCB-CV"]).below for k in ("jackknife", "splitting")),
+        f"less UCB-CV: jackknife {gap(gamma['jackknife'], gamma['UCB-CV'])}, "
+        f"splitting {gap(gamma['splitting'], gamma['UCB-CV'])}",
     )
     for case in (printed[0], printed[2]):
         x = ends[case]
         out(
             f"UCB-CV does better than jackknife and splitting on {case}",
-            all(less(x["UCB-CV"], x[k]) for k in ("jackknife", "splitting")),
-            f"UCB-CV less jackknife {difference(x['UCB-CV'], x['jackknife'])}, "
-            f"less splitting {difference(x['UCB-CV'], x['splitting'])}",
+            all(gap(x["UCB-CV"], x[k]).below for k in ("jackknife", "splitting")),
+            f"UCB-CV less jackknife {gap(x['UCB-CV'], x['jackknife'])}, "
+            f"less splitting {gap(x['UCB-CV'], x['splitting'])}",
         )
     text = regret_table(f"Figure cv3: regret at T = {n:,}, {runs} runs", curves)
     return Part(text, out)
@@ -301,16 +300,17 @@ def figure_cv4(options) -> Part:
         x = ends[f"instance {which}"]
         chain = [x[f"error {e:g}"] for e in errors]
         grows.append(
-            not any(less(b, a) for a, b in itertools.pairwise(chain)) and less(chain[0], chain[-1])
+            not any(gap(b, a).below for a, b in itertools.pairwise(chain))
+            and gap(chain[0], chain[-1]).below
         )
         parts.append(
             f"instance {which}: "
             + ", ".join(f"{e:g}: {interval(c)}" for e, c in zip(errors, chain, strict=True))
         )
-        worse.append(less(x["UCB1"], chain[-1]))
+        worse.append(gap(x["UCB1"], chain[-1]).below)
         compared.append(
             f"instance {which}, less UCB1: error {errors[-1]:g} "
-            f"{difference(chain[-1], x['UCB1'])}, {errors[-2]:g} {difference(chain[-2], x['UCB1'])}"
+            f"{gap(chain[-1], x['UCB1'])}, {errors[-2]:g} {gap(chain[-2], x['UCB1'])}"
         )
     out(
         "the regret of UCB-CV increases with the error of the controls' means",
