@@ -251,7 +251,9 @@ class _Listener(event.Listener):
 
     def on_start(self, event: Any) -> None:
         self._depth += 1
-        self._report(event.data["dispatcher"].py_func.__name__.strip("_"))
+        function = event.data["dispatcher"].py_func
+        if not function.__module__.startswith("numba."):
+            self._report(function.__name__.strip("_").replace("_", " "))
 
     def on_end(self, event: Any) -> None:
         self._depth -= 1
@@ -261,7 +263,7 @@ class _Listener(event.Listener):
 
 @contextmanager
 def reports_of_compiling(report: Callable[[str], None]) -> Iterator[None]:
-    """Call ``report`` with the name of each function that is compiled in the block, and with "" after the last."""
+    """Call ``report`` with the words of each compiled function's name, but Numba's own, and with "" after the last."""
     with event.install_listener("numba:compile", _Listener(report)):
         yield
 
