@@ -26,6 +26,8 @@ from amc_pymc.evidence.pilot import Pilot
 
 #: Factor by which the predicted length of chains may exceed the maximum before they are given up.
 _MARGIN = 4.0
+#: Largest acceptable R-hat of the chains, and factor by which chains that are below it may exceed the maximum length.
+_R_HAT, _LONGER = 1.05, 4
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class ChainSettings:
     rounds : tuple of int
         Minimum and maximum number of warm-up rounds.
     draws : tuple of int
-        Minimum and maximum number of draws kept per chain.
+        Minimum and maximum number of draws kept per chain. Chains that mix may have four times as many.
     r_hat : float
         R-hat of the worst coordinate above which chains are extended.
     leapfrog : int
@@ -146,7 +148,8 @@ def run_chains(
         n = draws.shape[1]
         # The square of R-hat is one plus the autocorrelation time over n, if chains mix at all.
         wanted = n * (r_hat**2 - 1.0) / (settings.r_hat**2 - 1.0)
-        hopeless = 2 * n > settings.draws[1] or wanted > _MARGIN * settings.draws[1]
+        longest = settings.draws[1] * (_LONGER if r_hat <= _R_HAT else 1)
+        hopeless = 2 * n > longest or wanted > _MARGIN * longest
         if r_hat <= settings.r_hat or hopeless or not budget(n * price):
             return Chains(draws, r_hat, int(path.spent[1]), kernel.n_leapfrog)
         report(f"{2 * n:,} draws")
@@ -218,8 +221,6 @@ def _mean(heights: np.ndarray) -> tuple[float, float]:
 
 #: Fractions of the target error allotted to disagreement of chains and to the bridge; their squares sum to one.
 _OF_TARGET = (0.6, 0.8)
-#: Largest acceptable R-hat of the chains.
-_R_HAT = 1.05
 
 
 class BridgedChains(NamedTuple):

@@ -68,6 +68,15 @@ def test_chains_that_cannot_meet_say_so():
     assert found.r_hat > 2.0
 
 
+def test_chains_that_mix_may_be_longer_than_others(correlated):
+    """One doubling beyond the maximum is enough here; other estimators would cost far more."""
+    path, rng = Correlated(), np.random.default_rng(1)
+    brief = ChainSettings(draws=(128, 128), r_hat=math.sqrt(0.5 + 0.5 * correlated[1].r_hat ** 2))
+    found = run_chains(path, path.rough(100, rng), rng, brief)
+    assert found.draws.shape[1] in (256, 512)
+    assert found.r_hat < correlated[1].r_hat
+
+
 @pytest.mark.parametrize("share", [0.4, 0.8])
 def test_chains_keep_to_a_budget(share, correlated):
     most, path, rng = share * 2.0 * correlated[1].gradients, Correlated(), np.random.default_rng(1)
