@@ -271,14 +271,9 @@ def make_portfolio(
 
 
 def _reference_path(
-    path: PriorPath,
-    pilot: Pilot,
-    kernel: Kernel,
-    rng: np.random.Generator,
-    out: Portfolio,
-    chosen: Sequence[str],
-    forced: bool,
-) -> tuple[Any, Ladder] | None:
+    path: PriorPath, pilot: Pilot, kernel: Kernel, rng: np.random.Generator, out: Portfolio,
+    chosen: Sequence[str], forced: bool,
+) -> tuple[Any, Ladder] | None:  # fmt: skip
     """Return the path from the fitted reference and a pilot run along it, if annealing from it may be worthwhile."""
     if pilot.adapted is None or pilot.reference is None or "smc_reference" not in chosen:
         return None

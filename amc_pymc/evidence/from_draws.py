@@ -23,7 +23,7 @@ from amc_pymc.evidence.model import (
     one_blas_thread,
     pilot_settings,
 )
-from amc_pymc.evidence.modes import Joint, PilotSettings
+from amc_pymc.evidence.modes import Joint
 from amc_pymc.evidence.paths import OneCopy
 from amc_pymc.evidence.results import Answer, Evidence, effective_size, finished, uncertain
 from amc_pymc.evidence.symmetry import Images, find_symmetries
@@ -109,8 +109,8 @@ def evidence_from_draws(
         numbers |= {"ess_bulk": health.ess_bulk, "n_divergent": health.divergences}
         doubts = quadrature(numbers, densities, flat[1::2], target)
         settings = pilot_settings(densities)
-        searched = ended.why != "interrupted"
-        if searched and allowed(_search_cost(densities.n_dim, settings)):
+        price = 2.0 * settings.starts * settings.search_cost * math.sqrt(densities.n_dim)
+        if ended.why != "interrupted" and allowed(price + settings.weighed_least):
             if images is not None:
                 flat = images.moved(
                     flat, search_rng.integers(len(images.exchanges), size=len(flat))
@@ -145,11 +145,6 @@ def _copies(model: Model, densities: ParticleDensities, x: np.ndarray) -> Images
     return None if found is None else found.apart(x.reshape(-1, x.shape[2]))
 
 
-def _search_cost(n_dim: int, settings: PilotSettings) -> float:
-    """Return the expected cost of a search for modes that draws have not visited."""
-    return 2.0 * settings.starts * settings.search_cost * math.sqrt(n_dim) + settings.weighed_least
-
-
 def _unvisited(z: float, error: float, log_mass: float) -> list[Flag]:
     """Return a flag if modes of some log evidence that the draws have not visited exceed the error."""
     total = float(np.logaddexp(z, log_mass))
@@ -177,15 +172,9 @@ def bridge_numbers(last: Stage, mcse: float, r_hat: float) -> Evidence:
     """Return the numbers of the last stage of a bridge, whose draws have this R-hat."""
     error = mcse if math.isfinite(last.log_z) else math.inf
     return Evidence(
-        log_evidence=last.log_z,
-        log_evidence_mcse=error,
-        ess=effective_size(error),
-        pareto_k=math.nan,
-        n_steps=last.steps,
-        overlap=last.overlap,
-        bridge_ess=last.effective,
-        r_hat=r_hat,
-    )
+        log_evidence=last.log_z, log_evidence_mcse=error, ess=effective_size(error), pareto_k=math.nan,
+        n_steps=last.steps, overlap=last.overlap, bridge_ess=last.effective, r_hat=r_hat,
+    )  # fmt: skip
 
 
 def _draws_flags(health: Health, x: np.ndarray) -> list[Flag]:

@@ -164,11 +164,6 @@ class Joint:
         drawn: np.ndarray = self.path.draw_prior(n, rng)
         return drawn
 
-    def find_images(self, modes: np.ndarray, curvatures: np.ndarray) -> None:
-        """Find all copies of modes (M, D) with Hessians (M, D, D)."""
-        if self.symmetries is not None:
-            self.images = self.symmetries.images(modes, -curvatures)
-
     def values(self, x: np.ndarray) -> np.ndarray:
         """Evaluate log prior and log likelihood (2, P) at points (P, D)."""
         terms: np.ndarray = self.path.values(x)
@@ -615,7 +610,8 @@ def modes_and_mixture(joint: Joint, starts: np.ndarray) -> Modes:
     x, values, curvature = distinct_ends(joint, *searched(joint, starts))
     if not len(x):
         return none
-    joint.find_images(x, curvature)
+    if joint.symmetries is not None:
+        joint.images = joint.symmetries.images(x, -curvature)
     x, values, curvature = distinct_ends(joint, x, values)
     keep = distinct_modes(x, values, -curvature)[: joint.settings.modes]
     mixture = laplace_components(joint.with_gradient, x[keep], curvature[keep])

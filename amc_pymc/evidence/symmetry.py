@@ -12,7 +12,7 @@ import itertools
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -217,9 +217,7 @@ def find_symmetries(
             change = np.abs(after - before)
         return np.all(change <= _ROUNDING * np.maximum(np.abs(before), 1.0), axis=1)
 
-    def prior_holds(tries: Sequence[Exchange]) -> np.ndarray:
-        return holds(tries, slice(0, 1), slice(0, 1))
-
+    prior_holds = partial(holds, rows=slice(0, 1), which=slice(0, 1))
     tried = list(itertools.islice(_candidates(blocks, n_dim + len(sums), prior_holds), _TRIED))
     for rows in (slice(0, 1), slice(1, None)):
         if tried and len(x[rows]):
