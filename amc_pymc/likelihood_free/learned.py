@@ -84,8 +84,9 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
         across = covariance[:, rows, columns]
         size = np.maximum(sd[:, rows] * sd[:, columns], _TINY)
         moments = [np.einsum("nm,nm->n", gap[..., i] ** 2, gap[..., j]) / m for i, j in third]
-        ordered, signs = np.sort(x, axis=1), []
-        if m > _QUANTILES:
+        if m <= _QUANTILES:
+            ordered, signs = np.sort(x, axis=1), []
+        else:
             both = np.concatenate([x, np.abs(x)], axis=2)
             ordered = np.quantile(both, levels, axis=1).swapaxes(0, 1)
             signs = [np.sign(x).mean(axis=1)]
