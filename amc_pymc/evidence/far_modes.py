@@ -10,14 +10,14 @@ import numpy as np
 
 from scipy.special import logsumexp, softmax
 
-from amc_pymc.evidence.modes import Joint, Modes, finite, modes_and_mixture
+from amc_pymc.evidence.modes import Joint, Modes, finite, log_volumes, modes_and_mixture
 from amc_pymc.mixtures import StudentTMixture
 
 #: Draws of a round as a share of what annealing from the prior cost, and most rounds.
 _SHARE, _ROUNDS = 0.25, 50
-#: Rounds without an important new mode that end the search: with one mode, in few and more dimensions, with several,
-#: and with several of which one is reached by less than a 64th of the draws.
-_ONE_LOW, _ONE_HIGH, _LOW, _SEVERAL, _UNEQUAL, _SELDOM = 4, 2, 5, 8, 25, 1.0 / 64.0
+#: Rounds without an important new mode that end the search: with one mode, with several, and with several of which one
+#: is reached by less than a 64th of the draws.
+_ONE, _SEVERAL, _UNEQUAL, _SELDOM = 2, 8, 25, 1.0 / 64.0
 #: Share of the gradient that leads to a known mode, below which a search starts, and searches per round.
 _STRAY, _SEARCHES = 0.8, 256
 #: Share of draws that lead to no known mode, above which the posterior is not made of nearly normal modes.
@@ -73,16 +73,24 @@ def find_far_modes(
                 modes, reached, quiet = more, np.zeros(len(more.x), int), 0
         if lost > _MOST * (lost + counts.sum()):
             return modes, 0.0
-        if quiet >= _quiet_rounds(reached, joint.n_dim) or over():
+        if quiet >= _quiet_rounds(reached[~nested(joint, modes)]) or over():
             break
-    rare = softmax(modes.log_evidence)[reached < _RARE].sum()
+    rare = softmax(modes.log_evidence)[(reached < _RARE) & ~nested(joint, modes)].sum()
     return modes, float(rare) if len(modes.x) > 1 else 0.0
 
 
-def _quiet_rounds(reached: np.ndarray, n_dim: int) -> int:
+def nested(joint: Joint, modes: Modes) -> np.ndarray:
+    """Whether each mode is so close to the centre of a wider one that it is found there (:func:`scan`), not by prior draws."""
+    assert modes.mixture is not None
+    volumes, reach = log_volumes(modes.mixture), max(joint.settings.scan_scales)
+    near = modes.mixture.distances(modes.x) < reach**2 * joint.n_dim
+    return (near & (volumes[:, None] > volumes)).any(axis=0)
+
+
+def _quiet_rounds(reached: np.ndarray) -> int:
     """Return the number of rounds without a new mode that are enough if modes (K,) were reached by so many draws."""
     if len(reached) == 1:
-        return _ONE_LOW if n_dim <= _LOW else _ONE_HIGH
+        return _ONE
     return _UNEQUAL if reached.min() < _SELDOM * reached.sum() else _SEVERAL
 
 

@@ -611,12 +611,14 @@ def modes_and_mixture(joint: Joint, starts: np.ndarray) -> Modes:
     if not len(x):
         return none
     if joint.symmetries is not None:
+        # A narrow mode can break what holds at all particles.
+        joint.symmetries = joint.symmetries.holding(joint.log_density, x)
         joint.images = joint.symmetries.images(x, -curvature)
     x, values, curvature = distinct_ends(joint, x, values)
     keep = distinct_modes(x, values, -curvature)[: joint.settings.modes]
     mixture = laplace_components(joint.with_gradient, x[keep], curvature[keep])
     # Laplace evidence of a component: log f at its centre over its share of the mixture's density.
-    log_evidence = values[keep] + _log_volumes(mixture)
+    log_evidence = values[keep] + log_volumes(mixture)
     return Modes(mixture, x[keep], log_evidence)
 
 
@@ -669,7 +671,7 @@ def scan(
     parts, residual, excess = [], [], []
     few, parts_of = settings.few_dimensions, mixture.components * len(settings.scan_scales)
     n = settings.scanned * max(mixture.n_dim, few) // few // parts_of
-    tops = log_evidence - _log_volumes(mixture)
+    tops = log_evidence - log_volumes(mixture)
     for top, mean, chol in zip(tops, mixture.means, mixture.choleskys, strict=True):
         for scale in settings.scan_scales:
             z = scale * rng.standard_normal((n, mixture.n_dim))
@@ -719,7 +721,7 @@ def _polynomial(z: np.ndarray) -> np.ndarray:
     return np.hstack([np.ones_like(radius), squares, squares * z, squares**2, radius**2])
 
 
-def _log_volumes(mixture: StudentTMixture) -> np.ndarray:
+def log_volumes(mixture: StudentTMixture) -> np.ndarray:
     """Return the logarithms (K,) of (2 pi)^(D/2) |S|^(1/2)."""
     diagonals = np.diagonal(mixture.choleskys, axis1=1, axis2=2)
     return np.log(diagonals).sum(axis=1) + 0.5 * mixture.n_dim * math.log(2.0 * math.pi)

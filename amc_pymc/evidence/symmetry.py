@@ -88,6 +88,15 @@ class Symmetries:
     sums: tuple[np.ndarray, ...]
     generators: tuple[Exchange, ...]
 
+    def holding(
+        self, log_density: Callable[[np.ndarray], np.ndarray], x: np.ndarray
+    ) -> Symmetries:
+        """Return those of the exchanges that leave a log density as it is at points (P, D) as well."""
+        plain = Images(self.n_dim, self.sums, ())
+        before, tried = log_density(x), self.generators
+        kept = [g for g in tried if _unchanged(before, log_density(plain.of(x, g)))]
+        return replace(self, generators=tuple(kept))
+
     def images(self, modes: np.ndarray, precisions: np.ndarray) -> Images | None:
         """Return the exchanges that lead to all different images of modes (M, D); None if there are none, or too many.
 
@@ -132,6 +141,13 @@ class Symmetries:
             if len(found) > _MOST:
                 return None
         return Images(self.n_dim, self.sums, tuple(found.values()))
+
+
+def _unchanged(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Whether log densities (..., P) differ from others (P,) by no more than rounding."""
+    with np.errstate(invalid="ignore"):
+        change = np.abs(after - before)
+    return np.all(change <= _ROUNDING * np.maximum(np.abs(before), 1.0), axis=-1)
 
 
 def _identity(size: int) -> Exchange:
@@ -213,9 +229,7 @@ def find_symmetries(
         before = known[which, rows].sum(axis=0)
         moved = np.concatenate([plain.of(x[rows], t) for t in tries])
         after = terms(moved)[which].sum(axis=0).reshape(len(tries), -1)
-        with np.errstate(invalid="ignore"):
-            change = np.abs(after - before)
-        return np.all(change <= _ROUNDING * np.maximum(np.abs(before), 1.0), axis=1)
+        return _unchanged(before, after)
 
     prior_holds = partial(holds, rows=slice(0, 1), which=slice(0, 1))
     tried = list(itertools.islice(_candidates(blocks, n_dim + len(sums), prior_holds), _TRIED))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.evidence import far_modes
-from amc_pymc.evidence.far_modes import find_far_modes, scan_prior
+from amc_pymc.evidence.far_modes import find_far_modes, nested, scan_prior
 from amc_pymc.evidence.mcmc import make_kernel
 from amc_pymc.evidence.modes import Joint, Modes
 from amc_pymc.evidence.pilot import explore
@@ -93,6 +93,15 @@ def test_a_mode_that_few_draws_reach_is_rare(spent, rare):
         if len(modes.x) == 2:
             assert found == pytest.approx(rare, abs=0.05)
     assert len(modes.x) == 2
+
+
+def test_a_mode_near_the_centre_of_a_wider_one_is_nested():
+    """The scan looks for it within half a standard deviation in each coordinate; prior draws hardly lead to it."""
+    means = np.repeat([[0.0], [0.4], [0.7], [3.0]], 2, axis=1)
+    roots = np.array([sd * np.eye(2) for sd in (1.0, 0.1, 0.1, 0.1)])
+    mixture = StudentTMixture(np.full(4, 0.25), means, roots, 5.0)
+    modes = Modes(mixture, means, np.zeros(4))
+    assert nested(Joint(TwoWidths(n_dim=2)), modes).tolist() == [False, True, False, False]
 
 
 def test_a_time_limit_ends_the_search_after_a_round(monkeypatch):

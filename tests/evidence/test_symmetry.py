@@ -294,3 +294,16 @@ def test_exchanges_that_hardly_move_a_mode_are_left_out():
     for mode, copies in (([1, 1.1, 3], 2), ([1, 5, 3], 4), ([1, 5, 0], 2), ([1, 1, 0.1], None)):
         images = symmetries.images(np.array([mode], float), np.eye(3)[None])
         assert (None if images is None else len(images.exchanges)) == copies
+
+
+def test_a_narrow_mode_breaks_a_symmetry_of_the_wide_one():
+    def log_density(x):
+        wide, spike = (norm.logpdf(x, mean, sd).sum(axis=1) for mean, sd in ((0, 1), (0.3, 0.01)))
+        return np.logaddexp(wide, 3.0 + spike)
+
+    swap = Exchange(np.array([1, 0]), np.ones(2))
+    flip = Exchange(np.arange(2), -np.ones(2))
+    both = Symmetries(2, (), (swap, flip))
+    away, spike = np.array([[1.0, -0.5]]), np.array([[0.3, 0.31]])
+    assert both.holding(log_density, away).generators == (swap, flip)
+    assert both.holding(log_density, np.concatenate([away, spike])).generators == (swap,)
