@@ -18,13 +18,8 @@ import numpy as np
 from scipy.stats import qmc
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.evidence.annealing import (
-    Ladder,
-    barrier_schedule,
-    climb,
-    sequential,
-)
-from amc_pymc.evidence.mcmc import HMC, Kernel, Path
+from amc_pymc.evidence.annealing import Ladder, barrier_schedule, climb, sequential
+from amc_pymc.evidence.mcmc import HMC, DiscreteMetropolis, Kernel, Mixed, Path
 from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath
 from amc_pymc.evidence.pilot import WILD, Pilot
 from amc_pymc.logweights import log_mean_exp
@@ -184,7 +179,8 @@ _HOPELESS, _AFFORDABLE = 10.0, 0.5
 #: Minimum number of draws for the expected cost of an arm. Arms that use the fitted reference need only three,
 #: because their predicted variance may be wrong.
 _LEAST_DRAWS = 30.0
-_SMC_MOVES, _SMC_PARTICLES = 3, (128, 1024)
+#: Moves at each temperature of sequential Monte Carlo, and if each is a sweep over discrete coordinates; particles.
+_SMC_MOVES, _SMC_SWEEPS, _SMC_PARTICLES = 3, 1, (128, 1024)
 #: Number of sequential Monte Carlo runs planned to reach the target; sets the particles per run.
 _RUNS = 20
 #: Barrier crossed in one step of sequential Monte Carlo.
@@ -315,12 +311,13 @@ def _arm(
         bridge, ladder, base = path, pilot.ladder, path
     n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
     betas = barrier_schedule(n_steps, ladder)
-    one = expected_cost(kernel, ladder, n_steps - 1, _SMC_MOVES)
+    moves = _SMC_SWEEPS if isinstance(kernel, DiscreteMetropolis | Mixed) else _SMC_MOVES
+    one = expected_cost(kernel, ladder, n_steps - 1, moves)
     variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
     least, most = _SMC_PARTICLES
     wanted = least if target is None else math.ceil(variance / (_RUNS * target**2))
     n = min(max(wanted, least), most)
-    arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=_SMC_MOVES, n_particles=n)
+    arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=moves, n_particles=n)
     return arm, (one * variance, one * n)
 
 
