@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from amc_pymc.bandits.arms import Arm, Cost, Sample, draw
+from amc_pymc.bandits.arms import Arm, Sample
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.moments import ArmRecord
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff, rewards
@@ -441,14 +441,6 @@ class Combination:
         found = np.array([r.reported_variance(common) for r in self.records])
         known = found[np.isfinite(found)]
         return np.where(np.isfinite(found), found, known.max() if known.size else np.nan)
-
-
-def run_here(run: Combination, rng: np.random.Generator, cost: Cost = "count") -> Combination:
-    """Run all rounds in this process, with one generator for decisions and draws."""
-    while (decided := run.next_round(rng)) is not None:
-        pulls = zip(run.arms, decided.counts, strict=True)
-        run.record(decided, [draw(arm, int(n), rng, cost) if n else None for arm, n in pulls])
-    return run
 
 
 def planning_variances(records: list[ArmRecord]) -> np.ndarray:

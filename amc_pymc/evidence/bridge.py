@@ -443,8 +443,7 @@ def _fitted(x: np.ndarray) -> StudentTMixture:
 
 def _explained(works: np.ndarray, apart: np.ndarray) -> float:
     """Return the share of the variance of works due to errors of the fits, whose log densities differ by `apart`."""
-    noise = 0.5 * float(np.var(apart))
-    variance = float(np.var(works))
+    noise, variance = 0.5 * float(np.var(apart)), float(np.var(works))
     return min(noise / variance, 1.0) if variance > 0.0 else 1.0
 
 

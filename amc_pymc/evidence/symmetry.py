@@ -88,13 +88,10 @@ class Symmetries:
     sums: tuple[np.ndarray, ...]
     generators: tuple[Exchange, ...]
 
-    def holding(
-        self, log_density: Callable[[np.ndarray], np.ndarray], x: np.ndarray
-    ) -> Symmetries:
+    def holding(self, density: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> Symmetries:
         """Return those of the exchanges that leave a log density as it is at points (P, D) as well."""
-        plain = Images(self.n_dim, self.sums, ())
-        before, tried = log_density(x), self.generators
-        kept = [g for g in tried if _unchanged(before, log_density(plain.of(x, g)))]
+        plain, before = Images(self.n_dim, self.sums, ()), density(x)
+        kept = [g for g in self.generators if _unchanged(before, density(plain.of(x, g)))]
         return replace(self, generators=tuple(kept))
 
     def images(self, modes: np.ndarray, precisions: np.ndarray) -> Images | None:

@@ -6,7 +6,8 @@ import statsmodels.api as sm
 
 from amc_pymc.bandits import batching, jackknife, make_policy, regression, splitting
 from amc_pymc.bandits.arms import as_arms
-from amc_pymc.bandits.combination import Combination, Plan, run_here
+from amc_pymc.bandits.combination import Combination, Plan
+from tests.bandits.running import run_here
 
 OMEGA = np.array([0.3, -1.0, 2.0])
 

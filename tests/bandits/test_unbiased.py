@@ -5,10 +5,12 @@ import pytest
 
 from amc_pymc.bandits import UCB1, RunningRange
 from amc_pymc.bandits.arms import as_arms
-from amc_pymc.bandits.combination import Combination, Fold, plan_rounds, run_here
+from amc_pymc.bandits.combination import Combination, Fold, plan_rounds
 from amc_pymc.bandits.registry import POLICIES, make_policy
+from tests.bandits.running import run_here
 
 DRAWS = 32
+
 #: Arms of mean 1, all skewed: an arm that has not shown its tail has a low mean and a low variance.
 SHAPES = (1.0, 4.0)
 SETTINGS = {
