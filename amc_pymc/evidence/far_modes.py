@@ -17,7 +17,7 @@ from amc_pymc.mixtures import StudentTMixture
 _SHARE, _ROUNDS = 0.25, 50
 #: Rounds without an important new mode that end the search: with one mode, with several, and with several of which one
 #: is reached by less than a 64th of the draws.
-_ONE, _SEVERAL, _UNEQUAL, _SELDOM = 2, 4, 25, 1.0 / 64.0
+_ONE, _SEVERAL, _UNEQUAL, _SELDOM = 2, 8, 25, 1.0 / 64.0
 #: Share of the gradient that leads to a known mode, below which a search starts, and searches per round.
 _STRAY, _SEARCHES = 0.8, 256
 #: Share of draws that lead to no known mode, above which the posterior is not made of nearly normal modes.
