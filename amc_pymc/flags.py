@@ -184,10 +184,10 @@ tolerance_missed: the tolerance ended at {tolerance:.3g}, above {wanted:.3g} tha
     simulate more, or raise it
 tolerance_shift: the tolerance {tolerance:.3g} may shift posterior means by {overall:.2g} posterior standard deviations, that of {name} by {largest:.2g}, while their Monte Carlo error is {chance:.2g}
     the tolerance is the main error of means, and 'error' in the group 'estimates' includes it
-    simulate more, try adjust='auto', or give fewer summary statistics
+    simulate more, give fewer summary statistics or, unless it is used already, try adjust='auto'
 too_wide: at the tolerance {tolerance:.3g} the posterior of {name} is {times:.1f} times as wide as extrapolation or a regression on the summary statistics says
     intervals are too wide
-    use adjust='auto', distance_scale='learned', more simulations, or fewer summary statistics
+    simulate more, give fewer summary statistics or, unless they are used already, try adjust='auto' or distance_scale='learned'
 miscalibrated: errors of posterior means at simulations close to the data are {times:.2g} times the posterior standard deviation of {name}
     the posterior is too narrow or misplaced if the ratio is above one, and too wide below, and 'error' in the group 'estimates' includes it
     simulate more, or give summary statistics that tell more about {name}
