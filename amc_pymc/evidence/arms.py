@@ -179,8 +179,11 @@ _HOPELESS, _AFFORDABLE = 10.0, 0.5
 #: Minimum number of draws for the expected cost of an arm. Arms that use the fitted reference need only three,
 #: because their predicted variance may be wrong.
 _LEAST_DRAWS = 30.0
-#: Moves at each temperature of sequential Monte Carlo, and if each is a sweep over discrete coordinates; particles.
-_SMC_MOVES, _SMC_SWEEPS, _SMC_PARTICLES = 3, 1, (128, 1024)
+#: Moves of a particle at each temperature of sequential Monte Carlo, and where a move begins with a sweep over discrete
+#: coordinates: three of these reduce the variance by less than they cost.
+_SMC_MOVES, _SMC_SWEEPS = 3, 1
+#: Smallest and largest number of particles.
+_SMC_PARTICLES = 128, 1024
 #: Number of sequential Monte Carlo runs planned to reach the target; sets the particles per run.
 _RUNS = 20
 #: Barrier crossed in one step of sequential Monte Carlo.

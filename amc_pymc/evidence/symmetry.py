@@ -225,8 +225,7 @@ def find_symmetries(
         """Whether the sum of some terms does not change, for each exchange."""
         before = known[which, rows].sum(axis=0)
         moved = np.concatenate([plain.of(x[rows], t) for t in tries])
-        after = terms(moved)[which].sum(axis=0).reshape(len(tries), -1)
-        return _unchanged(before, after)
+        return _unchanged(before, terms(moved)[which].sum(axis=0).reshape(len(tries), -1))
 
     prior_holds = partial(holds, rows=slice(0, 1), which=slice(0, 1))
     tried = list(itertools.islice(_candidates(blocks, n_dim + len(sums), prior_holds), _TRIED))

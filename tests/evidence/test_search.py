@@ -19,12 +19,14 @@ class TwoWidths(FromPrior):
 
     wide = 6.0
 
-    def __init__(self, n_dim=5, narrow=0.2):
+    def __init__(self, n_dim=5, narrow=0.2, centres=(4.0, -4.0)):
         super().__init__()
-        self.n_dim, self.narrow, self.log_z = n_dim, narrow, 0.0
+        self.n_dim, self.narrow, self.centres, self.log_z = n_dim, narrow, centres, 0.0
 
     def parts(self, x):
-        return np.array([log_normal(x, 4.0, 1.0), log_normal(x, -4.0, self.narrow)]) - math.log(2.0)
+        sds = 1.0, self.narrow
+        parts = [log_normal(x, *each) for each in zip(self.centres, sds, strict=True)]
+        return np.array(parts) - math.log(2.0)
 
     def terms(self, x):
         base = log_normal(x, 0.0, self.wide)
@@ -33,7 +35,8 @@ class TwoWidths(FromPrior):
     def slopes(self, x):
         parts = self.parts(x)
         share = np.exp(parts - np.logaddexp(*parts))[:, :, None]
-        both = share[0] * (4.0 - x) + share[1] * (-4.0 - x) / self.narrow**2
+        wide, narrow = self.centres
+        both = share[0] * (wide - x) + share[1] * (narrow - x) / self.narrow**2
         base = -x / self.wide**2
         return np.array([base, both - base])
 
@@ -84,6 +87,19 @@ def test_a_steep_slope_leads_to_another_mode():
     assert lost > 0.85 * narrow - 3.0 * math.sqrt(2.0 * 0.85 * narrow)
 
 
+@pytest.fixture
+def rounds(monkeypatch):
+    """The arguments of all rounds of a search."""
+    out = []
+
+    def counted(*args):
+        out.append(args)
+        return scan_prior(*args)
+
+    monkeypatch.setattr(far_modes, "scan_prior", counted)
+    return out
+
+
 @pytest.mark.parametrize(("spent", "rare"), [(100, 0.5), (40_000, 0.0)])
 def test_a_mode_that_few_draws_reach_is_rare(spent, rare):
     """About 0.4 % of the draws, a quarter of `spent`, lead to the narrow mode."""
@@ -104,14 +120,18 @@ def test_a_mode_near_the_centre_of_a_wider_one_is_nested():
     assert nested(Joint(TwoWidths(n_dim=2)), modes).tolist() == [False, True, False, False]
 
 
-def test_a_time_limit_ends_the_search_after_a_round(monkeypatch):
-    rounds = []
+def test_prior_draws_are_not_expected_to_reach_a_nested_mode(rounds):
+    """With the wide mode reached by all of them, the search ends as for one mode, and none is rare."""
+    path, rng = TwoWidths(narrow=0.01, centres=(0.0, 0.3)), np.random.default_rng(6)
+    means = np.repeat([[0.0], [0.3]], 5, axis=1)
+    roots = np.array([np.eye(5), 0.01 * np.eye(5)])
+    mixture = StudentTMixture(np.full(2, 0.5), means, roots, 5.0)
+    start = Modes(mixture, means, np.full(2, -math.log(2.0)))
+    modes, rare = find_far_modes(Joint(path), start, 4_000, rng)
+    assert len(modes.x) == 2 and rare == 0.0 and len(rounds) == 2
 
-    def counted(*args):
-        rounds.append(args)
-        return scan_prior(*args)
 
-    monkeypatch.setattr(far_modes, "scan_prior", counted)
+def test_a_time_limit_ends_the_search_after_a_round(rounds):
     for over, number in ((lambda: True, 1), (lambda: len(rounds) >= 3, 3)):
         rounds.clear()
         find_far_modes(Joint(TwoWidths()), known(0, 1), 100, np.random.default_rng(6), over)

@@ -10,6 +10,7 @@ from scipy.stats import norm
 import amc_pymc as amc
 
 from amc_pymc.evidence.adapt import adapt_mixture
+from amc_pymc.evidence.modes import Joint, modes_and_mixture
 from amc_pymc.evidence.symmetry import (
     Block,
     Exchange,
@@ -19,6 +20,7 @@ from amc_pymc.evidence.symmetry import (
     find_symmetries,
 )
 from amc_pymc.mixtures import StudentTMixture
+from tests.evidence.test_search import TwoWidths
 
 
 def blocks(*sizes, signed=False):
@@ -297,13 +299,13 @@ def test_exchanges_that_hardly_move_a_mode_are_left_out():
 
 
 def test_a_narrow_mode_breaks_a_symmetry_of_the_wide_one():
-    def log_density(x):
-        wide, spike = (norm.logpdf(x, mean, sd).sum(axis=1) for mean, sd in ((0, 1), (0.3, 0.01)))
-        return np.logaddexp(wide, 3.0 + spike)
-
+    path = TwoWidths(n_dim=2, narrow=0.01, centres=(0.0, 0.3))
     swap = Exchange(np.array([1, 0]), np.ones(2))
     flip = Exchange(np.arange(2), -np.ones(2))
-    both = Symmetries(2, (), (swap, flip))
-    away, spike = np.array([[1.0, -0.5]]), np.array([[0.3, 0.31]])
-    assert both.holding(log_density, away).generators == (swap, flip)
-    assert both.holding(log_density, np.concatenate([away, spike])).generators == (swap,)
+    joint = Joint(path)
+    joint.symmetries = Symmetries(2, (), (swap, flip))
+    away = np.array([[1.0, -0.5]])
+    assert joint.symmetries.holding(joint.log_density, away).generators == (swap, flip)
+    modes = modes_and_mixture(joint, np.array([[0.5, -0.5], [0.31, 0.3]]))
+    assert len(modes.x) == 2 and joint.images is None
+    assert joint.symmetries.generators == (swap,)
