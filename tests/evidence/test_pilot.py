@@ -221,20 +221,20 @@ def test_a_lower_mode_is_not_crowded_out():
 
 
 class Funnel(FromPrior):
-    """v ~ N(0, 9), x_i ~ N(0, e^v), observations at zero with unit variance: the prior's neck stays."""
+    """v ~ N(0, 9), x_i ~ N(0, e^v), observations at zero with variance 9: the prior's neck stays."""
 
     n_dim = 5
 
     def terms(self, x):
         v, rest = np.clip(x[:, :1], -60.0, 60.0), x[:, 1:]
         spread = norm.logpdf(rest, 0.0, np.exp(0.5 * v)).sum(axis=1)
-        return np.array([log_normal(v, 0.0, 3.0) + spread, log_normal(rest, 0.0, 1.0)])
+        return np.array([log_normal(v, 0.0, 3.0) + spread, log_normal(rest, 0.0, 3.0)])
 
     def slopes(self, x):
         v, rest = np.clip(x[:, :1], -60.0, 60.0), x[:, 1:]
         of_v = -v / 9.0 + 0.5 * (rest**2 * np.exp(-v) - 1.0).sum(axis=1, keepdims=True)
         prior = np.column_stack([of_v, -rest * np.exp(-v)])
-        return np.array([prior, np.column_stack([0.0 * v, -rest])])
+        return np.array([prior, np.column_stack([0.0 * v, -rest / 9.0])])
 
     def draw(self, n, beta, rng):
         v = 3.0 * rng.standard_normal((n, 1))
