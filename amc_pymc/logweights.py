@@ -190,3 +190,38 @@ def _kurtosis(log_weights: np.ndarray) -> float:
     squares = (w - w.mean()) ** 2
     variance = float(squares.mean())
     return float(squares @ squares) / len(w) / variance**2 if variance > 0.0 else math.nan
+
+
+def effective_of_first(weight: np.ndarray) -> np.ndarray:
+    """Return effective sample sizes (n,) of the first 1, 2, ..., n of the weights (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.logweights import effective_of_first
+    >>> effective_of_first(np.array([1.0, 1.0, 2.0])).round(2)
+    array([1.  , 2.  , 2.67])
+    """
+    total, squares = np.cumsum(weight), np.cumsum(weight**2)
+    found: np.ndarray = np.divide(total**2, squares, out=np.zeros(len(weight)), where=squares > 0.0)
+    return found
+
+
+def weighted_mean(weight: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return weighted means and their standard errors.
+
+    .. math:: \hat\mu = \sum_i w_i f_i, \qquad \mathrm{se}^2 = \sum_i w_i^2 (f_i - \hat\mu)^2
+
+    for weights that sum to one (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). This accounts for weights
+    that are correlated with the values, which Kish's effective sample size does not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.logweights import weighted_mean
+    >>> weighted_mean(np.array([0.5, 0.25, 0.25]), np.array([[0.0], [2.0], [2.0]]))
+    (array([1.]), array([0.61237244]))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = weight @ values
+        return mean, np.sqrt(weight**2 @ (values - mean) ** 2)

@@ -9,7 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.likelihood_free.problem import accepted
-from amc_pymc.logweights import relative, summarise_log_weights, systematic
+from amc_pymc.logweights import (
+    effective_of_first,
+    relative,
+    summarise_log_weights,
+    systematic,
+)
 
 #: Effective draws to accept: share of all simulations, and minimum number.
 _SHARE, _FEWEST = 0.015, 30
@@ -113,20 +118,6 @@ def closest_first(distance: np.ndarray, log_weight: np.ndarray) -> tuple[np.ndar
     order = np.flatnonzero(np.isfinite(distance) & (log_weight > -math.inf))
     order = order[np.argsort(distance[order], kind="stable")]
     return order, relative(log_weight[order])
-
-
-def effective_of_first(weight: np.ndarray) -> np.ndarray:
-    """Return effective sample sizes (n,) of the first 1, 2, ..., n of the weights (n,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.likelihood_free.accepted import effective_of_first
-    >>> effective_of_first(np.array([1.0, 1.0, 2.0])).round(2)
-    array([1.  , 2.  , 2.67])
-    """
-    total, squares = np.cumsum(weight), np.cumsum(weight**2)
-    return np.divide(total**2, squares, out=np.zeros(len(weight)), where=squares > 0.0)
 
 
 def accept(distance: np.ndarray, log_weight: np.ndarray, tolerance: float) -> Accepted:

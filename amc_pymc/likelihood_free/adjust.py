@@ -8,9 +8,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from amc_pymc.likelihood_free.accepted import Accepted, accept
-from amc_pymc.likelihood_free.proposal import FARTHEST, from_normal, to_normal
+from amc_pymc.likelihood_free.proposal import FARTHEST, NONCENTRED, Parametrisation
+from amc_pymc.logweights import weighted_mean
 
-Kind = Literal["none", "linear", "heteroscedastic", "quadratic"]
+Kind = Literal[
+    "none", "linear", "heteroscedastic", "quadratic", "marginal", "marginal heteroscedastic"
+]
 #: Natural log density (n,) of the prior at points (n, D) of the cube; None if it is uniform.
 LogDensity = Callable[[np.ndarray], np.ndarray | None]
 
@@ -56,7 +59,8 @@ class Adjusted(NamedTuple):
         Matrix that maps parameters to their slopes on `gaps`.
     weights : array (n,)
         Regression weights, which sum to one.
-    kind : {"none", "linear", "heteroscedastic", "quadratic"}
+    kind : Kind
+    coordinates : Parametrisation
     """
 
     x: np.ndarray
@@ -66,11 +70,12 @@ class Adjusted(NamedTuple):
     projection: np.ndarray
     weights: np.ndarray
     kind: Kind
+    coordinates: Parametrisation = NONCENTRED
 
     @property
     def u(self) -> np.ndarray:
         """Adjusted points (n, D) in the open unit cube."""
-        return from_normal(self.x)
+        return self.coordinates.back(self.x)
 
 
 class AdjustedDraws(NamedTuple):
@@ -110,7 +115,9 @@ def regress(x: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Kind) ->
         (x_i - \hat m(s_i)),
 
     with log squared residuals linear in the statistics (Blum & Francois 2010, doi:10.1007/s11222-009-9116-0), within
-    each mode if the parameters have several modes. "none" moves no points.
+    each mode if the parameters have several modes. "marginal" is linear, too, but each of the D parameters is regressed on
+    only two of 2D statistics, d and D + d, which are its own learned ones (marginal adjustment; Nott, Fan, Marshall & Sisson 2014,
+    arXiv:1112.4755): few simulations are enough in many dimensions. "none" moves no points.
 
     Parameters
     ----------
@@ -120,7 +127,7 @@ def regress(x: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Kind) ->
         Summary statistics minus those of the data.
     weights : array (n,)
         Nonnegative weights; equal weights are used if all are zero.
-    kind : {"none", "linear", "heteroscedastic", "quadratic"}
+    kind : Kind
 
     Returns
     -------
@@ -143,6 +150,11 @@ def regress(x: np.ndarray, gaps: np.ndarray, weights: np.ndarray, kind: Kind) ->
     if kind == "none":
         return Adjusted(x, x, np.zeros_like(x), gaps[:, :0], np.zeros((0, len(x))), w, kind)
     scale = gaps.std(axis=0)
+    if kind.startswith("marginal"):
+        base: Kind = "linear" if kind == "marginal" else "heteroscedastic"
+        columns = [[d, x.shape[1] + d] for d in range(x.shape[1])]
+        each = [regress(x[:, [d]], gaps[:, own], w, base).x for d, own in enumerate(columns)]
+        return Adjusted(np.hstack(each), x, np.zeros_like(x), gaps, gaps[:, :0].T, w, kind)
     regressors = gaps[:, scale > 0.0] / scale[scale > 0.0]
     found = _moved(x, regressors, w, kind)
     if kind == "heteroscedastic":
@@ -213,7 +225,10 @@ def coefficients(n_summaries: int, kind: Kind) -> int:
     s = n_summaries
     if kind == "quadratic":
         return 1 + s + (s * (s + 1) // 2 if s <= _PRODUCTS else s)
-    return {"none": 1, "linear": 1 + s, "heteroscedastic": 2 * (1 + s)}[kind]
+    return {
+        "none": 1, "linear": 1 + s, "heteroscedastic": 2 * (1 + s), "marginal": 3,
+        "marginal heteroscedastic": 6,
+    }[kind]  # fmt: skip
 
 
 def adjusted_accepted(
@@ -224,6 +239,7 @@ def adjusted_accepted(
     tolerance: float,
     kind: Kind = "linear",
     log_density: LogDensity | None = None,
+    coordinates: Parametrisation = NONCENTRED,
 ) -> AdjustedDraws | None:
     r"""Accept simulations within a tolerance and adjust them.
 
@@ -245,7 +261,7 @@ def adjusted_accepted(
     log_weight : array (N,)
         Natural log weights without the prior density.
     tolerance : float
-    kind : {"none", "linear", "heteroscedastic", "quadratic"}
+    kind : Kind
         Kind of regression; for "none" the kernel is uniform.
     log_density : callable, optional
 
@@ -257,7 +273,8 @@ def adjusted_accepted(
     kept = accept(distance, log_weight, tolerance)
     at = kept.index
     kernel = epanechnikov(distance[at], tolerance) if kind != "none" else np.ones(len(at))
-    found = regress(to_normal(u[at]), gaps[at], kept.weight * kernel, kind)
+    found = regress(coordinates.to(u[at]), gaps[at], kept.weight * kernel, kind)
+    found = found._replace(coordinates=coordinates)
     moved = u[at] if kind == "none" else found.u
     with np.errstate(divide="ignore"):
         before_density = kept.log_weight + np.log(kernel)
@@ -370,26 +387,6 @@ def _classify(
 # --- standard errors ------------------------------------------------------------------------------
 
 
-def weighted_mean(weight: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return weighted means and their standard errors.
-
-    .. math:: \hat\mu = \sum_i w_i f_i, \qquad \mathrm{se}^2 = \sum_i w_i^2 (f_i - \hat\mu)^2
-
-    for weights that sum to one (Hesterberg 1995, doi:10.1080/00401706.1995.10484303). This accounts for weights
-    that are correlated with the values, which Kish's effective sample size does not.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.likelihood_free.adjust import weighted_mean
-    >>> weighted_mean(np.array([0.5, 0.25, 0.25]), np.array([[0.0], [2.0], [2.0]]))
-    (array([1.]), array([0.61237244]))
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = weight @ values
-        return mean, np.sqrt(weight**2 @ (values - mean) ** 2)
-
-
 def adjusted_mean(
     draws: AdjustedDraws,
     values: Callable[[np.ndarray], np.ndarray],
@@ -425,7 +422,7 @@ def adjusted_mean(
     mean, error = weighted_mean(draws.accepted.weight, values(draws.u))
     if fit.kind == "none":
         return mean, error
-    if fit.kind == "heteroscedastic":
+    if fit.kind not in ("linear", "quadratic"):
         return mean, _jackknifed(draws, values, log_density)
     top = draws.accepted.log_weight.max()
 
@@ -439,9 +436,12 @@ def adjusted_mean(
 
     with np.errstate(over="ignore", invalid="ignore"):
         out = scores(fit.u)
-        steps = np.diag(_STEP * np.sqrt(_variance(draws)))
+        variance = fit.weights @ (fit.x - fit.weights @ fit.x) ** 2
+        steps = np.diag(_STEP * np.sqrt(variance))
         for d in np.flatnonzero(steps.any(axis=1)):
-            above, below = (scores(from_normal(fit.x + sign * steps[d])) for sign in (1.0, -1.0))
+            above, below = (
+                scores(fit.coordinates.back(fit.x + sign * steps[d])) for sign in (1.0, -1.0)
+            )
             slope = (above - below) / (2.0 * steps[d, d])
             out -= fit.residuals[:, d, None] * (fit.projection.T @ (fit.gaps.T @ slope))
         return mean, np.sqrt((out**2).sum(axis=0)) / weights(fit.u).sum()
@@ -457,7 +457,8 @@ def _jackknifed(
         return np.full(values(draws.u).shape[1], np.nan)
     for g in range(groups):
         kept = np.arange(len(fit.x)) % groups != g
-        u = regress(fit.original[kept], fit.gaps[kept], fit.weights[kept], fit.kind).u
+        again = regress(fit.original[kept], fit.gaps[kept], fit.weights[kept], fit.kind)
+        u = fit.coordinates.back(again.x)
         log = _with_density(draws.log_weight[kept], u, log_density)
         some = log > -np.inf
         if some.any():
@@ -483,5 +484,5 @@ def adjusted_effective(draws: AdjustedDraws, x_error: np.ndarray) -> float:
 
 def _variance(draws: AdjustedDraws) -> np.ndarray:
     """Return variances (D,) of draws on the normal scale."""
-    x, weight = to_normal(draws.u), draws.accepted.weight
+    x, weight = NONCENTRED.to(draws.u), draws.accepted.weight
     return weight @ (x - weight @ x) ** 2

@@ -11,7 +11,7 @@ import numpy as np
 
 from scipy.optimize import nnls
 
-from amc_pymc.likelihood_free.accepted import Accepted, closest_first, effective, effective_of_first
+from amc_pymc.likelihood_free.accepted import Accepted, closest_first, effective
 from amc_pymc.likelihood_free.adjust import (
     AdjustedDraws,
     Kind,
@@ -23,13 +23,20 @@ from amc_pymc.likelihood_free.adjust import (
 )
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.learned import cross_fitted, learn_summaries
-from amc_pymc.likelihood_free.proposal import from_normal, to_normal
-from amc_pymc.logweights import relative, systematic
+from amc_pymc.likelihood_free.model_problem import ModelProblem
+from amc_pymc.likelihood_free.proposal import NONCENTRED, Parametrisation
+from amc_pymc.logweights import effective_of_first, relative, systematic
+from amc_pymc.mixtures import fit_student_t_mixture
 
 AdjustName = Literal["none", "regression", "learned", "auto"]
 
-#: Number of pseudo-observed data sets, and maximum share of all effective draws that they are drawn from.
-_PSEUDO, _NEAREST = 100, 0.2
+#: Number of pseudo-observed data sets, multiple of the tolerance within which they are drawn, and largest share of the
+#: effective draws there.
+_PSEUDO, _WIDER, _NEAREST = 100, 1.5, 0.5
+#: Powers of a density by which they are drawn.
+_POWERS = np.linspace(1.0, 0.05, 20)
+#: Effective draws per coefficient of the first regression, and components of the mixture fitted to its draws.
+_PER_FIRST, _MODES = 10.0, 3
 #: Maximum effective draws to accept when a tolerance is chosen.
 _MOST = 100_000.0
 #: Minimum effective draws with learned summaries: fraction of the number without, and absolute.
@@ -41,7 +48,9 @@ _LOOKED_AT = 2000
 #: Maximum error in posterior standard deviations that counts in calibration.
 _FAR = 6.0
 _KINDS: tuple[Kind, ...] = ("linear", "heteroscedastic", "quadratic")
-_KINDS_LEARNED: tuple[Kind, ...] = ("none", "linear", "heteroscedastic")
+_KINDS_LEARNED: tuple[Kind, ...] = (
+    "none", "linear", "heteroscedastic", "marginal", "marginal heteroscedastic",
+)  # fmt: skip
 #: Candidate bandwidths, in standard deviations of the accepted points.
 _BANDWIDTHS = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0])
 #: Share of the prior in a predictive density, which limits the effect of a single score.
@@ -57,8 +66,6 @@ _LOOKS, _BEHIND = (10, 20, 40), 3.0
 _AS_GOOD, _ALIKE = 2.0, 0.03
 #: Difference of mean scores, in nats, that is rounding.
 _TIE = 1e-9
-#: Factor by which the number of sorted simulations grows until they have enough effective draws.
-_MORE = 2
 #: Ratio of the numbers of effective draws at successive candidate tolerances.
 _STEP = 3.0
 #: Minimum effective draws per regression coefficient.
@@ -75,14 +82,11 @@ class AdjustedRun(NamedTuple):
     distance : array (N,)
         Distances by which simulations were accepted.
     choice : Choice
-    regression : str
-        Name of the regression that learned the summaries; "" if none were learned.
     """
 
     draws: AdjustedDraws | None
     distance: np.ndarray
     choice: Choice
-    regression: str
 
 
 def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
@@ -110,54 +114,62 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     log_weight = history.log_weight_in_cube[at]
     total = min(_MOST, effective(log_weight[log_weight > -math.inf]))
     base = min(plain.effective, total)
-    pseudo = _pseudo_observed(distance, log_weight, density(u), base, rng)
+    own = run.problem.centred(u) if isinstance(run.problem, ModelProblem) else None
+    by = [NONCENTRED] if own is None else [NONCENTRED, own]
+    positions = [c.to(u) for c in by]
+    learns = len(at) >= _TO_LEARN and (adjust != "regression" or run.learned)
+    pseudo = pseudo_observed(
+        positions[0], summaries - run.observed, distance, log_weight, density(u),
+        max(base, float(_PSEUDO)), rng,
+    )  # fmt: skip
     data = np.concatenate([summaries[pseudo], run.observed[None]])
-    learned, regression = None, ""
-    if len(at) >= _TO_LEARN and (adjust != "regression" or run.learned):
-        x, train = to_normal(u), np.ones(len(u), bool)
-        train[pseudo] = False
-        how = learn_summaries(summaries[train], x[train], rng)
-        fold, found, targets = cross_fitted(summaries, x, how, train, data, rng)
-        learned = Space("learned", found, fold, targets, np.eye(found.shape[1]))
-        regression = how.name
-    spaces, tried = [], []
-    if adjust != "learned" or learned is None:
-        root = (
-            distance_root(summaries, run.observed, distance)
-            if run.scale is None
-            else np.diag(1.0 / run.scale.spread)
-        )
-        raw = Space("raw", summaries, np.zeros(len(at), int), data[None], root)
-        if learned is not None and run.learned:
-            targets = np.repeat(raw.targets, len(learned.targets), axis=0)
-            raw = learned._replace(name="raw", regressors=(summaries, targets))
-        spaces.append(raw)
-        tried = [Candidate("raw", "none", base)] if adjust != "regression" else []
-        tried += candidates("raw", summaries.shape[1], _KINDS, base, total)
-        tried = tried or [Candidate("raw", "linear", total)]
-    if learned is not None and adjust != "regression":
-        spaces.append(learned)
-        fewest = min(base, max(_FEWEST, _CLOSER * base))
-        tried += candidates("learned", learned.statistics.shape[1], _KINDS_LEARNED, fewest, total)
+    spaces: list[Space] = []
+    if learns:
+        how = learn_summaries(summaries, positions[-1], rng, near=pseudo)
+        fold, found, of_data = cross_fitted(summaries, positions[-1], how, run.observed[None], rng)
+        of_pseudo = np.broadcast_to(found[pseudo], (len(of_data), len(pseudo), found.shape[1]))
+        targets, root = np.concatenate([of_pseudo, of_data], axis=1), np.eye(found.shape[1])
+        spaces = [
+            Space(f"learned, {c.name}", c, x, found, fold, targets, root, regression=how.name)
+            for c, x in zip(by, positions, strict=True)
+        ]
+    fewest = min(base, max(_FEWEST, _CLOSER * base))
+    kinds = _KINDS_LEARNED if u.shape[1] > 1 else _KINDS_LEARNED[:3]
+    told = spaces if adjust != "regression" else []
+    tried = [c for space in told for c in candidates(space, kinds, fewest, total)]
+    if adjust != "learned" or not learns:
+        if run.scale is None:
+            root = distance_root(summaries, run.observed, distance)
+        else:
+            root = np.diag(1.0 / run.scale.spread)
+        fold = np.zeros(len(at), int)
+        raw = Space("raw", NONCENTRED, positions[0], summaries, fold, data[None], root)
+        if run.learned and learns:
+            raw = spaces[0]._replace(name="raw", regression="")
+        plainly = [Candidate(raw, "none", base)] if adjust != "regression" else []
+        plainly += candidates(raw, _KINDS, base, total)
+        tried = [*(plainly or [Candidate(raw, "linear", total)]), *tried]
     choice = best_candidate(
-        tried, spaces, u, log_weight, pseudo, density,
+        tried, log_weight, pseudo, density,
         prefer_first=tried[0].kind == "none" and adjust == "auto",
     )  # fmt: skip
-    chosen = choice.candidate
-    space = next(s for s in spaces if s.name == chosen.space)
-    own = distance if space.name == "raw" else space.distance(-1)  # the data are the last target
+    space, kind, wanted = choice.candidate
+    if space.name != "raw":
+        distance = space.distance(-1)  # the data are the last target
     tolerance = plain.tolerance
-    if not (space.name == "raw" and chosen.draws == base):
-        order, weight = closest_first(own, log_weight)
-        enough = np.flatnonzero(effective_of_first(weight) >= chosen.draws - 1e-9)
-        tolerance = float(own[order[int(enough[0]) if len(enough) else -1]])
-    draws = adjusted_accepted(u, space.gaps(-1), own, log_weight, tolerance, chosen.kind, density)
+    if not (space.name == "raw" and wanted == base):
+        order, weight = closest_first(distance, log_weight)
+        n = _enough(effective_of_first(weight), wanted - 1e-9)
+        tolerance = float(distance[order[n - 1]])
+    draws = adjusted_accepted(
+        u, space.gaps(-1), distance, log_weight, tolerance, kind, density, space.coordinates
+    )
     out = np.full(len(out), math.inf)
-    out[at] = own
+    out[at] = distance
     if draws is not None:
         accepted = draws.accepted
         draws = draws._replace(accepted=accepted._replace(index=at[accepted.index]))
-    return AdjustedRun(draws, out, choice, regression)
+    return AdjustedRun(draws, out, choice)
 
 
 def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndarray) -> np.ndarray:
@@ -194,23 +206,42 @@ def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndar
     return np.diag(np.sqrt(found / scale))
 
 
-def _pseudo_observed(
+def pseudo_observed(
+    x: np.ndarray,
+    gaps: np.ndarray,
     distance: np.ndarray,
     log_weight: np.ndarray,
     log_density: np.ndarray | None,
     base: float,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw simulations (M,) near the data in proportion to their weights."""
+    r"""Draw simulations (M,) near the data that are about as likely as draws from the posterior.
+
+    A linear regression on gaps (N, S) gives a first posterior, to which a mixture q of Student t densities is fitted.
+    Of the closest simulations, some are drawn in proportion to :math:`w_i (q(x_i) / \pi(x_i))^\kappa`, where
+    :math:`\kappa \le 1` keeps the number of effective ones. Distances alone would select others if there are many
+    summaries: of a hierarchical model, those with a small variance between groups.
+    """
     log = log_weight if log_density is None else log_weight + log_density
     order, weight = closest_first(distance, log)
-    if not len(order):
-        order, weight = closest_first(distance, np.zeros(len(distance)))
-    reached = effective_of_first(weight)
-    wanted = min(max(base, float(_PSEUDO)), _NEAREST * float(reached[-1]))
-    last = int(np.flatnonzero(reached >= wanted)[0]) + 1
-    weight = weight[:last] / weight[:last].sum()
-    return rng.permutation(order[:last][systematic(weight, _PSEUDO, rng)])
+    wanted, reached = coefficients(gaps.shape[1], "linear"), effective_of_first(weight)
+    at = order[: _enough(reached, max(_PSEUDO, _PER_FIRST * wanted))]
+    kind: Kind = "linear" if effective(log[at]) >= _PER_COEFFICIENT * wanted else "none"
+    w = relative(log[at]) * epanechnikov(distance[at], float(distance[at[-1]]))
+    moved = regress(x[at], gaps[at], w, kind).x
+    found = fit_student_t_mixture(moved, log[at], n_components=_MODES, rng=rng)
+    radius = _WIDER * distance[order[_enough(reached, base) - 1]]
+    pool = order[: np.searchsorted(distance[order], radius, side="right")]
+    ratio = found.log_density(x[pool]) - NONCENTRED.log_prior(x[pool])
+    least = min(_PSEUDO, _NEAREST * effective(log[pool]))
+    powered = (log[pool] + power * ratio for power in _POWERS)
+    weight = relative(next((w for w in powered if effective(w) >= least), log[pool]))
+    return rng.permutation(pool[systematic(weight / weight.sum(), _PSEUDO, rng)])
+
+
+def _enough(reached: np.ndarray, draws: float) -> int:
+    """Return how many of the closest simulations have as many effective draws: `reached` (n,) by the first 1, 2, ..."""
+    return int(np.argmax(reached >= draws)) + 1 if (reached >= draws).any() else len(reached)
 
 
 # --- scores ---
@@ -222,6 +253,9 @@ class Space(NamedTuple):
     Attributes
     ----------
     name : str
+    coordinates : Parametrisation
+    x : array (N, D)
+        Parameters in these coordinates.
     statistics : array (N, S)
         Statistics of all simulations.
     fold : array of int (N,)
@@ -230,32 +264,33 @@ class Space(NamedTuple):
         Statistics of the M pseudo-observed data sets, for each fold.
     root : array (S, Z)
         Matrix by which gaps are multiplied; the distance is the Euclidean length of the product.
-    regressors : pair of arrays (N, R), (folds, M, R), optional
-        Regressors to use instead of the statistics, and those of the pseudo-observed data sets.
+    regression : str
+        Name of the regression that learned the statistics; "" if none were learned.
     """
 
     name: str
+    coordinates: Parametrisation
+    x: np.ndarray
     statistics: np.ndarray
     fold: np.ndarray
     targets: np.ndarray
     root: np.ndarray
-    regressors: tuple[np.ndarray, np.ndarray] | None = None
+    regression: str = ""
 
     def distance(self, m: int) -> np.ndarray:
         """Return distances (N,) from pseudo-observed data set m."""
-        gaps = (self.statistics - self.targets[self.fold, m]) @ self.root
+        gaps = self.gaps(m) @ self.root
         return np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
 
     def gaps(self, m: int, index: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return gaps (n, R) of regressors between simulations and pseudo-observed data set m."""
-        own, targets = self.regressors or (self.statistics, self.targets)
-        return own[index] - targets[self.fold[index], m]
+        """Return gaps (n, S) of statistics between simulations and pseudo-observed data set m."""
+        return self.statistics[index] - self.targets[self.fold[index], m]
 
 
 class Candidate(NamedTuple):
     """A space, a kind of regression and the number of effective draws to accept."""
 
-    space: str
+    space: Space
     kind: Kind
     draws: float
 
@@ -282,17 +317,8 @@ class Choice(NamedTuple):
     calibration: tuple[np.ndarray, np.ndarray]
 
 
-def candidates(
-    space: str, n_statistics: int, kinds: Sequence[Kind], fewest: float, most: float
-) -> list[Candidate]:
-    """Return candidates with increasing numbers of draws that suffice for the regression coefficients.
-
-    Examples
-    --------
-    >>> from amc_pymc.likelihood_free.choose import candidates
-    >>> [c.draws for c in candidates("raw", 2, ["linear"], 100.0, 1000.0)]
-    [100.0, 300.0, 1000.0]
-    """
+def candidates(space: Space, kinds: Sequence[Kind], fewest: float, most: float) -> list[Candidate]:
+    """Return candidates with increasing numbers of draws that suffice for the regression coefficients."""
     steps = max(0, math.floor(math.log(most / fewest, _STEP)))
     levels = [fewest * _STEP**i for i in range(steps + 1)]
     # The last level is the maximum, but two levels must not be nearly equal.
@@ -304,14 +330,12 @@ def candidates(
         Candidate(space, kind, level)
         for kind in kinds
         for level in levels
-        if level >= _PER_COEFFICIENT * coefficients(n_statistics, kind)
+        if level >= _PER_COEFFICIENT * coefficients(space.statistics.shape[1], kind)
     ]
 
 
 def best_candidate(
     tried: Sequence[Candidate],
-    spaces: Sequence[Space],
-    u: np.ndarray,
     log_weight: np.ndarray,
     pseudo: np.ndarray,
     log_density: LogDensity,
@@ -323,19 +347,16 @@ def best_candidate(
     Simulations close to the data are taken as data in turn. All others are adjusted to them, and a kernel density of
     the accepted ones is scored at the true parameters,
 
-    .. math:: \log \hat p(x_j \mid s_j).
+    .. math:: \log \hat p(x_j \mid s_j) - \log \pi(x_j).
 
-    This score is proper: its expectation is highest for the posterior itself. It depends on location, spread and
-    shape. The bandwidth has the best mean score. Among candidates that differ from the best one only in the number of
+    The prior density makes scores in different coordinates comparable. This score is proper: its expectation is highest
+    for the posterior itself. It depends on location, spread and shape. The bandwidth has the best mean score. Among candidates that differ from the best one only in the number of
     draws and are within two standard errors, or 0.03 nats, of it, the one with most draws is chosen. A hundred data
     sets resolve gains of a few hundredths of a nat, but not less.
 
     Parameters
     ----------
     tried : sequence of Candidate
-    spaces : sequence of Space
-    u : array (N, D)
-        Simulated points of the unit cube.
     log_weight : array (N,)
         Natural log weights, without the prior density.
     pseudo : array of int (M,)
@@ -348,19 +369,20 @@ def best_candidate(
     -------
     Choice
     """
-    x = to_normal(u)
+    spaces = list({c.space.name: c.space for c in tried}.values())
     scores = np.full((len(tried), len(pseudo), len(_BANDWIDTHS)), -math.inf)
-    squares = np.full((len(tried), len(pseudo), x.shape[1]), np.nan)
+    squares = np.full((len(tried), len(pseudo), spaces[0].x.shape[1]), np.nan)
     alive = list(range(len(tried)))
     for m, j in enumerate(pseudo):
         for space in spaces:
-            mine = [c for c in alive if tried[c].space == space.name]
+            mine = [c for c in alive if tried[c].space is space]
             if not mine:
                 continue
-            near = _Near(space, m, int(j), log_weight, max(tried[c].draws for c in mine))
+            x, prior = space.x, float(space.coordinates.log_prior(space.x[[j]])[0])
+            near = _Near(space, m, int(j), log_weight)
             for c in mine:
-                moved, weight = _adjusted(tried[c], near, x, log_density)
-                scores[c, m] = kernel_score(moved, weight, x[j], _BANDWIDTHS)
+                moved, weight = _adjusted(tried[c], near, log_density)
+                scores[c, m] = kernel_score(moved, weight, x[j], prior, _BANDWIDTHS)
                 if weight.any():
                     w = weight / weight.sum()
                     mean = w @ moved
@@ -396,7 +418,7 @@ def _calibration(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -> int:
     """Return the candidate with most draws among those like the best one and not significantly worse."""
     for c in sorted(range(len(tried)), key=lambda c: -tried[c].draws):
-        alike = tried[c][:2] == tried[top][:2]
+        alike = tried[c].space is tried[top].space and tried[c].kind == tried[top].kind
         gap = scores[top] - scores[c]
         if alike and gap.mean() <= max(_ALIKE, _AS_GOOD * gap.std() / math.sqrt(len(gap))):
             return c
@@ -404,59 +426,42 @@ def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -
 
 
 class _Near:
-    """Simulations close to a pseudo-observed data set, which is left out, ordered by distance.
+    """Simulations by their distance from a pseudo-observed data set, which is left out."""
 
-    They have `most` effective draws, if there are as many.
-    """
-
-    def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray, most: float):
+    def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray):
         self.space, self.m = space, m
         distance = space.distance(m)
-        some = np.isfinite(distance) & (log_weight > -math.inf)
-        some[own] = False
-        order = np.flatnonzero(some)
-        distance, log = distance[order], log_weight[order]
-        weight, n = np.exp(log - log.max()), math.ceil(most)
-        while True:
-            n = min(_MORE * n, len(order))
-            # All of equal distance belong to the closest, as they do if all are sorted.
-            near = np.flatnonzero(distance <= np.partition(distance, n - 1)[n - 1])
-            near = near[np.argsort(distance[near], kind="stable")]
-            self.reached = effective_of_first(weight[near])
-            if len(near) == len(order) or self.reached[-1] >= most:
-                break
-        self.order, self.distance, self.weight = order[near], distance[near], weight[near]
+        distance[own] = math.inf
+        self.order, self.weight = closest_first(distance, log_weight)
+        self.distance, self.reached = distance[self.order], effective_of_first(self.weight)
 
     def closest(self, draws: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Return indices, weights and distances (n,) of the closest `draws` effective draws, and the tolerance."""
-        enough = np.flatnonzero(self.reached >= draws)
-        n = int(enough[0]) + 1 if len(enough) else len(self.order)
+        n = _enough(self.reached, draws)
         return self.order[:n], self.weight[:n], self.distance[:n], float(self.distance[n - 1])
 
 
 def _adjusted(
-    candidate: Candidate, near: _Near, x: np.ndarray, log_density: LogDensity
+    candidate: Candidate, near: _Near, log_density: LogDensity
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return points (n, D), adjusted to a pseudo-observed data set, and their weights (n,)."""
     *closest, tolerance = near.closest(candidate.draws)
     thinned = slice(None, None, math.ceil(len(closest[0]) / _REGRESSED))
     index, weight, distance = (a[thinned] for a in closest)
-    moved = x[index]
+    moved = near.space.x[index]
     if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
         moved = regress(moved, near.space.gaps(near.m, index), weight, candidate.kind).x
-    log = log_density(from_normal(moved))
+    log = log_density(near.space.coordinates.back(moved))
     return moved, weight if log is None else weight * relative(log)
 
 
 def kernel_score(
-    x: np.ndarray, weight: np.ndarray, at: np.ndarray, bandwidths: np.ndarray
+    x: np.ndarray, weight: np.ndarray, at: np.ndarray, log_prior: float, bandwidths: np.ndarray
 ) -> np.ndarray:
-    r"""Return the log of a kernel density that preserves mean and covariance, at one point.
+    r"""Return the log of a kernel density that preserves mean and covariance, relative to the prior at one point.
 
-    The logarithm is natural and omits the constant of the normal density, :math:`-\tfrac D2 \log 2 \pi`.
-
-    .. math:: (1 - \lambda) \sum_i w_i N\bigl(m + a (x_i - m), a^2 h^2 S\bigr) + \lambda N(0, I),
+    .. math:: \log\Bigl[(1 - \lambda) \sum_i w_i N\bigl(m + a (x_i - m), a^2 h^2 S\bigr) / \pi + \lambda\Bigr],
         \qquad a^2 (1 + h^2) = 1
 
     Parameters
@@ -465,6 +470,9 @@ def kernel_score(
     weight : array (n,)
         Nonnegative.
     at : array (D,)
+    log_prior : float
+        Natural log of the prior density there, without the constant of the normal density,
+        :math:`-\tfrac D2 \log 2 \pi`.
     bandwidths : array (B,)
         Bandwidths h.
 
@@ -473,7 +481,7 @@ def kernel_score(
     array (B,)
     """
     d = x.shape[1]
-    prior = math.log(_PRIOR_SHARE) - 0.5 * at @ at
+    prior = math.log(_PRIOR_SHARE)
     total = weight.sum()
     if not total > 0.0:
         return np.full(len(bandwidths), prior)
@@ -498,7 +506,7 @@ def kernel_score(
     top = log.max(axis=0)
     with np.errstate(divide="ignore"):
         found = np.log(w @ np.exp(log - top)) + top - d * np.log(width)
-    found -= np.log(np.diag(root)).sum()
+    found -= np.log(np.diag(root)).sum() + log_prior
     return np.logaddexp(math.log1p(-_PRIOR_SHARE) + found, prior)
 
 

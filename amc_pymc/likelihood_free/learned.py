@@ -6,8 +6,7 @@ import functools
 import math
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,9 +120,8 @@ def parameter_moments(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x, (x**2 - 1.0) / math.sqrt(2.0)], axis=1)
 
 
-@dataclass(frozen=True)
-class LearnedSummaries:
-    r"""Expectations of parameters given data, learned by regression.
+class LearnedSummaries(NamedTuple):
+    r"""How to learn expectations of parameters given data by regression.
 
     .. math:: t(s) = \hat E[(x, x^2) \mid s] / \sigma
 
@@ -134,8 +132,6 @@ class LearnedSummaries:
     ----------
     centre, spread : arrays (S,)
         Location and scale for standardising data.
-    regression : object
-        Fitted regression with a method ``predict``.
     sigma : array (T,)
     skill : array (T,)
         Cross-validated shares of explained variance.
@@ -145,23 +141,9 @@ class LearnedSummaries:
 
     centre: np.ndarray
     spread: np.ndarray
-    regression: Any
     sigma: np.ndarray
     skill: np.ndarray
     name: str
-
-    def __call__(self, data: np.ndarray) -> np.ndarray:
-        """Return learned summaries (n, T) of data (n, S)."""
-        return self.regression.predict(self._standard(data)) / self.sigma
-
-    def _standard(self, data: np.ndarray) -> np.ndarray:
-        return _standardised(data, self.centre, self.spread)
-
-    def relearned(self, data: np.ndarray, x: np.ndarray, seed: int) -> LearnedSummaries:
-        """Fit the same regression to other simulations: data (n, S) and parameters (n, D)."""
-        regression = _REGRESSIONS[self.name](len(self.centre), seed)
-        regression.fit(self._standard(data), parameter_moments(x))
-        return replace(self, regression=regression)
 
 
 def learn_summaries(
@@ -171,6 +153,7 @@ def learn_summaries(
     *,
     names: Sequence[str] | None = None,
     trained: int = _TRAINED,
+    near: np.ndarray | None = None,
 ) -> LearnedSummaries:
     r"""Learn summary statistics: the posterior mean and second moment as functions of the data.
 
@@ -190,6 +173,8 @@ def learn_summaries(
         Candidate regressions: "ridge", "quadratic ridge", "forest", "boosting"; all by default.
     trained : int
         Maximum number of simulations to learn from.
+    near : array of int, optional
+        Simulations near the data, whose errors choose the regression and are the units; by default those of all count.
 
     Returns
     -------
@@ -206,32 +191,30 @@ def learn_summaries(
     >>> bool(found.skill[0] > 0.9)
     True
     """
-    chosen = rng.permutation(len(data))[:trained]
-    data, x = data[chosen], x[chosen]
+    near = np.empty(0, int) if near is None else np.unique(near)
+    chosen = np.concatenate([near, np.setdiff1d(rng.permutation(len(data)), near, True)])
+    data, x = data[chosen[:trained]], x[chosen[:trained]]
     centre, spread = centre_and_spread(data)
     z, y = _standardised(data, centre, spread), parameter_moments(x)
     seed = int(rng.integers(2**31))
     some = slice(None, _COMPARED)
     names = list(names or _REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
     with one_thread():
-        errors = {name: _left_out(name, z[some], y[some], seed) for name in names}
+        squares = {name: _left_out(name, z[some], y[some], seed) for name in names}
+    errors = {n: found[: len(near) or None].mean(axis=0) for n, found in squares.items()}
     variance = np.maximum(y[some].var(axis=0), 1e-300)
     # Negative skill counts as zero, which gives no advantage where nothing can be learned.
-    name = min(names, key=lambda n: float(np.minimum(errors[n] / variance, 1.0).sum()))
-    regression = _REGRESSIONS[name](z.shape[1], seed)
-    with one_thread():
-        regression.fit(z, y)
+    name = min(names, key=lambda n: float(np.log(np.minimum(errors[n] / variance, 1.0)).sum()))
     sigma = np.sqrt(errors[name])
     skill = 1.0 - errors[name] / variance
     sigma = np.maximum(sigma, 1e-9 * y.std(axis=0).max())
-    return LearnedSummaries(centre, spread, regression, sigma, skill, name)
+    return LearnedSummaries(centre, spread, sigma, skill, name)
 
 
 def cross_fitted(
     data: np.ndarray,
     x: np.ndarray,
     learned: LearnedSummaries,
-    train: np.ndarray,
     others: np.ndarray,
     rng: np.random.Generator,
     *,
@@ -249,8 +232,6 @@ def cross_fitted(
     x : array (n, D)
     learned : LearnedSummaries
         Summaries that define the regression and its units.
-    train : array of bool (n,)
-        Whether a simulation may be learned from.
     others : array (m, S)
         Further data, such as the observed data.
     rng : numpy.random.Generator
@@ -267,19 +248,17 @@ def cross_fitted(
     """
     fold = rng.permutation(np.arange(len(data)) % folds)
     seed = int(rng.integers(2**31))
-    out: np.ndarray | None = None
-    of_others = []
+    z, z_others = (_standardised(d, learned.centre, learned.spread) for d in (data, others))
+    y, of_others = parameter_moments(x), []
+    out = np.empty(y.shape)
     for k in range(folds):
-        allowed = rng.permutation(np.flatnonzero(train & (fold != k)))[:trained]
+        allowed = rng.permutation(np.flatnonzero(fold != k))[:trained]
         own = np.flatnonzero(fold == k)
         with one_thread():
-            fitted = learned.relearned(data[allowed], x[allowed], seed)
-            found = fitted(np.concatenate([data[own], others]))
-        if out is None:
-            out = np.empty((len(data), found.shape[1]))
+            regression = _REGRESSIONS[learned.name](z.shape[1], seed).fit(z[allowed], y[allowed])
+            found = regression.predict(np.concatenate([z[own], z_others])) / learned.sigma
         out[own] = found[: len(own)]
         of_others.append(found[len(own) :])
-    assert out is not None
     return fold, out, np.array(of_others)
 
 
@@ -310,9 +289,8 @@ def learned_distance(
     x, data = ndtri(u[at]), summaries[at]
     trained, folds, names = (_TRAINED, 5, None) if thorough else (_QUICKLY, 2, _QUICK)
     learned = learn_summaries(data, x, rng, names=names, trained=trained)
-    everyone = np.ones(len(at), bool)
     fold, found, target = cross_fitted(
-        data, x, learned, everyone, observed[None], rng, folds=folds, trained=trained
+        data, x, learned, observed[None], rng, folds=folds, trained=trained
     )
     gaps = found - target[fold, 0]
     out[at] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
@@ -337,12 +315,12 @@ def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> 
 
 
 def _left_out(name: str, z: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
-    """Return cross-validated mean squared errors (T,) of predictions."""
+    """Return cross-validated squared errors (n, T) of predictions."""
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     folds = PredefinedSplit(np.arange(len(z)) % _FOLDS)
     found = cross_val_predict(_REGRESSIONS[name](z.shape[1], seed), z, y, cv=folds)
-    squares: np.ndarray = ((found - y) ** 2).mean(axis=0)
+    squares: np.ndarray = (found - y) ** 2
     return squares
 
 

@@ -22,8 +22,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
+from scipy.stats import norm
 
 from amc_pymc.likelihood_free.problem import labels
+from amc_pymc.likelihood_free.proposal import EDGE, Parametrisation, from_normal, to_normal
 from amc_pymc.likelihood_free.quantiles import quantile, quantile_shape
 from amc_pymc.likelihood_free.references import References
 from amc_pymc.reading.batched import Batched
@@ -62,7 +64,7 @@ class _Variable:
         self.levels_shape = level.type.shape
         self.size = math.prod(self.levels_shape)
         self.reference = reference
-        self._parents = list(parents.values())
+        self._parents, self.depends = list(parents.values()), bool(parents)
         self._graph = Batched([level, *parents], [graph])
 
     def values(self, level: np.ndarray, values: dict[str, np.ndarray]):
@@ -109,6 +111,52 @@ class PriorTransform:
         """Evaluate the graphs of this name at values (n, ...) of the free variables."""
         n = len(next(iter(values.values())))
         return self._graphs[what]([values[name] for name in self.shapes], n)
+
+    def centred(self, u: np.ndarray) -> Parametrisation | None:
+        """Return coordinates by the unconstrained values of variables that depend on others, and normal quantiles else.
+
+        They are in units of their spread at points u (n, D). None if variables are independent, or if values are infinite.
+        """
+        y = self._to_centred(u) if "levels" in self._graphs else np.full((1, 1), np.nan)
+        if not np.isfinite(y).all():
+            return None
+        centre, spread = y.mean(axis=0), np.maximum(y.std(axis=0), 1e-300)
+        constant = np.log(spread).sum() + 0.5 * self.n_dim * np.log(2.0 * np.pi)
+        return Parametrisation(
+            "centred",
+            lambda u: (self._to_centred(u) - centre) / spread,
+            lambda x: self._from_centred(centre + spread * x)[0],
+            lambda x: self._from_centred(centre + spread * x)[1] + constant,
+        )
+
+    def _unconstrained(self, u: np.ndarray) -> np.ndarray:
+        """Return unconstrained values (n, D), in the order of the coordinates."""
+        values, _ = self.values(u)
+        values |= dict(zip(self.transformed, self.evaluate("transformed", values), strict=True))
+        return np.concatenate([values[v.name].reshape(len(u), -1) for v in self._variables], axis=1)
+
+    @property
+    def _depends(self) -> np.ndarray:
+        """Which coordinates (D,) belong to variables that depend on others."""
+        return np.repeat([v.depends for v in self._variables], [v.size for v in self._variables])
+
+    def _to_centred(self, u: np.ndarray) -> np.ndarray:
+        return np.where(self._depends, self._unconstrained(u), to_normal(u))
+
+    def _from_centred(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return points (n, D) of the cube, and natural log prior densities (n,) of the coordinates."""
+        depends = self._depends
+        u = np.where(depends, 0.5, from_normal(y))
+        values = np.where(depends, y, self._unconstrained(u))
+        parts = np.split(values, np.cumsum([v.size for v in self._variables])[:-1], axis=1)
+        shapes = [(len(y), *v.levels_shape) for v in self._variables]
+        given = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        *levels, log_prior = self._graphs["levels"](given, len(y))
+        found = np.concatenate([level.reshape(len(y), -1) for level in levels], axis=1)
+        normal = norm.logpdf(y[:, ~depends]).sum(axis=1)
+        # Levels are nan where values overflow, far beyond all that a prior can reach.
+        u[:, depends] = np.clip(np.nan_to_num(found, nan=0.5), EDGE, 1.0 - EDGE)[:, depends]
+        return u, log_prior + normal
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
         """Return the natural log density (n,) of the free variables, Potentials and likelihoods included."""
@@ -176,6 +224,7 @@ class PriorTransform:
         }
         factors = [*model.potentials, *(_log_likelihood(model, rv) for rv in likelihoods)]
         more = {"potential": factors, "transformed": list(transformed.values())}
+        more["levels"] = _levels(model)
         free, graphs = _frozen(model, outputs | more)
         names, sizes = list(transforms), rv_shapes(model)
         shapes = {n: sizes[n] for n in names}
@@ -196,7 +245,11 @@ class PriorTransform:
         own = {rv: i for rv, (_, i) in inputs.items()}
         graphs["potential"] = [sum((p.sum() for p in graphs["potential"]), pt.zeros(()))]
         graphs["log_prior"] = [_log_density(own, {}, free)]
+        levels = _possible(graphs.pop("levels"), {})
         made = {k: Batched(list(own.values()), _possible(g, inputs)) for k, g in graphs.items()}
+        if levels and not fallback:
+            unconstrained = [model.rvs_to_values[rv] for rv in _in_order(model.free_RVs)]
+            made["levels"] = Batched(unconstrained, levels)
         if fallback:
             referred = {rv: transforms[n] for rv, (n, _) in inputs.items() if n in fallback}
             there = {rv: references.input(inputs[rv][0]) for rv in referred}
@@ -205,11 +258,33 @@ class PriorTransform:
         fallback |= {p.name: "a pm.Potential" for p in model.potentials}
         fallback |= {rv.name: "data with a likelihood" for rv in likelihoods}
         cube = cls(shapes, variables, made, references.log_constant, fallback)
+        cube.transformed = list(transformed)
         _refuse_cuts(cube, list(transformed))
         return cube
 
 
 # --- graphs -------------------------------------------------------------------------------------
+
+
+def _levels(model) -> list:
+    """Return coordinates of the cube, by variable in order, and a log prior as graphs of unconstrained values.
+
+    The prior is that of variables that depend on others.
+
+    The list is empty if variables do not depend on each other, are whole numbers, have named dimensions, or have no known
+    distribution function.
+    """
+    free = _in_order(model.free_RVs)
+    depend = [rv for rv in free if set(ancestors([rv])) & set(free) != {rv}]
+    plain = all(rv.type.dtype.startswith("float") for rv in free)
+    if not (depend and plain) or any(isinstance(rv.type, XTensorType) for rv in free):
+        return []
+    try:
+        levels = [pt.exp(pm.logcdf(rv, rv, warn_rvs=False)) for rv in free]
+    except (NotImplementedError, TypeError, ValueError):
+        return []
+    graphs = [*model.replace_rvs_by_values(levels), model.logp(depend)]
+    return [] if is_random(graphs, ()) else graphs
 
 
 def _frozen(model, outputs: dict[str, list]):

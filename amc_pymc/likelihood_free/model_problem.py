@@ -22,6 +22,7 @@ from amc_pymc.likelihood_free.fail_safe import (
 )
 from amc_pymc.likelihood_free.model_prior import PriorTransform
 from amc_pymc.likelihood_free.problem import Simulated
+from amc_pymc.likelihood_free.proposal import Parametrisation
 from amc_pymc.reading.graphs import interpreted_mode, plain_function
 
 
@@ -124,6 +125,10 @@ class ModelProblem:
     def log_prior(self, u: np.ndarray) -> np.ndarray:
         """Return the natural log (n,) of the prior density, with Potentials and likelihoods, without Jacobians."""
         return self._cube.log_prior(clipped(u, self.n_dim))
+
+    def centred(self, u: np.ndarray) -> Parametrisation | None:
+        """Return coordinates by unconstrained values, scaled by points u (n, D); None if variables are independent."""
+        return self._cube.centred(clipped(u, self.n_dim))
 
     def simulate(
         self,

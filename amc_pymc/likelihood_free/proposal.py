@@ -31,7 +31,7 @@ _LARGEST = 700.0
 #: Relative difference below which rates are treated as equal.
 _ALIKE = 1e-12
 #: Minimum distance of points from the sides of the cube.
-EDGE = 2.0**-53
+EDGE = 2.0**-52
 #: Largest absolute value of these points on the normal scale.
 FARTHEST = float(-ndtri(EDGE))
 
@@ -93,6 +93,38 @@ def to_normal(u: np.ndarray) -> np.ndarray:
 def from_normal(x: np.ndarray) -> np.ndarray:
     """Map points (n, D) from the normal scale to the open unit cube."""
     return np.clip(ndtr(x), EDGE, 1.0 - EDGE)
+
+
+class Parametrisation(NamedTuple):
+    r"""Unbounded coordinates x of points u of the unit cube.
+
+    Normal quantiles of the cube are a non-centred parametrisation: an effect with a prior :math:`N(\mu, \tau)` is
+    :math:`(\alpha - \mu) / \tau`. Data that determine :math:`\alpha` are linear in the effect itself, the centred
+    parametrisation (Papaspiliopoulos, Roberts & Skold 2007, doi:10.1214/088342307000000014).
+
+    Attributes
+    ----------
+    name : str
+    to : callable
+        Maps u (n, D) to x (n, D).
+    back : callable
+        Maps x (n, D) to u (n, D).
+    log_prior : callable
+        Natural log prior density (n,) of x, up to a constant that is the same for all parametrisations, without
+        Potentials.
+    """
+
+    name: str
+    to: Callable[[np.ndarray], np.ndarray]
+    back: Callable[[np.ndarray], np.ndarray]
+    log_prior: Callable[[np.ndarray], np.ndarray]
+
+
+def _normal(x: np.ndarray) -> np.ndarray:
+    return -0.5 * np.einsum("ij,ij->i", x, x)
+
+
+NONCENTRED = Parametrisation("noncentred", to_normal, from_normal, _normal)
 
 
 # --- utilities ---

@@ -12,13 +12,12 @@ import xarray as xr
 from scipy.special import ndtri
 
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
-from amc_pymc.likelihood_free.accepted import Accepted, deal, effective, effective_of_first
+from amc_pymc.likelihood_free.accepted import Accepted, deal, effective
 from amc_pymc.likelihood_free.adjust import (
     adjusted_effective,
     adjusted_mean,
     modes,
     regress_near,
-    weighted_mean,
 )
 from amc_pymc.likelihood_free.choose import AdjustName, adjust_run
 from amc_pymc.likelihood_free.history import AbcRun
@@ -30,6 +29,7 @@ from amc_pymc.likelihood_free.problem import (
     student_kernel,
     values_at,
 )
+from amc_pymc.likelihood_free.proposal import NONCENTRED, Parametrisation
 from amc_pymc.likelihood_free.smoothing import SmoothingKernel, smooth_draws
 from amc_pymc.likelihood_free.step_posterior import fit_step_posterior, quantile_corners
 from amc_pymc.likelihood_free.tolerance_bias import (
@@ -40,6 +40,7 @@ from amc_pymc.likelihood_free.tolerance_bias import (
     tolerance_bias,
     tolerance_doubt,
 )
+from amc_pymc.logweights import effective_of_first, weighted_mean
 from amc_pymc.results import declared_dataset, described, pareto_k
 from amc_pymc.results.tables import (
     ABC,
@@ -80,6 +81,8 @@ class _Draws(NamedTuple):
         Squared error that pseudo-observed data show, in posterior variances, beyond the one of right means and spreads.
     told : dict
         Attributes that describe the adjustment.
+    coordinates : Parametrisation
+        Coordinates of the adjustment.
     """
 
     accepted: Accepted
@@ -90,6 +93,7 @@ class _Draws(NamedTuple):
     distance: np.ndarray
     excess: float
     told: dict[str, Any]
+    coordinates: Parametrisation = NONCENTRED
 
 
 def _plain(run: AbcRun, found: Accepted, told: dict[str, Any]) -> _Draws:
@@ -103,19 +107,19 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
     """Return adjusted draws; None if the prior density is zero at all of them."""
     problem = run.problem
     result = adjust_run(run, found, adjust)
-    draws, chosen = result.draws, result.choice.candidate
+    draws, (space, kind, _) = result.draws, result.choice.candidate
     if draws is None:
         return None
-    told: dict[str, Any] = {"adjust": chosen.kind}
-    if chosen.space == "learned":
-        told |= {"summaries": "learned", "regression": result.regression}
+    told: dict[str, Any] = {"adjust": kind, "parametrisation": space.coordinates.name}
+    if space.name != "raw":
+        told |= {"summaries": "learned", "regression": space.regression}
     if adjust == "auto":
         told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
     squares, error = result.choice.calibration
     beyond = np.abs(squares - 1.0) > _SURE * error
     run.flags += _miscalibrated(problem, np.where(beyond, squares, 1.0))
     excess = max(0.0, float(np.where(beyond, squares, 1.0).max()) - 1.0)
-    if chosen.kind == "none" and chosen.space != "learned":
+    if kind == "none" and space.name == "raw":
         return _plain(run, found, told)._replace(excess=excess)
 
     def values(u: np.ndarray) -> np.ndarray:
@@ -124,7 +128,10 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
     mean, mcse = adjusted_mean(draws, values, problem.log_density)
     d = problem.n_dim
     worth = adjusted_effective(draws, mcse[:d])
-    return _Draws(draws.accepted, draws.u, worth, mean[d:], mcse[d:], result.distance, excess, told)
+    return _Draws(
+        draws.accepted, draws.u, worth, mean[d:], mcse[d:], result.distance, excess, told,
+        space.coordinates,
+    )  # fmt: skip
 
 
 def _miscalibrated(problem: Problem, squares: np.ndarray) -> list[Flag]:
@@ -213,8 +220,9 @@ def _posterior_draws(
     kernels: list[SmoothingKernel] = []
     if not are_whole(problem).any():
         u, kernels = smooth_draws(
-            drawn.u, drawn.accepted.weight, parents, run.rng.spawn(1)[0], problem.log_density
-        )
+            drawn.u, drawn.accepted.weight, parents, run.rng.spawn(1)[0], problem.log_density,
+            drawn.coordinates,
+        )  # fmt: skip
     if not kernels:
         return {k: v[parents] for k, v in values.items()}, {"smoothing": "none"}
     widest = max(k.bandwidth for k in kernels)

@@ -86,7 +86,8 @@ def sample_abc_tree(
         than the proposal in many dimensions. "regression" is linear or quadratic, or also adjusts the spread, within
         each mode (Blum & Francois 2010). "learned" accepts by summary statistics that are learned from the simulations
         (Fearnhead & Prangle 2012). "auto" selects one of these, or none. Kind and tolerance are those that best predict
-        the parameters of simulations close to the data.
+        the parameters of simulations close to the data; so are coordinates of variables that depend on others, such as
+        effects of groups.
     exchangeable : bool, default False
         Whether observations along the first axis of the data are independent and identically distributed. Summary
         statistics are then moments and quantiles, which do not depend on the order, and `distance_scale` is by

@@ -11,10 +11,10 @@ import numpy as np
 
 from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
-from scipy.special import logsumexp, ndtri
+from scipy.special import logsumexp
 
 from amc_pymc.likelihood_free.adjust import LogDensity, modes
-from amc_pymc.likelihood_free.proposal import from_normal
+from amc_pymc.likelihood_free.proposal import NONCENTRED, Parametrisation
 
 #: Candidate bandwidths, in standard deviations of the points.
 _BANDWIDTHS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9, 1.3, 2.0, 3.0)
@@ -66,8 +66,9 @@ def smooth_draws(
     parents: np.ndarray,
     rng: np.random.Generator,
     log_density: LogDensity | None = None,
+    coordinates: Parametrisation = NONCENTRED,
 ) -> tuple[np.ndarray, list[SmoothingKernel]]:
-    """Draw from kernels around weighted points of the unit cube, on the scale of normal quantiles.
+    """Draw from kernels around weighted points of the unit cube, on the scale of normal quantiles or in other coordinates.
 
     Each of two modes of similar weight has a kernel of its own, which preserves its mean and covariance.
 
@@ -79,6 +80,8 @@ def smooth_draws(
     parents : array of int (m,)
         Indices of the points around which to draw.
     rng : numpy.random.Generator
+    coordinates : Parametrisation
+        Coordinates of the kernels.
     log_density : callable, optional
         Log prior density in the cube. Draws of density zero are repeated; after 30 attempts the point itself is
         returned.
@@ -90,28 +93,38 @@ def smooth_draws(
     kernels : list of SmoothingKernel
         One for each mode with enough points; in other modes draws are copies of the points.
     """
-    x, out, kernels = ndtri(u), u[parents], []
+    x, out, kernels = coordinates.to(u), u[parents], []
     for own in modes(x, weight):
         kernel = fit_smoothing(x[own], weight[own] / weight[own].sum(), rng)
         if kernel is None:
             continue
         kernels.append(kernel)
         here = np.flatnonzero(np.isin(parents, own))
-        out[here] = _smoothed(kernel, u[own], np.searchsorted(own, parents[here]), rng, log_density)
+        out[here] = _smoothed(
+            kernel,
+            x[own],
+            np.searchsorted(own, parents[here]),
+            out[here],
+            rng,
+            log_density,
+            coordinates,
+        )
     return out, kernels
 
 
 def _smoothed(
     kernel: SmoothingKernel,
-    u: np.ndarray,
+    x: np.ndarray,
     parents: np.ndarray,
+    out: np.ndarray,
     rng: np.random.Generator,
     log_density: LogDensity | None,
+    coordinates: Parametrisation,
 ) -> np.ndarray:
-    """Draw points (m, D) of the cube from the kernels of points u (n, D) where the prior is positive."""
-    x, out, left = ndtri(u), u[parents], np.arange(len(parents))
+    """Draw points (m, D) of the cube from the kernels of points x (n, D) where the prior is positive, else keep `out`."""
+    left = np.arange(len(parents))
     for _ in range(_AGAIN):
-        drawn = from_normal(kernel.sample(x, parents[left], rng))
+        drawn = coordinates.back(kernel.sample(x, parents[left], rng))
         log = None if log_density is None else log_density(drawn)
         possible = np.ones(len(left), bool) if log is None else log > -math.inf
         out[left[possible]] = drawn[possible]

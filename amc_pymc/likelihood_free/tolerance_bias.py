@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.likelihood_free.accepted import closest_first, effective_of_first
-from amc_pymc.logweights import relative
+from amc_pymc.likelihood_free.accepted import closest_first
+from amc_pymc.logweights import effective_of_first, relative
 
 #: Statistics of each variable in group ``estimates``.
 STATISTICS = [

@@ -164,3 +164,21 @@ def test_two_modes_that_move_apart():
     close = 4.0 * 0.1 / np.sqrt(5000)
     assert abs(found.mean() - 1.0) < close and abs(found.std() / 0.1 - 1.0) < 0.05
     assert abs(regress(x, gap, np.ones(5000), "linear").x).std() > 0.25
+
+
+def test_marginal_regressions_need_few_simulations():
+    """Ten parameters, each told by one of twenty statistics: as many coefficients as a joint regression has leave little."""
+    truth, n = 0.5, 60
+    sds = {"marginal": [], "linear": []}
+    for _ in range(20):
+        gaps = RNG.normal(size=(n, 20))
+        x = gaps[:, :10] + truth * RNG.normal(size=(n, 10))
+        means = {kind: regress(x, gaps, np.ones(n), kind).x.mean(axis=0) for kind in sds}
+        for kind, mean in means.items():
+            sds[kind].append(mean)
+    error = {kind: np.std(found) for kind, found in sds.items()}
+    ideal, close = truth / np.sqrt(n), 4.0 / np.sqrt(2.0 * 200)
+    assert abs(error["marginal"] / ideal - 1.0) < close
+    assert error["linear"] / ideal > 1.0 + 0.5 * close  # sqrt(n / (n - 21)) = 1.24
+    spread = regress(x, gaps, np.ones(n), "marginal heteroscedastic").x.std(axis=0)
+    assert (abs(spread / truth - 1.0) < 4.0 / np.sqrt(2.0 * n)).all()

@@ -9,8 +9,8 @@ from amc_pymc.likelihood_free.adjust import (
     adjusted_accepted,
     adjusted_effective,
     adjusted_mean,
-    weighted_mean,
 )
+from amc_pymc.logweights import weighted_mean
 
 RUNS = 200
 #: Within four standard errors of a standard deviation of so many.

@@ -47,7 +47,7 @@ def test_scales_are_learnt_from_exchangeable_observations_and_not_by_a_line():
     # 1 / (1 + 0.1 / 0.25) = 0.71.
     assert 0.65 < found.skill[0] < 0.8
     # Units are posterior standard deviations.
-    t = found(data)[:, 0]
+    t = cross_fitted(data, x, found, data[:1], rng)[1][:, 0]
     assert abs(t.var() - found.skill[0] / (1.0 - found.skill[0])) < 0.4
 
 
@@ -56,12 +56,25 @@ def test_what_is_learnt_knows_nothing_of_the_simulation_itself():
     rng = np.random.default_rng(3)
     x, data = rng.normal(size=(2000, 1)), rng.normal(size=(2000, 2))
     learned = learn_summaries(data, x, rng, names=["forest"])
-    seen = np.corrcoef(learned(data)[:, 0], x[:, 0])[0, 1]
-    everyone = np.ones(2000, bool)
-    fold, found, of_data = cross_fitted(data, x, learned, everyone, data[:3], rng)
+    fold, found, of_data = cross_fitted(data, x, learned, data, rng)
+    seen = np.corrcoef(of_data[0, fold != 0, 0], x[fold != 0, 0])[0, 1]
     correlations = [np.corrcoef(found[fold == k, 0], x[fold == k, 0])[0, 1] for k in range(5)]
     assert seen > 0.3 and abs(np.mean(correlations)) < 4.0 / np.sqrt(2000)
-    assert of_data.shape == (5, 3, 2)
+    assert of_data.shape == (5, 2000, 2)
+
+
+def test_the_regression_is_the_best_one_near_the_data():
+    """A line, but for a tenth of the data, which are near those observed."""
+    rng = np.random.default_rng(7)
+    data = rng.random((2000, 1))
+    line, wave = data - 0.5, np.sin(100.0 * data)
+    x = np.where(data < 0.9, line, 0.3 * wave) + 0.01 * rng.normal(size=data.shape)
+    near, names = np.flatnonzero(data[:, 0] > 0.9), ["ridge", "forest"]
+    found = learn_summaries(data, x, rng, names=names, near=near)
+    assert found.name == "forest"
+    assert (
+        found.sigma[0] < 0.15 < learn_summaries(data, x, rng, names=["ridge"], near=near).sigma[0]
+    )
 
 
 def test_failed_simulations_are_infinitely_far():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from amc_pymc.likelihood_free import tolerance_bias as module
-from amc_pymc.likelihood_free.adjust import weighted_mean
 from amc_pymc.likelihood_free.tolerance_bias import closest, tolerance_bias
+from amc_pymc.logweights import weighted_mean
 from models.point_simulators import gaussian_known
 
 D, N, TOLERANCE = 3, 4000, 0.5

@@ -1,0 +1,163 @@
+"""Centred coordinates of hierarchical models, and inference with them, against quadrature."""
+
+import numpy as np
+import pymc as pm
+import pymc.dims as pmd
+import pytest
+
+from scipy import stats
+from scipy.special import logsumexp
+
+import amc_pymc as amc
+
+from amc_pymc.likelihood_free.choose import kernel_score, pseudo_observed
+from amc_pymc.likelihood_free.model_prior import PriorTransform
+from amc_pymc.likelihood_free.proposal import NONCENTRED
+
+
+def cube_of(write):
+    with pm.Model(coords={"group": range(3)}) as model:
+        write()
+    return PriorTransform.from_model(model, {})
+
+
+def many_families():
+    mu, tau = pm.Normal("mu", 1.0, 2.0), pm.HalfNormal("tau", 1.5)
+    pm.Normal("effect", mu, tau, shape=(2, 2))
+    pm.Uniform("below", 0.0, tau)
+    pm.Gamma("rate", 2.0, tau)
+    pm.Beta("share", 2.0, 1.0 + tau)
+    pm.Truncated("positive", pm.Normal.dist(mu, 1.0), lower=0.0)
+    pm.LogNormal("size", mu, tau)
+
+
+def test_centred_coordinates_lead_back_to_the_cube():
+    cube = cube_of(many_families)
+    u = np.random.default_rng(1).uniform(0.01, 0.99, (500, cube.n_dim))
+    own = cube.centred(u)
+    x = own.to(u)
+    np.testing.assert_allclose(own.back(x), u, atol=1e-9)
+    np.testing.assert_allclose([x.mean(axis=0), x.std(axis=0)], [[0.0] * 11, [1.0] * 11], atol=1e-9)
+
+
+def test_densities_in_centred_coordinates_are_the_prior():
+    """The change of variables from the cube, where the prior is uniform, by numerical derivatives."""
+    cube = cube_of(many_families)
+    u = np.random.default_rng(2).uniform(0.1, 0.9, (20, cube.n_dim))
+    own, z, step = cube.centred(u), NONCENTRED.to(u), 1e-5
+    slopes = np.stack(
+        [
+            (own.to(NONCENTRED.back(z + e)) - own.to(NONCENTRED.back(z - e))) / (2.0 * step)
+            for e in step * np.eye(cube.n_dim)
+        ],
+        axis=2,
+    )
+    expected = NONCENTRED.log_prior(z) - np.linalg.slogdet(slopes)[1]
+    np.testing.assert_allclose(own.log_prior(own.to(u)), expected, atol=1e-5)
+
+
+def test_scores_do_not_depend_on_coordinates():
+    rng = np.random.default_rng(6)
+    x, at, weight, h = rng.normal(size=(200, 3)), np.ones(3), rng.random(200), np.array([0.1, 0.5])
+    scores = kernel_score(x, weight, at, NONCENTRED.log_prior(at[None])[0], h)
+    scaled = NONCENTRED.log_prior(at[None])[0] - 3.0 * np.log(10.0)
+    np.testing.assert_allclose(kernel_score(10.0 * x, weight, 10.0 * at, scaled, h), scores)
+    assert scores[1] > -1.0  # draws of the prior: about as good as the prior
+
+
+def independent():
+    pm.Normal("mu")
+    pm.HalfNormal("tau")
+
+
+def multivariate():
+    pm.MvNormal("effect", pm.Normal("mu") * np.ones(2), np.eye(2))
+
+
+def discrete():
+    pm.Poisson("count", pm.HalfNormal("rate"))
+
+
+def without_quantiles():
+    pm.VonMises("angle", pm.Normal("mu"), 1.0)
+
+
+def named():
+    pmd.Normal("effect", pmd.Normal("mu"), 1.0, dims="group")
+
+
+def drawn():
+    pm.CustomDist("x", pm.Normal("mu"), dist=lambda mu, size: pm.Exponential.dist(pm.math.exp(mu)))
+
+
+@pytest.mark.parametrize("write", [independent, multivariate, discrete, without_quantiles, named])
+def test_priors_without_centred_coordinates(write):
+    cube = cube_of(write)
+    assert cube.centred(np.full((2, cube.n_dim), 0.5)) is None
+
+
+def test_a_prior_that_draws_numbers_is_refused_by_its_name():
+    with pytest.raises(ValueError, match="'x' draws random numbers"):
+        cube_of(drawn)
+
+
+# --- groups of normal means --------------------------------------------------------------------------------------
+
+GROUPS, NOISE = 10, 0.3
+DATA = np.array([-1.9, -1.2, -0.8, -0.3, -0.1, 0.2, 0.5, 0.9, 1.3, 1.8])
+
+
+def noisy(rng, effect, size):
+    return rng.normal(effect, NOISE, size=size)
+
+
+def grouped():
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau")
+        effect = pm.Normal("effect", 0.0, tau, shape=GROUPS)
+        pm.Simulator("y", noisy, effect, epsilon=0.3, observed=DATA)
+    return model
+
+
+def exact():
+    """Posterior mean and standard deviation of tau, and standard deviations of effects, by quadrature."""
+    tau = np.linspace(1e-3, 5.0, 5001)
+    log = stats.halfnorm.logpdf(tau)
+    log += stats.norm.logpdf(DATA, 0.0, np.hypot(tau, NOISE)[:, None]).sum(axis=1)
+    p = np.exp(log - logsumexp(log))
+    mean, share = p @ tau, (tau**2 / (tau**2 + NOISE**2))[:, None]
+    within = p @ (NOISE**2 * share)
+    between = p @ (share * DATA) ** 2 - (p @ (share * DATA)) ** 2
+    return mean, np.sqrt(p @ (tau - mean) ** 2), np.sqrt(within + between)
+
+
+def test_pseudo_observations_have_parameters_of_the_posterior():
+    """The closest data have a smaller variance between groups: there are more of these."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(5000, 1 + GROUPS))
+    tau = abs(x[:, 0])
+    u = np.column_stack([2.0 * stats.norm.cdf(tau) - 1.0, stats.norm.cdf(x[:, 1:])])
+    effects = tau[:, None] * x[:, 1:]
+    data = noisy(rng, effects, (5000, GROUPS))
+    distance = np.sqrt(((data - DATA) ** 2).sum(axis=1))
+    arguments = NONCENTRED.to(u), data - DATA, distance, np.zeros(5000), None, 100.0
+    chosen = pseudo_observed(*arguments, rng)
+    mean, sd, _ = exact()
+    # The draws are from a tempered density, which is wider, not from the posterior.
+    assert abs(tau[chosen].mean() - mean) < 0.75 * sd
+    closest = np.argsort(distance)[:100]
+    assert tau[closest].mean() < mean - sd
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference")
+def test_effects_are_as_uncertain_as_they_are():
+    found = amc.sample_abc_tree(
+        model=grouped(), max_simulations=5000, adjust="auto", batched=True, random_seed=1,
+        progressbar=False,
+    )["posterior"]  # fmt: skip
+    mean, sd, sds = exact()
+    assert found.attrs["parametrisation"] == "centred"
+    effect = found["effect"].values.reshape(-1, GROUPS)
+    assert (np.abs(np.log(effect.std(axis=0) / sds)) < np.log(1.5)).all()
+    assert abs(float(found["tau"].mean()) - mean) < sd
