@@ -93,45 +93,27 @@ def smooth_draws(
     kernels : list of SmoothingKernel
         One for each mode with enough points; in other modes draws are copies of the points.
     """
-    x, out, kernels = coordinates.to(u), u[parents], []
+    x, out, left = coordinates.to(u), u[parents], np.zeros(len(parents), bool)
+    fitted = []
     for own in modes(x, weight):
         kernel = fit_smoothing(x[own], weight[own] / weight[own].sum(), rng)
-        if kernel is None:
-            continue
-        kernels.append(kernel)
-        here = np.flatnonzero(np.isin(parents, own))
-        out[here] = _smoothed(
-            kernel,
-            x[own],
-            np.searchsorted(own, parents[here]),
-            out[here],
-            rng,
-            log_density,
-            coordinates,
-        )
-    return out, kernels
-
-
-def _smoothed(
-    kernel: SmoothingKernel,
-    x: np.ndarray,
-    parents: np.ndarray,
-    out: np.ndarray,
-    rng: np.random.Generator,
-    log_density: LogDensity | None,
-    coordinates: Parametrisation,
-) -> np.ndarray:
-    """Draw points (m, D) of the cube from the kernels of points x (n, D) where the prior is positive, else keep `out`."""
-    left = np.arange(len(parents))
-    for _ in range(_AGAIN):
-        drawn = coordinates.back(kernel.sample(x, parents[left], rng))
+        if kernel is not None:
+            fitted.append((own, kernel))
+            left |= np.isin(parents, own)
+    for _ in range(_AGAIN if fitted else 0):
+        at = np.flatnonzero(left)
+        moved = x[parents[at]]
+        for own, kernel in fitted:
+            here = np.isin(parents[at], own)
+            moved[here] = kernel.sample(x, parents[at[here]], rng)
+        drawn = coordinates.back(moved)
         log = None if log_density is None else log_density(drawn)
-        possible = np.ones(len(left), bool) if log is None else log > -math.inf
-        out[left[possible]] = drawn[possible]
-        left = left[~possible]
-        if not len(left):
+        possible = np.ones(len(at), bool) if log is None else log > -math.inf
+        out[at[possible]] = drawn[possible]
+        left[at[possible]] = False
+        if not left.any():
             break
-    return out
+    return out, [kernel for _, kernel in fitted]
 
 
 def fit_smoothing(
