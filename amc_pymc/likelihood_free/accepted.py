@@ -9,12 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.likelihood_free.problem import accepted
-from amc_pymc.logweights import (
-    effective_of_first,
-    relative,
-    summarise_log_weights,
-    systematic,
-)
+from amc_pymc.logweights import effective_of_first, relative, summarise_log_weights, systematic
 
 #: Effective draws to accept: share of all simulations, and minimum number.
 _SHARE, _FEWEST = 0.015, 30

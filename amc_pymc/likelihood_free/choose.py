@@ -106,7 +106,7 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     -------
     AdjustedRun
     """
-    history, rng, density = run.history, run.rng.spawn(1)[0], run.problem.log_density
+    history, rng = run.history, run.rng.spawn(1)[0]
     assert history.summaries is not None
     out = history.distance
     at = np.flatnonzero(np.isfinite(out) & np.isfinite(history.summaries).all(axis=1))
@@ -114,12 +114,14 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     log_weight = history.log_weight_in_cube[at]
     total = min(_MOST, effective(log_weight[log_weight > -math.inf]))
     base = min(plain.effective, total)
+    log_density = run.problem.log_density(u)
+    density = None if log_density is None else run.problem.log_density
     own = run.problem.centred(u) if isinstance(run.problem, ModelProblem) else None
     by = [NONCENTRED] if own is None else [NONCENTRED, own]
     positions = [c.to(u) for c in by]
     learns = len(at) >= _TO_LEARN and (adjust != "regression" or run.learned)
     pseudo = pseudo_observed(
-        positions[0], summaries - run.observed, distance, log_weight, density(u),
+        positions[0], summaries - run.observed, distance, log_weight, log_density,
         max(base, float(_PSEUDO)), rng,
     )  # fmt: skip
     data = np.concatenate([summaries[pseudo], run.observed[None]])
@@ -134,9 +136,10 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
             for c, x in zip(by, positions, strict=True)
         ]
     fewest = min(base, max(_FEWEST, _CLOSER * base))
+    # Marginal regressions of a single parameter are the joint ones.
     kinds = _KINDS_LEARNED if u.shape[1] > 1 else _KINDS_LEARNED[:3]
-    told = spaces if adjust != "regression" else []
-    tried = [c for space in told for c in candidates(space, kinds, fewest, total)]
+    offered = spaces if adjust != "regression" else []
+    tried = [c for space in offered for c in candidates(space, kinds, fewest, total)]
     if adjust != "learned" or not learns:
         if run.scale is None:
             root = distance_root(summaries, run.observed, distance)
@@ -146,9 +149,9 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
         raw = Space("raw", NONCENTRED, positions[0], summaries, fold, data[None], root)
         if run.learned and learns:
             raw = spaces[0]._replace(name="raw", regression="")
-        plainly = [Candidate(raw, "none", base)] if adjust != "regression" else []
-        plainly += candidates(raw, _KINDS, base, total)
-        tried = [*(plainly or [Candidate(raw, "linear", total)]), *tried]
+        of_raw = [Candidate(raw, "none", base)] if adjust != "regression" else []
+        of_raw += candidates(raw, _KINDS, base, total)
+        tried = [*(of_raw or [Candidate(raw, "linear", total)]), *tried]
     choice = best_candidate(
         tried, log_weight, pseudo, density,
         prefer_first=tried[0].kind == "none" and adjust == "auto",
@@ -338,7 +341,7 @@ def best_candidate(
     tried: Sequence[Candidate],
     log_weight: np.ndarray,
     pseudo: np.ndarray,
-    log_density: LogDensity,
+    log_density: LogDensity | None,
     *,
     prefer_first: bool,
 ) -> Choice:
@@ -361,7 +364,7 @@ def best_candidate(
         Natural log weights, without the prior density.
     pseudo : array of int (M,)
         Simulations that are taken as data; those drawn twice count twice.
-    log_density : callable
+    log_density : callable, optional
     prefer_first : bool
         Whether to keep the first candidate unless another one is better by a standard error.
 
@@ -442,7 +445,7 @@ class _Near:
 
 
 def _adjusted(
-    candidate: Candidate, near: _Near, log_density: LogDensity
+    candidate: Candidate, near: _Near, log_density: LogDensity | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return points (n, D), adjusted to a pseudo-observed data set, and their weights (n,)."""
     *closest, tolerance = near.closest(candidate.draws)
@@ -452,6 +455,8 @@ def _adjusted(
     if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
         moved = regress(moved, near.space.gaps(near.m, index), weight, candidate.kind).x
+    if log_density is None:
+        return moved, weight
     log = log_density(near.space.coordinates.back(moved))
     return moved, weight if log is None else weight * relative(log)
 

@@ -204,7 +204,7 @@ def learn_summaries(
     errors = {n: found[: len(near) or None].mean(axis=0) for n, found in squares.items()}
     variance = np.maximum(y[some].var(axis=0), 1e-300)
     # Negative skill counts as zero, which gives no advantage where nothing can be learned.
-    name = min(names, key=lambda n: float(np.log(np.minimum(errors[n] / variance, 1.0)).sum()))
+    name = min(names, key=lambda n: float(np.log(np.clip(errors[n] / variance, 1e-300, 1.0)).sum()))
     sigma = np.sqrt(errors[name])
     skill = 1.0 - errors[name] / variance
     sigma = np.maximum(sigma, 1e-9 * y.std(axis=0).max())

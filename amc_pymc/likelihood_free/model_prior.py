@@ -22,10 +22,9 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
-from scipy.stats import norm
 
 from amc_pymc.likelihood_free.problem import labels
-from amc_pymc.likelihood_free.proposal import EDGE, Parametrisation, from_normal, to_normal
+from amc_pymc.likelihood_free.proposal import EDGE, NONCENTRED, Parametrisation
 from amc_pymc.likelihood_free.quantiles import quantile, quantile_shape
 from amc_pymc.likelihood_free.references import References
 from amc_pymc.reading.batched import Batched
@@ -121,7 +120,7 @@ class PriorTransform:
         if not np.isfinite(y).all():
             return None
         centre, spread = y.mean(axis=0), np.maximum(y.std(axis=0), 1e-300)
-        constant = np.log(spread).sum() + 0.5 * self.n_dim * np.log(2.0 * np.pi)
+        constant = np.log(spread).sum() + 0.5 * self._depends.sum() * np.log(2.0 * np.pi)
         return Parametrisation(
             "centred",
             lambda u: (self._to_centred(u) - centre) / spread,
@@ -141,22 +140,24 @@ class PriorTransform:
         return np.repeat([v.depends for v in self._variables], [v.size for v in self._variables])
 
     def _to_centred(self, u: np.ndarray) -> np.ndarray:
-        return np.where(self._depends, self._unconstrained(u), to_normal(u))
+        return np.where(self._depends, self._unconstrained(u), NONCENTRED.to(u))
 
     def _from_centred(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return points (n, D) of the cube, and natural log prior densities (n,) of the coordinates."""
+        """Return points (n, D) of the cube, and natural log prior densities (n,) of the coordinates.
+
+        The constants of normal densities of variables without parents are left out.
+        """
         depends = self._depends
-        u = np.where(depends, 0.5, from_normal(y))
+        u = np.where(depends, 0.5, NONCENTRED.back(y))
         values = np.where(depends, y, self._unconstrained(u))
         parts = np.split(values, np.cumsum([v.size for v in self._variables])[:-1], axis=1)
         shapes = [(len(y), *v.levels_shape) for v in self._variables]
         given = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
         *levels, log_prior = self._graphs["levels"](given, len(y))
         found = np.concatenate([level.reshape(len(y), -1) for level in levels], axis=1)
-        normal = norm.logpdf(y[:, ~depends]).sum(axis=1)
         # Levels are nan where values overflow, far beyond all that a prior can reach.
         u[:, depends] = np.clip(np.nan_to_num(found, nan=0.5), EDGE, 1.0 - EDGE)[:, depends]
-        return u, log_prior + normal
+        return u, log_prior + NONCENTRED.log_prior(y[:, ~depends])
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
         """Return the natural log density (n,) of the free variables, Potentials and likelihoods included."""

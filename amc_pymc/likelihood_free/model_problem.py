@@ -127,7 +127,7 @@ class ModelProblem:
         return self._cube.log_prior(clipped(u, self.n_dim))
 
     def centred(self, u: np.ndarray) -> Parametrisation | None:
-        """Return coordinates by unconstrained values, scaled by points u (n, D); None if variables are independent."""
+        """Return coordinates in which variables that depend on others are unconstrained values; None if none does."""
         return self._cube.centred(clipped(u, self.n_dim))
 
     def simulate(

@@ -50,13 +50,13 @@ def test_a_posterior_that_is_too_wide():
 
 
 def test_an_adjustment_that_is_miscalibrated():
-    """A regression on 40 useless statistics and 200 simulations leaves the posterior several times too wide."""
+    """A regression on 40 useless statistics and 200 simulations leaves the posterior five times too wide."""
     problem = amc.SimulatorProblem(
         {"x": stats.uniform(-1.0, 2.0)}, with_noise, np.append(0.5, np.zeros(40))
     )
     found = sample(problem, max_simulations=200, adjust="regression")
     assert "miscalibrated" in flags(found)
-    assert float(found["estimates"]["x"].sel(statistic="sd")) > 3.0 * 0.02
+    assert float(found["estimates"]["x"].sel(statistic="sd")) > 5.0 * 0.02
 
 
 def spread(rng, scale):
