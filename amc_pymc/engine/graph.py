@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.derivative_rules import DERIVATIVE_RULES
 from amc_pymc.engine.functions import ARRAY
 
 #: Flags of dependencies besides parameters: the row's data, the group's data, local effects.
@@ -442,9 +441,83 @@ _SIMPLE: dict[str, Callable[[Graph, tuple, list], int | None]] = {
 
 
 # --- rules of differentiation -------------------------------------------------------------------
+# A rule takes the graph, the arguments, the operation itself and the place k of an argument; it returns the derivative
+# of the operation by that argument, a node or a float.
 
 
 #: Piecewise constant operations; ``held`` is the identity, treated as a constant.
 _FLAT = {*TRUTH, "held", "sign", "floor", "ceil", "int", "floordiv"}
 #: Operations that choose between their last two arguments, and the comparison that selects the first.
 _CHOICES = {"switch": "", "maximum": "ge", "minimum": "le"}
+_TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
+
+
+def _div_rule(g, args, y, k):
+    if k == 0:
+        return g.make("div", 1.0, args[1])
+    return g.make("neg", g.make("div", y, args[1]))
+
+
+def _pow_rule(g, args, y, k):
+    a, b = args
+    if k == 0:
+        return g.make("mul", b, g.make("pow", a, g.make("sub", b, 1.0)))
+    slope = g.make("mul", y, g.make("log", a))  # 0^b is constant
+    return g.make("switch", g.make("eq", a, 0.0), 0.0, slope)
+
+
+def _erf_rule(sign: float):
+    def rule(g, args, y, k):
+        square = g.make("mul", args[0], args[0])
+        return g.make("mul", sign * _TWO_OVER_ROOT_PI, g.make("exp", g.make("neg", square)))
+
+    return rule
+
+
+def _erfcx_rule(g, args, y, k):
+    twice = g.make("mul", 2.0, g.make("mul", args[0], y))
+    return g.make("sub", twice, _TWO_OVER_ROOT_PI)
+
+
+def _log1mexp_rule(g, args, y, k):
+    return g.make("neg", g.make("exp", g.make("sub", args[0], y)))
+
+
+def _arctan_rule(g, args, y, k):
+    return g.make("div", 1.0, g.make("add", 1.0, g.make("mul", args[0], args[0])))
+
+
+def _by(op: str):
+    return lambda g, args, y, k: g.make(op, args[0])
+
+
+DERIVATIVE_RULES: dict[str, Callable] = {
+    "add": lambda g, args, y, k: 1.0,
+    "float": lambda g, args, y, k: 1.0,
+    "sub": lambda g, args, y, k: -1.0 if k else 1.0,
+    "mul": lambda g, args, y, k: args[1 - k],
+    "div": _div_rule,
+    "neg": lambda g, args, y, k: -1.0,
+    "pow": _pow_rule,
+    "sqrt": lambda g, args, y, k: g.make("div", 0.5, y),
+    "exp": lambda g, args, y, k: y,
+    "expm1": lambda g, args, y, k: g.make("add", y, 1.0),
+    "log": lambda g, args, y, k: g.make("div", 1.0, args[0]),
+    "log1p": lambda g, args, y, k: g.make("div", 1.0, g.make("add", 1.0, args[0])),
+    "sigmoid": lambda g, args, y, k: g.make("mul", y, g.make("sub", 1.0, y)),
+    "softplus": _by("sigmoid"),
+    "log1mexp": _log1mexp_rule,
+    "sin": _by("cos"),
+    "cos": lambda g, args, y, k: g.make("neg", g.make("sin", args[0])),
+    "tanh": lambda g, args, y, k: g.make("sub", 1.0, g.make("mul", y, y)),
+    "arctan": _arctan_rule,
+    "erf": _erf_rule(1.0),
+    "erfc": _erf_rule(-1.0),
+    "erfcx": _erfcx_rule,
+    "gamma": lambda g, args, y, k: g.make("mul", y, g.make("digamma", args[0])),
+    "gammaln": _by("digamma"),
+    "digamma": _by("trigamma"),
+    "trigamma": _by("tetragamma"),
+    "abs": _by("sign"),
+    "mod": lambda g, args, y, k: g.make("neg", g.make("floor", g.make("div", *args))) if k else 1.0,
+}

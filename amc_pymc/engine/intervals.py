@@ -321,10 +321,21 @@ def _gammaln(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
 
 #: Operations that are in none of these tables, such as a sine, have unknown bounds.
 _INCREASING = {
-    *("exp", "expm1", "log", "log1p", "sqrt", "sigmoid", "softplus", "tanh", "sinh", "arctan"),
-    *("arcsin", "arcsinh", "arccosh", "arctanh", "erf", "float"),
+    *(
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "sqrt",
+        "sigmoid",
+        "softplus",
+        "tanh",
+        "arctan",
+        "erf",
+        "float",
+    ),
 }
-_DECREASING = {"neg", "erfc", "erfcx", "log1mexp", "arccos"}
+_DECREASING = {"neg", "erfc", "erfcx", "log1mexp"}
 _RULES: dict[str, Rule] = {
     "add": _sum,
     "sub": _sum,

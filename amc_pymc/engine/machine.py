@@ -20,7 +20,6 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
@@ -75,10 +74,6 @@ class Printed:
         program: Any = (ctypes.c_int64 * len(values))(*values)
         program.library = library
         return np.frombuffer(program, np.int64), np.array(self.table)
-
-    def encode(self) -> bytes:
-        """Return bytes that identify the functions, layout and table."""
-        return repr((self.text, self.layout, self.table)).encode()
 
 
 class _Library:
@@ -170,10 +165,6 @@ def call(typingctx, *arguments):
     if isinstance(arguments[0], types.BaseTuple):  # already typed
         (arguments,) = arguments
     kinds = tuple(arguments)
-    if not all(isinstance(t, types.Array | types.Integer) for t in kinds):
-        return None
-    if any(isinstance(t, types.Array) and t.layout == "F" for t in kinds):
-        raise TypingError("printed functions read arrays in C order")
 
     def codegen(context, builder, signature, args):
         given = cgutils.unpack_tuple(builder, args[0])
@@ -193,13 +184,4 @@ def call(typingctx, *arguments):
 def _pointer(context, builder, kind, array):
     """Return a pointer to the first entry of an array."""
     view = context.make_array(kind)(context, builder, value=array)
-    if kind.layout == "A":
-        size, step = (builder.extract_value(v, kind.ndim - 1) for v in (view.shape, view.strides))
-        strided = builder.and_(
-            builder.icmp_signed(">", size, size.type(1)),
-            builder.icmp_signed("!=", step, view.itemsize),
-        )
-        with builder.if_then(strided, likely=False):
-            message = "an array of a printed function is not contiguous"
-            context.call_conv.return_user_exc(builder, ValueError, (message,))
     return builder.bitcast(view.data, ir.IntType(8).as_pointer())

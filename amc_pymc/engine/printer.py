@@ -158,7 +158,7 @@ class Printer:
             number += n not in outputs
             f.add_columns(self.graph.nodes[n].value, rows[n])
         with f.each_row("n"):
-            f.read_rows("kept", kept)
+            f.read("kept", kept)
             for n in dots:
                 f.known[n] = f.load_row("out", "out_stride", rows[n])
             for k, n in enumerate(outputs):
@@ -187,7 +187,7 @@ class Printer:
         b, zero = f.builder, ir.Constant(_DOUBLE, 0.0)
         sums = [cgutils.alloca_once_value(b, zero) for _ in outputs]
         with f.each_row("padded"):
-            f.read_rows("kept", kept)
+            f.read("kept", kept)
             inside = b.icmp_signed("<", f.row, f.argument["n"])
             for total, n in zip(sums, outputs):
                 value = b.select(inside, f.number(n), zero)
@@ -275,14 +275,10 @@ class _Function:
         self.store(array, value, self._in_row("out_stride", k))
 
     def read(self, array: str, nodes: Sequence[int]) -> None:
-        """Load the nodes that an array holds."""
+        """Load the nodes that an array holds, for the current row within a loop over rows."""
         for k, n in enumerate(nodes):
-            self.known[n] = self._of_kind(n, self.load(array, ir.Constant(_WORD, k)))
-
-    def read_rows(self, array: str, nodes: Sequence[int]) -> None:
-        """Load the nodes that an array holds for each row."""
-        for k, n in enumerate(nodes):
-            self.known[n] = self._of_kind(n, self.load_row(array, "stride", k))
+            place = ir.Constant(_WORD, k) if self.row is None else self._in_row("stride", k)
+            self.known[n] = self._of_kind(n, self.load(array, place))
 
     def _at(self, array: str, place):
         return self.builder.gep(self.argument[array], [place])

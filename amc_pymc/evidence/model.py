@@ -387,7 +387,7 @@ def prior_flags(model: Model) -> list[Flag]:
     if not custom:
         return []
     (rng,), layout = spawn_generators(0, 1), layout_of(model)
-    x = PriorDraws.from_model(model, layout).draw(2 * _PRIOR_CHECK_DRAWS, rng)
+    x = PriorDraws(model, layout).draw(2 * _PRIOR_CHECK_DRAWS, rng)
     x = x[np.isfinite(x).all(axis=1)]
     flags, point = [], pt.vector("x", dtype="float64")
     for rv in custom:

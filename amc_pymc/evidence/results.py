@@ -26,7 +26,7 @@ from amc_pymc.reading.graphs import lowered, plain_function
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.reading.particles.model_terms import (
     check_evidence_defined,
-    model_log_likelihood,
+    model_logp,
     without_checks,
 )
 from amc_pymc.results import declared_dataset, described, normal_interval, pareto_k
@@ -140,7 +140,7 @@ def finished(
 def likelihood_as_evidence(model: Model, method: str) -> xr.DataTree:
     """Return the evidence of a model without free variables, which is its likelihood, without an error."""
     check_evidence_defined(model)
-    graph = model_log_likelihood(model, [*model.observed_RVs, *model.potentials])
+    graph = model_logp(model, [*model.observed_RVs, *model.potentials])
     found = float(plain_function([], without_checks(lowered([graph])))()[0])
     value = -math.inf if math.isnan(found) else found
     flags = [flag("all_zero")] if value == -math.inf else []

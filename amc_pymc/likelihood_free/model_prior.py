@@ -29,7 +29,7 @@ from amc_pymc.likelihood_free.quantiles import quantile, quantile_shape
 from amc_pymc.likelihood_free.references import References
 from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.graphs import is_random, lowered, rebuilt
-from amc_pymc.reading.particles.model_terms import rv_shapes, without_checks
+from amc_pymc.reading.particles.model_terms import without_checks
 from amc_pymc.reading.particles.prior import IMPROPER, transform_steps
 
 #: Number of draws with which transforms are tested.
@@ -114,12 +114,13 @@ class PriorTransform:
     def centred(self, u: np.ndarray) -> Parametrisation | None:
         """Return coordinates by the unconstrained values of variables that depend on others, and normal quantiles else.
 
-        They are in units of their spread at points u (n, D). None if variables are independent, or if values are infinite.
+        Unconstrained values are in units of their spread at points u (n, D). None if variables are independent, or if values are infinite.
         """
         y = self._to_centred(u) if "levels" in self._graphs else np.full((1, 1), np.nan)
         if not np.isfinite(y).all():
             return None
-        centre, spread = y.mean(axis=0), np.maximum(y.std(axis=0), 1e-300)
+        centre = np.where(self._depends, y.mean(axis=0), 0.0)
+        spread = np.where(self._depends, np.maximum(y.std(axis=0), 1e-300), 1.0)
         constant = np.log(spread).sum() + 0.5 * self._depends.sum() * np.log(2.0 * np.pi)
         return Parametrisation(
             "centred",
@@ -227,10 +228,10 @@ class PriorTransform:
         more = {"potential": factors, "transformed": list(transformed.values())}
         more["levels"] = _levels(model)
         free, graphs = _frozen(model, outputs | more)
-        names, sizes = list(transforms), rv_shapes(model)
-        shapes = {n: sizes[n] for n in names}
+        names, sizes = list(transforms), model.eval_rv_shapes()
+        shapes = {n: tuple(map(int, sizes[n])) for n in names}
         inputs = {rv: (n, rv.type(name=n)) for rv, n in zip(free, names, strict=True)}
-        references = References(model, sizes)
+        references = References(model)
         variables, fallback = [], {}
         for rv in _in_order(free):
             name, _ = inputs[rv]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytensor.tensor as pt
 from scipy import special, stats
 
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.particles.model_terms import value_name
+from amc_pymc.reading.particles.model_terms import layout_of
 from amc_pymc.reading.particles.prior import PriorDraws
 
 #: Number of prior draws to which references are fitted, factor by which references are wider, and
@@ -25,17 +26,18 @@ _LEAST_GOOD = 0.95
 class References:
     """Densities on the unconstrained scale that resemble the priors of variables without quantiles."""
 
-    def __init__(self, model, sizes):
+    def __init__(self, model):
         self._model = model
         self._transforms = {rv.name: model.rvs_to_transforms[rv] for rv in model.free_RVs}
-        shapes = tuple(sizes[value_name(n, t)] for n, t in self._transforms.items())
-        dtypes = tuple(v.dtype for v in model.value_vars)
-        self._layout = FlatLayout(tuple(self._transforms), shapes, dtypes)
         self._inputs: dict = {}
 
     @cached_property
+    def _layout(self) -> FlatLayout:
+        return replace(layout_of(self._model), names=tuple(self._transforms))
+
+    @cached_property
     def _prior(self) -> PriorDraws:
-        return PriorDraws.from_model(self._model, self._layout)
+        return PriorDraws(self._model, self._layout)
 
     @cached_property
     def _draws(self) -> np.ndarray:

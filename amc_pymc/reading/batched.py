@@ -15,14 +15,16 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from amc_pymc.reading.graphs import gradient_by, interpreted_mode, state_without_caches
+from amc_pymc.reading.graphs import WithoutCaches, gradient_by, interpreted_mode
 
 _log = logging.getLogger("amc_pymc")
 #: Largest number of operations of a graph that is put into canonical form, which takes minutes for larger ones.
 _MOST_REWRITTEN = 1_000
+#: Functions of PyTensor are not safe to call from several threads.
+_LOCK = threading.RLock()
 
 
-class Batched:
+class Batched(WithoutCaches):
     """Evaluator of graphs for many values of their inputs at once.
 
     Parameters
@@ -40,7 +42,7 @@ class Batched:
     Notes
     -----
     Functions are made on the first call and are not pickled. The first results are compared with those of
-    single elements. A lock serialises calls from several threads.
+    single elements. A lock serialises calls from several threads, as of an executor.
 
     Examples
     --------
@@ -57,19 +59,12 @@ class Batched:
         self._inputs, self._own, self._slopes = inputs, outputs, slopes
         self._outputs = _with_slopes(inputs[0], outputs) if slopes else outputs
         self._checked = False
-        self._lock = threading.Lock()
         self.fallback: str | None = None
-
-    def __getstate__(self):
-        return {k: v for k, v in state_without_caches(self).items() if k != "_lock"}
-
-    def __setstate__(self, state):
-        self.__dict__.update(state, _lock=threading.Lock())
 
     def __call__(self, arrays: Sequence[np.ndarray], n: int) -> list[np.ndarray]:
         """Return the outputs (n, ...) for inputs (n, ...)."""
         arrays = [np.asarray(a, i.type.dtype) for a, i in zip(arrays, self._inputs, strict=True)]
-        with self._lock, np.errstate(all="ignore"):
+        with _LOCK, np.errstate(all="ignore"):
             if self.fallback is None and n > 0:
                 try:
                     found = self._together(arrays, n)

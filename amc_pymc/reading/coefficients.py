@@ -26,7 +26,7 @@ from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.row_kernels import RowProgram
-from amc_pymc.reading.graphs import state_without_caches
+from amc_pymc.reading.graphs import WithoutCaches
 from amc_pymc.tall.samplers.compiled import GRADIENT
 from amc_pymc.tall.terms import (
     N_FAMILIES,
@@ -45,7 +45,7 @@ _SUMS, _PRODUCTS = ("add", "sub", "neg", "float"), ("mul", "div")
 _MOST = 4_000
 
 
-class Coefficients:
+class Coefficients(WithoutCaches):
     """Map from x (D,) to z (D + W,), x followed by the coefficients.
 
     Parameters
@@ -73,8 +73,7 @@ class Coefficients:
         self._values, self._slopes, self._curves = orders
 
     def __getstate__(self):
-        state = state_without_caches(self)
-        return {k: v for k, v in state.items() if k not in ("graph", "families")}
+        return {k: v for k, v in super().__getstate__().items() if k not in ("graph", "families")}
 
     @cached_property
     def native(self) -> Any:
@@ -98,7 +97,7 @@ class Coefficients:
         """Convert a Hessian by z to that by x, given the gradient by z."""
         chain = sparse.vstack([sparse.eye_array(x.size), self._jacobian(x)], format="csr")
         out = np.ascontiguousarray(chain.T @ (chain.T @ curves).T)
-        add_curves(x, *self.arrays, slopes[x.size :], np.arange(x.size), out)
+        add_curves(x, *self.arrays, slopes[x.size :], out)
         return out
 
     def of_points(self, xs: np.ndarray) -> np.ndarray:

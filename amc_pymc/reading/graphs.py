@@ -222,14 +222,16 @@ def remembered(function: Callable) -> Callable:
     return found
 
 
-def state_without_caches(owner: Any) -> dict[str, Any]:
-    """Return the attributes of an object, for pickling, without its cached properties."""
-    kind = type(owner)
-    return {
-        name: value
-        for name, value in vars(owner).items()
-        if not isinstance(getattr(kind, name, None), functools.cached_property)
-    }
+class WithoutCaches:
+    """Objects that are pickled without their cached properties, such as compiled functions."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        kind = type(self)
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(kind, name, None), functools.cached_property)
+        }
 
 
 # --- transformations -------------------------------------------------------------------------------

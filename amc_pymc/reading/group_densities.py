@@ -13,20 +13,15 @@ import numpy as np
 
 from amc_pymc.engine.first_class import bound_function
 from amc_pymc.logweights import log_mean_exp
+from amc_pymc.reading.densities import RestDensities
 from amc_pymc.reading.factors import effects_at
-from amc_pymc.reading.graphs import state_without_caches
+from amc_pymc.reading.graphs import WithoutCaches
 from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.rest import RestDensities
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.groups import (
-    Nodes,
-    hermite_nodes,
-    loops,
-    printed_groups,
-    state_nodes,
-    wide_nodes,
-)
+from amc_pymc.tall.groups import loops
+from amc_pymc.tall.groups.nodes import Nodes, hermite_nodes, state_nodes, wide_nodes
+from amc_pymc.tall.groups.printed import printed_groups
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers.raced import mask_of
 
@@ -38,7 +33,7 @@ _MOST_SPREAD = 1.0
 _HOPELESS = -20.0
 
 
-class GroupDensities:
+class GroupDensities(WithoutCaches):
     """Marginal log-likelihoods of groups, with the interface of row densities.
 
     Parameters
@@ -92,9 +87,6 @@ class GroupDensities:
         self.rows_evaluated = 0
         #: Largest change so far of a decision's log ratio by taking twice the nodes.
         self.approximation_error = 0.0
-
-    def __getstate__(self):
-        return state_without_caches(self)  # compiled functions are not pickled
 
     @cached_property
     def program(self) -> np.ndarray:
@@ -298,7 +290,7 @@ class GroupedModel(GroupDensities, RestDensities):
     groups
         As for :class:`GroupDensities`.
     rest, value_vars
-        As for :class:`~amc_pymc.reading.rest.RestDensities`.
+        As for :class:`~amc_pymc.reading.densities.RestDensities`.
     """
 
     def __init__(self, groups: Groups, rest, value_vars):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytensor.tensor as pt
@@ -32,6 +33,8 @@ class Columns:
     graph : Graph
     kind : {"column", "group"}
         Type of the leaves that represent them.
+    complete : bool
+        Whether the arrays hold all units; if not, what they have in common may not hold elsewhere.
 
     Attributes
     ----------
@@ -39,13 +42,10 @@ class Columns:
         The columns.
     """
 
-    #: Whether the arrays hold all units; if not, what they have in common may not hold elsewhere.
-    complete = True
-
-    def __init__(self, graph: Graph, kind: str):
-        self.graph = graph
-        self.kind = kind
+    def __init__(self, graph: Graph, kind: str, complete: bool = True):
+        self.graph, self.kind, self.complete = graph, kind, complete
         self.arrays: list[np.ndarray] = []
+        self._makers: list[Callable[[], np.ndarray]] = []
         self._known: dict = {}
 
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
@@ -56,11 +56,17 @@ class Columns:
                 self._known[key] = self.graph.const(bool(array[0]))
                 return self._known[key]
             self.arrays.append(array)
+            self._makers.append(values)
             kind = "f" if array.dtype.kind == "f" else "i"
             self._known[key] = self.graph.leaf(self.kind, len(self.arrays) - 1, kind)
             if array.dtype.kind == "b":
                 self._known[key] = self.graph.make("ne", self._known[key], self.graph.const(0))
         return self._known[key]
+
+    def compute(self) -> None:
+        """Compute all columns anew, from other data."""
+        for k, make in enumerate(self._makers):
+            self.arrays[k] = make()
 
     def derived(self, key, array: Callable[[], np.ndarray], index: Sequence[int]) -> int:
         """Return the column of the elements of an array at indices computed from columns."""
@@ -83,8 +89,10 @@ class Columns:
         return not any(self.graph.leaves(nodes, leaf) for leaf in ("entry", "local", "dot"))
 
     def may_be_negative(self, index: int) -> bool:
-        """Whether an index is negative in some unit, or depends on more than data."""
-        return not self._of_data([index]) or bool(np.any(self._evaluated([index])[0] < 0))
+        """Whether an index may be negative in some unit, or depends on more than data."""
+        if not (self.complete and self._of_data([index])):
+            return True
+        return bool(np.any(self._evaluated([index])[0] < 0))
 
     def makes(self, node: int) -> bool:
         """Whether an expression depends on these columns alone."""
@@ -121,11 +129,11 @@ class Columns:
             chosen = g.make("ge", position, g.const(0))
             entry = g.entry(array, at)
             total = g.make("add", total, g.make("switch", chosen, entry, g.const(0.0)))
-        coded = {k for members, _ in codes for k in members}
         for k in ones:
             total = g.make("add", total, g.entry(array, g.const(first + k)))
-        for run in _runs([k for k in range(len(columns)) if k not in coded and k not in ones]):
-            total = g.make("add", total, self._product(array, first, columns, run))
+        rest = np.setdiff1d(np.arange(len(columns)), [*ones, *chain(*(m for m, _ in codes))])
+        for run in np.split(rest, np.flatnonzero(np.diff(rest) != 1) + 1) if rest.size else ():
+            total = g.make("add", total, self._product(array, first, columns, run.tolist()))
         return total
 
     def _product(self, array, first, columns, run: Sequence[int]) -> int:
@@ -182,17 +190,6 @@ def _one_hot(columns: Sequence[np.ndarray]) -> tuple[list[tuple[list[int], np.nd
         members.append(k)
         code[is_one] = k
     return [found for found in sets if len(found[0]) >= _FEW_HOT], ones
-
-
-def _runs(numbers: Sequence[int]) -> list[list[int]]:
-    """Split numbers into runs of consecutive integers."""
-    out: list[list[int]] = []
-    for n in numbers:
-        if out and out[-1][-1] == n - 1:
-            out[-1].append(n)
-        else:
-            out.append([n])
-    return out
 
 
 def row_expression(

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 
-from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
@@ -34,18 +33,18 @@ from pytensor.tensor.variable import TensorVariable
 
 from amc_pymc.reading.graphs import (
     MakeFunction,
+    WithoutCaches,
     functions_for_few,
     initial_point_of,
+    inlined,
     interpreted_function,
     is_random,
     log_densities,
     lowered,
-    opened,
     plain_function,
     rebuilt,
     remembered,
     remembering,
-    state_without_caches,
 )
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.rng import as_generator
@@ -247,7 +246,7 @@ class DataCut(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RowLogp:
+class RowLogp(WithoutCaches):
     """Log-likelihood of any subset of N observed rows, as a function of the value variables.
 
     Call it with a point (dict of value-variable name -> array, as ``model.initial_point()``) and a
@@ -282,27 +281,21 @@ class RowLogp:
 
     def graph(self, x: TensorVariable, idx: TensorVariable, arrays: Sequence[TensorVariable]):
         """Return the symbolic log-likelihood (m,) of the rows ``idx`` at the flat point ``x``."""
-        gathered = [pt.take(a, idx, axis=0) if a.type.ndim else a for a in arrays]
-        return self.graph_of_rows(x, gathered, idx.shape[0], idx)
-
-    def graph_of_rows(self, x, gathered, length, idx=None):
-        """Return :meth:`graph` for rows gathered beforehand (row-local variables need ``idx``)."""
-        replace: dict[Variable, Variable] = {self._length: length}
+        replace: dict[Variable, Variable] = {self._length: idx.shape[0]}
         values = self.layout.split(x)
         for name, placeholder in self._values.items():
             value = values[name][idx] if name in self.row_local else values[name]
             replace[placeholder] = placeholder.type.filter_variable(value, allow_convert=True)
-        for row_input, rows in zip(self._inputs, gathered):
-            rows = pt.moveaxis(rows, 0, row_input.axis) if row_input.axis else rows
-            replace[row_input.placeholder] = rows
+        for row_input, array in zip(self._inputs, arrays):
+            rows = pt.take(array, idx, axis=0)
+            axis = row_input.axis
+            replace[row_input.placeholder] = pt.moveaxis(rows, 0, axis) if axis else rows
         return clone_replace(self._output, replace, rebuild_strict=False)
 
     def compile(self, make: MakeFunction = interpreted_function):
-        """Return ``f(x, idx) -> (m,)`` for the flat vector x (D,) and int64 row numbers."""
+        """Return ``f(x, idx, *arrays) -> (m,)`` of the flat vector x (D,), int64 row numbers and :attr:`arrays`."""
         x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
-        fn = make([x, idx, *arrays], self.graph(x, idx, arrays))
-        data = self.arrays
-        return lambda x, idx: np.asarray(fn(x, idx, *data))
+        return make([x, idx, *arrays], self.graph(x, idx, arrays))
 
     @cached_property
     def _interpreted(self):
@@ -310,11 +303,12 @@ class RowLogp:
 
     def __getstate__(self):
         # The graphs of the cut hold the model's data a second time.
-        return state_without_caches(self) | {"_cut": None}
+        return super().__getstate__() | {"_cut": None}
 
     def __call__(self, point: Mapping[str, np.ndarray], idx: Sequence[int]) -> np.ndarray:
         """Return the log-likelihood (m,) of the rows ``idx`` at ``point``."""
-        return self._interpreted(self.layout.ravel(point), np.asarray(idx, np.int64))
+        x = self.layout.ravel(point)
+        return self._interpreted(x, np.asarray(idx, np.int64), *self.arrays)
 
     def without_data(self) -> RowLogp:
         """Return a copy without data and graph, for use with the data in another form."""
@@ -413,7 +407,6 @@ def _row_plans(frontier, data, values, layout, n_rows):
     for v in values:  # not v.type.shape: with dims= it is (None,)
         if shapes[v.name][:1] == (n_rows,):
             options.append([(v.name, 0), (v.name, None)])
-    options.sort(key=lambda o: isinstance(o[0][0], str))
     for choice in itertools.islice(itertools.product(*options), _MAX_PLANS):
         yield {key: axis for key, axis in choice if axis is not None}
 
@@ -452,7 +445,7 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
         value_vars=tuple(v.name for v in values),
         layout=layout,
         row_local=tuple(row_local),
-        _output=_summed(rebuilt(logps, memo, _opened)),
+        _output=_summed(rebuilt(logps, memo, inlined)),
         _values=placeholders,
         _inputs=tuple(inputs),
         _length=length,
@@ -486,12 +479,6 @@ def _summed(logps):
     """Return the sum of elementwise log densities, and over all axes but the first."""
     rows = (p.sum(axis=tuple(range(1, p.type.ndim))) if p.type.ndim > 1 else p for p in logps)
     return reduce(operator.add, rows)
-
-
-def _opened(node, inputs):
-    """Inline the inner graph of a node with new inputs, which infers its static shapes again."""
-    changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
-    return opened(node, inputs, _opened) if changed and isinstance(node.op, OpFromGraph) else None
 
 
 # --- verification ------------------------------------------------------------------------------
@@ -554,7 +541,7 @@ def _compare(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> None:
             raise ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
     values = rows.compile(make)
     for check in checks:
-        got = values(check.x, check.idx)
+        got = values(check.x, check.idx, *rows.arrays)
         if got.shape != check.idx.shape:
             raise ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
         if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):

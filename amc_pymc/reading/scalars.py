@@ -25,7 +25,6 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
-    AllocEmpty,
     ARange,
     ExtractDiag,
     Join,
@@ -38,7 +37,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.shape import Reshape, Shape, SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -237,8 +236,7 @@ _LONG = 4
 
 #: Operations of a graph that have another name than PyTensor's in lower case.
 _RENAMED = {
-    "TrueDiv": "div", "IntDiv": "floordiv", "NEQ": "ne", "Invert": "not", "Psi": "digamma",
-    "I0e": "bessel_i0e", "I1e": "bessel_i1e",
+    "TrueDiv": "div", "IntDiv": "floordiv", "NEQ": "ne", "Invert": "not", "Psi": "digamma"
 }  # fmt: skip
 #: Operations of two arguments of which PyTensor's have several.
 _FOLDS = {"Add", "Mul", "AND", "OR", "Maximum", "Minimum"}
@@ -264,15 +262,6 @@ def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
         return _FORMS[name](r, *args)
     if name == "Cast":
         return _cast(r, args[0], dtype)
-    if name == "Composite":
-        memo = dict(zip(op.fgraph.inputs, args))
-        for node in op.fgraph.toposort():
-            inner = [
-                r.const(np.asarray(i.data).item()) if isinstance(i, Constant) else memo[i]
-                for i in node.inputs
-            ]
-            memo[node.outputs[0]] = _scalar(r, node.op, inner, node.outputs[0].type.dtype)
-        return memo[op.fgraph.outputs[0]]
     own = _RENAMED.get(name, name.lower())
     if own not in ARRAY or own == "trigamma":  # the second derivative of which is no operation
         raise NotScalar(f"{name} has no scalar form")
@@ -281,15 +270,6 @@ def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
 
 def _scaled_log(base: float) -> Callable[..., int]:
     return lambda r, x: r.make("mul", r.const(1.0 / np.log(base)), r.make("log", x))
-
-
-def _bessel(op: str) -> Callable[..., int]:
-    return lambda r, x: r.make("mul", r.make("exp", r.make("abs", x)), r.make(op, x))
-
-
-def _truncated(r: ElementReader, x: int) -> int:
-    below = r.make("lt", x, r.const(0.0))
-    return r.make("switch", below, r.make("ceil", x), r.make("floor", x))
 
 
 def _incomplete_gamma(r: ElementReader, name: str, k: int, x: int) -> int:
@@ -327,13 +307,9 @@ _FORMS: dict[str, Callable[..., int]] = {
     "Clip": lambda r, x, low, high: r.make("minimum", r.make("maximum", x, low), high),
     "Log2": _scaled_log(2.0),
     "Log10": _scaled_log(10.0),
-    "Exp2": lambda r, x: r.make("exp", r.make("mul", r.const(float(np.log(2.0))), x)),
-    "I0": _bessel("bessel_i0e"),
-    "I1": _bessel("bessel_i1e"),
     "GammaInc": lambda r, k, x: _incomplete_gamma(r, "GammaInc", k, x),
     "GammaIncC": lambda r, k, x: _incomplete_gamma(r, "GammaIncC", k, x),
     "BetaInc": lambda r, a, b, x: _incomplete_beta(r, a, b, x),
-    "Trunc": _truncated,
     "LogAddExp": lambda r, *terms: _log_sum_exp(r, terms),
     "Second": lambda r, x, value: value,
     "Identity": lambda r, x: x,
@@ -395,10 +371,10 @@ def _reduce(r: ElementReader, node, index: Index) -> int:
     axes = _axes(node.op.axis, x.type.ndim)
     own = _open_index(index, axes, x.type.ndim)
     name = _name(node.op.scalar_op)
-    if name == "Add":
-        loop = _long_dot(r, x, own, axes)
-        if loop is not None:
-            return loop
+    if name == "Add" and len(axes) == 1 and _is_product(x.owner):
+        numbers = map(r.const, range(r.shape(x)[axes[0]]))
+        at = [tuple(k if i is None else i for i in own) for k in numbers]
+        return _sum_of_products(r, *([r.broadcast(f, i) for i in at] for f in x.owner.inputs))
     terms = _block(r, x, own, axes)
     if name not in _FOLDS or not (terms or name in _EMPTY):
         raise NotScalar(f"a reduction by {name} of {len(terms)} elements has no scalar form")
@@ -420,18 +396,17 @@ def _open_index(index: Index, axes: Sequence[int], ndim: int) -> list[int | None
     return [None if a in axes else next(kept) for a in range(ndim)]
 
 
-def _long_dot(r: ElementReader, x, own, axes) -> int | None:
-    """Return a long sum of products of data and consecutive parameters as a loop, or None."""
-    node = x.owner
-    if len(axes) != 1 or r.shape(x)[axes[0]] < _LONG or node is None or len(node.inputs) != 2:
-        return None
-    if not (isinstance(node.op, Elemwise) and type(node.op.scalar_op).__name__ == "Mul"):
-        return None
-    length = r.shape(x)[axes[0]]
-    at = [tuple(r.const(k) if i is None else i for i in own) for k in range(length)]
-    left = [r.broadcast(node.inputs[0], i) for i in at]
-    right = [r.broadcast(node.inputs[1], i) for i in at]
-    return _loop(r, left, right)
+def _is_product(node) -> bool:
+    """Whether a node is a product of two tensors."""
+    elementwise = node is not None and isinstance(node.op, Elemwise)
+    return elementwise and _name(node.op.scalar_op) == "Mul" and len(node.inputs) == 2
+
+
+def _sum_of_products(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int:
+    """Return a sum of products, a loop if it is a long one of data and consecutive parameters."""
+    loop = _loop(r, left, right) if len(left) >= _LONG else None
+    products = (r.make("mul", x, y) for x, y in zip(left, right))
+    return r.graph.sum(list(products)) if loop is None else loop
 
 
 def _loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
@@ -477,11 +452,7 @@ def _dot_product(r: ElementReader, node, index: Index) -> int:
     steps = [r.const(k) for k in range(inner)]
     left = [r.broadcast(a, (*rows, k)) for k in steps]
     right = [r.broadcast(b, (*batch, k, *columns)) for k in steps]
-    if len(left) >= _LONG:
-        loop = _loop(r, left, right)
-        if loop is not None:
-            return loop
-    return r.graph.sum([r.make("mul", x, y) for x, y in zip(left, right)])
+    return _sum_of_products(r, left, right)
 
 
 @_rule.register(CumOp)
@@ -692,22 +663,10 @@ def _alloc(r: ElementReader, node, index: Index) -> int:
     return r.broadcast(node.inputs[0], index)
 
 
-@_rule.register(AllocEmpty)
-def _alloc_empty(r: ElementReader, node, index: Index) -> int:
-    """Return zero for an element without a value."""
-    return r.const(0.0)
-
-
 @_rule.register(Shape)
 def _shape_vector(r: ElementReader, node, index: Index) -> int:
     """Return an entry of a shape."""
     return r.const(r.shape(node.inputs[0])[r.number(index[0])])
-
-
-@_rule.register(Shape_i)
-def _shape_entry(r: ElementReader, node, index: Index) -> int:
-    """Return the length of an axis."""
-    return r.const(r.shape(node.inputs[0])[node.op.i])
 
 
 @_rule.register(ARange)
@@ -749,21 +708,15 @@ def _matrix(r: ElementReader, variable, batch: Index) -> Callable[[int, int], in
 
 def _cholesky(r: ElementReader, node, index: Index) -> int:
     """Apply the Cholesky-Banachiewicz algorithm, one entry at a time."""
-    i, j = r.number(index[-2]), r.number(index[-1])
     if not node.op.core_op.lower:
-        i, j = j, i
+        raise NotScalar("an upper Cholesky factor has no scalar form")
+    i, j = r.number(index[-2]), r.number(index[-1])
     if j > i:
         return r.const(0.0)
-    a = _matrix(r, node.inputs[0], index[:-2])
-    out = node.outputs[0]
-
-    def entry(row, column):
-        at = (row, column) if node.op.core_op.lower else (column, row)
-        return r.element(out, (*index[:-2], r.const(at[0]), r.const(at[1])))
-
-    known = r.graph.sum([r.make("mul", entry(i, k), entry(j, k)) for k in range(j)])
+    a, factor = (_matrix(r, m, index[:-2]) for m in (node.inputs[0], node.outputs[0]))
+    known = r.graph.sum([r.make("mul", factor(i, k), factor(j, k)) for k in range(j)])
     left = r.make("sub", a(i, j), known)
-    return r.make("sqrt", left) if i == j else r.make("div", left, entry(j, j))
+    return r.make("sqrt", left) if i == j else r.make("div", left, factor(j, j))
 
 
 def _solve_triangular(r: ElementReader, node, index: Index) -> int:

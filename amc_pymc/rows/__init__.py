@@ -1,10 +1,8 @@
 """Data larger than memory: sources of rows, and stores of packed rows on disk."""
 
 from amc_pymc.rows.files import InMemory, RowStore
-from amc_pymc.rows.opening import open_source
-from amc_pymc.rows.sources import Rows, Source, as_rows
-from amc_pymc.rows.store import Packing, Placeholder
-from amc_pymc.rows.writer import stored_rows
+from amc_pymc.rows.sources import Placeholder, Rows, Source, as_rows, open_source
+from amc_pymc.rows.store import Packing, stored_rows
 
 __all__ = [
     "InMemory",

@@ -85,14 +85,13 @@ class Draft:
             ) from error
 
     def publish(self, target: Path) -> None:
-        """Give the complete file its name atomically; raise a FileExistsError if the name is taken."""
+        """Give the complete file its name, in the place of another of this name."""
         handle = self.file.fileno()
         os.fsync(handle)
         if self._nameless:
+            target.unlink(missing_ok=True)
             # Without a folder, which an absolute path ignores, os.link does not follow symbolic links.
             os.link(self.path, target, src_dir_fd=handle)
-        elif target.exists():
-            raise FileExistsError(f"File exists: {target}")
         else:
             os.replace(self.path, target)
 

@@ -1,104 +1,30 @@
-"""What a store of rows was made from, and packing of rows into its columns.
-
-``rows.npy`` holds the rows (N, C) in NumPy's format, ``rows.json`` beside it says what they were made from.
-"""
+"""Packing of rows into columns, and a store of them, which is written with a bounded number of rows in memory."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
+import logging
+import math
+import tempfile
+import time
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from amc_pymc.progress import progress
 from amc_pymc.rows.files import Draft, RowStore
+from amc_pymc.rows.sources import Placeholder, Rows, Source
 
+_log = logging.getLogger("amc_pymc")
+_DTYPE = np.dtype(np.float64)
+#: Version of the format, and number of rows that identify a packing.
+_FORMAT, _SAMPLE = 8, 16
 #: Maximum rows of a chunk, and divisor of the memory for it, because several copies are held.
 _MOST, _SHARE = 65_536, 32
-#: Version of the format.
-_FORMAT = 7
-
-
-def publish(draft: Draft, target: Path, facts: dict[str, Any]) -> None:
-    """Give a complete store its name, and write the facts that identify it beside it.
-
-    Raises
-    ------
-    FileExistsError
-        If another run has made a store in this place.
-    """
-    described, n_bytes = Draft(target.parent), os.fstat(draft.file.fileno()).st_size
-    try:
-        described.file.write(json.dumps(facts | {"format": _FORMAT, "bytes": n_bytes}).encode())
-        draft.publish(target)
-        target.with_suffix(".json").unlink(missing_ok=True)  # of a store that was deleted
-        described.publish(target.with_suffix(".json"))
-    finally:
-        described.discard()
-
-
-def open_store(path: Path, expected: dict[str, Any]) -> RowStore:
-    """Open the store at a path, and check that it was made from ``expected`` facts.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged or belongs to another source, model or settings.
-    """
-    try:
-        facts = json.loads(path.with_suffix(".json").read_bytes())
-        reason = _difference(path, facts, expected)
-    except FileNotFoundError:
-        reason = "there is no rows.json beside it"
-    except (KeyError, TypeError, ValueError):
-        reason = "rows.json beside it is damaged"
-    if not reason:
-        return RowStore(path)
-    raise ValueError(
-        f"The store of rows {path} cannot be used: {reason}. Delete it, and it is made anew, or pass "
-        "another folder."
-    )
-
-
-def _difference(path: Path, facts: dict[str, Any], expected: dict[str, Any]) -> str:
-    """Return what is wrong with a store; empty if nothing is."""
-    if facts["format"] != _FORMAT:
-        return f"it has format {facts['format']}, this version reads format {_FORMAT}"
-    n_bytes = path.stat().st_size
-    if n_bytes != facts["bytes"]:
-        return f"it has {n_bytes:,} bytes, not {facts['bytes']:,}"
-    for name, reason in _MUST_AGREE.items():
-        if facts[name] != expected[name]:
-            shown = (
-                "" if name in ("program", "source") else f" ({facts[name]}, not {expected[name]})"
-            )
-            return reason + shown
-    if not np.allclose(facts["sample"], expected["sample"], rtol=1e-9, atol=1e-12, equal_nan=True):
-        return "rows of the source or what the model makes of them have changed"
-    return ""
-
-
-#: Facts that must agree for a store to be used again, and the message if they do not.
-_MUST_AGREE = {
-    "program": "it was made for another model",
-    "n_columns": "it was made for another model, whose rows read another number of columns",
-    "source": "the source has changed since it was made, or it was made from another one",
-    "n_rows": "the source had another number of rows when it was made",
-}
-
-
-# --- packing --------------------------------------------------------------------------------------
-
-
-class Placeholder(NamedTuple):
-    """Shape and type that a model expects of the rows (N, *shape) of a ``pm.Data``."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
 
 
 class Packing(Protocol):
@@ -176,3 +102,78 @@ def _refuse(
     else:
         where = f"{name!r}" + (f" at {place}" if place else "")
     raise ValueError(f"rows: {where} {reason}, got {value} in row {first + row}")
+
+
+# --- the store ----------------------------------------------------------------------------------------
+
+
+def stored_rows(
+    rows: Rows,
+    source: Source,
+    packing: Packing,
+    *,
+    progressbar: bool = True,
+) -> RowStore:
+    """Return the store of the rows of a source: the one in their folder, or a new one.
+
+    The name of a store that is kept is a hash of what it was made from.
+
+    Raises
+    ------
+    ValueError
+        If rows are not finite.
+    OSError
+        If there is not enough space on the disk.
+    """
+    folder, stamp = Path(rows.folder or tempfile.gettempdir()).resolve(), source.stamp()
+    sample = packed_rows(packing, source.labels, next(source.chunks(_SAMPLE)), 0).tolist()
+    facts = _FORMAT, source.n_rows, packing.n_columns, packing.digest, stamp, sample
+    name = hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
+    target = folder / f"rows-{name}.npy"
+    if rows.folder is not None and stamp is not None and target.exists():
+        _log.info("Rows are read from %s, made by an earlier run.", target)
+        return RowStore(target)
+    shape, begun = (source.n_rows, packing.n_columns), time.monotonic()
+    draft = Draft(folder)
+    try:
+        draft.write(shape, _DTYPE, lambda out: _fill(out, rows, source, packing, progressbar))
+        if rows.folder is not None:
+            draft.publish(target)
+    except BaseException:
+        draft.discard()
+        raise
+    _log.info(
+        "%s rows of %d columns, %s MiB, were written to %s in %.0f s with buffers of %s MiB; the store is %s.",
+        f"{shape[0]:,}",
+        shape[1],
+        f"{math.prod(shape) * _DTYPE.itemsize / 2**20:,.0f}",
+        folder if rows.folder is None else target,
+        time.monotonic() - begun,
+        f"{rows.memory / 2**20:,.0f}",
+        "removed with the last step that reads it" if rows.folder is None else "kept",
+    )
+    if rows.folder is None:
+        return RowStore(draft.path, draft)
+    draft.discard()
+    return RowStore(target)
+
+
+def _fill(
+    stored: np.ndarray, rows: Rows, source: Source, packing: Packing, progressbar: bool
+) -> None:
+    """Write the packed rows of a source to the store (N, C)."""
+    first = 0
+    with progress("Writing rows to a store", source.n_rows, enabled=progressbar) as bar:
+        for chunk in source.chunks(chunk_rows(rows.memory, packing)):
+            packed = packed_rows(packing, source.labels, chunk, first)
+            if first + len(packed) > source.n_rows:
+                raise _changed()
+            stored[first : first + len(packed)] = packed
+            first += len(packed)
+            bar.advance(len(packed))
+    if first != source.n_rows:
+        raise _changed()
+
+
+def _changed() -> ValueError:
+    return ValueError("rows: the source has changed while it was read")

@@ -127,12 +127,13 @@ def reasons_against(
 
 def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
     """Return why a factor is not integrated out by default; empty if it may be."""
-    problem = _obstacle(factor, active_names)
-    if problem or _pays(factor):
+    problem, n, levels = _obstacle(factor, active_names), factor.levels.size, factor.n_levels
+    pays = levels >= _FEW_LEVELS or (n <= _FEW_ROWS and n < _INFORMED * levels)
+    if problem or pays:
         return problem
     return (
-        f"a race over {factor.n_levels:,} groups of {factor.levels.size / factor.n_levels:,.0f} rows "
-        f"each would read most of them (marginalize={list(factor.variables)} insists)"
+        f"a race over {levels:,} groups of {n / levels:,.0f} rows each would read most of them "
+        f"(marginalize={list(factor.variables)} insists)"
     )
 
 
@@ -148,11 +149,6 @@ def _not_sampled(factor: Factor, active_names: Sequence[str]) -> str:
     if missing:
         return f"vars leaves out {missing}"
     return "" if set(active_names) - set(factor.names) else "vars names nothing besides"
-
-
-def _pays(factor: Factor) -> bool:
-    n, levels = factor.levels.size, factor.n_levels
-    return levels >= _FEW_LEVELS or (n <= _FEW_ROWS and n < _INFORMED * levels)
 
 
 def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: str) -> Factor:

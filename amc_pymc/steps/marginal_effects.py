@@ -18,7 +18,6 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.factors import Factor, find_factors
 from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.particles.densities import ParticleDensities
-from amc_pymc.reading.particles.model_terms import rv_shapes
 from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.steps.grouping import grouped_by
@@ -122,8 +121,8 @@ def _dependents(model: Model, names: Sequence[str]) -> tuple[str, ...]:
 
 def _largest(model: Model) -> LocalEffects | None:
     """Return the factor with the most effects that are worth integrating out, None if there is none."""
-    shapes = rv_shapes(model)
-    sizes = {rv.name: int(np.prod(s)) for rv in model.free_RVs if (s := shapes[rv.name])}
+    shapes = model.eval_rv_shapes()
+    sizes = {rv.name: int(np.prod(s)) for rv in model.free_RVs if len(s := shapes[rv.name])}
     if len(model.free_RVs) < 2 or sum(sizes.values()) < _MANY or not model.observed_RVs:
         return None
     found: dict[tuple[str, ...], LocalEffects] = {}

@@ -15,7 +15,7 @@ from amc_pymc.reading.factors import Factor
 from amc_pymc.reading.graphs import interpreted_function, log_density
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.groups import take_groups
-from amc_pymc.reading.row_packing import RowPacking
+from amc_pymc.reading.packed_rows import RowPacking
 from amc_pymc.reading.rows import choose_observed, possible_points
 from amc_pymc.rng import as_generator
 from amc_pymc.rows import open_source, stored_rows

@@ -37,7 +37,7 @@ from amc_pymc.steps.model_densities import (
 )
 from amc_pymc.steps.settings import Options, TaylorProxy
 from amc_pymc.tall.mode import likelihood_mode, posterior_mode
-from amc_pymc.tall.racing import AutoRace, ExactRace
+from amc_pymc.tall.racing.rules import AutoRace, ExactRace
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.preparation import (
     Preparation,
@@ -54,8 +54,8 @@ from amc_pymc.tall.samplers.raced import (
     gaussian_factor,
     surrogate_at,
 )
-from amc_pymc.tall.samplers.surface import NoSurface, fit_surface, gaussian_surface
-from amc_pymc.tall.split import TooWide
+from amc_pymc.tall.samplers.surface import fit_surface, gaussian_surface
+from amc_pymc.tall.split import NoSurface
 from amc_pymc.tall.thinning import Thinning, fit_thinning
 
 _log = logging.getLogger("amc_pymc")
@@ -69,6 +69,8 @@ _HOPELESS, _FEW_UNITS = 0.3, 50
 _FEWEST_WEIGHTS, _MOST_WEIGHTS, _WEIGHT_ROWS = 50, 200, 20_000_000
 #: Largest number of coefficients for it: the length of many is known so well that a Student t does not fit it.
 _MOST_WITH_TAILS = 10
+#: Degrees of freedom of a posterior with heavy tails.
+_FREEDOM = 5.0
 #: Number of draws of a Gaussian approximation, from which chains that would start far out start.
 _DRAWS = 300
 #: Numbers of points, and of states of discrete variables, at which parameters of rows are looked at.
@@ -252,23 +254,13 @@ class _Preparing:
             race = self.options.race_of_groups
             self.say("Choosing the nodes of the quadrature")
             prepared = _with_nodes(prepared, self.groups)
-        self.say("Compiling races")
-        if prepared.surrogate is not None:
-            centre = prepared.surrogate.centre
-            unit_changes(raced.rewards, np.stack([centre, centre]), centre, np.zeros(1, np.int64))
         self.say("Measuring residuals")
         prepared = with_forecast(prepared, race, self.proxy.exact_rows, self.rng)
-        prepared = _with_tails(_with_weights(prepared))
+        prepared = _with_weights(prepared)
         if isinstance(race, ExactRace | AutoRace):
             prepared = _with_thinning(prepared, race, self.active)
         spent = self.densities.rows_evaluated + raced.rows_evaluated
         return replace(prepared, rows_spent=spent)
-
-    def compile_derivatives(self, raced: Raced, x: np.ndarray) -> None:
-        """Compile the functions of the mode search by calls on one unit."""
-        with np.errstate(all="ignore"):
-            raced.value_and_gradient(x, np.zeros(1, np.int64))
-            raced.hessian(x, np.zeros(1, np.int64))
 
     def subsample(self) -> int:
         """Return the number of units on which the mode search starts."""
@@ -296,15 +288,13 @@ class _Preparing:
             return None
         self.refuse_many(bare.raced.expand.size)
         blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
-        self.say("Compiling derivatives")
-        self.compile_derivatives(model, bare.start)
         self.say("Searching the mode")
         try:
             surrogate, gaussian, surface, flags, kinked = fit_surface(
                 model, bare.raced, bare.eta, parts, blocks, self._binary(), bare.start,
                 self.subsample(), self.rng,
             )  # fmt: skip
-        except (TooWide, NoSurface) as reason:
+        except NoSurface as reason:
             _log.debug("Prior times surrogate is not used: %s", reason)
             return None
         return replace(
@@ -334,14 +324,8 @@ class _Preparing:
         if smooth and self.rows is not None:
             bare = replace(bare, cut=None, raced=self.rows.in_parameters())
         x, precision, flags = bare.start, None, bare.forecast_flags
-        in_x = self.wanted or smooth
-        self.say("Compiling derivatives")
-        if in_x:
-            self.compile_derivatives(densities, x)
-        if not smooth:
-            self.compile_derivatives(bare.raced, bare.eta(x))
         self.say("Searching the mode")
-        if in_x:
+        if self.wanted or smooth:
             mode, flags = posterior_mode(densities, x, self.continuous, self.subsample(), self.rng)
             x, precision = mode.x, mode.precision
         centre = x
@@ -358,8 +342,7 @@ class _Preparing:
             raise NoProxy(f"the derivatives are not finite at the mode ({happened})")
         surface = None
         if gaussian is not None:
-            start, at = gaussian.mean, gaussian.coordinates
-            draws = np.stack([gaussian.draw(start, at, self.rng) for _ in range(_DRAWS)])
+            draws = np.stack([gaussian.draw(self.rng) for _ in range(_DRAWS)])
             surface = gaussian_surface(gaussian, self.active, draws)
         kinked = smooth and precision is not None
         return replace(
@@ -420,12 +403,13 @@ def _acceptance(prepared: Preparation) -> float:
 
 
 def _with_weights(prepared: Preparation) -> Preparation:
-    """Measure the acceptance rate at many draws if a few probes say that moves are rejected; flag a low rate.
+    """Measure the acceptance rate at many draws if a few probes say that moves are rejected.
 
-    The standard deviation of log weights predicts effective draws better than the Pareto k of the weights.
+    If it is low, moves of few coefficients get the tails of a Student t. A very low rate is flagged. The standard
+    deviation of log weights predicts effective draws better than the Pareto k of the weights.
     """
-    forecast, n_rows = prepared.forecast, prepared.densities.n_rows
-    if prepared.surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
+    forecast, n_rows, surface = prepared.forecast, prepared.densities.n_rows, prepared.surface
+    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
         return prepared
     number = int(np.clip(_WEIGHT_ROWS / n_rows, _FEWEST_WEIGHTS, _MOST_WEIGHTS))
     logs = log_weights(prepared, number)
@@ -436,17 +420,10 @@ def _with_weights(prepared: Preparation) -> Preparation:
     flags = prepared.flags
     if acceptance < _HOPELESS and not told:
         flags += (flag("poor_expansion", acceptance=acceptance),)
-    return replace(prepared, forecast=forecast._replace(acceptance=acceptance), flags=flags)
-
-
-def _with_tails(prepared: Preparation) -> Preparation:
-    """Give moves of few coefficients the tails of a Student t if many would be rejected."""
-    surface, forecast = prepared.surface, prepared.forecast
-    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
-        return prepared
-    if surface.gaussian.size > _MOST_WITH_TAILS:
-        return prepared
-    return replace(prepared, surface=surface.with_tails())
+    if acceptance <= _FITS_WELL and surface.gaussian.size <= _MOST_WITH_TAILS:
+        surface = replace(surface, freedom=_FREEDOM)
+    forecast = forecast._replace(acceptance=acceptance)
+    return replace(prepared, surface=surface, forecast=forecast, flags=flags)
 
 
 def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:

@@ -25,19 +25,12 @@ from amc_pymc.reading.graphs import context_model, interpreted_mode, remembering
 from amc_pymc.reading.rows import choose_observed
 from amc_pymc.results.tables import RACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
-from amc_pymc.runs import (
-    JobReport,
-    number_of_cores,
-    run_jobs,
-)
-from amc_pymc.steps.product_space_results import (
-    ChainRecord,
-    product_space_result,
-)
+from amc_pymc.runs import JobReport, number_of_cores, run_jobs
+from amc_pymc.steps.product_space_results import ChainRecord, product_space_result
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
 from amc_pymc.steps.settings import Options, TaylorProxy, proposal_kinds
-from amc_pymc.tall.racing import Race
+from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import gibbs, metropolis
 from amc_pymc.tall.samplers.chain import report
 from amc_pymc.tall.samplers.index import ModelSpace

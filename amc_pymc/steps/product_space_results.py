@@ -13,9 +13,10 @@ import amc_pymc.tall.product_space as ps
 
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.results import clopper_pearson, declared_dataset, described
+from amc_pymc.results import declared_dataset, described
 from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
 from amc_pymc.steps.model_groups import add_data_groups, draws_group, natural_values
+from amc_pymc.steps.racing_step import wrong_decisions
 from amc_pymc.tall.samplers.index import ModelSpace
 
 if TYPE_CHECKING:
@@ -103,16 +104,12 @@ def _mixing(summary: xr.Dataset) -> list[Flag]:
 
 def _wrong_decisions(stats: Mapping[str, np.ndarray], delta: float) -> list[Flag]:
     """Return flags about steps whose audited decisions were wrong too often."""
-    flags = []
-    for j, step in enumerate(STEPS):
-        audited, wrong = (int(stats[k][..., j].sum()) for k in ("race_audited", "race_wrong"))
-        if audited and clopper_pearson(wrong, audited)[0] > delta:
-            flags.append(
-                flag(
-                    "wrong_decisions", wrong=wrong, audited=audited, what=f"the {step}", delta=delta
-                )
-            )
-    return flags
+    wrong, audited = (stats[k].sum(axis=(0, 1)).astype(int) for k in ("race_wrong", "race_audited"))
+    found = [
+        wrong_decisions(int(w), int(a), f"the {step}", delta)
+        for w, a, step in zip(wrong, audited, STEPS)
+    ]
+    return [f for f in found if f]
 
 
 def _summary(

@@ -23,7 +23,7 @@ from amc_pymc.rows import Rows
 from amc_pymc.steps.preparation import prepare
 from amc_pymc.steps.racing_step import RacingStep, chosen_vars, first_of, stat_dtypes
 from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.tall.racing import ExactRace, Race, as_race
+from amc_pymc.tall.racing.rules import ExactRace, Race, as_race
 from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.tuning import FEWEST, Audits

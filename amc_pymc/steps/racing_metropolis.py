@@ -26,7 +26,7 @@ from amc_pymc.steps.grouping import prepare_grouped
 from amc_pymc.steps.preparation import moved_coordinates
 from amc_pymc.steps.racing_step import RacingStep, chosen_vars, stat_dtypes
 from amc_pymc.steps.settings import Options, TaylorProxy, proposal_kinds
-from amc_pymc.tall.racing import Race
+from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.metropolis import Metropolis
 from amc_pymc.tall.samplers.preparation import Preparation

@@ -213,10 +213,14 @@ class RacingStep(BlockedStep):
         error = self.prepared.densities.approximation_error
         if error > _QUADRATURE_ERROR:
             return flag("quadrature_varies", error=error)
-        if clopper_pearson(tally.wrong, tally.audited)[0] <= delta:
-            return None
-        what, wrong, audited = first_of(self.var_names), tally.wrong, tally.audited
-        return flag("wrong_decisions", wrong=wrong, audited=audited, what=what, delta=delta)
+        return wrong_decisions(tally.wrong, tally.audited, first_of(self.var_names), delta)
+
+
+def wrong_decisions(wrong: int, audited: int, what: str, delta: float) -> Flag | None:
+    """Return a flag if more audited decisions about something were wrong than chance explains."""
+    if not audited or clopper_pearson(wrong, audited)[0] <= delta:
+        return None
+    return flag("wrong_decisions", wrong=wrong, audited=audited, what=what, delta=delta)
 
 
 def first_of(names: list[str]) -> str:

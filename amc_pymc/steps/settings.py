@@ -10,7 +10,7 @@ from pytensor.graph.basic import Variable
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.rows import Rows, as_rows
-from amc_pymc.tall.racing import as_race
+from amc_pymc.tall.racing.rules import as_race
 from amc_pymc.tall.samplers.tuning import KINDS, RANDOM_WALK, SURROGATE, Audits
 
 

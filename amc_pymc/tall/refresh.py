@@ -24,9 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import typeof, types
-
-from amc_pymc.engine.first_class import bound_function
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.surrogate import (
@@ -39,10 +36,8 @@ from amc_pymc.tall.surrogate import (
     log_determinant,
     n_wide,
     ordered,
-    rows_of,
     transposed_product,
 )
-from amc_pymc.tall.terms import Terms
 
 #: Largest number of binary variables that are drawn in one part of a move.
 _MOST_SWITCHED = 50
@@ -122,16 +117,6 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     scaled = surface._replace(slope=surface.slope.copy(), curvature=surface.curvature.copy())
     infinite = np.full(1, np.inf)
     return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, infinite, known, scaled)
-
-
-def no_refresh() -> Refresh:
-    """Return a placeholder for models without a surface."""
-    none, empty = np.empty(0, np.int64), np.empty(0)
-    program, table, square = np.zeros(1, np.int64), np.zeros((1, 1)), np.empty((0, 0))
-    terms = Terms(program, table, program, table)
-    rows = rows_of(square)
-    surface = Surface(none, none, terms, rows, terms, none, empty, empty, square, empty)
-    return refresh_of(surface)
 
 
 @njit(cache=True, error_model="numpy")
@@ -306,21 +291,18 @@ def propose_with_tails(
     return ratio, accepted
 
 
-# --- as arguments of loops --------------------------------------------------------------------------
-
-_MOVE = types.UniTuple(types.float64, 2)(
-    types.float64[:, ::1], types.float64, typeof(no_refresh()), types.npy_rng
-)
-#: The compiled :func:`propose_with_tails`.
-MOVE = bound_function(propose_with_tails, _MOVE, ())
-
-
 @njit(cache=True, error_model="numpy")
-def _run(x, move, refresh, target, draws, rng):
+def run_on_surface(
+    x: np.ndarray, refresh: Refresh, target: float, draws: np.ndarray, rng: np.random.Generator
+) -> float:
+    """Fill draws (K, D) with a chain for pi~ from x; return the mean acceptance rate of trajectories.
+
+    If ``target`` is positive, the step size is adapted to this acceptance rate.
+    """
     points, total = np.empty((2, x.size)), 0.0
     fill(points[0], x)
     for k in range(draws.shape[0]):
-        ratio, accepted = move(points, 1.0, refresh, rng)
+        ratio, accepted = propose_with_tails(points, 1.0, refresh, rng)
         if ratio > -math.inf:
             fill(points[0], points[1])
         if target > 0.0:
@@ -329,13 +311,3 @@ def _run(x, move, refresh, target, draws, rng):
         total += accepted
         fill(draws[k], points[0])
     return total / max(1, draws.shape[0])
-
-
-def run_on_surface(
-    x: np.ndarray, refresh: Refresh, target: float, draws: np.ndarray, rng: np.random.Generator
-) -> float:
-    """Fill draws (K, D) with a chain for pi~ from x; return the mean acceptance rate of trajectories.
-
-    If ``target`` is positive, the step size is adapted to this acceptance rate.
-    """
-    return float(_run(x, MOVE, refresh, target, draws, rng))

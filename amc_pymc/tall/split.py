@@ -254,12 +254,12 @@ _TRIALS, _FAR = 16, 2.0
 _POINTS, _ZERO = 3, 1e-9
 
 
+class NoSurface(Exception):
+    """Prior times surrogate cannot be sampled; the message gives the reason."""
+
+
 #: Number of coordinates beyond which a combination is wide, and the largest number of such.
 _WIDE, _MOST_WIDE = 30, 4
-
-
-class TooWide(ValueError):
-    """A term or a coefficient reads too many coordinates."""
 
 
 class Parts(NamedTuple):
@@ -334,7 +334,8 @@ def split(
 
     Raises
     ------
-    TooWide
+    NoSurface
+        If a term or a coefficient reads too many coordinates.
     """
     points = x + 0.5 * rng.standard_normal((_POINTS, x.size))
     far = x + _FAR * rng.standard_normal((_TRIALS, x.size))
@@ -424,7 +425,7 @@ class _Order:
         self.family = family
         leaves, dots = leaves_of(graph, family.expression)
         if len(leaves) > _WIDEST or dots:
-            raise TooWide(f"a term reads {len(leaves)} parameters")
+            raise NoSurface(f"a term reads {len(leaves)} parameters")
         n, rows = len(family.table), family.table.T
         self._functions, self._combinations = functions, combinations
         places = graph.evaluate([graph.nodes[a].args[0] for a in leaves], row=rows)

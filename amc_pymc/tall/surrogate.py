@@ -352,15 +352,13 @@ def _wide_rows(surface):
 
 
 @njit(cache=True, error_model="numpy")
-def conditional_and_prior(
-    x: np.ndarray, surface: Surface
-) -> tuple[Conditional, np.ndarray, np.ndarray]:
-    """Return the Gaussian of v given x, and the prior's gradient (D,) and precision (V, V) at x."""
+def dense_prior(x: np.ndarray, surface: Surface) -> tuple[np.ndarray, np.ndarray]:
+    """Return the prior's gradient (D,) and precision (V, V) at x, wide combinations included."""
     _, slope, precision, weights = prior_at(x, surface)
     rows = _wide_rows(surface)
     for r in range(weights.size):
         precision += weights[r] * np.outer(rows[r], rows[r])
-    return conditional(x, surface), slope, precision
+    return slope, precision
 
 
 @njit(cache=True, error_model="numpy")

@@ -168,11 +168,8 @@ def add_slopes(x, program, table, weights, out):
 
 
 @njit(cache=True, error_model="numpy")
-def add_curves(x, program, table, weights, number, out):
-    """Add second derivatives of all elements to ``out``, times weights if there are any.
-
-    Coordinate k of x has the row ``number[k]``, none if that is negative.
-    """
+def add_curves(x, program, table, weights, out):
+    """Add second derivatives of all elements by x to ``out`` (D, D), times weights if there are any."""
     begin = 0
     for f in range(program[N_FAMILIES]):
         _, n, n_leaves = family_at(program, f)
@@ -182,12 +179,9 @@ def add_curves(x, program, table, weights, number, out):
             for a in range(n_leaves):
                 for b in range(a + 1):
                     t += 1
-                    i, j = number[at[a, k]], number[at[b, k]]
-                    if i < 0 or j < 0:
-                        continue
-                    out[i, j] += weight * found[t, k]
+                    out[at[a, k], at[b, k]] += weight * found[t, k]
                     if a != b:
-                        out[j, i] += weight * found[t, k]
+                        out[at[b, k], at[a, k]] += weight * found[t, k]
         begin += n
 
 

@@ -196,9 +196,7 @@ def reduction(prepared, residuals, exact, rng, pairs: int = 8) -> float:
     rows = np.setdiff1d(np.arange(prepared.densities.n_units), exact)
     found = []
     for _ in range(pairs):
-        points = np.stack(
-            [prepared.fit.draw(prepared.fit.mean, prepared.fit.coordinates, rng) for _ in range(2)]
-        )
+        points = np.stack([prepared.fit.draw(rng) for _ in range(2)])
         plain = np.subtract(*(prepared.densities.values(x, rows) for x in points))
         found.append(np.var(plain) / np.var(np.subtract(*residuals(points, rows))))
     return float(np.median(found))

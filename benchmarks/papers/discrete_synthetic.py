@@ -24,10 +24,10 @@ from amc_pymc.tall.racing import (
     ExactRace,
     NormalRace,
     RaceRule,
-    bernstein_serfling,
     make_population,
     race,
 )
+from amc_pymc.tall.racing.rules import bernstein_serfling
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.options import Option

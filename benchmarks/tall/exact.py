@@ -112,9 +112,8 @@ def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
         x, _ = metropolis.step(sampler, chain, x, rng, tuning=True)
     out, counts = np.empty((draws, x.size)), metropolis.MetropolisCounts.zeros(len(KINDS), draws)
     state = sampler.races(chain), chain.moves, rng, chain.log(True), rng
-    decision = metropolis.decision_of(sampler.thinning)
     watch = Stopwatch()
-    sampler.run(metropolis.run_draws, 0, 1, 1, np.stack([x, x]), decision, *state, out, counts)
+    sampler.run(metropolis.run_draws, 0, 1, 1, np.stack([x, x]), *state, out, counts)
     watch.stop()
     extra = cpu_figures(built.cpu_s, watch, 0.0, watch.wall_s)
     extra["accepted"] = float(counts.accepted.sum() / draws)

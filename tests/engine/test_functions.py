@@ -18,7 +18,6 @@ INF, NAN = math.inf, math.nan
 #: Arguments each operation is tried at.
 POSITIVE = np.concatenate([np.geomspace(1e-300, 1e300, 301), np.linspace(0.05, 60.0, 1201)])
 REAL = np.concatenate([-POSITIVE[::3], np.linspace(-40.0, 40.0, 1601), POSITIVE[::3]])
-WITHIN = np.linspace(-0.999, 0.999, 400)
 MODERATE = np.linspace(-30.0, 30.0, 1201)
 UNARY = {
     "neg": REAL,
@@ -39,16 +38,8 @@ UNARY = {
     "log1mexp": -np.geomspace(1e-300, 740.0, 2001),
     "sin": MODERATE,
     "cos": MODERATE,
-    "tan": MODERATE,
     "tanh": MODERATE,
-    "sinh": MODERATE,
-    "cosh": MODERATE,
     "arctan": REAL,
-    "arcsin": WITHIN,
-    "arccos": WITHIN,
-    "arctanh": WITHIN,
-    "arcsinh": MODERATE,
-    "arccosh": 1.0 + POSITIVE[200:],
     "erf": MODERATE,
     "erfc": np.linspace(-6.0, 25.0, 2001),
     "erfcx": np.concatenate([np.linspace(-26.0, 60.0, 4001), np.geomspace(60.0, 1e300, 50)]),
@@ -57,8 +48,6 @@ UNARY = {
     "digamma": POSITIVE,
     "trigamma": POSITIVE[np.abs(np.log(POSITIVE)) < 300.0],
     "tetragamma": POSITIVE[np.abs(np.log(POSITIVE)) < 200.0],
-    "bessel_i0e": np.concatenate([MODERATE, np.linspace(-700.0, 700.0, 701)]),
-    "bessel_i1e": np.concatenate([MODERATE, np.linspace(-700.0, 700.0, 701)]),
     "isnan": REAL,
     "isinf": REAL,
 }
@@ -68,9 +57,9 @@ BINARY = [
 ]
 LOGICAL = ("and", "or", "xor")
 #: Error in units of the last place; absolute where a function passes through zero.
-ULPS = {"erfcx": 4000, "erfc": 2000, "trigamma": 40, "tetragamma": 100, "bessel_i0e": 40,
-        "bessel_i1e": 40, "gamma": 200, "gammaln": 40, "digamma": 60}  # fmt: skip
-ABSOLUTE = {"gammaln": 1e-14, "digamma": 1e-14, "tan": 1e-14, "sin": 1e-15, "cos": 1e-15}
+ULPS = {"erfcx": 4000, "erfc": 2000, "trigamma": 40, "tetragamma": 100, "gamma": 200, "gammaln": 40,
+        "digamma": 60}  # fmt: skip
+ABSOLUTE = {"gammaln": 1e-14, "digamma": 1e-14, "sin": 1e-15, "cos": 1e-15}
 
 
 @functools.cache
@@ -166,8 +155,6 @@ def test_errors_of_the_branch_free_functions():
         ("sign", [-INF, -5e-324, 0.0, 5e-324, INF], [-1.0, -1.0, 0.0, 1.0, 1.0]),
         ("floor", [-INF, -1e300, 1e300, INF], [-INF, -1e300, 1e300, INF]),
         ("ceil", [-INF, -1e300, 1e300, INF], [-INF, -1e300, 1e300, INF]),
-        ("bessel_i0e", [0.0, 1e-200, 1e300], [1.0, 1.0, 1 / math.sqrt(2e300 * math.pi)]),
-        ("bessel_i1e", [0.0, 1e-200, -1e300], [0.0, 5e-201, -1 / math.sqrt(2e300 * math.pi)]),
         ("gammaln", [INF, 1.0, 2.0], [INF, 0.0, 0.0]),
     ],
 )

@@ -166,15 +166,13 @@ def test_replaced_makes_what_is_downstream_anew():
 
 DERIVATIVES = {
     **{op: np.linspace(-3.0, 3.0, 13) + 0.01 for op in (
-        "neg", "exp", "expm1", "sigmoid", "softplus", "sin", "cos", "tanh", "sinh", "cosh",
-        "arctan", "arcsinh", "erf", "erfc", "erfcx", "abs", "float", "bessel_i0e", "bessel_i1e",
+        "neg", "exp", "expm1", "sigmoid", "softplus", "sin", "cos", "tanh",
+        "arctan", "erf", "erfc", "erfcx", "abs", "float",
     )},
     **{op: np.linspace(0.2, 9.0, 13) for op in (
         "log", "log1p", "sqrt", "gammaln", "digamma", "gamma",
     )},
-    **{op: np.linspace(-0.9, 0.9, 13) for op in ("arcsin", "arccos", "arctanh", "tan")},
     "log1mexp": -np.geomspace(0.02, 20.0, 13),
-    "arccosh": np.linspace(1.2, 5.0, 13),
 }  # fmt: skip
 
 
@@ -299,7 +297,6 @@ def test_derivatives_far_out_are_finite():
     for op, at, slopes in [
         ("log1mexp", [-800.0, -1e5], [[0.0, 0.0], [0.0, 0.0]]),
         ("softplus", [-800.0, 800.0], [[0.0, 1.0], [0.0, 0.0]]),
-        ("bessel_i1e", [0.0], [[0.5], [0.0]]),
     ]:
         first = g.partial(g.make(op, x), x)
         found = g.evaluate([first, g.partial(first, x)], local=[np.array(at)])

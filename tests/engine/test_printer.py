@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from numba import njit
-from numba.core.errors import TypingError
 
 from amc_pymc.engine import Graph, cache, machine
 from amc_pymc.engine.cache import kernel_folder
@@ -205,17 +204,3 @@ def test_code_lives_as_long_as_its_addresses():
 @njit
 def _written(program, u, out):
     call(program[0], u, out)
-
-
-def test_arrays_that_are_not_contiguous_are_refused():
-    """Printed functions would read other numbers."""
-    printer = Printer(g := Graph())
-    printer.once("f", ("u", "out"), [g.leaf("local", 1)])
-    program, _ = Printed(printer.text, ("f",)).arrays
-    out = np.empty(1)
-    _written(program, np.arange(4.0)[:2], out)
-    assert out[0] == 1.0
-    with pytest.raises(ValueError, match="not contiguous"):
-        _written(program, np.arange(4.0)[::2], out)
-    with pytest.raises(TypingError, match="C order"):
-        _written(program, np.zeros((2, 2), order="F"), out)

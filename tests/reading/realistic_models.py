@@ -104,15 +104,6 @@ def multinomial_logit(n, rng):
 
 
 @model
-def von_mises(n, rng):
-    with pm.Model() as m:
-        mu = 2.0 * pt.arctan(linear(rng, n))
-        kappa = pm.HalfNormal("kappa", 2.0)
-        pm.VonMises("y", mu, kappa, observed=rng.vonmises(0.3, 2.0, n))
-    return m
-
-
-@model
 def beta_regression(n, rng):
     with pm.Model() as m:
         mu = pm.math.invlogit(linear(rng, n) + intercepts(rng, n))

@@ -178,7 +178,7 @@ def test_rows_of_the_coefficients_are_the_rows(build):
     for x in random_points(build):
         z = x if densities.coefficients is None else densities.coefficients.evaluate(x)
         assert z.shape == (raced.layout.size,)
-        expected = direct(x, idx)
+        expected = direct(x, idx, *rows.arrays)
         assert np.all(np.isfinite(expected))
         np.testing.assert_allclose(raced.values(z, idx), expected, rtol=1e-12, atol=1e-12)
         np.testing.assert_array_equal(densities.values(x, idx), raced.values(z, idx))
@@ -263,7 +263,7 @@ def identity(build, centre_of=lambda eta: eta):
     everything = np.arange(N)
     found = state_values(raced.state_rewards, etas, surrogate.centre, everything).sum(axis=1)
     found += [surrogate_total(eta, surrogate) for eta in etas]
-    exact = np.array([rows.compile()(x, everything).sum() for x in xs])
+    exact = np.array([rows.compile()(x, everything, *rows.arrays).sum() for x in xs])
     return raced, surrogate, etas, found, exact
 
 

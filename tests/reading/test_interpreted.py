@@ -100,8 +100,8 @@ def test_rows_that_underflow(far):
     rows = extract_rows(model)
     point, index = np.array([1.0]), np.arange(x.size)
     eta = np.where(x < 0.0, x, -x)
-    assert not np.isfinite(rows.compile(plain_function)(point, index)).all()
-    found = rows.compile()(point, index)
+    assert not np.isfinite(rows.compile(plain_function)(point, index, *rows.arrays)).all()
+    found = rows.compile()(point, index, *rows.arrays)
     np.testing.assert_allclose(found, -np.logaddexp(0.0, -eta))
 
 

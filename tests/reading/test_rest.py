@@ -9,9 +9,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from amc_pymc.reading.densities import RestDensities
 from amc_pymc.reading.graphs import initial_point_of, interpreted_mode
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.rest import RestDensities
 from amc_pymc.tall.samplers.compiled import call_total
 from tests.reading.test_packed_rows import bivariate
 

@@ -95,16 +95,13 @@ GRAPHS = {
     "switch that is known": lambda v, m, s, i, j, d: pt.switch(pt.constant(True), v[i], v[i + 99]),
     "clip": lambda v, m, s, i, j, d: pt.clip(d * s, -0.2, 0.3),
     "casts": lambda v, m, s, i, j, d: (pt.cast(d > 0, "int64") + pt.cast(3.7 * s, "int64")) * s,
-    "logarithms": lambda v, m, s, i, j, d: pt.log2(s) + pt.log10(s) + pt.exp2(d),
-    "inverse functions": lambda v, m, s, i, j, d: pt.arcsinh(d) + pt.arctanh(pt.tanh(d)) + pt.arccos(
-        pt.cos(s)),
+    "logarithms": lambda v, m, s, i, j, d: pt.log2(s) + pt.log10(s),
     "Gamma functions": lambda v, m, s, i, j, d: pt.gamma(s) + pt.psi(s) + pt.gammaln(s + i),
     "whole incomplete Gamma": lambda v, m, s, i, j, d: pt.gammaincc(4.0, s) + pt.gammainc(1.0, s),
     "whole incomplete Beta": lambda v, m, s, i, j, d: pt.betainc(s, 1.0, 0.3) + pt.betainc(
         3.0 * s, 4.0, pt.sigmoid(d)),
     "incomplete Gamma and Beta of data that are alike": lambda v, m, s, i, j, d: pt.gammaincc(
         0.0 * d + 3.0, s) + pt.betainc(s, 0.0 * d + 2.0, 0.6),
-    "Bessel functions": lambda v, m, s, i, j, d: pt.i0(d) + pt.i1(d) + pt.log(pt.i0(s)),
     "logic": lambda v, m, s, i, j, d: pt.switch(pt.xor(d > 0, ~(s > d)), d, s) + pt.isnan(d),
 }  # fmt: skip
 

@@ -357,7 +357,7 @@ def test_all_numbers_may_have_any_unit(run):
     assert idata["sample_stats"]["race_flags"].max() == 0.0
     draws, error = idata["posterior"]["mu"].values, y.std() / np.sqrt(3_000)
     assert abs(draws.mean() - y.mean()) < 4 * error / np.sqrt(az.ess(draws))
-    np.testing.assert_allclose(step.prepared.fit.moves(np.array([0]))[0], error, rtol=0.01)
+    np.testing.assert_allclose(step.prepared.fit.factor(np.array([0])), error, rtol=0.01)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -37,7 +37,7 @@ SIZE = (2_400, 600)
 def points_around(step, number, seed=1):
     """Draws (n, E) from twice as wide as the Gaussian approximation of the posterior."""
     fit, rng = step.prepared.fit, np.random.default_rng(seed)
-    draws = [fit.draw(fit.mean, fit.coordinates, rng) for _ in range(number)]
+    draws = [fit.draw(rng) for _ in range(number)]
     return [fit.mean + 2.0 * (x - fit.mean) for x in draws]
 
 

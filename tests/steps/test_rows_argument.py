@@ -159,7 +159,6 @@ BAD_ROWS = {
     "missing": (lambda: {"X": data()["X"], "y": data()["y"]}, "lacks 'g'.*'X', 'g', 'y'"),
     "nan": (lambda: at("y", 20_000, np.nan), "'y' must be finite, got nan in row 20000"),
     "index": (lambda: at("g", 25_000, GROUPS), "an index in rows 0 to 29999 .*out of bounds"),
-    "sign": (lambda: at("g", 25_000, -1), "row 25000 of the source has a negative index"),
 }
 
 

@@ -243,5 +243,5 @@ def test_rows_are_functions_of_coefficients(problem):
     units, rng = np.arange(N), np.random.default_rng(4)
     for _ in range(3 if densities.coefficients is not None else 0):
         x = 0.5 * rng.normal(size=densities.layout.size)
-        rows = densities.rows.compile()(x, units)
+        rows = densities.rows.compile()(x, units, *densities.rows.arrays)
         np.testing.assert_allclose(densities.values(x, units), rows, rtol=1e-9, atol=1e-12)

@@ -89,6 +89,7 @@ class RowBounds:
 
     Attributes
     ----------
+    program : RowProgram
     printed : Printed
     data : (N, C) array
     n_arguments : int
@@ -98,6 +99,7 @@ class RowBounds:
         Called after some rows have been read, to release their memory.
     """
 
+    program: RowProgram
     printed: Printed
     data: np.ndarray
     n_arguments: int
@@ -106,8 +108,15 @@ class RowBounds:
 
     def positions(self, centre: np.ndarray) -> np.ndarray:
         """Return the positions of eta (A, N) of the entries that each row reads."""
-        parts = [entry_positions(centre, part, *self.printed.arrays) for part in self._parts()]
-        return np.concatenate(parts, axis=1)
+        graph = self.program.graph
+        places = [graph.nodes[n].args[0] for n in leaves_of(graph, self.program.row)[0]]
+        out, begin = np.empty((len(places), len(self.data)), np.int32), 0
+        for part in self._parts():
+            found = graph.evaluate(places, row=part.T, eta=centre)
+            for a, positions in enumerate(found):
+                out[a, begin : begin + len(part)] = positions
+            begin += len(part)
+        return out
 
     def __call__(
         self, centre: np.ndarray, blocks: Any, radii: np.ndarray, sizes: np.ndarray, cuts: int
@@ -139,7 +148,7 @@ def row_bounds(
     except (TooLarge, NotImplementedError):
         return None
     places = np.array(sorted(dense), np.int64)
-    return RowBounds(printed, data, len(arguments), places, release)
+    return RowBounds(program, printed, data, len(arguments), places, release)
 
 
 def _numbered(graph: Graph, outputs: list[int]) -> set[int]:
@@ -214,24 +223,6 @@ def _remainder_bounds(
 
 #: Maximum numbers of rows of a block, and of a part of the data.
 _BLOCK, _CHUNK = 256, 1_000_000
-
-
-@_compiled
-def entry_positions(centre, data, program, table):
-    """Return the positions of eta (A, N) of the entries that each row reads."""
-    n_entries, n_rows, rows = program[N_ENTRIES], data.shape[0], np.arange(data.shape[0])
-    out = np.empty((n_entries, n_rows), np.int32)
-    here = of_parameters(program, _GRADIENTS, centre)
-    block, slopes = np.empty((data.shape[1], _BLOCK)), room_of(program, _GRADIENTS, _BLOCK)
-    at = np.empty((max(1, n_entries), _BLOCK), np.int64)
-    for begin in range(0, n_rows, _BLOCK):
-        n = min(_BLOCK, n_rows - begin)
-        gather(data, rows, begin, n, block)
-        call(program[_GRADIENTS + ROWS], centre, here, block, _BLOCK, n, slopes, _BLOCK, at)
-        for a in range(n_entries):
-            for j in range(n):
-                out[a, begin + j] = at[a, j]
-    return out
 
 
 @_compiled

@@ -28,11 +28,11 @@ from pytensor.graph.traversal import ancestors, toposort
 from amc_pymc.reading.batched import Batched
 from amc_pymc.reading.factors import Factor, effects_at
 from amc_pymc.reading.graphs import (
+    WithoutCaches,
     interpreted_function,
     lowered,
     plain_function,
     remembering,
-    state_without_caches,
 )
 from amc_pymc.reading.group_densities import GroupTotals
 from amc_pymc.reading.groups import take_groups
@@ -40,7 +40,6 @@ from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.particles.model_terms import (
     check_evidence_defined,
     layout_of,
-    model_log_likelihood,
     model_logp,
     without_checks,
 )
@@ -124,7 +123,7 @@ _DRAWN, _LOST, _CHECKED = 64, 4, 3
 _SEED = 7
 
 
-class ParticleDensities:
+class ParticleDensities(WithoutCaches):
     """Log prior and log likelihood of P points at once, with gradients.
 
     It is a path from prior to posterior in the sense of :class:`amc_pymc.evidence.mcmc.Path`: base is the log
@@ -177,11 +176,6 @@ class ParticleDensities:
         self._prior, self._outputs = prior, outputs
         self._lock = threading.Lock()
         self._token = uuid4().hex
-
-    @property
-    def evaluation(self) -> str:
-        """How points are evaluated: "printed", "printed rows" (a loop over rows), "graphs" or "one by one"."""
-        return self._parts[-1].evaluation
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Return the log prior and log likelihood (2, P) at points (P, D)."""
@@ -246,10 +240,6 @@ class ParticleDensities:
 
     # --- integrals over local effects ---------------------------------------------------------------
 
-    def with_groups(self, groups: GroupTotals) -> Self:
-        """Return densities whose likelihood includes groups."""
-        return self._with(groups=groups)
-
     def refined(self, x: np.ndarray, tolerance: float) -> Self:
         """Return densities with as many nodes as a tolerance in nats needs at posterior points (P, D)."""
         assert self.groups is not None, "no effects are integrated out"
@@ -267,7 +257,7 @@ class ParticleDensities:
         return self._with()
 
     def __reduce__(self):
-        state = {k: v for k, v in state_without_caches(self).items() if k != "_lock"}
+        state = {k: v for k, v in self.__getstate__().items() if k != "_lock"}
         return _load, ((self._token, self.chunk), cloudpickle.dumps(state))
 
     # --- compiled -----------------------------------------------------------------------------------
@@ -395,9 +385,9 @@ def particles_of(model, free_RVs, likelihood, *, check: bool = True) -> Particle
     whole = layout_of(model)
     values = [model.rvs_to_values[rv] for rv in free_RVs]
     layout = whole.part([v.name for v in values])
-    draws = PriorDraws.from_model(model, layout, free_RVs)
+    draws = PriorDraws(model, layout, free_RVs)
     x = pt.tensor("x", shape=(layout.size,), dtype="float64")
-    prior, log_likelihood = model_logp(model, free_RVs), model_log_likelihood(model, likelihood)
+    prior, log_likelihood = model_logp(model, free_RVs), model_logp(model, likelihood)
     for rv, value in zip(free_RVs, values, strict=True):
         if isinstance(model.rvs_to_transforms[rv], CircularTransform):
             prior += pt.switch(pt.all(pt.abs(value) <= np.pi), 0.0, -np.inf)
@@ -429,7 +419,7 @@ def _verify(densities: ParticleDensities) -> None:
                 "PyMC chooses, or pm.Truncated. Otherwise draws underflow to the boundary, as those of a Dirichlet "
                 "distribution with concentrations far below one: use larger concentrations."
             )
-    if densities.evaluation in ("graphs", "one by one"):
+    if densities._parts == [densities._graphs]:
         return
     xs, terms = xs[:_CHECKED], densities._terms
     found = np.concatenate([part.values(xs) for part in densities._parts])
@@ -490,13 +480,13 @@ def extract_marginals(model, factor: Factor, observed_vars) -> ParticleDensities
     logp = model.logp(vars=[*local, *raced], sum=True)
     rng = np.random.Generator(np.random.PCG64(_SEED))
     xs = _verify_groups(model, logp, totals, rest.layout, rng)
-    return rest.with_groups(totals.simplified(xs))
+    return rest._with(groups=totals.simplified(xs))
 
 
 def _verify_groups(model, logp, totals: GroupTotals, layout: FlatLayout, rng) -> np.ndarray:
     """Compare groups with the model at prior draws; return the population parameters (P, D) of these."""
     whole = layout_of(model)
-    draws = PriorDraws.from_model(model, whole).draw(_GROUPS_DRAWN, rng)
+    draws = PriorDraws(model, whole).draw(_GROUPS_DRAWN, rng)
     (graph,) = without_checks(lowered([logp]))
     fn = interpreted_function(model.value_vars, graph)
     kept = []

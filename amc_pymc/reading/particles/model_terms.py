@@ -33,29 +33,18 @@ from amc_pymc.reading.particles.prior import IMPROPER
 _LUMPED = (CensoredRV, DiracDeltaRV)
 
 
-def model_logp(model, variables):
-    """Return the summed log density of some random variables, Jacobians included."""
-    parts = log_densities(model, variables)
-    left_out = [_left_out(rv, model.rvs_to_values[rv]) for rv in variables]
-    return _summed(variables, parts) + sum(left_out)
-
-
-def model_log_likelihood(model, parts) -> Any:
-    """Return the summed log density of observed variables and Potentials."""
-    observed = [v for v in model.observed_RVs if v in parts]
-    potentials = [v for v in model.potentials if v in parts]
-    graphs = model.replace_rvs_by_values(potentials)
-    return model_logp(model, observed) + _summed(potentials, graphs)
-
-
-def _summed(variables, parts):
-    for variable, part in zip(variables, parts, strict=True):
+def model_logp(model: Any, variables: Sequence[Variable]) -> Any:
+    """Return the summed log density of some random variables and Potentials, Jacobians included."""
+    total = pt.zeros((), "float64")
+    for variable, part in zip(variables, log_densities(model, variables), strict=True):
         if is_random([part]):
             raise ValueError(
                 f"the density of {variable.name!r} is random: it draws numbers, or rows by pm.Minibatch. "
                 "Pass all rows, and name all random variables."
             )
-    return sum((p.sum() for p in parts), start=pt.zeros((), "float64"))
+        total += part.sum()
+    random = [v for v in variables if v in model.rvs_to_values]
+    return total + sum(_left_out(rv, model.rvs_to_values[rv]) for rv in random)
 
 
 def _left_out(rv, value):
@@ -121,27 +110,14 @@ def _ops(nodes):
 
 def layout_of(model) -> FlatLayout:
     """Return names, shapes and dtypes of the value variables, without using initial values."""
-    shapes, values = rv_shapes(model), model.value_vars
-    # A pm.Potential may have renamed a variable, but not its value.
-    found = tuple(shapes[value_name(rv.name, model.rvs_to_transforms[rv])] for rv in model.free_RVs)
-    return FlatLayout(tuple(v.name for v in values), found, tuple(v.dtype for v in values))
-
-
-def rv_shapes(model) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of free variables and of their values, computed only if their types do not tell."""
-    found = {}
+    known, shapes = model.eval_rv_shapes(), []
     for rv in model.free_RVs:
         transform = model.rvs_to_transforms[rv]
-        found[value_name(rv.name, transform)] = model.rvs_to_values[rv].type.shape
-        found[rv.name] = rv.type.shape
-    if any(None in shape for shape in found.values()):
-        return {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
-    return found
-
-
-def value_name(name: str, transform) -> str:
-    """Return PyMC's name of the value of a variable."""
-    return name if transform is None else get_transformed_name(name, transform)
+        # A pm.Potential may have renamed a variable, but not its value.
+        name = rv.name if transform is None else get_transformed_name(rv.name, transform)
+        shapes.append(tuple(map(int, known[name])))
+    values = model.value_vars
+    return FlatLayout(tuple(v.name for v in values), tuple(shapes), tuple(v.dtype for v in values))
 
 
 # --- checks of a model -----------------------------------------------------------------------------

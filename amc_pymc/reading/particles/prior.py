@@ -5,6 +5,7 @@ Initial values are not used.
 
 from __future__ import annotations
 
+import logging
 import math
 
 from collections.abc import Mapping
@@ -30,7 +31,13 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
 from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.graphs import interpreted_function, lowered, opened, rebuilt
+from amc_pymc.reading.graphs import (
+    WithoutCaches,
+    interpreted_function,
+    lowered,
+    opened,
+    rebuilt,
+)
 from amc_pymc.reading.layout import FlatLayout
 
 # --- to the unconstrained scale --------------------------------------------------------------------
@@ -95,68 +102,60 @@ def unconstrain(model, layout: FlatLayout, values: Mapping[str, np.ndarray]) -> 
 # --- draws from the prior --------------------------------------------------------------------------
 
 
+_log = logging.getLogger("amc_pymc")
 #: Priors that do not integrate to one.
 IMPROPER = (FlatRV, HalfFlatRV, ICARRV)
 
 
-class PriorDraws:
-    """Draws of all value variables from their prior.
+class PriorDraws(WithoutCaches):
+    """Draws of some value variables from their prior.
 
     Parameters
     ----------
-    names : list of str
-        Names of the free random variables.
-    free, values : list of variables
-        Graphs of these variables before and after their transforms.
+    model : pm.Model
     layout : FlatLayout
-    log_constant : float
-        Term that normalises the log density of the values.
+        Layout of the value variables.
+    free_RVs : sequence of variables, optional
+        Their random variables, by default all, in the same order.
 
     Attributes
     ----------
-    fallback : str or None
-        Reason why draws are made one at a time, if they are.
+    names : list of str
+        Names of the random variables.
+    log_constant : float
+        Term that normalises the log density of the values.
     """
 
-    def __init__(self, names, free, values, layout: FlatLayout, log_constant: float):
-        self.names, self._free, self._values = names, free, values
-        self.layout, self.log_constant = layout, log_constant
-        self.fallback: str | None = None
-
-    @classmethod
-    def from_model(cls, model, layout: FlatLayout, free_RVs=None) -> PriorDraws:
-        """Create the prior of some (default: all) free variables of a model, in the layout's order."""
-        values, log_constant = [], 0.0
+    def __init__(self, model, layout: FlatLayout, free_RVs=None):
         free = model.free_RVs if free_RVs is None else list(free_RVs)
+        self.layout, self.names, self.log_constant = layout, [rv.name for rv in free], 0.0
+        values = []
         for rv, shape in zip(free, layout.shapes, strict=True):
             value, transform = rv, model.rvs_to_transforms[rv]
             steps = transform_steps(transform)
             if any(isinstance(t, Ordered) for t in steps):
                 value = _sorted(rv, all(getattr(t, "ascending", True) for t in steps))
-                log_constant += math.prod(shape[:-1]) * math.lgamma(shape[-1] + 1)
+                self.log_constant += math.prod(shape[:-1]) * math.lgamma(shape[-1] + 1)
             if transform is not None:
                 value = transform.forward(value, *rv.owner.inputs)
             values.append(value)
         data = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-        graphs = rebuilt([*free, *values], data)
-        graphs = lowered(graphs)
-        names = [rv.name for rv in free]
-        return cls(names, graphs[: len(names)], graphs[len(names) :], layout, log_constant)
-
-    def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k not in ("_many", "_one")}
+        graphs = lowered(rebuilt([*free, *values], data))
+        self._free, self._values = graphs[: len(free)], graphs[len(free) :]
+        self._singly = False
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw n points (n, D); nan where a transform cannot represent a value."""
         seed = rng.integers(2**32, size=4).tolist()
         with np.errstate(all="ignore"):
-            if self.fallback is None:
+            if not self._singly:
                 try:
                     fn, rngs = self._many
                     reseed_rngs(rngs, seed)
                     return self._flat(fn(n), n)
                 except Exception as error:
-                    self.fallback = f"{type(error).__name__}: {error}"
+                    self._singly = True
+                    _log.debug("Prior draws are made one at a time: %r", error)
             try:
                 fn, rngs = self._one
                 reseed_rngs(rngs, seed)

@@ -24,7 +24,7 @@ from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.printer import Printer
 from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.graphs import state_without_caches
+from amc_pymc.reading.graphs import WithoutCaches
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
 from amc_pymc.reading.row_program import Columns
@@ -59,8 +59,6 @@ class PrintedTerms:
     continuous : sequence of int
         Coordinates with respect to which gradients are taken.
     """
-
-    evaluation = "printed"
 
     def __init__(self, graph: Graph, terms: Sequence[int], continuous: Sequence[int]):
         self._graph, self._terms, self._continuous = graph, tuple(terms), tuple(continuous)
@@ -162,17 +160,6 @@ class GraphTerms:
         self._x, self._terms = x, [t.astype("float64") for t in terms]
         self._values = Batched([x], self._terms)
 
-    @property
-    def fallback(self) -> str | None:
-        """Reason why points are evaluated one at a time, if they are."""
-        gradients = self.__dict__.get("_gradients")
-        return self._values.fallback or (gradients and gradients.fallback)
-
-    @property
-    def evaluation(self) -> str:
-        """How points are evaluated."""
-        return "graphs" if self.fallback is None else "one by one"
-
     @cached_property
     def _gradients(self) -> Batched:
         return Batched([self._x], self._terms, slopes=True)
@@ -187,7 +174,7 @@ class GraphTerms:
         return np.stack(found[:number]), np.stack(found[number:])
 
 
-class RowTerm:
+class RowTerm(WithoutCaches):
     """Log-likelihood of all rows of a model, and its gradient, at many points.
 
     Parameters
@@ -197,13 +184,8 @@ class RowTerm:
         Coordinates without a gradient.
     """
 
-    evaluation = "printed rows"
-
     def __init__(self, rows: PackedRows, discrete: np.ndarray):
         self._rows, self._discrete = rows, discrete
-
-    def __getstate__(self):
-        return state_without_caches(self)
 
     @cached_property
     def _columns(self) -> np.ndarray:

@@ -30,7 +30,7 @@ def hermite_nodes(number: int, n_local: int) -> Nodes:
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.groups import hermite_nodes
+    >>> from amc_pymc.tall.groups.nodes import hermite_nodes
     >>> z, log_w = hermite_nodes(5, 1)
     >>> f = np.exp(-0.5 * z[:, 0] ** 2) * z[:, 0] ** 4 / np.sqrt(2 * np.pi)
     >>> float(np.sum(np.exp(log_w) * f).round(12))
@@ -64,7 +64,7 @@ def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.tall.groups import wide_nodes
+    >>> from amc_pymc.tall.groups.nodes import wide_nodes
     >>> z, log_w = wide_nodes(1)
     >>> f = 1.0 / (np.pi * (1.0 + z[:, 0] ** 2))
     >>> float(np.sum(np.exp(log_w) * f).round(3))

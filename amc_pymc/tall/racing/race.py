@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numba import typeof, types
+from numba import types
 from numpy.typing import ArrayLike
 
-from amc_pymc.engine.first_class import FirstClassFunction, bound_function
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 
@@ -422,19 +421,3 @@ def race(
         forget_all(population)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
     return RaceResult(winner, n, rounds, margin, status, bad_row, evaluated, arms_left)
-
-
-# --- as argument of loops ---------------------------------------------------------------------------
-
-_none, _whole = np.zeros(1), np.zeros(1, np.int64)
-_RACE = typeof(RaceResult(0, 0, 0, 0.0, 0, 0, 0, 0))(
-    typeof(FirstClassFunction(None, REWARDS)),
-    types.float64[:, ::1],
-    types.float64[::1],
-    types.float64[::1],
-    typeof(make_population(1)),
-    typeof(RaceRule(_whole, _none, _none, 0.0, False, False, 0.0)),
-    types.npy_rng,
-)
-#: The compiled :func:`race`, with all its arguments.
-RACE = bound_function(race, _RACE, ())

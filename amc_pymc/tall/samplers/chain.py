@@ -9,14 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.racing import Population, Race, RaceRule, make_population
-from amc_pymc.tall.samplers.compiled import (
-    Densities,
-    Log,
-    Races,
-    entry_point,
-    unit_changes,
-)
+from amc_pymc.tall.racing.race import Population, RaceRule, make_population
+from amc_pymc.tall.racing.rules import Race
+from amc_pymc.tall.samplers.compiled import Densities, Log, Races, entry_point, unit_changes
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import Raced, Surrogate, surrogate_at
 from amc_pymc.tall.samplers.tuning import Audits, Moments, Pieces

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from numba import typeof, types
+from numba import types
 
-from amc_pymc.engine.first_class import FirstClassFunction, bound_function, first_class
+from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.tall.racing import (
-    DECIDED,
-    NOT_FINITE,
-    RACE,
-    REWARDS,
-    ExactRace,
-    Population,
-    RaceRule,
-    make_population,
-)
-from amc_pymc.tall.racing.race import first_bad
+from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, Population, RaceRule, first_bad, race
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_change
 from amc_pymc.tall.thinning import Thinning, not_thinned, rates, thin
 
@@ -54,14 +44,13 @@ class Densities(NamedTuple):
 
 @record
 class Races(NamedTuple):
-    """Arguments of a chain's decisions: densities, surrogate, population of units, rule, thinning, if any, and race."""
+    """Arguments of a chain's decisions: densities, surrogate, population of units, rule, and thinning, if any."""
 
     densities: Densities
     surrogate: Surrogate
     population: Population
     rule: RaceRule
     thinning: Thinning = not_thinned()
-    race: Any = RACE
 
 
 class Verdict(NamedTuple):
@@ -107,15 +96,12 @@ def _of_exact(
 
 
 @njit(cache=True)
-def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Generator) -> Verdict:
+def _by_race(known: float, points: np.ndarray, races: Races, rng: np.random.Generator) -> Verdict:
     """Decide whether known + sum_n [l_n(eta') - l_n(eta)] > 0 for the points (2, E) eta, eta'.
 
     ``known`` is the log ratio without the raced units, minus the threshold. The race estimates only
-    the mean of the residuals (Chen & Ghahramani 2016, eq. 11-12). No unit is read if the points agree
-    in all coordinates that units depend on.
+    the mean of the residuals (Chen & Ghahramani 2016, eq. 11-12).
     """
-    if _alike(points, races.densities.reads):
-        return _verdict(known > 0.0, known, 0, DECIDED, -1)
     densities, surrogate, population = races.densities, races.surrogate, races.population
     n_raced = population.n_raced
     change = surrogate_change(points, surrogate)
@@ -129,7 +115,7 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
     bias = np.zeros(2)
     bias[1] = (known + change) / max(1, n_raced)
     args = points, surrogate.centre, bias, population, races.rule
-    result = races.race(densities.rewards, *args, rng)
+    result = race(densities.rewards, *args, rng)
     return Verdict(
         result.winner == 1,
         result.margin * max(1, n_raced),
@@ -142,17 +128,18 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
 
 
 @njit(cache=True)
-def decide_by_thinning(
-    known: float, points: np.ndarray, races: Races, rng: np.random.Generator
-) -> Verdict:
-    """Accept a move of a reversible kernel without error (:mod:`amc_pymc.tall.thinning`).
+def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Generator) -> Verdict:
+    """Accept a move or not, by thinning (:mod:`amc_pymc.tall.thinning`) or a race.
 
-    ``known`` is the log ratio without the rows, minus the logarithm of a uniform number. A race decides if the points
-    are far from the centre, or if thinning is expected to read many rows.
+    ``known`` is the log ratio without the units, minus the logarithm of a uniform number, ``points`` (2, E) are both
+    ends. No unit is read if they agree in all coordinates that units depend on. A race decides if there is no
+    thinning, if the points are far from the centre, or if thinning is expected to read many rows.
     """
     densities, thinning = races.densities, races.thinning
     if _alike(points, densities.reads):
         return _verdict(known > 0.0, known, 0, DECIDED, -1)
+    if thinning.radii.shape[0] == 0:
+        return _by_race(known, points, races, rng)
     q = np.empty(1 + thinning.blocks.levels.size)
     k = rates(points, thinning, q)
     expected = np.inf
@@ -162,7 +149,7 @@ def decide_by_thinning(
     if not expected <= thinning.most:
         if always.size == 0 and abs(total) > expected:  # more than all rows could change
             return _verdict(total > 0.0, total, 0, DECIDED, -1)
-        return decide(known, points, races, rng)
+        return _by_race(known, points, races, rng)
     more, bad = _of_exact(points, thinning.centre, always, densities)
     if bad >= 0:
         return _verdict(False, -np.inf, always.size, NOT_FINITE, bad)
@@ -172,34 +159,6 @@ def decide_by_thinning(
     found = thin(densities.rewards, points, k, q, thinning, rng)
     gap = total if found.accepted else -np.inf
     return Verdict(found.accepted, gap, found.rows, always.size, found.status, found.row, True)
-
-
-_dummy = np.zeros(1)
-_DECISION = typeof(Verdict(True, 0.0, 0, 0, 0, 0, True))(
-    types.float64,
-    types.float64[:, ::1],
-    typeof(
-        Races(
-            Densities(
-                cast(Any, FirstClassFunction(None, REWARDS)),
-                cast(Any, FirstClassFunction(None, LOGP)),
-                as_they_are,
-                np.zeros(1, np.int64),
-            ),
-            Surrogate(_dummy, _dummy, np.zeros((1, 1))),
-            make_population(1),
-            ExactRace().rule(1, 2),
-        )
-    ),
-    types.npy_rng,
-)
-_BY_RACE = bound_function(decide, _DECISION, ())
-_BY_THINNING = bound_function(decide_by_thinning, _DECISION, ())
-
-
-def decision_of(thinning: Thinning) -> Any:
-    """Return the compiled decision ``(known, points, races, rng) -> Verdict``."""
-    return _BY_THINNING if thinning.radii.size else _BY_RACE
 
 
 # --- from Python ----------------------------------------------------------------------------------
@@ -239,16 +198,6 @@ def entry_point(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     kinds = tuple(dispatcher.typeof_pyval(a) for a in args)
     dispatcher.compile(kinds)
     return dispatcher.overloads[kinds].entry_point
-
-
-# --- counts ---------------------------------------------------------------------------------------
-# Arrays that loops add to. `amc_pymc.results.tables` declares the statistics that the counts' `stats` return.
-
-
-def add_counts(total: tuple[np.ndarray, ...], counts: tuple[np.ndarray, ...]) -> None:
-    """Add counts to others of the same kind, in place."""
-    for mine, new in zip(total, counts):
-        mine += new
 
 
 # --- logs -----------------------------------------------------------------------------------------

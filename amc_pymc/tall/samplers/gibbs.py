@@ -17,10 +17,9 @@ import numpy as np
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule
-from amc_pymc.tall.racing.race import first_bad
+from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, RaceResult, RaceRule, first_bad, race
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Densities, Log, Races, add_counts, log_decision
+from amc_pymc.tall.samplers.compiled import Densities, Log, Races, log_decision
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
 
 #: Number of units of which is seen what they read.
@@ -193,7 +192,8 @@ def excluding(sampler: Gibbs, chain: Chain, x: np.ndarray) -> list[int]:
 
 
 def _tune(sampler: Gibbs, chain: Chain, counts: GibbsCounts, x: np.ndarray) -> None:
-    add_counts(chain.totals, counts)
+    for total, new in zip(chain.totals, counts):
+        total += new
     if sampler.prepared.surrogate is None:
         return
     if past_start(chain):
@@ -263,7 +263,7 @@ def race_states(
             bias[a] = -np.inf
     if bias.max() > -np.inf:
         bias = (bias - bias.max()) / max(1, races.population.n_raced)
-    return races.race(rewards, points, centre, bias, races.population, races.rule, rng)
+    return race(rewards, points, centre, bias, races.population, races.rule, rng)
 
 
 @njit(cache=True)

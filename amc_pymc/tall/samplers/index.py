@@ -23,12 +23,13 @@ import numpy as np
 
 from amc_pymc.engine.first_class import bound_function, caller
 from amc_pymc.engine.jit import fill, njit
-from amc_pymc.tall.racing import REWARDS, Race
+from amc_pymc.tall.racing.race import REWARDS
+from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import gibbs, metropolis
 from amc_pymc.tall.samplers.compiled import GRADIENT, LOGP, as_they_are, call_total
 from amc_pymc.tall.samplers.metropolis import Metropolis
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import Surrogate, gaussian_factor, surrogate_total
+from amc_pymc.tall.samplers.raced import Surrogate, gaussian_factor, no_surrogate, surrogate_total
 from amc_pymc.tall.samplers.tuning import Audits, Moments
 
 _PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
@@ -197,8 +198,10 @@ class ModelSpace:
             self.pseudo_priors[k] = pilot(self.samplers[k], rng)
         raced = self.prepared[0].raced
         self.n_units = raced.n_units
+        self.observed_vars = self.prepared[0].densities.observed_vars
         self.race_cost, self.audit_cost = raced.race_cost, raced.audit_cost
         self.ends = _ends(1 + len(self.samplers), [p.start.size for p in self.prepared])
+        self._width = 1 + max(p.first_surrogate.centre.size for p in self.prepared)
         self._base = [
             p.raced.value_and_gradient(p.first_surrogate.centre)[0] for p in self.prepared
         ]
@@ -215,6 +218,7 @@ class ModelSpace:
             model,
             np.zeros(self.ends[-1]),
             model,
+            surrogate=no_surrogate(np.zeros(self._width)),
             exact_rows=np.unique(np.concatenate([p.exact_rows for p in self.prepared])),
             rounding_only=all(p.rounding_only for p in self.prepared),
             rows_spent=sum(p.rows_spent for p in self.prepared),
@@ -264,8 +268,7 @@ class ModelSpace:
     @cached_property
     def native(self) -> Any:
         """First-class ``x -> (1 + E,)``: the current model, and what its rows read."""
-        width = np.array([1 + max(p.first_surrogate.centre.size for p in self.prepared)])
-        arrays = _addresses(self._maps), self.ends, width
+        arrays = _addresses(self._maps), self.ends, np.array([self._width])
         return bound_function(_point, GRADIENT, arrays, self._maps)
 
     @cached_property
@@ -278,11 +281,6 @@ class ModelSpace:
         return bound_function(ask_rewards, REWARDS, arrays, rewards)
 
     @property
-    def observed_vars(self) -> tuple[str, ...]:
-        """Names of the observed variables."""
-        return self.prepared[0].densities.observed_vars
-
-    @property
     def layout(self) -> ModelSpace:
         """Names of coordinates."""
         return self
@@ -293,7 +291,7 @@ class ModelSpace:
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         """Return the current model, and what its rows read (1 + E,)."""
-        out = np.zeros(1 + max(p.first_surrogate.centre.size for p in self.prepared))
+        out = np.zeros(self._width)
         eta = self.prepared[int(x[0])].eta(self.theta(x))
         out[0], out[1 : 1 + eta.size] = x[0], eta
         return out
@@ -301,10 +299,6 @@ class ModelSpace:
     def rest_value_and_gradient(self, x: np.ndarray) -> tuple[float, None]:
         """Return the log density without what is raced, and no gradient."""
         return call_total(self.rest, x), None
-
-    def values(self, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return log-likelihoods (m,) of some rows under the current model."""
-        return self.prepared[int(x[0])].densities.values(self.theta(x), rows)
 
     def change(self, x: np.ndarray, x_new: np.ndarray) -> float:
         """Return the change of the sum of what is raced."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,20 +15,14 @@ import numpy as np
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.tall.racing import DECIDED, AutoRace, ExactRace
-from amc_pymc.tall.refresh import MOVE, Refresh, no_refresh
+from amc_pymc.tall.racing.race import DECIDED
+from amc_pymc.tall.racing.rules import AutoRace, ExactRace
+from amc_pymc.tall.refresh import Refresh, propose_with_tails
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import (
-    Log,
-    Races,
-    Verdict,
-    add_counts,
-    decision_of,
-    log_decision,
-)
+from amc_pymc.tall.samplers.compiled import Log, Races, decide, log_decision
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, finite_or_raise
-from amc_pymc.tall.samplers.surface import fit_to_moments
+from amc_pymc.tall.samplers.surface import fit_to_moments, gaussian_surface
 from amc_pymc.tall.samplers.tuning import (
     KINDS,
     RANDOM_WALK,
@@ -64,8 +58,6 @@ class Moves(NamedTuple):
         Factor of the random walk's covariance.
     refresh : Refresh
         Moves on prior times surrogate.
-    move : first-class function
-        See :func:`amc_pymc.tall.refresh.propose_with_tails`.
     """
 
     weights: np.ndarray
@@ -74,7 +66,6 @@ class Moves(NamedTuple):
     whiten: np.ndarray
     walk: np.ndarray
     refresh: Refresh
-    move: Callable[..., tuple[float, float]] = MOVE
 
 
 @njit(cache=True)
@@ -83,7 +74,7 @@ def propose(kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generato
     fill(points[1], points[0])
     scale, active = moves.scales[kind], moves.active
     if kind == SURROGATE:
-        return moves.move(points, scale, moves.refresh, rng)[0]
+        return propose_with_tails(points, scale, moves.refresh, rng)[0]
     z = np.empty(active.size)
     for a in range(z.size):
         z[a] = rng.standard_normal()
@@ -97,9 +88,12 @@ def first_moves(prepared: Preparation, active: np.ndarray, kinds: tuple[int, ...
     """Return the moves of a new chain."""
     a = active.size
     if prepared.fit is not None:
-        factor, _ = prepared.fit.moves(active)
+        factor = prepared.fit.factor(active)
     else:
         factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
+    none = np.empty(0, np.int64)
+    nothing = GaussianFit(np.empty(0), np.empty((0, 0)), none)
+    surface = prepared.surface or gaussian_surface(nothing, none)
     guess = np.zeros(len(KINDS))
     guess[SURROGATE] = 1.0  # preferred if there are both
     return Moves(
@@ -108,7 +102,7 @@ def first_moves(prepared: Preparation, active: np.ndarray, kinds: tuple[int, ...
         active=active,
         whiten=np.linalg.inv(factor),
         walk=factor.copy(),
-        refresh=no_refresh() if prepared.surface is None else prepared.surface.moves(),
+        refresh=surface.moves(),
     )
 
 
@@ -337,8 +331,7 @@ def _make_draws(
     counts, each = MetropolisCounts.zeros(len(KINDS), number), sampler.transitions
     if tuning and sampler.tuning_transitions is not None:
         each = sampler.tuning_transitions
-    args = points, decision_of(sampler.thinning), sampler.races(chain), chain.moves
-    state = (*args, rng, chain.log(tuning), chain.audit_rng)
+    state = points, sampler.races(chain), chain.moves, rng, chain.log(tuning), chain.audit_rng
     k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
     while status != DECIDED:
         if status == BROKEN:
@@ -368,7 +361,6 @@ def run_draws(
     left: int,
     each: int,
     points: np.ndarray,
-    decision: Callable[..., Verdict],
     races: Races,
     moves: Moves,
     rng: np.random.Generator,
@@ -401,7 +393,7 @@ def run_draws(
                 continue
             fill(arms[0], here)
             fill(arms[1], densities.parameters(points[1]))
-            verdict = decision(known, arms, races, rng)
+            verdict = decide(known, arms, races, rng)
             counts.raced[k, 0] += verdict.raced
             counts.other[k, 0] += verdict.exact
             counts.unsure[k, 0] += not verdict.sure
@@ -446,7 +438,8 @@ def _tune(
     sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts, x: np.ndarray
 ) -> None:
     """Adapt after a draw that ended in x."""
-    add_counts(chain.totals, counts)
+    for total, new in zip(chain.totals, counts):
+        total += new
     scales = chain.moves.scales
     # Rejections cost thinned decisions little, and moves of full scale make draws independent.
     targets = (0.25, 0.5 if sampler.prepared.thinning is None else 0.25)

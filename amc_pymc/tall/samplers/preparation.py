@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from amc_pymc.flags import Flag
-from amc_pymc.tall.racing import Race
+from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers.compiled import Densities, as_they_are, unit_changes
 from amc_pymc.tall.samplers.raced import (
     EXACT_ROW_CHOICES,
@@ -176,10 +176,10 @@ def probe_moves(
         draws = prepared.surface.draws
         ends = rng.integers(1, len(draws), number)
         return [prepared.eta(draws[k - 1 : k + 1]) for k in ends]
-    surrogate, expand = prepared.surrogate, prepared.raced.expand
+    surrogate = prepared.surrogate
     assert surrogate is not None
-    fit = GaussianFit(surrogate.centre, -surrogate.hessian, expand)
-    ends = [fit.draw(fit.mean, expand, rng) for _ in range(2 * number)]
+    fit = GaussianFit(surrogate.centre, -surrogate.hessian, prepared.raced.expand)
+    ends = [fit.draw(rng) for _ in range(2 * number)]
     return [np.stack(ends[k : k + 2]) for k in range(0, len(ends), 2)]
 
 

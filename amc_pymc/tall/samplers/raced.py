@@ -390,22 +390,14 @@ class GaussianFit:
     precision: np.ndarray
     coordinates: np.ndarray
 
-    def moves(self, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return Cholesky factor (A, A) and gain (A, D) of active coordinates given the others."""
-        within = self.precision[np.ix_(active, active)]
-        factor, _ = gaussian_factor(within)
-        others = np.setdiff1d(self.coordinates, active)
-        gain = np.zeros((active.size, self.mean.size))
-        if others.size:
-            gain[:, others] = -factor @ (factor.T @ self.precision[np.ix_(active, others)])
-        return factor, gain
+    def factor(self, active: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (A, A) of the covariance of active coordinates given the others."""
+        return gaussian_factor(self.precision[np.ix_(active, active)])[0]
 
-    def draw(self, x: np.ndarray, active: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw the active coordinates given the rest of ``x``; return the new point."""
-        factor, gain = self.moves(active)
-        out = x.copy()
-        shift = gain @ (x - self.mean)
-        out[active] = self.mean[active] + shift + factor @ rng.standard_normal(active.size)
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw (D,), which has other coordinates from the mean."""
+        out, at = self.mean.copy(), self.coordinates
+        out[at] += self.factor(at) @ rng.standard_normal(at.size)
         return out
 
 

@@ -28,8 +28,15 @@ from amc_pymc.tall.samplers.raced import (
     surrogate_total,
 )
 from amc_pymc.tall.samplers.tuning import Moments
-from amc_pymc.tall.split import Parts, Split, split
-from amc_pymc.tall.surrogate import Surface, conditional_and_prior, narrow_order, ordered, rows_of
+from amc_pymc.tall.split import NoSurface, Parts, Split, split
+from amc_pymc.tall.surrogate import (
+    Surface,
+    conditional,
+    dense_prior,
+    narrow_order,
+    ordered,
+    rows_of,
+)
 from amc_pymc.tall.terms import Written, compiled_terms
 
 # --- level expansions of groups --------------------------------------------------------------------
@@ -153,8 +160,6 @@ _FEW_GROUPS = 1_000
 _NARROW = 0.2
 #: Correlation of successive hyperparameters that is small enough, and the largest number of trajectories for it.
 _ALIKE, _MOST_REPEATS = 0.3, 8
-#: Degrees of freedom of a posterior with heavy tails.
-_FREEDOM = 5.0
 #: Weight of a diagonal matrix in an estimated covariance, in draws.
 _SHRINKAGE = 10.0
 #: Difference of two second derivatives of the prior, relative to them, that rounding errors may have produced.
@@ -163,10 +168,6 @@ _ROUNDING = 1e-9
 _FLOOR = 1e-9
 #: Difference of log densities, in nats, from the least of the draws below which a chain does not start.
 _FAR = 10.0
-
-
-class NoSurface(Exception):
-    """Prior times surrogate cannot be sampled; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -259,10 +260,6 @@ class SurfaceFit:
             return x
         out: np.ndarray = self.draws[rng.integers(len(self.draws))].copy()
         return out
-
-    def with_tails(self) -> SurfaceFit:
-        """Return the same with the tails of a Student t."""
-        return replace(self, freedom=_FREEDOM)
 
     def moves(self) -> Refresh:
         """Return moves of a new chain."""
@@ -439,7 +436,7 @@ def surface_at(
         -surrogate.hessian[np.ix_(at, at)],
         np.zeros(1),
     )
-    _, slope, precision = conditional_and_prior(x, surface)
+    slope, precision = dense_prior(x, surface)
     whole = model.rest_value_and_gradient(x)[1]
     known = -model.rest_hessian(x, plain)[np.ix_(plain, plain)]
     curvature = known - precision
@@ -452,7 +449,7 @@ def surface_at(
     surface.slope[places] += whole[plain] - slope[plain]
     slope, curvature, highest = _bounded(surface.slope, surface.curvature)
     surface = surface._replace(slope=slope, curvature=curvature, highest=np.full(1, highest))
-    upper = np.triu(conditional_and_prior(x, surface)[0].factor, 1)
+    upper = np.triu(conditional(x, surface).factor, 1)
     numbered[plain[narrow_order(upper + upper.T)]] = np.arange(plain.size)
     return surface
 
@@ -479,7 +476,7 @@ def tuned(
     surface: Surface, binary: np.ndarray, x: np.ndarray, rng: np.random.Generator
 ) -> SurfaceFit:
     """Run a chain on the surface from x (D,), and tune masses and step size on the way."""
-    found, *_ = conditional_and_prior(x, surface)
+    found = conditional(x, surface)
     if not found.possible:
         raise NoProxy("the expansion has no maximum")
     n = surface.outer.max(initial=-1) + 1
@@ -501,7 +498,7 @@ def tuned(
 def _gaussian(fitted: SurfaceFit, divided: Split) -> GaussianFit:
     """Return mean and precision of x, with hyperparameters independent of the rest."""
     mean = fitted.draws.mean(axis=0)
-    found, *_ = conditional_and_prior(mean, fitted.surface)
+    found = conditional(mean, fitted.surface)
     inner = ordered(fitted.surface.inner)
     out = np.zeros((mean.size, mean.size))
     out[np.ix_(inner, inner)] = found.precision()

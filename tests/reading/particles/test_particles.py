@@ -130,7 +130,6 @@ def test_values_are_those_of_the_model():
     np.testing.assert_allclose(gradients, slopes(expected, x), rtol=1e-5, atol=1e-5)
     assert found.n_dim == 3
     assert found.n_observed == 6
-    assert found.evaluation != "one by one"
 
 
 def test_what_is_returned_belongs_to_the_caller():
@@ -267,7 +266,7 @@ SINGLY = ("normal_mixture", "random_walk", "discrete_unknowns", "xtensor_dims")
 def test_densities_are_those_of_pymc(name, monkeypatch):
     model = model_of(WRITTEN[name]) if name in WRITTEN else build(name, n_rows=12)
     found = extract_particles(model)
-    assert found.evaluation != "one by one"
+    assert found._graphs._values.fallback is None
     x = found.draw_prior(6, np.random.default_rng(2))
     terms, gradients = found.gradients(x)
     np.testing.assert_allclose(found.values(x), terms, rtol=1e-12)
@@ -312,10 +311,10 @@ def test_printed_densities_are_those_of_pytensor(name, n_rows):
     own = {"shrunk": shrunk, "discrete_mean": discrete_mean}
     model = own[name](n_rows) if name in own else build(name, n_rows=n_rows)
     found = extract_particles(model)
-    assert found.evaluation == ("printed" if n_rows == 12 else "printed rows")
+    assert type(found._parts[-1]).__name__ == ("PrintedTerms" if n_rows == 12 else "RowTerm")
     other = copy(found)
     other.do_not_print()
-    assert other.evaluation == "graphs"
+    assert other._parts == [other._graphs]
     x = found.draw_prior(70, np.random.default_rng(4))
     for got, wanted in zip(found.gradients(x), other.gradients(x), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
@@ -347,7 +346,7 @@ def test_printed_code_with_other_values_is_noticed(term, monkeypatch):
 
     monkeypatch.setattr(module, "printed_terms", wrong)
     found = extract_particles(hierarchy())
-    assert found.evaluation == "graphs"
+    assert found._parts == [found._graphs]
     np.testing.assert_allclose(found.values(points(5)), expected(points(5)), rtol=1e-9)
 
 
@@ -358,7 +357,7 @@ def test_rows_with_other_values_are_noticed(monkeypatch):
     wanted = extract_particles(model)
     monkeypatch.setattr(module, "row_term", lambda model, layout: right(others, layout))
     found = extract_particles(model)
-    assert found.evaluation == "graphs"
+    assert found._parts == [found._graphs]
     x = found.draw_prior(5, np.random.default_rng(1))
     np.testing.assert_allclose(found.values(x), wanted.values(x), rtol=1e-6)
 
@@ -691,7 +690,7 @@ def test_functions_without_gradient_have_values():
     np.testing.assert_allclose(found.values(x)[1], stats.norm.logpdf([1.0, 3.0]))
     with pytest.raises(NotImplementedError, match="Opaque has no gradient"):
         found.gradients(x)
-    assert found.evaluation != "one by one"
+    assert found._graphs._values.fallback is None
 
 
 class GradientOfOne(Opaque):
@@ -704,12 +703,12 @@ class GradientOfOne(Opaque):
 
 def test_gradients_that_cannot_be_batched_go_one_by_one():
     found, x = extract_particles(sum_of_two(GradientOfOne())), points(4)[:, :2]
-    assert found.evaluation == "graphs"
+    assert found._parts == [found._graphs]
     _, (prior, likelihood) = found.gradients(x)
     residual = 1.0 - x.sum(axis=1)
     np.testing.assert_allclose(prior, -x, rtol=1e-9)
     np.testing.assert_allclose(likelihood, np.column_stack([residual, residual]), rtol=1e-9)
-    assert found.evaluation == "one by one"
+    assert found._graphs._gradients.fallback
     np.testing.assert_allclose(found.values(x)[1], stats.norm.logpdf(residual), rtol=1e-9)
 
 

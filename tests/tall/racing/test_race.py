@@ -11,20 +11,8 @@ from compiled_calls import compiled_on_first_use
 from scipy.stats import chi2
 from tall.racing.tables import normal_scores, run
 
-from amc_pymc.tall.racing import (
-    DECIDED,
-    NOT_FINITE,
-    REWARDS,
-    ExactRace,
-    NormalRace,
-    b_normal,
-    make_population,
-    race,
-)
-from amc_pymc.tall.racing.race import (
-    draw_rows,
-    forget_rows,
-)
+from amc_pymc.tall.racing import REWARDS, ExactRace, NormalRace, b_normal, make_population, race
+from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, draw_rows, forget_rows
 from amc_pymc.tall.racing.rules import crossing_probability, expected_rows, schedule
 
 

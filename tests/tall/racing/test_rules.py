@@ -14,18 +14,20 @@ from tall.racing.tables import from_table, normal_scores, points_of, run
 
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import (
-    DECIDED,
     BernsteinRace,
     ExactRace,
     NormalRace,
-    as_race,
     b_normal,
-    bernstein_serfling,
     make_population,
     race,
 )
-from amc_pymc.tall.racing.race import draw_rows
-from amc_pymc.tall.racing.rules import crossing_probability, expected_rows
+from amc_pymc.tall.racing.race import DECIDED, draw_rows
+from amc_pymc.tall.racing.rules import (
+    as_race,
+    bernstein_serfling,
+    crossing_probability,
+    expected_rows,
+)
 
 KAPPA = 7 / 3 + 3 / math.sqrt(2)
 

@@ -16,7 +16,7 @@ from compiled_calls import called_often
 import amc_pymc as amc
 
 from amc_pymc.results import clopper_pearson
-from amc_pymc.tall.racing import DECIDED, race
+from amc_pymc.tall.racing.race import DECIDED, race
 from amc_pymc.tall.samplers.compiled import call_total, unit_changes
 from amc_pymc.tall.samplers.raced import surrogate_change
 
@@ -53,9 +53,9 @@ def pairs(proxy, count):
     rng = np.random.default_rng(7)
     active = fit.coordinates
     out = np.empty((count, 2, fit.mean.size))
-    factor, _ = fit.moves(active)
+    factor = fit.factor(active)
     for k in range(count):
-        out[k, 0] = fit.draw(fit.mean, active, rng)
+        out[k, 0] = fit.draw(rng)
         jump = factor @ rng.standard_normal(active.size)
         out[k, 1] = out[k, 0] + 2.38 / math.sqrt(active.size) * jump
     return out

@@ -21,7 +21,7 @@ import amc_pymc as amc
 
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.results import clopper_pearson
-from amc_pymc.tall.racing import DECIDED, REWARDS
+from amc_pymc.tall.racing.race import DECIDED, REWARDS
 from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.chain import AuditTally, report
 from amc_pymc.tall.samplers.compiled import GRADIENT, Races, entry_point, state_values

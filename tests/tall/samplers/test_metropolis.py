@@ -18,7 +18,6 @@ from amc_pymc.tall.samplers.compiled import (
     Log,
     Races,
     as_they_are,
-    decision_of,
 )
 from amc_pymc.tall.samplers.metropolis import (
     KINDS,
@@ -97,7 +96,7 @@ def moves_of(weights, scales, mean, chol, active=None):
     mean, covariance = np.asarray(mean, float), np.asarray(chol) @ np.transpose(chol)
     fit = GaussianFit(mean, np.linalg.inv(covariance), np.arange(mean.size))
     active = np.arange(mean.size) if active is None else np.asarray(active)
-    factor, _ = fit.moves(active)
+    factor = fit.factor(active)
     refresh = gaussian_surface(fit, active).moves()
     numbers = (np.array(each, float) for each in (weights, scales))
     return Moves(*numbers, active, np.linalg.inv(factor), factor, refresh)
@@ -112,7 +111,7 @@ def transit(starts, n, *settings, draws=1):
     races = Races(densities, surrogate, population, ExactRace().rule(population.n_raced, 2))
     counts, log = MetropolisCounts.zeros(len(KINDS), draws), Log.empty(0, *[starts.shape[1]] * 2)
     points, ends = np.empty((2, starts.shape[1])), np.empty((len(starts), draws, starts.shape[1]))
-    state = points, decision_of(races.thinning), races, moves, rng, log, rng
+    state = points, races, moves, rng, log, rng
     run = _entry(0, n, n, *state, ends[0], counts)
     for start, out in zip(starts, ends, strict=True):
         points[:] = start

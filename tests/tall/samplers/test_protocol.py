@@ -105,7 +105,7 @@ def prepared():
     assert flags == () and mode.x == pytest.approx(POSTERIOR.mean(), abs=1e-4)
     surrogate = surrogate_at(groups, mode.x)
     fit = fit_gaussian(groups, surrogate.hessian, mode.x, active)
-    draws = np.stack([fit.draw(fit.mean, active, rng) for _ in range(100)])
+    draws = np.stack([fit.draw(rng) for _ in range(100)])
     surface = gaussian_surface(fit, active, draws)
     bare = Preparation(groups, groups, start, surrogate=surrogate, fit=fit, surface=surface)
     return with_forecast(bare, NormalRace(), 10, rng)
