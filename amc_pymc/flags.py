@@ -196,10 +196,13 @@ uncertain_probabilities: the tolerance {tolerance:.3g} may change the probabilit
     simulate more, lower the tolerance, or give summary statistics that whole numbers can match
 not_adjusted: draws are not adjusted
     regression moves all of them to where the prior has no density
-    write Potentials as distributions, or leave adjust out
+    write Potentials as distributions, or pass adjust='none'
 simulations_failed: in this run {failures}
     these count as far from the data, and the posterior is wrong if they are not
     mend the simulator, or keep the prior away from there
+order_matters: observations along the first axis of simulated data differ by their place ({times:.0f} standard errors)
+    exchangeable=True ignores places, and the posterior is that of unordered observations
+    give observations of several numbers as rows, an array (observations, columns), or leave exchangeable out unless the simulator only sorts
 constant_summaries: summary statistics {left_out} of {summaries} did not vary in the first batch
     they are left out of the distance
     leave them out yourself, or make the first batch larger

@@ -41,7 +41,8 @@ def relative(log_weights: np.ndarray) -> np.ndarray:
     array([1.  , 0.37, 0.  ])
     """
     top = log_weights.max(initial=-math.inf)
-    return np.exp(log_weights - (top if math.isfinite(top) else 0.0))
+    with np.errstate(over="ignore"):
+        return np.exp(log_weights - (top if math.isfinite(top) else 0.0))
 
 
 def effective_share(log_weights: np.ndarray) -> float:

@@ -26,17 +26,14 @@ from amc_pymc.likelihood_free.learned import cross_fitted, learn_summaries
 from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.likelihood_free.proposal import NONCENTRED, Parametrisation
 from amc_pymc.logweights import effective_of_first, relative, systematic
-from amc_pymc.mixtures import fit_student_t_mixture
+from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
 
 AdjustName = Literal["none", "regression", "learned", "auto"]
 
-#: Number of pseudo-observed data sets, multiple of the tolerance within which they are drawn, and largest share of the
-#: effective draws there.
-_PSEUDO, _WIDER, _NEAREST = 100, 1.5, 0.5
-#: Powers of a density by which they are drawn.
-_POWERS = np.linspace(1.0, 0.05, 20)
-#: Effective draws per coefficient of the first regression, and components of the mixture fitted to its draws.
-_PER_FIRST, _MODES = 10.0, 3
+#: Number of pseudo-observed data sets, and multiple of the tolerance within which they are drawn.
+_PSEUDO, _WIDER = 100, 1.5
+#: Effective draws per coefficient of the regression that says where variables are that others depend on.
+_PER_FIRST = 30.0
 #: Maximum effective draws to accept when a tolerance is chosen.
 _MOST = 100_000.0
 #: Minimum effective draws with learned summaries: fraction of the number without, and absolute.
@@ -64,8 +61,8 @@ _LOOKS, _BEHIND = (10, 20, 40), 3.0
 #: error is too small, because the best of several is so by chance, too; and standard errors alone are, because the
 #: accepted simulations are similar for all data sets.
 _AS_GOOD, _ALIKE = 2.0, 0.03
-#: Difference of mean scores, in nats, that is rounding.
-_TIE = 1e-9
+#: Difference of mean scores, in nats, and relative difference of effective draws that are rounding.
+_TIE, _ROUNDING = 1e-9, 1e-9
 #: Ratio of the numbers of effective draws at successive candidate tolerances.
 _STEP = 3.0
 #: Minimum effective draws per regression coefficient.
@@ -114,25 +111,24 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     log_weight = history.log_weight_in_cube[at]
     total = min(_MOST, effective(log_weight[log_weight > -math.inf]))
     base = min(plain.effective, total)
-    log_density = run.problem.log_density(u)
-    density = None if log_density is None else run.problem.log_density
+    density = None if run.problem.log_density(u[:1]) is None else run.problem.log_density
     own = run.problem.centred(u) if isinstance(run.problem, ModelProblem) else None
     by = [NONCENTRED] if own is None else [NONCENTRED, own]
     positions = [c.to(u) for c in by]
     learns = len(at) >= _TO_LEARN and (adjust != "regression" or run.learned)
-    pseudo = pseudo_observed(
-        positions[0], summaries - run.observed, distance, log_weight, log_density,
-        max(base, float(_PSEUDO)), rng,
-    )  # fmt: skip
+    weighted = history.log_weight[at] - history.log_weight[at].max()
+    gaps = summaries - run.observed
+    tilt = None if own is None else tilted(positions, gaps, distance, weighted)
+    pseudo = pseudo_observed(positions[0], distance, weighted, base, tilt, rng)
     data = np.concatenate([summaries[pseudo], run.observed[None]])
     spaces: list[Space] = []
     if learns:
         how = learn_summaries(summaries, positions[-1], rng, near=pseudo)
         fold, found, of_data = cross_fitted(summaries, positions[-1], how, run.observed[None], rng)
         of_pseudo = np.broadcast_to(found[pseudo], (len(of_data), len(pseudo), found.shape[1]))
-        targets, root = np.concatenate([of_pseudo, of_data], axis=1), np.eye(found.shape[1])
+        targets, units = np.concatenate([of_pseudo, of_data], axis=1), np.ones(found.shape[1])
         spaces = [
-            Space(f"learned, {c.name}", c, x, found, fold, targets, root, regression=how.name)
+            Space(f"learned, {c.name}", c, x, found, fold, targets, units, regression=how.name)
             for c, x in zip(by, positions, strict=True)
         ]
     fewest = min(base, max(_FEWEST, _CLOSER * base))
@@ -141,19 +137,16 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     offered = spaces if adjust != "regression" else []
     tried = [c for space in offered for c in candidates(space, kinds, fewest, total)]
     if adjust != "learned" or not learns:
-        if run.scale is None:
-            root = distance_root(summaries, run.observed, distance)
-        else:
-            root = np.diag(1.0 / run.scale.spread)
+        units = distance_units(gaps, distance) if run.scale is None else run.scale.spread
         fold = np.zeros(len(at), int)
-        raw = Space("raw", NONCENTRED, positions[0], summaries, fold, data[None], root)
+        raw = Space("raw", NONCENTRED, positions[0], summaries, fold, data[None], units)
         if run.learned and learns:
             raw = spaces[0]._replace(name="raw", regression="")
         of_raw = [Candidate(raw, "none", base)] if adjust != "regression" else []
         of_raw += candidates(raw, _KINDS, base, total)
         tried = [*(of_raw or [Candidate(raw, "linear", total)]), *tried]
     choice = best_candidate(
-        tried, log_weight, pseudo, density,
+        tried, log_weight, pseudo, density, tilt,
         prefer_first=tried[0].kind == "none" and adjust == "auto",
     )  # fmt: skip
     space, kind, wanted = choice.candidate
@@ -162,7 +155,7 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     tolerance = plain.tolerance
     if not (space.name == "raw" and wanted == base):
         order, weight = closest_first(distance, log_weight)
-        n = _enough(effective_of_first(weight), wanted - 1e-9)
+        n = _enough(effective_of_first(weight), wanted)
         tolerance = float(distance[order[n - 1]])
     draws = adjusted_accepted(
         u, space.gaps(-1), distance, log_weight, tolerance, kind, density, space.coordinates
@@ -175,29 +168,28 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     return AdjustedRun(draws, out, choice)
 
 
-def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    """Return a matrix (S, S) whose Euclidean distance of gaps approximates a given distance.
+def distance_units(gaps: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Return units (S,) of summaries in which the Euclidean distance approximates a given distance.
 
     Squared distances are regressed on squared gaps of summaries, with nonnegative coefficients. The result is exact
-    for any weighted Euclidean distance.
+    for any weighted Euclidean distance; the unit is infinite where the weight is zero.
 
     Parameters
     ----------
-    summaries : array (n, S)
-    observed : array (S,)
+    gaps : array (n, S)
+        Summaries minus those of the data.
     distance : array (n,)
 
     Examples
     --------
     >>> import numpy as np
-    >>> from amc_pymc.likelihood_free.choose import distance_root
-    >>> s = np.random.default_rng(1).normal(size=(100, 2))
-    >>> distance_root(s, np.zeros(2), np.hypot(s[:, 0], 2.0 * s[:, 1])).round(3)
-    array([[1., 0.],
-           [0., 2.]])
+    >>> from amc_pymc.likelihood_free.choose import distance_units
+    >>> gaps = np.random.default_rng(1).normal(size=(100, 2))
+    >>> distance_units(gaps, np.hypot(gaps[:, 0], 2.0 * gaps[:, 1])).round(3)
+    array([1. , 0.5])
     """
     near = np.argsort(distance, kind="stable")[:_LOOKED_AT]
-    squares = (summaries[near] - observed) ** 2
+    squares = gaps[near] ** 2
     scale = squares.mean(axis=0)
     scale[scale == 0.0] = 1.0
     target = distance[near] ** 2
@@ -206,45 +198,76 @@ def distance_root(summaries: np.ndarray, observed: np.ndarray, distance: np.ndar
     found, _ = nnls(squares / scale * weight[:, None], target * weight)
     if not found.any():
         found = np.ones(len(scale))
-    return np.diag(np.sqrt(found / scale))
+    with np.errstate(divide="ignore"):
+        return np.sqrt(scale / found)
+
+
+class Tilt(NamedTuple):
+    """A factor of densities, a function of a few parameters: their posterior over their prior density.
+
+    Attributes
+    ----------
+    columns : array of int
+        Coordinates of these parameters, standard normal a priori.
+    posterior : StudentTMixture
+    """
+
+    columns: np.ndarray
+    posterior: StudentTMixture
+
+    def log(self, x: np.ndarray) -> np.ndarray:
+        """Return natural logarithms (n,) of the factor at parameters (n, D)."""
+        z = np.ascontiguousarray(x[:, self.columns])
+        return self.posterior.log_density(z) - NONCENTRED.log_prior(z)
+
+
+def tilted(
+    positions: Sequence[np.ndarray],
+    gaps: np.ndarray,
+    distance: np.ndarray,
+    log_weight: np.ndarray,
+) -> Tilt | None:
+    """Return the factor of variables that others depend on, from a linear regression on gaps (n, S).
+
+    These are equal in both positions (n, D), of which only the second are centred. None with few simulations per
+    coefficient.
+    """
+    x, centred = positions
+    order, weight = closest_first(distance, log_weight)
+    wanted, reached = coefficients(gaps.shape[1], "linear"), effective_of_first(weight)
+    at = order[: _enough(reached, _PER_FIRST * wanted)]
+    if effective(log_weight[at]) < _PER_COEFFICIENT * wanted:
+        return None
+    columns = np.flatnonzero(np.isclose(x, centred).all(axis=0))
+    w = relative(log_weight[at]) * epanechnikov(distance[at], float(distance[at[-1]]))
+    moved = regress(x[at], gaps[at], w, "linear").x[:, columns]
+    return Tilt(columns, fit_student_t_mixture(moved, log_weight[at], n_components=1))
 
 
 def pseudo_observed(
     x: np.ndarray,
-    gaps: np.ndarray,
     distance: np.ndarray,
     log_weight: np.ndarray,
-    log_density: np.ndarray | None,
-    base: float,
+    draws: float,
+    tilt: Tilt | None,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    r"""Draw simulations (M,) near the data that are about as likely as draws from the posterior.
+    """Draw simulations (M,) within 1.5 times the distance of the closest `draws` effective ones.
 
-    A linear regression on gaps (N, S) gives a first posterior, to which a mixture q of Student t densities is fitted.
-    Of the closest simulations, some are drawn in proportion to :math:`w_i (q(x_i) / \pi(x_i))^\kappa`, where
-    :math:`\kappa \le 1` keeps the number of effective ones. Distances alone would select others if there are many
-    summaries: of a hierarchical model, those with a small variance between groups.
+    They are drawn by their weights times a factor of their parameters (N, D), because the closest simulations of a
+    hierarchical model have a small variance between groups. Scores take account of the factor.
     """
-    log = log_weight if log_density is None else log_weight + log_density
-    order, weight = closest_first(distance, log)
-    wanted, reached = coefficients(gaps.shape[1], "linear"), effective_of_first(weight)
-    at = order[: _enough(reached, max(_PSEUDO, _PER_FIRST * wanted))]
-    kind: Kind = "linear" if effective(log[at]) >= _PER_COEFFICIENT * wanted else "none"
-    w = relative(log[at]) * epanechnikov(distance[at], float(distance[at[-1]]))
-    moved = regress(x[at], gaps[at], w, kind).x
-    found = fit_student_t_mixture(moved, log[at], n_components=_MODES, rng=rng)
-    radius = _WIDER * distance[order[_enough(reached, base) - 1]]
-    pool = order[: np.searchsorted(distance[order], radius, side="right")]
-    ratio = found.log_density(x[pool]) - NONCENTRED.log_prior(x[pool])
-    least = min(_PSEUDO, _NEAREST * effective(log[pool]))
-    powered = (log[pool] + power * ratio for power in _POWERS)
-    weight = relative(next((w for w in powered if effective(w) >= least), log[pool]))
-    return rng.permutation(pool[systematic(weight / weight.sum(), _PSEUDO, rng)])
+    order, weight = closest_first(distance, log_weight)
+    last = order[_enough(effective_of_first(weight), max(draws, _PSEUDO)) - 1]
+    pool = order[: np.searchsorted(distance[order], _WIDER * distance[last], side="right")]
+    share = relative(log_weight[pool] + (0.0 if tilt is None else tilt.log(x[pool])))
+    return rng.permutation(pool[systematic(share / share.sum(), _PSEUDO, rng)])
 
 
 def _enough(reached: np.ndarray, draws: float) -> int:
     """Return how many of the closest simulations have as many effective draws: `reached` (n,) by the first 1, 2, ..."""
-    return int(np.argmax(reached >= draws)) + 1 if (reached >= draws).any() else len(reached)
+    enough = reached >= draws * (1.0 - _ROUNDING)
+    return int(np.argmax(enough)) + 1 if enough.any() else len(reached)
 
 
 # --- scores ---
@@ -265,8 +288,8 @@ class Space(NamedTuple):
         Fold of each simulation, see :func:`amc_pymc.likelihood_free.learned.cross_fitted`.
     targets : array (folds, M, S)
         Statistics of the M pseudo-observed data sets, for each fold.
-    root : array (S, Z)
-        Matrix by which gaps are multiplied; the distance is the Euclidean length of the product.
+    units : array (S,)
+        Units of the statistics in which the distance is Euclidean.
     regression : str
         Name of the regression that learned the statistics; "" if none were learned.
     """
@@ -277,12 +300,12 @@ class Space(NamedTuple):
     statistics: np.ndarray
     fold: np.ndarray
     targets: np.ndarray
-    root: np.ndarray
+    units: np.ndarray
     regression: str = ""
 
     def distance(self, m: int) -> np.ndarray:
         """Return distances (N,) from pseudo-observed data set m."""
-        gaps = self.gaps(m) @ self.root
+        gaps = self.gaps(m) / self.units
         return np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
 
     def gaps(self, m: int, index: np.ndarray | slice = slice(None)) -> np.ndarray:
@@ -342,6 +365,7 @@ def best_candidate(
     log_weight: np.ndarray,
     pseudo: np.ndarray,
     log_density: LogDensity | None,
+    tilt: Tilt | None = None,
     *,
     prefer_first: bool,
 ) -> Choice:
@@ -365,6 +389,8 @@ def best_candidate(
     pseudo : array of int (M,)
         Simulations that are taken as data; those drawn twice count twice.
     log_density : callable, optional
+    tilt : Tilt, optional
+        Factor by which pseudo-observations were selected, of all densities that are compared.
     prefer_first : bool
         Whether to keep the first candidate unless another one is better by a standard error.
 
@@ -384,7 +410,7 @@ def best_candidate(
             x, prior = space.x, float(space.coordinates.log_prior(space.x[[j]])[0])
             near = _Near(space, m, int(j), log_weight)
             for c in mine:
-                moved, weight = _adjusted(tried[c], near, log_density)
+                moved, weight = _adjusted(tried[c], near, log_density, tilt)
                 scores[c, m] = kernel_score(moved, weight, x[j], prior, _BANDWIDTHS)
                 if weight.any():
                     w = weight / weight.sum()
@@ -445,7 +471,7 @@ class _Near:
 
 
 def _adjusted(
-    candidate: Candidate, near: _Near, log_density: LogDensity | None
+    candidate: Candidate, near: _Near, log_density: LogDensity | None, tilt: Tilt | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return points (n, D), adjusted to a pseudo-observed data set, and their weights (n,)."""
     *closest, tolerance = near.closest(candidate.draws)
@@ -455,6 +481,8 @@ def _adjusted(
     if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
         moved = regress(moved, near.space.gaps(near.m, index), weight, candidate.kind).x
+    if tilt is not None:
+        weight = weight * relative(tilt.log(moved))
     if log_density is None:
         return moved, weight
     log = log_density(near.space.coordinates.back(moved))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scipy.special import ndtri
+from scipy.stats import rankdata
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.likelihood_free.scale import centre_and_spread
@@ -25,6 +26,8 @@ _FEW = 3
 #: Absolute value at which correlations are clipped before they are transformed.
 _CORRELATED = 1.0 - 1e-9
 _TINY = 1e-300
+#: Maximum lag, minimum simulations and maximum values that are compared when order is tested, and an error that is rounding.
+_LAGS, _ORDERED, _RANKED, _ROUNDING = 8, 100, 1_000_000, 1e-9
 #: Absolute value at which standardised features are clipped.
 _FAR = 6.0
 #: Maximum number of features for which a quadratic regression includes all products of two.
@@ -109,6 +112,42 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
 def _ordered(x: np.ndarray) -> np.ndarray:
     """Return the order (n, m) of observations (n, m, d), by the first column, then the second, ..."""
     return np.lexsort(np.moveaxis(x, 2, 0)[::-1], axis=1)
+
+
+def order_contrast(data: np.ndarray, shape: tuple[int, ...]) -> float:
+    r"""Return the largest of many contrasts whose mean is zero if observations are exchangeable, in standard errors.
+
+    Observations are replaced by their ranks. Means and squares of each are compared with those of all, and products at
+    distances of 1, 2, ... with each other. Zero for fewer than 100 simulations.
+
+    Parameters
+    ----------
+    data : array (n, S)
+    shape : tuple of int
+        Shape of the data: the number of observations m, then the shape of one observation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.likelihood_free.learned import order_contrast
+    >>> x = np.random.default_rng(1).normal(size=(1000, 4, 2))
+    >>> bool(order_contrast(x.reshape(1000, 8), (4, 2)) < 6.0)
+    True
+    >>> bool(order_contrast(np.sort(x.reshape(1000, 8)), (8,)) > 6.0)
+    True
+    """
+    if len(data) < _ORDERED:
+        return 0.0
+    m, lags = shape[0], range(1, min(shape[0], _LAGS + 1))
+    some = data[: max(_ORDERED, _RANKED // data.shape[1])]
+    ranks = rankdata(some.reshape(len(some) * m, -1), axis=0)
+    z = (ranks / len(ranks) - 0.5).reshape(len(some), m, -1)
+    products = [(z * np.roll(z, lag, axis=1)).mean(axis=1) for lag in lags]
+    each = np.concatenate([z, z**2, np.stack(products, axis=1)], axis=1)
+    parts = np.split(each, [m, 2 * m], axis=1)
+    gaps = np.concatenate([part - part.mean(axis=1, keepdims=True) for part in parts], axis=1)
+    error = np.maximum(gaps.std(axis=0) / math.sqrt(len(z)), _ROUNDING)
+    return float(np.abs(gaps.mean(axis=0) / error).max())
 
 
 def parameter_moments(x: np.ndarray) -> np.ndarray:

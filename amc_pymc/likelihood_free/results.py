@@ -31,7 +31,7 @@ from amc_pymc.likelihood_free.problem import (
 )
 from amc_pymc.likelihood_free.proposal import NONCENTRED, Parametrisation
 from amc_pymc.likelihood_free.smoothing import SmoothingKernel, smooth_draws
-from amc_pymc.likelihood_free.step_posterior import fit_step_posterior, quantile_corners
+from amc_pymc.likelihood_free.step_posterior import fit_step_posterior
 from amc_pymc.likelihood_free.tolerance_bias import (
     STATISTICS,
     closest,
@@ -343,15 +343,13 @@ def _rounds(run: AbcRun, drawn: _Draws) -> xr.Dataset:
 
 
 def _steps(run: AbcRun, plain: Accepted) -> xr.Dataset:
-    """Return the boxes of the step function, in the cube and on the scale of the parameters."""
-    history, problem = run.history, run.problem
+    """Return the boxes of the step function."""
+    history = run.history
     near = student_kernel(history.distance, plain.tolerance) * history.density
     steps = fit_step_posterior(history.u, near, plain.index, plain.weight, run.rng)
-    values = steps._asdict()
-    theta = quantile_corners(problem, np.concatenate([steps.lower, steps.upper]))
-    if theta is not None:
-        values["theta_lower"], values["theta_upper"] = np.split(theta, 2)
-    return declared_dataset(STEP_POSTERIOR, values, {"coordinate": problem.coordinates})
+    return declared_dataset(
+        STEP_POSTERIOR, steps._asdict(), {"coordinate": run.problem.coordinates}
+    )
 
 
 def _simulations(run: AbcRun) -> xr.Dataset:

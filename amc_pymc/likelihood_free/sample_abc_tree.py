@@ -17,7 +17,7 @@ from amc_pymc.flags import flag
 from amc_pymc.likelihood_free.accepted import accept, effective, final_tolerance
 from amc_pymc.likelihood_free.choose import AdjustName
 from amc_pymc.likelihood_free.history import AbcRun, History, batch_sizes
-from amc_pymc.likelihood_free.learned import exchangeable_features, learned_distance
+from amc_pymc.likelihood_free.learned import exchangeable_features, learned_distance, order_contrast
 from amc_pymc.likelihood_free.learning import TreeProposal, one_of, rounds
 from amc_pymc.likelihood_free.problem import Problem, Simulated, accepted
 from amc_pymc.likelihood_free.results import abc_tree_data
@@ -37,6 +37,8 @@ _NAMES = {
     "chain", "draw", "sample", "statistic", "distance", "log_weight", "round", "box", "u", "simulation",
     "coordinate", "failure", "summaries", "summary",
 }  # fmt: skip
+#: Standard errors above which exchangeable observations are said not to be so: hundreds of contrasts are compared.
+_IN_ORDER = 6.0
 #: Default options of the proposals.
 _DEFAULT = TreeProposal()
 
@@ -46,7 +48,7 @@ def sample_abc_tree(
     *,
     max_simulations: int,
     tolerance: float | None = None,
-    adjust: AdjustName = "none",
+    adjust: AdjustName | None = None,
     exchangeable: bool = False,
     distance_scale: DistanceScale | None = None,
     proposal: TreeProposal = _DEFAULT,
@@ -81,13 +83,14 @@ def sample_abc_tree(
     tolerance : float, optional
         Smallest tolerance, in units of the distance. For ``pm.Simulator`` the unit is its ``epsilon`` and the
         default is 1. The final tolerance is larger if too few simulations come this close to the data.
-    adjust : {"none", "regression", "learned", "auto"}, default "none"
+    adjust : {"none", "regression", "learned", "auto"}, optional
         Regression of accepted parameters on summary statistics (Beaumont, Zhang & Balding 2002). It matters more
         than the proposal in many dimensions. "regression" is linear or quadratic, or also adjusts the spread, within
         each mode (Blum & Francois 2010). "learned" accepts by summary statistics that are learned from the simulations
         (Fearnhead & Prangle 2012). "auto" selects one of these, or none. Kind and tolerance are those that best predict
         the parameters of simulations close to the data; so are coordinates of variables that depend on others, such as
-        effects of groups.
+        effects of groups. The default is "auto" for at most 100 summary statistics, and otherwise "none", because
+        adjustments then take minutes.
     exchangeable : bool, default False
         Whether observations along the first axis of the data are independent and identically distributed. Summary
         statistics are then moments and quantiles, which do not depend on the order, and `distance_scale` is by
@@ -248,7 +251,7 @@ def _sample(
     proposal: TreeProposal | None,
     draws: int,
     tolerance: float | None,
-    adjust: AdjustName,
+    adjust: AdjustName | None,
     exchangeable: bool,
     distance_scale: DistanceScale | None,
     model: Any,
@@ -256,8 +259,9 @@ def _sample(
 ) -> xr.DataTree:
     """Check the arguments of both samplers, simulate, and collect the results."""
     description = "Rejection" if proposal is None else "ABC-Tree"
-    draws, tolerance = _checked_draws(draws), positive_or_none("tolerance", tolerance)
-    one_of("adjust", adjust, AdjustName)
+    draws, tolerance = positive_int("draws", draws), positive_or_none("tolerance", tolerance)
+    if adjust is not None:
+        one_of("adjust", adjust, AdjustName)
     if distance_scale is not None:
         one_of("distance_scale", distance_scale, DistanceScale)
     problem, model = as_problem(model)
@@ -269,8 +273,10 @@ def _sample(
         tolerance = problem.tolerance
     run = AbcRun(problem, model, History(), learned=distance_scale == "learned")
     data = problem.observed_summaries[None]
-    run.observed = (data if features is None else features(data))[0]
-    kept = adjust != "none" or len(run.observed) <= MOST_SUMMARIES or run.learned
+    run.observed = (data if features is None else features(data)[0])[0]
+    few = len(run.observed) <= MOST_SUMMARIES
+    adjust = adjust or ("auto" if few else "none")
+    kept = adjust != "none" or few or run.learned
     settings: dict[str, Any] = {
         "adjust": adjust, "exchangeable": exchangeable, "distance_scale": distance_scale,
         "tolerance": tolerance, "proposal": _told_of(proposal),
@@ -285,13 +291,16 @@ def _sample(
                 f"{simulated.sizes[0]}; raise max_simulations or batch_size."
             )
         run.rng, *generators = simulated.rngs
+        contrasts: list[float] = []
 
         def simulate(u: np.ndarray, b: int) -> Simulated:
             distance, failures, summaries = simulated.simulate(u, b)
             if features is not None and summaries is not None:
                 some = np.isfinite(summaries).all(axis=1)
                 made = np.full((len(u), len(run.observed)), np.nan)
-                made[some], summaries = features(summaries[some]), made
+                made[some], contrast = features(summaries[some])
+                contrasts.append(contrast)
+                summaries = made
             if distance_scale == "mad":
                 assert summaries is not None
                 if run.scale is None:
@@ -316,6 +325,8 @@ def _sample(
     if run.learned:
         run.history.score_again(learn(run.history, run.rng.spawn(1)[0], thorough=True))
     run.flags += failure_flags(problem, run.failures, run.history.u)
+    if max(contrasts, default=0.0) > _IN_ORDER:
+        run.flags.append(flag("order_matters", times=max(contrasts)))
     if run.scale is not None and np.isinf(run.scale.spread).any():
         left_out = ", ".join(map(str, np.flatnonzero(np.isinf(run.scale.spread))))
         run.flags.append(
@@ -333,17 +344,6 @@ def _sample(
     found = accept(distance, log_weight, chosen)
     attrs = {"sampler": description, "distance_scale": distance_scale or "none"}
     return abc_tree_data(run, found, draws=draws, wanted=tolerance, adjust=adjust, attrs=attrs)
-
-
-def _checked_draws(draws: object) -> int:
-    """Return a positive integer, or raise a TypeError, for example if the first argument is the model."""
-    from pymc.model.core import Model
-
-    if isinstance(draws, Model | SimulatorProblem):
-        raise TypeError(
-            f"draws must be an integer, got a {type(draws).__name__}; pass it as model=."
-        )
-    return positive_int("draws", draws)
 
 
 def _told_of(proposal: TreeProposal | None) -> dict[str, Any]:
@@ -372,7 +372,10 @@ def _check_names(problem: Problem) -> None:
 
 
 def _features(problem: Problem) -> Any:
-    """Return the function from data (n, S) to features that do not depend on the order of observations."""
+    """Return the function from data (n, S) to features (n, F) that ignore the order of observations, and to a contrast.
+
+    The contrast is that of :func:`order_contrast`.
+    """
     observed = problem.observed  # type: ignore[attr-defined]
     each = list(observed.values()) if isinstance(observed, dict) else [observed]
     shapes = [np.shape(o) for o in each]
@@ -389,8 +392,10 @@ def _features(problem: Problem) -> Any:
         )
     own, ends = [exchangeable_features(shape) for shape in shapes], np.cumsum(sizes)[:-1]
 
-    def features(data: np.ndarray) -> np.ndarray:
+    def features(data: np.ndarray) -> tuple[np.ndarray, float]:
         parts = np.split(data, ends, axis=1)
-        return np.concatenate([f(part) for f, part in zip(own, parts, strict=True)], axis=1)
+        found = [f(part) for f, part in zip(own, parts, strict=True)]
+        contrasts = [order_contrast(part, s) for part, s in zip(parts, shapes, strict=True)]
+        return np.concatenate(found, axis=1), max(contrasts)
 
     return features

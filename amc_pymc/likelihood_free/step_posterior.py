@@ -7,15 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from amc_pymc.likelihood_free.partition import whole_cube
-from amc_pymc.likelihood_free.problem import Problem, are_whole, labels
 from amc_pymc.likelihood_free.trees import Cart
-from amc_pymc.rng import as_generator
 
 #: Minimum average number of accepted simulations per box.
 _PER_BOX = 20
 _MOST_BOXES, _MIN_SAMPLES = 1000, 20
-#: Number of points that test whether coordinates are quantiles of single parameters.
-_TRIED = 32
 
 
 class StepPosterior(NamedTuple):
@@ -106,35 +102,3 @@ def fit_step_posterior(
         mass[node] = mass[above] * (n[node] + part) / (n[above] + 1.0)
     counts = np.round(count[leaves]).astype(np.int64)
     return StepPosterior(partition.lower, partition.upper, mass[leaves], counts)
-
-
-def quantile_corners(problem: Problem, corners: np.ndarray) -> np.ndarray | None:
-    """Return parameters (n, D) at points (n, D) of the cube, one for each coordinate.
-
-    None if any coordinate belongs to a whole number, or does not alone determine one parameter, which increases with it.
-    """
-
-    def in_order(u: np.ndarray) -> np.ndarray:
-        columns = {
-            label: column
-            for name, value in problem.parameters(u).items()
-            for label, column in zip(
-                labels(name, value.shape[1:]), value.reshape(len(u), -1).T, strict=True
-            )
-        }
-        return np.stack([columns[c].astype(float) for c in problem.coordinates], axis=1)
-
-    rng = as_generator(0)
-    elements = [c for name, shape in problem.shapes.items() for c in labels(name, shape)]
-    u = np.sort(rng.random((_TRIED, problem.n_dim)), axis=0)
-    if sorted(elements) != sorted(problem.coordinates) or problem.log_density(u) is not None:
-        return None
-    theta = in_order(u)
-    if are_whole(problem).any() or not (np.diff(theta, axis=0) > 0.0).all():
-        return None
-    for d in range(problem.n_dim):
-        other = rng.random(u.shape)
-        other[:, d] = u[:, d]
-        if not np.array_equal(in_order(other)[:, d], theta[:, d]):
-            return None
-    return in_order(corners)

@@ -179,12 +179,10 @@ prior_acceptance |                     | float |             | | acceptance prob
 summary_scale    | summary             | float |             | | spread of the summary statistic in the first batch
 """)
 STEP_POSTERIOR = as_table("""
-lower         | box coordinate | float | | | lower corner of the box in the unit cube
-upper         | box coordinate | float | | | upper corner of the box in the unit cube
-mass          | box            | float | | | posterior mass of the box
-accepted      | box            | int   | | | accepted simulations in the box
-theta_lower   | box coordinate | float | | | lower corner on the scale of the parameters
-theta_upper   | box coordinate | float | | | upper corner on the scale of the parameters
+lower    | box coordinate | float | | | lower corner of the box in the unit cube
+upper    | box coordinate | float | | | upper corner of the box in the unit cube
+mass     | box            | float | | | posterior mass of the box
+accepted | box            | int   | | | accepted simulations in the box
 """)
 PROBABILITIES = as_table("""
 probability | statistic event | float | | | probability of a whole number: mean, mcse, tolerance_error (change by the tolerance), error (total)

@@ -237,7 +237,7 @@ def stated(problem: SimulatorExample, estimates) -> dict[str, np.ndarray]:
 
 def our_settings(options: Sequence[str]) -> Result:
     """Keyword arguments from options: flags by name, and numbers as ``prior_share=0.1``."""
-    out: Result = {}
+    out: Result = {"adjust": "none"}
     for option in options:
         name, equals, value = option.partition("=")
         if equals:

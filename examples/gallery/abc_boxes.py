@@ -31,12 +31,17 @@ def main():
     prior = stats.uniform(-2.0, 4.0)
     problem = amc.SimulatorProblem({"x": prior, "y": prior}, simulate, observed=1.0, tolerance=0.05)
     found = amc.sample_abc_tree(
-        max_simulations=40_000, model=problem, batched=True, random_seed=1, progressbar=False
+        max_simulations=40_000,
+        model=problem,
+        adjust="none",
+        batched=True,
+        random_seed=1,
+        progressbar=False,
     )
     boxes, draws = found["step_posterior"].to_dataset(), found["posterior"].to_dataset()
     picture, axes = plt.subplots(figsize=(6.0, 5.6), layout="constrained")
     for box in range(boxes.sizes["box"]):
-        low, high = boxes["theta_lower"][box].values, boxes["theta_upper"][box].values
+        low, high = (prior.ppf(boxes[side][box]) for side in ("lower", "upper"))
         axes.add_patch(plt.Rectangle(low, *(high - low), fill=False, edgecolor="#555555", lw=0.5))
     x, y = (draws[name].values.ravel()[::8] for name in "xy")
     axes.plot(x, y, ".", color="#d55e00", alpha=0.5, ms=3)

@@ -61,7 +61,12 @@ def main():
             "y", simulate, mu, sigma, sum_stat=summaries, epsilon=EPSILON, observed=OBSERVED
         )
         found = amc.sample_abc_tree(
-            max_simulations=50_000, batched=True, draws=250, random_seed=1, progressbar=False
+            max_simulations=50_000,
+            adjust="none",
+            batched=True,
+            draws=250,
+            random_seed=1,
+            progressbar=False,
         )
     grid_mu, grid_sigma = np.meshgrid(np.linspace(-0.2, 2.4, 300), np.linspace(0.6, 2.4, 300))
     density = exact_posterior(grid_mu, grid_sigma)

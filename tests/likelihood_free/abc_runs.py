@@ -38,6 +38,8 @@ PROBLEM = amc.SimulatorProblem({"mu": stats.uniform(-5.0, 10.0)}, one_normal, DA
 
 def sample(model=PROBLEM, sampler=amc.sample_abc_tree, **options):
     options = {"max_simulations": BUDGET, "batched": True, "random_seed": 1, **options}
+    if sampler is amc.sample_abc_tree:
+        options.setdefault("adjust", "none")
     return sampler(model=model, progressbar=False, **options)
 
 

@@ -1,5 +1,7 @@
 """Learned summaries and the choice of an adjustment, from model to result."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -70,6 +72,44 @@ def test_where_signed_times_begin():
     assert 0.007 < float(shift.std()) < 0.018
 
 
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference")
+@pytest.mark.parametrize("shape", [(4, 2), (8,)])
+def test_observations_that_are_not_exchangeable(shape):
+    """Four points of two coordinates each: as eight numbers, places matter."""
+
+    def points(rng, a, b):
+        return (np.stack([a, b], axis=-1)[:, None] + rng.normal(size=(len(a), 4, 2))).reshape(
+            len(a), *shape
+        )
+
+    problem = amc.SimulatorProblem({"a": stats.norm(), "b": stats.norm()}, points, np.ones(shape))
+    found = amc.sample_abc_tree(
+        model=problem,
+        max_simulations=1000,
+        exchangeable=True,
+        random_seed=1,
+        **OPTIONS,
+    )
+    assert ("order_matters" in found["abc"].attrs["flag_names"]) == (shape == (8,))
+
+
+@pytest.mark.parametrize(("summaries", "name"), [(100, "auto"), (101, "none")])
+def test_the_default_adjustment(summaries, name):
+    """Many summary statistics would take minutes."""
+    problem = amc.SimulatorProblem(
+        {"mu": stats.norm()},
+        lambda rng, mu: mu[:, None] + rng.normal(size=(len(mu), summaries)),
+        np.zeros(summaries),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        attrs = amc.sample_abc_tree(model=problem, max_simulations=200, random_seed=1, **OPTIONS)[
+            "posterior"
+        ].attrs
+    assert ("gain" in attrs) == (name == "auto")
+    assert name == "auto" or attrs["adjust"] == "none"
+
+
 def test_exchangeable_observations_need_the_data():
     with pytest.raises(ValueError, match=r"5 numbers, and there are 1 summary"):
         amc.sample_abc_tree(
@@ -95,7 +135,7 @@ def test_a_minor_mode_keeps_its_mass_with_a_learned_distance(monkeypatch):
     for seed in range(200):
         found = amc.sample_abc_tree(
             model=problem, max_simulations=1500, distance_scale="learned", random_seed=seed,
-            proposal=amc.TreeProposal(batch_size=500), **OPTIONS,
+            adjust="none", proposal=amc.TreeProposal(batch_size=500), **OPTIONS,
         )["weighted_posterior"]  # fmt: skip
         weight = np.exp(found["log_weight"].values[0])
         masses.append(weight @ (found["theta"].values[0] < 0.0) / weight.sum())

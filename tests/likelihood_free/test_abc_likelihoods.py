@@ -44,7 +44,7 @@ def sample(model, sampler=amc.sample_abc_tree, seed=1, n=3000, **options):
         warnings.filterwarnings("ignore", message=".*(are worth|may shift)")
         return sampler(
             model=model, max_simulations=n, batched=True, random_seed=seed, progressbar=False,
-            **options,
+            **{"adjust": "none", **options},
         )  # fmt: skip
 
 

@@ -16,10 +16,10 @@ DATA, SD = 1.5, 0.5
 
 
 def sample(model, sampler=amc.sample_abc_tree, **options):
-    options = {"max_simulations": 4000, "batched": True, "random_seed": 1, **options}
+    options = {"max_simulations": 4000, "batched": True, "adjust": "none", **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return sampler(model=model, progressbar=False, **options)
+        return sampler(model=model, random_seed=1, progressbar=False, **options)
 
 
 def model_of(potential=None):

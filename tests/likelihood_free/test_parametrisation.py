@@ -10,9 +10,18 @@ from scipy.special import logsumexp
 
 import amc_pymc as amc
 
-from amc_pymc.likelihood_free.choose import kernel_score, pseudo_observed
+from amc_pymc.likelihood_free.choose import (
+    Candidate,
+    Space,
+    Tilt,
+    best_candidate,
+    kernel_score,
+    pseudo_observed,
+    tilted,
+)
 from amc_pymc.likelihood_free.model_prior import PriorTransform
 from amc_pymc.likelihood_free.proposal import NONCENTRED
+from amc_pymc.mixtures import StudentTMixture
 
 
 def cube_of(write):
@@ -37,7 +46,9 @@ def test_centred_coordinates_lead_back_to_the_cube():
     own = cube.centred(u)
     x = own.to(u)
     np.testing.assert_allclose(own.back(x), u, atol=1e-9)
-    np.testing.assert_allclose([x.mean(axis=0), x.std(axis=0)], [[0.0] * 11, [1.0] * 11], atol=1e-9)
+    np.testing.assert_allclose(
+        [x[:, 2:].mean(axis=0), x[:, 2:].std(axis=0)], [[0.0] * 9, [1.0] * 9], atol=1e-9
+    )
 
 
 def test_densities_in_centred_coordinates_are_the_prior():
@@ -135,18 +146,63 @@ def test_pseudo_observations_have_parameters_of_the_posterior():
     """The closest data have a smaller variance between groups: there are more of these."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(5000, 1 + GROUPS))
-    tau = abs(x[:, 0])
-    u = np.column_stack([2.0 * stats.norm.cdf(tau) - 1.0, stats.norm.cdf(x[:, 1:])])
-    effects = tau[:, None] * x[:, 1:]
-    data = noisy(rng, effects, (5000, GROUPS))
-    distance = np.sqrt(((data - DATA) ** 2).sum(axis=1))
-    arguments = NONCENTRED.to(u), data - DATA, distance, np.zeros(5000), None, 100.0
-    chosen = pseudo_observed(*arguments, rng)
+    tau = stats.halfnorm.ppf(stats.norm.cdf(x[:, 0]))
+    data = noisy(rng, tau[:, None] * x[:, 1:], (5000, GROUPS))
+    gaps, even = data - DATA, np.zeros(5000)
+    distance = np.sqrt((gaps**2).sum(axis=1))
+    centred = np.column_stack([x[:, 0], tau[:, None] * x[:, 1:]])
+    tilt = tilted([x, centred], gaps, distance, even)
+    assert list(tilt.columns) == [0]
     mean, sd, _ = exact()
-    # The draws are from a tempered density, which is wider, not from the posterior.
+    chosen, closest = (pseudo_observed(x, distance, even, 100.0, t, rng) for t in (tilt, None))
+    # The posterior of a linear regression is not exact.
     assert abs(tau[chosen].mean() - mean) < 0.75 * sd
-    closest = np.argsort(distance)[:100]
     assert tau[closest].mean() < mean - sd
+
+
+def simulated(d, rng):
+    """Parameters with standard normal priors, their data, and those that were observed."""
+    x = rng.normal(size=(5000, d))
+    return x, x + 0.5 * rng.normal(size=x.shape), rng.normal(0.0, 1.1, size=d)
+
+
+def selected(x, data, observed, rng, tilt=None):
+    """Simulations that are taken as data."""
+    distance = np.sqrt(((data - observed) ** 2).sum(axis=1))
+    return pseudo_observed(x, distance, np.zeros(5000), 100.0, tilt, rng)
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_errors_at_pseudo_observations_are_those_of_posteriors(d):
+    rng, squares = np.random.default_rng(6), []
+    for _ in range(20):
+        x, data, observed = simulated(d, rng)
+        chosen = selected(x, data, observed, rng)
+        errors = x[chosen] - data[chosen] / 1.25
+        squares.append((errors**2).mean() / 0.2)
+    assert abs(np.mean(squares) - 1.0) < 4.0 * np.std(squares) / np.sqrt(20) < 0.2
+
+
+def test_scores_take_account_of_how_pseudo_observations_were_selected():
+    """Likely parameters are selected, which makes errors smaller than posteriors say."""
+    rng, squares = np.random.default_rng(7), []
+    for _ in range(20):
+        x, data, observed = simulated(1, rng)
+        posterior = StudentTMixture([1.0], [observed / 1.25], [[[0.2]]], np.inf)
+        tilt = Tilt(np.array([0]), posterior)
+        chosen = selected(x, data, observed, rng, tilt)
+        targets = np.concatenate([data[chosen], observed[None]])[None]
+        space = Space("raw", NONCENTRED, x, data, np.zeros(5000, int), targets, np.ones(1))
+        tried, even = [Candidate(space, "linear", 500.0)], np.zeros(5000)
+        squares.append(
+            [
+                best_candidate(tried, even, chosen, None, t, prefer_first=False).calibration[0][0]
+                for t in (tilt, None)
+            ]
+        )
+    right, blind = np.transpose(squares)
+    assert abs(right.mean() - 1.0) < 4.0 * right.std() / np.sqrt(20) < 0.2
+    assert blind.mean() < 0.8
 
 
 @pytest.mark.slow
