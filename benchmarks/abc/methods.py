@@ -293,7 +293,9 @@ def pilot(name: str, observation: int, factor: float) -> float:
 
 def run_pyabc(job: Job, problem: SimulatorExample, observed: np.ndarray | None = None) -> Found:
     """``pyabc.ABCSMC`` on one core; the generation counts whose end is nearest to the budget."""
-    pyabc = _pyabc()
+    import pyabc
+
+    logging.getLogger("ABC").setLevel(logging.ERROR)
     meter = Meter(limit=2.0 * job.budget)
     rng = as_generator([job.seed, job.observation])
     np.random.seed(rng.integers(2**31))  # the only generator that it takes
@@ -310,11 +312,18 @@ def run_pyabc(job: Job, problem: SimulatorExample, observed: np.ndarray | None =
         theta = to_theta(np.array([[parameters[name] for name in names]]))
         return {"s": simulate(rng, theta)[0]}
 
+    settings: Result = {"population_size": 100}
+    if job.options:
+        settings = {
+            "population_size": min(1000, max(50, job.budget // 50)),
+            "eps": pyabc.QuantileEpsilon(alpha=0.3),
+            "transitions": pyabc.LocalTransition(k_fraction=0.25),
+        }
     begin = time.process_time()
     sampler = pyabc.ABCSMC(
         model, pyabc.Distribution(**dict.fromkeys(names, prior)),
         lambda x, _: float(problem.distance(x["s"][None] + target)[0]),
-        sampler=pyabc.sampler.SingleCoreSampler(), **_pyabc_settings(pyabc, job),
+        sampler=pyabc.sampler.SingleCoreSampler(), **settings,
     )  # fmt: skip
     sampler.new("sqlite://", {"s": problem.observed - target})
     setup = time.process_time() - begin
@@ -336,25 +345,25 @@ def run_pyabc(job: Job, problem: SimulatorExample, observed: np.ndarray | None =
     )  # fmt: skip
 
 
-def _pyabc():
-    try:
-        import pyabc
-    except ImportError:
-        raise ImportError(
-            "pyabc is not installed; pip install pyabc, or leave it out of --methods"
-        ) from None
-    logging.getLogger("ABC").setLevel(logging.ERROR)
-    return pyabc
+def run_sbi(job: Job, problem: SimulatorExample) -> Found:
+    """Neural posterior estimation by ``sbi``, a masked autoregressive flow, on the scale where the prior is normal."""
+    import torch
 
+    from sbi.inference import NPE
 
-def _pyabc_settings(pyabc, job: Job) -> Result:
-    if not job.options:
-        return {"population_size": 100}
-    return {
-        "population_size": min(1000, max(50, job.budget // 50)),
-        "eps": pyabc.QuantileEpsilon(alpha=0.3),
-        "transitions": pyabc.LocalTransition(k_fraction=0.25),
-    }
+    n, rng = job.budget, as_generator([job.seed, job.observation])
+    torch.manual_seed(int(rng.integers(2**31)))
+    z = rng.standard_normal((n, problem.n_dim))
+    data = problem.simulate(rng, problem.cube(ndtr(z)))
+    begin = time.process_time()
+    prior = torch.distributions.MultivariateNormal(torch.zeros(z.shape[1]), torch.eye(z.shape[1]))
+    trainer = NPE(prior, show_progress_bars=False)
+    trainer.append_simulations(torch.tensor(z).float(), torch.tensor(data).float()).train()
+    target = torch.tensor(problem.observed).float()
+    drawn = trainer.build_posterior().sample((10_000,), x=target, show_progress_bars=False)
+    theta = problem.cube(ndtr(drawn.numpy().astype(float)))
+    spent = time.process_time() - begin
+    return Found(theta, np.ones(len(theta)), 0.0, n, 1.0, spent, n, 0.0, posterior=theta)
 
 
 @cache
@@ -364,7 +373,7 @@ def warm(name: str) -> None:
         run_ours(Job(name, method, 1, 500, 1), example(name, 1))
 
 
-RUN = {"tree": run_ours, "rejection": run_ours, "smc": run_smc, "pyabc": run_pyabc}
+RUN = {"tree": run_ours, "rejection": run_ours, "smc": run_smc, "pyabc": run_pyabc, "sbi": run_sbi}
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ that it takes, as ``prior_share=0.1``; ``rejection`` is
 ``sample_abc_rejection``. Both lower the tolerance as far as the budget goes, unless it is given, as in
 ``tree:tolerance=1``, in units of the problem's epsilon. ``smc`` is ``pm.sample_smc`` with ``pm.Simulator`` and
 its defaults; ``smc:0.3`` has 0.3 times the epsilon. ``pyabc`` is ``pyabc.ABCSMC`` as it comes, and ``pyabc:tuned``
-has more particles, lower quantiles and local kernels (``pip install pyabc``). Neither peer can be
+has more particles, lower quantiles and local kernels (``pip install pyabc``). ``sbi`` is neural posterior estimation
+(``pip install sbi``). Neither of the other peers can be
 stopped at a budget: particles of ``smc`` are as many as a pilot says, which is not counted, and of ``pyabc`` that generation
 counts that ended nearest to the budget. Column "simulations" says what was spent.
 
@@ -192,8 +193,6 @@ def known_method(text: str) -> str:
     try:
         if family in OURS:
             our_settings(options)
-        elif family == "smc":
-            [float(option) for option in options]
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
     return text
@@ -219,10 +218,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for job in () if o.table else wanted:
         if row_key({"kind": kind, **vars(job)}) in done:
             continue
-        if o.calibration:
-            row = calibrated(job)
-        else:
-            row = measured(job, o.draws, published=job.seed <= o.published_seeds)
+        published = job.seed <= o.published_seeds
+        row = calibrated(job) if o.calibration else measured(job, o.draws, published=published)
         book.add(row)
         say(f"... {' '.join(map(str, vars(job).values()))}: {row['status']}")
     text = tables(book.rows())
