@@ -320,21 +320,7 @@ def _gammaln(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
 
 
 #: Operations that are in none of these tables, such as a sine, have unknown bounds.
-_INCREASING = {
-    *(
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "sqrt",
-        "sigmoid",
-        "softplus",
-        "tanh",
-        "arctan",
-        "erf",
-        "float",
-    ),
-}
+_INCREASING = set("exp expm1 log log1p sqrt sigmoid softplus tanh arctan erf float".split())
 _DECREASING = {"neg", "erfc", "erfcx", "log1mexp"}
 _RULES: dict[str, Rule] = {
     "add": _sum,

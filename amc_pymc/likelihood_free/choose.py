@@ -377,9 +377,11 @@ def best_candidate(
     .. math:: \log \hat p(x_j \mid s_j) - \log \pi(x_j).
 
     The prior density makes scores in different coordinates comparable. This score is proper: its expectation is highest
-    for the posterior itself. It depends on location, spread and shape. The bandwidth has the best mean score. Among candidates that differ from the best one only in the number of
-    draws and are within two standard errors, or 0.03 nats, of it, the one with most draws is chosen. A hundred data
-    sets resolve gains of a few hundredths of a nat, but not less.
+    for the posterior itself. It depends on location, spread and shape. If simulations were selected by a factor r of
+    their parameters, the parameters are from the posterior times r, and draws are weighted by r, too. The bandwidth has
+    the best mean score. Among candidates that differ from the best one only in the number of draws and are within two
+    standard errors, or 0.03 nats, of it, the one with most draws is chosen. A hundred data sets resolve gains of a few
+    hundredths of a nat, but not less.
 
     Parameters
     ----------

@@ -200,6 +200,16 @@ def entry_point(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     return dispatcher.overloads[kinds].entry_point
 
 
+# --- counts ---------------------------------------------------------------------------------------
+# Arrays that loops add to. `amc_pymc.results.tables` declares the statistics that the counts' `stats` return.
+
+
+def add_counts(total: tuple[np.ndarray, ...], counts: tuple[np.ndarray, ...]) -> None:
+    """Add counts to others of the same kind, in place."""
+    for mine, new in zip(total, counts):
+        mine += new
+
+
 # --- logs -----------------------------------------------------------------------------------------
 
 

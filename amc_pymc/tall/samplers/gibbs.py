@@ -19,7 +19,7 @@ from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, RaceResult, RaceRule, first_bad, race
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Densities, Log, Races, log_decision
+from amc_pymc.tall.samplers.compiled import Densities, Log, Races, add_counts, log_decision
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
 
 #: Number of units of which is seen what they read.
@@ -192,8 +192,7 @@ def excluding(sampler: Gibbs, chain: Chain, x: np.ndarray) -> list[int]:
 
 
 def _tune(sampler: Gibbs, chain: Chain, counts: GibbsCounts, x: np.ndarray) -> None:
-    for total, new in zip(chain.totals, counts):
-        total += new
+    add_counts(chain.totals, counts)
     if sampler.prepared.surrogate is None:
         return
     if past_start(chain):

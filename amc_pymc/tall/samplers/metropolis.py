@@ -19,7 +19,7 @@ from amc_pymc.tall.racing.race import DECIDED
 from amc_pymc.tall.racing.rules import AutoRace, ExactRace
 from amc_pymc.tall.refresh import Refresh, propose_with_tails
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Log, Races, decide, log_decision
+from amc_pymc.tall.samplers.compiled import Log, Races, add_counts, decide, log_decision
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, finite_or_raise
 from amc_pymc.tall.samplers.surface import fit_to_moments, gaussian_surface
@@ -438,8 +438,7 @@ def _tune(
     sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts, x: np.ndarray
 ) -> None:
     """Adapt after a draw that ended in x."""
-    for total, new in zip(chain.totals, counts):
-        total += new
+    add_counts(chain.totals, counts)
     scales = chain.moves.scales
     # Rejections cost thinned decisions little, and moves of full scale make draws independent.
     targets = (0.25, 0.5 if sampler.prepared.thinning is None else 0.25)
