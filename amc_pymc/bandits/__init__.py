@@ -1,6 +1,6 @@
 """Bandit policies: ask which arm to pull, tell what it gave.
 
-The contract, which all bandits keep (:class:`Policy` for K arms, :class:`HOO` for the cells of a box):
+The contract of all policies for K arms (:class:`HOO`, which searches a box, does not keep it):
 
 State
     Statistics of each arm, the pulls that are pending, and the range of rewards. ``copy()`` and pickles carry all
@@ -49,8 +49,8 @@ Examples
 array([ 1, 18,  1])
 """
 
-from amc_pymc.bandits.contract import Bandit, Policy, Pull, Pulls
-from amc_pymc.bandits.hoo import HOO, HOOCell, HOOPull
+from amc_pymc.bandits.contract import Policy, Pull, Pulls
+from amc_pymc.bandits.hoo import HOO
 from amc_pymc.bandits.indices import (
     KLUCB,
     UCB1,
@@ -64,7 +64,7 @@ from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.registry import POLICIES, make_policy
 from amc_pymc.bandits.rewards import KnownRange, LogLoss, RewardScale, RunningRange
 from amc_pymc.bandits.thompson import ThompsonSampling
-from amc_pymc.bandits.ucbcv import UCBCV, ControlledMean, batching, jackknife, regression, splitting
+from amc_pymc.bandits.ucbcv import UCBCV
 
 __all__ = [
     "HOO",
@@ -74,11 +74,7 @@ __all__ = [
     "UCB1",
     "UCBCV",
     "UCBV",
-    "Bandit",
     "BoundPolicy",
-    "ControlledMean",
-    "HOOCell",
-    "HOOPull",
     "IndexPolicy",
     "KnownRange",
     "LogLoss",
@@ -89,10 +85,6 @@ __all__ = [
     "RoundRobin",
     "RunningRange",
     "ThompsonSampling",
-    "batching",
-    "jackknife",
     "kl_upper",
     "make_policy",
-    "regression",
-    "splitting",
 ]

@@ -1,4 +1,4 @@
-"""Ask, tell and drop: the account of pulls that all bandits keep, see :mod:`amc_pymc.bandits`."""
+"""Ask, tell and drop: the account of pulls that all policies keep; see :mod:`amc_pymc.bandits`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pulls(Sequence[Pull]):
         self.coins = np.asarray(coins, float)
 
     @classmethod
-    def of(cls, pulls: Sequence[Any]) -> Pulls:
+    def of(cls, pulls: Sequence[Pull]) -> Pulls:
         """Collect single pulls."""
         return cls([p.arm for p in pulls], [p.number for p in pulls], [p.coin for p in pulls])
 
@@ -95,28 +95,40 @@ class Told(NamedTuple):
     controls: np.ndarray | None
 
 
-class Bandit(ABC):
-    """Base class of everything that asks for pulls and is told their values.
+class Policy(ABC):
+    """Base class of policies that choose which of K arms to pull next from the values of earlier pulls.
 
-    Pulls that were asked for and not yet told are pending; they may be told late, in any order
-    and in batches. A bandit holds no generator and can be copied and pickled at any time.
+    Pulls that were asked for and not yet told are pending; they may be told late, in any order and in batches. A
+    policy holds no generator and can be copied and pickled at any time. The contract is that of
+    :mod:`amc_pymc.bandits`.
 
     Parameters
     ----------
-    rewards : tuple (low, high) or RewardScale
+    n_arms : int
+        Number of arms K.
+    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
+        Range of rewards: a pair of numbers or of arrays (K,), or :class:`KnownRange`,
+        :class:`RunningRange` or :class:`LogLoss`.
     """
 
-    #: Class of a single pull.
-    pull_class: ClassVar[Any] = Pull
+    #: Name of the policy in ``make_policy``.
+    name: ClassVar[str]
+    #: Whether every value is randomised by the coin of its pull.
+    needs_coin: bool = False
     #: Whether choices depend on costs.
     uses_costs: ClassVar[bool] = False
     #: Whether choices depend on control variates, which must then be told.
     uses_controls: ClassVar[bool] = False
 
-    def __init__(self, rewards: RewardScale | tuple[ArrayLike, ArrayLike]):
+    def __init__(
+        self, n_arms: int, *, rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
+    ):
+        self.n_arms = positive_int("n_arms", n_arms)
         self.rewards = copy.deepcopy(as_reward_scale(rewards))
         self._asked = 0
         self._open: dict[int, int] = {}  # arms of the pending pulls, by number
+        self._seen = Statistics.empty(self.n_arms)
+        self.rewards.begin(self._seen)
 
     @property
     def asked(self) -> int:
@@ -192,7 +204,7 @@ class Bandit(ABC):
             self._release(pulls.arms)
 
     def _batch(self, pull: Any) -> tuple[bool, Pulls]:
-        single = isinstance(pull, self.pull_class)
+        single = isinstance(pull, Pull)
         given = [pull] if single else pull
         return single, given if isinstance(given, Pulls) else Pulls.of(given)
 
@@ -212,46 +224,6 @@ class Bandit(ABC):
     def _checked_controls(self, pulls: Pulls, controls: ArrayLike | None) -> np.ndarray:
         """Return the controls (n, q) of n pulls; needed if ``uses_controls``."""
         raise NotImplementedError
-
-    @abstractmethod
-    def _receive(self, told: Told) -> None:
-        """Record the values of pulls."""
-
-    @abstractmethod
-    def _release(self, arms: np.ndarray) -> None:
-        """Take pulls of these arms, possibly repeated, from the pending ones."""
-
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        return copy.deepcopy(self)
-
-
-class Policy(Bandit):
-    """Base class of policies that choose which of K arms to pull next from the values of earlier pulls.
-
-    The contract is that of :mod:`amc_pymc.bandits`.
-
-    Parameters
-    ----------
-    n_arms : int
-        Number of arms K.
-    rewards : tuple (low, high) or RewardScale, default (0.0, 1.0)
-        Range of rewards: a pair of numbers or of arrays (K,), or :class:`KnownRange`,
-        :class:`RunningRange` or :class:`LogLoss`.
-    """
-
-    #: Name of the policy in ``make_policy``.
-    name: ClassVar[str]
-    #: Whether every value is randomised by the coin of its pull.
-    needs_coin: bool = False
-
-    def __init__(
-        self, n_arms: int, *, rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
-    ):
-        self.n_arms = positive_int("n_arms", n_arms)
-        super().__init__(rewards)
-        self._seen = Statistics.empty(self.n_arms)
-        self.rewards.begin(self._seen)
 
     @property
     def counts(self) -> np.ndarray:
@@ -340,3 +312,7 @@ class Policy(Bandit):
 
     def _release(self, arms: np.ndarray) -> None:
         self._seen.pending -= np.bincount(arms, minlength=self.n_arms)
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        return copy.deepcopy(self)

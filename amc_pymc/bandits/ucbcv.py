@@ -37,24 +37,7 @@ class ControlledMean(NamedTuple):
     df: float
 
 
-def _observations(
-    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike, least: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return rewards (s,) and deviations of controls (s, q), or raise an error if there are too few."""
-    x, w = np.asarray(rewards, float), np.asarray(controls, float)
-    d = w.reshape(x.size, -1 if x.size and w.size else 0) - np.asarray(control_means, float)
-    if x.size < max(least, d.shape[1] + 2):
-        raise ValueError(
-            f"{d.shape[1]} controls need {max(least, d.shape[1] + 2)} rewards, got {x.size}."
-        )
-    if not (np.isfinite(x).all() and np.isfinite(d).all()):
-        raise ValueError("rewards, controls and control_means must be finite.")
-    return x, d
-
-
-def regression(
-    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
-) -> ControlledMean:
+def regression(seen: Moments) -> ControlledMean:
     r"""Estimate a mean reward by linear regression on control variates.
 
     .. math::
@@ -68,170 +51,16 @@ def regression(
     for normal rewards and controls. The variance is then (s - 2) / (s - q - 2) (1 - rho^2) times that
     of the plain mean, so a control helps only if its correlation outweighs the lost degree of freedom.
 
-    Parameters
-    ----------
-    rewards : array_like (s,)
-        Rewards, with s at least q + 2.
-    controls : array_like (s, q) or (s,)
-        Controls observed with the rewards. Those that depend linearly on earlier ones are omitted.
-    control_means : float or array_like (q,), default 0.0
-        Known means omega of the controls.
-
-    Returns
-    -------
-    ControlledMean
-
-    Notes
-    -----
     Verma & Hanawal's equation 4 divides by squares about omega; their Lemma 1 and their formula for
-    q controls hold with squares about the sample mean, as here.
-
-    References
-    ----------
-    Nelson (1990), Control variate remedies. Operations Research 38, 974-992.
-    doi:10.1287/opre.38.6.974
-
-    Verma & Hanawal (2021), Stochastic multi-armed bandits with control variates, Lemmas 1-3.
-    arXiv:2105.03962
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from amc_pymc.bandits import regression
-    >>> rng = np.random.default_rng(1)
-    >>> w = rng.normal(size=1000)
-    >>> x = 2.0 + 3.0 * w + 0.1 * rng.normal(size=1000)
-    >>> estimate = regression(x, w, 0.0)
-    >>> round(float(estimate.mean), 2), round(float(estimate.variance**0.5), 4)
-    (2.0, 0.0032)
-    """
-    x, d = _observations(rewards, controls, control_means)
-    seen = Moments(False, d.shape[1])
-    seen.include(x, d)
-    return _of_moments(seen)
-
-
-def jackknife(
-    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
-) -> ControlledMean:
-    r"""Estimate a mean reward by control variates and the jackknife, for variables that are not normal.
-
-    The estimate is the mean of the pseudo-values :math:`s \hat\mu^c - (s - 1) \hat\mu^{c,-j}`, with
-    :math:`\hat\mu^{c,-j}` from :func:`regression` without observation j, and its variance is their
-    variance over s, computed from leverages in O(s q^2). The interval, with s - 1 degrees of freedom,
-    is asymptotic.
+    q controls hold with squares about the sample mean, as here. See also Nelson (1990), Operations Research 38,
+    974-992, doi:10.1287/opre.38.6.974.
 
     Parameters
     ----------
-    rewards, controls, control_means
-        As in :func:`regression`.
-
-    Returns
-    -------
-    ControlledMean
-        The variance is infinite if a single observation determines a coefficient.
-
-    Notes
-    -----
-    Verma & Hanawal (2021), section 5.1, has two misprints: both terms of the pseudo-value omit
-    observation j, and intervals use the variance instead of its square root.
-
-    References
-    ----------
-    Lavenberg, Moeller & Welch (1982), Statistical results on control variables with application to
-    queueing network simulation. Operations Research 30, 182-202. doi:10.1287/opre.30.1.182
-
-    Examples
-    --------
-    >>> from amc_pymc.bandits import jackknife
-    >>> round(float(jackknife([0.0, 1.0, 3.0, 4.0], [0.0, 0.1, 1.0, 1.2], 0.5).mean), 3)
-    1.778
+    seen : Moments
+        Moments of rewards and of the deviations of controls from their known means. Controls that depend linearly
+        on others are left out.
     """
-    x, d = _observations(rewards, controls, control_means)
-    return _leave_one_out(x, d, pseudo=True)
-
-
-def splitting(
-    rewards: ArrayLike, controls: ArrayLike, control_means: ArrayLike = 0.0
-) -> ControlledMean:
-    r"""Estimate a mean reward by control variates, correcting each reward with coefficients from the others.
-
-    The estimate is the mean of :math:`X_j + \hat\beta^{-j} (\omega - W_j)`, and its variance is their
-    variance over s, with the coefficients :math:`\hat\beta^{-j}` of :func:`regression` without observation
-    j, computed from leverages in O(s q^2). The mean is unbiased for any distribution, because the coefficients
-    of an observation do not depend on it. The interval, with s - 1 degrees of freedom, is approximate.
-
-    Parameters
-    ----------
-    rewards, controls, control_means
-        As in :func:`regression`.
-
-    Returns
-    -------
-    ControlledMean
-        The variance is infinite if a single observation determines a coefficient.
-
-    References
-    ----------
-    Nelson (1990), Control variate remedies. Operations Research 38, 974-992.
-    doi:10.1287/opre.38.6.974
-
-    Examples
-    --------
-    >>> from amc_pymc.bandits import splitting
-    >>> round(float(splitting([0.0, 1.0, 3.0, 4.0], [0.0, 0.1, 1.0, 1.2], 0.5).mean), 3)
-    1.788
-    """
-    x, d = _observations(rewards, controls, control_means)
-    return _leave_one_out(x, d, pseudo=False)
-
-
-def batching(
-    rewards: ArrayLike,
-    controls: ArrayLike,
-    control_means: ArrayLike = 0.0,
-    *,
-    n_batches: int = 30,
-) -> ControlledMean:
-    """Estimate a mean reward by regression of batch means on batch means of control variates.
-
-    Batch means are closer to normal, for which :func:`regression` is exact, but leave fewer degrees of
-    freedom: n_batches - q - 1.
-
-    Parameters
-    ----------
-    rewards, controls, control_means
-        As in :func:`regression`.
-    n_batches : int, default 30
-        Number of batches of equal size, at least q + 2. Observations after the last full batch are ignored.
-
-    Returns
-    -------
-    ControlledMean
-
-    References
-    ----------
-    Nelson (1989), Batch size effects on the efficiency of control variates in simulation. European
-    Journal of Operational Research 43, 184-196.
-
-    Examples
-    --------
-    >>> from amc_pymc.bandits import batching
-    >>> estimate = batching([0.0, 1.0, 3.0, 4.0, 9.0], [], n_batches=2)
-    >>> estimate.mean, estimate.variance
-    (2.0, 2.25)
-    """
-    x, d = _observations(rewards, controls, control_means, n_batches)
-    q = d.shape[1]
-    if n_batches < q + 2:
-        raise ValueError(f"n_batches must be at least q + 2 = {q + 2}, got {n_batches}.")
-    size = x.size // n_batches
-    means = _batch_means(np.column_stack([x, d])[: n_batches * size], size)
-    return regression(means[:, 0], means[:, 1:])
-
-
-def _of_moments(seen: Moments) -> ControlledMean:
-    """Estimate a mean from moments of rewards and of deviations of controls, by regression."""
     found, off = regress(seen.comoment), seen.mean[1:]
     mean, df = float(seen.mean[0] - found.coefficients @ off), seen.n - 1.0 - found.rank
     if df < 1.0:
@@ -241,8 +70,32 @@ def _of_moments(seen: Moments) -> ControlledMean:
     )
 
 
-def _leave_one_out(x: np.ndarray, deviations: np.ndarray, *, pseudo: bool) -> ControlledMean:
-    """Average pseudo-values of the jackknife, or rewards corrected with coefficients from the others."""
+def leave_one_out(x: np.ndarray, deviations: np.ndarray, *, pseudo: bool) -> ControlledMean:
+    r"""Estimate a mean by control variates and regressions without each observation in turn.
+
+    With pseudo-values, this is the jackknife: the mean of :math:`s \hat\mu^c - (s - 1) \hat\mu^{c,-j}`, with
+    :math:`\hat\mu^{c,-j}` by regression without observation j, and its variance is their variance over s. Verma &
+    Hanawal (2021), section 5.1, has two misprints: both terms of the pseudo-value omit observation j, and intervals
+    use the variance instead of its square root. See also Lavenberg, Moeller & Welch (1982),
+    doi:10.1287/opre.30.1.182.
+
+    Otherwise it is splitting: the mean of :math:`X_j + \hat\beta^{-j} (\omega - W_j)`, which is unbiased for any
+    distribution because the coefficients of an observation do not depend on it (Nelson 1990,
+    doi:10.1287/opre.38.6.974). Both intervals, with s - 1 degrees of freedom, are approximate.
+
+    Parameters
+    ----------
+    x : array (s,)
+        Rewards.
+    deviations : array (s, q)
+        Controls minus their known means.
+    pseudo : bool
+
+    Returns
+    -------
+    ControlledMean
+        The variance is infinite if a single observation determines a coefficient. Time O(s q^2), by leverages.
+    """
     s, off = x.size, deviations.mean(axis=0)
     centred = np.column_stack([x - x.mean(), deviations - off])
     found = regress(centred.T @ centred)
@@ -295,10 +148,10 @@ class UCBCV(IndexPolicy):
         The bounds hold at each t with probability at least 1 - 1 / t^alpha; the bound on regret requires
         more than 1.
     estimator : {"regression", "jackknife", "splitting", "batching"}, default "regression"
-        :func:`regression`, exact for normal variables, with s - q - 1 degrees of freedom after s pulls
-        (s - 2 in Lemmas 1 and 2 of the paper, for q = 1) and O(q^3) per pull;
-        :func:`jackknife` and :func:`splitting`, for other distributions, with s - 1 and O(s q^2);
-        :func:`batching`, with the number of full batches - q - 1.
+        "regression" is exact for normal variables, with s - q - 1 degrees of freedom after s pulls
+        (s - 2 in Lemmas 1 and 2 of the paper, for q = 1) and O(q^3) per pull; "jackknife" and "splitting" are for
+        other distributions, with s - 1 and O(s q^2); "batching" is the regression of batch means, which are closer to
+        normal (Nelson 1989), with the number of full batches - q - 1.
     n_batches : int, default 30
         Minimum number of batches for `estimator="batching"`; the batch size is doubled so that between
         `n_batches` and twice as many are full.
@@ -363,12 +216,6 @@ class UCBCV(IndexPolicy):
         self._moments = [Moments(False, q) for _ in range(k)]
         self._past = [np.empty((0, 1 + q)) for _ in range(k)]
 
-    @property
-    def estimates(self) -> ControlledMean:
-        """Controlled means of all arms, each field (K,); without an estimate, nan with variance inf."""
-        mean = np.where(self._variance < math.inf, self._mean, math.nan)
-        return ControlledMean(mean, self._variance.copy(), self._df.copy())  # type: ignore[arg-type]
-
     def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
         """Return the upper bounds.
 
@@ -412,14 +259,17 @@ class UCBCV(IndexPolicy):
 
     def _estimate(self, k: int, rows: np.ndarray) -> ControlledMean | None:
         """Return the estimate after further rewards and deviations of controls, (n, 1 + q); None if too few."""
+        seen = self._moments[k]
         if self.estimator == "regression":
-            self._moments[k].include(rows[:, 0], rows[:, 1:])
-            return _of_moments(self._moments[k])
+            seen.include(rows[:, 0], rows[:, 1:])
+            return regression(seen)
         past = self._past[k] = np.vstack([self._past[k], rows])
         if self.estimator == "batching":
             past = _batch_means(past, 2 ** (len(past) // (2 * self.n_batches)).bit_length())
         if len(past) < self.n_controls + 2:
             return None
         if self.estimator == "batching":
-            return regression(past[:, 0], past[:, 1:])
-        return _leave_one_out(past[:, 0], past[:, 1:], pseudo=self.estimator == "jackknife")
+            seen = Moments(False, self.n_controls)
+            seen.include(past[:, 0], past[:, 1:])
+            return regression(seen)
+        return leave_one_out(past[:, 0], past[:, 1:], pseudo=self.estimator == "jackknife")

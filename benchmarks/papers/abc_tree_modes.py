@@ -92,10 +92,9 @@ def by_hoo(example: SimulatorExample, n: int, rng: np.random.Generator) -> Found
     d, target = example.n_dim, Target(example)
     hoo = HOO(np.tile([0.0, 1.0], (d, 1)), nu=1.0, rho=0.999, horizon=n, max_depth=15 * d)
     while target.simulated < n:
-        pulls = hoo.ask(rng, min(20, n - target.simulated))
-        distance = target.simulate(np.array([p.point for p in pulls]), rng)
-        hoo.tell(pulls, (distance <= 6.0).astype(float))
-    return Found(hoo.best().point)
+        distance = target.simulate(hoo.ask(rng, min(20, n - target.simulated)), rng)
+        hoo.tell(distance <= 6.0)
+    return Found(hoo.best())
 
 
 def searches() -> dict[str, Callable[..., Found]]:

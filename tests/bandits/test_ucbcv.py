@@ -8,13 +8,8 @@ import statsmodels.api as sm
 
 from scipy import stats
 
-from amc_pymc.bandits import (
-    UCBCV,
-    batching,
-    jackknife,
-    regression,
-    splitting,
-)
+from amc_pymc.bandits import UCBCV
+from tests.bandits.test_control_variates import jackknife, regression, splitting
 
 ESTIMATORS = ["regression", "jackknife", "splitting", "batching"]
 OMEGA = np.array([[1.0, -2.0], [0.0, 0.5], [3.0, 3.0]])
@@ -50,20 +45,21 @@ def test_index_against_least_squares_and_scipy(q):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_estimates_are_those_of_the_functions(estimator):
+def test_bounds_are_those_of_the_estimates(estimator):
     policy = UCBCV(3, n_controls=2, control_means=OMEGA, estimator=estimator, n_batches=4)
     past = played(policy, 200, 3, 2)
-    estimates, index = policy.estimates, policy.index()
+    index = policy.index()
     for k, (x, w) in enumerate(past):
         if estimator == "batching":
             size = next(2**i for i in range(9) if x.size // 2**i < 8)
             full = x.size // size
             assert full >= 4
-            expected = batching(x[: full * size], w[: full * size], OMEGA[k], n_batches=full)
+            parts = np.column_stack([x, w])[: full * size].reshape(full, size, 3).mean(axis=1)
+            expected = regression(parts[:, 0], parts[:, 1:], OMEGA[k])
         else:
             function = {"regression": regression, "jackknife": jackknife, "splitting": splitting}
             expected = function[estimator](x, w, OMEGA[k])
-        got = [field[k] for field in estimates]
+        got = policy._mean[k], policy._variance[k], policy._df[k]
         np.testing.assert_allclose(got, expected, rtol=1e-8)
         bound = expected.mean + stats.t.isf(201**-2.0, expected.df) * math.sqrt(expected.variance)
         assert index[k] == pytest.approx(bound, rel=1e-6)
@@ -84,10 +80,8 @@ def test_first_pulls_and_pending(estimator):
     arm = policy.ask(rng).arm
     assert arm == before.argmax()
     # one more pending pull lowers that arm's bound as sqrt(told / (told + pending)) says
-    mean = policy.estimates.mean[arm]
-    t_ratio = stats.t.isf(17**-2.0, policy.estimates.df[arm]) / stats.t.isf(
-        16**-2.0, policy.estimates.df[arm]
-    )
+    mean, df = policy._mean[arm], policy._df[arm]
+    t_ratio = stats.t.isf(17**-2.0, df) / stats.t.isf(16**-2.0, df)
     expected = mean + (before[arm] - mean) * t_ratio * math.sqrt(5 / 6)
     assert policy.index()[arm] == pytest.approx(expected, rel=1e-6)
 
