@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -22,11 +22,12 @@ from amc_pymc.likelihood_free.adjust import (
     regress,
 )
 from amc_pymc.likelihood_free.history import AbcRun
-from amc_pymc.likelihood_free.learned import cross_fitted, learn_summaries
+from amc_pymc.likelihood_free.learned import learn_and_apply
 from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.likelihood_free.proposal import NONCENTRED, Parametrisation
 from amc_pymc.logweights import effective_of_first, relative, systematic
 from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
+from amc_pymc.progress import progress
 
 AdjustName = Literal["none", "regression", "learned", "auto"]
 
@@ -123,8 +124,9 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     data = np.concatenate([summaries[pseudo], run.observed[None]])
     spaces: list[Space] = []
     if learns:
-        how = learn_summaries(summaries, positions[-1], rng, near=pseudo)
-        fold, found, of_data = cross_fitted(summaries, positions[-1], how, run.observed[None], rng)
+        how, fold, found, of_data = learn_and_apply(
+            summaries, positions[-1], run.observed, rng, near=pseudo, progressbar=run.progressbar
+        )
         of_pseudo = np.broadcast_to(found[pseudo], (len(of_data), len(pseudo), found.shape[1]))
         targets, units = np.concatenate([of_pseudo, of_data], axis=1), np.ones(found.shape[1])
         spaces = [
@@ -145,10 +147,11 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
         of_raw = [Candidate(raw, "none", base)] if adjust != "regression" else []
         of_raw += candidates(raw, _KINDS, base, total)
         tried = [*(of_raw or [Candidate(raw, "linear", total)]), *tried]
-    choice = best_candidate(
-        tried, log_weight, pseudo, density, tilt,
-        prefer_first=tried[0].kind == "none" and adjust == "auto",
-    )  # fmt: skip
+    with progress("Comparing adjustments", len(pseudo), enabled=run.progressbar) as bar:
+        first = tried[0].kind == "none" and adjust == "auto"
+        choice = best_candidate(
+            tried, log_weight, pseudo, density, tilt, prefer_first=first, each=bar.advance
+        )
     space, kind, wanted = choice.candidate
     if space.name != "raw":
         distance = space.distance(-1)  # the data are the last target
@@ -368,6 +371,7 @@ def best_candidate(
     tilt: Tilt | None = None,
     *,
     prefer_first: bool,
+    each: Callable[[], object] = lambda: None,
 ) -> Choice:
     r"""Return the candidate with the best mean log score at pseudo-observed data.
 
@@ -395,6 +399,8 @@ def best_candidate(
         Factor by which pseudo-observations were selected, of all densities that are compared.
     prefer_first : bool
         Whether to keep the first candidate unless another one is better by a standard error.
+    each : callable
+        Called after each pseudo-observed data set.
 
     Returns
     -------
@@ -421,6 +427,7 @@ def best_candidate(
                     squares[c, m] = np.minimum((x[j] - mean) ** 2 / variance, _FAR**2)
         if m + 1 in _LOOKS:
             alive = _not_behind(scores[:, : m + 1], alive)
+        each()
     best = _at_best_bandwidth(scores[alive])
     mean = best.mean(axis=1)
     # Regressions by mode are linear ones where there is one mode: of equal scores, take the simpler kind.

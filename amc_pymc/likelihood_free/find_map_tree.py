@@ -181,7 +181,8 @@ def find_MAP_tree(
     mode = estimate_mode(history, problem.parameters, problem.log_prior, lowest=lowest or 0.0)
     doubts, learned = _flags(problem, history, mode, lowest), False
     if summaries and len(u) >= _TO_LEARN and any(f.name == "mode_of_prior" for f in doubts):
-        learned, history = True, _with_learned_summaries(problem, history, summaries, run.rngs[-1])
+        learned = True
+        history = _with_learned_summaries(problem, history, summaries, run.rngs[-1], progressbar)
         mode = estimate_mode(history, problem.parameters, problem.log_prior)
         doubts = [flag("mode_by_learning"), *_flags(problem, history, mode, None)]
     flags += doubts
@@ -205,11 +206,14 @@ def find_MAP_tree(
 
 
 def _with_learned_summaries(
-    problem: Problem, history: MapHistory, summaries: list[np.ndarray], rng: np.random.Generator
-) -> MapHistory:
+    problem: Problem, history: MapHistory, summaries: list[np.ndarray], rng: np.random.Generator,
+    progressbar: bool,
+) -> MapHistory:  # fmt: skip
     """Return the simulations with distances between learned summaries, at a tolerance for these."""
     u, data = history.u, np.concatenate(summaries)[: len(history.u)]
-    distance = learned_distance(u, data, problem.observed_summaries, rng, thorough=True)
+    distance = learned_distance(
+        u, data, problem.observed_summaries, rng, thorough=True, progressbar=progressbar
+    )
     distance[np.isinf(history.distance)] = np.inf
     tolerance = lowered(distance, math.inf, kernel_values=max(_LABEL, _LABELS / len(u)))
     out = MapHistory(whole_cube(problem.n_dim))

@@ -195,6 +195,7 @@ class AbcRun:
         Scale of the distance if it comes from a pilot batch; None for the problem's own distance.
     learned : bool
         Whether the distance is between learned summaries.
+    progressbar : bool
     """
 
     problem: Problem
@@ -207,6 +208,7 @@ class AbcRun:
     flags: list[Flag] = field(default_factory=list)
     scale: SummaryScale | None = None
     learned: bool = False
+    progressbar: bool = False
 
     def elements(self, u: np.ndarray) -> np.ndarray:
         """Return all elements (n, K) of all variables at points (n, D) of the cube."""

@@ -15,12 +15,13 @@ from scipy.stats import rankdata
 from threadpoolctl import ThreadpoolController
 
 from amc_pymc.likelihood_free.scale import centre_and_spread
+from amc_pymc.progress import progress
 
 #: Function from data (n, S) to features (n, F).
 Features = Callable[[np.ndarray], np.ndarray]
 
 #: Number of quantiles of exchangeable observations, if there are more observations than this.
-_QUANTILES = 9
+_QUANTILES = 17
 #: Maximum number of columns of an observation for which third moments mix different columns.
 _FEW = 3
 #: Absolute value at which correlations are clipped before they are transformed.
@@ -47,7 +48,7 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
     r"""Return a function that computes order-independent features of exchangeable observations.
 
     Features are means, log standard deviations, Fisher's z of correlations, covariances, cube roots of third central
-    moments, and the sorted values of each column. If there are more than nine observations, nine quantiles from the
+    moments, and the sorted values of each column. If there are more than 17 observations, 17 quantiles from the
     least to the largest of values and absolute values, and mean signs take the place of sorted values. Signs and
     absolute values tell outcomes and times apart in signed reaction times; extremes tell where a distribution begins.
 
@@ -193,6 +194,7 @@ def learn_summaries(
     names: Sequence[str] | None = None,
     trained: int = _TRAINED,
     near: np.ndarray | None = None,
+    each: Callable[[], object] = lambda: None,
 ) -> LearnedSummaries:
     r"""Learn summary statistics: the posterior mean and second moment as functions of the data.
 
@@ -214,6 +216,8 @@ def learn_summaries(
         Maximum number of simulations to learn from.
     near : array of int, optional
         Simulations near the data, whose errors choose the regression and are the units; by default those of all count.
+    each : callable
+        Called after each candidate or, for boosting, after each of the 2D targets.
 
     Returns
     -------
@@ -239,7 +243,7 @@ def learn_summaries(
     some = slice(None, _COMPARED)
     names = list(names or _REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
     with one_thread():
-        squares = {name: _left_out(name, z[some], y[some], seed) for name in names}
+        squares = {name: _left_out(name, z[some], y[some], seed, each) for name in names}
     errors = {n: found[: len(near) or None].mean(axis=0) for n, found in squares.items()}
     variance = np.maximum(y[some].var(axis=0), 1e-300)
     # Negative skill counts as zero, which gives no advantage where nothing can be learned.
@@ -259,6 +263,7 @@ def cross_fitted(
     *,
     folds: int = 5,
     trained: int = _TRAINED,
+    each: Callable[[], object] = lambda: None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return learned summaries of simulations that the regression was not fitted to.
 
@@ -277,6 +282,8 @@ def cross_fitted(
     folds : int
     trained : int
         Maximum number of simulations to learn from.
+    each : callable
+        Called after each fold.
 
     Returns
     -------
@@ -298,7 +305,30 @@ def cross_fitted(
             found = regression.predict(np.concatenate([z[own], z_others])) / learned.sigma
         out[own] = found[: len(own)]
         of_others.append(found[len(own) :])
+        each()
     return fold, out, np.array(of_others)
+
+
+def learn_and_apply(
+    data: np.ndarray,
+    x: np.ndarray,
+    observed: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    thorough: bool = True,
+    near: np.ndarray | None = None,
+    progressbar: bool,
+) -> tuple[LearnedSummaries, np.ndarray, np.ndarray, np.ndarray]:
+    """Learn summaries, and return them with the results of :func:`cross_fitted` for the data (S,), with a progress bar."""
+    trained, folds, names = (_TRAINED, 5, None) if thorough else (_QUICKLY, 2, _QUICK)
+    steps = len(_REGRESSIONS) - 1 + 2 * x.shape[1] + folds
+    with progress("Learning summary statistics", steps, enabled=progressbar) as bar:
+        learned = learn_summaries(
+            data, x, rng, names=names, trained=trained, near=near, each=bar.advance
+        )
+        return learned, *cross_fitted(
+            data, x, learned, observed[None], rng, folds=folds, trained=trained, each=bar.advance
+        )
 
 
 def learned_distance(
@@ -308,6 +338,7 @@ def learned_distance(
     rng: np.random.Generator,
     *,
     thorough: bool = False,
+    progressbar: bool = False,
 ) -> np.ndarray:
     """Return distances (N,) of learned summaries from those of the data, in posterior standard deviations.
 
@@ -322,14 +353,12 @@ def learned_distance(
     rng : numpy.random.Generator
     thorough : bool
         Use more regressions and simulations, as for final draws.
+    progressbar : bool
     """
     out = np.full(len(u), np.inf)
     at = np.flatnonzero(np.isfinite(summaries).all(axis=1))
-    x, data = ndtri(u[at]), summaries[at]
-    trained, folds, names = (_TRAINED, 5, None) if thorough else (_QUICKLY, 2, _QUICK)
-    learned = learn_summaries(data, x, rng, names=names, trained=trained)
-    fold, found, target = cross_fitted(
-        data, x, learned, observed[None], rng, folds=folds, trained=trained
+    _, fold, found, target = learn_and_apply(
+        summaries[at], ndtri(u[at]), observed, rng, thorough=thorough, progressbar=progressbar
     )
     gaps = found - target[fold, 0]
     out[at] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
@@ -353,14 +382,19 @@ def _standardised(found: np.ndarray, centre: np.ndarray, spread: np.ndarray) -> 
         return np.nan_to_num(np.clip((found - centre) / spread, -_FAR, _FAR))
 
 
-def _left_out(name: str, z: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
+def _left_out(
+    name: str, z: np.ndarray, y: np.ndarray, seed: int, each: Callable[[], object]
+) -> np.ndarray:
     """Return cross-validated squared errors (n, T) of predictions."""
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-    folds = PredefinedSplit(np.arange(len(z)) % _FOLDS)
-    found = cross_val_predict(_REGRESSIONS[name](z.shape[1], seed), z, y, cv=folds)
-    squares: np.ndarray = (found - y) ** 2
-    return squares
+    folds, squares = PredefinedSplit(np.arange(len(z)) % _FOLDS), []
+    # Boosting is slow, and fits one target at a time in any case.
+    for part in np.split(y, y.shape[1], axis=1) if name == "boosting" else [y]:
+        found = cross_val_predict(_REGRESSIONS[name](z.shape[1], seed), z, part, cv=folds)
+        squares.append((found - part) ** 2)
+        each()
+    return np.concatenate(squares, axis=1)
 
 
 def _linear(n_features: int, seed: int) -> Any:

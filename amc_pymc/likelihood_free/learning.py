@@ -116,7 +116,8 @@ class TreeProposal:
         optimal for known probabilities, and 1. The others are :math:`\omega^2`, :math:`\omega^1` and
         :math:`\omega^3` of the paper; see :func:`amc_pymc.likelihood_free.best_proposal`.
     prior_share : float, default 0.05
-        Share of each batch drawn from the prior. No weight exceeds 1 / prior_share times the gain.
+        Share of each batch drawn from the prior, in (0, 1]. No weight exceeds 1 / prior_share times the gain. 1 is rejection
+        sampling (Pritchard et al. 1999, doi:10.1093/oxfordjournals.molbev.a026091), a baseline.
     batch_size : int, optional
         Simulations per batch. Default: 2 % of the budget first, then 40 % of all previous simulations.
     accepts : int, default 1000
@@ -165,7 +166,8 @@ class TreeProposal:
             raise ValueError(
                 f"local=True needs utility='ess', got utility={self.utility!r}; leave one of them out."
             )
-        if share_or_none("prior_share", self.prior_share) is None:
+        all_of_it = self.prior_share == 1 and not isinstance(self.prior_share, bool | np.bool_)
+        if not all_of_it and share_or_none("prior_share", self.prior_share) is None:
             raise TypeError("prior_share must be a number between 0 and 1, got None.")
         positive_int("accepts", self.accepts)
         if self.batch_size is not None:
@@ -193,7 +195,7 @@ def rounds(
     simulate: Callable[[np.ndarray, int], Simulated],
     sizes: Sequence[int],
     generators: Sequence[np.random.Generator],
-    proposal: TreeProposal | None = None,
+    proposal: TreeProposal,
     tolerance: float | None = None,
     learn_distance: Callable[[History, np.random.Generator], np.ndarray] | None = None,
     observed: np.ndarray | None = None,
@@ -209,8 +211,7 @@ def rounds(
         Sizes of the batches.
     generators : sequence of numpy.random.Generator
         One for each batch.
-    proposal : TreeProposal, optional
-        None draws all batches from the prior (rejection sampling).
+    proposal : TreeProposal
     tolerance : float, optional
         Tolerance at which lowering ends.
     learn_distance : callable, optional
@@ -229,7 +230,7 @@ def rounds(
     ValueError
         After the last batch, if the prior density is zero at all simulations.
     """
-    history, last, options = History(), math.inf, proposal or TreeProposal()
+    history, last = History(), math.inf
     for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
         chosen = prior_proposal(problem.n_dim)
         if b > 0:
@@ -237,10 +238,10 @@ def rounds(
                 history.score_again(learn_distance(history, rng.spawn(1)[0]))
                 last = math.inf  # the new distance has other units
             last = next_tolerance(
-                history.distance, last, accepts=options.accepts, lowest=tolerance,
+                history.distance, last, accepts=proposal.accepts, lowest=tolerance,
                 log_density=history.log_density,
             )  # fmt: skip
-            if proposal is not None:
+            if proposal.prior_share < 1.0:
                 chosen = next_proposal(history, last, proposal, rng, observed)
         u, log_ratio, x = chosen.draw(size, rng)
         log_density = problem.log_density(u)

@@ -168,10 +168,15 @@ def abc_tree_data(
         Attributes of ``posterior``.
     """
     history, problem, flags = run.history, run.problem, run.flags
-    drawn = None if adjust == "none" else _adjusted(run, plain, adjust)
-    if drawn is None:
-        flags += [] if adjust == "none" else [flag("not_adjusted")]
-        drawn = _plain(run, plain, {"adjust": "none"})
+    drawn = None
+    if adjust != "none":
+        try:
+            drawn = _adjusted(run, plain, adjust)
+            flags += [flag("not_adjusted")] if drawn is None else []
+        except KeyboardInterrupt:
+            if all(f.name != "interrupted" for f in flags):
+                flags.append(flag("interrupted"))
+    drawn = drawn or _plain(run, plain, {"adjust": "none"})
     found, values = drawn.accepted, values_at(problem, drawn.u)
     names = [x for name, value in values.items() for x in labels(name, value.shape[1:])]
     place = deal(found, _CHAINS, draws, run.rng).ravel()

@@ -138,6 +138,9 @@ def sample_abc_tree(
     ------
     TypeError, ValueError
         For invalid arguments or models and for simulators that always fail, before the first batch.
+    KeyboardInterrupt
+        At Ctrl-C before a batch is complete. Later it ends the simulations or, while adjustments are compared, returns
+        draws without adjustment; the flag `interrupted` tells.
 
     Warns
     -----
@@ -178,87 +181,6 @@ def sample_abc_tree(
     """
     if not isinstance(proposal, TreeProposal):
         raise TypeError(f"proposal must be an amc_pymc.TreeProposal, got {proposal!r}.")
-    return _sample(
-        proposal, draws, tolerance, adjust, exchangeable, distance_scale, model,
-        max_simulations=max_simulations, batched=batched, cores=cores, checkpoint=checkpoint,
-        max_time=max_time, progressbar=progressbar, random_seed=random_seed,
-    )  # fmt: skip
-
-
-def sample_abc_rejection(
-    draws: int = 1000,
-    *,
-    max_simulations: int,
-    tolerance: float | None = None,
-    adjust: AdjustName = "none",
-    exchangeable: bool = False,
-    distance_scale: DistanceScale | None = None,
-    batched: bool = False,
-    model: Model | SimulatorProblem | None = None,
-    cores: int | Executor | None = 1,
-    checkpoint: str | FilePath | None = None,
-    max_time: float | None = None,
-    progressbar: bool = True,
-    random_seed: RandomSeed = None,
-) -> xr.DataTree:
-    """Draw from the posterior of a simulator by rejection, as a baseline for :func:`sample_abc_tree`.
-
-    Parameters are drawn from the prior; those whose simulations come closest to the data are kept: 500, but at most 1.5 %
-    of the budget and at least 30, or all within the tolerance if these are more.
-
-    Parameters
-    ----------
-    draws, max_simulations, tolerance, adjust, exchangeable, distance_scale, batched, model, cores
-        As for :func:`sample_abc_tree`.
-    checkpoint, max_time, progressbar, random_seed
-        As for :func:`sample_abc_tree`.
-
-    Returns
-    -------
-    xarray.DataTree
-        The same groups as from :func:`sample_abc_tree`; all weights are equal.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for :func:`sample_abc_tree`.
-
-    References
-    ----------
-    Pritchard, Seielstad, Perez-Lezaun & Feldman (1999), doi:10.1093/oxfordjournals.molbev.a026091.
-
-    Examples
-    --------
-    >>> import amc_pymc as amc
-    >>> from scipy import stats
-    >>> def simulator(rng, mu):
-    ...     return rng.normal(mu, 1.0)
-    >>> problem = amc.SimulatorProblem({"mu": stats.norm(0.0, 3.0)}, simulator, observed=2.0)
-    >>> found = amc.sample_abc_rejection(
-    ...     max_simulations=10_000, model=problem, batched=True, random_seed=1, progressbar=False
-    ... )
-    >>> bool(abs(found["posterior"]["mu"].mean() - 1.8) < 0.4)
-    True
-    """
-    return _sample(
-        None, draws, tolerance, adjust, exchangeable, distance_scale, model,
-        max_simulations=max_simulations, batched=batched, cores=cores, checkpoint=checkpoint,
-        max_time=max_time, progressbar=progressbar, random_seed=random_seed,
-    )  # fmt: skip
-
-
-def _sample(
-    proposal: TreeProposal | None,
-    draws: int,
-    tolerance: float | None,
-    adjust: AdjustName | None,
-    exchangeable: bool,
-    distance_scale: DistanceScale | None,
-    model: Any,
-    **options: Any,
-) -> xr.DataTree:
-    """Check the arguments of both samplers, simulate, and collect the results."""
-    description = "Rejection" if proposal is None else "ABC-Tree"
     draws, tolerance = positive_int("draws", draws), positive_or_none("tolerance", tolerance)
     if adjust is not None:
         one_of("adjust", adjust, AdjustName)
@@ -271,7 +193,8 @@ def _sample(
         distance_scale = "mad"
     if tolerance is None and distance_scale is None:
         tolerance = problem.tolerance
-    run = AbcRun(problem, model, History(), learned=distance_scale == "learned")
+    learned = distance_scale == "learned"
+    run = AbcRun(problem, model, History(), learned=learned, progressbar=progressbar)
     data = problem.observed_summaries[None]
     run.observed = (data if features is None else features(data)[0])[0]
     few = len(run.observed) <= MOST_SUMMARIES
@@ -282,8 +205,10 @@ def _sample(
         "tolerance": tolerance, "proposal": _told_of(proposal),
     }  # fmt: skip
     with simulation_run(
-        description, problem, batch_sizes, settings, summaries=kept or distance_scale is not None,
-        batch_size=None if proposal is None else proposal.batch_size, **options,
+        "ABC-Tree", problem, batch_sizes, settings, summaries=kept or distance_scale is not None,
+        batch_size=proposal.batch_size, max_simulations=max_simulations, batched=batched,
+        cores=cores, checkpoint=checkpoint, max_time=max_time, progressbar=progressbar,
+        random_seed=random_seed,
     ) as simulated:  # fmt: skip
         if distance_scale is not None and simulated.sizes[0] < FEWEST_PILOTS:
             raise ValueError(
@@ -311,8 +236,9 @@ def _sample(
         def learn(history: History, rng: np.random.Generator, thorough: bool = False) -> np.ndarray:
             assert history.summaries is not None
             return learned_distance(
-                history.u, history.summaries, run.observed, rng, thorough=thorough
-            )
+                history.u, history.summaries, run.observed, rng, thorough=thorough,
+                progressbar=run.progressbar and thorough,
+            )  # fmt: skip
 
         run.history = simulated.follow(
             rounds(
@@ -338,18 +264,14 @@ def _sample(
             f"all {len(distance):,} simulations failed or were infinitely far from the data; simulate once by hand with "
             "parameters from the prior to see why."
         )
-    chosen = final_tolerance(
-        distance, log_weight, accepts=(proposal or _DEFAULT).accepts, lowest=tolerance
-    )
+    chosen = final_tolerance(distance, log_weight, accepts=proposal.accepts, lowest=tolerance)
     found = accept(distance, log_weight, chosen)
-    attrs = {"sampler": description, "distance_scale": distance_scale or "none"}
+    attrs = {"sampler": "ABC-Tree", "distance_scale": distance_scale or "none"}
     return abc_tree_data(run, found, draws=draws, wanted=tolerance, adjust=adjust, attrs=attrs)
 
 
-def _told_of(proposal: TreeProposal | None) -> dict[str, Any]:
+def _told_of(proposal: TreeProposal) -> dict[str, Any]:
     """Return the options of a proposal as numbers and names."""
-    if proposal is None:
-        return {}
     told = {f.name: getattr(proposal, f.name) for f in dataclasses.fields(proposal)}
     return told | {"partition": [name_of(p) for p in proposal.partitioners]}
 

@@ -29,10 +29,8 @@ class SimulatorProblem:
     Parameters
     ----------
     prior : mapping of str to distribution, or to (distribution, shape)
-        Frozen distributions with methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``, or functions
-        of earlier parameters, by name, that return one:
-        ``{"mu": stats.norm(), "x": (lambda mu: stats.norm(mu, 1.0), 5)}``. Functions get parameters
-        ``(n, *shape)``, where scalars broadcast against arrays. Elements of an array are independent given earlier parameters.
+        Frozen distributions with methods ``ppf`` and ``logpdf`` or ``logpmf``, as in ``scipy.stats``. Parameters and their
+        elements are independent. If some depend on others, use a ``pm.Model`` with a ``pm.Simulator``.
     simulator : callable
         ``simulator(rng, **parameters)`` returns an array of the shape of `observed`. With ``batched=True`` it must
         take parameters ``(n, *shape)`` and return ``(n, *observed.shape)``.
@@ -73,12 +71,11 @@ class SimulatorProblem:
     >>> problem.simulate(np.full((4, 2), 0.5), np.random.default_rng(1)).distance.shape
     (4,)
 
-    A simulator of whole batches gets parameters with a first axis of length n. Here, effects depend on their
-    mean.
+    A simulator of whole batches gets parameters with a first axis of length n.
 
     >>> def batch(rng, mu, effect):
-    ...     return rng.normal(effect, 0.5)  # (n, 3)
-    >>> prior = {"mu": stats.norm(0.0, 2.0), "effect": (lambda mu: stats.norm(mu, 1.0), 3)}
+    ...     return rng.normal(mu[:, None] + effect, 0.5)  # (n, 3)
+    >>> prior = {"mu": stats.norm(0.0, 2.0), "effect": (stats.norm(0.0, 1.0), 3)}
     >>> problem = SimulatorProblem(prior, batch, observed=[1.0, 2.0, 1.5])
     >>> u = np.random.default_rng(1).random((4, problem.n_dim))
     >>> problem.simulate(u, np.random.default_rng(2), batched=True).distance.shape

@@ -181,14 +181,16 @@ class Job(jobs.Job):
 
 
 def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = None) -> Found:
-    """sample_abc_tree or sample_abc_rejection, in batches."""
+    """sample_abc_tree, in batches, which simulates from the prior only as "rejection"."""
     import amc_pymc as amc
 
     from amc_pymc.likelihood_free.model_problem import ModelProblem
 
     meter, settings = Meter(), our_settings(job.options)
     model = metered_model(problem, meter, observed=observed)
-    sample = amc.sample_abc_tree if job.family == "tree" else amc.sample_abc_rejection
+    if job.family != "tree":
+        own = settings.get("proposal", TreeProposal())
+        settings["proposal"] = dataclasses.replace(own, prior_share=1.0)
     make, setup = ModelProblem.__init__, 0.0
 
     def timed(*args, **kwargs):
@@ -199,7 +201,7 @@ def run_ours(job: Job, problem: SimulatorExample, observed: np.ndarray | None = 
 
     begin = time.process_time()
     with mock.patch.object(ModelProblem, "__init__", timed):
-        tree = sample(
+        tree = amc.sample_abc_tree(
             max_simulations=job.budget, batched=True, model=model, progressbar=False,
             random_seed=[job.seed, job.observation],
             **{"tolerance": _LOWEST, "draws": _DRAWS, **settings},

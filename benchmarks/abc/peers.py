@@ -8,7 +8,7 @@
 A method is a family and its options, joined by colons. ``tree`` is ``sample_abc_tree``: ``straight``, ``boxes``,
 ``cart``, ``dyadic``, ``adjust`` (linear), ``forest``, ``auto`` and ``learned`` (the distance) are options, and so is any number
 that it takes, as ``prior_share=0.1``; ``rejection`` is
-``sample_abc_rejection``. Both lower the tolerance as far as the budget goes, unless it is given, as in
+``prior_share=1``. Both lower the tolerance as far as the budget goes, unless it is given, as in
 ``tree:tolerance=1``, in units of the problem's epsilon. ``smc`` is ``pm.sample_smc`` with ``pm.Simulator`` and
 its defaults; ``smc:0.3`` has 0.3 times the epsilon. ``pyabc`` is ``pyabc.ABCSMC`` as it comes, and ``pyabc:tuned``
 has more particles, lower quantiles and local kernels (``pip install pyabc``). ``sbi`` is neural posterior estimation

@@ -148,7 +148,6 @@ _WITH_DRAWS: dict[str, Callable[[], Result]] = {
     "product_space": _product_space,
     "recover_marginals": _recovered,
     "sample_abc_tree": lambda: _own(simulated(), _abc(amc.sample_abc_tree, simulated())),
-    "sample_abc_rejection": lambda: _own(simulated(), _abc(amc.sample_abc_rejection, simulated())),
 }
 #: Other results.
 _OTHERS: dict[str, Callable[[], xr.DataTree]] = {
@@ -157,7 +156,7 @@ _OTHERS: dict[str, Callable[[], xr.DataTree]] = {
     "simulator_problem": _without_a_model,
 }
 WITH_DRAWS, ALL = list(_WITH_DRAWS), [*_WITH_DRAWS, *_OTHERS]
-OF_SIMULATORS = {"sample_abc_tree", "sample_abc_rejection"}
+OF_SIMULATORS = {"sample_abc_tree"}
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import xarray as xr
 import amc_pymc as amc
 
 from tests.interoperability.results import QUIET, X, Y, normal_pair
+from tests.likelihood_free.abc_runs import rejection
 
 SIMULATIONS = {"max_simulations": 2_000, "batched": True, "draws": 100, **QUIET}
 
@@ -49,7 +50,7 @@ def test_an_intervention_on_data_replaces_them():
     assert slopes[0] == pytest.approx(-slopes[1], abs=0.01)
 
 
-@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
+@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, rejection])
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference:UserWarning")
 def test_likelihood_free_inference_with_an_intervention(sampler):
     def model(known=None):
@@ -69,8 +70,6 @@ def test_product_space_of_interventions():
     """The models differ in what is held fixed."""
     free = pm.observe(generative(), {"y": Y})
     models = {"free": free, "known": by_transformations()}
-    found = amc.sample_product_space(
-        models, draws=50, tune=50, chains=1, cores=1, proposal="random_walk", **QUIET
-    )
+    found = amc.sample_product_space(models, draws=50, tune=50, chains=1, cores=1, **QUIET)
     assert set(found["models/known"]["posterior"].data_vars) == {"beta"}
     assert set(found["models/free"]["posterior"].data_vars) == {"beta", "sigma"}

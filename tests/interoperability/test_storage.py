@@ -11,7 +11,7 @@ from tests.interoperability.results import ALL, tree_of
 FUNCTIONS = {
     "sample_ais": "sample_ais", "estimate_evidence": "estimate_evidence",
     "product_space": "sample_product_space", "sample_abc_tree": "sample_abc_tree",
-    "sample_abc_rejection": "sample_abc_tree", "simulator_problem": "sample_abc_tree",
+    "simulator_problem": "sample_abc_tree",
     "find_MAP_tree": "find_MAP_tree", "combine_estimators": "combine_estimators",
 }  # fmt: skip
 #: Groups that not every run has.

@@ -43,6 +43,12 @@ def sample(model=PROBLEM, sampler=amc.sample_abc_tree, **options):
     return sampler(model=model, progressbar=False, **options)
 
 
+def rejection(*args, **options):
+    """All simulations are from the prior."""
+    own = {"proposal": amc.TreeProposal(prior_share=1.0), "adjust": "none"}
+    return amc.sample_abc_tree(*args, **own | options)
+
+
 def equal(first, second):
     for group in ("posterior", "sample_stats", "weighted_posterior"):
         xr.testing.assert_equal(first[group].to_dataset(), second[group].to_dataset())

@@ -12,7 +12,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from tests.likelihood_free.abc_runs import BUDGET, DATA, SD, equal, interrupted, sample
+from tests.likelihood_free.abc_runs import BUDGET, DATA, SD, equal, interrupted, rejection, sample
 from tests.runs.killed import killed_and_whole
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
@@ -122,7 +122,7 @@ OWN = np.random.default_rng(1)
     ("noise", "sampler"),
     [
         (OWN.normal, amc.sample_abc_tree),
-        (np.random.normal, amc.sample_abc_rejection),
+        (np.random.normal, rejection),
         (stats.norm.rvs, amc.find_MAP_tree),
     ],
 )
@@ -149,7 +149,7 @@ def test_worker_processes_do_not_repeat_global_random_numbers():
     with pytest.warns(UserWarning, match="worker processes may repeat each other's noise"):
         found = sample(
             problem, max_simulations=1000, batched=False, cores=2,
-            sampler=amc.sample_abc_rejection,
+            sampler=rejection,
         )["simulations"]  # fmt: skip
     noise = found["summaries"][:, 0] - found["mu"]
     assert len(np.unique(noise.round(9))) == 994

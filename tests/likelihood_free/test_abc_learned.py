@@ -10,7 +10,8 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.likelihood_free import learned
+from amc_pymc.likelihood_free import choose, learned
+from tests.likelihood_free.abc_runs import interrupted, rejection
 
 OPTIONS = {"batched": True, "progressbar": False}
 
@@ -118,9 +119,7 @@ def test_exchangeable_observations_need_the_data():
         )  # fmt: skip
     single = amc.SimulatorProblem({"mu": stats.norm()}, lambda rng, mu: mu, 1.0)
     with pytest.raises(ValueError, match="two observations at least"):
-        amc.sample_abc_rejection(
-            model=single, max_simulations=400, adjust="auto", exchangeable=True, **OPTIONS
-        )
+        rejection(model=single, max_simulations=400, adjust="auto", exchangeable=True, **OPTIONS)
 
 
 @pytest.mark.slow
@@ -141,3 +140,27 @@ def test_a_minor_mode_keeps_its_mass_with_a_learned_distance(monkeypatch):
         masses.append(weight @ (found["theta"].values[0] < 0.0) / weight.sum())
     error = np.std(masses) / np.sqrt(len(masses))
     assert error < 0.01 and abs(np.mean(masses) - 0.25) < 4.0 * error
+
+
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference")
+def test_an_interrupt_while_adjustments_are_compared_keeps_the_simulations(monkeypatch):
+    calls = []
+
+    def interrupt(*args):
+        calls.append(0)
+        if len(calls) == 50:
+            raise KeyboardInterrupt
+        return np.zeros(7)
+
+    options = {"model": model_of(), "max_simulations": 500, "random_seed": 1, **OPTIONS}
+    plain = amc.sample_abc_tree(adjust="none", **options)
+    monkeypatch.setattr(choose, "kernel_score", interrupt)
+    found = amc.sample_abc_tree(**options)
+    assert len(calls) == 50 and found["posterior"].attrs["adjust"] == "none"
+    assert "interrupted" in found["abc"].attrs["flag_names"]
+    drawn = (tree["weighted_posterior"]["log_sd"].values for tree in (found, plain))
+    np.testing.assert_array_equal(*drawn)
+    calls.clear()
+    options["model"] = interrupted(12)  # the run, and then the comparison
+    found = amc.sample_abc_tree(**options | {"max_simulations": 8000})
+    assert len(calls) == 50 and found["abc"].attrs["flag_names"].count("interrupted") == 1

@@ -12,9 +12,10 @@ from scipy.stats import norm, poisson
 import amc_pymc as amc
 
 from amc_pymc.likelihood_free.model_problem import ModelProblem
+from tests.likelihood_free.abc_runs import rejection
 
 PRIOR_SD, SEEN, SEEN_SD, SIMULATED, NOISE_SD, EPSILON = 2.0, [0.4, 0.9], 0.8, 1.5, 0.5, 0.4
-SAMPLERS = [amc.sample_abc_tree, amc.sample_abc_rejection]
+SAMPLERS = [amc.sample_abc_tree, rejection]
 
 
 def normal(rng, mu, size):

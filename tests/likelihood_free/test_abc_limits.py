@@ -18,6 +18,7 @@ from tests.likelihood_free.abc_runs import (
     SD,
     grouped_model,
     interrupted,
+    rejection,
     sample,
 )
 
@@ -61,7 +62,7 @@ def test_no_simulator():
         sample(plain)
 
 
-@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, amc.sample_abc_rejection])
+@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, rejection])
 def test_a_problem_is_no_number_of_draws(sampler):
     with pytest.raises(TypeError, match=r"draws must be an integer, got .*SimulatorProblem"):
         sampler(PROBLEM, max_simulations=1000)
@@ -116,9 +117,7 @@ def _mass(data, k):
 
 
 @pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize(
-    "sampler", [amc.sample_abc_tree, amc.sample_abc_rejection, amc.find_MAP_tree]
-)
+@pytest.mark.parametrize("sampler", [amc.sample_abc_tree, rejection, amc.find_MAP_tree])
 def test_a_budget_has_all_calls_of_the_simulator(sampler, batched):
     rows = []
 
@@ -174,4 +173,4 @@ def test_few_effective_draws_are_told():
 
 def test_a_tolerance_out_of_reach_is_told():
     with pytest.warns(UserWarning, match="above 1 that is asked for"):
-        sample(grouped_model(), sampler=amc.sample_abc_rejection)
+        sample(grouped_model(), sampler=rejection)

@@ -11,8 +11,10 @@ from scipy.stats import norm
 
 import amc_pymc as amc
 
+from tests.likelihood_free.abc_runs import rejection
+
 DATA, SD, EPSILON = 1.0, 0.5, 0.5
-SAMPLERS = [amc.sample_abc_tree, amc.sample_abc_rejection]
+SAMPLERS = [amc.sample_abc_tree, rejection]
 CUTS = {
     "truncated": lambda mu: pm.math.switch(mu > 0.5, 0.0, -np.inf),
     "far truncated": lambda mu: 700.0 + pm.math.switch(mu > 1.5, 0.0, -np.inf),

@@ -12,6 +12,8 @@ from scipy import stats
 
 import amc_pymc as amc
 
+from tests.likelihood_free.abc_runs import rejection
+
 DATA, SD = 1.5, 0.5
 
 
@@ -93,7 +95,7 @@ FAR = amc.SimulatorProblem({"mu": (stats.norm(), 2)}, far, [1.8, -1.6])
 
 def test_effective_draws_know_of_the_regression():
     """Of rejection nearly all is accepted, and moved by two standard deviations with the same slopes."""
-    found = sample(FAR, amc.sample_abc_rejection, adjust="regression", max_simulations=1000)
+    found = sample(FAR, rejection, adjust="regression", max_simulations=1000)
     attrs, totals, weighted = found["posterior"].attrs, found["abc"], found["weighted_posterior"]
     w = np.exp(weighted["log_weight"].values[0])
     w /= w.sum()

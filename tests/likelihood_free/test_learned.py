@@ -93,3 +93,13 @@ def test_the_same_seed_learns_the_same():
     ]
     np.testing.assert_array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
+
+
+def test_each_regression_target_and_fold_is_reported():
+    x, data = scales(250, np.random.default_rng(6))
+    x, calls = np.hstack([x, -x]), []
+    rng = np.random.default_rng(1)
+    found = learn_summaries(data, x, rng, each=lambda: calls.append(0))
+    assert len(calls) == 3 + 4  # boosting: two targets of each parameter
+    cross_fitted(data, x, found, data[:1], rng, each=lambda: calls.append(0))
+    assert len(calls) == 7 + 5

@@ -116,7 +116,10 @@ def test_a_minor_mode_keeps_its_mass():
 
 @pytest.mark.parametrize(
     "proposal",
-    [TreeProposal(partition=lambda u, near, before, rng: whole_cube(1), local=False), None],
+    [
+        TreeProposal(partition=lambda u, near, before, rng: whole_cube(1), local=False),
+        TreeProposal(prior_share=1.0),
+    ],
 )
 def test_a_run_of_the_prior_is_rejection(proposal):
     history = run(NormalMean(), 3000, (proposal, 0.05), 1)

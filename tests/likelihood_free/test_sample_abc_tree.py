@@ -12,7 +12,16 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from tests.likelihood_free.abc_runs import DATA, SD, TOLERANCE, equal, grouped_model, sample, slow
+from tests.likelihood_free.abc_runs import (
+    DATA,
+    SD,
+    TOLERANCE,
+    equal,
+    grouped_model,
+    rejection,
+    sample,
+    slow,
+)
 
 #: About 1.5 % of the budget are left as effective draws, which is close to where few are told of.
 pytestmark = pytest.mark.filterwarnings("ignore:.*independent draws:UserWarning")
@@ -98,7 +107,7 @@ def count(rng, k, size):
         slow({}),
         slow({"proposal": amc.TreeProposal(partition="dyadic", utility="efficiency")}),
         slow({"proposal": amc.TreeProposal(batch_size=300)}),
-        {"sampler": amc.sample_abc_rejection},
+        {"sampler": rejection},
     ],
     ids=lambda options: ", ".join(f"{k}={getattr(v, '__name__', v)}" for k, v in options.items()),
 )

@@ -20,7 +20,6 @@ EXPECTED = {
     "find_MAP_tree": SIMULATED,
     "racing_forecast": ["progressbar"],
     "recover_marginals": ["progressbar", "random_seed"],
-    "sample_abc_rejection": SIMULATED,
     "sample_abc_tree": SIMULATED,
     "sample_ais": SHORT,
     "sample_product_space": [name for name in SHORT if name != "executor"],
@@ -72,9 +71,6 @@ CALLS = {
         max_simulations=100, model=problem(), progressbar=False, **given
     ),
     "sample_abc_tree": lambda **given: amc.sample_abc_tree(
-        max_simulations=100, model=problem(), progressbar=False, **given
-    ),
-    "sample_abc_rejection": lambda **given: amc.sample_abc_rejection(
         max_simulations=100, model=problem(), progressbar=False, **given
     ),
     "sample_ais": lambda **given: amc.sample_ais(normal(), draws=10, n_steps=2, progressbar=False, **given),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-ABC_SOURCE = "amc_pymc.sample_abc_tree or amc_pymc.sample_abc_rejection"
+ABC_SOURCE = "amc_pymc.sample_abc_tree"
 _OWN, _FINAL, _REJECTION = "tolerance of the round", "final tolerance", "rejection"
 _NEEDED = (
     "tolerance", "simulations", "acceptance", "final_acceptance", "ess", "ess_so_far",
@@ -34,7 +34,7 @@ def plot_abc(dt: xr.DataTree, **figure_kwargs: Any) -> Figure:
     Parameters
     ----------
     dt : DataTree
-        Result of :func:`amc_pymc.sample_abc_tree` or :func:`amc_pymc.sample_abc_rejection`.
+        Result of :func:`amc_pymc.sample_abc_tree`.
     **figure_kwargs
         Passed to :func:`matplotlib.pyplot.figure`.
 
@@ -61,12 +61,12 @@ def plot_abc(dt: xr.DataTree, **figure_kwargs: Any) -> Figure:
     >>> problem = amc.SimulatorProblem(
     ...     {"mu": stats.norm(0.0, 3.0)}, lambda rng, mu: rng.normal(mu, 1.0), observed=2.0
     ... )
-    >>> found = amc.sample_abc_rejection(
+    >>> found = amc.sample_abc_tree(
     ...     max_simulations=10_000, model=problem, batched=True, random_seed=1, progressbar=False
     ... )
     >>> figure = amc.plot_abc(found)
     >>> figure.axes[3].get_title()
-    '149 effective draws, rejection 149'
+    '172 effective draws, rejection 78'
     """
     found = result_group(dt, "abc", _NEEDED, ABC_SOURCE)
     n = found.sizes.get("round", 0)

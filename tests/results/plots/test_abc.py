@@ -9,6 +9,7 @@ from scipy import stats
 import amc_pymc as amc
 
 from amc_pymc.results.plots.abc import plot_abc
+from tests.likelihood_free.abc_runs import rejection
 
 OWN, FINAL, REJECTION = "tolerance of the round", "final tolerance", "rejection"
 
@@ -65,7 +66,7 @@ def test_a_real_run():
         "max_simulations": 2000, "model": problem, "batched": True, "random_seed": 1,
         "progressbar": False,
     }  # fmt: skip
-    for sample in (amc.sample_abc_tree, amc.sample_abc_rejection):
+    for sample in (amc.sample_abc_tree, rejection):
         with pytest.warns(UserWarning, match="Likelihood-free"):
             found = sample(**options)
         figure = amc.plot_abc(found)
@@ -78,5 +79,5 @@ def test_a_real_run():
             expected = of_these.sum() ** 2 / (of_these**2).sum() if of_these.size else 0.0
             assert so_far == pytest.approx(expected)
         assert y[-1] == pytest.approx(found["abc"]["effective_draws"].item())
-        if sample is amc.sample_abc_rejection:
+        if sample is rejection:
             assert y[-1] == pytest.approx(line(figure, 3, REJECTION)[1][-1])
